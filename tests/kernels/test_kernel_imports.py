@@ -10,7 +10,13 @@ import kiln
 FOLDER = Path(kiln.__file__).parent / "kernels"
 PUBLIC = ("kiln", "kiln.cute", "kiln.cute.nvgpu", "kiln.utils", "kiln.utils.reductions", "kiln.pipeline")
 """What families may import besides the library itself; `common` brings arrays to the parts below."""
-ABOVE = {"attention_gradients": {"attentions"}, "rows": {"reductions"}, "losses": {"rows"}, "products": {"reductions"}}
+ABOVE = {
+    "attention_gradients": {"attentions"},
+    "latents": {"attentions"},
+    "losses": {"rows"},
+    "products": {"reductions"},
+    "rows": {"reductions"},
+}
 """Families that a family uses."""
 
 

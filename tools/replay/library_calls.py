@@ -48,6 +48,12 @@ def paged(size, queries):
     return kernels.paged_attention(array(BF16, 4, queries, 32, 128), cache, cache, table, lengths)
 
 
+def latents(heads):
+    """Attention of one token to latents."""
+    table, lengths = np.zeros((4, 128), np.int32), np.zeros(4, np.int32)
+    return kernels.mla_decode(array(BF16, 4, 1, heads, 576), array(BF16, 128, 64, 576), table, lengths, return_lse=True)
+
+
 def sequences(dim):
     """Attention of sequences one after another."""
     q, starts = array(BF16, 1024, 16, dim), np.array([0, 512, 1024], np.int32)
@@ -109,6 +115,7 @@ SHIPPED = {
     "attention bf16 256, 4 queries, causal": lambda: serving(256, 4, causal=True),
     "attention bf16 128, one query, pages of 1": lambda: paged(1, 1),
     "attention bf16 128, 16 queries, pages of 64": lambda: paged(64, 16),
+    "mla bf16": lambda: latents(128),
     "softmax bf16": lambda: kernels.softmax(array(BF16, 4, 8192)),
     "softmax f32, long": lambda: kernels.softmax(array(F32, 4, 65536)),
     "rms_norm bf16": lambda: kernels.rms_norm(array(BF16, 4, 8192), array(BF16, 8192)),

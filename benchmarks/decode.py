@@ -1,0 +1,146 @@
+"""Decoding on one GPU: few queries and a cache that is read once, in pages and not, and of latents (MLA), beside PyTorch's attention.
+
+    python benchmarks/decode.py [paged] [mla] [--compile]
+
+Times are of the device alone, with an empty L2 cache; TB/s are of the cache that sequences have, read once, beside a copy's.
+`--compile` only compiles.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+from typing import TYPE_CHECKING, Any
+
+import torch
+from attention import normal, sdpa, shown
+
+from kiln import kernels, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FEW = (
+    (1, 1, 4096),
+    (1, 1, 32768),
+    (1, 1, 131072),
+    (1, 16, 131072),
+    (16, 1, 16384),
+    (16, 16, 16384),
+    (64, 1, 4096),
+    (64, 4, 4096),
+)
+"""Batch, queries, keys; 32 heads that share 8 of keys, D 128, bf16."""
+PAGES = (64, 16, 1)
+LATENT = (
+    (128, 1, 16, 8192), (128, 1, 32, 4096), (64, 1, 64, 8192), (128, 1, 128, 4096), (128, 2, 128, 4096), (32, 1, 128, 16384),
+    (16, 1, 16, 32768), (1, 1, 16, 131072), (1, 1, 128, 131072),
+)  # fmt: skip
+"""Batch, tokens, heads, latents of a sequence; bf16."""
+PACED = ((128, 1, 16, 8192), (128, 1, 128, 4096), (128, 2, 128, 4096))
+"""Those that are measured in bursts and sustained, too."""
+
+
+def device_us(call: Callable[[], Any]) -> float:
+    """Microseconds of a call; before each the L2 cache is emptied."""
+    return measure.measure(call, effort=measure.QUICK).us
+
+
+def copy_rate() -> float:
+    """TB/s that a copy of 1 GiB reads and writes."""
+    x = torch.randn(1 << 28, device="cuda")
+    y = torch.empty_like(x)
+    return 8 * x.numel() / device_us(lambda: y.copy_(x)) / 1e6
+
+
+def in_pages(x: torch.Tensor, size: int, table: torch.Tensor) -> torch.Tensor:
+    """Rows (batch, rows, heads, D) in pages, which lie as a table says."""
+    pages = torch.empty(table.numel(), size, *x.shape[2:], device="cuda", dtype=x.dtype)
+    pages[table.flatten().long()] = x.reshape(-1, size, *x.shape[2:])
+    return pages
+
+
+def paged(only_compile: bool) -> None:
+    """Attention of few queries, of pages of several sizes and of none."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
+
+    names = " | ".join(f"pages of {size} us" for size in PAGES)
+    print(f"\n| batch | queries | keys | cuDNN us | Kiln us | {names} | Kiln TB/s | slower in pages |")
+    print("|---" * (7 + len(PAGES)) + "|", flush=True)
+    for batch, queries, keys in FEW:
+        q, k, v = normal(batch, queries, 32, 128), normal(batch, keys, 8, 128), normal(batch, keys, 8, 128)
+        out, lengths = torch.empty_like(q), torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+        calls: list[Callable[[], Any]] = [functools.partial(kernels.flash_attention, q, k, v, causal=True, out=out)]
+        wanted = calls[0]().clone()
+        for size in PAGES:
+            table = torch.randperm(batch * keys // size, device="cuda", dtype=torch.int32).view(batch, -1)
+            caches = [in_pages(x, size, table) for x in (k, v)]
+            calls.append(functools.partial(kernels.paged_attention, q, *caches, table, lengths, out=out))
+            torch.testing.assert_close(calls[-1](), wanted, rtol=2e-2, atol=2e-2)
+        if only_compile:
+            continue
+        us = [device_us(call) for call in calls]
+        theirs = None
+        if queries == 1:
+            with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+                theirs = device_us(sdpa(q, k, v, False))
+        size = 2 * 2 * batch * keys * 8 * 128
+        slower = ", ".join(f"{100 * x / us[0] - 100:.0f} %" for x in us[1:])
+        print(
+            f"| {batch} | {queries} | {keys} | {shown(theirs)} | {' | '.join(map(shown, us))} | {size / us[0] / 1e6:.2f} | {slower} |",
+            flush=True,
+        )
+
+
+def by_hand(q: torch.Tensor, latents: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """PyTorch's two products and softmax, of latents that are not in pages."""
+    q, k, v = q.flatten(1, 2), latents.transpose(1, 2), latents[..., :512]
+    return lambda: torch.softmax(torch.baddbmm(q.new_empty(1), q, k, beta=0, alpha=576**-0.5), -1) @ v
+
+
+def mla(only_compile: bool) -> None:
+    """Attention to latents in pages of 64."""
+    columns = "batch | tokens | heads | latents | PyTorch us | Kiln us | Kiln TB/s | Kiln TFLOP/s | burst TB/s | TFLOP/s | sustained TB/s | TFLOP/s | clock, power"
+    print(f"\n| {columns} |\n{'|---' * (columns.count('|') + 1)}|", flush=True)
+    for batch, tokens, heads, keys in LATENT:
+        latents, q = normal(batch, keys, 576), normal(batch, tokens, heads, 576)
+        table = torch.randperm(batch * keys // 64, device="cuda", dtype=torch.int32).view(batch, -1)
+        cache = in_pages(latents[:, :, None], 64, table)[:, :, 0]
+        lengths, out = (
+            torch.full((batch,), keys, device="cuda", dtype=torch.int32),
+            q.new_empty(batch, tokens, heads, 512),
+        )
+        ours = functools.partial(kernels.mla_decode, q, cache, table, lengths, causal=False, out=out)
+        theirs = by_hand(q, latents)
+        if only_compile:
+            torch.testing.assert_close(ours().flatten(1, 2), theirs(), rtol=2e-2, atol=2e-2)
+            continue
+        size, work = 2 * batch * keys * 576, 2 * batch * tokens * heads * keys * (576 + 512)
+        us, other = device_us(ours), device_us(theirs)
+        cells = f"{shown(other)} | {shown(us)} | {size / us / 1e6:.2f} | {work / us / 1e6:.0f}"
+        if (batch, tokens, heads, keys) in PACED:
+            pace = measure.paces({"Kiln": ours})["Kiln"]
+            rates = " | ".join(
+                f"{size / x.us / 1e6:.2f} | {work / x.us / 1e6:.0f}" for x in (pace.burst, pace.sustained)
+            )
+            cells += f" | {rates} | {pace.sustained.clock_mhz or 0:.0f} MHz, {pace.sustained.watts or 0:.0f} W"
+        else:
+            cells += " | | | | |"
+        print(f"| {batch} | {tokens} | {heads} | {keys} | {cells} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("tables", nargs="*", help="paged, mla; both by default")
+    parser.add_argument("--compile", action="store_true")
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
+    tables = {"paged": paged, "mla": mla}
+    for name in arguments.tables or tables:
+        tables[name](arguments.compile)
+    print(f"\nA copy of 1 GiB: {copy_rate():.2f} TB/s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Multi-head latent attention of the newest tokens, as engines that serve DeepSeek's models call it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from .. import devices
+from ..attentions.paged import check_out, check_places, check_rows, check_table
+from ..attentions.problem import ELEMENTS
+from ..common import arrays
+from ..common.calls import kernel_function
+from .implementations import FAMILY, Given
+from .plan import LatentTiling
+from .problem import PAGE, LatentAttention
+
+__all__ = ["mla_decode"]
+
+
+@kernel_function("q", "cache", "page_table", "lengths", "out")
+def mla_decode(
+    q: Any,
+    cache: Any,
+    page_table: Any,
+    lengths: Any,
+    *,
+    scale: float | None = None,
+    value_dim: int = 512,
+    causal: bool = True,
+    splits: int | None = None,
+    max_length: int | None = None,
+    out: Any = None,
+    return_lse: bool = False,
+    plan: Any = None,
+) -> Any:
+    """Attention of the last tokens of each sequence to latents in pages; with `return_lse` also the logarithms of the sums.
+
+    `q` is (batch, tokens, heads, D): the queries, multiplied with the weights of the keys, and after them the rotated parts; `cache` (pages,
+    64, D) or (pages, 64, 1, D): the latents, whose first `value_dim` columns are also the values, and after them the rotated parts, both
+    f16 or bf16. Latent n of sequence b is row `n % 64` of page `page_table[b, n // 64]`; `page_table` (batch, pages of a sequence) and
+    `lengths` (batch: latents that exist, those of the tokens included) are int32 and stay on the device. Entries of the table beyond a
+    sequence's length are not used, and rows of a page beyond it may hold anything. `out` is (batch, tokens, heads, value_dim), the
+    logarithms, natural, (batch, heads, tokens), f32. A sequence without latents gets zeros and the logarithm -inf.
+
+    The last token is aligned with the last latent; `causal` hides later ones. `scale` is by default D ** -0.5; models that do not absorb the
+    weights into the latents have another D, and give theirs. Latents of all sequences together are cut into equal shares, found on the
+    device: `splits` of them for each 64 rows of tokens and heads, by default as many as multiprocessors run at once; a second kernel puts
+    sequences together that lie in several. The same call gives the same bits.
+    """
+    name, require = "mla_decode", arrays.require
+    if getattr(cache, "ndim", 0) == 4 and cache.shape[2] == 1:
+        cache = arrays.reshaped(cache, (cache.shape[0], cache.shape[1], cache.shape[3]))
+    check(q, cache, page_table, lengths, out, value_dim)
+    factor = float(q.shape[3] ** -0.5 if scale is None else scale)
+    require(0.0 < factor < math.inf, f"{name} with scale {scale}: it is positive")
+    require(splits is None or splits >= 1, f"{name} with splits {splits}")
+    require(splits is None or plan is None, f"{name} with splits {splits} and a plan: a plan says how latents are cut")
+    require(max_length is None or max_length >= 0, f"{name} with max_length {max_length}")
+    batch, queries, heads, _ = q.shape
+    room = page_table.shape[1] * PAGE
+    keys = room if max_length is None else min(int(max_length), room)
+    problem = LatentAttention(
+        batch, queries, heads, max(1, keys), q.shape[3], value_dim, ELEMENTS[str(q.dtype).rpartition(".")[2]], causal,
+        return_lse,
+    )  # fmt: skip
+    if out is None:
+        out = arrays.empty(q, (batch, queries, heads, value_dim), None)
+    lse = arrays.empty(q, (batch, heads, queries), arrays.named_type(q, "float32")) if return_lse else None
+    if 0 in out.shape:
+        pass
+    elif room == 0 or cache.shape[0] == 0:
+        arrays.fill(out, 0.0)
+        if lse is not None:
+            arrays.fill(lse, -math.inf)
+    else:
+        if not arrays.is_contiguous(q):
+            q = arrays.contiguous(q)
+        given = Given(q, cache, page_table, lengths, out, lse, factor)
+        FAMILY.run(problem, devices.current(), given, plan if splits is None else LatentTiling(int(splits)))
+    return out if lse is None else (out, lse)
+
+
+def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int) -> None:
+    """Refuse arrays that do not go together."""
+    require, name = arrays.require, "mla_decode"
+    given = {"q": q, "cache": cache, "page_table": table, "lengths": lengths, "out": out}
+    check_places(name, given)
+    shapes = f"{tuple(q.shape)} and {tuple(cache.shape)}"
+    require(
+        q.ndim == 4 and cache.ndim == 3,
+        f"{name} of shapes {shapes}: (batch, tokens, heads, D) and (pages, {PAGE}, D)",
+    )
+    require(cache.shape[1] == PAGE, f"{name}: pages have {cache.shape[1]} rows, not {PAGE}")
+    require(q.shape[3] == cache.shape[2], f"{name} of shapes {shapes}: queries and latents have as many columns")
+    require(str(q.dtype).rpartition(".")[2] in ELEMENTS, f"{name} of {q.dtype}", hint="float16 or bfloat16")
+    require(q.dtype == cache.dtype, f"{name} of {q.dtype} and {cache.dtype}")
+    check_table(name, table, lengths, q.shape[0])
+    require(
+        out is None or arrays.is_contiguous(out),
+        f"{name} into an array with strides {None if out is None else arrays.strides(out)}: it is contiguous",
+    )
+    check_out(name, out, q, value_dim, {"q": q, "cache": cache})
+    check_rows(name, "cache", cache)

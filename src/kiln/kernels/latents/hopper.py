@@ -1,0 +1,283 @@
+"""The kernel of `mla_decode` for Hopper: latents come by the copy engine, a page at a time; two warp groups multiply.
+
+A tile has 64 rows, queries of one sequence and their heads. Its outputs are too many for one warp group: each has one half of their
+columns. Of the blocks of keys each warp group has every other one: it computes its scores and weights, uses them for its half, and
+gives them, by way of shared memory, to the other, which uses them for its own. So one has its softmax while the tensor cores work for
+the other. Weights lie where the last columns of the block's keys were, which nobody needs any more.
+
+Buffers are two blocks of keys, each in two halves and the last 64 columns; a half is loaded again as soon as the warp group that has
+its columns is done with it.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+from ... import Constexpr, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from ...cute import arch
+from ...cute.nvgpu import cpasync, warpgroup
+from ...utils import LayoutEnum, sm90
+from .. import devices
+from ..attentions.pages import Pages
+from ..attentions.tile import VALUES
+from . import shares
+from .combine import Combine
+from .hopper_steps import Steps
+from .plan import GROUP, REGISTERS, ROWS, THREADS
+from .shares import KEYS
+
+ROPE = 64
+"""Columns of keys that are no values: as many as keys of a block, so that the weights of a block fit there."""
+_WARP_OF_ROPE = 2
+"""Warps before it load halves of latents, the one after it queries."""
+
+
+class Numbers(NamedTuple):
+    """The factor of the scores (in powers of two), heads, keys hidden from the first query at the end, shares of the keys."""
+
+    scale: Any
+    heads: Any
+    hidden: Any
+    shares: Any
+
+
+class Given(NamedTuple):
+    """Pages of sequences (batch, pages), their lengths, where they begin in the row of shares; pieces (slot, row, column), outputs (batch,
+    row, column), logarithms (batch, head, query) or None."""
+
+    table: Any
+    lengths: Any
+    starts: Any
+    pieces: Any
+    out: Any
+    lse: Any
+
+
+class LatentForward:
+    """The kernel for elements of some type, values of so many columns."""
+
+    def __init__(self, dtype: Any, value_dim: int) -> None:
+        self.dtype, self.dim_v = dtype, value_dim
+        self.half = value_dim // 2
+
+    # --- how tiles lie ---
+
+    def mma_scores(self) -> Any:
+        """The product of 64 rows and a block of keys."""
+        major = warpgroup.OperandMajorMode.K
+        return sm90.make_trivial_tiled_mma(self.dtype, self.dtype, major, major, Float32, (1, 1, 1), (ROWS, KEYS))
+
+    def mma_outputs(self, own: bool) -> Any:
+        """The product of weights, one's own in registers or the other's in shared memory, and half of the values of a block."""
+        majors = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
+        source = warpgroup.OperandSource.RMEM if own else warpgroup.OperandSource.SMEM
+        return sm90.make_trivial_tiled_mma(
+            self.dtype, self.dtype, *majors, Float32, (1, 1, 1), (ROWS, self.half), source
+        )
+
+    def rows(self, columns: int, buffers: int) -> Any:
+        """Rows and columns of a tile, buffers."""
+        return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (ROWS, KEYS, columns), self.dtype, buffers)
+
+    def columns(self, buffers: int) -> Any:
+        """Half of the values of a block (element, key, buffer): the same memory as `rows`."""
+        return sm90.make_smem_layout_b(LayoutEnum.COL_MAJOR, (ROWS, self.half, KEYS), self.dtype, buffers)
+
+    @cute.jit
+    def __call__(self, q: cute.Tensor, cache: cute.Tensor, given: Any, tiles: Int32, numbers: Any, stream: Int64):
+        """Launch it for queries (batch, row, column) and latents (page, row, column)."""
+        load = cpasync.CopyBulkTensorTileG2SOp()
+        half, rope = (cute.slice_(self.rows(columns, 1), (None, None, 0)) for columns in (self.half, ROPE))
+        maps: list[Any] = []
+        for x in (q, cache):
+            first, row, column = x.shape
+            strides = [cute.assume(s // VALUES * VALUES, divby=VALUES) for s in x.stride[:2]]
+            layout = cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
+            turned = cute.make_tensor(x.iterator, layout)
+            maps += cpasync.make_tiled_tma_atom(load, turned, half, (ROWS, self.half))
+            maps += cpasync.make_tiled_tma_atom(load, turned, rope, (ROWS, ROPE))
+        self.kernel(*maps, given, tiles, numbers).launch(
+            grid=(tiles * numbers.shares, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1, stream=stream
+        )
+        Combine(self.dtype, self.dim_v)(given, numbers, stream)
+
+    # --- the kernel ---
+
+    @cute.kernel
+    def kernel(
+        self, load_q: cute.CopyAtom, q: cute.Tensor, load_q_rope: cute.CopyAtom, q_rope: cute.Tensor,
+        load_k: cute.CopyAtom, k: cute.Tensor, load_k_rope: cute.CopyAtom, k_rope: cute.Tensor, given: Any,
+        tiles: Int32, numbers: Any,
+    ):  # fmt: skip
+        warp = arch.make_warp_uniform(arch.warp_idx())
+        number = arch.block_idx()[0]
+        tile, share = number % tiles, number // tiles
+        if const_expr(devices.current().overlaps):
+            arch.griddepcontrol_launch_dependents()
+        memory = utils.SmemAllocator()
+        tile_q, tile_q_rope, ring, ring_rope = (
+            memory.allocate_tensor(self.dtype, layout.outer, 1024, layout.inner)
+            for layout in (self.rows(self.half, 2), self.rows(ROPE, 1), self.rows(self.half, 4), self.rows(ROPE, 2))
+        )
+        references = memory.allocate_tensor(Float32, cute.make_layout((ROWS, 2)), 16)
+        totals = memory.allocate_tensor(Float32, cute.make_layout((ROWS, 2, 2)), 16)
+        found = memory.allocate_tensor(Int32, cute.make_layout((4,)), 16)
+        pipe_q, pipe_half, pipe_rope = (
+            pipeline.PipelineTmaAsync.create(
+                num_stages=stages,
+                producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+                consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, warps),
+                tx_count=2 * ROWS * columns,
+                defer_sync=True,
+            )
+            for stages, warps, columns in (
+                (1, 8, self.dim_v + ROPE),
+                (4, 4, self.half),
+                (2, 4, ROPE),
+            )
+        )
+        pipeline.pipeline_init_arrive()
+        pipeline.pipeline_init_wait()
+        most = given.table.shape[1] * KEYS
+        # keys at the end that no row of this tile sees
+        last = min((tile + 1) * ROWS, q.shape[0]) - 1
+        unseen = max(numbers.hidden - last // numbers.heads, Int32(0))
+        if warp == 0:
+            for atom in (load_q, load_q_rope, load_k, load_k_rope):
+                cpasync.prefetch_descriptor(atom)
+            shares.find(given.lengths, most, share, numbers.shares, found, given.starts, number == 0)
+        arch.sync_threads()
+        at = shares.Share(*(arch.make_warp_uniform(found[i]) for i in range(3)))
+        if warp < GROUP // 32:
+            arch.setmaxregister_decrease(REGISTERS[0])
+            if warp < _WARP_OF_ROPE:
+                parts = self.parts(load_k, ring, k, self.half)
+                self.load(load_k, parts, pipe_half, given, at, share, Int32(warp), (most, unseen), 2)
+            elif warp == _WARP_OF_ROPE:
+                parts = self.parts(load_k_rope, ring_rope, k_rope, ROPE)
+                self.load(load_k_rope, parts, pipe_rope, given, at, share, Int32(self.dim_v // ROPE), (most, unseen), 1)
+            else:
+                parts = self.parts(load_q, tile_q, q, self.half)
+                rope = self.parts(load_q_rope, tile_q_rope, q_rope, ROPE)
+                self.load_queries((load_q, load_q_rope), (parts, rope), pipe_q, given, at, share, tile, (most, unseen))
+        else:
+            arch.setmaxregister_increase(REGISTERS[1])
+            values = cute.make_tensor(ring.iterator, self.columns(4).outer)
+            steps = Steps(
+                self, warp // 4 - 1, (tile_q, tile_q_rope, ring, ring_rope, values), (references, totals), (pipe_half, pipe_rope),
+                numbers,
+            )  # fmt: skip
+            self.compute(steps, pipe_q, given, at, share, tile, q.shape[0], (most, unseen), numbers)
+
+    def parts(self, atom: Any, tile: Any, x: Any, columns: int) -> tuple[Any, Any]:
+        """Tiles in shared and global memory as the copy engine copies them."""
+        tiles = cute.local_tile(x, (ROWS, columns), (None, None, None))
+        return cpasync.tma_partition(
+            atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
+        )
+
+    @cute.jit
+    def load(
+        self, atom: Any, parts: Any, pipe: Any, given: Any, at: Any, share: Int32, column: Int32, limits: Any,
+        buffers: Constexpr,
+    ):  # fmt: skip
+        """Load some columns of all blocks of a share; a block of keys has so many `buffers` of the pipeline."""
+        to, of = parts
+        sequence, start, each = at
+        most, unseen = limits
+        batch = given.lengths.shape[0]
+        begin = share * each
+        count = Int32(0)
+        while sequence < batch and start < begin + each:
+            own = shares.piece(shares.length_of(given.lengths, sequence, most), unseen, start, begin, each)
+            pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
+            for i in range(own.last - own.first):
+                page = pages.number((own.last - 1 - i) * KEYS)
+                state = self.state(count, count & 1, buffers, column, 1)
+                pipe.producer_acquire(state)
+                barrier = pipe.producer_get_barrier(state)
+                cute.copy(atom, of[None, 0, column, page], to[None, state.index], tma_bar_ptr=barrier)
+                count = count + 1
+            start = shares.following(start, own.count)
+            sequence = sequence + 1
+
+    def state(self, count: Any, buffer: Any, buffers: int, column: Any, loads: int = 0) -> Any:
+        """Some columns of a block of keys, the `count`th of all, in a `buffer`; who `loads` (1) waits for the phase before."""
+        index = buffer * 2 + column if buffers == 2 else buffer
+        return pipeline.PipelineState(2 * buffers, 0, index, (count >> 1 & 1) ^ loads)
+
+    @cute.jit
+    def load_queries(
+        self, atoms: Any, parts: Any, pipe: Any, given: Any, at: Any, share: Int32, tile: Int32, limits: Any
+    ):
+        """Load the queries of all sequences of a share."""
+        (to, of), (to_rope, of_rope) = parts
+        sequence, start, each = at
+        most, unseen = limits
+        batch = given.lengths.shape[0]
+        begin = share * each
+        producer, _ = pipe.make_participants()
+        while sequence < batch and start < begin + each:
+            own = shares.piece(shares.length_of(given.lengths, sequence, most), unseen, start, begin, each)
+            if own.first < own.last:
+                stage = producer.acquire_and_advance()
+                for half in range_constexpr(2):
+                    cute.copy(atoms[0], of[None, tile, half, sequence], to[None, half], tma_bar_ptr=stage.barrier)
+                column = self.dim_v // ROPE
+                cute.copy(atoms[1], of_rope[None, tile, column, sequence], to_rope[None, 0], tma_bar_ptr=stage.barrier)
+            start = shares.following(start, own.count)
+            sequence = sequence + 1
+
+    @cute.jit
+    def compute(
+        self, steps: Any, pipe_q: Any, given: Any, at: Any, share: Int32, tile: Int32, rows: Int32, limits: Any, numbers: Any,
+    ):  # fmt: skip
+        """The outputs of all sequences of a share."""
+        sequence, start, each = at
+        most, unseen = limits
+        batch = given.lengths.shape[0]
+        begin = share * each
+        count, pieces = Int32(0), Int32(0)
+        hidden = max(
+            numbers.hidden - tile * ROWS // numbers.heads, Int32(0)
+        )  # keys at the end that some row does not see
+        _, consumer = pipe_q.make_participants()
+        while sequence < batch and start < begin + each:
+            length = shares.length_of(given.lengths, sequence, most)
+            own = shares.piece(length, unseen, start, begin, each)
+            blocks = arch.make_warp_uniform(own.last - own.first)
+            if blocks > 0:
+                # which of the blocks are this warp group's: the first or the second, and every other one from there on
+                first = (steps.group ^ count) & 1
+                turns = (blocks + 1 - first) // 2
+                seen = (length, hidden, tile * ROWS, rows, numbers)
+                steps.begin()
+                filled = consumer.wait_and_advance()
+                done = Int32(0)
+                if first == 0:
+                    steps.scores(count)
+                    steps.meet()
+                    steps.weights(count, own.last - 1, seen)
+                    steps.add_own(count)
+                    done = Int32(1)
+                for turn in range(done, turns):
+                    i = 2 * turn + first
+                    steps.scores(count + i)
+                    steps.begin_others(count + i - 1)
+                    steps.weights(count + i, own.last - 1 - i, seen)
+                    steps.end_others(count + i - 1)
+                    steps.add_own(count + i)
+                filled.release()
+                if (blocks - first) % 2 == 0:
+                    steps.begin_others(count + blocks - 1)
+                    steps.end_others(count + blocks - 1)
+                slot = 2 * share + Int32(own.first == 0)
+                steps.finish(pieces, given, sequence, slot, own.whole, tile, rows, numbers)
+                count = count + blocks
+                pieces = pieces + 1
+            start = shares.following(start, own.count)
+            sequence = sequence + 1
+
+
+latent_forward = functools.lru_cache(maxsize=64)(LatentForward)

@@ -1,0 +1,244 @@
+"""What a warp group does with a block of latents: its scores and weights, and what weights, its own or the other's, add to its outputs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
+from ...cute import arch
+from ...cute.nvgpu import CopyUniversalOp, warp, warpgroup
+from ..attentions.epilogue import LN_2
+from ..attentions.steps import NOTHING
+from ..attentions.tile import only_here
+from .plan import GROUP, ROWS
+from .shares import KEYS
+
+if TYPE_CHECKING:
+    from .hopper import LatentForward
+
+_WEIGHTS, _GROUP, _BOTH = 1, 3, 5
+"""Named barriers: weights of a block are there (two), threads of a warp group (two), all that compute."""
+
+
+class Steps:
+    """The steps of warp group `group`, 0 or 1: it has that half of the columns of the outputs, and the blocks of keys in that one of the two
+    buffers are its own."""
+
+    def __init__(self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipes: Any, numbers: Any) -> None:
+        self.of, self.group, self.scale = of, group, numbers.scale
+        self.pipe_half, self.pipe_rope = pipes
+        self.references, self.all_totals = exchanged
+        tile_q, tile_q_rope, self.ring, ring_rope, ring_v = tiles
+        thread = arch.thread_idx()[0] % GROUP
+        self.mma_scores, self.mma_own, self.mma_others = of.mma_scores(), of.mma_outputs(True), of.mma_outputs(False)
+        scores, outputs = self.mma_scores.get_slice(thread), self.mma_others.get_slice(thread)
+        self.q, self.q_rope = (self.mma_scores.make_fragment_A(scores.partition_A(x)) for x in (tile_q, tile_q_rope))
+        self.k, self.k_rope = (self.mma_scores.make_fragment_B(scores.partition_B(x)) for x in (self.ring, ring_rope))
+        self.v = self.mma_others.make_fragment_B(outputs.partition_B(ring_v))
+        self.given_weights = self.mma_others.make_fragment_A(outputs.partition_A(ring_rope))
+        self.weight_tiles = ring_rope
+        self.acc = cute.make_rmem_tensor(self.mma_scores.partition_shape_C((ROWS, KEYS)), Float32)
+        self.sums = cute.make_rmem_tensor(self.mma_own.partition_shape_C((ROWS, of.half)), Float32)
+        self.own_weights = cute.make_rmem_tensor(((2, 2, 2), 1, KEYS // 16), of.dtype)
+        self.lowered, self.totals, self.factors = (cute.make_rmem_tensor((2,), Float32) for _ in range(3))
+
+    def here(self) -> Any:
+        """The warp group as a value that exists from here on only: what is computed from it for each product, where tiles begin, is not kept
+        in registers all through the loop."""
+        return arch.make_warp_uniform(only_here(self.group))
+
+    def begin(self) -> None:
+        """Nothing has been summed."""
+        self.lowered.fill(NOTHING)
+        self.totals.fill(0.0)
+        self.sums.fill(0.0)
+
+    def meet(self) -> None:
+        """All threads of the warp group."""
+        pipeline.NamedBarrier(_GROUP + self.group, GROUP).arrive_and_wait()
+
+    def scores(self, count: Any) -> None:
+        """The scores of a block, with the half that is loaded first in front."""
+        pipe, of, group = self.pipe_half, self.of, self.here()
+        for number in range(2):
+            half = group ^ number
+            state = of.state(count, group, 2, half)
+            pipe.consumer_wait(state)
+            if number == 0:
+                warpgroup.fence()
+            for k in range(of.half // 16):
+                self.mma_scores.set(warpgroup.Field.ACCUMULATE, number > 0 or k > 0)
+                queries, keys = self.q[None, None, k, half], self.k[None, None, k, state.index]
+                cute.gemm(self.mma_scores, self.acc, queries, keys, self.acc)
+        self.pipe_rope.consumer_wait(of.state(count, group, 1, 0))
+        self.mma_scores.set(warpgroup.Field.ACCUMULATE, True)
+        for k in range(cute.size(self.q_rope, mode=[2])):
+            queries, keys = self.q_rope[None, None, k, 0], self.k_rope[None, None, k, group]
+            cute.gemm(self.mma_scores, self.acc, queries, keys, self.acc)
+        warpgroup.commit_group()
+        warpgroup.wait_group(0)
+
+    def begin_others(self, count: Any) -> None:
+        """Begin to add what the other warp group's weights of a block give."""
+        group = self.here()
+        other = 1 - group
+        pipeline.NamedBarrier(_WEIGHTS + other, 2 * GROUP).arrive_and_wait()
+        row = self.row()
+        for half in range(2):
+            now = self.references[row + 8 * half, other]
+            self.factors[half] = arch.exp2(now - self.lowered[half])
+            self.totals[half] = self.totals[half] * self.factors[half]
+            self.lowered[half] = now
+        self.rescale()
+        warpgroup.fence()
+        self.mma_others.set(warpgroup.Field.ACCUMULATE, True)
+        for k in range(KEYS // 16):
+            weights, values = self.given_weights[None, None, k, other], self.v[None, None, k, other * 2 + group]
+            cute.gemm(self.mma_others, self.sums, weights, values, self.sums)
+        warpgroup.commit_group()
+
+    def end_others(self, count: Any) -> None:
+        """Wait for that, and let the block's columns and weights be overwritten."""
+        warpgroup.wait_group(0)
+        group = self.here()
+        other = 1 - group
+        self.pipe_half.consumer_release(self.of.state(count, other, 2, group))
+        self.pipe_rope.consumer_release(self.of.state(count, other, 1, 0))
+
+    def add_own(self, count: Any) -> None:
+        """Add what the weights of a block give."""
+        group = self.here()
+        self.rescale()
+        warpgroup.fence()
+        self.mma_own.set(warpgroup.Field.ACCUMULATE, True)
+        for k in range(KEYS // 16):
+            cute.gemm(
+                self.mma_own, self.sums, self.own_weights[None, None, k], self.v[None, None, k, 3 * group], self.sums
+            )
+        warpgroup.commit_group()
+        warpgroup.wait_group(0)
+        self.pipe_half.consumer_release(self.of.state(count, group, 2, group))
+
+    def row(self) -> Any:
+        """The first of the two rows that a thread has, 8 apart."""
+        thread = only_here(arch.thread_idx()[0]) % GROUP
+        return thread // 32 * 16 + thread % 32 // 4
+
+    def rescale(self) -> None:
+        """Scale what was summed by what the references have changed."""
+        for half in range(2):
+            for n in range(self.of.half // 8):
+                for c in range(2):
+                    self.sums[(c, half, n), 0, 0] = self.sums[(c, half, n), 0, 0] * self.factors[half]
+
+    @cute.jit
+    def weights(self, count: Int32, block: Int32, seen: Any):
+        """Scores to weights, for this warp group and, with their references, for the other."""
+        length, hidden, first_row, rows, numbers = seen
+        if (block + 1) * KEYS > length - hidden:
+            self.mask(block, length, first_row, rows, numbers)
+        if (block + 1) * KEYS > length:
+            self.clear(count, length - block * KEYS)
+        self.powers()
+        self.own_weights.store(self.acc.load().to(self.of.dtype).reshape(self.own_weights.shape))
+        row = self.row()
+        if arch.lane_idx() % 4 == 0:
+            for half in range_constexpr(2):
+                self.references[row + 8 * half, self.group] = self.lowered[half]
+        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.dtype)
+        write = cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(atom, self.mma_scores))
+        writer = write.get_slice(only_here(arch.thread_idx()[0]) % GROUP)
+        rounded = cute.make_tensor(self.own_weights.iterator, cute.make_layout(self.acc.shape))
+        tile = self.weight_tiles[None, None, self.group]
+        cute.copy(write, write.retile(rounded), writer.partition_D(tile))
+        arch.fence_proxy("async.shared", space="cta")
+        pipeline.NamedBarrier(_WEIGHTS + self.group, 2 * GROUP).arrive()
+
+    @cute.jit
+    def mask(self, block: Int32, length: Int32, first_row: Int32, rows: Int32, numbers: Any):
+        """Hide the keys that a query does not see: those after its own."""
+        column = arch.lane_idx() % 4 * 2
+        for half in range_constexpr(2):
+            query = min(first_row + self.row() + 8 * half, rows - 1) // numbers.heads
+            end = min(length, length - numbers.hidden + query) - block * KEYS - column
+            for n in range_constexpr(KEYS // 8):
+                for c in range_constexpr(2):
+                    value = self.acc[(c, half, n), 0, 0]
+                    self.acc[(c, half, n), 0, 0] = value if end > 8 * n + c else Float32(-float("inf"))
+
+    @cute.jit
+    def clear(self, count: Int32, there: Int32):
+        """Put zeros in the place of values that do not exist, where anything may be: what is weighted with zero must be a number."""
+        thread = only_here(arch.thread_idx()[0]) % GROUP
+        for row in range(max(there, Int32(0)), KEYS):
+            for i in range_constexpr(self.of.dim_v // GROUP):
+                half, column = (i * GROUP + thread) // self.of.half, (i * GROUP + thread) % self.of.half
+                self.ring[row, column, 2 * self.group + half] = self.of.dtype(0.0)
+        arch.fence_proxy("async.shared", space="cta")
+        self.meet()
+
+    def powers(self) -> None:
+        """Scores to powers of two, relative to the largest of their row so far; what was summed of them before is scaled."""
+        chains = [(c, half) for half in range(2) for c in range(2)]
+        highest = {chain: self.acc[(*chain, 0), 0, 0] for chain in chains}
+        for n in range(1, KEYS // 8):
+            for chain in chains:
+                highest[chain] = arch.fmax(highest[chain], self.acc[(*chain, n), 0, 0])
+        for half in range(2):
+            most = arch.fmax(highest[0, half], highest[1, half])
+            for distance in (1, 2):
+                most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
+            before = self.lowered[half]
+            now = arch.fmin(before, -(most * self.scale))
+            factor = arch.exp2(now - before)
+            total = self.totals[half] * factor
+            for n in range(KEYS // 8):
+                for c in range(2):
+                    power = arch.exp2(cute.math.fma(self.acc[(c, half, n), 0, 0], self.scale, now))
+                    self.acc[(c, half, n), 0, 0] = power
+                    total = total + power
+            self.lowered[half], self.totals[half], self.factors[half] = now, total, factor
+
+    @cute.jit
+    def finish(
+        self, turn: Int32, given: Any, sequence: Int32, slot: Int32, whole: Any, tile: Int32, rows: Int32, numbers: Any
+    ):
+        """Write the outputs, divided by the sums of all weights, or if these are of a part of the keys, a piece of them."""
+        row, column = self.row(), arch.lane_idx() % 4 * 2
+        for half in range_constexpr(2):
+            total = self.totals[half]
+            for distance in (1, 2):
+                total = total + arch.shuffle_sync_bfly(total, offset=distance)
+            self.totals[half] = total
+            if column == 0:
+                self.all_totals[row + 8 * half, self.group, turn & 1] = total
+        pipeline.NamedBarrier(_BOTH, 2 * GROUP).arrive_and_wait()
+        for half in range_constexpr(2):
+            other = self.all_totals[row + 8 * half, 1 - self.group, turn & 1]
+            total = self.totals[half] + other
+            own = tile * ROWS + row + 8 * half
+            inverse, logarithm = Float32(0.0), Float32(-float("inf"))
+            if total != 0.0:
+                inverse = arch.rcp_approx(total)
+                logarithm = cute.math.log2(total) - self.lowered[half]
+            if own < rows:
+                start = self.group * self.of.half + column
+                if whole:
+                    self.write(given.out[sequence, own, None], self.of.dtype, start, half, inverse)
+                    if const_expr(given.lse is not None):
+                        if self.group == 0 and column == 0:
+                            given.lse[sequence, own % numbers.heads, own // numbers.heads] = logarithm * LN_2
+                else:
+                    self.write(given.pieces[slot, own, None], Float32, start, half, inverse)
+                    if self.group == 0 and column == 0:
+                        given.pieces[slot, own, self.of.dim_v] = logarithm
+
+    def write(self, row: Any, dtype: Any, start: Any, half: int, inverse: Any) -> None:
+        """Write what this thread has of a row."""
+        store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=2 * dtype.width)
+        pair = cute.make_rmem_tensor((2,), dtype)
+        for n in range(self.of.half // 8):
+            for c in range(2):
+                pair[c] = (self.sums[(c, half, n), 0, 0] * inverse).to(dtype)
+            place = (row.iterator + (start + 8 * n)).with_alignment(dtype.width // 4)
+            cute.copy(store, pair, cute.make_tensor(place, cute.make_layout((2,))))

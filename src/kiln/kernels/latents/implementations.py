@@ -1,0 +1,111 @@
+"""The implementations of attention to latents."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import Float32, Int32, cute
+from ..common import arrays, calls, launches
+from ..common.family import Family, Implementation
+from . import hopper
+from .columns import LatentColumns
+from .combine import columns_of_a_piece
+from .plan import LatentTiling, default_tiling, parts, tiles
+from .problem import LatentAttention
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..devices import Device
+
+FAMILY = Family("latents")
+
+_LOG2_E = 1.4426950408889634
+
+
+class Given(NamedTuple):
+    """Queries (batch, queries, heads, columns), latents (pages, rows, columns), pages of sequences, lengths, outputs, logarithms or None,
+    factor of the scores."""
+
+    q: Any
+    cache: Any
+    table: Any
+    lengths: Any
+    out: Any
+    lse: Any
+    scale: float
+
+
+FAMILY.register(LatentColumns)
+
+
+@FAMILY.register
+class HopperLatents(Implementation):
+    """Two warp groups that share the outputs of 64 rows (`wgmma`); the copy engine brings pages."""
+
+    plan = LatentTiling
+    repeats = True
+
+    def supports(self, problem: LatentAttention, device: Device) -> str | None:
+        if not device.warp_groups:
+            return "it is for sm_90a"
+        if problem.dim - problem.value_dim != hopper.ROPE or problem.value_dim % 128 or problem.value_dim > 512:
+            return f"values are a multiple of 128 columns, up to 512, and latents {hopper.ROPE} more"
+        return None
+
+    def plans(self, problem: LatentAttention, device: Device) -> Iterator[LatentTiling]:
+        first = default_tiling(problem, device)
+        yield first
+        for turns in (2, 3, 4):
+            yield LatentTiling(first.shares * turns)
+
+    def cost(self, problem: LatentAttention, plan: LatentTiling, device: Device) -> float:
+        return max(parts(problem, plan, device).values())
+
+    def parts(self, problem: LatentAttention, plan: LatentTiling, device: Device) -> dict[str, float]:
+        return parts(problem, plan, device)
+
+    def check(self, problem: LatentAttention, plan: LatentTiling, device: Device) -> None:
+        plan.check(problem, device)
+
+    def run(self, problem: LatentAttention, plan: LatentTiling, given: Given) -> None:
+        q, lse = given.q, given.lse
+        rows = problem.queries * problem.heads
+        pieces = arrays.empty(
+            q, (2 * plan.shares, rows, columns_of_a_piece(problem.value_dim)), arrays.named_type(q, "float32")
+        )
+        starts = arrays.empty(q, (problem.batches + 1,), arrays.named_type(q, "int32"))
+        compiled = _compiled(calls.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None)
+        # of a query the keys of those after it are hidden
+        hidden = problem.queries - 1 if problem.causal else 0
+        numbers = hopper.Numbers(given.scale * _LOG2_E, problem.heads, hidden, plan.shares)
+        q, out = (arrays.reshaped(x, (x.shape[0], rows, x.shape[3])) for x in (q, given.out))
+        rest = hopper.Given(given.table, given.lengths, starts, pieces, out, lse)
+        launches.run_arguments(compiled, [q, given.cache, rest, tiles(problem), numbers, arrays.stream_of(given.q)])
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(_mode: Any, element: Any, space: Any, value_dim: int, lse: bool) -> Any:
+    """The function for arrays of any shape and strides."""
+    given = hopper.Given(
+        _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 1, space), _fake(Float32, 3, space, 16),
+        _fake(element, 3, space, 16), _fake(Float32, 3, space) if lse else None,
+    )  # fmt: skip
+    numbers = hopper.Numbers(Float32(1.0), 1, 0, 1)
+    rows = [_fake(element, 3, space, 16) for _ in range(2)]
+    return cute.compile(hopper.latent_forward(element, value_dim), *rows, given, Int32(1), numbers, 0)
+
+
+def _memory_of(x: Any) -> Any:
+    """Where an array lies: in a GPU, or anywhere."""
+    on_gpu = arrays.is_torch(x) and x.device.type == "cuda"
+    return cute.AddressSpace.gmem if on_gpu else cute.AddressSpace.generic
+
+
+def _fake(element: Any, modes: int, space: Any, align: int = 4) -> Any:
+    """The description of an array with the last mode contiguous."""
+    strides = [cute.sym_int(64) for _ in range(modes - 1)]
+    return cute.runtime.make_fake_tensor(
+        element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align
+    )

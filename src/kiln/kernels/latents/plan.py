@@ -1,0 +1,68 @@
+"""How attention to latents is cut on Hopper."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ..common import arrays
+
+if TYPE_CHECKING:
+    from ..devices import Device
+    from .problem import LatentAttention
+
+ROWS = 64
+"""Queries and heads of a tile: rows of the products of a warp group."""
+GROUP = 128
+"""Threads of a warp group."""
+THREADS = 3 * GROUP
+"""Of a block: one warp group loads, two compute."""
+REGISTERS = (24, 240)
+"""Of a thread that loads, and of one that computes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LatentTiling:
+    """How attention to latents is cut on Hopper: into `shares`, equal numbers of keys of all sequences together, for each tile of 64 rows
+    (queries and heads) one."""
+
+    shares: int = 132
+
+    def check(self, problem: LatentAttention, device: Device) -> None:
+        """Refuse what cannot work."""
+        arrays.require(1 <= self.shares <= 65535, f"{self}: keys are cut into 1 to 65535 shares")
+        used = 2 * ROWS * 3 * problem.dim + 4096
+        arrays.require(
+            used <= device.smem,
+            f"{self} takes {used} bytes of shared memory for latents of {problem.dim}, and a block has {device.smem}",
+        )
+
+
+def tiles(problem: LatentAttention) -> int:
+    """Tiles of a sequence's rows."""
+    return -(-problem.queries * problem.heads // ROWS)
+
+
+def default_tiling(problem: LatentAttention, device: Device) -> LatentTiling:
+    """As many shares as multiprocessors have blocks of threads at once; not more than there are blocks of keys."""
+    most = problem.batches * max(1, -(-problem.keys // ROWS))
+    return LatentTiling(max(1, min(device.multiprocessors // tiles(problem), most)))
+
+
+_PRODUCTS = 4.6e6
+"""Multiplications and additions that a multiprocessor does in a microsecond."""
+BYTES = 3.1e4
+"""Bytes that one multiprocessor of all loads in a microsecond."""
+_BEGIN = 4.0
+"""Microseconds that beginning, ending and putting together take."""
+
+
+def parts(problem: LatentAttention, plan: LatentTiling, device: Device) -> dict[str, float]:
+    """Microseconds of what is done side by side."""
+    keys = problem.batches * problem.keys / plan.shares
+    turns = -(-plan.shares * tiles(problem) // device.multiprocessors)
+    work = 2 * ROWS * (problem.dim + problem.value_dim) * keys
+    return {
+        "products": _BEGIN + turns * work / _PRODUCTS,
+        "memory": _BEGIN + turns * keys * 2 * problem.dim / BYTES,
+    }

@@ -1,0 +1,110 @@
+"""How the keys of all sequences are cut into equal shares, on the device, whose lengths nobody else knows.
+
+Blocks of keys of all sequences stand in one row, sequence after sequence, and after each some that stand for what beginning and ending
+a sequence takes. Each share of the row is for one block of threads; a sequence that lies in several is put together by `combine`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ... import Int32, cute
+from ...cute import arch
+
+KEYS = 64
+"""Keys of a block: rows of a page."""
+_OF_A_SEQUENCE = 3
+"""Blocks that beginning and ending a sequence takes as long as."""
+
+
+class Share(NamedTuple):
+    """The first sequence of a share, where its blocks begin in the row, and blocks of each share."""
+
+    sequence: Any
+    start: Any
+    each: Any
+
+
+class Piece(NamedTuple):
+    """What a share has of a sequence: blocks from `first` to before `last` of `count`; nothing, if these are equal. `whole`: it is all
+    that the rows of a tile see."""
+
+    first: Any
+    last: Any
+    count: Any
+    whole: Any
+
+
+@cute.jit
+def length_of(lengths: cute.Tensor, sequence: Int32, most: Int32):
+    """Keys of a sequence: at most as many as its pages have room for, since numbers that are wrong must not lead out of arrays."""
+    return max(Int32(0), min(lengths[sequence], most))
+
+
+@cute.jit
+def blocks(length: Int32):
+    """Blocks of a sequence; of one without keys there is one, all of it hidden."""
+    return max(Int32(1), cute.ceil_div(length, KEYS))
+
+
+@cute.jit
+def following(start: Int32, count: Int32):
+    """Where the next sequence begins."""
+    return start + count + _OF_A_SEQUENCE
+
+
+@cute.jit
+def piece(length: Int32, unseen: Int32, start: Int32, begin: Int32, each: Int32):
+    """What the share that begins at `begin` has of a sequence of which the rows of a tile do not see so many keys at the end.
+
+    Those are left out where the share has all of the sequence: a part of it is waited for, and has to be there.
+    """
+    count = blocks(length)
+    first = max(begin - start, Int32(0))
+    last = max(first, min(begin + each - start, count))
+    whole = (first == 0) & (last == count)
+    if whole:
+        last = blocks(length - unseen)
+    return Piece(first, last, count, whole)
+
+
+@cute.jit
+def find(
+    lengths: cute.Tensor, most: Int32, number: Int32, shares: Int32, found: cute.Tensor, starts: cute.Tensor, writes: Any
+):  # fmt: skip
+    """One warp finds a share and leaves it in `found`; with `writes` also where sequences begin, and how long the row is, in `starts`."""
+    lane = arch.lane_idx()
+    batch = Int32(lengths.shape[0])
+    turns = cute.ceil_div(batch, 32)
+    total = Int32(0)
+    for turn in range(turns):
+        sequence = turn * 32 + lane
+        if sequence < batch:
+            total = total + following(Int32(0), blocks(length_of(lengths, sequence, most)))
+    for distance in (1, 2, 4, 8, 16):
+        total = total + arch.shuffle_sync_bfly(total, offset=distance)
+    each = cute.ceil_div(total, shares)
+    begin = number * each
+    if lane == 0:
+        found[0], found[1], found[2] = batch, Int32(0), each
+        if writes:
+            starts[batch] = total
+    arch.sync_warp()
+    before = Int32(0)
+    for turn in range(turns):
+        sequence = turn * 32 + lane
+        own = Int32(0)
+        if sequence < batch:
+            own = following(Int32(0), blocks(length_of(lengths, sequence, most)))
+        end = own
+        for distance in (1, 2, 4, 8, 16):
+            other = arch.shuffle_sync_up(end, offset=distance)
+            if lane >= distance:
+                end = end + other
+        start = before + end - own
+        if sequence < batch:
+            if writes:
+                starts[sequence] = start
+            if begin >= start and begin < start + own:
+                found[0], found[1] = sequence, start
+        before = before + arch.shuffle_sync(end, 31)

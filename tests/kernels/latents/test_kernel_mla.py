@@ -1,0 +1,161 @@
+"""Attention to latents, against float64 on the CPU target. Rows that do not exist hold NaN, their pages do not exist."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from attention_testing import close, exact, normal
+from nvidia_testing import needs_ptxas
+from sass import check_products
+
+import kiln
+from kiln import BFloat16, Float32, Int32, cute, kernels
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+from kiln.kernels.devices import device_of
+from kiln.kernels.latents import FAMILY, LatentAttention, hopper
+from kiln.kernels.latents.columns import LatentColumns
+from kiln.kernels.latents.implementations import HopperLatents, _fake
+
+VALUES = 128
+LONG = os.environ.get("KILN_LONG_TESTS", "") not in ("", "0")
+
+
+class Cache:
+    """Latents of sequences of some lengths, each in pages anywhere."""
+
+    def __init__(self, *lengths: int, dtype: Any = np.float16, value_dim: int = VALUES) -> None:
+        columns = -(-max(lengths) // 64) + 1
+        self.lengths, self.value_dim = np.array(lengths, np.int32), value_dim
+        self.pages = normal(len(lengths) * columns + 1, 64, value_dim + 64, dtype=dtype)
+        order = np.random.default_rng(0).permutation(len(self.pages))[: len(lengths) * columns]
+        self.table = order.reshape(-1, columns).astype(np.int32)
+        for row, length in zip(self.table, lengths, strict=True):
+            beyond = np.arange(length, columns * 64)
+            self.pages[row[beyond // 64], beyond % 64] = np.nan
+            row[-(-length // 64) :] = (1 << 30, -1)[length % 2]
+
+    def sequence(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        at = np.arange(self.lengths[number])
+        rows = self.pages[self.table[number, at // 64], at % 64][None, :, None]
+        return rows, rows[..., : self.value_dim]
+
+
+def check(q: np.ndarray, cache: Cache, **options: Any) -> Any:
+    with kiln.target("cpu"):
+        got = kernels.mla_decode(
+            q, cache.pages, cache.table, cache.lengths, value_dim=cache.value_dim, return_lse=True, **options
+        )
+    reference = {name: value for name, value in options.items() if name in ("causal", "scale")}
+    for n in range(len(q)):
+        close([x[n : n + 1] for x in got], exact(q[n : n + 1], *cache.sequence(n), **{"causal": True, **reference}))
+    return got
+
+
+@pytest.mark.parametrize("splits", [1, 3, 40])
+def test_lengths(splits):
+    """Sequences without latents, with fewer than tokens, that fill pages or not; in one share, cut anywhere, in more shares than blocks."""
+    check(normal(6, 2, 16, VALUES + 64), Cache(0, 1, 64, 65, 330, 128), splits=splits)
+
+
+@pytest.mark.parametrize(("tokens", "heads"), [(1, 1), (3, 30), (4, 32)])
+def test_rows(tokens, heads):
+    """Tiles that are not full, and several of them, whose tokens see different latents of two pages."""
+    check(normal(2, tokens, heads, VALUES + 64), Cache(130, 66), splits=2)
+
+
+def test_many_tokens():
+    """As when a prompt is read: tiles see different numbers of latents, and leave out what they do not see."""
+    check(normal(3, 70, 2, VALUES + 64), Cache(300, 70, 20), splits=1)
+
+
+def test_options():
+    """Values of another size in bf16, all latents seen, another scale; the same twice."""
+    q, cache = normal(1, 2, 16, 320, dtype=ml_dtypes.bfloat16), Cache(200, dtype=ml_dtypes.bfloat16, value_dim=256)
+    first = check(q, cache, causal=False, scale=0.02, splits=2)
+    again = check(q, cache, causal=False, scale=0.02, splits=2)
+    assert all(map(np.array_equal, first, again))
+
+
+def test_scores_that_grow():
+    """Rising from block to block, so that what was summed is scaled again in both warp groups; and far below zero."""
+    cache = Cache(300, 300)
+    for row, sign in zip(cache.table, (1, -1), strict=True):
+        cache.pages[row[:5], :, VALUES:] = sign * np.arange(5, 0, -1)[:, None, None]
+    q = normal(2, 1, 16, VALUES + 64)
+    q[..., VALUES:] = 1.0
+    check(q, cache, splits=1, scale=0.1)
+
+
+@pytest.mark.parametrize("value_dim", [40, VALUES])
+def test_columns(value_dim):
+    """Without warp groups."""
+    plan = kernels.AttentionTiling(16, 32, 1, 1, splits=2, grouped=True)
+    check(normal(2, 2, 20, value_dim + 64), Cache(0, 100, value_dim=value_dim), plan=plan)
+
+
+@pytest.mark.skipif(not LONG, reason="instrumented code of warp groups takes long to compile; set KILN_LONG_TESTS=1")
+def test_clean_under_the_sanitizer():
+    with kiln.sanitize():
+        check(normal(2, 1, 8, VALUES + 64), Cache(70, 260), splits=2)
+
+
+def test_what_is_refused():
+    cache, q = Cache(5, 9), normal(2, 1, 2, VALUES + 64)
+    given = {"q": q, "cache": cache.pages, "page_table": cache.table, "lengths": cache.lengths, "value_dim": VALUES}
+    for wrong, message in (
+        ({"cache": cache.pages[:, :32]}, "pages have 32 rows, not 64"),
+        ({"q": q[..., :64]}, "as many columns"),
+        ({"value_dim": 1000}, "the latter the first columns of the former"),
+        ({"splits": 0}, "splits 0"),
+        ({"splits": 2, "plan": kernels.LatentTiling(2)}, "a plan says how"),
+        ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it is \\(2, 1, 2, 128\\)"),
+    ):
+        with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
+            kernels.mla_decode(**{**given, **wrong})
+
+
+# --- plans ---
+
+
+def test_who_is_chosen():
+    hopper_device = device_of("sm_90a")
+    for heads in (16, 32, 64, 128):
+        chosen = FAMILY.choose(LatentAttention(128, 1, heads, 4096), hopper_device)
+        assert isinstance(chosen.implementation, HopperLatents)
+        assert chosen.plan.shares == 132 // max(1, heads // 64)
+    for arch in ("sm_80", "sm_86", "sm_120a"):
+        for heads in (16, 128):
+            chosen = FAMILY.choose(LatentAttention(4, 2, heads, 4096), device_of(arch))
+            assert isinstance(chosen.implementation, LatentColumns)
+    explained = str(FAMILY.explain(LatentAttention(128, 1, 16, 4096), hopper_device))
+    assert "HopperLatents" in explained
+    assert "(bound)" in explained
+
+
+# --- the machine code ---
+
+
+@needs_ptxas
+@pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
+def test_products_run_beside_the_softmax(monkeypatch):
+    """Nothing is spilled, products are not serialized, and the powers stand between the beginning of a product and its wait."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    space = cute.AddressSpace.gmem
+    given = hopper.Given(
+        _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 1, space), _fake(Float32, 3, space, 16),
+        _fake(BFloat16, 3, space, 16), None,
+    )  # fmt: skip
+    rows = [_fake(BFloat16, 3, space, 16) for _ in range(2)]
+    numbers = hopper.Numbers(Float32(1.0), 1, 0, 1)
+    made = cute.compile(hopper.LatentForward(BFloat16, 512), *rows, given, Int32(1), numbers, 0, target="nvidia")
+    (loop,) = check_products(made)
+    names = [i.name for i in loop.instructions]
+    assert len(loop.products) == 36 + 2 * 4
+    waits = [n for n, name in enumerate(names) if name.startswith("WARPGROUP.DEPBAR")]
+    powers = [n for n, name in enumerate(names) if name.startswith("MUFU.EX2")]
+    assert len(waits) == 3
+    assert sum(waits[0] < n < waits[1] for n in powers) >= 34
