@@ -134,7 +134,8 @@ class LayerNormGradient(RowKernel):
         Of e elements in vectors of w, no more than e / w of the sum of squares is taken off again.
         """
         count = part.elements()
-        near: Any = None
+        first = part.first()
+        near = total(first) * (1.0 / len(first))
         offsets: Any = None
         squares: Any = None
         gradients: Any = None
@@ -142,8 +143,6 @@ class LayerNormGradient(RowKernel):
         for v in range(part.count):
             x, dy = part.values(v)
             weights = part.columns(v)
-            if near is None:
-                near = total(x) * (1.0 / len(x))
             scaled = dy * weights[0] if weights else dy
             distance = part.kept(v, x - near, 0.0)
             for d, g in zip(quarters(distance), quarters(scaled), strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import Float32, Int32, Int64
@@ -15,7 +16,7 @@ from .kernel import WARP, RowProblem, RowTiling
 from .norm_sums import NormSums, rows_at_once
 from .odd import LINE, OddRows, OddTiling, odd_problem, odd_tiling
 from .plans import default_tiling, held_bits, stream_tiling
-from .stream import RowStream, StreamProblem, StreamTiling
+from .stream import RowStream, StreamProblem, StreamTiling, line_pitch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ FAMILY = Family("rows")
 
 _LAUNCH, _MEMORY = 2.0, 4.0e6
 """Microseconds, and bytes in a microsecond, of an H200."""
+import os
+SECTORS = int(os.environ.get("LINED", "2"))
 _WORSE = 1.25
 """What a plan that is not the measured one is expected to take, as a multiple."""
 
@@ -155,11 +158,9 @@ class StreamedRows(RowImplementation):
 
     def supports(self, problem: Rows, device: Device) -> str | None:
         least = min(x.dtype.width for x in problem.sources)
-        if problem.width * least < 32:
-            return (
-                f"copies into shared memory take 4 bytes or more, and {problem.width} elements of {least} bits can be "
-                "copied at once"
-            )
+        width, _ = problem.streamed
+        if width * least < 32:
+            return f"copies into shared memory take 4 bytes or more, and {width} elements of {least} bits can be copied at once"
         return super().supports(problem, device)
 
     def first(self, problem: Rows, device: Device) -> StreamTiling | None:
@@ -167,27 +168,40 @@ class StreamedRows(RowImplementation):
         return plan if type(plan) is StreamTiling else stream_tiling(problem, device)
 
     def check(self, problem: Rows, plan: StreamTiling, device: Device) -> None:
-        plan.check(problem.n, problem.width, min(x.dtype.width for x in problem.sources), *held_bits(problem), device)
+        width, edged = problem.streamed
+        least = min(x.dtype.width for x in problem.sources)
+        plan.check(_vectorized(problem), width, least, *held_bits(problem), device)
+        arrays.require(
+            not edged or plan.row_threads >= WARP,
+            f"{plan}: edges of rows take a warp, and {plan.row_threads} threads have a row",
+        )
 
     def run(self, problem: Rows, plan: StreamTiling, given: Given) -> None:
-        rows, n, width = problem.rows, problem.n, problem.width
-        vectors = plan.vectors(n, width)
-        exact = n == plan.cluster * plan.row_threads * vectors * width
+        (width, edged), rows, n, first = problem.streamed, problem.rows, _vectorized(problem), given.sources[0]
+        vectors, across = plan.vectors(n, width), plan.cluster * plan.row_threads
+        lined = SECTORS if edged and n // width + SECTORS - 1 <= vectors * across else 1
+        period = width * lined // math.gcd(problem.matrices[0].step, width * lined) if edged else 0
+        exact = not period and n == across * vectors * width
         lines = min(-(-rows // plan.rows), devices.clusters(plan.cluster))  # so many sums there are for each column
-        if not problem.totals:  # as few as take as long: none has a row to itself at the end
+        if period:
+            lines = max(period, lines)
+        elif not problem.totals:  # as few as take as long: none has a row to itself at the end
             lines = -(-rows // (plan.rows * -(-rows // (plan.rows * lines))))
         kernel = launches.made(
             RowStream, problem.kind,
             StreamProblem(
                 *problem.types, problem.totals, width, vectors, plan.slots(n, width), exact, plan,
-                devices.current().overlaps,
+                devices.current().overlaps, period, lined,
             ),
         )  # fmt: skip
-        first = given.sources[0]
         wanted = arrays.framework_dtype(Float32, first)
-        partial = [arrays.empty(first, (lines, n), wanted) for _ in given.totals]
+        pitch = line_pitch(problem.n, width) if period else problem.n
+        partial = [arrays.empty(first, (lines, pitch), wanted) for _ in given.totals]
         taken = [*given.sources, *given.outs, *given.columns, *partial, *given.totals]
-        launches.launcher(kernel, taken, *_sizes(problem), _typed(given.numbers), Int32(lines))(taken)
+        length, steps = _sizes(problem)[1:]
+        launches.launcher(
+            kernel, taken, Int32(rows), length, _lead(first), steps, _typed(given.numbers), Int32(lines)
+        )(taken)  # fmt: skip
 
 
 @FAMILY.register
@@ -211,12 +225,10 @@ class RowsBetweenEdges(RowImplementation):
         width, _ = _steps(problem)
         overlaps = problem.kind.overlaps and devices.current().overlaps
         made = odd_problem(problem.types, problem.n, width, plan, overlaps)
-        first = given.sources[0]
-        lead = arrays.address(first) % LINE // arrays.itemsize(first)
         taken = [*given.sources, *given.outs, *given.columns]
         rows, n, steps = _sizes(problem)
         launches.launcher(
-            launches.made(OddRows, problem.kind, made), taken, rows, n, Int32(lead), steps, _typed(given.numbers),
+            launches.made(OddRows, problem.kind, made), taken, rows, n, _lead(given.sources[0]), steps, _typed(given.numbers),
             Int32(plan.blocks(problem.rows, width)),
         )(taken)  # fmt: skip
 
@@ -224,6 +236,17 @@ class RowsBetweenEdges(RowImplementation):
 def _sizes(problem: Rows) -> tuple[Any, Any, Any]:
     """Rows, their length, and how far they are apart in each matrix, as kernels take them."""
     return Int32(problem.rows), Int32(problem.n), tuple(Int64(m.step) for m in problem.matrices)
+
+
+def _vectorized(problem: Rows) -> int:
+    """Elements of a row that streams access in vectors, at most."""
+    width, _ = problem.streamed
+    return problem.n // width * width
+
+
+def _lead(first: Any) -> Any:
+    """How many elements after a line of the caches an array begins."""
+    return Int32(arrays.address(first) % LINE // arrays.itemsize(first))
 
 
 def _typed(numbers: tuple[float, ...]) -> tuple[Any, ...]:

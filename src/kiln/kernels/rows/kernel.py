@@ -150,9 +150,13 @@ class Part:
         held = [x[None, v] for x in self._held] if v < before else [x[None, v - before] for x in self._shared]
         return [as_f32(x.load()) for x in held]
 
+    def first(self) -> Any:
+        """A vector of the first source with elements of the row, if there are any."""
+        return self.values(0)[0]
+
     def sample(self) -> Any:
         """One of the elements of the first source, if there are any."""
-        return self.values(0)[0][0]
+        return self.first()[0]
 
     def prepare(self, v: int = 0) -> None:
         """Begin to read the columns of vector `v` and of some after it."""

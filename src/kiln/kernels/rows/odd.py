@@ -211,16 +211,25 @@ class EdgePart:
     in_registers = False
     count = 1
 
-    def __init__(self, alone: list[Any], there: Any) -> None:
+    def __init__(self, alone: list[Any], there: Any, columns: list[Any] | None = None) -> None:
         self._alone = alone
         self._there = there
+        self._columns = columns or []
 
     def values(self, v: int) -> list[Any]:
         """The element of each source; 0 where there is none."""
         return [cute.TensorSSA.from_elements([value], Float32) for value in self._alone]
 
-    def sample(self) -> Any:
+    def columns(self, v: int) -> list[Any]:
+        """What stands for its column in the vectors."""
+        return self._columns
+
+    def first(self) -> Any:
         """The element of the first source, if there is one."""
+        return self.values(0)[0]
+
+    def sample(self) -> Any:
+        """The same as a number."""
         return self._alone[0]
 
     def kept(self, v: int, value: Any, instead: float) -> Any:

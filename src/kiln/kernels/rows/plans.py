@@ -48,9 +48,11 @@ def held_bits(problem: Rows) -> tuple[int, int, int, int]:
 
 def stream_tiling(problem: Rows, device: Device) -> StreamTiling | None:
     """How rows are streamed by default; None: they cannot be."""
-    if problem.width * min(x.dtype.width for x in problem.sources) < 32:
+    width, edged = problem.streamed
+    if width * min(x.dtype.width for x in problem.sources) < 32:
         return None
-    return tiling_for(problem.n, problem.width, *held_bits(problem), device)
+    found = tiling_for(problem.n // width * width, width, *held_bits(problem), device)
+    return None if found is not None and edged and found.row_threads < WARP else found
 
 
 LONG_FEW = {1: (False, 1), 2: (False, 2), 4: (True, 0), 8: (True, 0), 16: (False, 4)}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import BFloat16, Float16, Float32
 from ..common.arrays import require
-from ..common.matrices import Matrix, matrix_of, width_of
+from ..common.matrices import Matrix, in_step, matrix_of, width_of
 from ..common.problem import Laid, Problem
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..devices import Device
 
 FLOATS = (Float16, BFloat16, Float32)
+_WARP = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +88,14 @@ class Rows(Problem):
         """How many elements of rows, and of columns, can be accessed at once everywhere."""
         n = self.n
         return min([m.width for m in self.matrices] + [width_of(x, n, n) for x in self.present])
+
+    @functools.cached_property
+    def streamed(self) -> tuple[int, bool]:
+        """Elements of an access of streams, and whether rows begin anywhere, with edges: if they are long enough for a warp."""
+        found = in_step((*self.sources, *self.outs), [m.step for m in self.matrices])
+        if found is None or found[0] <= self.width or self.n < 2 * _WARP * found[0]:
+            return self.width, False
+        return found[0], True
 
     @property
     def bits(self) -> int:

@@ -18,6 +18,8 @@ from ...cute.nvgpu import CopyUniversalOp, cpasync
 from ..common import arrays
 from ..common.vectors import as_f32
 from .kernel import WARP, check_threads
+from .line_sums import LineSums, wait_for_kernel_before
+from .stream_edges import StreamEdges
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -108,7 +110,8 @@ class StreamProblem:
     """What a kernel is made for: types (`totals` of sums over rows), how wide accesses are, how rows are cut.
 
     `exact` rows fill all vectors of all threads. Where kernels `overlap`, their blocks are launched while the one before ends, and
-    wait for it.
+    wait for it. With a `period` rows begin anywhere (`stream_edges.py`), those so far apart equally far from a multiple of `lined`
+    vectors.
     """
 
     sources: tuple[Any, ...]
@@ -121,6 +124,8 @@ class StreamProblem:
     exact: bool
     tiling: StreamTiling
     overlaps: bool = False
+    period: int = 0
+    lined: int = 1
 
     @property
     def sums(self) -> int:
@@ -169,7 +174,15 @@ class StreamPart:
 
     def sample(self) -> Any:
         """One of the elements of the first source, if there are any."""
-        return self.values(0)[0][0]
+        return self.first()[0]
+
+    def first(self) -> Any:
+        """A vector of the first source, if there are any: one may lie before the row."""
+        there = self._stream.before_row(self._unit) if self.count > 1 else None
+        found = self.values(0)[0]
+        if there is None:
+            return found
+        return cute.where(cute.full_like(found, there, Boolean), found, self.values(1)[0])
 
     def columns(self, v: int) -> list[Any]:
         """What stands for the same columns in the vectors."""
@@ -184,9 +197,15 @@ class StreamPart:
 
     def elements(self) -> Any:
         """How many elements there are: a Python number where that is known."""
-        width, last = self._stream.problem.width, self._stream.inside(self._unit, self._units, self.count - 1)
-        most, fewer = float(width * self.count), float(width * (self.count - 1))
-        return most if last is None else select_(last, Float32(most), Float32(fewer))
+        width, count = float(self._stream.problem.width), 0.0
+        missing: list[Any] = []
+        for v in range(self.count):
+            there = self._stream.inside(self._unit, self._units, v)
+            count, missing = count + width, missing + ([] if there is None else [there])
+        found: Any = count
+        for there in missing:
+            found = found - select_(there, Float32(0.0), Float32(width))
+        return found
 
 
 class Board:
@@ -212,23 +231,32 @@ class RowStream:
         self.problem = problem
         self.tiling = problem.tiling
         self.rule = kind(problem)
+        self.width = 1 if problem.period else problem.width
+        """Elements that matrices, and rows of them, begin at multiples of."""
 
     @cute.jit
-    def __call__(self, places: Any, rows: Int32, n: Int32, steps: Any, numbers: Any, lines: Int32, stream: Int64):
-        """`places`: sources, outs, columns, sums of all blocks or clusters (`lines` of them), sums; `steps`: from row to row."""
+    def __call__(
+        self, places: Any, rows: Int32, n: Int32, lead: Int32, steps: Any, numbers: Any, lines: Int32, stream: Int64
+    ):
+        """`places`: sources, outs, columns, sums of all blocks or clusters (`lines` of them), sums; `steps`: from row to row.
+
+        `lead` is how far after a line of the caches the first row begins, where rows begin anywhere.
+        """
         problem, tiling = self.problem, self.tiling
         types = (*problem.sources, *problem.outs)
         matrices = [self.matrix(p, t, rows, n, step) for p, t, step in zip(places, types, steps, strict=False)]
         rest = places[len(types) :]
         present = [t for t in problem.columns if t is not None]
         columns = [
-            cute.make_tensor(arrays.pointer(p, t, problem.width), cute.make_layout((n,)))
+            cute.make_tensor(arrays.pointer(p, t, self.width), cute.make_layout((n,)))
             for p, t in zip(rest, present, strict=False)
         ]
         rest = rest[len(present) :]
-        partial = [self.matrix(p, Float32, lines, n, n) for p in rest[: problem.sums]]
+        pitch = line_pitch(n, problem.width) if const_expr(problem.period > 0) else n
+        partial = [self.matrix(p, Float32, lines, pitch, pitch) for p in rest[: problem.sums]]
         sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
-        self.kernel(sources, outs, columns, partial, numbers, rows, n).launch(
+        skew = Int32(steps[0])
+        self.kernel(sources, outs, columns, partial, numbers, rows, n, lead, skew).launch(
             grid=(lines * tiling.cluster, 1, 1),
             block=(tiling.threads, 1, 1),
             cluster=(tiling.cluster, 1, 1) if tiling.cluster > 1 else None,
@@ -242,16 +270,19 @@ class RowStream:
                 cute.make_tensor(arrays.pointer(p, t, 1), cute.make_layout((n,)))
                 for p, t in zip(rest[problem.sums :], problem.totals, strict=True)
             ]
-            LineSums(problem.width, tiling.cluster, problem.overlaps)(partial, sums, lines, n, stream)
+            adding = LineSums(problem.width, tiling.cluster, problem.overlaps, problem.period)
+            adding(partial, sums, lines, n, lead, skew, stream)
 
     def matrix(self, address: Any, dtype: Any, rows: Any, n: Any, step: Any) -> Any:
         """A matrix at an address; `step` elements from one row to the next."""
-        pointer = arrays.pointer(address, dtype, self.problem.width)
-        layout = cute.make_layout((rows, n), stride=(cute.assume(step, divby=self.problem.width), 1))
+        pointer = arrays.pointer(address, dtype, self.width)
+        layout = cute.make_layout((rows, n), stride=(cute.assume(step, divby=self.width), 1))
         return cute.make_tensor(pointer, layout)
 
     @cute.kernel
-    def kernel(self, sources: Any, outs: Any, columns: Any, partial: Any, numbers: Any, rows: Int32, n: Int32):
+    def kernel(
+        self, sources: Any, outs: Any, columns: Any, partial: Any, numbers: Any, rows: Int32, n: Int32, lead: Int32, skew: Int32
+    ):  # fmt: skip
         problem, tiling = self.problem, self.tiling
         vectors, slots = problem.vectors, problem.slots
         thread = arch.thread_idx()[0]
@@ -259,18 +290,30 @@ class RowStream:
         rank, group, lane = block % tiling.cluster, thread // max(WARP, tiling.row_threads), thread % tiling.row_threads
         unit, units = rank * tiling.row_threads + lane, n // problem.width
         within = thread % WARP // tiling.row_threads  # of the rows of a warp; 0 if it has one
+        line, lines = block // tiling.cluster, arch.grid_dim()[0] // tiling.cluster
+        turn, edges = line, None
+        if const_expr(problem.period > 0):
+            edges = StreamEdges(self, line, rows, n, lead, skew, rank, lane)
+            unit, units, rows = unit - edges.before, edges.span.units, edges.rows
+            turn, lines = line // problem.period, (lines - line % problem.period + problem.period - 1) // problem.period
 
         ring = [self.ring_buffer(x.element_type)[None, None, thread] for x in sources]
         weights = [self.weight_buffer(x.element_type)[None, None, lane] for x in columns]
         inner = outer = self.board(min(WARP, tiling.row_threads), tiling.row_threads, unit - lane, tiling.groups, group)
         if const_expr(tiling.cluster > 1):
-            outer = self.board(tiling.row_threads, tiling.row_threads * tiling.cluster, 0, 1, 0)
+            begin = unit - lane - rank * tiling.row_threads if const_expr(problem.period > 0) else 0
+            outer = self.board(tiling.row_threads, tiling.row_threads * tiling.cluster, begin, 1, 0)
             arch.mbarrier_init_fence()
             arch.cluster_arrive_relaxed()
 
         wait_for_kernel_before(problem.overlaps)
-        first = block // tiling.cluster * tiling.rows + group * self.each
-        step = arch.grid_dim()[0] // tiling.cluster * tiling.rows
+        first, step = turn * tiling.rows + group * self.each, lines * tiling.rows
+        if const_expr(edges is not None):
+            edges.take(sources, outs, columns, len(partial))
+            sources, outs = ([edges.vectors(x) for x in group] for group in (sources, outs))
+            edges.read(edges.present, first)
+            if const_expr(tiling.overlapped):
+                edges.read(edges.coming, first + step)
         for s in range_constexpr(slots):
             self.fetch(sources, ring, first + within + s // vectors * step, rows, unit, units, s % vectors, s)
         summed = [cute.make_rmem_tensor((problem.width, vectors), Float32) for _ in partial]
@@ -278,7 +321,7 @@ class RowStream:
             held.fill(0.0)
         if thread < tiling.row_threads:
             for x, held in zip(columns, weights, strict=True):
-                self.read_weights(x, held, unit, units)
+                self.read_weights(x, held, unit, units, edges)
         arch.sync_threads()
         if const_expr(tiling.cluster > 1):
             arch.cluster_wait()  # the other blocks have begun, and made their mbarriers
@@ -286,32 +329,40 @@ class RowStream:
         where = lane % WARP, within + lane // WARP
         if const_expr(tiling.overlapped):
             part = StreamPart(self, ring, weights, Int32(0), slots, unit, units)
-            self.find(part, inner, Int32(0), where)
+            self.find(part, inner, Int32(0), where, edges, False)
         start, count = Int32(0), Int32(0)
         for base in range(first, rows, step):
             row = base + within
             if const_expr(tiling.overlapped):
-                self.relay(inner, outer, count, rank, units)
+                self.relay(inner, outer, count, rank, units, n)
                 if base + step < rows:
                     part = StreamPart(self, ring, weights, self.wrapped(start + vectors), slots - vectors, unit, units)
-                    self.find(part, inner, count + 1, where)
+                    self.find(part, inner, count + 1, where, edges, True)
             else:
+                if const_expr(edges is not None):
+                    edges.read(edges.coming, base + step)
                 part = StreamPart(self, ring, weights, start, slots, unit, units)
-                self.find(part, inner, count, where)
-                self.relay(inner, outer, count, rank, units)
-            state = self.gathered(outer, count, within, units)
+                self.find(part, inner, count, where, edges, False)
+                self.relay(inner, outer, count, rank, units, n)
+            state = self.gathered(outer, count, within, units, n)
             part = StreamPart(self, ring, weights, start, 0, unit, units)
+            if const_expr(edges is not None):
+                edges.finish(state, numbers, n, base)
             for v in self.order():
                 self.finish(outs, summed, part, state, numbers, n, row, rows, unit, units, v)
                 if const_expr(problem.exact or v < vectors - 1):
                     self.refill(sources, ring, part, row, step, rows, unit, units, v)
             if const_expr(not problem.exact):
                 self.refill(sources, ring, part, row, step, rows, unit, units, vectors - 1)
+            if const_expr(edges is not None):
+                edges.advance()
+                if const_expr(tiling.overlapped):
+                    edges.read(edges.coming, base + 2 * step)
             start, count = self.wrapped(start + vectors), count + 1
         arch.cp_async_wait_group(0)
         if const_expr(tiling.cluster > 1):
             arch.cluster_arrive()
-        self.write_sums(partial, summed, block // tiling.cluster, thread, unit, units)
+        self.write_sums(partial, summed, line, thread, unit, units, edges)
         if const_expr(tiling.cluster > 1):
             arch.cluster_wait()  # until nobody has anything left to send to this block
 
@@ -350,10 +401,19 @@ class RowStream:
         return unit + v * (self.tiling.cluster * self.tiling.row_threads)
 
     def inside(self, unit: Any, units: Any, v: int) -> Any:
-        """Whether a row has that vector; None: it does for all threads. Only a thread's last vector may be missing."""
+        """Whether a row has that vector; None: it does for all threads.
+
+        Only a thread's last vector may be missing, and the first where rows begin anywhere.
+        """
+        there = self.before_row(unit) if v == 0 else None
         if self.problem.exact or v < self.problem.vectors - 1:
-            return None
-        return self.at(unit, v) < units
+            return there
+        last = self.at(unit, v) < units
+        return last if there is None else there & last
+
+    def before_row(self, unit: Any) -> Any:
+        """Whether a thread's first vector does not lie before the row; None: it never does."""
+        return unit >= 0 if self.problem.lined > 1 else None
 
     def wrapped(self, slot: Any) -> Any:
         """A place in the ring, given one less than two rounds on."""
@@ -376,9 +436,14 @@ class RowStream:
         return cute.make_tensor(memory, cute.make_layout((width, vectors, threads), stride=(1, width * threads, width)))
 
     @cute.jit
-    def read_weights(self, x: Any, held: Any, unit: Any, units: Any):
+    def read_weights(self, x: Any, held: Any, unit: Any, units: Any, edges: Any):
         """Copy a number for each of a thread's columns to shared memory."""
         for v in range_constexpr(self.problem.vectors):
+            if const_expr(edges is not None):
+                for i in range_constexpr(self.problem.width):
+                    there, column = self.at(unit, v), edges.span.head + self.at(unit, v) * self.problem.width + i
+                    held[i, v] = x[column] if (there >= 0) & (there < units) else x.element_type(0)
+                continue
             part = cute.local_tile(x, (self.problem.width,), (self.at(unit, v),))
             given, there = cute.make_rmem_tensor((self.problem.width,), x.element_type), self.inside(unit, units, v)
             if const_expr(there is None):
@@ -441,10 +506,20 @@ class RowStream:
         if arch.thread_idx()[0] < many:
             arch.mbarrier_init(barriers + arch.thread_idx()[0], arrivals)
 
-    def find(self, part: Any, board: Any, count: Any, where: Any) -> None:
+    def find(self, part: Any, board: Any, count: Any, where: Any, edges: Any, ahead: bool) -> None:
         """Find out about a row, and tell the warps of the block."""
         own, _ = self.rule.absorb(None, part)
+        if edges is not None:
+            own = self.with_edge(own, edges.part(edges.coming if ahead else edges.present), edges.has)
         self.tell(self.rule.merge([own], min(WARP, self.tiling.row_threads)), board, count % TURNS, where)
+
+    @cute.jit
+    def with_edge(self, own: Any, edge: Any, has: Any):
+        """What is known after a thread's element at the edges, too."""
+        found = own
+        if has:
+            found = self.rule.merge([own, self.rule.absorb(None, edge)[0]], 1)
+        return found
 
     @cute.jit
     def tell(self, state: Any, board: Any, turn: Any, where: Any):
@@ -457,17 +532,17 @@ class RowStream:
             arch.mbarrier_arrive(board.barriers + turn)
 
     @cute.jit
-    def relay(self, inner: Any, outer: Any, count: Any, rank: Any, units: Any):
+    def relay(self, inner: Any, outer: Any, count: Any, rank: Any, units: Any, n: Any):
         """Where blocks share a row: merge what this one has found, and tell all of them. Its warps do that in turn."""
         thread, turn = arch.thread_idx()[0], count % TURNS
         if const_expr(self.tiling.cluster > 1):
             if thread // WARP == count % inner.findings:
-                state = self.gathered(inner, count, 0, units)
+                state = self.gathered(inner, count, 0, units, n)
                 if thread % WARP < self.tiling.cluster:
                     box, barrier = outer.boxes[None, rank, turn].iterator, outer.barriers + turn
                     send(box, barrier, thread % WARP, list(state[self.rule.counted :]))
 
-    def gathered(self, board: Board, count: Any, within: Any, units: Any) -> Any:
+    def gathered(self, board: Board, count: Any, within: Any, units: Any, n: Any) -> Any:
         """What the findings on a board come to, once they are there."""
         turn, lanes = count % TURNS, min(WARP, board.findings)
         arch.mbarrier_wait(board.barriers + turn, count // TURNS % 2)
@@ -475,30 +550,36 @@ class RowStream:
         for i in range(board.findings // lanes):
             place = arch.thread_idx()[0] % lanes + i * lanes
             told = [board.boxes[k, within + place, turn] for k in range(self.numbers)]
-            counted = [self.elements(board.first + place * board.threads, board.threads, units)] * self.rule.counted
+            counted = [self.elements(board.first + place * board.threads, board.threads, units, n)] * self.rule.counted
             found.append((*counted, *told))
         return self.rule.merge(found, lanes)
 
-    def elements(self, first: Any, threads: int, units: Any) -> Any:
+    def elements(self, first: Any, threads: int, units: Any, n: Any) -> Any:
         """How many elements so many threads of a row have: a Python number where that is known."""
         width, vectors = self.problem.width, self.problem.vectors
         if self.problem.exact:
             return float(width * vectors * threads)
         rest = units - self.at(first, vectors - 1)
-        last = select_(rest < 0, Int32(0), select_(rest > threads, Int32(threads), rest))
-        return (last * width).to(Float32) + float(width * (vectors - 1) * threads)
+        found = select_(rest < 0, Int32(0), select_(rest > threads, Int32(threads), rest)) * width
+        if self.problem.period:  # the first threads have the edges of a row, and vectors before it
+            found = found + select_(first <= 0, n - units * width + first * width, 0)
+        return found.to(Float32) + float(width * (vectors - 1) * threads)
 
     # -- sums over rows --------------------------------------------------------------------------------------------
 
     @cute.jit
-    def write_sums(self, partial: Any, summed: Any, line: Any, thread: Any, unit: Any, units: Any):
+    def write_sums(self, partial: Any, summed: Any, line: Any, thread: Any, unit: Any, units: Any, edges: Any):
         """Write what the block has summed over its rows."""
         if const_expr(self.tiling.rows > 1):
-            self.fold(summed, thread // self.tiling.row_threads, thread % self.tiling.row_threads)
+            alone = [] if const_expr(edges is None) else edges.sums
+            self.fold([*summed, *alone], thread // self.tiling.row_threads, thread % self.tiling.row_threads)
         if thread < self.tiling.row_threads:
+            if const_expr(edges is not None):
+                edges.write_sums(partial, line)
             for out, held in zip(partial, summed, strict=True):
+                whole = out[line, None] if const_expr(edges is None) else edges.line(out, line)
                 for v in range_constexpr(self.problem.vectors):
-                    part = cute.local_tile(out[line, None], (self.problem.width,), (self.at(unit, v),))
+                    part = cute.local_tile(whole, (self.problem.width,), (self.at(unit, v),))
                     there = self.inside(unit, units, v)
                     if const_expr(there is None) or there:
                         cute.autovec_copy(held[None, v], part)
@@ -506,12 +587,13 @@ class RowStream:
     @cute.jit
     def fold(self, summed: Any, row: Any, lane: Any):
         """Add the sums of all rows of the block to those of its first."""
-        width, across, rows = self.problem.width, self.tiling.row_threads, self.tiling.rows
-        memory = arch.alloc_smem(Float32, width * self.tiling.threads, 16)
-        layout = cute.make_layout((width, across, rows), stride=(1, width, width * across))
-        buffer = cute.make_tensor(memory, layout)
+        across, rows = self.tiling.row_threads, self.tiling.rows
+        memory = arch.alloc_smem(Float32, self.problem.width * self.tiling.threads, 16)
         for held in summed:
-            for v in range_constexpr(self.problem.vectors):
+            width, vectors = held.shape
+            layout = cute.make_layout((width, across, rows), stride=(1, width, width * across))
+            buffer = cute.make_tensor(memory, layout)
+            for v in range_constexpr(vectors):
                 arch.sync_threads()
                 buffer[None, lane, row].store(held[None, v].load())
                 arch.sync_threads()
@@ -545,76 +627,13 @@ def send(box: Any, barrier: Any, rank: Any, values: list[Any]) -> None:
             done += size
 
 
+def line_pitch(n: Any, width: int) -> Any:
+    """Elements from one line of sums over rows to the next, where rows begin anywhere: lines begin as they do."""
+    return (n // width + 2) * width
+
+
 def of_peer(place: Any, rank: Any) -> Any:
     """The address that a place in shared memory has in a block of the cluster."""
     return arch.inline_ptx(
         "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};", write_only_types=[Int32], read_only_args=[place.toint(), rank]
     )
-
-
-def wait_for_kernel_before(overlaps: bool) -> None:
-    """Wait for it where it may not be complete, and let the next one's blocks come as soon as there is room for them."""
-    if overlaps:
-        arch.griddepcontrol_wait()
-        arch.griddepcontrol_launch_dependents()
-
-
-class LineSums:
-    """Sums over the lines of matrices of f32."""
-
-    threads = 256
-    unroll = 8
-
-    def __init__(self, width: int, cluster: int, overlaps: bool) -> None:
-        self.width = min(4, width)
-        self.overlaps = overlaps
-        self.across = 8 if cluster == 1 else 32
-        """Threads side by side: few where there are many lines."""
-
-    @cute.jit
-    def __call__(self, partial: Any, sums: Any, lines: Int32, n: Int32, stream: Int64):
-        self.kernel(partial, sums, lines, n).launch(
-            grid=(cute.ceil_div(n, self.across * self.width), len(sums), 1),
-            block=(self.threads, 1, 1),
-            stream=stream,
-            use_pdl=self.overlaps,
-        )
-
-    @cute.kernel
-    def kernel(self, partial: Any, sums: Any, lines: Int32, n: Int32):
-        width, across = self.width, self.across
-        wait_for_kernel_before(self.overlaps)
-        thread = arch.thread_idx()[0]
-        block, which, _ = arch.block_idx()
-        unit, first = block * across + thread % across, thread // across
-        deep = self.threads // across
-        memory = arch.alloc_smem(Float32, self.threads * width, 16)
-        buffer = cute.make_tensor(memory, cute.make_layout((width, across, deep)))
-        for k in range_constexpr(len(sums)):
-            if which == k:
-                found = cute.full((width,), 0.0, Float32)
-                for start in range(first, lines, deep * self.unroll):
-                    found = self.added(partial[k], found, start, lines, n, unit)
-                buffer[None, thread % across, first].store(found)
-                arch.sync_threads()
-                if (first == 0) & (unit * width < n):
-                    whole = found
-                    for other in range_constexpr(1, deep):
-                        whole = whole + buffer[None, thread % across, other].load()
-                    for i in range_constexpr(width):
-                        sums[k][unit * width + i] = whole[i].to(sums[k].element_type)
-
-    @cute.jit
-    def added(self, matrix: Any, found: Any, start: Any, lines: Any, n: Any, unit: Any):
-        """With a vector of some more lines."""
-        width, deep = self.width, self.threads // self.across
-        held = cute.make_rmem_tensor((width, self.unroll), Float32)
-        held.fill(0.0)
-        atom = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * width)
-        for u in range_constexpr(self.unroll):
-            line = start + u * deep
-            there = (line < lines) & (unit * width < n)
-            cute.copy(atom, cute.local_tile(matrix[line, None], (width,), (unit,)), held[None, u], pred=there)
-        for u in range_constexpr(self.unroll):
-            found = found + held[None, u].load()
-        return found
