@@ -1,6 +1,6 @@
 """Kiln's memory-bound kernels beside PyTorch's own, torch.compile and a copy, on one GPU, on the same data, in one run.
 
-    python benchmarks/memory_bound.py [rows] [gradients] [losses] [reductions] [elements] [--no-compile]
+    python benchmarks/memory_bound.py [rows] [gradients] [fusions] [losses] [reductions] [elements] [--no-compile]
 
 Times are of the device alone, by `kiln.measure`: medians of calls in a CUDA graph, the L2 cache emptied before each. Data is standard normal; constant data is refused. Results are compared with PyTorch's in Float32 before they are timed.
 "of a copy" is the bandwidth beside that of `out.copy_(x)` for the same array: bytes that must be read and written, once each.
@@ -172,6 +172,107 @@ def gradients(compiled: bool) -> None:
             )
 
 
+def quantized(y: Any) -> tuple[Any, Any]:
+    """Rows as 8-bit floats and what they are multiplied by, as a program would write it."""
+    scale = y.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 448
+    return (y / scale).to(torch.float8_e4m3fn), scale
+
+
+def turned(x: Any, cos: Any, sin: Any) -> Any:
+    """A rotary embedding of whole heads, the first half with the second."""
+    a, b = x.float().chunk(2, -1)
+    c, s = cos[: x.shape[1], None], sin[: x.shape[1], None]
+    return torch.cat([a * c - b * s, b * c + a * s], -1).to(x.dtype)
+
+
+def added_gradient(dy: Any, dsum: Any, x: Any, weight: Any) -> tuple[Any, Any]:
+    """Gradients of the norm of a sum."""
+    dx, dweight = rms_norm_gradient(dy, x, weight)
+    return (dx.float() + dsum.float()).to(x.dtype), dweight
+
+
+def fused_cases() -> Any:
+    """Functions of one kernel that are several in PyTorch: their arrays, ours, theirs, and matrices of 16 bits that are moved."""
+    bf16, silu, norm = torch.bfloat16, functional.silu, functional.rms_norm
+    for count, n in ((16384, 8192), (16384, 4096), (16384, 8191), (64, 8192)):
+        given = tuple(normal(*shape, dtype=bf16) for shape in ((count, n), (count, n), (n,)))
+        yield (
+            "x + residual, rms_norm", given, lambda x, r, w: kernels.fused_add_rms_norm(x, r, w),
+            lambda x, r, w: (norm(x + r, (x.shape[-1],), w, 1e-6), x + r), 4 * given[0].numel(),
+        )  # fmt: skip
+    count, n = 16384, 8192
+    x, r, d = (normal(count, n, dtype=bf16) for _ in range(3))
+    w, b, e4m3 = normal(n, dtype=bf16), normal(n, dtype=bf16), torch.float8_e4m3fn
+    yield (
+        "the same, to 8-bit floats", (x, r, w), lambda x, r, w: kernels.fused_add_rms_norm(x, r, w, quantize=e4m3),
+        lambda x, r, w: (*quantized(norm((x + r).float(), (x.shape[-1],), w.float(), 1e-6)), x + r), 3.5 * x.numel(),
+    )  # fmt: skip
+    yield (
+        "x + residual, layer_norm", (x, r, w, b), lambda x, r, w, b: kernels.fused_add_layer_norm(x, r, w, b),
+        lambda x, r, w, b: (functional.layer_norm(x + r, (x.shape[-1],), w, b), x + r), 4 * x.numel(),
+    )  # fmt: skip
+    yield (
+        "gradient of x + residual, rms_norm", (d, r, x, w),
+        lambda d, r, x, w: kernels.fused_add_rms_norm_backward(d, r, x, w), added_gradient, 4 * x.numel(),
+    )  # fmt: skip
+    gate, up, dy = (normal(8192, 14336, dtype=bf16) for _ in range(3))
+    both, size = torch.cat([gate, up], -1), gate.numel()
+    yield "swiglu", (gate, up), lambda g, u: kernels.swiglu(g, u), lambda g, u: silu(g) * u, 3 * size
+    yield (
+        "swiglu, packed", (both,), lambda x: kernels.swiglu(x),
+        lambda x: silu(x[:, : x.shape[1] // 2]) * x[:, x.shape[1] // 2 :], 3 * size,
+    )  # fmt: skip
+    yield (
+        "swiglu, to 8-bit floats", (gate, up), lambda g, u: kernels.swiglu(g, u, quantize=e4m3),
+        lambda g, u: quantized(silu(g.float()) * u.float()), 2.5 * size,
+    )  # fmt: skip
+    yield (
+        "gradient of swiglu", (dy, gate, up), lambda d, g, u: kernels.swiglu_backward(d, g, u),
+        lambda d, g, u: (torch.ops.aten.silu_backward(d * u, g), d * silu(g)), 5 * size,
+    )  # fmt: skip
+    yield (
+        "geglu by tanh", (gate, up), lambda g, u: kernels.geglu(g, u, approximate="tanh"),
+        lambda g, u: functional.gelu(g, approximate="tanh") * u, 3 * size,
+    )  # fmt: skip
+    heads, angles = (
+        normal(4, 4096, 32, 128, dtype=bf16),
+        torch.arange(4096, device="cuda")[:, None] * 0.01 * torch.rand(64, device="cuda"),
+    )
+    yield (
+        "rotary embedding, 32 heads of 128", (heads, angles.cos(), angles.sin()),
+        lambda x, c, s: kernels.rotary_embedding(x, c, s), turned, 2 * heads.numel(),
+    )  # fmt: skip
+    for count, n, k in ((65536, 256, 8), (65536, 64, 6), (512, 128256, 8)):
+        logits = normal(count, n, dtype=torch.float32)
+
+        def theirs(x: Any, k: int = k) -> Any:
+            values, indices = torch.topk(torch.softmax(x, -1), k)
+            return values / values.sum(-1, keepdim=True), indices
+
+        yield (
+            f"softmax, {k} largest", (logits,), lambda x, k=k: kernels.topk_softmax(x, k, True), theirs, 2 * logits.numel(),
+        )  # fmt: skip
+
+
+def fusions(compiled: bool) -> None:
+    """Several functions in one kernel."""
+    print("\n| fused | shape | torch us | torch.compile us | Kiln us | Kiln TB/s |\n|---|---|---|---|---|---|")
+    for name, given, ours, theirs, moved in fused_cases():
+        made, wanted = ours(*given), theirs(*given)
+        for got, value in zip(*(x if isinstance(x, tuple) else (x,) for x in (made, wanted)), strict=True):
+            if got.dtype == torch.float8_e4m3fn:  # sums of 16 bits are rounded before a norm, or after: a step at most
+                torch.testing.assert_close(got.float(), value.float(), rtol=0.13, atol=0.01)
+            elif got.is_floating_point():
+                compare(got, value.float(), torch.bfloat16, 1 if got.ndim > 1 else len(given[0]))
+        eager, inductor = device_us(lambda f=theirs, given=given: f(*given)), "-"
+        if compiled:
+            fused = torch.compile(theirs, dynamic=False)
+            inductor = f"{device_us(lambda f=fused, given=given: f(*given)):.1f}"
+        us = device_us(lambda f=ours, given=given: f(*given))
+        shape = "x".join(map(str, given[0].shape))
+        print(f"| {name} | {shape} | {eager:.1f} | {inductor} | {us:.1f} | {2 * moved / us / 1e6:.2f} |", flush=True)
+
+
 def losses(compiled: bool) -> None:
     """Cross-entropy: forward reads the logits, backward reads and writes them. Both are given what the other found."""
     print("\n| cross-entropy | rows | classes | type | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |")
@@ -307,7 +408,8 @@ def main(chosen: list[str]) -> None:
     """Print the tables that are asked for; all if none is."""
     tables: dict[str, Callable[[], None]] = {
         "rows": lambda: rows("--no-compile" not in chosen),
-        "gradients": lambda: gradients("--no-compile" not in chosen), "losses": lambda: losses("--no-compile" not in chosen),
+        "gradients": lambda: gradients("--no-compile" not in chosen), "fusions": lambda: fusions("--no-compile" not in chosen),
+        "losses": lambda: losses("--no-compile" not in chosen),
         "reductions": reductions, "elements": elements,
     }  # fmt: skip
     torch.manual_seed(0)

@@ -29,6 +29,7 @@ def normal(*shape, dtype=torch.float32):
 
 
 F = torch.nn.functional
+ANGLES = torch.arange(5.0)[:, None] / torch.arange(1.0, 9.0)
 CASES = {
     "rms_norm": (
         lambda x, w: nn.rms_norm(x, w),
@@ -40,6 +41,23 @@ CASES = {
         nn.layer_norm,
         lambda x, w, b: F.layer_norm(x, (16,), w, b),
         (normal(3, 16), normal(16), normal(16)),
+    ),
+    "norms of sums": (
+        lambda x, r, w, b: sum((*nn.fused_add_rms_norm(x, r, w), *nn.fused_add_layer_norm(x, r, w, b))),
+        lambda x, r, w, b: F.rms_norm(x + r, (16,), w, 1e-6) + 2 * (x + r) + F.layer_norm(x + r, (16,), w, b),
+        (normal(3, 16), normal(3, 1, 16)[:, 0], normal(16), normal(16)),
+    ),
+    "gated units": (
+        lambda g, u: nn.swiglu(g, u) + nn.geglu(g, u),
+        lambda g, u: F.silu(g) * u + F.gelu(g) * u,
+        (normal(3, 16), normal(1, 3, 16)[0]),
+    ),
+    "rotary_embedding": (
+        lambda x: nn.rotary_embedding(x, ANGLES.cos(), ANGLES.sin(), True),
+        lambda x: torch.view_as_real(
+            torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.exp(1j * ANGLES)[:, None]
+        ).flatten(-2),
+        (normal(2, 5, 3, 16),),
     ),
     "softmax": (nn.softmax, lambda x: F.softmax(x, -1), (normal(3, 16),)),
     "linear": (nn.linear, F.linear, (normal(2, 3, 16), normal(8, 16), normal(8))),

@@ -20,10 +20,15 @@ __all__ = [
     "RMSNorm",
     "attention",
     "cross_entropy",
+    "fused_add_layer_norm",
+    "fused_add_rms_norm",
+    "geglu",
     "layer_norm",
     "linear",
     "rms_norm",
+    "rotary_embedding",
     "softmax",
+    "swiglu",
 ]
 
 
@@ -124,6 +129,154 @@ softmax = Operator(
     "kiln::softmax", _softmax, outputs={"y": _like}, backward=lambda y, dy: (_softmax_gradient(dy, y),), save=("y",)
 )
 """Along the last axis."""
+
+
+# --- norms of sums, gated units, rotary embeddings ----------------------------------------------------------------------
+
+
+def _add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor | None = None, eps: float = 1e-6
+) -> tuple[Tensor, Tensor]:
+    return kernels.fused_add_rms_norm(x.contiguous(), residual.contiguous(), weight, eps)  # type: ignore[return-value]
+
+
+def _add_rms_norm_backward(
+    dy: Tensor, dsum: Tensor, summed: Tensor, weight: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor]:
+    dx, dw = kernels.fused_add_rms_norm_backward(dy.contiguous(), dsum.contiguous(), summed, weight, eps)
+    return dx, _or_empty(summed, dw)
+
+
+_add_rms_norm_gradient = Operator(
+    "kiln::fused_add_rms_norm_backward",
+    _add_rms_norm_backward,
+    outputs={"dx": lambda dy, ds, s, w, e: _like(s), "dw": lambda dy, ds, s, w, e: _of(s, w)},
+)
+
+
+def _add_rms_norm_gradients(
+    summed: Tensor, weight: Tensor | None, eps: float, dy: Tensor, dsum: Tensor
+) -> tuple[Any, ...]:
+    dx, dw = _add_rms_norm_gradient(dy, dsum, summed, weight, eps)
+    return dx, dx, _given(dw, weight)
+
+
+fused_add_rms_norm = Operator(
+    "kiln::fused_add_rms_norm",
+    _add_rms_norm,
+    outputs={"y": _like, "summed": lambda x, residual, *_: _like(residual)},
+    backward=_add_rms_norm_gradients,
+    save=("summed", "weight", "eps"),
+)
+"""RMSNorm of a sum, and the sum, which is rounded before."""
+
+
+def _add_layer_norm(
+    x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> tuple[Tensor, Tensor]:
+    return kernels.fused_add_layer_norm(x.contiguous(), residual.contiguous(), weight, bias, eps)  # type: ignore[return-value]
+
+
+def _add_layer_norm_backward(
+    dy: Tensor, dsum: Tensor, summed: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    dx, dw, db = kernels.fused_add_layer_norm_backward(
+        dy.contiguous(), dsum.contiguous(), summed, weight, eps, bias=bias is not None
+    )
+    return dx, _or_empty(summed, dw), _or_empty(summed, db)
+
+
+_add_layer_norm_gradient = Operator(
+    "kiln::fused_add_layer_norm_backward",
+    _add_layer_norm_backward,
+    outputs={
+        "dx": lambda dy, ds, s, w, b, e: _like(s),
+        "dw": lambda dy, ds, s, w, b, e: _of(s, w),
+        "db": lambda dy, ds, s, w, b, e: _of(s, b),
+    },
+)
+
+
+def _add_layer_norm_gradients(
+    summed: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float, dy: Tensor, dsum: Tensor
+) -> tuple[Any, ...]:
+    dx, dw, db = _add_layer_norm_gradient(dy, dsum, summed, weight, bias, eps)
+    return dx, dx, _given(dw, weight), _given(db, bias)
+
+
+fused_add_layer_norm = Operator(
+    "kiln::fused_add_layer_norm",
+    _add_layer_norm,
+    outputs={"y": _like, "summed": lambda x, residual, *_: _like(residual)},
+    backward=_add_layer_norm_gradients,
+    save=("summed", "weight", "bias", "eps"),
+)
+"""LayerNorm of a sum, and the sum, which is rounded before."""
+
+
+def _gated(name: str, forward: Any, backward: Any) -> Operator:
+    """A gated unit of two tensors with its gradients."""
+    gradient = Operator(
+        f"kiln::{name}_backward",
+        backward,
+        outputs={"dgate": lambda dy, g, u: _like(g), "dup": lambda dy, g, u: _like(u)},
+    )
+    return Operator(
+        f"kiln::{name}",
+        forward,
+        outputs={"y": _like},
+        backward=lambda gate, up, dy: gradient(dy, gate, up),
+        save=("gate", "up"),
+    )
+
+
+def _swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    return kernels.swiglu(gate, up)
+
+
+def _swiglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    return kernels.swiglu_backward(dy, gate, up)
+
+
+def _geglu(gate: Tensor, up: Tensor) -> Tensor:
+    return kernels.geglu(gate, up)
+
+
+def _geglu_backward(dy: Tensor, gate: Tensor, up: Tensor) -> tuple[Tensor, Tensor]:
+    return kernels.geglu_backward(dy, gate, up)
+
+
+swiglu = _gated("swiglu", _swiglu, _swiglu_backward)
+"""silu(gate) * up."""
+geglu = _gated("geglu", _geglu, _geglu_backward)
+"""gelu(gate) * up."""
+
+
+def _rotary(
+    x: Tensor,
+    cos: Tensor,
+    sin: Tensor,
+    interleaved: bool = False,
+    positions: Tensor | None = None,
+    conjugate: bool = False,
+) -> Tensor:
+    return kernels.rotary_embedding(x, cos, sin, interleaved, positions=positions, conjugate=conjugate)
+
+
+def _rotary_gradients(
+    cos: Tensor, sin: Tensor, interleaved: bool, positions: Tensor | None, conjugate: bool, dy: Tensor
+) -> tuple[Any, ...]:
+    return (rotary_embedding(dy, cos, sin, interleaved, positions, not conjugate),)
+
+
+rotary_embedding = Operator(
+    "kiln::rotary_embedding",
+    _rotary,
+    outputs={"y": _like},
+    backward=_rotary_gradients,
+    save=("cos", "sin", "interleaved", "positions", "conjugate"),
+)
+"""Heads (batch, tokens, heads, D) turned by the angles of their positions; gradients of the angles are not computed."""
 
 
 # --- linear ----------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ def test_the_page_runs(tmp_path):
             ("row", (8,)),
             ("x", (4, 8)),
             ("dy", (4, 8)),
+            ("residual", (4, 8)),
             ("weight", (8,)),
             ("bias", (8,)),
             ("q", (1, 12, 2, 32)),

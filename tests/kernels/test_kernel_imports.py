@@ -16,6 +16,7 @@ ABOVE = {
     "losses": {"rows"},
     "products": {"reductions"},
     "rows": {"reductions"},
+    "selections": {"rows"},
 }
 """Families that a family uses."""
 

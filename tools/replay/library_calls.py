@@ -121,6 +121,17 @@ SHIPPED = {
     "rms_norm bf16": lambda: kernels.rms_norm(array(BF16, 4, 8192), array(BF16, 8192)),
     "layer_norm f16": lambda: kernels.layer_norm(array(F16, 4, 4096), array(F16, 4096), array(F16, 4096)),
     "layer_norm f32, odd": lambda: kernels.layer_norm(array(F32, 4, 1023), array(F32, 1023), array(F32, 1023)),
+    "layer_norm_backward bf16, odd": lambda: kernels.layer_norm_backward(
+        array(BF16, 4, 8191), array(BF16, 4, 8191), array(BF16, 8191), bias=True
+    ),
+    "fused_add_layer_norm bf16, to e4m3": lambda: kernels.fused_add_layer_norm(
+        array(BF16, 4, 8192), array(BF16, 4, 8192), array(BF16, 8192), array(BF16, 8192), quantize=E4M3
+    ),
+    "swiglu_backward bf16": lambda: kernels.swiglu_backward(array(BF16, 4, 14336), array(BF16, 4, 28672)),
+    "rotary_embedding bf16": lambda: kernels.rotary_embedding(
+        array(BF16, 4, 32, 128), array(F32, 4, 64), array(F32, 4, 64)
+    ),
+    "topk_softmax f32": lambda: kernels.topk_softmax(array(F32, 4, 256), 8, True),
 }
 
 

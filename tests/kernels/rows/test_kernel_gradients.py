@@ -67,6 +67,22 @@ def test_types_and_rows_that_begin_anywhere():
 
 
 @pytest.mark.parametrize(
+    ("rows", "n", "dtype", "tiling", "tolerance"),
+    [
+        (19, 1027, ml_dtypes.bfloat16, None, 3e-2),
+        (5, 1030, np.float32, SHARED, 3e-5),  # fewer rows than begin differently
+        (30, 519, np.float32, StreamTiling(128, 64, 1, 1), 3e-5),  # several rows to a block
+        (30, 507, np.float32, StreamTiling(64, 64, 1, 2, True), 3e-5),  # no thread has a vector before a row
+    ],
+)
+def test_odd_rows_are_streamed(rows, n, dtype, tiling, tolerance):
+    """Rows that begin anywhere, with the mean far from zero: what is at their edges counts, and what lies beside them does not."""
+    dy, x, weight = normal(rows, n, dtype=dtype), normal(rows, n, dtype=dtype) + dtype(9), normal(n, dtype=dtype)
+    assert type(kernels.explain(kernels.rms_norm_backward, dy, x, weight, plan=tiling).plan) is StreamTiling
+    check_norms(dy, x, weight, tiling, tolerance)
+
+
+@pytest.mark.parametrize(
     ("n", "tiling"),
     [(31, None), (700, None), *((700, t) for t in (RowTiling(64, 64, 2, 1), RowTiling(32, 32), SHARED))],
 )
@@ -136,4 +152,6 @@ def test_clean_under_the_sanitizer():
             kernels.rms_norm_backward(dy, x, weight, plan=tiling)
         for tiling in (SHARED, StreamTiling(64, 64, 2)):  # more rows than findings are kept of
             kernels.rms_norm_backward(np.tile(dy, (70, 1)), np.tile(x, (70, 1)), weight, plan=tiling)
+        odd = normal(9, 515)
+        kernels.rms_norm_backward(odd, odd, normal(515), plan=StreamTiling(64, 64, 2))
     close(dx, norm_gradients(dy, x, weight, 1e-5, centred=True)[0])

@@ -136,7 +136,7 @@ def test_the_first_of_equals_at_the_edges():
 def cut(k: int, x: Any, out: Any, columns: Any, tiling: OddTiling) -> None:
     """Softmax (0) or LayerNorm (1), cut like this."""
     kind, numbers = ((functions.Softmax, ()), (functions.LayerNorm, (1e-5, 1.0 / x.shape[-1])))[k]
-    calling.run_rows("", kind, [x], out, columns, numbers, functions.SOFTMAX_RULE, tiling)
+    calling.run_rows("", kind, [x], [out], columns, numbers, functions.SOFTMAX_RULE, tiling)
 
 
 def check_rows(

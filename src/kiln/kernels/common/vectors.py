@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import BFloat16, Float32, Uint32, cute
+from ... import BFloat16, Boolean, Float32, Uint32, cute
 from ...cute import arch
 
 
@@ -37,6 +37,11 @@ def total(values: Any, op: Any = None) -> Any:
 def larger(a: Any, b: Any) -> Any:
     """The larger numbers of two vectors."""
     return cute.math.max(a, b)
+
+
+def either(condition: Any, some: list[Any], others: list[Any]) -> list[Any]:
+    """Vectors, or others."""
+    return [cute.where(cute.full_like(a, condition, Boolean), a, b) for a, b in zip(some, others, strict=True)]
 
 
 def as_f32(value: Any) -> Any:

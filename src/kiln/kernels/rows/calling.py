@@ -25,32 +25,37 @@ def target_for(x: Any) -> Any:
 
 
 def run_rows(
-    name: str, kind: type[Any], sources: Sequence[Any], out: Any, columns: Sequence[Any], numbers: tuple[float, ...],
-    rule: Callable[..., Any], plan: Any, totals: Sequence[Any] = (),
+    name: str, kind: type[Any], sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any], numbers: tuple[float, ...],
+    rule: Callable[..., Any], plan: Any, totals: Sequence[Any] = (), notes: Sequence[Any] = (),
 ) -> None:  # fmt: skip
-    """Compute a function of rows, and sums over rows; arrays that do not lie as kernels take them are copied."""
+    """Compute a function of rows, sums over rows and numbers of rows; arrays that do not lie as kernels take them are copied."""
     kinds = tuple(arrays.element_type(x) for x in totals)
 
-    def problem(sources: Sequence[Any], out: Any, columns: Sequence[Any]) -> Rows:
-        laid = (tuple(None if x is None else arrays.laid(x) for x in group) for group in (sources, [out], columns))
-        first, outs, vectors = laid
-        return Rows(name, kind, first, outs, vectors, rule, kinds)  # type: ignore[arg-type]
+    def problem(sources: Sequence[Any], outs: Sequence[Any], columns: Sequence[Any]) -> Rows:
+        laid = (tuple(None if x is None else arrays.laid(x) for x in group) for group in (sources, outs, columns))
+        return Rows(name, kind, *laid, rule, kinds)  # type: ignore[arg-type]
 
-    asked = problem(sources, out, columns)  # refuses what does not go together
+    asked = problem(sources, outs, columns)  # refuses what does not go together
     for x in sources:
         arrays.require_usable(x, f"an array of {name}")
-    arrays.require_usable(out, f"an array of {name}", written=True)
+    for x in outs:
+        arrays.require_usable(x, f"an array of {name}", written=True)
     for x in columns:
         if x is not None:
             arrays.require_usable(x, f"a vector of {name}")
-    if 0 in out.shape:
+    if 0 in outs[0].shape:
         for vector in totals:
             arrays.fill(vector, 0)
         return
-    taken, written, vectors = [as_rows(x) for x in sources], target_for(out), [as_rows(x) for x in columns]
-    if any(x is not y for x, y in zip((*taken, written, *vectors), (*sources, out, *columns), strict=True)):
+    taken, written, vectors = (
+        [as_rows(x) for x in sources],
+        [target_for(x) for x in outs],
+        [as_rows(x) for x in columns],
+    )
+    if any(x is not y for x, y in zip((*taken, *written, *vectors), (*sources, *outs, *columns), strict=True)):
         asked = problem(taken, written, vectors)
-    given = Given(taken, [written], [x for x in vectors if x is not None], totals, numbers)
+    given = Given(taken, written, [x for x in vectors if x is not None], totals, numbers, notes)
     FAMILY.run(asked, devices.current(), given, plan)
-    if written is not out:
-        arrays.assign(out, written)
+    for x, y in zip(outs, written, strict=True):
+        if x is not y:
+            arrays.assign(x, y)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, cute
+from ... import Float32, NumericMeta, cute
 from ...cute import arch
 from ...cute.nvgpu import CacheEvictionPriority
 from ..common import arrays
@@ -12,7 +12,7 @@ from ..common.calls import kernel_function
 from ..common.vectors import across, larger, maximum, plus, total
 from .calling import run_rows
 from .kernel import WARP, Part, RowKernel, RowTiling, State
-from .plans import default_tiling
+from .plans import default_tiling, shared_rule
 from .problem import by_length
 from .stream import StreamTiling
 
@@ -137,6 +137,21 @@ class LayerNorm(ForwardKernel):
         return [made * columns[0] if weighted else made + columns[0] if shifted else made]
 
 
+class Quantized:
+    """Of a kind of rows: results are divided by a number of their row."""
+
+    quantizes = True
+    between_edges = False
+
+
+class QuantizedRmsNorm(Quantized, RmsNorm):
+    """RMSNorm, quantized."""
+
+
+class QuantizedLayerNorm(Quantized, LayerNorm):
+    """LayerNorm, quantized."""
+
+
 def products(part: Part) -> Any:
     """The sum of squares of a thread's part of a row."""
     summed: Any = None
@@ -151,7 +166,7 @@ def spread(state: State | None, part: Part) -> State:
 
     Distances are from one of the elements: it is not so far from the others that the difference of sums would lose them.
     """
-    first = part.sample()
+    first = part.first()[0][0]
     summed: Any = None
     squares: Any = None
     for v in range(part.count):
@@ -251,17 +266,33 @@ def softmax(x: Any, *, out: Any = None, plan: Any = None) -> Any:
     """
     if out is None:
         out = arrays.empty_like(x)
-    run_rows("softmax", Softmax, [x], out, [], (), SOFTMAX_RULE, plan)
+    run_rows("softmax", Softmax, [x], [out], [], (), SOFTMAX_RULE, plan)
     return out
+
+
+def quantized_outs(x: Any, quantize: Any, out: Any) -> tuple[list[Any], list[Any]]:
+    """The array for a result like `x`, or for a quantized one with that for the numbers of its rows."""
+    if quantize is None:
+        return [arrays.empty_like(x) if out is None else out], []
+    dtype = arrays.framework_dtype(quantize, x) if isinstance(quantize, NumericMeta) else quantize
+    arrays.require(out is None, "out of a quantized result", hint="it is made, with the numbers of its rows")
+    arrays.require(x.ndim >= 1, "quantized rows of an array without modes")
+    wanted = arrays.framework_dtype(Float32, x)
+    return [arrays.empty(x, tuple(x.shape), dtype)], [arrays.empty(x, (*x.shape[:-1], 1), wanted)]
 
 
 @kernel_function("x", "weight", "out")
-def rms_norm(x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, plan: Any = None) -> Any:
-    """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column."""
-    if out is None:
-        out = arrays.empty_like(x)
-    run_rows("rms_norm", RmsNorm, [x], out, [weight], norm_numbers(x, eps), RMS_NORM_RULE, plan)
-    return out
+def rms_norm(
+    x: Any, weight: Any = None, *, eps: float = 1e-6, quantize: Any = None, out: Any = None, plan: Any = None
+) -> Any:
+    """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column.
+
+    `quantize` is a type of 8-bit floats: the result is then that of each row over a number, and the numbers, f32 (..., 1).
+    """
+    outs, notes = quantized_outs(x, quantize, out)
+    kind, rule = (QuantizedRmsNorm, shared_rule) if notes else (RmsNorm, RMS_NORM_RULE)
+    run_rows("rms_norm", kind, [x], outs, [weight], norm_numbers(x, eps), rule, plan, notes=notes)
+    return (*outs, *notes) if notes else outs[0]
 
 
 @kernel_function("x", "weight", "bias", "out")
@@ -271,11 +302,15 @@ def layer_norm(
     bias: Any = None,
     *,
     eps: float = 1e-5,
+    quantize: Any = None,
     out: Any = None,
     plan: Any = None,
 ) -> Any:
-    """x less its mean over the root of its variance plus `eps`, along the last mode, times a weight, plus a bias."""
-    if out is None:
-        out = arrays.empty_like(x)
-    run_rows("layer_norm", LayerNorm, [x], out, [weight, bias], norm_numbers(x, eps), LAYER_NORM_RULE, plan)
-    return out
+    """x less its mean over the root of its variance plus `eps`, along the last mode, times a weight, plus a bias.
+
+    `quantize` is as in `rms_norm`.
+    """
+    outs, notes = quantized_outs(x, quantize, out)
+    kind, rule = (QuantizedLayerNorm, shared_rule) if notes else (LayerNorm, LAYER_NORM_RULE)
+    run_rows("layer_norm", kind, [x], outs, [weight, bias], norm_numbers(x, eps), rule, plan, notes=notes)
+    return (*outs, *notes) if notes else outs[0]

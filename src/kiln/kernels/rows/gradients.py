@@ -19,7 +19,7 @@ from ..common.vectors import across, plus, total
 from .calling import run_rows
 from .functions import joined_spread, norm_numbers, reciprocal
 from .kernel import Part, RowKernel, RowTiling, State
-from .plans import default_tiling, stream_tiling
+from .plans import shared_tiling, stream_tiling
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -64,6 +64,13 @@ def summed_up(states: list[State], lanes: int) -> State:
     return tuple(found)
 
 
+def plus_all(value: Any, more: list[Any]) -> Any:
+    """A value and others that are added to it."""
+    for other in more:
+        value = value + other
+    return value
+
+
 def quarters(values: Any) -> list[Any]:
     """Vectors of at most four elements of a vector: sums of these take fewer registers."""
     if len(values) <= 4:
@@ -73,7 +80,10 @@ def quarters(values: Any) -> list[Any]:
 
 
 class RmsNormGradient(RowKernel):
-    """Of the inputs and the gradients of the results. A finding is a sum of squares, and one of inputs times gradients."""
+    """Of the inputs and the gradients of the results, and of further results, which were the inputs themselves.
+
+    A finding is a sum of squares, and one of inputs times gradients.
+    """
 
     fields = 2
     priority = CacheEvictionPriority.EVICT_LAST
@@ -86,7 +96,7 @@ class RmsNormGradient(RowKernel):
         squares: Any = None
         products: Any = None
         for v in range(part.count):
-            x, dy = part.values(v)
+            x, dy, *_ = part.values(v)
             weights = part.columns(v)
             scaled = dy * weights[0] if weights else dy
             squares = x * x if squares is None else cute.math.fma(x, x, squares)
@@ -100,11 +110,11 @@ class RmsNormGradient(RowKernel):
     def results(
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
-        x, dy = values
+        x, dy, *more = values
         scale = cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
         shared = scale * scale * scale * state[1] * numbers[1]
         scaled = dy * scale
-        found = [(scaled * columns[0] if columns else scaled) - x * shared]
+        found = [plus_all((scaled * columns[0] if columns else scaled) - x * shared, more)]
         if self.problem.sums:
             found.append(scaled * x)
         return found
@@ -114,7 +124,7 @@ class RmsNormGradient(RowKernel):
 
 
 class LayerNormGradient(RowKernel):
-    """Of the inputs and the gradients of the results.
+    """Of the inputs and the gradients of the results, as for `RmsNormGradient`.
 
     A finding is a number of elements, their mean, the sum of the squares of their distances from it, the sum of the gradients
     and that of the gradients times the distances.
@@ -134,14 +144,14 @@ class LayerNormGradient(RowKernel):
         Of e elements in vectors of w, no more than e / w of the sum of squares is taken off again.
         """
         count = part.elements()
-        first = part.first()
+        first, *_ = part.first()
         near = total(first) * (1.0 / len(first))
         offsets: Any = None
         squares: Any = None
         gradients: Any = None
         products: Any = None
         for v in range(part.count):
-            x, dy = part.values(v)
+            x, dy, *_ = part.values(v)
             weights = part.columns(v)
             scaled = dy * weights[0] if weights else dy
             distance = part.kept(v, x - near, 0.0)
@@ -166,13 +176,13 @@ class LayerNormGradient(RowKernel):
     def results(
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
-        x, dy = values
+        x, dy, *more = values
         scale = cute.math.rsqrt(state[2] * numbers[1] + numbers[0])
         middle = state[1] * scale
         shared = scale * scale * state[4] * numbers[1]
         normal = x * scale - middle
         scaled = dy * columns[0] if columns else dy
-        found = [scaled * scale - (normal * shared + state[3] * numbers[1] * scale)]
+        found = [plus_all(scaled * scale - (normal * shared + state[3] * numbers[1] * scale), more)]
         if columns and self.problem.sums:
             found.append(dy * normal)
         if self.problem.sums > len(columns):
@@ -184,18 +194,6 @@ class LayerNormGradient(RowKernel):
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------
-
-
-def softmax_gradient_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
-    """As for softmax, with half as much of a row to a block: there are two matrices."""
-    units = -(-n // width)
-    if width * bits < 128 or units <= 1024:
-        return default_tiling(n, width, bits, device)
-    for each in (2048, 4096):
-        cluster = arrays.power_of_two(-(-units // each))
-        if cluster <= device.cluster:
-            return RowTiling(512, 512, cluster, 16, 4096 // each)
-    return RowTiling(512, 512)
 
 
 LONGEST_UNSTREAMED = 32768
@@ -216,7 +214,7 @@ def read_twice_tiling(n: int, width: int, bits: int, device: Device, columns: in
         threads = min(512, arrays.power_of_two(-(-n // _NARROW)))
         few = n <= threads * cluster * 12
         return RowTiling(threads, threads, cluster, 0, (1024 if few else 512) // threads)
-    chosen = softmax_gradient_tiling(n, width, bits, device)
+    chosen = shared_tiling(n, width, bits, device)
     if chosen.shared and chosen.threads == chosen.row_threads:
         threads = min(256, chosen.threads)
         chosen = dataclasses.replace(chosen, threads=threads, row_threads=threads)
@@ -230,7 +228,7 @@ def softmax_gradient_rule(problem: Rows, device: Device) -> Any:
         plan = stream_tiling(problem, device)
         if plan is not None:
             return plan
-    return softmax_gradient_tiling(problem.n, problem.width, problem.bits, device)
+    return shared_tiling(problem.n, problem.width, problem.bits, device)
 
 
 def norm_gradient_rule(problem: Rows, device: Device) -> Any:
@@ -239,9 +237,10 @@ def norm_gradient_rule(problem: Rows, device: Device) -> Any:
     return found or read_twice_tiling(problem.n, problem.width, problem.bits, device)
 
 
-def _norm_backward(
-    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, plan: Any
+def norm_backward(
+    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, plan: Any, *more: Any
 ) -> tuple[Any, ...]:
+    """Gradients of a norm; `more` of what was the norm's input itself."""
     arrays.require(
         isinstance(bias, (bool, int)),
         f"{name} with bias {type(bias).__name__}",
@@ -251,7 +250,7 @@ def _norm_backward(
     if out is None:
         out = arrays.empty_like(x)
     made = [arrays.empty(like, (x.shape[-1],), None) for like in [*([] if weight is None else [weight]), *[x] * bias]]
-    run_rows(name, kind, [x, dy], out, [weight], norm_numbers(x, eps), norm_gradient_rule, plan, made)
+    run_rows(name, kind, [x, dy, *more], [out], [weight], norm_numbers(x, eps), norm_gradient_rule, plan, made)
     left = iter(made)
     return out, None if weight is None else next(left), next(left) if bias else None
 
@@ -264,7 +263,7 @@ def softmax_backward(dy: Any, y: Any, *, out: Any = None, plan: Any = None) -> A
     """The gradient of what `softmax` was given, from that of its result `y`: y (dy - sum(y dy)), along the last mode."""
     if out is None:
         out = arrays.empty_like(dy)
-    run_rows("softmax_backward", SoftmaxGradient, [y, dy], out, [], (), softmax_gradient_rule, plan)
+    run_rows("softmax_backward", SoftmaxGradient, [y, dy], [out], [], (), softmax_gradient_rule, plan)
     return out
 
 
@@ -282,7 +281,7 @@ def rms_norm_backward(
 
     `out` is written that of `x`. That of `weight` has its type; it is summed in f32, in a fixed order.
     """
-    return _norm_backward("rms_norm_backward", RmsNormGradient, dy, x, weight, False, eps, out, plan)[:2]
+    return norm_backward("rms_norm_backward", RmsNormGradient, dy, x, weight, False, eps, out, plan)[:2]
 
 
 @kernel_function("dy", "x", "weight", "out")
@@ -300,4 +299,4 @@ def layer_norm_backward(
 
     That of `weight` is None without one, that of the bias (of the type of `x`) unless `bias` asks for it.
     """
-    return _norm_backward("layer_norm_backward", LayerNormGradient, dy, x, weight, bias, eps, out, plan)
+    return norm_backward("layer_norm_backward", LayerNormGradient, dy, x, weight, bias, eps, out, plan)

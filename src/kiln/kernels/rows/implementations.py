@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import Float32, Int32, Int64
@@ -17,6 +16,7 @@ from .norm_sums import NormSums, rows_at_once
 from .odd import LINE, OddRows, OddTiling, odd_problem, odd_tiling
 from .plans import default_tiling, held_bits, stream_tiling
 from .stream import RowStream, StreamProblem, StreamTiling, line_pitch
+from .stream_edges import alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,8 +28,6 @@ FAMILY = Family("rows")
 
 _LAUNCH, _MEMORY = 2.0, 4.0e6
 """Microseconds, and bytes in a microsecond, of an H200."""
-import os
-SECTORS = int(os.environ.get("LINED", "2"))
 _WORSE = 1.25
 """What a plan that is not the measured one is expected to take, as a multiple."""
 
@@ -37,7 +35,7 @@ _WORSE = 1.25
 class Given(NamedTuple):
     """The arrays of a function of rows, as its problem says they lie (no columns that are not there), and its numbers.
 
-    `totals` are vectors for sums over rows.
+    `totals` are vectors for sums over rows, `notes` for numbers of rows.
     """
 
     sources: Sequence[Any]
@@ -45,6 +43,7 @@ class Given(NamedTuple):
     columns: Sequence[Any] = ()
     totals: Sequence[Any] = ()
     numbers: tuple[float, ...] = ()
+    notes: Sequence[Any] = ()
 
 
 def _odd(problem: Rows, device: Device) -> OddTiling | None:
@@ -121,7 +120,9 @@ class HeldRows(RowImplementation):
         exact = n == plan.cluster * plan.row_threads * vectors * width
         overlaps = problem.kind.overlaps and device.overlaps
         wanted = arrays.framework_dtype(Float32, given.sources[0])
-        notes = [arrays.empty(given.sources[0], (problem.rows,), wanted) for _ in range(2 if problem.totals else 0)]
+        notes = list(given.notes)
+        if problem.totals:
+            notes = [arrays.empty(given.sources[0], (problem.rows,), wanted) for _ in range(2)]
         kernel = launches.made(
             problem.kind, RowProblem(*problem.types, len(notes), width, vectors, exact, plan, overlaps=overlaps)
         )
@@ -141,9 +142,9 @@ class HeldRows(RowImplementation):
         parts = -(-problem.rows // each)
         partial = [arrays.empty(first, (parts, n), arrays.framework_dtype(Float32, first)) for _ in given.totals]
         kernel = launches.made(
-            NormSums, problem.types[0], width, n % (WARP * width) == 0, weighted, len(given.totals) > weighted
+            NormSums, problem.types[0][:2], width, n % (WARP * width) == 0, weighted, len(given.totals) > weighted
         )
-        taken = [*given.sources, *notes, *partial]
+        taken = [*given.sources[:2], *notes, *partial]
         rows, length, steps = _sizes(problem)
         launches.launcher(kernel, taken, rows, length, steps[:2], Int32(parts), Int32(each))(taken)
         for vector, found in zip(given.totals, partial, strict=True):
@@ -157,6 +158,8 @@ class StreamedRows(RowImplementation):
     plan = StreamTiling
 
     def supports(self, problem: Rows, device: Device) -> str | None:
+        if problem.kind.quantizes:
+            return "it has no results of a row before they are written, and quantized ones depend on all of them"
         least = min(x.dtype.width for x in problem.sources)
         width, _ = problem.streamed
         if width * least < 32:
@@ -179,11 +182,12 @@ class StreamedRows(RowImplementation):
     def run(self, problem: Rows, plan: StreamTiling, given: Given) -> None:
         (width, edged), rows, n, first = problem.streamed, problem.rows, _vectorized(problem), given.sources[0]
         vectors, across = plan.vectors(n, width), plan.cluster * plan.row_threads
-        lined = SECTORS if edged and n // width + SECTORS - 1 <= vectors * across else 1
-        period = width * lined // math.gcd(problem.matrices[0].step, width * lined) if edged else 0
-        exact = not period and n == across * vectors * width
+        exact = not edged and n == across * vectors * width
         lines = min(-(-rows // plan.rows), devices.clusters(plan.cluster))  # so many sums there are for each column
-        if period:
+        period, lined = (
+            alike(problem.matrices[0].step, width, vectors * across - n // width, lines) if edged else (0, 1)
+        )
+        if edged:
             lines = max(period, lines)
         elif not problem.totals:  # as few as take as long: none has a row to itself at the end
             lines = -(-rows // (plan.rows * -(-rows // (plan.rows * lines))))

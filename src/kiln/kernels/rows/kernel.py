@@ -11,14 +11,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-from ... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
+from ... import Boolean, Float8E4M3FN, Float8E5M2, Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ...cute import arch
 from ...cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
 from .. import devices
 from ..common import arrays
-from ..common.vectors import as_f32
+from ..common.vectors import across, as_f32, larger, maximum, total
 
 WARP = 32
+LARGEST = {Float8E4M3FN: 448.0, Float8E5M2: 57344.0}
+"""The types that rows are quantized to, and their largest numbers."""
 MOST_IN_REGISTERS, MOST_ELEMENTS = 64, 128
 """Elements of a row that a thread holds at most, in registers and altogether."""
 
@@ -150,13 +152,9 @@ class Part:
         held = [x[None, v] for x in self._held] if v < before else [x[None, v - before] for x in self._shared]
         return [as_f32(x.load()) for x in held]
 
-    def first(self) -> Any:
-        """A vector of the first source with elements of the row, if there are any."""
-        return self.values(0)[0]
-
-    def sample(self) -> Any:
-        """One of the elements of the first source, if there are any."""
-        return self.first()[0]
+    def first(self) -> list[Any]:
+        """A vector of each source with elements of the row, if there are any."""
+        return self.values(0)
 
     def prepare(self, v: int = 0) -> None:
         """Begin to read the columns of vector `v` and of some after it."""
@@ -242,6 +240,8 @@ class RowKernel:
     """Whether its blocks are launched while the kernel before it ends, on devices that can."""
     between_edges = True
     """Whether rows that begin anywhere may be taken between edges."""
+    quantizes = False
+    """Whether the first result is divided by a number of its row, which is noted, so that the largest is as large as its type has."""
 
     def __init__(self, problem: RowProblem) -> None:
         self.problem = problem
@@ -290,8 +290,8 @@ class RowKernel:
         raise NotImplementedError
 
     def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
-        """Numbers to write for each row, as many as the problem has notes."""
-        return []
+        """Numbers to write for each row, as many as the problem has notes. Of quantized rows: what they are to be multiplied by."""
+        return [state[-2]] if self.quantizes else []
 
     # -- the kernel ------------------------------------------------------------------------------------------------
 
@@ -356,6 +356,10 @@ class RowKernel:
             part.release()
             part.prepare()
             state = self.gathered(own, exchange, within, thread, rank, slots)
+            if const_expr(self.quantizes):
+                most = self.largest(part, kept, own, state, numbers, n)
+                state = self.with_scale(state, most, self.exchange_buffer(slots, fields=1), within, thread, rank, slots)
+                part.release()
             self.note(notes, state, numbers, row, exists, rank, thread)
             self.finish(outs, part, kept, own, state, numbers, n, row, exists, unit, units)
         else:
@@ -364,6 +368,13 @@ class RowKernel:
             for start in range(0, units, step):
                 state = self.chunk(sources, columns, state, row, exists, start + unit, units)
             state = self.gathered(state, exchange, within, thread, rank, slots)
+            if const_expr(self.quantizes):
+                most = Float32(0.0)
+                for start in range(0, units, step):
+                    held = [self.read(x, row, exists, start + unit, units, self.vectors) for x in sources]
+                    part = Part(self, held, [], columns, start + unit, units)
+                    most = maximum(most, self.largest(part, None, state, state, numbers, n))
+                state = self.with_scale(state, most, self.exchange_buffer(slots, fields=1), within, thread, rank, slots)
             self.note(notes, state, numbers, row, exists, rank, thread)
             for start in range(0, units, step):
                 held = [self.read(x, row, exists, start + unit, units, self.vectors) for x in sources]
@@ -383,6 +394,32 @@ class RowKernel:
         """What is known after a chunk of a row that is not held."""
         held = [self.read(x, row, exists, unit, units, self.vectors) for x in sources]
         return self.absorb(state, Part(self, held, [], columns, unit, units))[0]
+
+    def largest(self, part: Part, kept: Any, own: State, state: State, numbers: Any, n: Any) -> Any:
+        """The largest magnitude of a thread's part of the first results of a row."""
+        most: Any = None
+        for v in range(part.count):
+            weights = part.columns(v)
+            part.prepare(v + 1)
+            made = self.results(part.values(v), weights, None if kept is None else kept[v], own, state, numbers, n)[0]
+            size = part.kept(v, cute.math.abs(made), 0.0)
+            most = size if most is None else larger(most, size)
+        return total(most, larger)
+
+    def with_scale(
+        self, state: State, most: Any, exchange: Any, within: Any, thread: Any, rank: Any, slots: int
+    ) -> State:
+        """What is known of a row, with what its results are multiplied by later, and now. Magnitudes below 1e-12 count as that."""
+
+        def merge(states: list[State], lanes: int) -> State:
+            found = states[0][0]
+            for (other,) in states[1:]:
+                found = maximum(found, other)
+            return (across(found, maximum, lanes),)
+
+        ((found,),) = self.gathered_each([(most,)], exchange, [within], thread, rank, slots, merge)
+        found, limit = maximum(found, Float32(1e-12)), LARGEST[self.problem.outs[0]]
+        return (*state, found * (1.0 / limit), Float32(limit) / found)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -433,6 +470,8 @@ class RowKernel:
             weights = part.columns(v)
             part.prepare(v + 1)
             made = self.results(part.values(v), weights, None if kept is None else kept[v], own, state, numbers, n)
+            if const_expr(self.quantizes):
+                made = [made[0] * state[-1], *made[1:]]
             at = unit + v * self.tiling.row_threads
             for out, value in zip(outs, made, strict=True):
                 held = cute.make_rmem_tensor((self.width,), out.element_type)
@@ -473,12 +512,13 @@ class RowKernel:
 
     # -- findings of several threads -------------------------------------------------------------------------------
 
-    def exchange_buffer(self, slots: int, held: int = 1) -> Any:
+    def exchange_buffer(self, slots: int, held: int = 1, fields: int | None = None) -> Any:
         """Shared memory for the findings of the warps of a block's rows, of which each thread holds some at a time."""
-        if slots == 1:
+        fields = self.fields if fields is None else fields
+        if slots == 1 or fields == 0:
             return None
-        shape = (slots, self.fields, held * self.tiling.rows)
-        memory = arch.alloc_smem(Float32, slots * self.fields * held * self.tiling.rows)
+        shape = (slots, fields, held * self.tiling.rows)
+        memory = arch.alloc_smem(Float32, slots * fields * held * self.tiling.rows)
         return cute.make_tensor(memory, cute.make_layout(shape))
 
     def gathered(self, own: Any, exchange: Any, within: Any, thread: Any, rank: Any, slots: Any) -> Any:
@@ -486,10 +526,12 @@ class RowKernel:
         return self.gathered_each([own], exchange, [within], thread, rank, slots)[0]
 
     @cute.jit
-    def gathered_each(self, owns: Any, exchange: Any, places: Any, thread: Any, rank: Any, slots: Any):
-        """The same for several rows of the same threads, which wait for each other once."""
-        tiling = self.tiling
-        states = [self.merge([own], min(WARP, tiling.row_threads)) for own in owns]
+    def gathered_each(self, owns: Any, exchange: Any, places: Any, thread: Any, rank: Any, slots: Any, how: Any = None):
+        """The same for several rows of the same threads, which wait for each other once; `how` findings are merged."""
+        tiling, merge = self.tiling, self.merge if const_expr(how is None) else how
+        if const_expr(len(owns[0]) == 0):
+            return owns
+        states = [merge([own], min(WARP, tiling.row_threads)) for own in owns]
         if const_expr(slots == 1):
             return states
         warps = max(1, tiling.row_threads // WARP)
@@ -502,7 +544,7 @@ class RowKernel:
             else:
                 there = exchange
             for state, place in zip(states, places, strict=True):
-                for k in range_constexpr(self.fields):
+                for k in range_constexpr(len(state)):
                     if const_expr(not isinstance(state[k], float)):
                         there[slot, k, place] = state[k]
         if const_expr(tiling.cluster > 1):
@@ -513,7 +555,7 @@ class RowKernel:
         lanes = min(WARP, slots)
         others = [lane % lanes + i * lanes for i in range(slots // lanes)]
         return [
-            self.merge([told(state, exchange[other, None, place]) for other in others], lanes)
+            merge([told(state, exchange[other, None, place]) for other in others], lanes)
             for state, place in zip(states, places, strict=True)
         ]
 

@@ -17,7 +17,7 @@ from ...cute import arch
 from .. import devices
 from ..common import arrays
 from ..common.edges import Span, element_at, vectors_at
-from ..common.vectors import as_f32
+from ..common.vectors import as_f32, either
 from .kernel import WARP, RowKernel, RowProblem, RowTiling, check_threads, launch
 
 LINE = 128
@@ -150,12 +150,12 @@ class OddPart:
         """Vector `v` of each source; zeros where the row has no elements."""
         return [as_f32(held[v].load()) for held in self._held]
 
-    def sample(self) -> Any:
-        """One of the elements of the first source, if there are any: the first vector may lie before the row."""
-        first = self.values(0)[0][0]
+    def first(self) -> list[Any]:
+        """A vector of each source with elements of the row, if there are any: the first vector may lie before it."""
+        found = self.values(0)
         if self._kernel.problem.lined == 1 or self.count == 1:
-            return first
-        return select_(self._kernel.inside(self._unit, self._span, 0), first, self.values(1)[0][0])
+            return found
+        return either(self._kernel.inside(self._unit, self._span, 0), found, self.values(1))
 
     def kept(self, v: int, value: Any, instead: float) -> Any:
         """A value where the row has elements, else a number."""
@@ -224,13 +224,9 @@ class EdgePart:
         """What stands for its column in the vectors."""
         return self._columns
 
-    def first(self) -> Any:
-        """The element of the first source, if there is one."""
-        return self.values(0)[0]
-
-    def sample(self) -> Any:
-        """The same as a number."""
-        return self._alone[0]
+    def first(self) -> list[Any]:
+        """The element of each source, if there is one."""
+        return self.values(0)
 
     def kept(self, v: int, value: Any, instead: float) -> Any:
         """A value if there is an element, else a number."""
@@ -346,7 +342,7 @@ class OddRows:
     def with_edge(self, own: Any, edge: Any, edged: Any):
         """What is known after a thread's element at the edges, too."""
         found = own
-        if edged:
+        if const_expr(len(own) > 0) and edged:
             found = self.says.merge([own, self.says.absorb(None, edge)[0]], 1)
         return found
 

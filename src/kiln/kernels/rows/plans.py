@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from ..common import arrays
@@ -38,6 +39,25 @@ def default_tiling(n: int, width: int, bits: int, device: devices.Device, column
         return RowTiling(512, 512)
     exact = units % (512 * cluster) == 0  # else there are more predicates than registers for three blocks
     return RowTiling(512, 512, cluster, 8, 3 if exact and (cluster > 1 or columns > 1) else 2)
+
+
+def shared_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
+    """Of several matrices, or where registers are needed for more: rows in shared memory, half as much of one to a block."""
+    units = -(-n // width)
+    if width * bits < 128 or units <= 1024:
+        return default_tiling(n, width, bits, device)
+    for each in (2048, 4096):
+        cluster = arrays.power_of_two(-(-units // each))
+        if cluster <= device.cluster:
+            return RowTiling(512, 512, cluster, 16, 4096 // each)
+    return RowTiling(512, 512)
+
+
+def shared_rule(problem: Rows, device: Device) -> RowTiling:
+    """The same of a problem; quantized rows with weights and biases need more registers."""
+    plan = shared_tiling(problem.n, problem.width, problem.bits, device)
+    many = problem.kind.quantizes and len(problem.present) > 1
+    return dataclasses.replace(plan, together=max(1, plan.together - 1)) if many else plan
 
 
 def held_bits(problem: Rows) -> tuple[int, int, int, int]:

@@ -10,6 +10,7 @@ from ... import BFloat16, Float16, Float32
 from ..common.arrays import require
 from ..common.matrices import Matrix, in_step, matrix_of, width_of
 from ..common.problem import Laid, Problem
+from .kernel import LARGEST, WARP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from ..devices import Device
 
 FLOATS = (Float16, BFloat16, Float32)
-_WARP = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,14 @@ class Rows(Problem):
                 f"{self.name} of rows of {n} with a weight or bias of shape {x.shape}",
                 hint=f"one element for each of the {n} columns: ({n},)",
             )
-        for x in (*self.sources, *self.outs, *self.present):
+        quantized = self.outs[:1] if self.kind.quantizes else ()
+        for x in quantized:
+            require(
+                x.dtype in LARGEST,
+                f"{self.name} quantized to {x.dtype.__name__}",
+                hint=" or ".join(dtype.__name__ for dtype in LARGEST),
+            )
+        for x in (*self.sources, *self.outs[len(quantized) :], *self.present):
             require(
                 x.dtype in FLOATS,
                 f"{self.name} of {x.dtype.__name__} elements",
@@ -93,7 +100,7 @@ class Rows(Problem):
     def streamed(self) -> tuple[int, bool]:
         """Elements of an access of streams, and whether rows begin anywhere, with edges: if they are long enough for a warp."""
         found = in_step((*self.sources, *self.outs), [m.step for m in self.matrices])
-        if found is None or found[0] <= self.width or self.n < 2 * _WARP * found[0]:
+        if found is None or found[0] <= self.width or self.n < 2 * WARP * found[0]:
             return self.width, False
         return found[0], True
 

@@ -16,7 +16,7 @@ from ... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexp
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, cpasync
 from ..common import arrays
-from ..common.vectors import as_f32
+from ..common.vectors import as_f32, either
 from .kernel import WARP, check_threads
 from .line_sums import LineSums, wait_for_kernel_before
 from .stream_edges import StreamEdges
@@ -172,17 +172,10 @@ class StreamPart:
         place = self.slot(v)
         return [as_f32(buffer[None, place].load()) for buffer in self._ring]
 
-    def sample(self) -> Any:
-        """One of the elements of the first source, if there are any."""
-        return self.first()[0]
-
-    def first(self) -> Any:
-        """A vector of the first source, if there are any: one may lie before the row."""
+    def first(self) -> list[Any]:
+        """A vector of each source with elements of the row, if there are any: the first vector may lie before it."""
         there = self._stream.before_row(self._unit) if self.count > 1 else None
-        found = self.values(0)[0]
-        if there is None:
-            return found
-        return cute.where(cute.full_like(found, there, Boolean), found, self.values(1)[0])
+        return self.values(0) if there is None else either(there, self.values(0), self.values(1))
 
     def columns(self, v: int) -> list[Any]:
         """What stands for the same columns in the vectors."""
@@ -291,7 +284,8 @@ class RowStream:
         unit, units = rank * tiling.row_threads + lane, n // problem.width
         within = thread % WARP // tiling.row_threads  # of the rows of a warp; 0 if it has one
         line, lines = block // tiling.cluster, arch.grid_dim()[0] // tiling.cluster
-        turn, edges = line, None
+        edges: Any = None
+        turn = line
         if const_expr(problem.period > 0):
             edges = StreamEdges(self, line, rows, n, lead, skew, rank, lane)
             unit, units, rows = unit - edges.before, edges.span.units, edges.rows

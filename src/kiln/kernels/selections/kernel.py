@@ -1,0 +1,181 @@
+"""The largest elements of rows, one after the other.
+
+Each thread knows the largest of its elements that comes after those already taken; the row's threads find the largest of these, and
+the one whose it was looks for its next. Elements are compared by whole numbers in the same order, equal ones by their columns. Rows
+are held in registers; longer ones are read again by who looks for its next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ... import Float32, Int32, Int64, Uint32, const_expr, cute, range_constexpr, select_
+from ...cute import arch
+from ..common import arrays
+from ..common.vectors import as_f32
+from ..rows.functions import LOG2_E, Softmax, exp2
+from ..rows.kernel import WARP, Part, RowProblem, launch
+
+_SIGN = 0x80000000
+_NAN = 0xFFFFFFFF
+"""What stands for all that is not a number: it comes before all others."""
+_NOWHERE = 0x7FFFFFFF
+"""The column of what is not there."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionProblem(RowProblem):
+    """What a kernel is made for. `few`: each thread of a row has at most one of the results."""
+
+    renormalize: bool = False
+    few: bool = True
+    index: Any = Int32
+
+
+def order(value: Any) -> Any:
+    """A number whose order is that of f32: all but 0, which stands for what is not there."""
+    bits = Uint32((value + 0.0).bitcast(Uint32))  # there is one zero
+    found = select_((bits & _SIGN) != 0, ~bits, bits | _SIGN)
+    return select_(value == value, found, Uint32(_NAN))
+
+
+def from_order(key: Any) -> Any:
+    """The opposite; what stands for no number is one."""
+    return select_((key & _SIGN) != 0, key ^ _SIGN, ~key).bitcast(Float32)
+
+
+def better(one: Any, other: Any) -> Any:
+    """Of two (key, column) the one that comes first."""
+    first = (one[0] > other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
+    return tuple(select_(first, a, b) for a, b in zip(one, other, strict=True))
+
+
+class TopK(Softmax):
+    """The kernel. What is found out about a row besides is what softmax needs."""
+
+    problem: SelectionProblem
+
+    @cute.jit
+    def __call__(self, places: Any, rows: Int32, n: Int32, k: Int32, step: Int64, blocks: Int32, stream: Int64):
+        """`places`: rows, values, columns; the latter lie without gaps."""
+        problem = self.problem
+        x = self.matrix(places[0], problem.sources[0], rows, n, step)
+        values, indices = (
+            cute.make_tensor(arrays.pointer(p, t, 1), cute.make_layout((rows, k), stride=(Int64(k), 1)))
+            for p, t in zip(places[1:], (Float32, problem.index), strict=True)
+        )
+        launch(self.kernel(x, values, indices, rows, n, k), self.tiling, blocks, stream, problem.overlaps)
+
+    @cute.kernel
+    def kernel(self, x: Any, values: Any, indices: Any, rows: Int32, n: Int32, k: Int32):
+        tiling, problem = self.tiling, self.problem
+        if const_expr(problem.overlaps):
+            arch.griddepcontrol_wait()
+            arch.griddepcontrol_launch_dependents()
+        thread = arch.thread_idx()[0]
+        within, lane, units = thread // tiling.row_threads, thread % tiling.row_threads, n // self.width
+        row = arch.block_idx()[0] * tiling.rows + within
+        exists, warps = row < rows, max(1, tiling.row_threads // WARP)
+        told = None
+        if const_expr(warps > 1):
+            told = cute.make_tensor(arch.alloc_smem(Uint32, 4 * warps, 8), cute.make_layout((2, warps, 2)))
+        held = None
+        if const_expr(self.whole):
+            held = self.read(x, row, exists, lane, units, self.vectors)
+        top, scale = Float32(0.0), Float32(1.0)
+        if const_expr(not problem.renormalize):
+            state = self.softmax_of(x, held, row, exists, lane, units)
+            top, summed = self.gathered(state, self.exchange_buffer(warps), within, thread, 0, warps)
+            scale = arch.rcp_approx(summed)
+        best = self.next(x, held, row, exists, lane, units, Uint32(_NAN), Int32(-1))
+        key, column = best
+        mine, place, whole = Float32(0.0), Int32(0), Float32(0.0)
+        for j in range(k):
+            first, where = self.first_of_row(key, column, told, j, thread)
+            value = from_order(first)
+            if const_expr(problem.renormalize):
+                top = select_(j == 0, value, top)
+            power = exp2((value - top) * LOG2_E)
+            whole = whole + power
+            if const_expr(problem.few):
+                mine, place = select_(lane == j, power, mine), select_(lane == j, where, place)
+            elif exists & (lane == j % tiling.row_threads):
+                values[row, j] = power * scale
+                indices[row, j] = where.to(problem.index)
+            if (column == where) & (key == first):
+                key, column = self.next(x, held, row, exists, lane, units, first, where)
+        if const_expr(problem.renormalize):
+            scale = arch.rcp_approx(whole)
+        if const_expr(problem.few):
+            if exists & (lane < k):
+                values[row, lane] = mine * scale
+                indices[row, lane] = place.to(problem.index)
+        elif const_expr(problem.renormalize):
+            if exists:
+                for j in range(lane, k, tiling.row_threads):
+                    values[row, j] = values[row, j] * scale  # which this thread has written
+
+    @cute.jit
+    def softmax_of(self, x: Any, held: Any, row: Any, exists: Any, lane: Any, units: Any):
+        """What softmax finds out about a thread's part of a row."""
+        if const_expr(self.whole):
+            return self.absorb(None, Part(self, [held], [], [], lane, units))[0]
+        state = self.fresh()
+        for start in range(0, units, self.tiling.row_threads * self.vectors):
+            state = self.chunk([x], [], state, row, exists, start + lane, units)
+        return state
+
+    @cute.jit
+    def next(self, x: Any, held: Any, row: Any, exists: Any, lane: Any, units: Any, key: Any, column: Any):
+        """The first of a thread's elements that comes after one, and its column."""
+        if const_expr(self.whole):
+            return self.next_of(held, lane, units, key, column)
+        found = Uint32(0), Int32(_NOWHERE)
+        for start in range(0, units, self.tiling.row_threads * self.vectors):
+            chunk = self.read(x, row, exists, start + lane, units, self.vectors)
+            found = better(found, self.next_of(chunk, start + lane, units, key, column))
+        return found
+
+    def next_of(self, held: Any, unit: Any, units: Any, key: Any, column: Any) -> Any:
+        """The same of some vectors."""
+        best: Any = (Uint32(0), Int32(_NOWHERE))
+        for v in range_constexpr(self.vectors):
+            at = unit + v * self.tiling.row_threads
+            values = as_f32(held[None, v].load()).to_elements()
+            for i in range_constexpr(self.width):
+                own, where = order(values[i]), at * self.width + i
+                after = (own < key) | ((own == key) & (where > column))
+                if const_expr(not self.exact):
+                    after = after & (at < units)
+                larger = after & (own > best[0])  # columns grow: of equals the first stays
+                best = (select_(larger, own, best[0]), select_(larger, where, best[1]))
+        return best
+
+    @cute.jit
+    def first_of_row(self, key: Any, column: Any, told: Any, j: Any, thread: Any):
+        """The first of what the threads of a row have."""
+        tiling = self.tiling
+        key, column = first_of(key, column, min(WARP, tiling.row_threads))
+        if const_expr(tiling.row_threads > WARP):
+            warps, turn = tiling.row_threads // WARP, j % 2  # the other turn's may still be read
+            if thread % WARP == 0:
+                told[0, thread // WARP, turn] = key
+                told[1, thread // WARP, turn] = Uint32(column)
+            arch.sync_threads()
+            other = thread % min(WARP, warps)
+            key, column = first_of(told[0, other, turn], Int32(told[1, other, turn]), min(WARP, warps))
+        return key, column
+
+
+def first_of(key: Any, column: Any, lanes: int) -> Any:
+    """The first of what some neighbouring lanes have."""
+    if lanes == WARP:
+        most = arch.warp_redux_sync(key, "max")
+        return most, arch.warp_redux_sync(select_(key == most, column, Int32(_NOWHERE)), "min")
+    best: Any = (key, column)
+    distance = lanes // 2
+    while distance:
+        best = better(best, tuple(arch.shuffle_sync_bfly(x, distance) for x in best))
+        distance //= 2
+    return best

@@ -1,0 +1,228 @@
+"""Norms of sums, gated units and quantized rows against their formulas in float64, on the CPU target.
+
+Errors: sums are rounded to their type before a norm; results are within one rounding of theirs and 1e-5 of f32's arithmetic. A
+quantized element is the nearest of its type, 2**-4 of it, or half of the smallest step, times the number of its row.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from row_formulas import close, layer_norm, norm_gradients, normal, rms_norm, uneven
+
+import kiln
+from kiln import cute, kernels
+from kiln.kernels import RowTiling
+
+BF16, F16, F32 = ml_dtypes.bfloat16, np.float16, np.float32
+E4M3 = ml_dtypes.float8_e4m3fn
+
+
+@pytest.fixture(autouse=True)
+def _cpu():
+    with kiln.target("cpu"):
+        yield
+
+
+def step(dtype: Any) -> float:
+    return float(ml_dtypes.finfo(dtype).eps)
+
+
+def exact(x: Any) -> np.ndarray:
+    return np.asarray(x).astype(np.float64)
+
+
+def close_quantized(q: Any, scales: Any, wanted: np.ndarray) -> None:
+    """Rows divided by a number that takes the largest to the largest of the type."""
+    limit = 448.0 if q.dtype == E4M3 else 57344.0
+    assert scales.shape == (*wanted.shape[:-1], 1)
+    np.testing.assert_allclose(exact(scales)[..., 0] * limit, np.maximum(abs(wanted).max(-1), 1e-12), rtol=1e-5)
+    halves = float(ml_dtypes.finfo(q.dtype).eps) / 2
+    error = abs(exact(q) * exact(scales) - wanted)
+    assert (
+        error <= halves * 1.001 * abs(wanted) + exact(scales) * float(ml_dtypes.finfo(q.dtype).smallest_subnormal)
+    ).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "dtype", "tiling"),
+    [
+        (5, 256, F32, None),
+        (9, 1027, BF16, None),  # between edges
+        (3, 1000, F16, RowTiling(32, 32)),  # read twice
+    ],
+)
+def test_norms_of_sums(rows, n, dtype, tiling):
+    x, residual, weight, bias = (
+        normal(rows, n, dtype=dtype),
+        normal(rows, n, dtype=dtype) + dtype(3),
+        normal(n),
+        normal(n),
+    )
+    weight, bias = weight.astype(dtype), bias.astype(dtype)
+    summed = (x.astype(F32) + residual.astype(F32)).astype(dtype)
+    for made, wanted in (
+        (kernels.fused_add_rms_norm(x, residual, weight, 1e-6, plan=tiling), rms_norm(summed, weight)),
+        (kernels.fused_add_layer_norm(x, residual, weight, bias, plan=tiling), layer_norm(summed, weight, bias)),
+    ):
+        y, total = made
+        np.testing.assert_array_equal(total, summed)
+        close(y, wanted, step(dtype) + 2e-5)
+
+
+def test_in_place_types_and_views():
+    x, residual, weight = normal(4, 48, dtype=BF16), uneven(4, 48, F32), normal(48)
+    summed = x.astype(F32) + residual
+    y, total = kernels.fused_add_rms_norm(x, residual, weight, out=x, residual_out=residual)
+    assert y is x
+    assert total is residual
+    np.testing.assert_array_equal(residual, summed)
+    close(x, rms_norm(summed, weight), 1e-2)
+    columns = normal(48, 5)[:, None].T  # rows that are not contiguous
+    y, _ = kernels.fused_add_layer_norm(columns, columns)
+    close(y, layer_norm(2 * columns))
+    none = np.zeros((0, 8), F32)
+    assert kernels.fused_add_rms_norm(none, none)[0].shape == (0, 8)
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype", "tiling"),
+    [(96, E4M3, None), (1040, ml_dtypes.float8_e5m2, RowTiling(64, 64, 2)), (1040, E4M3, RowTiling(32, 32))],
+)
+def test_quantized(n, dtype, tiling):
+    x, residual, weight, bias = (normal(*s, dtype=BF16) for s in ((3, n), (3, n), (n,), (n,)))
+    x[1] *= 0
+    residual[1] *= 0  # a row of zeros
+    summed = (x.astype(F32) + residual.astype(F32)).astype(BF16)
+    q, scales, total = kernels.fused_add_rms_norm(x, residual, weight, quantize=dtype, plan=tiling)
+    np.testing.assert_array_equal(total, summed)
+    assert q.dtype == dtype
+    close_quantized(q, scales, rms_norm(summed, weight))
+    if tiling is None:
+        close_quantized(*kernels.rms_norm(x, weight, quantize=dtype), rms_norm(x, weight))
+        q, scales, _ = kernels.fused_add_layer_norm(x, residual, weight, bias, quantize=dtype)
+        close_quantized(q, scales, layer_norm(summed, weight, bias))
+
+
+def test_quantized_rows_of_any_length_and_numbers():
+    x = uneven(3, 37, F16)
+    x[0] = 0
+    x[0, 5] = 6e-8  # the least there is
+    close_quantized(*kernels.swiglu(x, x + F16(1), quantize=cute.Float8E4M3FN), gated(silu, x, x + F16(1)))
+    q, scales = kernels.layer_norm(np.array([[1.0, 2.0, np.nan, 4.0]], F32), quantize=E4M3)
+    assert np.isnan(exact(q)).all()
+    q, scales = kernels.swiglu(np.array([[1.0, np.nan, 3.0]], F32), np.ones((1, 3), F32), quantize=E4M3)
+    assert np.isnan(exact(q)).tolist() == [[False, True, False]]
+    assert np.isfinite(scales).all()
+
+
+def silu(x: np.ndarray) -> np.ndarray:
+    return x / (1 + np.exp(-x))
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    from math import erf
+
+    return x * 0.5 * (1 + np.vectorize(erf)(x / np.sqrt(2)))
+
+
+def tanh_gelu(x: np.ndarray) -> np.ndarray:
+    return x * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+def gated(activation: Any, gate: Any, up: Any) -> np.ndarray:
+    return activation(exact(gate)) * exact(up)
+
+
+def slope(activation: Any, x: np.ndarray) -> np.ndarray:
+    """By differences, which are exact enough here."""
+    return (activation(x + 1e-5) - activation(x - 1e-5)) / 2e-5
+
+
+UNITS = [
+    (silu, kernels.swiglu, kernels.swiglu_backward, {}),
+    (gelu, kernels.geglu, kernels.geglu_backward, {}),
+    (tanh_gelu, kernels.geglu, kernels.geglu_backward, {"approximate": "tanh"}),
+]
+
+
+@pytest.mark.parametrize(("activation", "forward", "backward", "options"), UNITS)
+def test_gated_units(activation, forward, backward, options):
+    for rows, n, dtype in ((3, 64, F32), (9, 1027, BF16)):  # the second between edges
+        gate, up, dy = (normal(rows, n, dtype=dtype) * dtype(2) for _ in range(3))
+        close(forward(gate, up, **options), gated(activation, gate, up), step(dtype) + 5e-6)
+        made = backward(dy, gate, up, **options)
+        wanted = exact(dy) * exact(up) * slope(activation, exact(gate)), exact(dy) * activation(exact(gate))
+        for got, value in zip(made, wanted, strict=True):
+            close(got, value, step(dtype) + 5e-6)
+
+
+def test_packed_units():
+    both, dy = normal(2, 3, 48), normal(2, 3, 24)
+    gate, up = both[..., :24], both[..., 24:]
+    close(kernels.swiglu(both), gated(silu, gate, up), 5e-6)
+    out = np.empty((2, 3, 24), BF16)
+    assert kernels.swiglu(both, out=out) is out
+    close(out, gated(silu, gate, up), step(BF16))
+    dboth = kernels.swiglu_backward(dy, both)
+    close(dboth[..., :24], exact(dy) * exact(up) * slope(silu, exact(gate)), 5e-6)
+    close(dboth[..., 24:], exact(dy) * silu(exact(gate)), 5e-6)
+
+
+def test_gates_far_out():
+    gate = np.array([[-1e4, -100.0, -0.0, 0.0, 1e-40, 100.0, 3e38, np.inf]], F32)
+    one = np.ones_like(gate)
+    close(kernels.swiglu(gate, one), np.where(gate > 0, gate, 0.0))
+    close(kernels.geglu(gate, one), np.where(gate > 0, gate, 0.0))
+    for backward in (kernels.swiglu_backward, kernels.geglu_backward):
+        close(backward(one, gate, one)[0][:, :6], [[0, 0, 0.5, 0.5, 0.5, 1]])
+
+
+@pytest.mark.parametrize(("rows", "n", "dtype"), [(7, 256, F32), (19, 1027, BF16), (4, 21, F16)])
+def test_gradients_of_norms_of_sums(rows, n, dtype):
+    dy, dsum, summed, weight = (normal(*s, dtype=dtype) for s in ((rows, n), (rows, n), (rows, n), (n,)))
+    made = kernels.fused_add_rms_norm_backward(dy, dsum, summed, weight)
+    made += kernels.fused_add_layer_norm_backward(dy, dsum, summed, weight, bias=True)
+    wanted = norm_gradients(dy, summed, weight, 1e-6, centred=False)[:2]
+    wanted += norm_gradients(dy, summed, weight, 1e-5, centred=True)
+    for k, (got, value) in enumerate(zip(made, wanted, strict=True)):
+        close(got, value + exact(dsum) if k in (0, 2) else value, {F32: 3e-5, BF16: 3e-2, F16: 5e-3}[dtype])
+
+
+X = np.zeros((3, 8), F32)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: kernels.fused_add_rms_norm(X, X[:2]), r"\(2, 8\)"),
+        (lambda: kernels.rms_norm(X, quantize=F16), "quantized to Float16"),
+        (lambda: kernels.rms_norm(X, quantize=E4M3, out=X), "out of a quantized result"),
+        (lambda: kernels.rms_norm(X, out=X.astype(E4M3)), "Float8E4M3FN elements"),
+        (lambda: kernels.rms_norm(X, quantize=E4M3, plan=kernels.StreamTiling(32, 32)), "quantized ones depend"),
+        (lambda: kernels.swiglu(X[:, :7]), "equally long"),
+        (lambda: kernels.geglu(X, X, approximate="erf"), "approximate='erf'"),
+    ],
+)
+def test_refused(call, says):
+    with pytest.raises(TypeError, match=says):
+        call()
+
+
+def test_clean_under_the_sanitizer():
+    x = normal(5, 100)
+    with kiln.sanitize():
+        kernels.fused_add_rms_norm(x, x, normal(100), quantize=E4M3, plan=RowTiling(64, 64, 2))
+        kernels.fused_add_layer_norm(x[:, :77], x[:, :77], normal(77))
+        kernels.swiglu_backward(x[:, :50], x)
+
+
+def test_what_a_call_does_is_explained():
+    x = normal(16, 512, dtype=BF16)
+    for call in (kernels.fused_add_rms_norm, kernels.swiglu):
+        told = kernels.explain(call, x, x)
+        assert type(told.plan) is RowTiling
+        assert "HeldRows" in str(told)
