@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError:
+    raise ModuleNotFoundError("kiln.nn needs PyTorch: pip install 'kiln-dsl[torch]'", name="torch") from None
+
 from torch import Tensor, nn
 
 from . import kernels

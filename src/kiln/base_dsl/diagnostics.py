@@ -147,8 +147,9 @@ class DSLUserCodeTypeError(DSLUserCodeError, TypeError):
     """A value of the wrong type."""
 
 
-class DSLUserCodeValueError(DSLUserCodeError, ValueError):
-    """An argument that does not fit, in a call of a function compiled for TVM-FFI: there it is a ValueError."""
+class DSLUserCodeValueError(DSLUserCodeTypeError, ValueError, RuntimeError, AssertionError):
+    """An argument of the right kind that a compiled function does not take: its element type, rank, device, extents, strides or address are others, or
+    extents that were to be equal are not. Whoever expects one of its classes, as other libraries raise them, catches it."""
 
 
 class DSLUserCodeRuntimeError(DSLUserCodeError, RuntimeError):
@@ -167,7 +168,7 @@ class DSLArchitectureError(DSLUserCodeError, DSLNotImplemented):
     """The program uses what the architecture it is compiled for does not have."""
 
 
-class DSLCudaRuntimeError(DSLBaseError):
+class DSLCudaRuntimeError(DSLBaseError, RuntimeError):
     """The CUDA driver reported an error; `error_code` holds it."""
 
 

@@ -330,7 +330,7 @@ class CompiledFunction:
                 depth=2,
             )
         return error(
-            DSLUserCodeTypeError,
+            DSLUserCodeValueError if why else DSLUserCodeTypeError,
             f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for {describe_key(expected)}"
             + (f": {why}" if why else ""),
             hint="pass an argument of the same type, or compile again for this one",
@@ -364,7 +364,7 @@ class CompiledFunction:
     def reporter(self) -> Callable[[int], None] | None:
         """Takes what the code at `executable.address` returns if that is not 0; None if only Python can run it."""
         report = self.executable.report
-        return None if report is None else functools.partial(_reported, report, self.call_signature())
+        return None if report is None else functools.partial(reported, report, self.call_signature())
 
     def packed(self, leaves: Sequence[Any]) -> tuple[bytes, list[tuple[int, str]]]:
         """The slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
@@ -404,15 +404,18 @@ _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")
 
 
 def _shown(failure: DSLBaseError, signature: str) -> DSLBaseError:
-    """An error of a call as the caller sees it; `signature` as `CompiledFunction._call_signature` gives it."""
+    """An error of a call as the caller sees it; `signature` as `CompiledFunction.call_signature` gives it."""
     shorten_traceback(failure)
-    if not signature or not failure.message.endswith(ONE_SYMBOL):
+    if isinstance(failure, DSLUserCodeValueError) or not failure.message.endswith(ONE_SYMBOL):
         return failure
-    message = f"Mismatched arguments when calling `{signature}`: {failure.message}"
+    message = failure.message.removeprefix("assertion failed: ")
+    if signature:
+        message = f"Mismatched arguments when calling `{signature}`: {message}"
     return DSLUserCodeValueError(message, hint=failure.hint, span=failure.span)
 
 
-def _reported(report: Callable[[int], None], signature: str, record: int) -> None:
+def reported(report: Callable[[int], None], signature: str, record: int) -> None:
+    """Give a target's `report` what compiled code returned; what it raises is raised as the caller sees it."""
     try:
         report(record)
     except DSLBaseError as failure:

@@ -91,7 +91,7 @@ def _raising_plainly(function: Callable[..., Any]) -> Any:
         try:
             return function(*map(_plain, args))
         except DSLBaseError as failure:
-            kind = next((kind for kind in (TypeError, ValueError) if isinstance(failure, kind)), RuntimeError)
+            kind = next((kind for kind in (ValueError, TypeError) if isinstance(failure, kind)), RuntimeError)
             raise kind(str(failure)) from None
 
     return tvm_ffi.convert(call)

@@ -6,6 +6,11 @@
 `launch(stream, *inputs, *outputs, **keywords)` is a jit function, or a plain function or lambda of the language.
 """
 
+try:
+    import jax as _jax
+except ModuleNotFoundError:
+    raise ModuleNotFoundError("kiln.jax needs JAX: pip install 'kiln-dsl[jax]'", name="jax") from None
+
 from .call import cutlass_call, differentiable
 from .handler import get_export_disabled_safety_checks
 from .spec import TensorSpec, cutlass_to_jax_dtype, jax_to_cutlass_dtype

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from .. import forks
-from ..base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, error
+from ..base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeValueError, error
 from ..calls import loading, plan
 from ..calls.caller import xla
 
@@ -127,6 +127,7 @@ class Known:
 def _load(data: bytes) -> str | None:
     """Compile what a call site carries; what is wrong, if anything."""
     try:
+        from ..base_dsl.function import reported
         from ..cute.program.dsl import DSL
         from ..mlir import context, ir, require_dialect
 
@@ -139,7 +140,8 @@ def _load(data: bytes) -> str | None:
         head = plan.Plan.from_buffer_copy(known.plan)
         head.entry, head.names, head.guards, head.value, head.report, head.owner = executable.address, 0, 0, 0, 0, 0
         known.plan = bytes(head) + known.plan[ctypes.sizeof(plan.Plan) :]
-        known.add(executable.report, executable)
+        assert executable.report is not None
+        known.add(functools.partial(reported, executable.report, ""), executable)
     except Exception as failure:
         return f"the exported kernel cannot be loaded: {failure}"
     return None
@@ -150,10 +152,12 @@ def _added() -> Any:
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_addresses()["kiln_xla_add"])
 
 
-def _told(report: Any, record: int) -> str | None:
-    """What went wrong in a call, if anything: text that was printed comes out here."""
+def _told(report: Any, record: int) -> str | bytes | None:
+    """What went wrong in a call, if anything; bytes if an argument is wrong. Text that was printed comes out here."""
     try:
         report(record)
+    except DSLUserCodeValueError as failure:
+        return str(failure).encode()
     except DSLBaseError as failure:
         return str(failure)
     except Exception as failure:

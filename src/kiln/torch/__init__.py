@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+try:
+    import torch as _torch
+except ModuleNotFoundError:
+    raise ModuleNotFoundError("kiln.torch needs PyTorch: pip install 'kiln-dsl[torch]'", name="torch") from None
+
 from .tensors import *
 
 if TYPE_CHECKING:

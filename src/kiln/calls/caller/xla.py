@@ -46,7 +46,7 @@ from .world import world
 
 METADATA, EXECUTE = 1, 3
 """A kind of extension of a frame, and a stage."""
-INVALID_ARGUMENT, INTERNAL, NOT_FOUND = 3, 13, 5
+INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
 MAJOR, MINOR = 0, 3
 """The newest version of the interface that is known here: claiming more would keep the whole backend from starting."""
 MAY_BE_CAPTURED = 1
@@ -329,14 +329,16 @@ def is_empty(values: Ptr[Values]) -> bool:
 
 
 @native
-def told(frame: Ptr[Frame], text_or_none: Ptr[Object]) -> Ptr:
-    """The error of a text that a Python function returned; null for None."""
+def told(frame: Ptr[Frame], text_or_none: Ptr[Object], code: i32) -> Ptr:
+    """The error of a text that a Python function returned, of an argument if it is bytes; null for None."""
     size, error = local(u64), Ptr(None)
     if text_or_none == None:
         PyErr_Clear()
         error = failure(frame, i32(INTERNAL), text("the call failed, and Python could not say how"))
+    elif text_or_none.kind == world.place.bytes_type:
+        error = failure(frame, i32(INVALID_ARGUMENT), Ptr(text_or_none) + plan.BYTES_DATA)
     elif text_or_none != world.place.none:
-        error = failure(frame, i32(INTERNAL), PyUnicode_AsUTF8AndSize(text_or_none, size))
+        error = failure(frame, code, PyUnicode_AsUTF8AndSize(text_or_none, size))
     Py_DecRef(text_or_none)
     return error
 
@@ -346,7 +348,7 @@ def tell(frame: Ptr[Frame], call: Ptr[Call], record: Ptr) -> Ptr:
     """The error that compiled code reported; null if it was no error."""
     state = PyGILState_Ensure()
     number = PyLong_FromUnsignedLongLong(address(record))
-    error = told(frame, call_python(call.report, number, None, 0, None))
+    error = told(frame, call_python(call.report, number, None, 0, None), i32(INTERNAL))
     Py_DecRef(number)
     PyGILState_Release(state)
     return error
@@ -394,12 +396,12 @@ def handle(frame: Ptr[Frame], traits: i32) -> Ptr:
         if code == None:
             return failure(
                 frame,
-                i32(NOT_FOUND),
+                i32(INVALID_ARGUMENT),
                 text("this process has not compiled the kernel of this call: run what makes it here, too"),
             )
         state = PyGILState_Ensure()
         data = PyBytes_FromStringAndSize(Ptr(code.data), code.count)
-        error = told(frame, call_python(Ptr[Object](Ptr(loader.value)), data, None, 0, None))
+        error = told(frame, call_python(Ptr[Object](Ptr(loader.value)), data, None, 0, None), i32(UNIMPLEMENTED))
         Py_DecRef(data)
         PyGILState_Release(state)
         if error != None:

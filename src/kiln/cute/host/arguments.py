@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import promises, tree
 from ...base_dsl.arguments import GroupNode, Node, NumericNode
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLUserCodeValueError, error
 from ...base_dsl.static_key import static_key
 from ...base_dsl.typing import Boolean, Int64, Numeric, is_constexpr
 from ...hardware import current as hardware
@@ -300,7 +300,7 @@ def _check_device(device: str) -> None:
 
     if target.target_name() == "cpu" and not hardware.cuda_is_host_memory:
         raise error(
-            DSLUserCodeTypeError,
+            DSLUserCodeValueError,
             "a tensor on a CUDA device is passed to a function compiled for the CPU",
             hint="pass a CPU tensor, or choose the GPU: kiln.target('nvidia')",
         )

@@ -1,0 +1,57 @@
+"""Kiln without any of the packages that are optional: it works, and says which to install where one is needed."""
+
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import sys
+for name in {names!r}:
+    sys.modules[name] = None  # as if it were not installed
+import numpy as np
+import cutlass, kiln, kiln.cute as cute
+from kiln.cute.runtime import from_dlpack
+
+@cute.kernel
+def increased(x: cute.Tensor):
+    i, _, _ = cute.arch.thread_idx()
+    x[i] = x[i] + 1.0
+
+@cute.jit
+def increase(x: cute.Tensor):
+    increased(x).launch(grid=1, block=4)
+
+x = np.zeros(4, np.float32)
+for call in (increase, increase, cute.compile(increase, from_dlpack(x), options="--enable-tvm-ffi")):
+    call(x)
+print(x.tolist(), kiln.kernels.softmax(np.zeros((1, 4), np.float32)).tolist())
+for module in ("torch", "nn", "jax"):
+    try:
+        getattr(kiln, module)
+    except ImportError as failure:
+        print(failure)
+"""
+OPTIONAL = (
+    "torch", "jax", "jaxlib", "tvm_ffi", "jax_tvm_ffi", "cuda", "yaml", "plotly", "optuna", "ray", "nvtx", "cupy",
+    "ncu_report", "pynvml", "triton", "flatbuffers",
+)  # fmt: skip
+
+
+def test_import_and_calls(child, tmp_path):
+    (tmp_path / "program.py").write_text(PROGRAM.format(names=OPTIONAL))
+    done = child("program.py")
+    assert done.stdout.splitlines() == [
+        "[3.0, 3.0, 3.0, 3.0] [[0.25, 0.25, 0.25, 0.25]]",
+        "kiln.torch needs PyTorch: pip install 'kiln-dsl[torch]'",
+        "kiln.nn needs PyTorch: pip install 'kiln-dsl[torch]'",
+        "kiln.jax needs JAX: pip install 'kiln-dsl[jax]'",
+    ], done.stderr
+
+
+def test_what_is_optional_is_an_extra():
+    tomllib = pytest.importorskip("tomllib")  # Python 3.11
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert {"cuda", "torch", "jax", "tvm-ffi", "workbench", "tune", "ray"} <= set(extras)
+    needed = " ".join(project["dependencies"])
+    assert not any(name in needed for name in ("jax", "tvm-ffi", "torch>", "plotly", "ray", "optuna", "cuda"))
