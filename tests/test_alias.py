@@ -231,3 +231,11 @@ def test_threads_get_the_finished_module(child):
         "assert len(found) == 8 and len({id(d) for d, _ in found}) == 1, found\n",
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_programs_may_ask_for_the_version_of_what_they_import():
+    from importlib.metadata import PackageNotFoundError, version
+
+    assert version("nvidia-cutlass-dsl") == version("nvidia_cutlass_dsl") == kiln.__version__
+    with pytest.raises(PackageNotFoundError):
+        version("nvidia-cutlass")

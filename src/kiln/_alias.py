@@ -32,6 +32,8 @@ else:
 
 ALIAS = "cutlass"
 REAL = "kiln"
+DISTRIBUTION = "nvidia-cutlass-dsl"
+"""In which others serve `cutlass`."""
 
 _MLIR = "_mlir"
 
@@ -106,6 +108,23 @@ class AliasFinder:
         spec = ModuleSpec(name, _AliasLoader(real), origin=real.origin)
         spec.submodule_search_locations = real.submodule_search_locations
         return spec
+
+    def find_distributions(self, context: Any = None) -> Any:
+        """For programs that ask `importlib.metadata` for the version of what they import as `cutlass`: it is Kiln's."""
+        if (getattr(context, "name", None) or "").lower().replace("_", "-") != DISTRIBUTION:
+            return iter(())
+        from importlib.metadata import Distribution
+
+        class Served(Distribution):
+            def read_text(self, filename: str) -> str | None:
+                version = importlib.import_module(REAL).__version__
+                text = f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {version}\nSummary: served by Kiln\n"
+                return text if filename == "METADATA" else None
+
+            def locate_file(self, path: Any) -> Any:
+                return path
+
+        return iter((Served(),))
 
 
 class _AliasLoader(Loader):
