@@ -2,5 +2,8 @@
 
 from __future__ import annotations
 
-from .exporting import export_to_c as export_to_c
-from .loading import load_module as load_module
+from .. import lazy
+
+__getattr__ = lazy.names(
+    __name__, {"export_to_c": ".exporting", "load_module": ".loading", "export": ".exporting"}, ("runtime_files",)
+)

@@ -1,0 +1,1 @@
+"""Exported code: where what programs link and include is (`aot_config`)."""

@@ -1,0 +1,63 @@
+"""`python -m cutlass.cute.export.aot_config --libdir`: what build systems need to know to link programs that load exported code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+
+from ...base_dsl import doors
+from ...base_dsl.diagnostics import DSLBaseError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print what is asked for, one line each."""
+    parser = argparse.ArgumentParser(prog="aot_config", description=__doc__)
+    parser.add_argument("--libdir", action="store_true", help="the folder of the libraries")
+    parser.add_argument("--ldflags", action="store_true", help="-L and that folder")
+    parser.add_argument("--libs", action="store_true", help="-l and the libraries")
+    parser.add_argument("--includedir", action="store_true", help="the folder of CuteDSLRuntime.h")
+    parser.add_argument("--cmakedir", action="store_true", help="the folder of KilnConfig.cmake, for CMAKE_PREFIX_PATH")
+    parser.add_argument("--with-tvm-ffi", action="store_true", help="also what TVM-FFI needs")
+    parser.add_argument("--target", default="", help="another machine, as --host-target takes it, or a triple")
+    options = parser.parse_args(arguments)
+    wanted = [name for name in ("libdir", "ldflags", "libs", "includedir", "cmakedir") if getattr(options, name)]
+    if not wanted:
+        parser.error("nothing is asked for: give --libdir, --ldflags, --libs, --includedir or --cmakedir")
+    target = options.target
+    if target and not target.startswith(("linux-", "llvm ")):
+        target = f"llvm -mtriple={target}"
+    try:
+        files = doors.exporter().runtime_files
+        folders = [files.library_folder(target)]
+        libraries = [files.LIBRARY, "dl"]
+        if options.with_tvm_ffi:
+            folders.append(_tvm_ffi_folder())
+            libraries.append("tvm_ffi")
+        told = {
+            "libdir": lambda: ":".join(folders),
+            "ldflags": lambda: " ".join(f"-L{folder}" for folder in folders),
+            "libs": lambda: " ".join(f"-l{library}" for library in libraries),
+            "includedir": files.include_folder,
+            "cmakedir": files.cmake_folder,
+        }
+        for name in wanted:
+            print(told[name]())
+    except (DSLBaseError, ImportError) as reason:
+        print(f"aot_config: {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _tvm_ffi_folder() -> str:
+    if importlib.util.find_spec("tvm_ffi") is None:
+        raise ImportError("TVM-FFI is not installed: pip install kiln-dsl[tvm-ffi]")
+    import os
+
+    import tvm_ffi  # pyright: ignore[reportMissingImports]
+
+    return os.path.dirname(tvm_ffi.libinfo.find_libtvm_ffi())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The static library that loads exported code in C programs, and where build systems find it."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from exporting import build, compiled_scale, needs_compiler
+
+import kiln
+from kiln.aot import runtime_files
+from kiln.cute.export import aot_config
+from kiln.targets.host import elf
+
+HERE = Path(__file__).parent
+
+
+@needs_compiler
+def test_programs_load_objects_and_libraries_while_they_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("CUTE_DSL_DISABLE_FILE_CACHING", raising=False)
+    with kiln.target("cpu"):
+        compiled_scale().export_to_c(tmp_path, "scale")
+    include, libraries = runtime_files.include_folder(), runtime_files.library_folder()
+    build(tmp_path, "-shared", "-o", "libscale.so", "scale.o")
+    build(
+        tmp_path, "-std=c99", f"-I{include}", "-o", "program", str(HERE / "use_runtime.c"), f"-L{libraries}",
+        "-lcute_dsl_runtime", "-lcuda_dialect_runtime_static", "-ldl", "-Wl,-z,defs",
+    )  # fmt: skip
+    files = [str(tmp_path / name) for name in ("scale.o", "libscale.so", "scale.h")]
+    done = subprocess.run([tmp_path / "program", *files], env={}, capture_output=True, text=True, timeout=60)
+    works = "there is no exported function of this name, 0 0 21, CuteDSLRT_Error_Call_Failed -2, 0"
+    assert done.stdout.splitlines() == [
+        f"bytes: {works}", f"object: {works}", f"library: {works}", f"libraries: {works}",
+        "nothing: CuteDSLRT_Error_Invalid_Argument", "no file: CuteDSLRT_Error_Cannot_Read",
+        "text: CuteDSLRT_Error_Not_An_Object", "machine: CuteDSLRT_Error_Other_Machine",
+    ]  # fmt: skip
+    assert done.returncode == 0
+
+
+def test_what_build_systems_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("CUTE_DSL_DISABLE_FILE_CACHING", raising=False)
+    flags = ["--libdir", "--ldflags", "--libs", "--includedir", "--cmakedir"]
+    assert aot_config.main([*flags, "--target", "x86_64-unknown-linux-gnu"]) == 0
+    libdir, ldflags, libs, include, cmake = capsys.readouterr().out.splitlines()
+    assert (ldflags, libs) == (f"-L{libdir}", "-lcute_dsl_runtime -ldl")
+    assert (Path(libdir) / "libcuda_dialect_runtime_static.a").exists()
+    assert (Path(include) / "CuteDSLRuntime.h").exists() and (Path(cmake) / "KilnConfig.cmake").exists()
+    assert aot_config.main(["--libdir", "--target", "riscv64-unknown-linux-gnu"]) == 1
+    told = capsys.readouterr()
+    assert not told.out and "riscv64-unknown-linux-gnu" in told.err
+
+
+def test_archives_have_an_index() -> None:
+    data = runtime_files.archive({"a.o": b"odd", "b.o": b"even"}, {"a.o": ["f"], "b.o": ["g", "h"]})
+    assert data.startswith(b"!<arch>\n/ ")
+    places = [int.from_bytes(data[72 + 4 * n : 76 + 4 * n], "big") for n in range(3)]
+    assert [data[at : at + 4] for at in places] == [b"a.o/", b"b.o/", b"b.o/"]
+
+
+def test_the_library_is_the_other_machine_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = runtime_files.runtime_archive("linux-aarch64")
+    made = elf.read(data[data.index(b"\x7fELF") :])
+    assert made.machine == elf.MACHINES["aarch64"]
+    needed = {symbol.name for symbol in made.symbols if not symbol.is_defined}
+    assert not any(name.startswith("kiln") for name in needed)
