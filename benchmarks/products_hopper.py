@@ -1,6 +1,6 @@
 """Matrix products on Hopper beside cuBLAS, in bursts and sustained, with the plans that are taken, and plans beside each other.
 
-    python benchmarks/products_hopper.py [--only squares,layers,after,plans] [--sizes 4096,8192] [--seconds 3]
+    python benchmarks/products_hopper.py [--only squares,layers,after,weights,plans] [--sizes 4096,8192] [--seconds 3]
 
 A burst is 5 calls after 0.2 s of idleness, thrice at least; sustained is the last third of `--seconds` (3) back to back. Kiln and cuBLAS take
 turns, with normal data; results are compared with cuBLAS's first. What is timed is compiled beforehand, in several processes:
@@ -161,6 +161,34 @@ def after(seconds: float, n: int = 8192) -> None:
         print(f"| `{name}`{case.cells(calls, seconds)} |", flush=True)
 
 
+def _weights(m: int, n: int, k: int) -> dict[str, Callable[[], Any]]:
+    """Products of bf16 with weights of 16, 8 and 4 bits, the last with a factor for each 128 of K."""
+    a, b = torch.randn(m, k, device="cuda", dtype=BF16), torch.randn(n, k, device="cuda", dtype=BF16).T
+    eight, four = (torch.randint(-128, 128, (n, x), device="cuda", dtype=torch.int8).T for x in (k, k // 2))
+    columns, groups = (torch.rand(shape, device="cuda") for shape in ((n,), (k // 128, n)))
+    return {
+        "cuBLAS, bf16": functools.partial(torch.mm, a, b),
+        "Kiln, bf16": functools.partial(kernels.gemm, a, b),
+        "Kiln, 8 bits": functools.partial(kernels.gemm, a, eight, scale_b=columns),
+        "Kiln, 4 bits": functools.partial(kernels.gemm, a, four, scale_b=groups),
+    }
+
+
+WEIGHTS = [(m, 28672, 8192) for m in (1, 16, 64, 256)]
+
+
+def weights(seconds: float) -> None:
+    """Microseconds of products with weights of fewer bits."""
+    names = list(_weights(16, 256, 256))
+    print("\n| M | N | K | " + " | ".join(f"{name} us" for name in names) + " |\n" + "|---" * (3 + len(names)) + "|")
+    for shape in WEIGHTS:
+        found = measure.paces(_weights(*shape), sustained=measure.sustained(seconds))
+        print(
+            f"| {' | '.join(map(str, shape))} | " + " | ".join(f"{x.sustained.us:.1f}" for x in found.values()) + " |",
+            flush=True,
+        )
+
+
 def plans(sizes: list[int], seconds: float) -> None:
     """TFLOP/s of plans for f16."""
     for n in sizes:
@@ -192,6 +220,8 @@ def _jobs(parts: list[str]) -> list[Callable[[], Any]]:
             lambda name=name: Case(BF16, 8192, 8192, 8192, "NT").ours(**following(8192)[name][0])()
             for name in ("+ bias", "gelu(+ bias)", "+ c", "* gate")
         ]
+    if "weights" in parts:
+        jobs += [call for shape in WEIGHTS for call in list(_weights(*shape).values())[1:]]
     if "plans" in parts:
         jobs += [lambda plan=plan: Case(F16, 512, 512, 512, "NT").ours(plan)() for plan in PLANS]
     return jobs
@@ -205,7 +235,7 @@ def compile_all(parts: list[str]) -> None:
 
 
 def main() -> None:
-    known = ["squares", "layers", "after", "plans"]
+    known = ["squares", "layers", "after", "weights", "plans"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=known)
     parser.add_argument("--sizes", type=lambda text: [int(x) for x in text.split(",")], default=[4096, 8192])
@@ -218,6 +248,7 @@ def main() -> None:
         "squares": lambda: beside(SQUARES, arguments.seconds),
         "layers": lambda: beside(LAYERS, arguments.seconds),
         "after": lambda: after(arguments.seconds),
+        "weights": lambda: weights(arguments.seconds),
         "plans": lambda: plans(arguments.sizes, arguments.seconds),
     }
     for part in arguments.only:

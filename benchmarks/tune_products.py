@@ -8,7 +8,7 @@
 Shapes are those of `benchmarks/data/products_shapes.json`, ten of which are kept out of the fit. Each measurement is a line of
 `benchmarks/data/products_h200.jsonl`, written at once: `measure` goes on where it was stopped. Plans of a shape take turns, beside cuBLAS, with
 normal data, in graphs of calls: how fast the host is does not count. Plans that were measured on different days are compared by how much faster
-than cuBLAS they were. Everything is compiled first, in several processes.
+than cuBLAS they were. `compile` goes first, in several processes: `measure` would compile one after the other.
 """
 
 from __future__ import annotations
@@ -362,8 +362,9 @@ def main() -> None:
     journal = Journal(given.journal)
     if given.what in ("compile", "measure"):
         todo = missing(journal, given.within, given.only)
-        compile_all([(shape, plan) for shape, plans in todo for plan in plans])
-        if given.what == "measure":
+        if given.what == "compile":
+            compile_all([(shape, plan) for shape, plans in todo for plan in plans])
+        else:
             measure(todo, journal, given.seconds)
     elif given.what == "fit":
         fit(journal)

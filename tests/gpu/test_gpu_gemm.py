@@ -281,7 +281,7 @@ def test_sums_of_a_second_kernel():
     assert torch.equal(got, kernels.gemm(a, b, plan=plan))
 
 
-@pytest.mark.parametrize("plan", [None, kernels.HopperTiling((128, 256, 64), (2, 1), 3, 8, buffers=4)])
+@pytest.mark.parametrize("plan", [None, kernels.HopperTiling((128, 256, 64), (2, 1), 3, 8)])
 def test_several_results_and_sums_of_rows(plan):
     """The same bits each time."""
     a, b = operand(1000, 520, torch.bfloat16, "N"), operand(520, 776, torch.bfloat16, "T")
@@ -321,3 +321,19 @@ def test_tf32_of_warp_groups_is_rounded_to_nearest(plan):
         for name, add in (("even", 0xFFF), ("away", 0x1000), ("cut", 0))
     }
     assert min(errors["even"], errors["away"]) < 1e-4, errors
+
+
+@pytest.mark.parametrize("m", [1, 40, 300])
+@pytest.mark.parametrize(("bits", "groups"), [(8, 0), (8, 4), (4, 0), (4, 8)])
+def test_weights_of_few_bits(m, bits, groups):
+    n, k = 1000, 1024
+    a, scale = operand(m, k, torch.bfloat16, "N"), torch.rand((groups, n) if groups else (n,), device="cuda") + 0.5
+    if bits == 8:
+        b = torch.randint(-128, 128, (n, k), device="cuda", dtype=torch.int8).T
+        whole = b.double()
+    else:
+        b = torch.randint(-128, 128, (n, k // 2), device="cuda", dtype=torch.int8).T
+        pair = b.int()
+        whole = torch.stack([(pair << 28) >> 28, (pair << 24) >> 28], 1).reshape(k, n).double()
+    whole = whole * (scale.repeat_interleave(k // groups, 0) if groups else scale).double()
+    check(kernels.gemm(a, b, scale_b=scale), a, whole, 2e-2)

@@ -14,7 +14,7 @@ ABOVE = {
     "attention_gradients": {"attentions"},
     "latents": {"attentions"},
     "losses": {"rows"},
-    "products": {"reductions"},
+    "products": {"pointwise", "reductions"},
     "rows": {"reductions"},
     "selections": {"rows"},
 }

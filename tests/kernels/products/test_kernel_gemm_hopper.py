@@ -274,6 +274,28 @@ def test_numbers_that_are_hard_to_add(plan):
     assert (np.abs(got[rows] - left @ right) <= 16 * 2.0**-23 * (np.abs(left) @ np.abs(right))).all()
 
 
+WEIGHTS = kernels.HopperTiling((128, 16, 64), (1, 1), 3, 8, swapped=True)
+
+
+@pytest.mark.parametrize(
+    ("bits", "groups", "plan"),
+    [(8, 0, WEIGHTS), (4, 2, dataclasses.replace(WEIGHTS, splits=2)), (4, 4, None), (8, 4, None)],
+)
+def test_weights_of_few_bits(bits, groups, plan):
+    """Threads convert them to elements of A; groups of fewer K than a stage, and other targets, have them converted first."""
+    k, n = 128, 40
+    a, scale = operand(9, k), operand(groups or 1, n, F32)
+    whole = RNG.integers(-(1 << bits - 1), 1 << bits - 1, (k, n)).astype(np.int8)
+    given = whole if bits == 8 else (whole[::2] & 15 | whole[1::2] << 4).astype(np.uint8)
+    b = padded(given.T.shape, given.dtype)
+    b[...] = given.T
+    scaled = whole.astype(np.float64) * np.repeat(scale, k // (groups or 1), 0)
+    with kiln.sanitize("all") as found:
+        got = kernels.gemm(a, b.T, scale_b=scale if groups else scale[0], out_dtype=np.dtype(F32), plan=plan)
+    assert not found
+    np.testing.assert_allclose(got, exact(a, scaled), atol=2.0**-9 * exact(np.abs(a), np.abs(scaled)).max())
+
+
 def test_odd_numbers_of_pieces(monkeypatch):
     """The first piece of a tile has the buffer of the last of the tile before."""
     monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)
@@ -431,6 +453,7 @@ SHIPPED = [
     ("e4m3, factors of blocks", E4M3, "NT", {"scale_a": (2048, 16), "scale_b": (16, 16)}),
     ("i8", np.int8, "NT", {}),
     ("tf32", F32, "NT", {"precision": "tf32"}),
+    ("bf16 and bytes", BF16, "weights", {"scale_b": (16, 2048)}),
 ]
 if LONG:
     SHIPPED += [
@@ -444,12 +467,12 @@ if LONG:
 @pytest.mark.parametrize(("dtype", "layout", "options"), [x[1:] for x in SHIPPED], ids=[x[0] for x in SHIPPED])
 def test_products_do_not_wait_for_each_other(dtype, layout, options):
     """Nor are registers spilled: compiled for a GPU that is not there."""
-    a, b = np.zeros((2048, 2048), dtype), np.zeros((2048, 2048), dtype)
+    a, b = np.zeros((2048, 2048), dtype), np.zeros((2048, 2048), np.int8 if layout == "weights" else dtype)
     given = {
         key: np.zeros(x, F32 if "scale" in key else dtype) if isinstance(x, tuple) else x for key, x in options.items()
     }
     with kiln.target("nvidia"), dry_run("sm_90a"):
-        kernels.gemm(a if layout[0] == "N" else a.T, b if layout[1] == "N" else b.T, **given)
+        kernels.gemm(a.T if layout[0] == "T" else a, b if layout[1] == "N" else b.T, **given)
     made = list(launches._compiled.values())
     compiled = next(x for x in reversed(made) if "HopperGemm_kernel" in x.executable.resources)
     assert sass.check_products(compiled)

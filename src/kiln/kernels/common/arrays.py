@@ -285,8 +285,14 @@ def slices(x: Any) -> list[Any]:
     return [_view(operator.getitem, x, slice(n, n + 1)) for n in range(x.shape[0])]
 
 
-def part(x: Any, mode: int, which: slice) -> Any:
-    """A view of some of an array along a mode."""
+def split(x: Any, mode: int, count: int) -> Any:
+    """A view with a mode cut into so many equal parts: one more mode."""
+    shape = tuple(x.shape)
+    return reshaped(x, (*shape[:mode], count, shape[mode] // count, *shape[mode + 1 :]))
+
+
+def part(x: Any, mode: int, which: Any) -> Any:
+    """A view of some of an array along a mode; one of its elements, or (None) a mode of extent 1 before it."""
     return _view(operator.getitem, x, (*[slice(None)] * mode, which))
 
 

@@ -14,6 +14,7 @@ from ..common.element_functions import Functions, of_arrays, vectors_first
 from .follow import Follow, check_parameters
 from .implementations import FAMILY, Given
 from .problem import BLOCK, Product
+from .weights import WEIGHTS, are_groups, is_packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -52,7 +53,8 @@ def gemm(
     (M,) or (L, M); always in the same order. Sums are made in f32, of integers in i32; `out_dtype` is the framework's or Kiln's (default: the type
     of `a`; f32 for 8-bit floats, i32 for integers). `scale_a` is one factor, (1,), or one for each row, (M, 1); `scale_b` one, or one for each
     column, (N,). 8-bit floats may have factors of blocks instead, f32: (M, K / 128) for 128 elements of a row of `a` each, and
-    (K / 128, N / 128) for 128 x 128 of `b`, rounded up. `precision` is for f32: "ieee"
+    (K / 128, N / 128) for 128 x 128 of `b`, rounded up. Where `a` is f16 or bf16, `b` may be 8-bit integers, or (K / 2, N) bytes with two integers of 4
+    bits each, neighbours in K, the first in the low half; `scale_b` may then be (groups, N) for as many equal groups of K. `precision` is for f32: "ieee"
     multiplies it as it is, "tf32" rounds both factors to 10 bits of mantissa and uses the tensor cores; and for 8-bit floats: "fast" leaves
     sums to the tensor cores, which keep some 13 bits of them. `plan` is how
     it is cut, by default as is expected to take least time: a `Tiling`, or a plan of another implementation.
@@ -120,7 +122,8 @@ class Asked:
         counts = [x.shape[0] if x.ndim == 3 else 1 for x in (a, b)]
         batches = counts[1] if counts[0] == 1 else counts[0]
         arrays.require(
-            all(count in (1, batches) for count in counts) and a.shape[-1] == b.shape[-2],
+            all(count in (1, batches) for count in counts)
+            and a.shape[-1] == b.shape[-2] * (2 if is_packed(a, b) else 1),
             f"gemm of shapes {tuple(a.shape)} and {tuple(b.shape)}",
             hint="(L, M, K) and (L, K, N)",
         )
@@ -180,7 +183,8 @@ class Asked:
             f"gemm with {len(self.extras)} extras and no epilogue",
             hint="epilogue=lambda value, x: ..., extras=[x]",
         )
-        for name, x in others if self.in_blocks else (*scales, *others):
+        scales = () if self.in_blocks else scales[:1] if self.in_groups else scales
+        for name, x in (*scales, *others):
             if x is not None:
                 check_broadcast(name, tuple(x.shape), shape)
         if self.beta == 0.0:  # whatever is in it, infinities too
@@ -189,19 +193,20 @@ class Asked:
 
     def canonical(self, branching: bool) -> tuple[Product, Given]:
         """The problem and its arrays: three modes, rows of the result contiguous."""
-        if len(self.outs) > 1 or self.summed is not None:  # rows, of each
+        if len(self.outs) > 1 or self.summed is not None or self.weights:  # rows, of each
             self.computed = [
                 x if arrays.laid(x).strides[-1] == 1 else arrays.empty(x, tuple(x.shape), None) for x in self.outs
             ]
         a, b, out, *more = (x if x.ndim == 3 else arrays.with_batch(x) for x in (self.a, self.b, *self.computed))
         a, b = (arrays.broadcast_to(readable(x), (self.shape[0], *x.shape[1:])) for x in (a, b))
-        factors = [] if self.in_blocks else [x for x in self.scales if x is not None]
+        groups = factors_of_blocks(self.scales[1], self.shape[0], "groups") if self.in_groups else None
+        scales = () if self.in_blocks else self.scales[:1] if self.in_groups else self.scales
+        factors = [x for x in scales if x is not None]
         blocks = [factors_of_blocks(x, self.shape[0]) for x in self.scales] if self.in_blocks else []
         added = [x for x in (self.c, self.bias) if x is not None]
         others = [arrays.broadcast_to(x, self.shape) for x in (*factors, *added, *self.extras)]
-        if (
-            not more and self.summed is None and arrays.laid(out).leading((1, 2)) == 1
-        ):  # columns are contiguous: the transpose is computed
+        in_rows = bool(more) or self.summed is not None or self.weights
+        if not in_rows and arrays.laid(out).leading((1, 2)) == 1:  # columns are contiguous: the transpose is computed
             arrays.require(not blocks, "gemm with factors of blocks: rows of the result are contiguous")
             a, b, out = (arrays.transposed(x) for x in (b, a, out))
             others = [arrays.transposed(x) for x in others]
@@ -213,16 +218,22 @@ class Asked:
         )  # fmt: skip
         laid = arrays.laid
         problem = Product(
-            laid(a),
-            laid(b),
-            laid(out),
-            tuple(map(laid, others)),
-            follow,
-            self.precision,
-            tuple(map(laid, blocks)),
-            tuple(map(laid, more)),
+            laid(a), laid(b), laid(out), tuple(map(laid, others)), follow, self.precision, tuple(map(laid, blocks)), tuple(map(laid, more)),
+            is_packed(self.a, self.b), None if groups is None else laid(groups),
+        )  # fmt: skip
+        return problem, Given(
+            a, b, out, others, self.alpha, self.beta, blocks, more=more, groups=groups, row_sums=self.summed
         )
-        return problem, Given(a, b, out, others, self.alpha, self.beta, blocks, more=more, row_sums=self.summed)
+
+    @functools.cached_property
+    def weights(self) -> bool:
+        """Whether b has integers where a has floats."""
+        return arrays.element_type(self.b) in WEIGHTS and arrays.element_type(self.a).is_float
+
+    @functools.cached_property
+    def in_groups(self) -> bool:
+        """Whether groups of K of weights have factors."""
+        return self.weights and are_groups(self.scales[1], self.a.shape[-1], self.shape[2])
 
     @functools.cached_property
     def in_blocks(self) -> bool:
@@ -257,9 +268,9 @@ def are_blocks(scales: tuple[Any, Any], rows: int, n: int, k: int) -> bool:
     return [tuple(x.shape[-2:]) for x in scales] == [(rows, depth), (depth, across)]
 
 
-def factors_of_blocks(x: Any, batches: int) -> Any:
-    """Factors of blocks with three modes."""
-    arrays.require(str(x.dtype).endswith("float32"), f"factors of blocks are {x.dtype}, not f32")
+def factors_of_blocks(x: Any, batches: int, what: str = "blocks") -> Any:
+    """Factors of blocks, or of groups, with three modes."""
+    arrays.require(what == "groups" or str(x.dtype).endswith("float32"), f"factors of {what} are {x.dtype}, not f32")
     found = readable(x if x.ndim == 3 else arrays.with_batch(x))
     return arrays.broadcast_to(found, (batches, *found.shape[1:]))
 

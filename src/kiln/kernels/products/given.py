@@ -26,6 +26,8 @@ class Given(NamedTuple):
     """Of groups: where each ends, or its rows."""
     more: Sequence[Any] = ()
     """Results after the first."""
+    groups: Any = None
+    """Factors of weights."""
     row_sums: Any = None
     """(L, M), where sums of rows go."""
 

@@ -57,25 +57,23 @@ class HopperGemm:
         Where operands are swapped, M is N in the kernel, and N is M.
         """
         bounds, rest = rest[: self.scheduler.bounds], rest[self.scheduler.bounds :]
-        blocks, rest = (rest[:2], rest[2:]) if self.blocks else ([], rest)
+        blocks, rest = self.factors(rest)
         more = len(self.epilogue.out_types) - 1
         sums, rest = (rest[:1], rest[1:]) if self.epilogue.summed else ([], rest)
         extras = rest[more:]
-        (m, n, k), cluster = self.plan.block_mnk, self.plan.cluster_mn
+        (m, n, _), cluster = self.plan.block_mnk, self.plan.cluster_mn
         a = self.arranged(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0], True)  # (M, K, L)
         b = self.arranged(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1], True)  # (N, K, L)
         d = [
             self.arranged(x, [1, 2, 0], self.epilogue.out_width, self.batched[2]) for x in (d, *rest[:more])
         ]  # (M, N, L)
         extras = [self.arranged(x, [1, 2, 0], w, True) for x, w in zip(extras, self.epilogue.other_widths or ())]
-        if const_expr(self.blocks):  # (M, K / 128, L), (N / 128, K / 128, L)
-            modes = [1, 2, 0], [2, 1, 0]
-            blocks = [self.arranged(x, mode, 1, batch) for x, mode, batch in zip(blocks, modes, self.batched)]
         if const_expr(self.plan.swapped):
             a, b, d = b, a, [cute.select(x, mode=[1, 0, 2]) for x in d]
         layouts = self.layouts()
-        load_a, from_a = self.load(a, layouts[0], (m, k), cluster[1])
-        load_b, from_b = self.load(b, layouts[1], (n, k), cluster[0])
+        of_a, of_b = self.depths()
+        load_a, from_a = self.load(a, layouts[0], (m, of_a), cluster[1])
+        load_b, from_b = self.load(b, layouts[1], (n, of_b), cluster[0])
         stores, to_d = self.epilogue.atoms(d)
         self.kernel(
             load_a, from_a, load_b, from_b, stores, to_d, d, self.mma(), layouts[0], layouts[1], bounds, blocks, sums, extras, alpha, beta
@@ -94,12 +92,24 @@ class HopperGemm:
             x.iterator, cute.make_layout(layout.shape, stride=(*stride[:2], stride[2] if batched else 0))
         )
 
+    def factors(self, given: Any) -> tuple[Any, Any]:
+        """Factors of blocks, (M, K / 128, L) and (N / 128, K / 128, L), and the rest of what is given."""
+        if not self.blocks:
+            return [], given
+        modes = [1, 2, 0], [2, 1, 0]
+        return [self.arranged(x, mode, 1, own) for x, mode, own in zip(given[:2], modes, self.batched)], given[2:]
+
+    def depths(self) -> tuple[int, int]:
+        """Elements of a stage along K, of A and of B."""
+        k = self.plan.block_mnk[2]
+        return k, k
+
     def layouts(self) -> tuple[Any, Any]:
         """How tiles of A and B lie in the ring."""
-        plan = self.plan
+        (m, n, _), stages, (of_a, of_b) = self.plan.block_mnk, self.plan.stages, self.depths()
         return (
-            sm90.make_smem_layout_a(_order(self.a), plan.block_mnk, self.a.dtype, plan.stages),
-            sm90.make_smem_layout_b(_order(self.b), plan.block_mnk, self.b.dtype, plan.stages),
+            sm90.make_smem_layout_a(_order(self.a), (m, n, of_a), self.a.dtype, stages),
+            sm90.make_smem_layout_b(_order(self.b), (m, n, of_b), self.b.dtype, stages),
         )
 
     def load(self, x: Any, layout: Any, tile: tuple[int, int], blocks: int) -> Any:
@@ -135,7 +145,7 @@ class HopperGemm:
             num_stages=plan.stages,
             producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
             consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, plan.sharers * GROUP // 32),
-            tx_count=plan.stage_bytes(self.a.dtype.width),
+            tx_count=self.stage_bytes(),
             cta_layout_vmnk=cute.make_layout((1, *plan.cluster_mn, 1)),
             enable_multicast_signaling=True,
             defer_sync=True,
@@ -153,9 +163,14 @@ class HopperGemm:
             self.epilogue.attend()
         else:
             arch.setmaxregister_increase(_MULTIPLIES)
-            _, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], plan.block_mnk[2])))
+            _, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])))
             into = (stores, to_d, d, sums, extras, alpha, beta)
             self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, tiles, blocks, into)
+
+    def stage_bytes(self) -> int:
+        """Of tiles of A and B."""
+        sizes = zip(self.plan.block_mnk, self.depths(), (self.a, self.b))
+        return sum(rows * depth * operand.dtype.width // 8 for rows, depth, operand in sizes)
 
     def turns(self, group: Any) -> Any:
         """Who multiplies when warp groups take turns."""
@@ -169,16 +184,18 @@ class HopperGemm:
         self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, tiles: Any
     ):
         """Ask for the tiles of A and B that this block needs, one stage after the other."""
-        (m, n, k), cluster = self.plan.block_mnk, cute.make_layout((*self.plan.cluster_mn, 1))
+        (m, n, _), cluster = self.plan.block_mnk, cute.make_layout((*self.plan.cluster_mn, 1))
+        of_a_k, of_b_k = self.depths()
         at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
-        to_a, of_a, mask_a = self.shared(load_a, a, (m, k), ring_a, cluster, at, 1)
-        to_b, of_b, mask_b = self.shared(load_b, b, (n, k), ring_b, cluster, at, 0)
-        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], k)))
+        tile_a, tile_b = (m, of_a_k), (n, of_b_k)
+        to_a, of_a, mask_a = self.shared(load_a, a, tile_a, ring_a, cluster, at, 1)
+        to_b, of_b, mask_b = self.shared(load_b, b, tile_b, ring_b, cluster, at, 0)
+        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], of_a_k)))
         producer = ring.make_producer()
         for number in range(self.scheduler.first(), self.scheduler.count(tiles), self.scheduler.step()):
             place = self.scheduler.tile(number, tiles)
             steps_a, steps_b = self.sources(
-                place, (of_a, of_b), (load_a, a, (m, k), ring_a, cluster, at, 1), (load_b, b, (n, k), ring_b, cluster, at, 0)
+                place, (of_a, of_b), (load_a, a, tile_a, ring_a, cluster, at, 1), (load_b, b, tile_b, ring_b, cluster, at, 0)
             )  # fmt: skip
             for step in range(begin, begin + depth):
                 stage = producer.acquire_and_advance()

@@ -42,6 +42,8 @@ class HopperProducts(Implementation):
         if not device.warp_groups:
             return f"warp groups multiply on sm_90a alone, and {device.name} is sm_{device.generation.number}"
         dtype = problem.dtype
+        if problem.weights:
+            return "operands of the tensor cores have elements of one kind"
         if dtype is Float32 and problem.precision != "tf32":
             return "f32 is rounded to TF32, which precision='ieee' rules out"
         for out in problem.out_types:

@@ -20,12 +20,14 @@ from .follow import Follow
 from .given import Given, more_tensors, other_tensors
 from .hopper_padded import Padded
 from .hopper_products import HopperProducts
+from .hopper_weights import HopperWeights
 from .parts import combine_parts, run_parts
 from .plan import Tiling, k_step
 from .problem import BLOCK, FLOATS8, INTEGERS, Product
 from .scheduler import TileScheduler
 from .simt import SimtGemm
 from .tensor_core import TensorCoreGemm
+from .weights import DequantisedFirst
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -116,6 +118,8 @@ class TensorCoreProducts(Multistage):
     epilogue = Epilogue
 
     def supports(self, problem: Product, device: Device) -> str | None:
+        if problem.weights:
+            return "operands of the tensor cores have elements of one kind"
         if problem.blocks or problem.summed:
             return _NO_BLOCKS if problem.blocks else _NO_ROWS
         if problem.dtype is Float32 and problem.precision != "tf32":
@@ -244,5 +248,7 @@ class SummedAfterwards(Implementation):
         reductions.sum(values, -1, out=arrays.reshaped(given.row_sums, problem.shape[:2]))
 
 
+FAMILY.register(DequantisedFirst(FAMILY))
+FAMILY.register(HopperWeights)
 FAMILY.register(Padded(HopperProducts()))
 FAMILY.register(HopperProducts)

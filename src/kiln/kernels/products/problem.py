@@ -35,6 +35,10 @@ class Product(Problem):
     """Factors of blocks: of A (L, M, K / 128), for 128 elements of a row each, and of B (L, K / 128, N / 128)."""
     more: tuple[Laid, ...] = ()
     """Results after the first; rows are contiguous in them too."""
+    packed: bool = False
+    """Whether B has two integers of 4 bits in a byte, neighbours in K: (L, K / 2, N)."""
+    groups: Laid | None = None
+    """Factors of weights: (L, groups of K, N)."""
 
     name = "gemm"
 
@@ -47,9 +51,9 @@ class Product(Problem):
         left, right = self.a.dtype, self.b.dtype
         mixed = {left, right} <= set(FLOATS8) or {left, right} <= set(INTEGERS)
         require(
-            mixed or (left is right and left in FLOATS),
+            mixed or self.weights or (left is right and left in FLOATS),
             f"{self.name} of {left.__name__} and {right.__name__}",
-            hint="both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers",
+            hint="both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers; b may be integers where a is Float16 or BFloat16",
         )
         require(
             self.precision != "fast" or {left, right} <= set(FLOATS8),
@@ -78,7 +82,7 @@ class Product(Problem):
         require(
             len(a.shape) == len(b.shape) == len(out.shape) == 3
             and (*a.shape[:2], b.shape[2]) == out.shape
-            and b.shape[:2] == (a.shape[0], a.shape[2])
+            and b.shape[:2] == (a.shape[0], a.shape[2] // 2 if self.packed else a.shape[2])
             and all(x.shape == out.shape for x in (*self.others, *self.more)),
             f"gemm of shapes {a.shape} and {b.shape} into {out.shape}: (L, M, K), (L, K, N), (L, M, N)",
         )
@@ -123,6 +127,11 @@ class Product(Problem):
     def results(self) -> tuple[Laid, ...]:
         """All arrays that are written, but for sums of rows."""
         return self.out, *self.more
+
+    @property
+    def weights(self) -> bool:
+        """Whether B has integers where A has floats."""
+        return self.name == "gemm" and self.a.dtype in FLOATS[:2] and self.b.dtype in INTEGERS
 
     @property
     def summed(self) -> bool:
