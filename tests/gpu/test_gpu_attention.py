@@ -15,7 +15,9 @@ def normal(*shape: int, dtype: Any = torch.bfloat16) -> Any:
     return torch.randn(*shape, device="cuda", dtype=dtype)
 
 
-def exact(q: Any, k: Any, v: Any, causal: bool = False, window: Any = None, softcap: float = 0.0) -> Any:
+def exact(
+    q: Any, k: Any, v: Any, causal: bool = False, window: Any = None, softcap: float = 0.0, slopes: Any = None, sinks: Any = None
+) -> Any:  # fmt: skip
     """Outputs (queries, heads, D) and logarithms (heads, queries) of one sequence, head by head in float64."""
     outputs, logarithms = [], []
     shared = q.shape[1] // k.shape[1]
@@ -33,7 +35,12 @@ def exact(q: Any, k: Any, v: Any, causal: bool = False, window: Any = None, soft
         scores = a @ b.T * q.shape[2] ** -0.5
         if softcap:
             scores = softcap * torch.tanh(scores / softcap)
+        if slopes is not None:
+            scores = scores - slopes[head].double() * distance.abs()
         scores.masked_fill_(hidden, -float("inf"))
+        if sinks is not None:
+            scores = torch.cat([scores, sinks[head].double().expand(len(scores), 1)], 1)
+            c = torch.cat([c, torch.zeros_like(c[:1])])
         logarithms.append(torch.logsumexp(scores, -1))
         outputs.append(torch.softmax(scores, -1).nan_to_num(0.0) @ c)
     return torch.stack(outputs, 1), torch.stack(logarithms)
@@ -133,7 +140,8 @@ hopper = pytest.mark.skipif(
 PLANS = {
     64: [(3, 112, 4)],
     96: [(2, 128, 3)],
-    128: [(2, 128), (2, 128, 2, False), (2, 160)],
+    40: [(2, 128, 3)],
+    128: [(2, 128), (2, 128, 2, False), (2, 160), (2, 128, 2, True, True, False, True, True, True)],
     192: [(2, 96, 2, True, False)],
     256: [(2, 64, 2, True, False)],
 }
@@ -153,6 +161,48 @@ def test_warp_groups(dim, plan, options):
     assert all(map(torch.equal, got, again))
     for n in range(3):
         check((got[0][n], got[1][n]), exact(q[n], k[n], v[n], **options))
+
+
+@hopper
+@pytest.mark.parametrize("plan", [{}, {"counted": True}, {"grouped": True}, {"queries_held": True, "lazy": False}], ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+def test_warp_groups_of_packed_sequences(plan, causal):
+    """Whose last keys, and what comes after them, are no numbers; with slopes and sinks; tiles in order of asking."""
+    lengths = [1, 1000, 0, 257, 4096, *[130] * 40]
+    starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
+    used = torch.tensor([max(0, n - 5) for n in lengths], dtype=torch.int32, device="cuda")
+    q, k, v = normal(sum(lengths), 8, 128), normal(sum(lengths), 2, 128), normal(sum(lengths), 2, 128)
+    for end in starts[1:].tolist():
+        k[max(0, end - 5) : end] = v[max(0, end - 5) : end] = float("nan")
+    slopes, sinks = torch.rand(8, device="cuda"), torch.randn(8, device="cuda")
+    got = kernels.flash_attention(
+        q, k, v, causal=causal, cu_seqlens_q=starts, cu_seqlens_k=starts, seqused_k=used, alibi_slopes=slopes, sinks=sinks,
+        max_seqlen_q=4096, return_lse=True, plan=kernels.HopperAttentionTiling(2, 128, **plan),
+    )  # fmt: skip
+    for n in (1, 3, 4, 7, 44):
+        rows = slice(*starts[n : n + 2].tolist())
+        others = slice(rows.start, rows.start + int(used[n]))
+        check(
+            (got[0][rows], got[1][:, rows]), exact(q[rows], k[others], v[others], causal, slopes=slopes, sinks=sinks)
+        )
+
+
+@hopper
+@pytest.mark.parametrize("dim", [64, 128])
+def test_a_function_of_scores(dim):
+    def far(s, b, h, q, k):
+        return s + 0.01 * (b + 1) * h if q >= k else s * 0.5
+
+    q, k, v = normal(2, 700, 4, dim), *(normal(2, 900, 2, dim) for _ in range(2))
+    got = kernels.flash_attention(q, k, v, score=far, return_lse=True)
+    places = torch.arange(700, device="cuda")[:, None], torch.arange(900, device="cuda")[None]
+    for n in range(2):
+        for head in range(4):
+            a, b, c = (x[n, :, i].double() for x, i in ((q, head), (k, head // 2), (v, head // 2)))
+            s = a @ b.T * dim**-0.5
+            s = torch.where(places[0] >= places[1], s + 0.01 * (n + 1) * head, s * 0.5)
+            wanted = (torch.softmax(s, -1) @ c)[:, None], torch.logsumexp(s, -1)[None]
+            check((got[0][n, :, head : head + 1], got[1][n, head : head + 1]), wanted)
 
 
 @hopper

@@ -13,43 +13,64 @@ if TYPE_CHECKING:
     from .tile import Tile
 
 LN_2 = 0.6931471805599453
+LOG2_E = 1.4426950408889634
+
+
+def with_sink(total: Any, lowered: Any, sink: Any) -> tuple[Any, Any, Any]:
+    """A sum of powers and minus its reference with one more power, and what the sum was scaled by. Neither overflows."""
+    reference = arch.fmin(lowered, -sink)
+    scaled = arch.exp2(reference - lowered)
+    return total * scaled + arch.exp2(sink + reference), reference, scaled
 
 
 class Epilogue:
-    """Writes the outputs of a tile, given what each thread has: sums of values, minus the references of its rows, sums of weights."""
+    """Writes the outputs of a tile, given what each thread has: sums of values, minus the references of its rows, sums of weights.
+    `sinks`: logits of one more key for each head, or None."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: Tile) -> None:
-        self.of = of
+    def __init__(self, of: Tile, sinks: Any, head: Any) -> None:
+        self.of, self.sinks, self.head = of, sinks, head
+
+    @cute.jit
+    def total(self, result: Any, number: int, row: Int32, sink_counts: Any = True):
+        """Of a row of a thread: the sum of its weights, minus its reference, and the factor that makes sums of values outputs."""
+        _, lowered, sums = result
+        total, reference, scaled = sums[number], lowered[number], Float32(1.0)
+        total = total + arch.shuffle_sync_bfly(total, offset=1)
+        total = total + arch.shuffle_sync_bfly(total, offset=2)
+        if const_expr(self.sinks is not None):
+            head = self.head
+            if const_expr(self.of.share > 1):
+                head = min(head * self.of.share + row % self.of.share, self.sinks.shape[0] - 1)
+            sink = self.sinks[head] * LOG2_E if sink_counts else Float32(-float("inf"))
+            total, reference, scaled = with_sink(total, reference, sink)
+        factor = Float32(0.0)
+        if total != 0.0:
+            factor = arch.rcp_approx(total) * scaled
+        return total, reference, factor
 
     @cute.jit
     def finish(self, memory: cute.Tensor, result: Any, out: cute.Tensor, lse: Any, tile: Int32, queries: Int32):
         """Divide by the sums, and write the outputs by way of shared memory, in whole rows."""
         block_q, m_tiles = self.of.tiling.block_q, self.of.tiling.m_tiles
-        out_acc, lowered, sums = result
+        out_acc = result[0]
         thread = only_here(arch.thread_idx()[0])
         mma = self.of.mma()
         places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((block_q, self.of.padded_v)))
         for m in range_constexpr(m_tiles):
             for half in range_constexpr(2):
-                number = 2 * m + half
-                total = sums[number]
-                total = total + arch.shuffle_sync_bfly(total, offset=1)
-                total = total + arch.shuffle_sync_bfly(total, offset=2)
-                inverse = Float32(0.0)
-                if total != 0.0:
-                    inverse = arch.rcp_approx(total)
+                row, column = places[(0, half), m, 0]
+                row = row + tile * block_q
+                total, lowered, inverse = self.total(result, 2 * m + half, row)
                 for n in range_constexpr(self.of.padded_v // 8):
                     for c in range_constexpr(2):
                         out_acc[(c, half), m, n] = out_acc[(c, half), m, n] * inverse
                 if const_expr(lse is not None):
-                    row, column = places[(0, half), m, 0]
-                    row = row + tile * block_q
                     if column == 0 and row < queries * self.of.share:
                         value = Float32(-float("inf"))
                         if total != 0.0:
-                            value = (cute.math.log2(total) - lowered[number]) * LN_2
+                            value = (cute.math.log2(total) - lowered) * LN_2
                         lse[row] = value
         rounded = cute.make_rmem_tensor(out_acc.shape, self.of.dtype)
         rounded.store(out_acc.load().to(self.of.dtype))
@@ -80,25 +101,22 @@ class Epilogue:
             cute.copy(copy, held, to, pred=inside)
 
     @cute.jit
-    def finish_part(self, result: Any, found: cute.Tensor, tile: Int32, queries: Int32):
-        """Write what a part of the keys gives: outputs, divided by the sums, and the binary logarithm after them."""
-        out_acc, lowered, sums = result
+    def finish_part(self, result: Any, found: cute.Tensor, tile: Int32, queries: Int32, first: Any):
+        """Write what a part of the keys gives: outputs, divided by the sums, and the binary logarithm after them. Sinks count in the
+        first part."""
+        out_acc = result[0]
         part = self.of.mma().get_slice(only_here(arch.thread_idx()[0]))
         places = part.partition_C(cute.make_identity_tensor((self.of.tiling.block_q, self.of.padded_v)))
         store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=64)
         pair = cute.make_rmem_tensor((2,), Float32)
         for m in range_constexpr(self.of.tiling.m_tiles):
             for half in range_constexpr(2):
-                number = 2 * m + half
-                total = sums[number]
-                total = total + arch.shuffle_sync_bfly(total, offset=1)
-                total = total + arch.shuffle_sync_bfly(total, offset=2)
-                inverse, logarithm = Float32(0.0), Float32(-float("inf"))
-                if total != 0.0:
-                    inverse = arch.rcp_approx(total)
-                    logarithm = cute.math.log2(total) - lowered[number]
                 row, column = places[(0, half), m, 0]
                 row = row + tile * self.of.tiling.block_q
+                total, lowered, inverse = self.total(result, 2 * m + half, row, first)
+                logarithm = Float32(-float("inf"))
+                if total != 0.0:
+                    logarithm = cute.math.log2(total) - lowered
                 if row < queries * self.of.share:
                     target = found[row, None]
                     for n in range_constexpr(self.of.dim_v // 8):

@@ -41,12 +41,20 @@ class Lengths(NamedTuple):
     table: Any = None
 
 
+class OfHeads(NamedTuple):
+    """Slopes of scores (sequence or 1, head) and logits of sinks (head): arrays, or None."""
+
+    slopes: Any = None
+    sinks: Any = None
+
+
 class Numbers(NamedTuple):
-    """Factors of the scores (in powers of two) and of the cap, keys seen before and after a query's own, heads that are done side by
-    side, parts of the keys."""
+    """Factors of the scores (in powers of two) and of the cap, factor that makes scores what functions are given, keys seen before and
+    after a query's own, heads that are done side by side, parts of the keys."""
 
     scale: Any
     cap: Any
+    natural: Any
     left: Any
     right: Any
     group: Any
@@ -55,22 +63,23 @@ class Numbers(NamedTuple):
 
 class Forward(Tile):
     """The kernel for some tiles and masks. `parts`: keys are cut into parts; outputs are then those of the parts (see `parts`). `page`: keys
-    and values lie in pages of so many rows."""
+    and values lie in pages of so many rows. `score`: a function of scores."""
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], tiling: AttentionTiling, masks: tuple[bool, bool, bool],
         share: int = 1, parts: bool = False, page: int = 0,
+        score: Any = None,
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims, tiling, share)
         self.right, self.left, self.capped = masks
-        self.parts, self.page = parts, page
+        self.parts, self.page, self.score = parts, page, score
 
     @cute.jit
     def __call__(
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, found: Any, lse: Any, lengths: Any,
-        longest: Int32, numbers: Any, stream: Int64,
+        of_heads: Any, longest: Int32, numbers: Any, stream: Int64,
     ):  # fmt: skip
-        """Launch it for `Lengths` and `Numbers`; `found` is memory for what is found of the parts of the keys."""
+        """Launch it for `Lengths`, `OfHeads` and `Numbers`; `found` is memory for what is found of the parts of the keys."""
         q, k, v, out = (self.aligned(x) for x in (q, k, v, out))
         batches = q.shape[0]
         if const_expr(lengths.starts_q is not None):
@@ -80,7 +89,7 @@ class Forward(Tile):
         if const_expr(self.parts):
             results, logarithms = found, None
         group, splits = numbers.group, numbers.splits
-        self.kernel(q, k, v, results, logarithms, lengths, tiles, numbers).launch(
+        self.kernel(q, k, v, results, logarithms, lengths, of_heads, tiles, numbers).launch(
             grid=(tiles * group, cute.ceil_div(q.shape[2] // self.share, group), batches * splits),
             block=(self.tiling.threads, 1, 1),
             min_blocks_per_mp=self.tiling.blocks_per_sm,
@@ -98,8 +107,8 @@ class Forward(Tile):
 
     @cute.kernel
     def kernel(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, lengths: Any, tiles: Int32,
-        numbers: Any,
+        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, lengths: Any, more: Any,
+        tiles: Int32, numbers: Any,
     ):  # fmt: skip
         starts_q, starts_k, used, table = lengths
         group, splits = numbers.group, numbers.splits
@@ -120,19 +129,20 @@ class Forward(Tile):
         if const_expr(used is not None):
             keys = self.within(used[batch], keys)
         if tile * self.tiling.block_q < queries * self.share and head * self.share < q.shape[2]:
-            memory, result = self.one_tile(q_rows, k_rows, v_rows, pages, queries, keys, tile, part, numbers)
+            place = (batch, head, more.slopes)
+            memory, result = self.one_tile(q_rows, k_rows, v_rows, pages, queries, keys, tile, part, place, numbers)
             # Where results go is found out again, not kept in registers that the loop needs.
             tile, head = self.place(only_here(number), of_heads, tiles, group)
             if const_expr(self.parts):
                 batch, part = self.layer(only_here(layer), splits)
                 found, _ = self.sequence(out[part, None, None, None, None], starts_q, batch, head, self.share)
-                Epilogue(self).finish_part(result, found, tile, queries)
+                Epilogue(self, more.sinks, head).finish_part(result, found, tile, queries, part == 0)
             else:
                 out_rows, _ = self.sequence(out, starts_q, batch, head, self.share)
                 lse_rows = None
                 if const_expr(lse is not None):
                     lse_rows = self.logarithms(lse, starts_q, batch, head)
-                Epilogue(self).finish(memory, result, out_rows, lse_rows, tile, queries)
+                Epilogue(self, more.sinks, head).finish(memory, result, out_rows, lse_rows, tile, queries)
 
     def layer(self, number: Any, splits: Any) -> tuple[Any, Any]:
         """The sequence and the part of its keys of a block of threads."""
@@ -185,10 +195,10 @@ class Forward(Tile):
     @cute.jit
     def one_tile(
         self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, pages: Any, queries: Int32, keys: Int32, tile: Int32,
-        part: Int32, numbers: Any,
+        part: Int32, place: Any, numbers: Any,
     ):  # fmt: skip
         """The outputs of a tile of queries of one sequence and head, their references and sums; and memory to stage them."""
-        scale, cap, left, right, _, splits = numbers
+        scale, cap, _, left, right, _, splits = numbers
         thread = arch.thread_idx()[0]
         block_q, block_k = self.tiling.block_q, self.tiling.block_k
         mma = self.mma()
@@ -272,6 +282,8 @@ class Forward(Tile):
             products.scores(reading)
             if const_expr(self.capped):
                 softmax.cap_scores()
+            if const_expr(self.score is not None or place[2] is not None):
+                self.change(scores, block, offset, tile, queries, keys, place, numbers.natural)
             if (block + 1) * block_k > whole_end or block * block_k < whole_begin:
                 self.mask(scores, block, offset, tile, keys, left, right)
             found = softmax.maxima()
@@ -333,6 +345,36 @@ class Forward(Tile):
                 inside = cute.make_rmem_tensor((1,), Boolean)
                 inside[0] = (tile * extent + place < rows) & (column < self.dim)
                 cute.copy(copy, piece(source, tile * extent + place, column), to[None, i, j], pred=inside)
+
+    @cute.jit
+    def change(
+        self, scores: cute.Tensor, block: Int32, offset: Int32, tile: Int32, queries: Int32, keys: Int32, place: Any,
+        natural: Any,
+    ):  # fmt: skip
+        """Lower scores by their slopes, and let the function change them."""
+        batch, first, slopes = place
+        part = self.mma().get_slice(only_here(arch.thread_idx()[0]))
+        places = part.partition_C(cute.make_identity_tensor((self.tiling.block_q, self.tiling.block_k)))
+        for m in range_constexpr(self.tiling.m_tiles):
+            for half in range_constexpr(2):
+                row, column = places[(0, half), m, 0]
+                position = self.position(offset, tile, row)
+                start = block * self.tiling.block_k + column
+                head = first
+                if const_expr(self.share > 1):
+                    head = first * self.share + (tile * self.tiling.block_q + row) % self.share
+                if const_expr(slopes is not None):
+                    # the last rows of the last tile may be of no head
+                    slope = slopes[min(batch, slopes.shape[0] - 1), min(head, slopes.shape[1] - 1)]
+                for n in range_constexpr(self.tiling.block_k // 8):
+                    for c in range_constexpr(2):
+                        value = scores[(c, half), m, n] * natural
+                        if const_expr(slopes is not None):
+                            distance = Float32(start + 8 * n + c - position)
+                            value = value - slope * arch.fmax(distance, -distance)
+                        if const_expr(self.score is not None):
+                            value = self.score(value, batch, head, position + queries - keys, start + 8 * n + c)
+                        scores[(c, half), m, n] = value
 
     @cute.jit
     def mask(

@@ -11,6 +11,7 @@ from ..common import arrays
 from ..common.calls import cannot_repeat, kernel_function
 from .forward import Lengths
 from .implementations import FAMILY, Given
+from .score_functions import check_score
 from .problem import ELEMENTS, MOST_LAYERS, Attention
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _FAR = 1 << 28
 """Further than any key."""
 
 
-@kernel_function("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "out")
+@kernel_function("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks", "out")
 def flash_attention(
     q: Any,
     k: Any,
@@ -32,6 +33,9 @@ def flash_attention(
     window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
     softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    score: Any = None,
+    sinks: Any = None,
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
     seqused_k: Any = None,
@@ -52,11 +56,14 @@ def flash_attention(
 
     `causal` hides the keys after a query, the last query being aligned with the last key; `window=(left, right)` those more
     than so many before or after (None or -1: no limit). `scale` is positive, by default D ** -0.5; `softcap` c > 0 makes
-    scores s into c tanh(s / c). A query that sees no key gets zeros and the logarithm -inf. Logarithms are natural,
+    scores s into c tanh(s / c). `alibi_slopes` (heads, or batch and heads; f32) lowers them by slope times the distance of query and
+    key, the last being aligned. `score(s, b, h, q, k)` is a Python function that gives the score that takes the place of s, for sequence b,
+    head h, query q and key k, each counted from 0 in its sequence; it may branch. `sinks` (heads, f32): logits of one more key for each
+    head, which has no value. A query that sees no key gets zeros and the logarithm -inf. Logarithms are natural,
     (batch, heads, queries) or (heads, all queries), f32. The same call gives the same bits.
     """
-    given = (q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_k)
-    return Asked(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, plan).run()
+    given = (q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_k, alibi_slopes, sinks)
+    return Asked(given, causal, window, scale, softcap, score, max_seqlen_q, max_seqlen_k, return_lse, plan).run()
 
 
 def _limits(causal: bool, window: Any) -> tuple[int | None, int | None]:
@@ -86,6 +93,7 @@ class Asked:
     window: Any
     scale: float | None
     softcap: float
+    score: Any
     max_q: int | None
     max_k: int | None
     return_lse: bool
@@ -95,9 +103,9 @@ class Asked:
 
     def check(self) -> None:
         """Refuse arrays that do not go together."""
-        q, k, v, out, starts_q, starts_k, _ = self.given
+        q, k, v, out, starts_q, starts_k, *_ = self.given
         require = arrays.require
-        names = ("q", "k", "v", "out", "cu_seqlens_q", "cu_seqlens_k", "seqused_k")
+        names = ("q", "k", "v", "out", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks")
         for name, x in zip(names, self.given, strict=True):
             require(x is not None or name not in ("q", "k", "v"), f"flash_attention: {name} is None")
             if x is None:
@@ -125,7 +133,8 @@ class Asked:
         )
         require(q.dtype == k.dtype == v.dtype, f"flash_attention of {q.dtype}, {k.dtype} and {v.dtype}")
         self.problem()
-        self._check_numbers(names[4:])
+        self._check_numbers(names[4:7])
+        self._check_heads()
         if out is not None:
             shape = (*q.shape[:-1], v.shape[-1])
             require(
@@ -145,7 +154,7 @@ class Asked:
 
     def _check_numbers(self, names: Sequence[str]) -> None:
         require = arrays.require
-        lengths = self.given[4:]
+        lengths = self.given[4:7]
         for name, x, more in zip(names, lengths, (1, 1, 0), strict=True):
             require(
                 x is None
@@ -172,6 +181,23 @@ class Asked:
         )
         for name, most in (("max_seqlen_q", self.max_q), ("max_seqlen_k", self.max_k)):
             require(most is None or most >= 0, f"flash_attention with {name} {most}")
+
+    def _check_heads(self) -> None:
+        """Refuse arrays of one number for each head that are none."""
+        *_, slopes, sinks = self.given
+        heads = self.given[0].shape[-2]
+        for name, x, shapes in (
+            ("alibi_slopes", slopes, ((heads,), (self.batches, heads))),
+            ("sinks", sinks, ((heads,),)),
+        ):
+            arrays.require(
+                x is None
+                or (
+                    tuple(x.shape) in shapes and str(x.dtype).endswith("float32") and arrays.strides(x)[x.ndim - 1] == 1
+                ),
+                f"flash_attention: {name} {() if x is None else tuple(x.shape)} is a contiguous array of f32, "
+                f"{' or '.join(map(str, shapes))}",
+            )
 
     # --- what is computed ---
 
@@ -203,13 +229,14 @@ class Asked:
 
     def problem(self, longest: int = 1) -> Attention:
         """What is asked for, of so many queries."""
-        q, k, v, _, starts, _, used = self.given
+        q, k, v, _, starts, _, used, slopes, sinks = self.given
         left, right = _limits(self.causal, self.window)
         keys = self.mean() if self.max_k is None else min(int(self.max_k), k.shape[-3])
         return Attention(
             self.batches, longest, keys, q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1],
             ELEMENTS[str(q.dtype).rpartition(".")[2]], left, right, self.softcap > 0.0, self.return_lse,
-            starts is not None, used is not None,
+            starts is not None, used is not None, sloped=slopes is not None, sinks=sinks is not None,
+            score=None if self.score is None else check_score(self.score),
         )  # fmt: skip
 
     def run(self) -> Any:
@@ -237,19 +264,24 @@ class Asked:
             longest = self.longest()
             q, k, v, rows = _as_rows((q, k, v, out))
             numbers = (longest, self.mean(), self.factor, float(self.softcap))
-            given = Given(q, k, v, rows, lse, Lengths(*self.given[4:]), *numbers)
+            slopes, sinks = self.given[7:]
+            if slopes is not None and slopes.ndim == 1:
+                slopes = arrays.with_batch(slopes)
+            given = Given(q, k, v, rows, lse, Lengths(*self.given[4:7]), *numbers, slopes, sinks)
             FAMILY.run(self.problem(longest), devices.current(), given, self.plan)
         return out if lse is None else (out, lse)
 
     def _run_in_turns(self, out: Any, lse: Any) -> None:
         """Sequences in turns, where there are more than a grid can have."""
         cannot_repeat("parts of the arrays are computed in turns")
-        q, k, v, _, starts_q, starts_k, used = self.given
+        q, k, v, _, starts_q, starts_k, used, slopes, sinks = self.given
         for first in range(0, self.batches, MOST_LAYERS):
             turn, ends = slice(first, first + MOST_LAYERS), slice(first, first + MOST_LAYERS + 1)
             some = (q, k, v, out) if starts_q is not None else tuple(x[turn] for x in (q, k, v, out))
             starts = (None if x is None else x[ends] for x in (starts_q, starts_k))
-            result = dataclasses.replace(self, given=(*some, *starts, None if used is None else used[turn])).run()
+            slope = slopes[turn] if slopes is not None and slopes.ndim == 2 else slopes
+            given = (*some, *starts, None if used is None else used[turn], slope, sinks)
+            result = dataclasses.replace(self, given=given).run()
             if lse is None:
                 continue
             if starts_q is None:

@@ -10,50 +10,51 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ... import Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from ... import Float32, Int32, Int64, const_expr, cute, pipeline, utils
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
 from .hopper_epilogue import Epilogue
+from .hopper_load import Loader
 from .hopper_plan import ROWS
+from .hopper_scores import Scores, Seen
 from .hopper_steps import Products, Softmax
-from .tile import VALUES, only_here
+from .hopper_tiles import Tiles, Told
+from .tile import VALUES
 
 if TYPE_CHECKING:
     from .hopper_plan import HopperAttentionTiling
 
 GROUP = 128
 """Threads of a warp group."""
+_CLEARING = 8
+"""The barrier at which all warp groups meet after they cleared values."""
 
 
 class Numbers(NamedTuple):
-    """Factors of the scores (in powers of two) and of the cap, keys seen before and after a query's own, heads that are done side by
-    side, blocks of threads."""
+    """Factors of the scores (in powers of two) and of the cap, factor that makes scores what functions are given, keys seen before and
+    after a query's own, heads that are done side by side, blocks of threads."""
 
     scale: Any
     cap: Any
+    natural: Any
     left: Any
     right: Any
     group: Any
     blocks: Any
 
 
-class Work(NamedTuple):
-    """A tile of queries, its head and sequence."""
+class More(NamedTuple):
+    """Arrays that there may be: where sequences begin, how many of their keys exist, pages, slopes (sequence or 1, head), logits of sinks
+    (head), and a counter of tiles that are taken."""
 
-    tile: Any
-    head: Any
-    batch: Any
-
-
-class Span(NamedTuple):
-    """The blocks of keys that a tile sees: the last, how many, how many of them are masked at the end, and how many are not at the
-    beginning, the last not counted."""
-
-    last: Any
-    steps: Any
-    masked: Any
-    whole: Any
+    starts_q: Any = None
+    starts_k: Any = None
+    used: Any = None
+    table: Any = None
+    slopes: Any = None
+    sinks: Any = None
+    counter: Any = None
 
 
 class Order:
@@ -75,23 +76,37 @@ class Order:
 
 
 class HopperForward:
-    """The kernel for some tiles and masks (right, left, cap). `own_outputs`: outputs have shared memory of their own."""
+    """The kernel for some tiles and masks (right, left, cap). `own_outputs`: outputs have shared memory of their own. `share`: heads
+    whose queries are in one tile. `packed`: sequences lie one after another; `partial`: not all keys exist. `sloped`: scores
+    have slopes. `score`: a function of scores."""
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], tiling: HopperAttentionTiling, masks: tuple[bool, bool, bool],
-        own_outputs: bool,
+        own_outputs: bool, share: int = 1, packed: bool = False, partial: bool = False, sloped: bool = False, score: Any = None,
     ) -> None:  # fmt: skip
         self.dtype, self.tiling, self.own_outputs = dtype, tiling, own_outputs
-        self.dim, self.dim_v = head_dims
+        # in shared memory; what arrays do not have is zeros there
+        self.dim, self.dim_v = (-(-dim // 16) * 16 for dim in head_dims)
         self.right, self.left, self.capped = masks
+        self.share, self.packed, self.partial, self.sloped, self.score = share, packed, partial, sloped, score
 
     # --- how tiles lie ---
+
+    @property
+    def rows(self) -> Any:
+        """The rows of a warp group: queries, or heads and queries."""
+        return ROWS if self.share == 1 else (self.share, ROWS // self.share)
+
+    def row_tile(self, number: Any) -> Any:
+        """The coordinate of a warp group's rows."""
+        return number if self.share == 1 else (0, number)
 
     def mma_scores(self) -> Any:
         """The product of 64 queries and a block of keys."""
         major = warpgroup.OperandMajorMode.K
+        source = warpgroup.OperandSource.RMEM if self.tiling.queries_held else warpgroup.OperandSource.SMEM
         return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, major, major, Float32, (1, 1, 1), (ROWS, self.tiling.block_k)
+            self.dtype, self.dtype, major, major, Float32, (1, 1, 1), (ROWS, self.tiling.block_k), source
         )
 
     def mma_outputs(self) -> Any:
@@ -112,95 +127,48 @@ class HopperForward:
             sm90.make_smem_layout_epi(self.dtype, rows, (ROWS, self.dim_v), of.groups),
         )
 
-    def rows_of(self, x: Any, transposed: bool = False) -> Any:
-        """(batch, row, head, element) as (row, element, head, batch), or with the first two modes exchanged.
+    def rows_of(self, x: Any, transposed: bool = False, share: int = 1) -> Any:
+        """(batch, row, head, element) as (row, element, head, batch), or with the first two modes exchanged; `share` heads in
+        succession are in the mode of rows, before them.
 
         Strides are multiples of 16 bytes, but those of modes of one element, which do not matter.
         """
         batch, row, head, element = x.shape
-        strides = [cute.assume(s // VALUES * VALUES, divby=VALUES) for s in x.stride[:3]]
-        inner = ((element, row), (1, strides[1])) if transposed else ((row, element), (strides[1], 1))
-        layout = cute.make_layout((*inner[0], head, batch), stride=(*inner[1], strides[2], strides[0]))
+        of_batch, of_row, of_head = (cute.assume(s // VALUES * VALUES, divby=VALUES) for s in x.stride[:3])
+        if share > 1:
+            row, of_row, head, of_head = (share, row), (of_head, of_row), head // share, of_head * share
+        inner = ((element, row), (1, of_row)) if transposed else ((row, element), (of_row, 1))
+        layout = cute.make_layout((*inner[0], head, batch), stride=(*inner[1], of_head, of_batch))
         return cute.make_tensor(x.iterator, layout)
 
     @cute.jit
     def __call__(
-        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, numbers: Any, stream: Int64
-    ):
-        """Launch it for `Numbers`."""
+        self, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: Any, more: Any, numbers: Any,
+        stream: Int64,
+    ):  # fmt: skip
+        """Launch it for `More` and `Numbers`."""
         tile_q, tile_k, tile_v, tile_o = (cute.slice_(x, (None, None, 0)) for x in self.layouts())
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         block_k = self.tiling.block_k
+        share = self.share
         maps = (
-            *cpasync.make_tiled_tma_atom(load, self.rows_of(q, False), tile_q, (ROWS, self.dim)),
-            *cpasync.make_tiled_tma_atom(load, self.rows_of(k, False), tile_k, (block_k, self.dim)),
+            *cpasync.make_tiled_tma_atom(load, self.rows_of(q, False, share), tile_q, (self.rows, self.dim)),
+            *cpasync.make_tiled_tma_atom(load, self.rows_of(k), tile_k, (block_k, self.dim)),
             *cpasync.make_tiled_tma_atom(load, self.rows_of(v, True), tile_v, (self.dim_v, block_k)),
-            *cpasync.make_tiled_tma_atom(store, self.rows_of(out, False), tile_o, (ROWS, self.dim_v)),
+            *cpasync.make_tiled_tma_atom(store, self.rows_of(out, False, share), tile_o, (self.rows, self.dim_v)),
         )
-        self.kernel(*maps, lse, numbers).launch(
+        queries, keys = q.shape[1], k.shape[1]
+        self.kernel(*maps, out, queries, keys, lse, more, numbers).launch(
             grid=(numbers.blocks, 1, 1), block=(self.tiling.threads, 1, 1), min_blocks_per_mp=1, stream=stream
         )
-
-    # --- which tile, and which keys it sees ---
-
-    @cute.jit
-    def turns(self, tiles: Int32, heads: Int32, batches: Int32, blocks: Int32):
-        """How many tiles this block of threads has."""
-        rounds = cute.ceil_div(tiles * heads * batches, blocks)
-        last = self.number(rounds - 1, blocks)
-        return rounds if last < tiles * heads * batches else rounds - 1
-
-    def number(self, turn: Any, blocks: Any) -> Any:
-        """Which tile of all it has in a turn: there and back again, so that none has the longest of each turn."""
-        block = Int32(arch.block_idx()[0])
-        back = Int32(turn % 2)
-        return turn * blocks + block + back * (blocks - 1 - 2 * block)
-
-    @cute.jit
-    def work(self, turn: Int32, tiles: Int32, heads: Int32, numbers: Any):
-        """What a block of threads does in a turn.
-
-        The tiles of `group` heads are done side by side, to find each other's keys in the L2 cache, and the last tiles, which
-        see most keys where later ones are hidden, first.
-        """
-        number = self.number(turn, numbers.blocks)
-        batch, rest = number // (tiles * heads), number % (tiles * heads)
-        first, rest = rest // (tiles * numbers.group) * numbers.group, rest % (tiles * numbers.group)
-        beside = min(numbers.group, heads - first)
-        return Work(tiles - 1 - rest // beside, first + rest % beside, batch)
-
-    @cute.jit
-    def span(self, tile: Int32, queries: Int32, keys: Int32, numbers: Any):
-        """The keys that the queries of a tile see: a query at position p sees those from p - left to p + right, both included.
-
-        Where they see none, it is one block, all of it masked.
-        """
-        block_q, block_k = self.tiling.block_q, self.tiling.block_k
-        position = tile * block_q + keys - queries
-        end, whole_end = keys, keys
-        if const_expr(self.right):
-            end = min(keys, position + block_q + numbers.right)
-            whole_end = max(Int32(0), min(keys, position + numbers.right + 1))
-        begin, whole_begin = Int32(0), Int32(0)
-        if const_expr(self.left):
-            begin = max(Int32(0), position - numbers.left)
-            whole_begin = max(Int32(0), position + block_q - 1 - numbers.left)
-        last = max(cute.ceil_div(end, block_k), Int32(1)) - 1
-        first = begin // block_k
-        steps = last - first + 1
-        # the blocks that are whole are those from `low` to `high`, both included
-        high = min(last - 1, whole_end // block_k - 1)
-        low = max(first, cute.ceil_div(whole_begin, block_k))
-        whole = max(high - low + 1, Int32(0))
-        masked = min(last - 1 - high, steps - 1) if const_expr(self.right) else Int32(0)
-        return Span(last, steps, masked, min(whole, steps - 1 - masked))
 
     # --- the kernel ---
 
     @cute.kernel
     def kernel(
         self, load_q: cute.CopyAtom, q: cute.Tensor, load_k: cute.CopyAtom, k: cute.Tensor, load_v: cute.CopyAtom,
-        v: cute.Tensor, store_o: cute.CopyAtom, o: cute.Tensor, lse: Any, numbers: Any,
+        v: cute.Tensor, store_o: cute.CopyAtom, o: cute.Tensor, out: cute.Tensor, queries: Int32, keys: Int32, lse: Any,
+        more: Any, numbers: Any,
     ):  # fmt: skip
         of = self.tiling
         warp = arch.make_warp_uniform(arch.warp_idx())
@@ -230,89 +198,59 @@ class HopperForward:
                 (of.stages, of.block_k * self.dim_v * 2),
             )
         )
+        told = Told.create(memory, self.packed or self.partial, of.groups * GROUP // 32)
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
-        queries, keys, heads, batches = q.shape[0], k.shape[0], q.shape[2], q.shape[3]
-        share = heads // k.shape[2]
-        tiles = cute.ceil_div(queries, of.block_q)
-        turns = self.turns(tiles, heads, batches, numbers.blocks)
+        batches = q.shape[3]
+        if const_expr(self.packed):
+            batches = more.starts_q.shape[0] - 1
+        tiles = Tiles(self, queries, keys, q.shape[2], batches, more, numbers)
         producer_q, consumer_q = pipe_q.make_participants()
         producer_k, consumer_k = pipe_k.make_participants()
         producer_v, consumer_v = pipe_v.make_participants()
+        telling, hearing = told.pipe.make_participants()
 
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(of.registers[0])
             if warp == 0:
-                to_q, of_q = self.parts(load_q, tile_q, cute.local_tile(q, (ROWS, self.dim), (None, 0, None, None)))
-                to_k, of_k = self.parts(
-                    load_k, ring_k, cute.local_tile(k, (of.block_k, self.dim), (None, 0, None, None))
+                loader = Loader(
+                    self, ((load_q, q), (load_k, k), (load_v, v)), tiles, (tile_q, ring_k, ring_v), told, more.table
                 )
-                to_v, of_v = self.parts(
-                    load_v, ring_v, cute.local_tile(v, (self.dim_v, of.block_k), (0, None, None, None))
-                )
-                for turn in range(turns):
-                    tile, head, batch = self.work(turn, tiles, heads, numbers)
-                    last, steps, _, _ = self.span(tile, queries, keys, numbers)
-                    head_k = head // share
-                    stage = producer_q.acquire_and_advance()
-                    for group in range_constexpr(of.groups):
-                        rows = of_q[None, tile * of.groups + group, head, batch]
-                        cute.copy(load_q, rows, to_q[None, group], tma_bar_ptr=stage.barrier)
-                    stage = producer_k.acquire_and_advance()
-                    cute.copy(
-                        load_k, of_k[None, last, head_k, batch], to_k[None, stage.index], tma_bar_ptr=stage.barrier
-                    )
-                    for i in range(1, steps):
-                        stage = producer_k.acquire_and_advance()
-                        cute.copy(
-                            load_k,
-                            of_k[None, last - i, head_k, batch],
-                            to_k[None, stage.index],
-                            tma_bar_ptr=stage.barrier,
-                        )
-                        stage = producer_v.acquire_and_advance()
-                        cute.copy(
-                            load_v,
-                            of_v[None, last - i + 1, head_k, batch],
-                            to_v[None, stage.index],
-                            tma_bar_ptr=stage.barrier,
-                        )
-                    stage = producer_v.acquire_and_advance()
-                    cute.copy(
-                        load_v,
-                        of_v[None, last - steps + 1, head_k, batch],
-                        to_v[None, stage.index],
-                        tma_bar_ptr=stage.barrier,
-                    )
+                loader.run((telling, producer_q, producer_k, producer_v), more.counter)
         else:
             arch.setmaxregister_increase(of.registers[1])
             group = warp // 4 - 1
             thread = arch.thread_idx()[0] % GROUP
             products = Products(self, thread, tile_q[None, None, group], ring_k, ring_v)
-            softmax = Softmax(self, products, numbers.scale, numbers.cap)
+            softmax = Softmax(self, products, numbers.scale)
+            scores = Scores(self, products.scores, numbers, more.slopes)
             epilogue = Epilogue(self, products, softmax, group, store_o, o, tile_o)
-            parts = (products, softmax, Order(of, group), pipe_v)
+            parts = (products, softmax, scores, Order(of, group), pipe_v)
             used_v = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
             if const_expr(of.in_turns) and group == of.groups - 1:
                 Order(of, group).pass_on()
-            for turn in range(turns):
-                tile, _, _ = self.work(turn, tiles, heads, numbers)
-                last, steps, masked, whole = self.span(tile, queries, keys, numbers)
-                # where the first query of this warp group is among the keys
-                seen = (tile * of.block_q + group * ROWS + keys - queries, keys, numbers)
+            slot = hearing.wait_and_advance()
+            work = told.heard(slot, tiles)
+            while work.tile >= 0:
+                last, steps, masked, whole = tiles.span(work)
+                seen = Seen(
+                    work.tile * of.block_q + group * ROWS, work.head, work.batch, work.queries, work.keys
+                )
                 softmax.begin()
                 filled_q = consumer_q.wait_and_advance()
+                if const_expr(of.queries_held):
+                    products.take_queries()
                 filled_k = consumer_k.wait_and_advance()
                 warpgroup.fence()
                 products.begin_scores(filled_k.index)
                 warpgroup.wait_group(0)
                 filled_k.release()
-                if const_expr(self.capped):
-                    softmax.cap_scores()
-                self.mask(products.scores, last, *seen)
-                softmax.powers()
+                scores.change(last, seen, True)
+                softmax.powers(False)
                 softmax.make_weights()
-                consumer_v.wait_and_advance()
+                filled_v = consumer_v.wait_and_advance()
+                if const_expr(self.packed or self.partial):
+                    self.clear(ring_v[None, None, filled_v.index], group, work.keys - last * of.block_k)
                 if const_expr(self.right):
                     for i in range(1, 1 + masked):
                         self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True)
@@ -328,26 +266,23 @@ class HopperForward:
                 warpgroup.wait_group(0)
                 pipe_v.consumer_release(used_v)
                 used_v.advance()
-                # Where results go is found out again, not kept in registers that the loops need.
-                epilogue.finish(lse, self.work(only_here(turn), tiles, heads, numbers), queries)
+                # Where results go is read again, not kept in registers that the loops need.
+                epilogue.finish(told.heard(slot, tiles), out, lse, more.sinks)
                 if const_expr(not self.own_outputs):
                     epilogue.wait_for_store()
                     filled_q.release()
+                slot.release()
+                slot = hearing.wait_and_advance()
+                work = told.heard(slot, tiles)
             epilogue.wait_for_store()
             if const_expr(of.in_turns) and group == 0:
                 Order(of, group).wait()
-
-    def parts(self, atom: Any, tile: Any, tiles: Any) -> tuple[Any, Any]:
-        """Tiles in shared and global memory as the copy engine copies them."""
-        return cpasync.tma_partition(
-            atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
-        )
 
     def step(
         self, parts: Any, consumer_k: Any, consumer_v: Any, used_v: Any, block: Any, seen: Any, masked: bool
     ) -> None:
         """A block of keys: its scores, and beside them the outputs of the block before."""
-        products, softmax, order, pipe_v = parts
+        products, softmax, scores, order, pipe_v = parts
         filled_k = consumer_k.wait_and_advance()
         if self.tiling.in_turns:
             order.wait()
@@ -358,41 +293,36 @@ class HopperForward:
             order.pass_on()
         warpgroup.wait_group(1)
         filled_k.release()
-        if self.capped:
-            softmax.cap_scores()
-        if masked:
-            self.mask(products.scores, block, *seen)
-        softmax.powers()
+        scores.change(block, seen, masked)
+        softmax.powers(self.tiling.lazy)
         # The values of this block are for the next step. Waiting for them is a loop in the machine code, before which ptxas leaves the
         # softmax: without it, it puts most of that off until the outputs are complete.
         consumer_v.wait_and_advance()
         warpgroup.wait_group(0)
         pipe_v.consumer_release(used_v)
         used_v.advance()
-        softmax.rescale()
+        if self.tiling.lazy:
+            softmax.rescale_if_raised()
+        else:
+            softmax.rescale()
         softmax.make_weights()
 
     @cute.jit
-    def mask(self, scores: cute.Tensor, block: Int32, position: Int32, keys: Int32, numbers: Any):
-        """Hide the keys that a query does not see."""
-        block_k = self.tiling.block_k
-        thread = only_here(arch.thread_idx()[0]) % GROUP
-        # the first row and column of this thread
-        row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
-        start = block * block_k + column
-        for half in range_constexpr(2):
-            # relative to the first column
-            own = position + row + 8 * half - start
-            end = keys - start
-            if const_expr(self.right):
-                end = min(end, own + numbers.right + 1)
-            for n in range_constexpr(block_k // 8):
-                for c in range_constexpr(2):
-                    seen = end > 8 * n + c
-                    if const_expr(self.left):
-                        seen = seen & (own - numbers.left <= 8 * n + c)
-                    value = scores[(c, half, n), 0, 0]
-                    scores[(c, half, n), 0, 0] = value if seen else Float32(-float("inf"))
+    def clear(self, values: cute.Tensor, group: Int32, rows: Int32):
+        """Fill values (element, row) with zeros after so many rows: what is there has weight 0, but may not be a number.
+
+        All warp groups do that together.
+        """
+        block_k, chunks = self.tiling.block_k, self.dim_v // VALUES
+        if rows < block_k:
+            zeros = cute.make_rmem_tensor((VALUES,), self.dtype)
+            zeros.fill(0.0)
+            first = group * GROUP + arch.thread_idx()[0] % GROUP
+            for i in range(max(rows, 0) * chunks + first, block_k * chunks, self.tiling.groups * GROUP):
+                start = cute.domain_offset((i % chunks * VALUES, i // chunks), values).iterator
+                cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VALUES,))))
+            arch.fence_proxy("async.shared", space="cta")
+            pipeline.NamedBarrier(_CLEARING, self.tiling.groups * GROUP).arrive_and_wait()
 
 
 hopper_forward = functools.lru_cache(maxsize=1024)(HopperForward)

@@ -26,7 +26,10 @@ class HopperAttentionTiling:
     """How attention is cut on Hopper: warp groups that have 64 queries each, keys of a step, buffers of keys and of values.
 
     One more warp group loads for them. `persistent`: there are as many blocks as multiprocessors, and each has several tiles of
-    queries, of which it loads the next while it stores the one before. `in_turns`: warp groups begin their products in turns.
+    queries, of which it loads the next while it stores the one before. `in_turns`: warp groups begin their products in turns. `lazy`:
+    sums are scaled only when a score exceeds what its row is compared with by much, not whenever it does. `queries_held`: queries stay
+    in registers. `grouped`: the queries of a block are those of all heads that share keys, which divide 64. `counted`: blocks
+    take the next tile when they are done with one, instead of each every so many.
     """
 
     groups: int = 2
@@ -34,6 +37,10 @@ class HopperAttentionTiling:
     stages: int = 2
     persistent: bool = True
     in_turns: bool = True
+    lazy: bool = True
+    queries_held: bool = False
+    grouped: bool = False
+    counted: bool = False
 
     @property
     def block_q(self) -> int:
@@ -70,7 +77,7 @@ class HopperAttentionTiling:
         )
         require(self.stages >= 2, f"{self}: there are at least two buffers of keys and of values")
         available = self.registers[1]
-        taken = self.block_k // 2 + self.block_k // 4 + head_dim_v // 2
+        taken = self.block_k // 2 + self.block_k // 4 + head_dim_v // 2 + (head_dim // 4 if self.queries_held else 0)
         require(
             taken + _REST <= available,
             f"{self}: scores, weights and outputs of heads of {head_dim_v} take {taken} registers of a thread, which has {available}, "
@@ -88,10 +95,11 @@ class HopperAttentionTiling:
 def default_tiling(problem: Attention, device: Device) -> HopperAttentionTiling:
     """The tiling for a problem: as many keys in a step as registers and shared memory allow."""
     outputs = max(problem.head_dims)
-    for most, tiling in _TILINGS:
-        if outputs <= most:
-            return tiling
-    raise AssertionError(outputs)
+    tiling = next(tiling for most, tiling in _TILINGS if outputs <= most)
+    grouped = problem.share > 1 and problem.queries < tiling.block_q and ROWS % problem.share == 0
+    # where tiles are equally long, they need no counter
+    uneven = problem.left is not None or problem.right is not None or problem.packed or problem.partial
+    return dataclasses.replace(tiling, grouped=grouped, counted=uneven)
 
 
 _TILINGS = (
@@ -111,7 +119,8 @@ _KEYS_OF_A_TILE = 256
 
 def expected(problem: Attention, plan: HopperAttentionTiling, device: Device) -> float:
     """Microseconds that attention takes."""
-    tiles = -(-problem.queries // plan.block_q) * problem.heads * problem.batches
+    share = problem.share if plan.grouped else 1
+    tiles = -(-problem.queries * share // plan.block_q) * (problem.heads // share) * problem.batches
     keys = problem.keys
     if problem.left is not None and problem.right is not None:
         keys = min(keys, problem.left + problem.right + plan.block_q)

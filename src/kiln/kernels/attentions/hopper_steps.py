@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, cute
+from ... import Boolean, Float32, cute
 from ...cute import arch
-from ...cute.nvgpu import warpgroup
-from .steps import NOTHING
+from ...cute.nvgpu import warp, warpgroup
+from .steps import NOTHING, SLACK
 
 if TYPE_CHECKING:
     from .hopper import HopperForward
@@ -23,12 +23,24 @@ class Products:
         block_k = of.tiling.block_k
         self.of_scores, self.of_outputs = of.mma_scores(), of.mma_outputs()
         first, second = (mma.get_slice(thread) for mma in (self.of_scores, self.of_outputs))
-        self.queries = self.of_scores.make_fragment_A(first.partition_A(queries))
+        self.held = of.tiling.queries_held
+        if self.held:
+            self.queries = self.of_scores.make_fragment_A(first.partition_shape_A((64, of.dim)))
+            atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), of.dtype)
+            copy = cute.make_tiled_copy_A(atom, self.of_scores)
+            self.from_queries = copy.get_slice(thread).partition_S(queries)
+            self.copy_queries = copy
+        else:
+            self.queries = self.of_scores.make_fragment_A(first.partition_A(queries))
         self.keys = self.of_scores.make_fragment_B(first.partition_B(k_ring))
         self.values = self.of_outputs.make_fragment_B(second.partition_B(v_ring))
         self.scores = cute.make_rmem_tensor(self.of_scores.partition_shape_C((64, block_k)), Float32)
         self.sums = cute.make_rmem_tensor(self.of_outputs.partition_shape_C((64, of.dim_v)), Float32)
         self.weights = cute.make_rmem_tensor(((2, 2, 2), 1, block_k // 16), of.dtype)
+
+    def take_queries(self) -> None:
+        """Load queries into registers."""
+        cute.copy(self.copy_queries, self.from_queries, self.copy_queries.retile(self.queries))
 
     def begin_scores(self, buffer: Any) -> None:
         """Begin S = Q K^T."""
@@ -50,11 +62,14 @@ class Products:
 class Softmax:
     """What turns scores into weights: powers of two relative to a reference of each row, and their sums."""
 
-    def __init__(self, of: HopperForward, products: Products, scale: Any, cap: Any) -> None:
+    __kiln_immutable__ = True
+
+    def __init__(self, of: HopperForward, products: Products, scale: Any) -> None:
         self.scores, self.sums, self.weights = products.scores, products.sums, products.weights
         self.pairs, self.pairs_out = of.tiling.block_k // 8, of.dim_v // 8
-        self.dtype, self.scale, self.cap = of.dtype, scale, cap
-        self.lowered, self.totals, self.factors = (cute.make_rmem_tensor((ROWS,), Float32) for _ in range(3))
+        self.dtype, self.scale = of.dtype, scale
+        self.lowered, self.totals, self.factors, self.found = (cute.make_rmem_tensor((ROWS,), Float32) for _ in range(4))
+        self.raised = cute.make_rmem_tensor((1,), Boolean)
 
     def begin(self) -> None:
         """Nothing has been summed."""
@@ -62,14 +77,11 @@ class Softmax:
         self.totals.fill(0.0)
         self.sums.fill(0.0)
 
-    def cap_scores(self) -> None:
-        """Scores s to tanh(s times the factor of the cap); the scale of the softmax has the rest of it."""
-        for i in range(cute.size(self.scores)):
-            power = arch.exp2(self.scores[i] * self.cap)
-            self.scores[i] = 1.0 - 2.0 * arch.rcp_approx(power + 1.0)
+    def powers(self, lazy: bool) -> None:
+        """Scores to powers, relative to a reference of their row. What was summed of them before is scaled, O not yet (`rescale`).
 
-    def powers(self) -> None:
-        """Scores to powers, relative to the largest score of their row so far. What was summed of them before is scaled, O not yet."""
+        References are the largest scores so far; `lazy`: they are raised only when a score of the warp exceeds them by much.
+        """
         # Of each row the even and the odd columns by themselves: four chains of instructions that do not wait for each other.
         chains = [(c, half) for half in range(ROWS) for c in range(2)]
         found = {chain: self.scores[(*chain, 0), 0, 0] for chain in chains}
@@ -77,19 +89,44 @@ class Softmax:
             for chain in chains:
                 found[chain] = arch.fmax(found[chain], self.scores[(*chain, n), 0, 0])
         for half in range(ROWS):
-            highest = arch.fmax(found[0, half], found[1, half])
-            for distance in (1, 2):
-                highest = arch.fmax(highest, arch.shuffle_sync_bfly(highest, offset=distance))
-            before = self.lowered[half]
-            now = arch.fmin(before, -(highest * self.scale))
-            factor = arch.exp2(now - before)
-            total = self.totals[half] * factor
+            self.found[half] = arch.fmax(found[0, half], found[1, half])
+        if lazy:
+            self.raise_where_exceeded()
+        else:
+            self.raise_references()
+        for half in range(ROWS):
+            total, now = self.totals[half], self.lowered[half]
             for n in range(self.pairs):
                 for c in range(2):
                     power = arch.exp2(cute.math.fma(self.scores[(c, half, n), 0, 0], self.scale, now))
                     self.scores[(c, half, n), 0, 0] = power
                     total = total + power
-            self.lowered[half], self.totals[half], self.factors[half] = now, total, factor
+            self.totals[half] = total
+
+    @cute.jit
+    def raise_where_exceeded(self):
+        """Raise references if a score of the warp is far above them."""
+        over = [cute.math.fma(self.found[half], self.scale, self.lowered[half]) > SLACK for half in range(ROWS)]
+        self.raised[0] = arch.vote_any_sync(over[0] | over[1])
+        if self.raised[0]:
+            self.raise_references()
+
+    def raise_references(self) -> None:
+        """Compare rows with their maxima from now on, and scale the sums so far accordingly."""
+        for half in range(ROWS):
+            highest = self.found[half]
+            for distance in (1, 2):  # a row is in four threads
+                highest = arch.fmax(highest, arch.shuffle_sync_bfly(highest, offset=distance))
+            before = self.lowered[half]
+            now = arch.fmin(before, -(highest * self.scale))
+            factor = arch.exp2(now - before)
+            self.lowered[half], self.totals[half], self.factors[half] = now, self.totals[half] * factor, factor
+
+    @cute.jit
+    def rescale_if_raised(self):
+        """Scale what was summed of the values if references have changed."""
+        if self.raised[0]:
+            self.rescale()
 
     def rescale(self) -> None:
         """Scale what was summed of the values by what the references have changed."""

@@ -11,7 +11,8 @@ from .. import devices
 from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
 from . import hopper, hopper_plan
-from .forward import Lengths, Numbers, forward
+from .score_functions import score_function
+from .forward import Forward, Lengths, Numbers, OfHeads, forward
 from .hopper_plan import HopperAttentionTiling
 from .parts import columns_of_a_part
 from .plan import AttentionTiling, default_tiling, expected
@@ -20,6 +21,7 @@ from .problem import MOST_LAYERS, Attention
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from ..common.element_functions import Functions
     from ..devices import Device
 
 FAMILY = Family("attentions")
@@ -47,6 +49,8 @@ class Given(NamedTuple):
     mean: int
     scale: float
     softcap: float
+    slopes: Any = None
+    sinks: Any = None
 
 
 @FAMILY.register
@@ -83,10 +87,15 @@ class TensorCoreAttention(Implementation):
             shape = (plan.splits, *q.shape[:3], columns_of_a_part(problem.head_dim_v))
             found = arrays.empty(q, shape, arrays.named_type(q, "float32"))
         share = problem.share if plan.grouped else 1
-        compiled = _compiled(
-            calls.mode(), problem.dtype, _memory_of(q), head_dims, dataclasses.replace(plan, splits=1),
+        shape = (
+            problem.dtype, head_dims, dataclasses.replace(plan, splits=1),
             (problem.right is not None, problem.left is not None, problem.capped), share, found is not None,
-            problem.lse, tuple(x is not None for x in given.lengths), problem.page,
+            problem.page,
+        )  # fmt: skip
+        of_heads = OfHeads(given.slopes, given.sinks)
+        compiled = _compiled(
+            calls.mode(), _kernel(forward, Forward, problem.score, shape), _memory_of(q), problem.lse,
+            tuple(x is not None for x in given.lengths), tuple(x is not None for x in of_heads),
         )  # fmt: skip
         numbers = Numbers(
             *_factors(problem, given),
@@ -94,7 +103,7 @@ class TensorCoreAttention(Implementation):
             splits=plan.splits,
         )
         rows = (q, given.k, given.v, given.out, found, given.lse)
-        launches.run_arguments(compiled, [*rows, given.lengths, given.longest, numbers, arrays.stream_of(q)])
+        launches.run_arguments(compiled, [*rows, given.lengths, of_heads, given.longest, numbers, arrays.stream_of(q)])
 
 
 @FAMILY.register
@@ -105,13 +114,9 @@ class HopperAttention(Implementation):
     repeats = True
 
     def supports(self, problem: Attention, device: Device) -> str | None:
-        if not device.warp_groups:
-            return "it is for sm_90a"
-        if problem.packed or problem.partial or problem.page:
-            return "all sequences have the same length, and all of their keys exist"
-        if any(dim % 16 for dim in problem.head_dims):
-            return f"heads are multiples of 16 elements, not {problem.head_dims}"
-        return None
+        if problem.page:
+            return "keys lie one after another"
+        return None if device.warp_groups else "it is for sm_90a"
 
     def plans(self, problem: Attention, device: Device) -> Iterator[HopperAttentionTiling]:
         def check(plan: HopperAttentionTiling) -> None:
@@ -127,32 +132,56 @@ class HopperAttention(Implementation):
 
     def check(self, problem: Attention, plan: HopperAttentionTiling, device: Device) -> None:
         plan.check(*problem.head_dims, device.smem)
+        arrays.require(
+            not plan.grouped or hopper_plan.ROWS % problem.share == 0,
+            f"{plan}: {problem.share} heads that share keys do not divide {hopper_plan.ROWS} rows of a warp group",
+            hint="grouped=False",
+        )
 
     def run(self, problem: Attention, plan: HopperAttentionTiling, given: Given) -> None:
         q, device = given.q, devices.current()
         masks = (problem.right is not None, problem.left is not None, problem.capped)
-        tiling = dataclasses.replace(plan, persistent=True)
-        own_outputs = plan.own_outputs(*problem.head_dims, device.smem)
+        share = problem.share if plan.grouped else 1
+        tiling = dataclasses.replace(plan, persistent=True, grouped=False, counted=False)
+        shape = (
+            problem.dtype, problem.head_dims, tiling, masks, plan.own_outputs(*problem.head_dims, device.smem), share,
+            problem.packed, problem.partial, problem.sloped,
+        )  # fmt: skip
+        kernel = _kernel(hopper.hopper_forward, hopper.HopperForward, problem.score, shape)
+        tiles = -(-problem.queries * share // plan.block_q) * (problem.heads // share) * problem.batches
+        blocks = min(tiles, device.multiprocessors) if plan.persistent else tiles
+        counter = None
+        if plan.counted and tiles > blocks:
+            counter = arrays.empty(q, (1,), arrays.named_type(q, "int32"))
+            arrays.fill(counter, 0)
+        more = hopper.More(*given.lengths[:3], None, given.slopes, given.sinks, counter)
         compiled = _compiled_hopper(
-            calls.mode(), problem.dtype, _memory_of(q), problem.head_dims, tiling, masks, own_outputs, problem.lse
+            calls.mode(), kernel, _memory_of(q), problem.lse, tuple(x is not None for x in more)
         )
-        tiles = -(-problem.queries // plan.block_q) * problem.heads * problem.batches
-        scale, cap, left, right = _factors(problem, given)
         numbers = hopper.Numbers(
-            scale, cap, left, right,
-            _side_by_side(problem.heads, 2 * problem.keys * sum(problem.head_dims)),
-            min(tiles, device.multiprocessors) if plan.persistent else tiles,
+            *_factors(problem, given),
+            _side_by_side(problem.heads // share, 2 * given.mean * sum(problem.head_dims)), blocks,
         )  # fmt: skip
         rows = (q, given.k, given.v, given.out, given.lse)
-        launches.run_arguments(compiled, [*rows, numbers, arrays.stream_of(q)])
+        launches.run_arguments(compiled, [*rows, more, numbers, arrays.stream_of(q)])
 
 
-def _factors(problem: Attention, given: Given) -> tuple[float, float, int, int]:
-    """Factors of the scores (in powers of two) and of the cap, keys seen before and after a query's own."""
+def _kernel(kept: Any, make: Any, score: Functions | None, shape: tuple[Any, ...]) -> Any:
+    """One kernel object for equal shapes and functions of scores."""
+    if score is None:
+        return kept(*shape)
+    return launches.made_of(score, lambda: make(*shape, score=score_function(score)), make, *shape)
+
+
+def _factors(problem: Attention, given: Given) -> tuple[float, float, float, int, int]:
+    """Factors of the scores (in powers of two) and of the cap, factor that makes scores what functions are given, keys seen before and
+    after a query's own."""
     scale, softcap = given.scale, given.softcap
+    changed = problem.sloped or problem.score is not None  # scores are then natural ones
     return (
-        (softcap or scale) * _LOG2_E,
+        _LOG2_E * (1.0 if changed else softcap or scale),
         2.0 * _LOG2_E * scale / softcap if softcap else 0.0,
+        softcap or scale,
         _FAR if problem.left is None else problem.left,
         _FAR if problem.right is None else problem.right,
     )
@@ -166,28 +195,29 @@ def _side_by_side(heads: int, size: int) -> int:
 
 @functools.lru_cache(maxsize=1024)
 def _compiled(
-    _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: AttentionTiling,
-    masks: tuple[bool, bool, bool], share: int, parts: bool, lse: bool, lengths: tuple[bool, ...], page: int,
-) -> Any:  # fmt: skip
+    _mode: Any, kernel: Forward, space: Any, lse: bool, lengths: tuple[bool, ...], of_heads: tuple[bool, ...]
+) -> Any:
     """The function for arrays of any shape and strides with heads of some dimensions."""
-    rows = [_fake(element, 4, space) for _ in range(4)]
-    more = [_fake(Float32, 5, space) if parts else None, _fake(Float32, 2 if lengths[0] else 3, space) if lse else None]
+    rows = [_fake(kernel.dtype, 4, space) for _ in range(4)]
+    more = [
+        _fake(Float32, 5, space) if kernel.parts else None,
+        _fake(Float32, 2 if lengths[0] else 3, space) if lse else None,
+    ]
     vectors = Lengths(*(_fake(Int32, 1 + (n == 3), space) if there else None for n, there in enumerate(lengths)))
-    kernel = forward(element, head_dims, tiling, masks, share, parts, page)
-    numbers = Numbers(Float32(1.0), Float32(1.0), 0, 0, 1, 1)
-    return cute.compile(kernel, *rows, *more, vectors, Int32(1), numbers, 0)
+    others = OfHeads(*(_fake(Float32, modes, space) if there else None for modes, there in zip((2, 1), of_heads)))
+    numbers = Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1)
+    return cute.compile(kernel, *rows, *more, vectors, others, Int32(1), numbers, 0)
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled_hopper(
-    _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: HopperAttentionTiling,
-    masks: tuple[bool, bool, bool], own_outputs: bool, lse: bool,
-) -> Any:  # fmt: skip
+def _compiled_hopper(_mode: Any, kernel: hopper.HopperForward, space: Any, lse: bool, more: tuple[bool, ...]) -> Any:
     """The function for arrays of any shape and strides with heads of some dimensions."""
-    kernel = hopper.hopper_forward(element, head_dims, tiling, masks, own_outputs)
-    rows = [_fake(element, 4, space) for _ in range(4)]
-    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), 0, 0, 1, 1)
-    return cute.compile(kernel, *rows, _fake(Float32, 3, space) if lse else None, numbers, 0)
+    rows = [_fake(kernel.dtype, 4, space) for _ in range(4)]
+    kinds = ((Int32, 1), (Int32, 1), (Int32, 1), (Int32, 2), (Float32, 2), (Float32, 1), (Int32, 1))
+    others = hopper.More(*(_fake(*kind, space) if there else None for kind, there in zip(kinds, more, strict=True)))
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1)
+    logarithms = _fake(Float32, 2 if kernel.packed else 3, space) if lse else None
+    return cute.compile(kernel, *rows, logarithms, others, numbers, 0)
 
 
 def _memory_of(x: Any) -> Any:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import BFloat16, Float16
 from ..common.arrays import require
 from ..common.problem import Problem
+
+if TYPE_CHECKING:
+    from ..common.element_functions import Functions
 
 ELEMENTS = {"float16": Float16, "bfloat16": BFloat16}
 MOST_LAYERS = 65535
@@ -41,6 +44,13 @@ class Attention(Problem):
     """Whether only some of the keys of a sequence exist."""
     page: int = 0
     """Rows of a page, where keys and values lie in pages; 0: they do not."""
+
+    sloped: bool = False
+    """Whether scores have slopes (ALiBi)."""
+    sinks: bool = False
+    """Whether the sums of each head have one more term."""
+    score: Functions | None = None
+    """A function that changes scores."""
 
     name = "flash_attention"
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NOTHING = 1e30
 """Minus the maximum of no scores: finite, so that differences of maxima are numbers."""
-_SLACK = 8.0
+SLACK = 8.0
 """So far, in powers of two, a score may exceed what counts as a row's maximum: its probability is still a good f16."""
 
 
@@ -168,7 +168,7 @@ class Softmax:
 
     def exceeded(self, found: list[Any]) -> Any:
         """Whether a score of this thread is too far above what its row is compared with."""
-        over = [cute.math.fma(x, self.scale, self.lowered[n]) > _SLACK for n, x in enumerate(found)]
+        over = [cute.math.fma(x, self.scale, self.lowered[n]) > SLACK for n, x in enumerate(found)]
         return functools.reduce(lambda a, b: a | b, over)
 
     def raise_reference(self, found: list[Any]) -> None:

@@ -64,7 +64,7 @@ def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
 
     Other arguments are passed as they are.
     """
-    traced = _rewritten(function)
+    traced = rewritten(function)
 
     def applied(*values: Any) -> Any:
         first = next(v for v in values if isinstance(v, TensorSSA))
@@ -87,12 +87,12 @@ def _gathered(made: list[Any], shape: Any) -> Any:
     return held.load()
 
 
-def _rewritten(function: Any) -> Any:
+def rewritten(function: Any) -> Any:
     """The same function with its branches made ready for values of the program; what is no Python function stays as it is."""
     if isinstance(function, types.FunctionType):
         return cute.jit(function)
     if isinstance(function, types.MethodType):
-        return functools.partial(_rewritten(function.__func__), function.__self__)
+        return functools.partial(rewritten(function.__func__), function.__self__)
     if isinstance(function, functools.partial):
-        return functools.partial(_rewritten(function.func), *function.args, **function.keywords)
+        return functools.partial(rewritten(function.func), *function.args, **function.keywords)
     return function

@@ -1,0 +1,175 @@
+"""Which tiles of queries a block of threads of Hopper has, and which keys they see.
+
+The warp that loads finds that out, and tells the warp groups that compute by way of shared memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import Int32, const_expr, cute, pipeline, range_constexpr
+from ...cute import arch
+
+if TYPE_CHECKING:
+    from .hopper import HopperForward
+
+_WARP = 32
+_SLOTS = 2
+"""Tiles that are known ahead, the one that is computed among them."""
+
+
+class Work(NamedTuple):
+    """A tile of queries (-1: there is none left), its head (the first, where heads share it) and sequence; where the queries and keys
+    of the sequence begin, and how many there are."""
+
+    tile: Any
+    head: Any
+    batch: Any
+    first_q: Any
+    queries: Any
+    first_k: Any
+    keys: Any
+
+
+class Span(NamedTuple):
+    """The blocks of keys that a tile sees: the last, how many, how many of them are masked at the end, and how many are not at the
+    beginning, the last not counted."""
+
+    last: Any
+    steps: Any
+    masked: Any
+    whole: Any
+
+
+class Tiles:
+    """The tiles of a launch: `queries` and `keys` are those of all sequences (or of all of them together), `heads` are counted once
+    for those that share a tile. Lengths are arrays, or None."""
+
+    __kiln_immutable__ = True
+
+    def __init__(
+        self, of: HopperForward, queries: Any, keys: Any, heads: Any, batches: Any, lengths: Any, numbers: Any
+    ) -> None:
+        self.of, self.queries, self.keys, self.heads, self.batches = of, queries, keys, heads, batches
+        self.lengths, self.numbers = lengths, numbers
+        self.each = of.tiling.block_q // of.share
+        """Queries of a tile."""
+
+    @cute.jit
+    def work(self, number: Int32):
+        """A tile by its number.
+
+        The tiles of `group` heads are done side by side, to find each other's keys in the L2 cache, and the last tiles, which
+        see most keys where later ones are hidden, first.
+        """
+        first_q, first_k, queries, keys = Int32(0), Int32(0), Int32(self.queries), Int32(self.keys)
+        heads, group = self.heads, self.numbers.group
+        if const_expr(self.lengths.starts_q is None):
+            tiles = cute.ceil_div(queries, self.each)
+            batch, rest = number // (tiles * heads), number % (tiles * heads)
+        else:
+            batch, rest = self.sequence_of(number)
+            there = min(batch, self.batches - 1)
+            first_q, queries = self.stretch(self.lengths.starts_q, there, self.queries)
+            tiles = cute.ceil_div(queries, self.each)
+            if const_expr(self.lengths.starts_k is not None):
+                first_k, keys = self.stretch(self.lengths.starts_k, there, self.keys)
+        if const_expr(self.lengths.used is not None):
+            keys = self.within(self.lengths.used[min(batch, self.batches - 1)], keys)
+        first, rest = rest // (tiles * group) * group, rest % (tiles * group)
+        beside = max(min(group, heads - first), 1)
+        tile = tiles - 1 - rest // beside if batch < self.batches else Int32(-1)
+        return Work(tile, first + rest % beside, batch, first_q, queries, first_k, keys)
+
+    @cute.jit
+    def sequence_of(self, number: Int32):
+        """The sequence that has a tile, and the number of the tile among those of that sequence. A whole warp finds it together."""
+        lane = arch.lane_idx()
+        before, found, start = Int32(0), Int32(self.batches), Int32(0)
+        for first in range(0, self.batches, _WARP):
+            batch = first + lane
+            _, queries = self.stretch(self.lengths.starts_q, min(batch, self.batches - 1), self.queries)
+            tiles = cute.ceil_div(queries, self.each) * self.heads if batch < self.batches else Int32(0)
+            end = tiles
+            for step in (1, 2, 4, 8, 16):  # of this sequence and those before it
+                other = arch.shuffle_sync_up(end, step, mask_and_clamp=0)
+                end = end + other if lane >= step else end
+            later = arch.popc(arch.vote_ballot_sync(before + end <= number))
+            if found == self.batches and later < _WARP:
+                found = first + later
+                start = before + arch.shuffle_sync(end - tiles, later)
+            before = before + arch.shuffle_sync(end, _WARP - 1)
+        return found, number - start
+
+    @cute.jit
+    def stretch(self, starts: cute.Tensor, batch: Int32, rows: Any):
+        """Where a sequence begins, and its length."""
+        first = self.within(starts[batch], rows)
+        return first, max(self.within(starts[batch + 1], rows) - first, 0)
+
+    @cute.jit
+    def within(self, start: Any, rows: Any):
+        """Where a sequence starts or ends, or the nearest row: numbers that are wrong must not lead out of arrays."""
+        return max(Int32(0), min(start, Int32(rows)))
+
+    @cute.jit
+    def span(self, work: Any):
+        """The keys that the queries of a tile see: a query at position p sees those from p - left to p + right, both included.
+
+        Where they see none, it is one block, all of it masked.
+        """
+        of, numbers, keys = self.of, self.numbers, work.keys
+        block_k = of.tiling.block_k
+        position = work.tile * self.each + keys - work.queries
+        end, whole_end = keys, keys
+        if const_expr(of.right):
+            end = min(keys, position + self.each + numbers.right)
+            whole_end = max(Int32(0), min(keys, position + numbers.right + 1))
+        begin, whole_begin = Int32(0), Int32(0)
+        if const_expr(of.left):
+            begin = max(Int32(0), position - numbers.left)
+            whole_begin = max(Int32(0), position + self.each - 1 - numbers.left)
+        last = max(cute.ceil_div(end, block_k), Int32(1)) - 1
+        first = begin // block_k
+        steps = last - first + 1
+        # the blocks that are whole are those from `low` to `high`, both included
+        high = min(last - 1, whole_end // block_k - 1)
+        low = max(first, cute.ceil_div(whole_begin, block_k))
+        whole = max(high - low + 1, Int32(0))
+        masked = min(last - 1 - high, steps - 1) if const_expr(of.right) else Int32(0)
+        return Span(last, steps, masked, min(whole, steps - 1 - masked))
+
+
+class Told:
+    """What the warp that loads tells those that compute: tiles, one after the other, in `memory` (field, slot)."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, memory: Any, pipe: Any, fields: int) -> None:
+        self.memory, self.pipe, self.fields = memory, pipe, fields
+
+    @classmethod
+    def create(cls, smem: Any, packed: bool, warps: int) -> Any:
+        """Shared memory and barriers, for so many warps that compute."""
+        memory = smem.allocate_tensor(Int32, cute.make_layout((len(Work._fields), _SLOTS)), 16)
+        pipe = pipeline.PipelineAsync.create(
+            num_stages=_SLOTS,
+            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, _WARP),
+            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, _WARP * warps),
+            defer_sync=True,
+        )
+        return cls(memory, pipe, len(Work._fields) if packed else 3)
+
+    @cute.jit
+    def tell(self, producer: Any, work: Any):
+        """Tell of a tile. A whole warp does that."""
+        slot = producer.acquire_and_advance()
+        if arch.lane_idx() == 0:
+            for field in range_constexpr(self.fields):
+                self.memory[field, slot.index] = work[field]
+        slot.commit()
+
+    def heard(self, slot: Any, tiles: Tiles) -> Any:
+        """The tile in a slot, which is full."""
+        known = [arch.make_warp_uniform(self.memory[field, slot.index]) for field in range(self.fields)]
+        return Work(*known, *(Int32(0), Int32(tiles.queries), Int32(0), Int32(tiles.keys))[: 7 - self.fields])
