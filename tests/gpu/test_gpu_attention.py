@@ -164,7 +164,9 @@ def test_warp_groups(dim, plan, options):
 
 
 @hopper
-@pytest.mark.parametrize("plan", [{}, {"counted": True}, {"grouped": True}, {"queries_held": True, "lazy": False}], ids=str)
+@pytest.mark.parametrize(
+    "plan", [{}, {"counted": True}, {"grouped": True}, {"queries_held": True, "lazy": False}], ids=str
+)
 @pytest.mark.parametrize("causal", [False, True])
 def test_warp_groups_of_packed_sequences(plan, causal):
     """Whose last keys, and what comes after them, are no numbers; with slopes and sinks; tiles in order of asking."""
@@ -182,9 +184,7 @@ def test_warp_groups_of_packed_sequences(plan, causal):
     for n in (1, 3, 4, 7, 44):
         rows = slice(*starts[n : n + 2].tolist())
         others = slice(rows.start, rows.start + int(used[n]))
-        check(
-            (got[0][rows], got[1][:, rows]), exact(q[rows], k[others], v[others], causal, slopes=slopes, sinks=sinks)
-        )
+        check((got[0][rows], got[1][:, rows]), exact(q[rows], k[others], v[others], causal, slopes=slopes, sinks=sinks))
 
 
 @hopper

@@ -188,6 +188,18 @@ def test_a_cache_that_is_being_filled(tiling):
         close((out[rows], lse[rows]), exact(q[rows], k[rows, :length], v[rows, :length], causal=True))
 
 
+@pytest.mark.parametrize("tiling", [SMALL, PARTS], ids=["whole", "parts"])
+def test_slopes_sinks_and_a_function_of_scores(tiling):
+    """Sinks count once, and may be above all scores or none."""
+    q, k, v = normal(2, 5, 6, 32), normal(2, 50, 2, 32), normal(2, 50, 2, 32)
+    options = {
+        "alibi_slopes": np.arange(12, dtype=np.float32).reshape(2, 6) / 20,
+        "sinks": np.float32([3, -1, 200, -np.inf, 0, 2]),
+        "score": lambda s, b, h, q, k: s * 0.5 - (q - k) * 0.01 * (h + 1) + b,
+    }
+    check(q, k, v, tiling, causal=True, softcap=5.0, **options)
+
+
 def test_every_part_counts_as_its_sum_does():
     """Scores of which those of one part, another for each query, are far above all others."""
     k = np.zeros((1, 96, 1, 32), np.float16)
@@ -296,6 +308,14 @@ REFUSED = [
     (lambda: kernels.flash_attention(X, X, X, window=(-2, 0)), "at least 0, or -1"),
     (lambda: kernels.flash_attention(X, X, X, scale=0.0), "scale 0.0: it is positive"),
     (lambda: kernels.flash_attention(X, X, X, softcap=-1.0), "softcap -1.0"),
+    (lambda: kernels.flash_attention(X, X, X, score=0.5), "score 0.5: a function"),
+    (lambda: kernels.flash_attention(X, X, X, score=lambda s: s), "score is called with a score, its sequence"),
+    (lambda: kernels.flash_attention(X, X, X, score=lambda s, *_: None), "score returned None"),
+    (
+        lambda: kernels.flash_attention(X, X, X, sinks=np.zeros(3, np.float32)),
+        r"sinks \(3,\) is a contiguous array of f32",
+    ),
+    (lambda: kernels.flash_attention(X, X, X, alibi_slopes=np.zeros(2)), "alibi_slopes"),
     (lambda: kernels.flash_attention(X, X, X, out=X[:, :8].copy()), "into an array"),
     (lambda: kernels.flash_attention(X[0], X[0], X[0], cu_seqlens_q=np.zeros(2, np.int32)), "one of cu_seqlens"),
     (

@@ -13,11 +13,11 @@ from nvidia_testing import needs_ptxas
 from sass import check_products
 
 import kiln
-from kiln import Float16, Float32, cute, kernels
+from kiln import Float16, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.attentions import FAMILY, Attention, hopper, hopper_plan
 from kiln.kernels.attentions.hopper_plan import HopperAttentionTiling
-from kiln.kernels.attentions.implementations import HopperAttention, _fake
+from kiln.kernels.attentions.implementations import HopperAttention, _compiled_hopper
 from kiln.kernels.devices import device_of
 
 HOPPER = device_of("sm_90a")
@@ -59,8 +59,8 @@ def test_windows(window):
 
 
 def test_bfloat16_in_another_layout():
-    """Three warp groups, each when it is ready; heads before rows; outputs in the place of the queries."""
-    tiling = HopperAttentionTiling(3, 48, 3, in_turns=False)
+    """Three warp groups, each when it is ready, that scale their sums in every step; heads before rows; outputs in the place of the queries."""
+    tiling = HopperAttentionTiling(3, 48, 3, in_turns=False, lazy=False)
     q, k, v = (normal(2, 2, 200, 80, dtype=ml_dtypes.bfloat16).swapaxes(1, 2) for _ in range(3))
     wanted = exact(q, k, v, causal=True)
     with kiln.target("cpu"):
@@ -72,6 +72,64 @@ def test_bfloat16_in_another_layout():
 def test_heads_that_are_one_and_the_same():
     k, v = (np.broadcast_to(normal(1, 40, 1, 32), (2, 40, 2, 32)) for _ in range(2))
     check(normal(2, 70, 2, 32), k, v, ONE)
+
+
+@pytest.mark.usefixtures("few_multiprocessors")
+@pytest.mark.parametrize("plan", [{}, {"counted": True, "grouped": True}], ids=str)
+def test_sequences_of_any_length(plan):
+    """The last keys of each are not in use, and no numbers; slopes, sinks; rows before and after all sequences stay as they are."""
+    queries, keys = [5, 0, 133, 16], [7, 20, 40, 3]
+    starts_q, starts_k = (np.cumsum([3, *n]).astype(np.int32) for n in (queries, keys))
+    q, k, v = normal(sum(queries) + 5, 4, 32), normal(sum(keys) + 3, 2, 32), normal(sum(keys) + 3, 2, 32)
+    used = np.array([n - 3 for n in keys], np.int32)
+    for end in starts_k[1:]:
+        k[end - 3 : end] = v[end - 3 : end] = np.nan
+    numbers = {"alibi_slopes": np.float32([0.1, 0.2, 0.0, 1.0]), "sinks": np.float32([0.5, -np.inf, 30.0, -1.0])}
+    out = np.full_like(q, 7.0)
+    with kiln.target("cpu"):
+        _, lse = kernels.flash_attention(
+            q, k, v, causal=True, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, seqused_k=used, out=out, return_lse=True,
+            plan=dataclasses.replace(TWO, **plan), **numbers,
+        )  # fmt: skip
+    assert (out[:3] == 7.0).all()
+    assert (out[-2:] == 7.0).all()
+    for n in (0, 2, 3):
+        rows, others = slice(*starts_q[n : n + 2]), slice(starts_k[n], starts_k[n] + used[n])
+        wanted = exact(q[None, rows], k[None, others], v[None, others], causal=True, **numbers)
+        close((out[rows][None], lse[:, rows][None]), wanted)
+
+
+def test_a_cache_that_is_being_filled():
+    """Few queries of heads that share keys are one tile."""
+    q, k, v = normal(3, 5, 8, 32), normal(3, 70, 2, 32), normal(3, 70, 2, 32)
+    used = np.array([70, 0, 33], np.int32)
+    for n, length in enumerate(used):
+        k[n, length:] = v[n, length:] = np.nan
+    with kiln.target("cpu"):
+        got = kernels.flash_attention(
+            q, k, v, window=(30, 2), seqused_k=used, return_lse=True, plan=dataclasses.replace(ONE, grouped=True)
+        )
+    for n, length in enumerate(used):
+        rows = slice(n, n + 1)
+        wanted = exact(q[rows], k[rows, :length], v[rows, :length], window=(30, 2))
+        close((got[0][rows], got[1][rows]), wanted)
+
+
+def test_a_function_of_scores():
+    """That branches, after a cap; queries in registers, and heads that are no multiples of 16 elements."""
+
+    def changed(s, b, h, q, k):
+        return s + 0.1 * h - b if q > k else s * 0.5 + k * 0.01
+
+    def in_arrays(s, b, h, q, k):
+        return np.where(q > k, s + 0.1 * h - b, s * 0.5 + k * 0.01)
+
+    q, k, v = normal(2, 70, 2, 40), normal(2, 50, 1, 40), normal(2, 50, 1, 24)
+    with kiln.target("cpu"):
+        got = kernels.flash_attention(
+            q, k, v, score=changed, softcap=2.0, return_lse=True, plan=dataclasses.replace(ONE, queries_held=True)
+        )
+    close(got, exact(q, k, v, softcap=2.0, score=in_arrays))
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
@@ -102,17 +160,21 @@ def test_who_is_chosen():
     training = Attention(4, 8192, 8192, 16, 16, 128, 128)
     assert isinstance(FAMILY.choose(training, HOPPER).implementation, HopperAttention)
     for other in (
-        dataclasses.replace(training, queries=1),  # few queries: keys are cut into parts
-        dataclasses.replace(training, packed=True),
-        dataclasses.replace(training, partial=True),
+        dataclasses.replace(training, packed=True, right=0),
+        dataclasses.replace(training, partial=True, sloped=True, sinks=True),
         dataclasses.replace(training, head_dim=40),
+    ):
+        assert isinstance(FAMILY.choose(other, HOPPER).implementation, HopperAttention)
+    for other in (
+        dataclasses.replace(training, queries=1),  # few queries: keys are cut into parts
+        dataclasses.replace(training, page=1),
     ):
         assert not isinstance(FAMILY.choose(other, HOPPER).implementation, HopperAttention)
     for arch in ("sm_80", "sm_90", "sm_100a"):
         assert not isinstance(FAMILY.choose(training, device_of(arch)).implementation, HopperAttention)
 
 
-@pytest.mark.parametrize("dim", [16, 64, 80, 128, 192, 256])
+@pytest.mark.parametrize("dim", [8, 64, 80, 128, 192, 256])
 def test_plans_work(dim):
     problem = Attention(4, 8192, 8192, 16, 16, dim, dim)
     plans = list(HopperAttention().plans(problem, HOPPER))
@@ -140,19 +202,36 @@ def test_plans_that_are_refused(tiling, message):
 # --- the machine code ---
 
 
+def compiled(head_dims: tuple[int, int], tiling: HopperAttentionTiling, more: Any = (), **options: Any) -> Any:
+    """A causal kernel, for arrays `more`."""
+    own_outputs = tiling.own_outputs(*head_dims, HOPPER.smem)
+    kernel = hopper.HopperForward(Float16, head_dims, tiling, (True, False, False), own_outputs, **options)
+    given = tuple(name in more for name in hopper.More._fields)
+    with kiln.target("nvidia"):
+        return _compiled_hopper.__wrapped__(None, kernel, cute.AddressSpace.gmem, False, given)
+
+
+@needs_ptxas
+@pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
+def test_nothing_waits_where_there_is_much_besides(monkeypatch):
+    """Sequences of any length, slopes, sinks, a function, queries in registers: nothing is spilled, and products run asynchronously."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    made = compiled(
+        (192, 128), HopperAttentionTiling(2, 80, queries_held=True), ("starts_q", "starts_k", "used", "slopes", "sinks", "counter"),
+        share=4, packed=True, partial=True, sloped=True, score=lambda s, b, h, q, k: s + 0.1 * h,
+    )  # fmt: skip
+    check_products(made, moves=8)
+
+
 @needs_ptxas
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("dim", [64, 128, 256])
 def test_softmax_beside_products(dim, monkeypatch):
-    """Powers are computed while the product of weights and values runs: all of them between the two waits of the main loop."""
+    """Powers are computed while the product of weights and values runs: between the two waits of the main loop, but for the last one
+    and those that sums are scaled by."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     tiling = hopper_plan.default_tiling(Attention(4, 8192, 8192, 16, 16, dim, dim), HOPPER)
-    kernel = hopper.HopperForward(
-        Float16, (dim, dim), tiling, (True, False, False), tiling.own_outputs(dim, dim, HOPPER.smem)
-    )
-    rows = [_fake(Float16, 4, cute.AddressSpace.gmem) for _ in range(4)]
-    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), 0, 0, 1, 1)
-    made = cute.compile(kernel, *rows, None, numbers, 0, target="nvidia")
+    made = compiled((dim, dim), tiling)
     masked, whole, *_ = check_products(made, moves=8)
     for loop in (masked, whole):
         assert len(loop.moves_of_sums) <= 2  # of scores, which are no sums any more
@@ -165,4 +244,4 @@ def test_softmax_beside_products(dim, monkeypatch):
         powers = [n for n, i in enumerate(loop.instructions) if i.name.startswith("MUFU.EX2")]
         assert len(waits) == 2
         assert waits[0] < powers[0]
-        assert powers[-1] < waits[1]
+        assert sum(n > waits[1] for n in powers) <= 4

@@ -11,8 +11,8 @@ from ..common import arrays
 from ..common.calls import cannot_repeat, kernel_function
 from .forward import Lengths
 from .implementations import FAMILY, Given
-from .score_functions import check_score
 from .problem import ELEMENTS, MOST_LAYERS, Attention
+from .score_functions import check_score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

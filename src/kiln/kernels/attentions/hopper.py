@@ -233,9 +233,7 @@ class HopperForward:
             work = told.heard(slot, tiles)
             while work.tile >= 0:
                 last, steps, masked, whole = tiles.span(work)
-                seen = Seen(
-                    work.tile * of.block_q + group * ROWS, work.head, work.batch, work.queries, work.keys
-                )
+                seen = Seen(work.tile * of.block_q + group * ROWS, work.head, work.batch, work.queries, work.keys)
                 softmax.begin()
                 filled_q = consumer_q.wait_and_advance()
                 if const_expr(of.queries_held):

@@ -95,4 +95,4 @@ class Loader:
         """Load a block of keys or values."""
         to, of = parts
         stage = producer.acquire_and_advance()
-        cute.copy(load, of[None, block, *place], to[None, stage.index], tma_bar_ptr=stage.barrier)
+        cute.copy(load, of[(None, block, *place)], to[None, stage.index], tma_bar_ptr=stage.barrier)

@@ -68,7 +68,9 @@ class Softmax:
         self.scores, self.sums, self.weights = products.scores, products.sums, products.weights
         self.pairs, self.pairs_out = of.tiling.block_k // 8, of.dim_v // 8
         self.dtype, self.scale = of.dtype, scale
-        self.lowered, self.totals, self.factors, self.found = (cute.make_rmem_tensor((ROWS,), Float32) for _ in range(4))
+        self.lowered, self.totals, self.factors, self.found = (
+            cute.make_rmem_tensor((ROWS,), Float32) for _ in range(4)
+        )
         self.raised = cute.make_rmem_tensor((1,), Boolean)
 
     def begin(self) -> None:

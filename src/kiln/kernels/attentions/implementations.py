@@ -11,12 +11,12 @@ from .. import devices
 from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
 from . import hopper, hopper_plan
-from .score_functions import score_function
 from .forward import Forward, Lengths, Numbers, OfHeads, forward
 from .hopper_plan import HopperAttentionTiling
 from .parts import columns_of_a_part
 from .plan import AttentionTiling, default_tiling, expected
 from .problem import MOST_LAYERS, Attention
+from .score_functions import score_function
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
