@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ _FAR = 1 << 28
 """Further than any key."""
 
 
-@kernel_function("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks", "out")
+@kernel_function("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "out")
 def flash_attention(
     q: Any,
     k: Any,
@@ -39,6 +40,7 @@ def flash_attention(
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
     seqused_k: Any = None,
+    page_table: Any = None,
     max_seqlen_q: int | None = None,
     max_seqlen_k: int | None = None,
     out: Any = None,
@@ -51,7 +53,9 @@ def flash_attention(
     bf16; heads of keys divide heads, each serving as many queries' heads. With `cu_seqlens_q` and `cu_seqlens_k` (int32,
     one more than sequences) sequences of any lengths lie one after another: (all queries, heads, D) and (all keys, heads
     of keys, D). `seqused_k` (int32, one for each sequence): only so many keys of a sequence exist, as in a cache that is
-    being filled. `max_seqlen_q`, at least the queries of the longest sequence, saves looking that up; `max_seqlen_k` only
+    being filled. `page_table` (batch, pages; int32): keys and values lie in pages, (pages, rows of a page, heads of keys, D), and those
+    of a sequence are the pages of its row of the table, of which `seqused_k` says how many keys exist; there is no `cu_seqlens_k`
+    then. `max_seqlen_q`, at least the queries of the longest sequence, saves looking that up; `max_seqlen_k` only
     helps to choose how the problem is cut. Head dimensions are multiples of 8 up to 256.
 
     `causal` hides the keys after a query, the last query being aligned with the last key; `window=(left, right)` those more
@@ -62,7 +66,7 @@ def flash_attention(
     head, which has no value. A query that sees no key gets zeros and the logarithm -inf. Logarithms are natural,
     (batch, heads, queries) or (heads, all queries), f32. The same call gives the same bits.
     """
-    given = (q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_k, alibi_slopes, sinks)
+    given = (q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, alibi_slopes, sinks)
     return Asked(given, causal, window, scale, softcap, score, max_seqlen_q, max_seqlen_k, return_lse, plan).run()
 
 
@@ -103,9 +107,9 @@ class Asked:
 
     def check(self) -> None:
         """Refuse arrays that do not go together."""
-        q, k, v, out, starts_q, starts_k, *_ = self.given
+        q, k, v, out, starts_q, starts_k, _, table, *_ = self.given
         require = arrays.require
-        names = ("q", "k", "v", "out", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks")
+        names = ("q", "k", "v", "out", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks")
         for name, x in zip(names, self.given, strict=True):
             require(x is not None or name not in ("q", "k", "v"), f"flash_attention: {name} is None")
             if x is None:
@@ -115,17 +119,32 @@ class Asked:
                 f"flash_attention: {name} is {_place(x)}, and q is {_place(q)}",
             )
             arrays.require_usable(x, f"flash_attention: {name}", written=name == "out")
-        require(
-            (starts_q is None) == (starts_k is None),
-            "flash_attention with one of cu_seqlens_q and cu_seqlens_k",
-            hint="(batch, rows, heads, D) without both, (all rows, heads, D) with both",
-        )
-        packed = starts_q is not None
+        if table is None:
+            require(
+                (starts_q is None) == (starts_k is None),
+                "flash_attention with one of cu_seqlens_q and cu_seqlens_k",
+                hint="(batch, rows, heads, D) without both, (all rows, heads, D) with both",
+            )
+        else:
+            require(starts_k is None, "flash_attention with page_table and cu_seqlens_k", hint="seqused_k has the lengths")
+            require(
+                table.ndim == 2 and str(table.dtype).endswith("int32") and len(table) == self.batches
+                and (arrays.strides(table)[1] == 1 or table.shape[1] < 2),
+                f"flash_attention: page_table {tuple(table.shape)} of {table.dtype} is (sequences, pages) of int32, contiguous in its "
+                f"last mode, for {self.batches} sequences",
+            )  # fmt: skip
+        packed, modes_k = starts_q is not None, 4 if table is not None or starts_q is None else 3
         shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
         modes = "(all rows, heads, D)" if packed else "(batch, rows, heads, D)"
-        require(all(x.ndim == 4 - packed for x in (q, k, v)), f"flash_attention of shapes {shapes}: they are {modes}")
+        modes += "" if table is None else ", and (pages, rows of a page, heads, D)"
         require(
-            k.shape[:-1] == v.shape[:-1] and q.shape[-1] == k.shape[-1] and (packed or q.shape[0] == k.shape[0]),
+            q.ndim == 4 - packed and k.ndim == v.ndim == modes_k,
+            f"flash_attention of shapes {shapes}: they are {modes}",
+        )
+        require(
+            k.shape[:-1] == v.shape[:-1]
+            and q.shape[-1] == k.shape[-1]
+            and (packed or table is not None or q.shape[0] == k.shape[0]),
             f"flash_attention of shapes {shapes}: batch, keys and heads of k and v agree, and D of q and k",
         )
         require(
@@ -166,7 +185,7 @@ class Asked:
             )
         starts_q, starts_k, used = lengths
         require(
-            starts_q is None or len(starts_q) == len(starts_k),
+            starts_q is None or starts_k is None or len(starts_q) == len(starts_k),
             "flash_attention: cu_seqlens_q and cu_seqlens_k have as many sequences",
         )
         require(
@@ -184,7 +203,7 @@ class Asked:
 
     def _check_heads(self) -> None:
         """Refuse arrays of one number for each head that are none."""
-        *_, slopes, sinks = self.given
+        slopes, sinks = self.given[8:]
         heads = self.given[0].shape[-2]
         for name, x, shapes in (
             ("alibi_slopes", slopes, ((heads,), (self.batches, heads))),
@@ -224,18 +243,21 @@ class Asked:
 
     def mean(self) -> int:
         """Keys of a sequence, on average."""
-        k = self.given[1]
+        k, table = self.given[1], self.given[7]
+        if table is not None:
+            return table.shape[1] * k.shape[1]
         return k.shape[1] if self.given[4] is None else -(-k.shape[0] // max(1, self.batches))
 
     def problem(self, longest: int = 1) -> Attention:
         """What is asked for, of so many queries."""
-        q, k, v, _, starts, _, used, slopes, sinks = self.given
+        q, k, v, _, starts, _, used, table, slopes, sinks = self.given
         left, right = _limits(self.causal, self.window)
-        keys = self.mean() if self.max_k is None else min(int(self.max_k), k.shape[-3])
+        most = self.mean() if table is not None else k.shape[-3]
+        keys = self.mean() if self.max_k is None else min(int(self.max_k), most)
         return Attention(
             self.batches, longest, keys, q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1],
             ELEMENTS[str(q.dtype).rpartition(".")[2]], left, right, self.softcap > 0.0, self.return_lse,
-            starts is not None, used is not None, sloped=slopes is not None, sinks=sinks is not None,
+            starts is not None, used is not None, 0 if table is None else k.shape[1], sloped=slopes is not None, sinks=sinks is not None,
             score=None if self.score is None else check_score(self.score),
         )  # fmt: skip
 
@@ -252,7 +274,7 @@ class Asked:
             lse = arrays.empty(q, shape, arrays.named_type(q, "float32"))
         if 0 in out.shape:
             pass
-        elif k.shape[-3] == 0:
+        elif k.shape[-3] == 0 or self.mean() == 0:
             arrays.fill(out, 0.0)
             if lse is not None:
                 arrays.fill(lse, -math.inf)
@@ -264,24 +286,27 @@ class Asked:
             longest = self.longest()
             q, k, v, rows = _as_rows((q, k, v, out))
             numbers = (longest, self.mean(), self.factor, float(self.softcap))
-            slopes, sinks = self.given[7:]
+            slopes, sinks = self.given[8:]
             if slopes is not None and slopes.ndim == 1:
                 slopes = arrays.with_batch(slopes)
-            given = Given(q, k, v, rows, lse, Lengths(*self.given[4:7]), *numbers, slopes, sinks)
+            given = Given(q, k, v, rows, lse, Lengths(*self.given[4:8]), *numbers, slopes, sinks)
             FAMILY.run(self.problem(longest), devices.current(), given, self.plan)
         return out if lse is None else (out, lse)
 
     def _run_in_turns(self, out: Any, lse: Any) -> None:
         """Sequences in turns, where there are more than a grid can have."""
         cannot_repeat("parts of the arrays are computed in turns")
-        q, k, v, _, starts_q, starts_k, used, slopes, sinks = self.given
+        q, k, v, _, starts_q, starts_k, used, table, slopes, sinks = self.given
         for first in range(0, self.batches, MOST_LAYERS):
             turn, ends = slice(first, first + MOST_LAYERS), slice(first, first + MOST_LAYERS + 1)
-            some = (q, k, v, out) if starts_q is not None else tuple(x[turn] for x in (q, k, v, out))
+            q_, out_ = (x if starts_q is not None else x[turn] for x in (q, out))
+            k_, v_ = (x if starts_k is not None or table is not None else x[turn] for x in (k, v))
             starts = (None if x is None else x[ends] for x in (starts_q, starts_k))
+            used_, table_ = (None if x is None else x[turn] for x in (used, table))
             slope = slopes[turn] if slopes is not None and slopes.ndim == 2 else slopes
-            given = (*some, *starts, None if used is None else used[turn], slope, sinks)
-            result = dataclasses.replace(self, given=given).run()
+            score = None if self.score is None else functools.partial(_later, self.score, first)
+            given = (q_, k_, v_, out_, *starts, used_, table_, slope, sinks)
+            result = dataclasses.replace(self, given=given, score=score).run()
             if lse is None:
                 continue
             if starts_q is None:
@@ -289,6 +314,11 @@ class Asked:
             else:
                 rows = slice(int(starts_q[first]), int(starts_q[min(first + MOST_LAYERS, self.batches)]))
                 lse[:, rows] = result[1][:, rows]
+
+
+def _later(score: Any, first: int, s: Any, b: Any, *place: Any) -> Any:
+    """A function of scores where sequences are counted from the first of a turn."""
+    return score(s, b + first, *place)
 
 
 def _place(x: Any) -> str:

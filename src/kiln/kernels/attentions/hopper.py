@@ -78,17 +78,21 @@ class Order:
 class HopperForward:
     """The kernel for some tiles and masks (right, left, cap). `own_outputs`: outputs have shared memory of their own. `share`: heads
     whose queries are in one tile. `packed`: sequences lie one after another; `partial`: not all keys exist. `sloped`: scores
-    have slopes. `score`: a function of scores."""
+    have slopes. `page`: keys and values lie in pages of so many rows. `score`: a function of scores."""
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], tiling: HopperAttentionTiling, masks: tuple[bool, bool, bool],
-        own_outputs: bool, share: int = 1, packed: bool = False, partial: bool = False, sloped: bool = False, score: Any = None,
+        own_outputs: bool, share: int = 1, packed: bool = False, partial: bool = False, sloped: bool = False, page: int = 0,
+        score: Any = None,
     ) -> None:  # fmt: skip
         self.dtype, self.tiling, self.own_outputs = dtype, tiling, own_outputs
         # in shared memory; what arrays do not have is zeros there
         self.dim, self.dim_v = (-(-dim // 16) * 16 for dim in head_dims)
         self.right, self.left, self.capped = masks
-        self.share, self.packed, self.partial, self.sloped, self.score = share, packed, partial, sloped, score
+        self.share, self.packed, self.partial, self.sloped, self.score = share, packed, partial or page > 0, sloped, score
+        self.page, self.piece = page, min(page, tiling.block_k) or tiling.block_k
+        # looking up pages takes some more
+        self.registers = (40, 232) if page and tiling.groups == 2 else tiling.registers
 
     # --- how tiles lie ---
 
@@ -117,9 +121,10 @@ class HopperForward:
             self.dtype, self.dtype, *majors, Float32, (1, 1, 1), (ROWS, self.dim_v), source
         )
 
-    def layouts(self) -> tuple[Any, Any, Any, Any]:
-        """Queries (row, element, group), keys (row, element, buffer), values (element, row, buffer), outputs (row, element, group)."""
-        of, rows, keys = self.tiling, LayoutEnum.ROW_MAJOR, self.tiling.block_k
+    def layouts(self, keys: int) -> tuple[Any, Any, Any, Any]:
+        """Queries (row, element, group), so many keys (row, element, buffer) and values (element, row, buffer), outputs (row, element,
+        group)."""
+        of, rows = self.tiling, LayoutEnum.ROW_MAJOR
         return (
             sm90.make_smem_layout_a(rows, (ROWS, keys, self.dim), self.dtype, of.groups),
             sm90.make_smem_layout_b(rows, (ROWS, keys, self.dim), self.dtype, of.stages),
@@ -147,17 +152,19 @@ class HopperForward:
         stream: Int64,
     ):  # fmt: skip
         """Launch it for `More` and `Numbers`."""
-        tile_q, tile_k, tile_v, tile_o = (cute.slice_(x, (None, None, 0)) for x in self.layouts())
+        tile_q, _, _, tile_o = (cute.slice_(x, (None, None, 0)) for x in self.layouts(self.tiling.block_k))
+        _, tile_k, tile_v, _ = (cute.slice_(x, (None, None, 0)) for x in self.layouts(self.piece))
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
-        block_k = self.tiling.block_k
         share = self.share
         maps = (
             *cpasync.make_tiled_tma_atom(load, self.rows_of(q, False, share), tile_q, (self.rows, self.dim)),
-            *cpasync.make_tiled_tma_atom(load, self.rows_of(k), tile_k, (block_k, self.dim)),
-            *cpasync.make_tiled_tma_atom(load, self.rows_of(v, True), tile_v, (self.dim_v, block_k)),
+            *cpasync.make_tiled_tma_atom(load, self.rows_of(k), tile_k, (self.piece, self.dim)),
+            *cpasync.make_tiled_tma_atom(load, self.rows_of(v, True), tile_v, (self.dim_v, self.piece)),
             *cpasync.make_tiled_tma_atom(store, self.rows_of(out, False, share), tile_o, (self.rows, self.dim_v)),
         )
         queries, keys = q.shape[1], k.shape[1]
+        if const_expr(self.page > 0):
+            keys = more.table.shape[1] * self.page
         self.kernel(*maps, out, queries, keys, lse, more, numbers).launch(
             grid=(numbers.blocks, 1, 1), block=(self.tiling.threads, 1, 1), min_blocks_per_mp=1, stream=stream
         )
@@ -176,7 +183,7 @@ class HopperForward:
             for atom in (load_q, load_k, load_v, store_o):
                 cpasync.prefetch_descriptor(atom)
         memory = utils.SmemAllocator()
-        layouts = self.layouts()
+        layouts = self.layouts(of.block_k)
         tile_q, ring_k, ring_v = (memory.allocate_tensor(self.dtype, x.outer, 1024, x.inner) for x in layouts[:3])
         outputs = layouts[3]
         if const_expr(self.own_outputs):
@@ -211,14 +218,14 @@ class HopperForward:
         telling, hearing = told.pipe.make_participants()
 
         if warp < GROUP // 32:
-            arch.setmaxregister_decrease(of.registers[0])
+            arch.setmaxregister_decrease(self.registers[0])
             if warp == 0:
                 loader = Loader(
                     self, ((load_q, q), (load_k, k), (load_v, v)), tiles, (tile_q, ring_k, ring_v), told, more.table
                 )
                 loader.run((telling, producer_q, producer_k, producer_v), more.counter)
         else:
-            arch.setmaxregister_increase(of.registers[1])
+            arch.setmaxregister_increase(self.registers[1])
             group = warp // 4 - 1
             thread = arch.thread_idx()[0] % GROUP
             products = Products(self, thread, tile_q[None, None, group], ring_k, ring_v)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import Int32, const_expr, cute, range_constexpr
+from ... import range as dynamic_range
 from ...cute import arch
 from ...cute.nvgpu import cpasync
+from .pages import Pages
 
 if TYPE_CHECKING:
     from .hopper import HopperForward
@@ -78,21 +80,36 @@ class Loader:
             rows = of_q[None, of.row_tile(work.tile * tiling.groups + group), work.head, layer]
             cute.copy(self.load_q, rows, to_q[None, group], tma_bar_ptr=stage.barrier)
         head_k = work.head // self.share
-        parts_k = partitioned(
-            self.load_k, self.memory[1], cute.local_tile(k, (tiling.block_k, of.dim), (None, 0, None, None))
-        )
-        parts_v = partitioned(
-            self.load_v, self.memory[2], cute.local_tile(v, (of.dim_v, tiling.block_k), (0, None, None, None))
-        )
-        place = (head_k, layer)
+        # what a copy fills of a buffer: all of it, or as much as is in one page
+        pieces_k, pieces_v = self.memory[1], self.memory[2]
+        if const_expr(of.piece < tiling.block_k):
+            pieces_k = cute.local_tile(pieces_k, (of.piece, of.dim), (None, 0, None))
+            pieces_v = cute.local_tile(pieces_v, (of.dim_v, of.piece), (0, None, None))
+        parts_k = partitioned(self.load_k, pieces_k, cute.local_tile(k, (of.piece, of.dim), (None, 0, None, None)))
+        parts_v = partitioned(self.load_v, pieces_v, cute.local_tile(v, (of.dim_v, of.piece), (0, None, None, None)))
+        place = (head_k, layer, work.batch)
         self.block(self.load_k, parts_k, producer_k, last, place)
         for i in range(1, steps):
             self.block(self.load_k, parts_k, producer_k, last - i, place)
             self.block(self.load_v, parts_v, producer_v, last - i + 1, place)
         self.block(self.load_v, parts_v, producer_v, last - steps + 1, place)
 
-    def block(self, load: Any, parts: Any, producer: Any, block: Any, place: Any) -> None:
+    @cute.jit
+    def block(self, load: Any, parts: Any, producer: Any, block: Int32, place: Any):
         """Load a block of keys or values."""
-        to, of = parts
+        (to, of), (head, layer, batch), page, rows = parts, place, self.of.page, self.of.piece
         stage = producer.acquire_and_advance()
-        cute.copy(load, of[(None, block, *place)], to[None, stage.index], tma_bar_ptr=stage.barrier)
+        if const_expr(page == 0):
+            cute.copy(load, of[None, block, head, layer], to[None, stage.index], tma_bar_ptr=stage.barrier)
+        elif const_expr(rows == self.of.tiling.block_k):
+            row = block * rows
+            number = self.page(batch, row)
+            cute.copy(load, of[None, row % page // rows, head, number], to[None, stage.index], tma_bar_ptr=stage.barrier)
+        else:
+            for i in dynamic_range(self.of.tiling.block_k // rows, unroll=1):  # not unrolled: this warp has few registers
+                number = self.page(batch, block * self.of.tiling.block_k + i * rows)
+                cute.copy(load, of[None, 0, head, number], to[None, i, stage.index], tma_bar_ptr=stage.barrier)
+
+    def page(self, batch: Any, row: Any) -> Any:
+        """The page of a row."""
+        return Pages(self.table[batch, None], self.of.page, Int32(self.k.shape[3])).number(row)

@@ -29,7 +29,8 @@ class HopperAttentionTiling:
     queries, of which it loads the next while it stores the one before. `in_turns`: warp groups begin their products in turns. `lazy`:
     sums are scaled only when a score exceeds what its row is compared with by much, not whenever it does. `queries_held`: queries stay
     in registers. `grouped`: the queries of a block are those of all heads that share keys, which divide 64. `counted`: blocks
-    take the next tile when they are done with one, instead of each every so many.
+    take the next tile when they are done with one, instead of each every so many. `multiplied`: so many of eight powers are computed by
+    multiplications, where the unit for powers has more to do than the tensor cores.
     """
 
     groups: int = 2
@@ -41,6 +42,7 @@ class HopperAttentionTiling:
     queries_held: bool = False
     grouped: bool = False
     counted: bool = False
+    multiplied: int = 0
 
     @property
     def block_q(self) -> int:
@@ -96,6 +98,9 @@ def default_tiling(problem: Attention, device: Device) -> HopperAttentionTiling:
     """The tiling for a problem: as many keys in a step as registers and shared memory allow."""
     outputs = max(problem.head_dims)
     tiling = next(tiling for most, tiling in _TILINGS if outputs <= most)
+    if problem.page:  # whole pages, or parts of one
+        fit = (n for n in range(tiling.block_k, 0, -16) if n % problem.page == 0 or problem.page % n == 0)
+        tiling = dataclasses.replace(tiling, block_k=next(fit, tiling.block_k))
     grouped = problem.share > 1 and problem.queries < tiling.block_q and ROWS % problem.share == 0
     # where tiles are equally long, they need no counter
     uneven = problem.left is not None or problem.right is not None or problem.packed or problem.partial

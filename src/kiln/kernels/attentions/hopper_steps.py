@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Boolean, Float32, cute
+from ... import Boolean, Float32, Int32, cute
 from ...cute import arch
 from ...cute.nvgpu import warp, warpgroup
 from .steps import NOTHING, SLACK
@@ -14,6 +14,24 @@ if TYPE_CHECKING:
 
 ROWS = 2
 """Rows of scores that a thread has, 8 apart; four threads share a row."""
+
+
+_POLYNOMIAL = (0.009570079855620861, 0.05591783672571182, 0.240247443318367, 0.6931217908859253, 0.9999992847442627)
+"""2^x for x from -1/2 to 1/2, the highest power first: relative error below 2^-18."""
+_ROUND = 12582912.0
+"""1.5 * 2^23: a number of at most 2^22 plus this is rounded to an integer, which its lowest bits are."""
+
+
+def power_of_two(x: Any) -> Any:
+    """2^x by multiplications and additions, which other units do than those of `arch.exp2`; x is at most 127, and results below 2^-126
+    count as that."""
+    x = arch.fmax(x, -126.0, nan=True)
+    shifted = x + _ROUND
+    rest = x - (shifted - _ROUND)
+    value = Float32(_POLYNOMIAL[0])
+    for factor in _POLYNOMIAL[1:]:
+        value = cute.math.fma(value, rest, Float32(factor))
+    return ((shifted.bitcast(Int32) << 23) + value.bitcast(Int32)).bitcast(Float32)
 
 
 class Products:
@@ -67,7 +85,7 @@ class Softmax:
     def __init__(self, of: HopperForward, products: Products, scale: Any) -> None:
         self.scores, self.sums, self.weights = products.scores, products.sums, products.weights
         self.pairs, self.pairs_out = of.tiling.block_k // 8, of.dim_v // 8
-        self.dtype, self.scale = of.dtype, scale
+        self.dtype, self.scale, self.multiplied = of.dtype, scale, of.tiling.multiplied
         self.lowered, self.totals, self.factors, self.found = (
             cute.make_rmem_tensor((ROWS,), Float32) for _ in range(4)
         )
@@ -100,7 +118,8 @@ class Softmax:
             total, now = self.totals[half], self.lowered[half]
             for n in range(self.pairs):
                 for c in range(2):
-                    power = arch.exp2(cute.math.fma(self.scores[(c, half, n), 0, 0], self.scale, now))
+                    power = cute.math.fma(self.scores[(c, half, n), 0, 0], self.scale, now)
+                    power = power_of_two(power) if (2 * n + c) % 8 < self.multiplied else arch.exp2(power)
                     self.scores[(c, half, n), 0, 0] = power
                     total = total + power
             self.totals[half] = total

@@ -114,9 +114,11 @@ class HopperAttention(Implementation):
     repeats = True
 
     def supports(self, problem: Attention, device: Device) -> str | None:
-        if problem.page:
-            return "keys lie one after another"
-        return None if device.warp_groups else "it is for sm_90a"
+        if not device.warp_groups:
+            return "it is for sm_90a"
+        if problem.page % 8:
+            return f"pages are multiples of 8 rows, not {problem.page}"
+        return None
 
     def plans(self, problem: Attention, device: Device) -> Iterator[HopperAttentionTiling]:
         def check(plan: HopperAttentionTiling) -> None:
@@ -137,6 +139,10 @@ class HopperAttention(Implementation):
             f"{plan}: {problem.share} heads that share keys do not divide {hopper_plan.ROWS} rows of a warp group",
             hint="grouped=False",
         )
+        arrays.require(
+            not problem.page or plan.block_k % problem.page == 0 or problem.page % plan.block_k == 0,
+            f"{plan}: {plan.block_k} keys of a step are no whole pages of {problem.page} rows, nor parts of one",
+        )
 
     def run(self, problem: Attention, plan: HopperAttentionTiling, given: Given) -> None:
         q, device = given.q, devices.current()
@@ -145,7 +151,7 @@ class HopperAttention(Implementation):
         tiling = dataclasses.replace(plan, persistent=True, grouped=False, counted=False)
         shape = (
             problem.dtype, problem.head_dims, tiling, masks, plan.own_outputs(*problem.head_dims, device.smem), share,
-            problem.packed, problem.partial, problem.sloped,
+            problem.packed, problem.partial, problem.sloped, problem.page,
         )  # fmt: skip
         kernel = _kernel(hopper.hopper_forward, hopper.HopperForward, problem.score, shape)
         tiles = -(-problem.queries * share // plan.block_q) * (problem.heads // share) * problem.batches
@@ -154,7 +160,7 @@ class HopperAttention(Implementation):
         if plan.counted and tiles > blocks:
             counter = arrays.empty(q, (1,), arrays.named_type(q, "int32"))
             arrays.fill(counter, 0)
-        more = hopper.More(*given.lengths[:3], None, given.slopes, given.sinks, counter)
+        more = hopper.More(*given.lengths, given.slopes, given.sinks, counter)
         compiled = _compiled_hopper(
             calls.mode(), kernel, _memory_of(q), problem.lse, tuple(x is not None for x in more)
         )
