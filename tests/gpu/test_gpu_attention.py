@@ -141,7 +141,7 @@ PLANS = {
     64: [(3, 112, 4)],
     96: [(2, 128, 3)],
     40: [(2, 128, 3)],
-    128: [(2, 128), (2, 128, 2, False), (2, 160), (2, 128, 2, True, True, False, True, True, True)],
+    128: [(2, 128), (2, 128, 2, False), (3, 80), (2, 128, 2, True, False, False, True, False, True)],
     192: [(2, 96, 2, True, False)],
     256: [(2, 64, 2, True, False)],
 }

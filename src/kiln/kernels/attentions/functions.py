@@ -24,7 +24,9 @@ _FAR = 1 << 28
 """Further than any key."""
 
 
-@kernel_function("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "out")
+@kernel_function(
+    "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "out"
+)
 def flash_attention(
     q: Any,
     k: Any,
@@ -109,7 +111,18 @@ class Asked:
         """Refuse arrays that do not go together."""
         q, k, v, out, starts_q, starts_k, _, table, *_ = self.given
         require = arrays.require
-        names = ("q", "k", "v", "out", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks")
+        names = (
+            "q",
+            "k",
+            "v",
+            "out",
+            "cu_seqlens_q",
+            "cu_seqlens_k",
+            "seqused_k",
+            "page_table",
+            "alibi_slopes",
+            "sinks",
+        )
         for name, x in zip(names, self.given, strict=True):
             require(x is not None or name not in ("q", "k", "v"), f"flash_attention: {name} is None")
             if x is None:
@@ -126,7 +139,9 @@ class Asked:
                 hint="(batch, rows, heads, D) without both, (all rows, heads, D) with both",
             )
         else:
-            require(starts_k is None, "flash_attention with page_table and cu_seqlens_k", hint="seqused_k has the lengths")
+            require(
+                starts_k is None, "flash_attention with page_table and cu_seqlens_k", hint="seqused_k has the lengths"
+            )
             require(
                 table.ndim == 2 and str(table.dtype).endswith("int32") and len(table) == self.batches
                 and (arrays.strides(table)[1] == 1 or table.shape[1] < 2),

@@ -89,7 +89,13 @@ class HopperForward:
         # in shared memory; what arrays do not have is zeros there
         self.dim, self.dim_v = (-(-dim // 16) * 16 for dim in head_dims)
         self.right, self.left, self.capped = masks
-        self.share, self.packed, self.partial, self.sloped, self.score = share, packed, partial or page > 0, sloped, score
+        self.share, self.packed, self.partial, self.sloped, self.score = (
+            share,
+            packed,
+            partial or page > 0,
+            sloped,
+            score,
+        )
         self.page, self.piece = page, min(page, tiling.block_k) or tiling.block_k
         # looking up pages takes some more
         self.registers = (40, 232) if page and tiling.groups == 2 else tiling.registers

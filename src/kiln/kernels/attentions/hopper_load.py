@@ -104,9 +104,13 @@ class Loader:
         elif const_expr(rows == self.of.tiling.block_k):
             row = block * rows
             number = self.page(batch, row)
-            cute.copy(load, of[None, row % page // rows, head, number], to[None, stage.index], tma_bar_ptr=stage.barrier)
+            cute.copy(
+                load, of[None, row % page // rows, head, number], to[None, stage.index], tma_bar_ptr=stage.barrier
+            )
         else:
-            for i in dynamic_range(self.of.tiling.block_k // rows, unroll=1):  # not unrolled: this warp has few registers
+            for i in dynamic_range(
+                self.of.tiling.block_k // rows, unroll=1
+            ):  # not unrolled: this warp has few registers
                 number = self.page(batch, block * self.of.tiling.block_k + i * rows)
                 cute.copy(load, of[None, 0, head, number], to[None, i, stage.index], tma_bar_ptr=stage.barrier)
 

@@ -15,7 +15,7 @@ ROWS = 64
 """Queries of a warp group: rows of its products."""
 _REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
 """Registers of a thread that loads, and of one that computes, for so many warp groups that compute."""
-_REST = 36
+_REST = {1: 36, 2: 36, 3: 28}
 """Registers of a thread that computes besides its accumulators, at least."""
 _BARRIERS = 1024
 """Bytes of shared memory for mbarriers."""
@@ -81,9 +81,9 @@ class HopperAttentionTiling:
         available = self.registers[1]
         taken = self.block_k // 2 + self.block_k // 4 + head_dim_v // 2 + (head_dim // 4 if self.queries_held else 0)
         require(
-            taken + _REST <= available,
+            taken + _REST[self.groups] <= available,
             f"{self}: scores, weights and outputs of heads of {head_dim_v} take {taken} registers of a thread, which has {available}, "
-            f"and {_REST} for the rest",
+            f"and {_REST[self.groups]} for the rest",
             hint="fewer keys in a step",
         )
         used = self.smem_bytes(head_dim, head_dim_v, head_dim != head_dim_v)
@@ -98,6 +98,8 @@ def default_tiling(problem: Attention, device: Device) -> HopperAttentionTiling:
     """The tiling for a problem: as many keys in a step as registers and shared memory allow."""
     outputs = max(problem.head_dims)
     tiling = next(tiling for most, tiling in _TILINGS if outputs <= most)
+    if problem.score is not None and tiling.groups == 3:  # which needs registers, too
+        tiling = dataclasses.replace(tiling, block_k=tiling.block_k - 16)
     if problem.page:  # whole pages, or parts of one
         fit = (n for n in range(tiling.block_k, 0, -16) if n % problem.page == 0 or problem.page % n == 0)
         tiling = dataclasses.replace(tiling, block_k=next(fit, tiling.block_k))
@@ -109,8 +111,8 @@ def default_tiling(problem: Attention, device: Device) -> HopperAttentionTiling:
 
 _TILINGS = (
     (64, HopperAttentionTiling(3, 112, 4)),
-    (96, HopperAttentionTiling(2, 128, 3)),
-    (128, HopperAttentionTiling(2, 128)),
+    (96, HopperAttentionTiling(3, 96)),
+    (128, HopperAttentionTiling(3, 80)),
     (192, HopperAttentionTiling(2, 96, in_turns=False)),
     (256, HopperAttentionTiling(2, 64, in_turns=False)),
 )
