@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["flash_attention"]
 
+_ARRAYS = 10
 _FAR = 1 << 28
 """Further than any key."""
 
@@ -69,7 +70,7 @@ def flash_attention(
     (batch, heads, queries) or (heads, all queries), f32. The same call gives the same bits.
     """
     given = (q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, alibi_slopes, sinks)
-    return Asked(given, causal, window, scale, softcap, score, max_seqlen_q, max_seqlen_k, return_lse, plan).run()
+    return Asked(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, plan, score).run()
 
 
 def _limits(causal: bool, window: Any) -> tuple[int | None, int | None]:
@@ -92,18 +93,21 @@ def _as_rows(given: Sequence[Any]) -> list[Any]:
 
 @dataclasses.dataclass
 class Asked:
-    """What `flash_attention` is asked for."""
+    """What `flash_attention` is asked for. Arrays after the first few that are not given are None."""
 
     given: tuple[Any, ...]
     causal: bool
     window: Any
     scale: float | None
     softcap: float
-    score: Any
     max_q: int | None
     max_k: int | None
     return_lse: bool
     plan: Any
+    score: Any = None
+
+    def __post_init__(self) -> None:
+        self.given = (*self.given, *[None] * (_ARRAYS - len(self.given)))
 
     # --- what is refused ---
 
