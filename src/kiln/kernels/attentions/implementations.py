@@ -97,8 +97,13 @@ class TensorCoreAttention(Implementation):
             calls.mode(), _kernel(forward, Forward, problem.score, shape), _memory_of(q), problem.lse,
             tuple(x is not None for x in given.lengths), tuple(x is not None for x in of_heads),
         )  # fmt: skip
+        scale, cap, left, right = _factors(problem, given)
         numbers = Numbers(
-            *_factors(problem, given),
+            scale,
+            cap,
+            given.softcap or given.scale,
+            left,
+            right,
             group=_side_by_side(problem.heads // share, 2 * given.mean * sum(head_dims)),
             splits=plan.splits,
         )
@@ -164,8 +169,9 @@ class HopperAttention(Implementation):
         compiled = _compiled_hopper(
             calls.mode(), kernel, _memory_of(q), problem.lse, tuple(x is not None for x in more)
         )
+        scale, cap, left, right = _factors(problem, given)
         numbers = hopper.Numbers(
-            *_factors(problem, given),
+            scale, cap, given.softcap or given.scale, left, right,
             _side_by_side(problem.heads // share, 2 * given.mean * sum(problem.head_dims)), blocks,
         )  # fmt: skip
         rows = (q, given.k, given.v, given.out, given.lse)
@@ -179,15 +185,13 @@ def _kernel(kept: Any, make: Any, score: Functions | None, shape: tuple[Any, ...
     return launches.made_of(score, lambda: make(*shape, score=score_function(score)), make, *shape)
 
 
-def _factors(problem: Attention, given: Given) -> tuple[float, float, float, int, int]:
-    """Factors of the scores (in powers of two) and of the cap, factor that makes scores what functions are given, keys seen before and
-    after a query's own."""
+def _factors(problem: Attention, given: Given) -> tuple[float, float, int, int]:
+    """Factors of the scores (in powers of two) and of the cap, keys seen before and after a query's own."""
     scale, softcap = given.scale, given.softcap
     changed = problem.sloped or problem.score is not None  # scores are then natural ones
     return (
         _LOG2_E * (1.0 if changed else softcap or scale),
         2.0 * _LOG2_E * scale / softcap if softcap else 0.0,
-        softcap or scale,
         _FAR if problem.left is None else problem.left,
         _FAR if problem.right is None else problem.right,
     )
