@@ -77,6 +77,7 @@ _PLACES = {
     "Layout": ".cute.layout",
     "Pointer": ".cute.program.wrapped_values",
     "Vector": ".cute.program.wrapped_values",
+    "export": ".aot.exporting",
     **dict.fromkeys(("for_generate", "if_generate", "while_generate", "yield_out"), ".cute.program.control"),
     "target_version": ".cuda",
     "tuned": ".tunings",

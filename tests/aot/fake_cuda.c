@@ -55,7 +55,10 @@ int cuDeviceGetAttribute(int *value, int which, int device) {
 int cuLibraryLoadData(void **library, const void *image, void *a, void *b, unsigned c, void *d, void *e, unsigned f) {
   (void)a, (void)b, (void)c, (void)d, (void)e, (void)f;
   ANSWER(cuLibraryLoadData);
-  printf("load %s, aligned %d\n", memcmp(image, "\177ELF", 4) ? "PTX" : "cubin", (size_t)image % 16 == 0);
+  if (memcmp(image, "\177ELF", 4))
+    printf("load PTX, aligned %d\n", (size_t)image % 16 == 0);
+  else /* what it is for stands in the flags of its header */
+    printf("load sm_%d cubin, aligned %d\n", ((const unsigned char *)image)[49], (size_t)image % 16 == 0);
   *library = (void *)image;
   return 0;
 }

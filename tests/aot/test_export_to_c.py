@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from exporting import build, compiled_scale, gather, matrix, needs_compiler, run, say, scale
+from exporting import build, compiled_scale, gather, matrix, needs_compiler, run, say, scale, scale_here
 
 import kiln
 import kiln.cute as cute
@@ -86,7 +86,8 @@ def test_headers_are_cpp(folder: Path) -> None:
 def test_kernels_are_loaded_without_python(tmp_path: Path) -> None:
     """Against a driver that tells what it is asked for: choice of images, loading once, errors."""
     options = "--enable-assertions --gpu-arch sm_90a"
-    compiled_scale(target="nvidia", options="--gpu-arch sm_80").export_to_c(tmp_path, "scale")
+    x, doors = matrix(), ("c", "tvm_ffi")
+    kiln.export(scale_here, x, x, 1.0, to=tmp_path, name="scale", archs=("sm_80", "sm_90a"), doors=doors)
     x = make_fake_compact_tensor(Float64, (cute.SymInt(),))
     cute.compile(say, x, Int64(1), options=options, target="nvidia").export_to_c(tmp_path, "say")
     shutil.copy(HERE / "use_driver.c", tmp_path)
@@ -101,15 +102,23 @@ def test_kernels_are_loaded_without_python(tmp_path: Path) -> None:
         return run(tmp_path / "program", LD_LIBRARY_PATH=str(tmp_path / driver), **variables)
 
     launch = "launch scaled, grid 3, block 32, smem 0, stream {}, first extent 3"
-    told = lines(CAPABILITY="86")
+    told = lines(CAPABILITY="90")
     assert told[:7] == [
-        "cuInit", "context of device 0", "load cubin, aligned 1", "0 ", launch.format("0x8"), "0 ", "unload",
+        "cuInit", "context of device 0", "load sm_90 cubin, aligned 1", "0 ", launch.format("(nil)"), "0 ", "unload",
     ]  # fmt: skip
-    assert sorted(told[7:-2])[:9] == [*["context of device 0"] * 8, launch.format("0x10")], told
+    threads = told[7 : told.index("cuInit", 1)]  # the other function finds the driver by itself
+    assert threads.count("context of device 0") == threads.count(launch.format("(nil)")) == 8
+    assert threads.count("load sm_90 cubin, aligned 1") == 1
+    assert lines(CAPABILITY="86")[2] == "load sm_80 cubin, aligned 1"
     assert lines(CAPABILITY="120")[2] == "load PTX, aligned 1"  # later than all images
-    assert "209 this was compiled for sm_80 sm_80 (PTX), and the GPU has compute capability 7.5" in lines(
-        CAPABILITY="75"
-    )
+    none = "209 this was compiled for sm_80 sm_80 (PTX) sm_90a, and the GPU has compute capability 7.5"
+    assert none in lines(CAPABILITY="75")
+    two = lines(DEVICES="2", CAPABILITY="80")
+    at = two.index("push device 1")
+    assert two[at : at + 5] == ["push device 1", "load sm_90 cubin, aligned 1", launch.format("0x21"), "pop", "0"]
+    assert two[at + 5 : at + 7] == [launch.format("0x20"), "0"]  # device 0 is current, and its code there
+    assert "ValueError: Mismatched argument 1 (x)" in two[at + 7] and "a multiple of 4" in two[at + 7]
+    assert "RuntimeError: cannot use CUDA device 7: CUDA_ERROR (error 101)" in two[at + 9]
     assert "3 there is no CUDA driver: libcuda.so.1 was not found" in lines("nowhere")
     assert "500 the CUDA driver lacks cuLibraryLoadData: it is older than CUDA 12" in lines("old")
     failed = [line for line in lines(cuLaunchKernelEx="700") if line.startswith("700")][0]

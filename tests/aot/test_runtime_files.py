@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from pathlib import Path
 
+import exporting
 import pytest
 from exporting import build, compiled_scale, needs_compiler
 
@@ -14,6 +17,7 @@ from kiln.cute.export import aot_config
 from kiln.targets.host import elf
 
 HERE = Path(__file__).parent
+long = pytest.mark.skipif(os.environ.get("KILN_LONG_TESTS", "") in ("", "0"), reason="long: KILN_LONG_TESTS=1")
 
 
 @needs_compiler
@@ -62,9 +66,36 @@ def test_archives_have_an_index() -> None:
     assert [data[at : at + 4] for at in places] == [b"a.o/", b"b.o/", b"b.o/"]
 
 
-def test_the_library_is_the_other_machine_s(monkeypatch: pytest.MonkeyPatch) -> None:
+@long
+def test_the_library_is_the_other_machine_s() -> None:
     data = runtime_files.runtime_archive("linux-aarch64")
     made = elf.read(data[data.index(b"\x7fELF") :])
     assert made.machine == elf.MACHINES["aarch64"]
     needed = {symbol.name for symbol in made.symbols if not symbol.is_defined}
     assert not any(name.startswith("kiln") for name in needed)
+
+
+@long
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="there is no cmake")
+@needs_compiler
+def test_cmake_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.delenv("CUTE_DSL_DISABLE_FILE_CACHING", raising=False)
+    helpers = Path(exporting.__file__).parent
+    (tmp_path / "export.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(helpers)!r})\nimport kiln\nfrom exporting import compiled_scale\n"
+        "kiln.target('cpu')\ncompiled_scale().export_to_c(sys.argv[1], 'scale')\n"
+    )
+    (tmp_path / "main.c").write_text(
+        '#include "scale.h"\n#include "CuteDSLRuntime.h"\n'
+        "int main(void) { return scale_Kernel_Module_Load(NULL) || CuteDSLRT_Module_Destroy(NULL) != 1; }\n"
+    )
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.16)\nproject(example C)\nfind_package(Kiln REQUIRED)\n"
+        "kiln_add_kernel(scale SCRIPT export.py)\nadd_executable(program main.c)\n"
+        "target_link_libraries(program scale Kiln::runtime)\n"
+    )
+    found = f"-DKiln_DIR={runtime_files.cmake_folder()}"
+    for words in (["cmake", "-S", ".", "-B", "build", found], ["cmake", "--build", "build"], ["build/program"]):
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr

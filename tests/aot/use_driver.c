@@ -6,8 +6,35 @@
 static scale_Tensor_x_t x = {NULL, {3, 8}, {8}};
 static scale_Tensor_y_t y = {NULL, {3, 8}, {8}};
 
+/* What TVM-FFI has of this. */
+typedef struct {
+  int32_t type, length;
+  void *value;
+} any;
+typedef struct {
+  void *data;
+  int32_t device, device_number, rank;
+  uint8_t code, bits;
+  uint16_t lanes;
+  int64_t *shape, *strides;
+  uint64_t offset;
+} dl_tensor;
+int __tvm_ffi_scale(void *handle, const any *arguments, int32_t count, any *result);
+void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *text);
+void *TVMFFIEnvGetStream(int32_t device, int32_t number);
+void TVMFFIErrorSetRaisedFromCStr(const char *kind, const char *text) { printf("%s: %s\n", kind, text); }
+void *TVMFFIEnvGetStream(int32_t device, int32_t number) { return (void *)(intptr_t)(16 * device + number); }
+
+static void call_by_tvm_ffi(int number, int64_t columns) {
+  int64_t shape[2] = {3, 8};
+  dl_tensor tensor = {NULL, 2, number, 2, 2, 32, 1, shape, NULL, 0};
+  any arguments[3] = {{7, 0, &tensor}, {7, 0, &tensor}, {1, 0, (void *)3}}, result = {0, 0, NULL};
+  shape[1] = columns;
+  printf("%d\n", __tvm_ffi_scale(NULL, arguments, 3, &result));
+}
+
 static void *again(void *unused) {
-  int32_t status = cute_dsl_scale_wrapper(NULL, &x, &y, 3, (void *)16);
+  int32_t status = cute_dsl_scale_wrapper(NULL, &x, &y, 3);
   (void)unused;
   if (status)
     printf("a thread: %d\n", status);
@@ -21,7 +48,7 @@ int main(void) {
   int i, status = scale_Kernel_Module_Load(&module);
   printf("%d %s\n", status, scale_Kernel_Module_Error(&module));
   if (!status) {
-    status = cute_dsl_scale_wrapper(&module, &x, &y, 3, (void *)8);
+    status = cute_dsl_scale_wrapper(&module, &x, &y, 3);
     printf("%d %s\n", status, scale_Kernel_Module_Error(&module));
     scale_Kernel_Module_Unload(&module);
     if (!status) {
@@ -30,6 +57,12 @@ int main(void) {
       for (i = 0; i < 8; i++)
         pthread_join(threads[i], NULL);
     }
+  }
+  if (getenv("FAKE_DEVICES")) {
+    call_by_tvm_ffi(1, 8);
+    call_by_tvm_ffi(0, 8);
+    call_by_tvm_ffi(0, 6);
+    call_by_tvm_ffi(7, 8);
   }
   status = cute_dsl_say_wrapper(NULL, &s, 3);
   printf("%d %s\n", status, say_Kernel_Module_Error(NULL));

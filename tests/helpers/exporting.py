@@ -33,6 +33,12 @@ def scale(x: cute.Tensor, y: cute.Tensor, by: Float32, stream):
     scaled(x, y, by).launch(grid=x.shape[0], block=32, stream=stream)
 
 
+@cute.jit
+def scale_here(x: cute.Tensor, y: cute.Tensor, by: Float32):
+    """The same, on the stream of who calls it."""
+    scaled(x, y, by).launch(grid=x.shape[0], block=32)
+
+
 @cute.kernel
 def said(x: cute.Tensor, n: Int64):
     cute.printf("n is %d", n)

@@ -5,5 +5,5 @@ from __future__ import annotations
 from .. import lazy
 
 __getattr__ = lazy.names(
-    __name__, {"export_to_c": ".exporting", "load_module": ".loading", "export": ".exporting"}, ("runtime_files",)
+    __name__, {"export_to_c": ".exporting", "load_module": ".loading", "read_metadata": ".loading"}, ("runtime_files",)
 )

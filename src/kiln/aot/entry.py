@@ -52,6 +52,7 @@ class Function:
     tvm_plan: Ptr[Plan]
     """Of TVM-FFI's calls, which pass None, too."""
     names: Ptr[Ptr]
+    tvm_names: Ptr[Ptr]
     signature: Ptr
     code: Ptr[Code]
     """Where there is nothing to load."""
@@ -91,11 +92,11 @@ entry = Library("aot", prefix="kiln_aot_", passes=1, opt=1)
 
 
 @native
-def name_argument(function: Ptr[Function], number: i64, said: Ptr[Text]) -> None:
+def name_argument(function: Ptr[Function], names: Ptr[Ptr], number: i64, said: Ptr[Text]) -> None:
     put(said, text("argument "))
     put_number(said, number + 1)
     put(said, text(" ("))
-    put(said, function.names[number])
+    put(said, names[number])
     put(said, text(") of "))
     put(said, function.signature)
     put(said, text(": "))
@@ -300,7 +301,7 @@ def call(function: Ptr[Function], arguments: Ptr[Ptr], count: i64) -> i32:
                 if not take_from_c(record, arguments[number], slots, said):
                     problem, named = local(Text), local(u8, ROOM)
                     begin(problem, named, ROOM)
-                    name_argument(function, number, problem)
+                    name_argument(function, function.names, number, problem)
                     put(problem, memory)
                     keep(function, problem)
                     return i32(-1 - number)
@@ -505,7 +506,7 @@ def call_by_tvm_ffi(function: Ptr[Function], arguments: Ptr[Argument], count: i3
                 problem, named = local(Text), local(u8, ROOM)
                 begin(problem, named, ROOM)
                 put(problem, text("Mismatched "))
-                name_argument(function, number, problem)
+                name_argument(function, function.tvm_names, number, problem)
                 put(problem, memory)
                 refuse(function, text("TypeError") if kind == 1 else text("ValueError"), problem)
                 return -1

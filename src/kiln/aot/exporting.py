@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.options import EnableTVMFFI, HostTarget
 from ..calls import plan
 from .header import check_name, declaration, header
 from .objects import ABI, build, processor_of
@@ -60,6 +63,81 @@ def export_to_c(
     write_whole(os.path.join(path, f"{file_name}.h"), text.encode())
 
 
+def export(
+    function: Any,
+    *args: Any,
+    to: Any,
+    name: str = "",
+    archs: Sequence[str] = (),
+    ptx: bool = True,
+    doors: Sequence[str] = ("c",),
+    host: str = "",
+    options: Any = None,
+    **kwargs: Any,
+) -> list[str]:
+    """Compile a function for several architectures and write one file; the paths of what was written.
+
+    `to` is an object (`.o`), a shared library (`.so`, which takes a linker) or a folder, for `name.o`; a header for C comes beside it.
+    `name` is that of the file unless given. `archs`: `("sm_80", "sm_90a")` or `("cpu",)`, by default what this process
+    compiles for; `ptx` adds what later GPUs can run, for plain architectures. `doors` are "c" and "tvm_ffi", `host` is a
+    machine as `--host-target` takes it; other arguments are those of `cute.compile`.
+    """
+    from ..cute.program.compiling import compile
+    from ..hardware.options import GPUArch
+
+    path = os.fspath(to)
+    stem, kind = os.path.splitext(path)
+    if kind not in (".o", ".so"):
+        if not name:
+            raise error(DSLUserCodeTypeError, f"kiln.export into the folder {path} needs a name", hint="name=...")
+        stem, kind = os.path.join(path, name), ".o"
+    name = check_name(name or os.path.basename(stem).removeprefix("lib" if kind == ".so" else ""), "name")
+    unknown = [door for door in doors if door not in ("c", "tvm_ffi")]
+    if unknown or not doors:
+        raise error(
+            DSLUserCodeTypeError, f"kiln.export has no door {unknown[0] if unknown else ''!r}", hint='"c", "tvm_ffi"'
+        )
+    if "cpu" in archs and len(archs) > 1:
+        raise error(
+            DSLUserCodeTypeError, "one file is for GPUs or for the CPU target, not for both", hint="write two files"
+        )
+    common = [options, EnableTVMFFI(True) if "tvm_ffi" in doors else None, HostTarget(host) if host else None]
+    compiled: list[CompiledFunction] = []
+    for arch in archs or ("",):
+        chosen = [GPUArch(arch)] if arch not in ("", "cpu") else []
+        target = {"": None, "cpu": "cpu"}.get(arch, "nvidia")
+        made = compile(function, *args, options=[*common, *chosen], target=target, **kwargs)
+        compiled.append(getattr(made, "compiled", made))
+    with _explained(os.path.dirname(path)):
+        os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
+    tvm_ffi = name if "tvm_ffi" in doors else ""
+    written = [stem + kind]
+    if "c" in doors:
+        data, text = object_and_header(compiled, name, ptx, tvm_ffi)
+        written.append(f"{stem}.h")
+        write_whole(written[1], text.encode())
+    else:
+        data = objects_of(compiled, tvm_ffi=tvm_ffi, ptx=ptx)
+    write_whole(f"{stem}.o", data)
+    if kind == ".so":
+        link(f"{stem}.o", f"{stem}.so")
+        os.unlink(f"{stem}.o")
+    return written
+
+
+def link(object_path: str, path: str) -> None:
+    """Make a shared library of an object, with the linker that there is."""
+    found = [shutil.which(name) for name in (os.environ.get("CC") or "cc", "gcc", "clang", "ld.lld", "ld")]
+    linker = next(filter(None, found), None)
+    if linker is None:
+        raise DSLRuntimeError(
+            f"{path} needs a linker, and there is none (cc, ld)", hint="export an object (.o) and link it elsewhere"
+        )
+    done = subprocess.run([linker, "-shared", "-o", path, object_path], check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise DSLRuntimeError(f"{linker} cannot link {path}: {done.stderr.strip()}")
+
+
 def portable_of(compiled: CompiledFunction, ptx: bool = True) -> Portable:
     """Its code; refuses what runs in this process only."""
     found = compiled.executable.portable(ptx)
@@ -85,8 +163,7 @@ def object_and_header(compiled: Sequence[CompiledFunction], prefix: str, ptx: bo
         if each.is_in_c:
             declaration(prefix, each)  # refuses what has no form in C
     data = objects_of(compiled, prefix, tvm_ffi, ptx)
-    architectures = [each.executable.portable().architecture for each in compiled]
-    return data, header(prefix, signature, version(), architectures)
+    return data, header(prefix, signature, version(), [portable_of(each).architecture for each in compiled])
 
 
 def objects_of(compiled: Sequence[CompiledFunction], prefix: str = "", tvm_ffi: str = "", ptx: bool = True) -> bytes:

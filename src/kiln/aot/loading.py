@@ -44,9 +44,8 @@ if TYPE_CHECKING:
 _TVM_FFI = ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIEnvGetStream")
 
 
-def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
-    """The functions of an exported object, or of a shared library of such."""
-    path = os.fspath(file_path)
+def _read(path: str, foreign: bool) -> tuple[bytes, dict[str, dict[str, Any]]]:
+    """A file, and what it says of its functions; `foreign`: it may be for another machine."""
     try:
         with open(path, "rb") as file:
             data = file.read()
@@ -55,7 +54,7 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
             f"cannot load {path}: {reason.strerror}", hint="give the path of a file that export_to_c wrote"
         ) from None
     try:
-        known = metadata(data)
+        known = metadata(data, foreign)
     except elf.NotElf as reason:
         raise DSLRuntimeError(f"{path} {reason}", hint="export the function again") from None
     if not known:
@@ -69,6 +68,18 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
                 f"{path} was exported by Kiln {about['kiln']} with version {about['abi']} of the format, and this Kiln knows versions up to {ABI}",
                 hint="install a newer Kiln",
             )
+    return data, known
+
+
+def read_metadata(file_path: Any) -> dict[str, dict[str, Any]]:
+    """What an exported file says of its functions, by name."""
+    return _read(os.fspath(file_path), foreign=True)[1]
+
+
+def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
+    """The functions of an exported object, or of a shared library of such."""
+    path = os.fspath(file_path)
+    data, known = _read(path, foreign=False)
     is_library = elf.File(data).kind == elf.SHARED
     if enable_tvm_ffi and is_library:
         import tvm_ffi  # pyright: ignore[reportMissingImports]
@@ -115,13 +126,13 @@ class Module:
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def metadata(data: bytes) -> dict[str, dict[str, Any]]:
-    """What an object or library says of its functions, by name. Raises `elf.NotElf`."""
+def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
+    """What an object or library says of its functions, by name; `foreign`: of any machine. Raises `elf.NotElf`."""
     file = elf.File(data)
     if file.kind not in (elf.RELOCATABLE, elf.SHARED):
         raise elf.NotElf("is neither an object nor a shared library")
     own = jit.host()[0].partition("-")[0]
-    if file.machine != elf.MACHINES.get(own):
+    if file.machine != elf.MACHINES.get(own) and not foreign:
         names = {number: name for name, number in elf.MACHINES.items()}
         raise elf.NotElf(
             f"is for {names.get(file.machine, f'the machine {file.machine} of ELF')}, and this machine is {own}"

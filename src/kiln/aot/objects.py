@@ -74,9 +74,12 @@ def build(
         "tvm_plan": data.constant(signature.plan(for_c=False), 8),
         "signature": data.text(signature.text),
     }
-    names = [each.name for each in signature.parameters if each.is_in_c or not prefix]
-    if names:
-        addresses["names"] = data.records([(_Word(), {"address": data.text(name)}) for name in names])
+    for field, passed in (
+        ("names", [each for each in signature.parameters if each.is_in_c]),
+        ("tvm_names", signature.parameters),
+    ):
+        if passed:
+            addresses[field] = data.records([(_Word(), {"address": data.text(each.name)}) for each in passed])
     first = portables[0]
     if first.place is None:
         addresses["code"] = data.records([place_code(data, first, f"{WRAPPER}.{first.architecture}")])
@@ -97,7 +100,7 @@ def build(
     data.constant(json.dumps(metadata, separators=(",", ":")).encode() + b"\0", 1, meta)
     objects = [data.object(), thunks.object(processor)]
     objects += [each.processor_code(processor, f".{each.architecture}") for each in portables]
-    parts = {id(part): part for each in portables for part in each.parts}
+    parts = {part.name: part for each in portables for part in each.parts}
     made = elf.linked(_with_parts(objects, parts.values(), processor), {*thunks.names, meta}, _WEAK)
     check = elf.Section(CHECK, elf.EXCLUDE)
     check.append(_CHECK_HEAD + bytes(32))

@@ -13,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from ..base_dsl.diagnostics import DSLBaseError
 from . import command, run
 
 _WITH_VALUE = ("--html", "--json", "--arch", "--config", "--problem", "--set", "--timeout")
 _USAGE = """kiln inspect [--html PAGE] [--json FILE] [--outline] [--resources] [--arch ARCH] (PROGRAM.py | -m MODULE | CASE) [ARGS ...]
-       kiln inspect --bank-conflicts [--json FILE] (PROGRAM.py | -m MODULE | -) [ARGS ...]"""
+       kiln inspect --bank-conflicts [--json FILE] (PROGRAM.py | -m MODULE | -) [ARGS ...]
+       kiln inspect (FILE.o | FILE.so)"""
 
 
 @command.report_errors
@@ -27,6 +29,8 @@ def main(argv: Sequence[str]) -> int:
     args, program = _split(parser, argv)
     if not program or program == ["-m"]:
         parser.error("name a program to run: a file, `-m module`, or `-` for standard input")
+    if program[0].endswith((".o", ".so")):
+        return _describe_exported(program[0])
     if args.bank_conflicts:
         if args.html or args.outline or args.resources:
             parser.error("--bank-conflicts prints a table of its own; in a page they are in the margin")
@@ -45,6 +49,19 @@ def main(argv: Sequence[str]) -> int:
         if args.arch not in Arch.__members__:
             parser.error(f"--arch {args.arch}: there are {', '.join(Arch.__members__)}")
     return _look(args, program, parser)
+
+
+def _describe_exported(path: str) -> int:
+    """What an exported file says of its functions, as JSON."""
+    from ..base_dsl import doors
+
+    try:
+        known = doors.exporter().read_metadata(path)
+    except DSLBaseError as reason:
+        print(f"kiln inspect: {reason}", file=sys.stderr)
+        return command.EXIT.BAD_USE
+    print(json.dumps(known, indent=2))
+    return 0
 
 
 def _look(args: argparse.Namespace, program: list[str], parser: argparse.ArgumentParser) -> int:

@@ -21,6 +21,7 @@ VERBS = {
     "devices": "show known GPUs, measure what this machine's reach, hold their clocks",
     "doctor": "say what this machine has for Kiln, and how to get what is missing",
     "draw": "draw a layout, or a thread-value layout on its tile, as SVG or LaTeX",
+    "export": "write a function as an object file for C, C++ and TVM-FFI, for several architectures",
     "import": "make a package of somebody's program, a KernelBench or a GPU MODE problem",
     "inspect": "show what became of every line of a program: a page, an outline, resources, bank conflicts",
     "kb": "search what is known about kernels, measure its claims anew, add to it",

@@ -1,0 +1,116 @@
+"""`kiln export FILE.py:FUNCTION`: a jit function as an object file or shared library, for several architectures."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import kiln
+from kiln import _alias
+from kiln.base_dsl.diagnostics import DSLBaseError
+
+from . import command
+from .cases import ContractError
+
+_TYPES = {
+    "bool": "Boolean", "bf16": "BFloat16", "tf32": "TFloat32", "f8e4m3": "Float8E4M3FN", "f8e5m2": "Float8E5M2",
+    **{f"f{bits}": f"Float{bits}" for bits in (16, 32, 64)}, **{f"i{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"Uint{bits}" for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+_ARGUMENT = re.compile(r"(\w+)(?:\[([^\]]*)\]|(\*))?(?:@(\d+))?")
+_DESCRIPTION = """Compile FUNCTION, which has @cute.jit, of FILE.py and write it as one file that needs neither Python nor Kiln, with a
+header for C. Its parameters are described by --arg in order: `f32[m,n%16]` is a row-major tensor, where a number is
+compiled in, a letter is any extent (the same letter, the same extent) and %16 says what it is a multiple of; `@16`
+behind it is what its address is a multiple of. `f32` is a number, `f16*` a pointer, `stream` a stream; anything else is a value
+of Python that is compiled in."""
+
+
+@command.report_errors
+def main(argv: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="kiln export", description=_DESCRIPTION)
+    parser.add_argument("function", metavar="FILE.py:FUNCTION")
+    parser.add_argument("--arg", action="append", default=[], metavar="TYPE", help="a parameter; once for each")
+    parser.add_argument("--archs", default="", help="sm_80,sm_90a or cpu; by default what this machine has")
+    parser.add_argument("-o", "--output", default=".", help="a folder, an object (.o) or a shared library (.so)")
+    parser.add_argument("--name", default="", help="the prefix of all names; by default the function's")
+    parser.add_argument("--doors", default="c", help="c, tvm_ffi, or both: c,tvm_ffi")
+    parser.add_argument("--host", default="", help="another machine for the host's part, such as linux-aarch64")
+    parser.add_argument("--options", default="", help="options of cute.compile")
+    parser.add_argument("--no-ptx", action="store_true", help="leave out what later GPUs could run")
+    args = parser.parse_args(argv)
+    path, colon, name = args.function.rpartition(":")
+    if not colon:
+        parser.error(f"{args.function}: write FILE.py:FUNCTION")
+    try:
+        function = getattr(_module(Path(path)), name, None)
+        if function is None:
+            raise ContractError(f"{path} has no function {name}")
+        symbols: dict[str, Any] = {}
+        given = [_argument(text, symbols) for text in args.arg]
+        written = kiln.export(
+            function, *given, to=args.output, name=args.name or ("" if args.output.endswith((".o", ".so")) else name),
+            archs=list(filter(None, args.archs.split(","))), ptx=not args.no_ptx, doors=args.doors.split(","),
+            host=args.host, options=args.options or None,
+        )  # fmt: skip
+    except DSLBaseError as reason:
+        print(f"kiln export: {reason}", file=sys.stderr)
+        return command.EXIT.BAD_USE
+    print("\n".join(written))
+    return 0
+
+
+def _module(path: Path) -> Any:
+    if not path.is_file():
+        raise ContractError(f"there is no file {path}")
+    _alias.take_over()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.parent.resolve()))
+    spec.loader.exec_module(module)
+    return module
+
+
+def _argument(text: str, symbols: dict[str, Any]) -> Any:
+    """What --arg describes; `symbols` are the extents with names so far."""
+    from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream, make_ptr
+
+    found = _ARGUMENT.fullmatch(text.replace(" ", ""))
+    if text == "stream":
+        return make_fake_stream()
+    if found is None or found[1] not in _TYPES:
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            raise ContractError(
+                f"--arg {text}: this is no type (f32, f16[m,n%16], i32*, stream; elements {', '.join(_TYPES)}) and no value of Python"
+            ) from None
+    kind, align = getattr(kiln, _TYPES[found[1]]), int(found[4]) if found[4] else None
+    if found[2] is not None:
+        shape = tuple(_extent(part, text, symbols) for part in found[2].split(",")) if found[2] else ()
+        order = tuple(reversed(range(len(shape))))
+        return make_fake_compact_tensor(kind, shape, stride_order=order, assumed_align=align)
+    if found[3]:
+        return make_ptr(kind, 0, assumed_align=align)
+    return kind(0)
+
+
+def _extent(part: str, text: str, symbols: dict[str, Any]) -> Any:
+    from kiln.cute import SymInt
+
+    if part.isdigit():
+        return int(part)
+    found = re.fullmatch(r"([A-Za-z_]\w*)(?:%(\d+))?", part)
+    if found is None:
+        raise ContractError(f"--arg {text}: {part!r} is no extent: write a number, a name, or a name%16")
+    if found[1] not in symbols:
+        symbols[found[1]] = SymInt(divisibility=int(found[2] or 1))
+    return symbols[found[1]]
