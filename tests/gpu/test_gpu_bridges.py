@@ -23,6 +23,12 @@ def scale(x: cute.Tensor, y: cute.Tensor, by: Float32, stream):
     scaled(x, y, by).launch(grid=x.shape[0], block=128, stream=stream)
 
 
+@pytest.fixture(autouse=True)
+def _on_the_gpu():
+    """The target is that of a program which says nothing: where one is chosen for a while, Python takes all calls."""
+    return
+
+
 @pytest.fixture(scope="module")
 def operator():
     import kiln.torch as kt

@@ -160,3 +160,27 @@ def test_gradients_go_through_the_operator_that_has_them():
         assert torch.equal(op(x, 2.0), 2 * x + 1)
     op(x, 2.0).sum().backward()
     assert torch.equal(x.grad, torch.full((3, 4), 2.0))
+
+
+def test_kernels_go_to_the_device_of_the_tensors(monkeypatch):
+    """With two devices: there is none here, so only who is asked for what is looked at."""
+    from kiln.torch import operators
+
+    entered = []
+
+    class Entered:
+        def __init__(self, device):
+            self.device = device
+
+        def __enter__(self):
+            entered.append(self.device)
+
+        def __exit__(self, *_):
+            entered.append(None)
+
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device", Entered)
+    with operators._on(torch.device("cuda", 1)):
+        assert entered == [torch.device("cuda", 1)]
+    with operators._on(torch.device("cuda", 0)):
+        assert len(entered) == 2
