@@ -9,10 +9,16 @@ itself is part of the time. Frameworks that are not installed are left out.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
+import shutil
 import statistics
+import struct as struct_packing
+import subprocess
+import tempfile
 import time
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # the GPU's memory is shared with torch
 
@@ -22,11 +28,10 @@ import kiln
 import kiln.cute as cute
 import kiln.torch
 from kiln.cute.runtime import from_dlpack
+from kiln.native import Fn, Ptr, address, i32, i64, native, struct
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-Case = tuple[str, "Callable[[], Any]"]
+Case = tuple[Any, ...]
+"""A name and a function; after them how many calls it makes at once, if that is not 1."""
 BATCH = 100
 
 
@@ -162,6 +167,61 @@ def jax_cases(device: str) -> list[Case]:
     return cases
 
 
+@struct
+class Called:
+    """What `repeat` calls: a wrapper of an exported function, or compiled code itself."""
+
+    exported: i64
+    wrapper: Fn[[Ptr, Ptr], i32]
+    code: Fn[[Ptr], Ptr]
+    tensor: Ptr
+
+
+@native
+def repeat(called: Ptr[Called], count: i64) -> i32:
+    """The first status that is not 0."""
+    for _ in range(count):
+        if called.exported != 0:
+            status = called.wrapper(Ptr(None), called.tensor)
+            if status != 0:
+                return status
+        elif address(called.code(called.tensor)) != 0:
+            return i32(-1)
+    return i32(0)
+
+
+def c_cases(x: torch.Tensor) -> list[Case]:
+    """The function in a shared library, as C programs call it; beside it compiled code, called with its slots."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise ImportError("there is no C compiler")
+    folder = Path(tempfile.mkdtemp())
+    compiled = cute.compile(one, from_dlpack(x).mark_layout_dynamic())
+    compiled.export_to_c(str(folder), "one", "one")
+    subprocess.run([compiler, "-shared", "-o", "one.so", "one.o"], cwd=folder, check=True)
+    library = ctypes.CDLL(str(folder / "one.so"))
+    wrapper = ctypes.cast(library.cute_dsl_one_wrapper, ctypes.c_void_p).value
+    tensor = ctypes.create_string_buffer(struct_packing.pack("<Qi", x.data_ptr(), x.shape[0]), 64)
+    exported = Called(1, wrapper, 0, ctypes.addressof(tensor))
+    direct = Called(0, 0, compiled.executable.address, ctypes.addressof(tensor))
+    _kept.extend((library, tensor, compiled))
+
+    def call(called: Any) -> None:
+        status = repeat(called, BATCH)
+        if status != 0:
+            raise RuntimeError(f"status {status}")
+
+    call(exported)
+    call(direct)
+    return [
+        ("C: wrapper of an exported function, 1 tensor", lambda: call(exported), BATCH),
+        ("peer: C, the launch (compiled code with its slots)", lambda: call(direct), BATCH),
+    ]
+
+
+_kept: list[Any] = []
+
+
 def measure(cases: list[Case], rounds: int, device: str) -> dict[str, list[float]]:
     """Microseconds of a call in each round, by case."""
 
@@ -171,14 +231,14 @@ def measure(cases: list[Case], rounds: int, device: str) -> dict[str, list[float
         if device == "cuda":
             torch.cuda.synchronize()
 
-    times: dict[str, list[float]] = {name: [] for name, _ in cases}
-    for _, call in cases:
+    times: dict[str, list[float]] = {name: [] for name, *_ in cases}
+    for _, call, *_ in cases:
         for _ in range(5):
             drain(call())
     for _ in range(rounds):
-        for name, call in cases:
+        for name, call, *at_once in cases:
             begin = time.perf_counter()
-            for _ in range(BATCH):
+            for _ in range(BATCH // (at_once or [1])[0]):
                 last = call()
             times[name].append((time.perf_counter() - begin) / BATCH * 1e6)
             drain(last)
@@ -192,13 +252,13 @@ def main() -> None:
     given = parser.parse_args()
     device = "cpu" if given.cpu or not torch.cuda.is_available() else "cuda"
     if device == "cpu":
-        kiln.set_target("cpu") if hasattr(kiln, "set_target") else os.environ.setdefault("KILN_TARGET", "cpu")
+        os.environ.setdefault("KILN_TARGET", "cpu")
     x = torch.arange(64, dtype=torch.float32, device=device)
     cases: list[Case] = []
-    for make, argument in ((python_cases, x), (tvm_cases, x), (torch_cases, x), (jax_cases, device)):
+    for make, argument in ((python_cases, x), (tvm_cases, x), (torch_cases, x), (jax_cases, device), (c_cases, x)):
         try:
             cases += make(argument)
-        except (ImportError, RuntimeError) as failure:
+        except (ImportError, RuntimeError, subprocess.CalledProcessError) as failure:
             print(f"left out: {make.__name__}: {failure}")
     print(f"| call ({device}) | median us | least | greatest |\n|---|--:|--:|--:|")
     for name, found in measure(cases, given.rounds, device).items():

@@ -2,6 +2,8 @@
 
 import ctypes
 import gc
+import os
+import resource
 import threading
 
 import numpy as np
@@ -14,6 +16,7 @@ from kiln.cute.runtime import from_dlpack, make_fake_stream, make_ptr
 tvm_ffi = pytest.importorskip("tvm_ffi")
 
 OPTION = "--enable-tvm-ffi"
+LONG = os.environ.get("KILN_LONG_TESTS", "") not in ("", "0")
 
 
 def by_registry(function):
@@ -38,6 +41,11 @@ def scale(x: cute.Tensor, y: cute.Tensor, by: Float32 = 2.0):
 
 def row(count=8):
     return np.arange(count, dtype=np.float32)
+
+
+def frozen(array):
+    array.flags.writeable = False
+    return array
 
 
 def dynamic(array):
@@ -87,7 +95,7 @@ def test_calls_in_threads(compiled):
 
     def work(by):
         out = np.zeros(8, np.float32)
-        for _ in range(200):
+        for _ in range(100_000 if LONG else 200):
             function(row(), out, float(by))
         if not np.array_equal(out, by * row()):
             wrong.append(by)
@@ -108,6 +116,18 @@ def test_the_function_lives_as_long_as_a_handle():
     assert np.array_equal(out, 5 * row())
 
 
+@pytest.mark.skipif(not LONG, reason="a million calls; set KILN_LONG_TESTS=1")
+def test_calls_leave_nothing_behind(compiled):
+    function, x, out = by_registry(compiled), row(), np.zeros(8, np.float32)
+
+    def call(times):
+        for _ in range(times):
+            function(x, out, 2.0)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    assert call(1_000_000) - call(10_000) < 4096  # KiB
+
+
 WRONG = {
     "too few": (lambda x, y: (x,), TypeError, "scale needs y"),
     "too many": (lambda x, y: (x, y, 1.0, 2.0), TypeError, "3 arguments"),
@@ -116,6 +136,8 @@ WRONG = {
     "dtype": (lambda x, y: (x, y.astype(np.float64), 1.0), ValueError, r"#1 \('y'\).*Float64"),
     "rank": (lambda x, y: (x[None], y, 1.0), ValueError, r"#0 \('x'\).*2 modes"),
     "stride": (lambda x, y: (x[::2], y, 1.0), ValueError, "stride of mode 0 is 2, not 1"),
+    "read-only": (lambda x, y: (x, frozen(y), 1.0), (ValueError, BufferError), "(?i)read-?only"),
+    "no elements": (lambda x, y: (x[:0], y[None], 1.0), ValueError, r"#1 \('y'\).*2 modes"),
     "text": (lambda x, y: (x, y, "x"), TypeError, "'by' of scale takes Float32"),
     "too large for f32": (lambda x, y: (x, y, 1e300), TypeError, "1e\\+300"),
 }
