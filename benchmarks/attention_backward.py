@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 TOKENS, WIDTH = 32768, 2048
-PLANS: dict[int, list[Any]] = {128: [kernels.GradientTiling()], 64: [kernels.GradientTiling()]}
+PLANS: dict[int, list[Any]] = {
+    128: [kernels.HopperGradientTiling(*x) for x in ((64, 2, 2), (64, 2, 1), (80, 2, 1))] + [kernels.GradientTiling()],
+    64: [kernels.HopperGradientTiling(*x) for x in ((96, 2, 2), (64, 2, 2), (128, 2, 2))] + [kernels.GradientTiling()],
+}
 """To compare, by elements of a head."""
 
 

@@ -6,12 +6,16 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import Float32, Int32, Int64, const_expr, cute
+from .. import devices
 from ..attentions.forward import Lengths
 from ..attentions.implementations import _factors, _fake, _memory_of
 from ..attentions.plan import padded
 from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
+from . import hopper, hopper_plan
 from .backward import KEYS, QUERIES, Numbers, backward
+from .hopper_plan import HopperGradientTiling
+from .hopper_queries import Queries
 from .plan import GradientTiling, default_tiling, expected
 from .problem import AttentionGradient
 from .rows import QueryRows
@@ -81,6 +85,78 @@ class TensorCoreGradients(Implementation):
         launches.run_arguments(compiled, [*rows, given.lengths, *given.longest, numbers, arrays.stream_of(q)])
 
 
+@FAMILY.register
+class HopperGradients(Implementation):
+    """One pass of warp groups that multiply from shared memory (`wgmma`), which the copy engine fills; it adds up gradients of queries."""
+
+    plan = HopperGradientTiling
+    repeats = True
+
+    def supports(self, problem: AttentionGradient, device: Device) -> str | None:
+        of = problem.attention
+        if not device.warp_groups:
+            return "it is for sm_90a"
+        if of.packed or of.partial:
+            return "all sequences have the same length, and all of their keys exist"
+        if of.capped:
+            return "scores are not capped"
+        if max(of.head_dims) > _MOST_TOGETHER:
+            return f"heads have up to {_MOST_TOGETHER} elements, not {max(of.head_dims)}"
+        return None
+
+    def plans(self, problem: AttentionGradient, device: Device) -> Iterator[HopperGradientTiling]:
+        first = hopper_plan.default_tiling(problem, device)
+        return varied(
+            first, lambda plan: self.check(problem, plan, device), block_q=(64, 80, 96, 128), buffers=(1, 2)
+        )
+
+    def cost(self, problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> float:
+        return hopper_plan.expected(problem, plan, device)
+
+    def check(self, problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> None:
+        plan.check(hopper_plan.padded(problem.attention.head_dims), device.smem)
+
+    def run(self, problem: AttentionGradient, plan: HopperGradientTiling, given: Given) -> None:
+        q, of = given.q, problem.attention
+        elements = hopper_plan.padded(of.head_dims)
+        compiled = _compiled_hopper(
+            calls.mode(), problem.dtype, _memory_of(q), of.head_dims, plan, problem.masks[:2], problem.deterministic
+        )
+        tiles = -(-of.queries // plan.block_q)
+        real = arrays.named_type(q, "float32")
+        found = arrays.empty(q, (2, of.batches, of.heads, tiles * plan.block_q), real)
+        sums = arrays.empty(q, (of.batches, of.heads, tiles * plan.block_q * elements), real)
+        turns = None
+        if problem.deterministic:
+            turns = arrays.empty(q, (of.batches, of.heads, tiles * hopper_plan.GROUPS), arrays.named_type(q, "int32"))
+        scale, _, left, right = _factors(of, given)  # type: ignore[arg-type]
+        fit = -(-of.keys // hopper_plan.KEYS) <= devices.current().multiprocessors
+        numbers = hopper.Numbers(scale, given.scale, left, right, int(fit), int(not fit))
+        rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
+        launches.run_arguments(compiled, [*rows, found, sums, turns, numbers, arrays.stream_of(q)])
+
+
+class OnePass:
+    """All kernels of a call."""
+
+    def __init__(
+        self, dtype: Any, head_dims: tuple[int, int], tiling: HopperGradientTiling, masks: tuple[bool, bool], turns: bool
+    ) -> None:
+        self.rows = QueryRows(dtype, head_dims[1])
+        self.main = hopper.hopper_backward(dtype, hopper_plan.padded(head_dims), tiling, masks, turns)
+        self.queries = Queries(self.main, head_dims[0])
+
+    @cute.jit
+    def __call__(
+        self, dout: cute.Tensor, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: cute.Tensor,
+        dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, sums: cute.Tensor, turns: Any,
+        numbers: Any, stream: Int64,
+    ):  # fmt: skip
+        self.rows(dout, out, lse, found, sums, turns, stream)
+        self.main((k, v), (q, dout), (dk, dv), found, sums, turns, numbers, stream)
+        self.queries(sums, dq, numbers.factor, stream)
+
+
 def _numbers(problem: AttentionGradient, given: Given) -> Numbers:
     scale, cap, left, right = _factors(problem.attention, given)  # type: ignore[arg-type]
     return Numbers(scale, cap, given.scale, left, right)
@@ -104,7 +180,7 @@ class TwoPasses:
         dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, lengths: Any, longest_q: Int32,
         longest_k: Int32, numbers: Any, stream: Int64,
     ):  # fmt: skip
-        self.rows(dout, out, lse, found, None, stream)
+        self.rows(dout, out, lse, found, None, None, stream)
         for of_keys in self.of_keys:
             to = (dk if const_expr(of_keys.of_scores) else None, dv if const_expr(of_keys.of_weights) else None)
             of_keys((k, v), (q, dout), to, found, lengths, longest_k, numbers, stream)
@@ -125,4 +201,20 @@ def _compiled(
     return cute.compile(
         TwoPasses(element, head_dims, tiling, masks),
         *rows, known[0], *results, known[1], vectors, Int32(1), Int32(1), numbers, 0,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1024)
+def _compiled_hopper(
+    _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: HopperGradientTiling,
+    masks: tuple[bool, bool], turns: bool,
+) -> Any:  # fmt: skip
+    """The function for arrays of any shape and strides with heads of some dimensions."""
+    rows = [_fake(element, 4, space) for _ in range(5)]
+    results = [_fake(element, 4, space) for _ in range(3)]
+    real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), 0, 0, 0, 0)
+    return cute.compile(
+        OnePass(element, head_dims, tiling, masks, turns),
+        *rows, real[0], *results, *real[1:], _fake(Int32, 3, space) if turns else None, numbers, 0,
     )  # fmt: skip

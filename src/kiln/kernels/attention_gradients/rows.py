@@ -18,7 +18,7 @@ class QueryRows:
     """The kernel: `found` (2, batch, heads, rows) f32 are the logarithms, binary, and the sums.
 
     The logarithm of a query that sees no key, or does not exist (there may be more rows than queries), is inf: its weights are 0.
-    `sums`, if given, (batch, heads, numbers of a head) f32, is filled with zeros.
+    `sums` and `turns`, if given, (batch, heads, numbers of a head), are filled with zeros.
     """
 
     def __init__(self, dtype: Any, head_dim_v: int) -> None:
@@ -28,11 +28,11 @@ class QueryRows:
 
     @cute.jit
     def __call__(
-        self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, stream: Int64
+        self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, turns: Any, stream: Int64
     ):
         """Launch it for outputs (batch, queries, heads, D) and logarithms (batch, heads, queries)."""
         dout, out = (self.aligned(x) for x in (dout, out))
-        self.kernel(dout, out, lse, found, sums).launch(
+        self.kernel(dout, out, lse, found, sums, turns).launch(
             grid=(cute.ceil_div(found.shape[3], self.rows), out.shape[2], out.shape[0]),
             block=(_THREADS, 1, 1),
             stream=stream,
@@ -44,7 +44,7 @@ class QueryRows:
         return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=strides))
 
     @cute.kernel
-    def kernel(self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any):
+    def kernel(self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, turns: Any):
         thread = arch.thread_idx()[0]
         block, head, batch = arch.block_idx()
         lane = thread % self.lanes
@@ -69,12 +69,21 @@ class QueryRows:
             found[0, batch, head, row] = logarithm
             found[1, batch, head, row] = total
         if const_expr(sums is not None):
-            each = sums.shape[2] // found.shape[3]
-            first = cute.assume(block * self.rows * each, divby=4)
-            end = min(Int32(sums.shape[2]), first + self.rows * each)
-            zeros = cute.make_rmem_tensor((4,), Float32)
-            zeros.fill(0.0)
-            store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
-            for place in range(first + 4 * thread, end, 4 * _THREADS):
-                at = (sums[batch, head, None].iterator + cute.assume(place, divby=4)).with_alignment(16)
-                cute.copy(store, zeros, cute.make_tensor(at, cute.make_layout((4,))))
+            self.clear(sums, found.shape[3], block, thread)
+        if const_expr(turns is not None):
+            for place in range(block * _THREADS + thread, turns.shape[2], arch.grid_dim()[0] * _THREADS):
+                turns[batch, head, place] = 0
+
+    @cute.jit
+    def clear(self, sums: cute.Tensor, rows: Int32, block: Int32, thread: Int32):
+        """Fill what belongs to the rows of a block of threads with zeros."""
+        _, head, batch = arch.block_idx()
+        each = sums.shape[2] // rows
+        first = block * self.rows * each
+        end = min(Int32(sums.shape[2]), first + self.rows * each)
+        zeros = cute.make_rmem_tensor((4,), Float32)
+        zeros.fill(0.0)
+        store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
+        for place in range(first + 4 * thread, end, 4 * _THREADS):
+            at = (sums[batch, head, None].iterator + cute.assume(place, divby=4)).with_alignment(16)
+            cute.copy(store, zeros, cute.make_tensor(at, cute.make_layout((4,))))

@@ -1,0 +1,446 @@
+"""The kernel of gradients of attention for Hopper: one warp loads with the copy engine, two warp groups multiply from shared memory.
+
+A block of threads has 128 keys of a head, 64 of each warp group, whose gradients and those of their values stay in registers. Queries and
+gradients of outputs stream past, those of all heads that share the keys. For each block of them: S^T = K Q^T and dP^T = V dO^T; P^T and
+dS^T; dV += P^T dO and dK += dS^T Q, with P^T and dS^T in registers; and dQ^T = K^T dS^T, with the dS of both warp groups in shared memory.
+dQ^T goes to shared memory as it lies in registers, and from there a warp for each warp group has the copy engine add it, in f32, to what
+other blocks of threads add. `hopper_queries.py` makes dQ of that.
+
+In a fixed order (`turns`), a block of threads adds when those before it have, and begins where none is before it: at the first queries that
+its keys are seen by, or, where all see all, each block at others.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from ...cute import arch
+from ...cute.nvgpu import cpasync, warp, warpgroup
+from ...utils import LayoutEnum, sm90
+from ..attentions.tile import VALUES, only_here
+from .hopper_plan import GROUPS, KEYS, REGISTERS
+from .hopper_steps import ROWS, Products, Weights
+
+if TYPE_CHECKING:
+    from .hopper_plan import HopperGradientTiling
+
+GROUP = 128
+"""Threads of a warp group."""
+_FULL, _EMPTY, _CHANGES, _READ, _DONE = 1, 3, 5, 6, 7
+"""Numbers of barriers: dQ of a group in shared memory, and stored; dS there, and read; all products."""
+
+
+class Numbers(NamedTuple):
+    """Factors of the scores (in powers of two) and of gradients of scores, keys seen before and after a query's own.
+
+    `around`: blocks of keys begin at different queries, and go around; `back`: the last keys come first.
+    """
+
+    scale: Any
+    factor: Any
+    left: Any
+    right: Any
+    around: Any
+    back: Any
+
+
+class Shared(NamedTuple):
+    """Tiles in shared memory: keys and values (row, element), queries and gradients of outputs (row, element, buffer), dS (query, key,
+    buffer), dQ as it lies in registers (number, group), what is known of queries (row, which, buffer)."""
+
+    keys: Any
+    values: Any
+    queries: Any
+    gradients: Any
+    changes: Any
+    sums: Any
+    known: Any
+
+
+class Span(NamedTuple):
+    """The blocks of queries that see a block of keys: the first, how many; at which of them it begins."""
+
+    first: Any
+    count: Any
+    start: Any
+
+
+class HopperBackward:
+    """The kernel for some tiles and masks (right, left). `elements`: those of a head, filled up. `turns`: in a fixed order."""
+
+    def __init__(
+        self, dtype: Any, elements: int, tiling: HopperGradientTiling, masks: tuple[bool, bool], turns: bool
+    ) -> None:
+        self.dtype, self.elements, self.tiling, self.turns = dtype, elements, tiling, turns
+        self.right, self.left = masks
+        self.keys = KEYS
+        self.by_elements = elements == GROUPS * ROWS
+        self.columns = tiling.block_q if self.by_elements else tiling.block_q // GROUPS
+        """Of dQ^T of a warp group."""
+
+    # --- how tiles lie ---
+
+    def layouts(self) -> tuple[Any, ...]:
+        """Keys and values, queries and gradients of outputs, dS."""
+        of, rows = self.tiling, LayoutEnum.ROW_MAJOR
+        return (
+            sm90.make_smem_layout_a(rows, (KEYS, of.block_q, self.elements), self.dtype, 1),
+            sm90.make_smem_layout_b(rows, (ROWS, of.block_q, self.elements), self.dtype, of.stages),
+            sm90.make_smem_layout_b(rows, (ROWS, of.block_q, KEYS), self.dtype, of.buffers),
+        )
+
+    def rows_of(self, x: Any) -> Any:
+        """(batch, row, head, element) as (row, element, head, batch).
+
+        Strides are multiples of 16 bytes, but those of modes of one element, which do not matter.
+        """
+        batch, row, head, element = x.shape
+        strides = [cute.assume(s // VALUES * VALUES, divby=VALUES) for s in x.stride[:3]]
+        layout = cute.make_layout((row, element, head, batch), stride=(strides[1], 1, strides[2], strides[0]))
+        return cute.make_tensor(x.iterator, layout)
+
+    @cute.jit
+    def __call__(
+        self, own: Any, other: Any, to: Any, found: cute.Tensor, sums: cute.Tensor, turns: Any, numbers: Any,
+        stream: Int64,
+    ):  # fmt: skip
+        """Launch it: K and V, Q and dO, dK and dV; what is known of queries, sums of dQ, whose turn it is (or None); `Numbers`."""
+        of_keys, of_queries, _ = (cute.slice_(x, (None, None, 0)) for x in self.layouts())
+        of_results = cute.slice_(self.results(), (None, None, 0))
+        load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
+        block_q, elements = self.tiling.block_q, self.elements
+        tiles = (
+            *((load, x, of_keys, KEYS) for x in own),
+            *((load, x, of_queries, block_q) for x in other),
+            *((store, x, of_results, ROWS) for x in to),
+        )
+        maps = [cpasync.make_tiled_tma_atom(op, self.rows_of(x), tile, (n, elements)) for op, x, tile, n in tiles]
+        batches, keys, heads, _ = own[0].shape
+        self.kernel(*(part for one in maps for part in one), found, sums, turns, numbers).launch(
+            grid=(cute.ceil_div(keys, KEYS), heads, batches),
+            block=(self.tiling.threads, 1, 1),
+            min_blocks_per_mp=1,
+            stream=stream,
+        )
+
+    def results(self) -> Any:
+        """Gradients of keys or values of the warp groups (row, element, group)."""
+        return sm90.make_smem_layout_epi(self.dtype, LayoutEnum.ROW_MAJOR, (ROWS, self.elements), GROUPS)
+
+    # --- which queries see the keys, and in which order ---
+
+    @cute.jit
+    def span(self, block: Int32, blocks: Int32, queries: Int32, keys: Int32, numbers: Any):
+        """The queries that see a block of keys: a query at position p sees keys from p - left to p + right, both included."""
+        block_q = self.tiling.block_q
+        behind = keys - queries
+        first, end = Int32(0), queries
+        if const_expr(self.right):
+            first = max(Int32(0), block * KEYS - behind - numbers.right) // block_q
+        if const_expr(self.left):
+            end = min(queries, min(block * KEYS + KEYS, keys) - behind + numbers.left)
+        count = max(cute.ceil_div(max(end, Int32(0)), block_q) - first, Int32(0))
+        start = Int32(0)
+        if const_expr(self.turns and not self.right and not self.left):
+            if numbers.around != 0:
+                start = block * count // blocks
+        return Span(first, count, start)
+
+    @cute.jit
+    def place(self, number: Int32, span: Any):
+        """Which head, of those that share keys, and which block of queries a step has."""
+        head, step = number // span.count, number % span.count
+        if const_expr(self.turns and not self.right and not self.left):
+            step = (step + span.start) % span.count
+        return head, span.first + step
+
+    @cute.jit
+    def rank(self, block: Int32, blocks: Int32, tile: Int32, tiles: Int32, behind: Int32, numbers: Any):
+        """How many blocks of keys add to a block of queries before this one: those that come to it sooner, if all are as fast."""
+        if const_expr(self.right or self.left):
+            last = blocks - 1
+            if const_expr(self.right):
+                last = min(last, ((tile + 1) * self.tiling.block_q - 1 + behind + numbers.right) // KEYS)
+            found = last - block
+        else:
+            found = block
+            if numbers.around != 0:
+                begun = min(blocks, cute.ceil_div((tile + 1) * blocks, tiles))
+                found = begun - 1 - block if block < begun else begun + blocks - 1 - block
+        return found
+
+    # --- the kernel ---
+
+    @cute.kernel
+    def kernel(
+        self, load_k: cute.CopyAtom, k: cute.Tensor, load_v: cute.CopyAtom, v: cute.Tensor, load_q: cute.CopyAtom,
+        q: cute.Tensor, load_o: cute.CopyAtom, o: cute.Tensor, store_k: cute.CopyAtom, dk: cute.Tensor,
+        store_v: cute.CopyAtom, dv: cute.Tensor, found: cute.Tensor, sums: cute.Tensor, turns: Any, numbers: Any,
+    ):  # fmt: skip
+        of = self.tiling
+        warp_number = arch.make_warp_uniform(arch.warp_idx())
+        if warp_number == 0:
+            for atom in (load_k, load_v, load_q, load_o, store_k, store_v):
+                cpasync.prefetch_descriptor(atom)
+        shared = self.shared()
+        pipe_k, pipe_q, pipe_o = (
+            pipeline.PipelineTmaAsync.create(
+                num_stages=stages,
+                producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+                consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUPS * GROUP // 32),
+                tx_count=size,
+                defer_sync=True,
+            )
+            for stages, size in (
+                (1, 2 * KEYS * self.elements * 2),
+                (of.stages, of.block_q * (self.elements * 2 + 4)),
+                (of.stages, of.block_q * (self.elements * 2 + 4)),
+            )
+        )
+        pipeline.pipeline_init_arrive()
+        pipeline.pipeline_init_wait()
+        number, head_k, batch = arch.block_idx()
+        blocks = arch.grid_dim()[0]
+        block = number
+        if numbers.back != 0:
+            block = blocks - 1 - number
+        queries, keys = q.shape[0], k.shape[0]
+        share = q.shape[2] // k.shape[2]
+        span = self.span(block, blocks, queries, keys, numbers)
+        steps = span.count * share
+        producer_k, consumer_k = pipe_k.make_participants()
+        producer_q, consumer_q = pipe_q.make_participants()
+        producer_o, consumer_o = pipe_o.make_participants()
+
+        if warp_number < GROUP // 32:
+            arch.setmaxregister_decrease(REGISTERS[0])
+            if warp_number == 0:
+                self.load(
+                    (load_k, k, load_v, v, load_q, q, load_o, o), found, shared, (producer_k, producer_q, producer_o),
+                    (block, head_k, batch, share), span, steps,
+                )  # fmt: skip
+            if warp_number == 1 or warp_number == 2:
+                tiles = cute.ceil_div(queries, of.block_q)
+                self.add_to_queries(
+                    warp_number - 1, shared, sums, turns, (block, blocks, head_k, batch, share), span, steps, tiles,
+                    keys - queries, numbers,
+                )  # fmt: skip
+        else:
+            arch.setmaxregister_increase(REGISTERS[1])
+            group = warp_number // 4 - 1
+            thread = arch.thread_idx()[0] % GROUP
+            products = Products(self, thread, shared)
+            weights = Weights(self, products, thread, group, shared, numbers.scale)
+            products.dk.fill(0.0)
+            products.dv.fill(0.0)
+            full, empty = (pipeline.NamedBarrier(x + group, GROUP + 32) for x in (_FULL, _EMPTY))
+            changes, read = (pipeline.NamedBarrier(x, GROUPS * GROUP) for x in (_CHANGES, _READ))
+            # the keys of this warp group: how many exist, and which of a block of queries is the first that sees the first of them
+            exist = keys - block * KEYS - group * ROWS
+            start = block * KEYS + group * ROWS - (keys - queries) - numbers.right - span.first * of.block_q
+            edge, last = start, start - (span.count - 1) * of.block_q
+            used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
+            consumer_k.wait_and_advance()
+            for i in range(steps):
+                filled_q = consumer_q.wait_and_advance()
+                own = products.own(arch.make_warp_uniform(group))
+                warpgroup.fence()
+                products.begin_scores(own, filled_q.index)
+                filled_o = consumer_o.wait_and_advance()
+                products.begin_gradients(own, filled_o.index)
+                # and until the gradients of keys of the step before are complete
+                warpgroup.wait_group(1)
+                if i > 0:
+                    pipe_q.consumer_release(used_q)
+                    used_q.advance()
+                if exist < ROWS or self.partly_hidden(edge, numbers):
+                    self.hide(products.acc_scores, edge, exist, numbers)
+                if const_expr(self.right or self.left):
+                    edge = start if edge == last else edge - of.block_q
+                weights.make_weights(filled_q.index)
+                weights.round_weights()
+                warpgroup.fence()
+                products.begin_values(filled_o.index)
+                warpgroup.wait_group(1)
+                weights.make_changes(filled_o.index)
+                buffer = i % of.buffers if const_expr(of.buffers > 1) else 0
+                if const_expr(of.buffers == 1):
+                    read.arrive_and_wait()
+                weights.write_changes(buffer)
+                changes.arrive_and_wait()
+                warpgroup.fence()
+                products.begin_queries(own, buffer)
+                warpgroup.wait_group(1)
+                filled_o.release()
+                products.begin_keys(filled_q.index)
+                warpgroup.wait_group(1)
+                empty.arrive_and_wait()
+                self.write_queries(products.dq, shared.sums, group, thread)
+                full.arrive()
+            warpgroup.wait_group(0)
+            empty.arrive_and_wait()
+            # keys are read by both warp groups
+            pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
+            place = (block * GROUPS + group, head_k, batch)
+            self.write_results(products.dk, numbers.factor, shared.keys, store_k, dk, group, place)
+            self.write_results(products.dv, Float32(1.0), shared.values, store_v, dv, group, place)
+            if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
+                arch.cp_async_bulk_wait_group(0, read=True)
+
+    def shared(self) -> Shared:
+        """Shared memory of a block of threads."""
+        memory = utils.SmemAllocator()
+        of_keys, of_queries, of_changes = self.layouts()
+        make = lambda x: memory.allocate_tensor(self.dtype, x.outer, 1024, x.inner)
+        keys, values = (make(of_keys)[None, None, 0] for _ in range(2))
+        queries, gradients, changes = make(of_queries), make(of_queries), make(of_changes)
+        block_q = self.tiling.block_q
+        sums = memory.allocate_tensor(Float32, cute.make_layout((ROWS * self.columns, GROUPS)), 128)
+        known = memory.allocate_tensor(Float32, cute.make_layout((block_q, 2, self.tiling.stages)), 128)
+        return Shared(keys, values, queries, gradients, changes, sums, known)
+
+    @cute.jit
+    def load(self, given: Any, found: cute.Tensor, shared: Any, producers: Any, place: Any, span: Any, steps: Int32):
+        """What the warp does that loads."""
+        load_k, k, load_v, v, load_q, q, load_o, o = given
+        producer_k, producer_q, producer_o = producers
+        block, head_k, batch, share = place
+        block_q, elements = self.tiling.block_q, self.elements
+        stage = producer_k.acquire_and_advance()
+        for atom, x, to in ((load_k, k, shared.keys), (load_v, v, shared.values)):
+            shared_part, tiles = self.parts(atom, to, cute.local_tile(x, (KEYS, elements), (None, 0, None, None)))
+            cute.copy(atom, tiles[None, block, head_k, batch], shared_part, tma_bar_ptr=stage.barrier)
+        to_q, of_q = self.parts(load_q, shared.queries, cute.local_tile(q, (block_q, elements), (None, 0, None, None)))
+        to_o, of_o = self.parts(
+            load_o, shared.gradients, cute.local_tile(o, (block_q, elements), (None, 0, None, None))
+        )
+        row = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
+        for i in range(steps):
+            head, tile = self.place(i, span)
+            head = head_k * share + head
+            rows = cute.local_tile(found[None, batch, head, None], (1, block_q), (None, tile))
+            stage = producer_q.acquire_and_advance()
+            cute.copy(load_q, of_q[None, tile, head, batch], to_q[None, stage.index], tma_bar_ptr=stage.barrier)
+            with arch.elect_one():
+                cute.copy(row, self.line(rows, 0), shared.known[None, 0, stage.index], mbar_ptr=stage.barrier)
+            stage = producer_o.acquire_and_advance()
+            cute.copy(load_o, of_o[None, tile, head, batch], to_o[None, stage.index], tma_bar_ptr=stage.barrier)
+            with arch.elect_one():
+                cute.copy(row, self.line(rows, 1), shared.known[None, 1, stage.index], mbar_ptr=stage.barrier)
+
+    def line(self, rows: Any, which: int) -> Any:
+        """What is known of a block of queries: (row)."""
+        line = rows[0, None, which]
+        return cute.make_tensor(line.iterator.with_alignment(16), cute.make_layout(self.tiling.block_q))
+
+    def parts(self, atom: Any, tile: Any, tiles: Any) -> tuple[Any, Any]:
+        """Tiles in shared and global memory as the copy engine copies them."""
+        return cpasync.tma_partition(
+            atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
+        )
+
+    @cute.jit
+    def add_to_queries(
+        self, group: Int32, shared: Any, sums: cute.Tensor, turns: Any, place: Any, span: Any, steps: Int32,
+        tiles: Int32, behind: Int32, numbers: Any,
+    ):  # fmt: skip
+        """What the warp does that adds the dQ^T of a warp group to those of others."""
+        block, blocks, head_k, batch, share = place
+        full, empty = (pipeline.NamedBarrier(x + group, GROUP + 32) for x in (_FULL, _EMPTY))
+        size = ROWS * self.columns
+        add = cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(cpasync.ReductionKind.ADD), Float32)
+        from_ = shared.sums[None, group]
+        empty.arrive()
+        for i in range(steps):
+            head, tile = self.place(i, span)
+            head = head_k * share + head
+            start = sums[batch, head, None].iterator + cute.assume((tile * GROUPS + group) * size, divby=4)
+            to = cute.make_tensor(start.with_alignment(16), cute.make_layout(size))
+            full.arrive_and_wait()
+            if const_expr(self.turns):
+                turn = turns[batch, head, None].iterator + (tile * GROUPS + group)
+                wanted = self.rank(block, blocks, tile, tiles, behind, numbers)
+                seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
+                while seen != wanted:
+                    seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
+            with arch.elect_one():
+                if const_expr(self.turns):
+                    # what others have added, as the copy engine sees it
+                    arch.fence_proxy("async.global")
+                cute.copy(add, from_, to)
+                arch.cp_async_bulk_commit_group()
+                arch.cp_async_bulk_wait_group(0, read=not self.turns)
+                if const_expr(self.turns):
+                    arch.fence_proxy("async.global")
+                    arch.atomic_add(turn, Int32(1), sem="release", scope="gpu")
+            empty.arrive()
+
+    @cute.jit
+    def partly_hidden(self, edge: Int32, numbers: Any):
+        """Whether some query of a block does not see some key of a warp group."""
+        found = Boolean(False)
+        if const_expr(self.right):
+            found = edge + (ROWS - 1) > 0
+        if const_expr(self.left):
+            found = found | (edge + numbers.left + numbers.right + 1 < self.tiling.block_q)
+        return found
+
+    @cute.jit
+    def hide(self, scores: cute.Tensor, edge: Int32, exist: Int32, numbers: Any):
+        """Give keys that a query does not see the weight 0: key r is seen by the queries from `edge` + r on, as far as it sees."""
+        thread = only_here(arch.thread_idx()[0]) % GROUP
+        for half in range_constexpr(2):
+            row = thread // 32 * 16 + thread % 32 // 4 + 8 * half
+            # relative to the first column of this thread
+            begin = edge + row - thread % 4 * 2
+            # all or none: said by a product, no branch comes of it, which all scores would have to be carried around
+            end = (exist - row) * self.tiling.block_q
+            if const_expr(self.left):
+                end = min(end, begin + numbers.left + numbers.right + 1)
+            for n in range_constexpr(self.tiling.block_q // 8):
+                for c in range_constexpr(2):
+                    seen = end > 8 * n + c
+                    if const_expr(self.right):
+                        seen = seen & (begin <= 8 * n + c)
+                    value = scores[(c, half, n), 0, 0]
+                    scores[(c, half, n), 0, 0] = value if seen else Float32(-float("inf"))
+
+    def write_queries(self, dq: Any, sums: Any, group: Any, thread: Any) -> None:
+        """dQ^T to shared memory, as it lies in registers: pieces of 16 bytes of all threads, one after the other."""
+        store = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32, num_bits_per_copy=128)
+        start = sums[None, group].iterator + thread * 4
+        for n in range(self.columns // 8):
+            piece = cute.make_tensor(dq.iterator + 4 * n, cute.make_layout(4))
+            at = (start + n * (4 * GROUP)).with_alignment(16)
+            cute.copy(store, piece, cute.make_tensor(at, cute.make_layout(4)))
+        arch.fence_proxy("async.shared", space="cta")
+
+    @cute.jit
+    def write_results(
+        self, sums: cute.Tensor, factor: Float32, memory: cute.Tensor, store: cute.CopyAtom, out: cute.Tensor,
+        group: Int32, place: Any,
+    ):  # fmt: skip
+        """Store the gradients of the keys or values of a warp group, by way of the shared memory in which these were."""
+        thread = only_here(arch.thread_idx()[0]) % GROUP
+        rounded = cute.make_rmem_tensor(sums.shape, self.dtype)
+        rounded.store((sums.load() * factor).to(self.dtype))
+        mma = sm90.make_trivial_tiled_mma(
+            self.dtype, self.dtype, cute.nvgpu.OperandMajorMode.K, cute.nvgpu.OperandMajorMode.MN, Float32, (1, 1, 1),
+            (ROWS, self.elements), cute.nvgpu.warpgroup.OperandSource.RMEM,
+        )  # fmt: skip
+        write = cute.make_tiled_copy_C(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.dtype), mma)
+        tiles = cute.make_tensor(memory.iterator, self.results().outer)
+        cute.copy(write, write.retile(rounded), write.get_slice(thread).partition_D(tiles[None, None, group]))
+        arch.fence_proxy("async.shared", space="cta")
+        pipeline.NamedBarrier(_FULL + group, GROUP).arrive_and_wait()
+        if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
+            row, head, batch = place
+            pieces = cute.local_tile(out, (ROWS, self.elements), (None, 0, None, None))
+            from_, to = self.parts(store, tiles, pieces)
+            cute.copy(store, from_[None, group], to[None, row, head, batch])
+            arch.cp_async_bulk_commit_group()
+
+
+hopper_backward = functools.lru_cache(maxsize=1024)(HopperBackward)

@@ -1,0 +1,104 @@
+"""How gradients of attention are cut for the warp groups of Hopper."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from ..common import arrays
+
+if TYPE_CHECKING:
+    from ..devices import Device
+    from .problem import AttentionGradient
+
+GROUPS = 2
+"""Warp groups that compute."""
+KEYS = 64 * GROUPS
+"""Keys of a block of threads, 64 of each warp group."""
+REGISTERS = (24, 240)
+"""Registers of a thread that copies, and of one that computes."""
+_BARRIERS = 1024
+"""Bytes of shared memory for mbarriers."""
+_REST = 32
+"""Registers of a thread that computes besides its accumulators, at least."""
+_SPEED = 4.0e6
+"""Multiplications and additions that a multiprocessor does in a microsecond."""
+_ROWS_OF_A_BLOCK = 192
+"""What beginning and ending a block of threads takes, in queries."""
+
+
+def padded(head_dims: tuple[int, int]) -> int:
+    """Elements of a head in shared memory; the copy engine fills in zeros."""
+    return 64 if max(head_dims) <= 64 else 128
+
+
+@dataclasses.dataclass(frozen=True)
+class HopperGradientTiling:
+    """How gradients of attention are cut on Hopper: a block of threads has 128 keys, `block_q` are the queries of a step.
+
+    Two warp groups have 64 keys each; one more loads for them and adds to the gradients of queries. `stages`: buffers of queries and
+    of gradients of outputs; `buffers`: of gradients of scores.
+    """
+
+    block_q: int = 64
+    stages: int = 2
+    buffers: int = 2
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 128 * (GROUPS + 1)
+
+    def smem_bytes(self, elements: int) -> int:
+        """Shared memory of a block for heads of so many elements, filled up."""
+        rows = 2 * KEYS + 2 * self.stages * self.block_q
+        known = 8 * self.stages * self.block_q
+        return (
+            2 * rows * elements
+            + 2 * self.buffers * self.block_q * KEYS
+            + 4 * self.block_q * elements
+            + known
+            + _BARRIERS
+        )
+
+    @arrays.checked_once
+    def check(self, elements: int, capacity: int) -> None:
+        """Refuse what cannot work for heads of so many elements, filled up, where a block has `capacity` bytes of shared memory."""
+        require = arrays.require
+        require(
+            self.block_q % 16 == 0 and 16 <= self.block_q <= 256,
+            f"{self}: queries of a step are a multiple of 16, up to 256",
+        )
+        require(
+            self.stages >= 1 and self.buffers in (1, 2),
+            f"{self}: there are buffers of queries, and one or two of scores",
+        )
+        taken = elements + self.block_q
+        require(
+            taken + _REST <= REGISTERS[1],
+            f"{self}: gradients, scores and theirs for heads of {elements} take {taken} registers of a thread, which has "
+            f"{REGISTERS[1]}, and {_REST} for the rest",
+            hint="fewer queries in a step",
+        )
+        used = self.smem_bytes(elements)
+        require(
+            used <= capacity,
+            f"{self} takes {used} bytes of shared memory for heads of {elements}, and a block has {capacity}",
+            hint="fewer queries in a step",
+        )
+
+
+def default_tiling(problem: AttentionGradient, device: Device) -> HopperGradientTiling:
+    """The tiling for a problem."""
+    return HopperGradientTiling(96) if padded(problem.attention.head_dims) == 64 else HopperGradientTiling(64)
+
+
+def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> float:
+    """Microseconds that gradients take."""
+    of, elements = problem.attention, padded(problem.attention.head_dims)
+    queries = of.queries
+    if of.left is not None and of.right is not None:
+        queries = min(queries, of.left + of.right + KEYS)
+    rows = of.share * (-(-queries // plan.block_q) * plan.block_q) + _ROWS_OF_A_BLOCK
+    blocks = -(-of.keys // KEYS) * of.heads_k * of.batches
+    return 10 * KEYS * rows * elements / _SPEED * -(-blocks // device.multiprocessors)

@@ -1,0 +1,75 @@
+"""What `hopper.py` has summed of the gradients of queries, in f32 as it lay in registers, becomes gradients."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ... import Float32, Int64, cute, range_constexpr, utils
+from ...cute import arch
+from ...cute.nvgpu import CopyUniversalOp
+from ..attentions.tile import VALUES
+
+if TYPE_CHECKING:
+    from .hopper import HopperBackward
+
+_THREADS = 256
+
+
+class Queries:
+    """The kernel: a block of threads has a block of queries of a head, which it turns by way of shared memory."""
+
+    def __init__(self, of: HopperBackward, dim: int) -> None:
+        self.of, self.dim = of, dim
+
+    @cute.jit
+    def __call__(self, sums: cute.Tensor, dq: cute.Tensor, factor: Float32, stream: Int64):
+        """Launch it for sums (batch, heads, numbers) and gradients (batch, queries, heads, D), which are sums times a factor."""
+        strides = tuple(s if isinstance(s, int) else cute.assume(s // VALUES * VALUES, divby=VALUES) for s in dq.stride)
+        dq = cute.make_tensor(dq.iterator, cute.make_layout(dq.shape, stride=strides))
+        self.kernel(sums, dq, factor).launch(
+            grid=(cute.ceil_div(dq.shape[1], self.of.tiling.block_q), dq.shape[2], dq.shape[0]),
+            block=(_THREADS, 1, 1),
+            stream=stream,
+        )
+
+    @cute.kernel
+    def kernel(self, sums: cute.Tensor, dq: cute.Tensor, factor: Float32):
+        of, rows, elements = self.of, self.of.tiling.block_q, self.of.elements
+        thread = arch.thread_idx()[0]
+        tile, head, batch = arch.block_idx()
+        # rows of 16 bytes more, so that the elements of a column lie in different banks
+        shared = utils.SmemAllocator().allocate_tensor(
+            of.dtype, cute.make_layout((rows, elements), stride=(elements + VALUES, 1)), 16
+        )
+        group, lane = thread // 128, thread % 128
+        start = sums[batch, head, None].iterator + cute.assume((tile * rows * elements), divby=4)
+        load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
+        pieces = of.columns // 8
+        held = cute.make_rmem_tensor((4, pieces), Float32)
+        for n in range_constexpr(pieces):
+            at = (start + cute.assume(((group * pieces + n) * 128 + lane) * 4, divby=4)).with_alignment(16)
+            cute.copy(load, cute.make_tensor(at, cute.make_layout(4)), held[None, n])
+        element = lane // 32 * 16 + lane % 32 // 4
+        row = lane % 4 * 2
+        if of.by_elements:
+            element = element + 64 * group
+        else:
+            row = row + of.columns * group
+        for n in range_constexpr(pieces):
+            for half in range_constexpr(2):
+                for c in range_constexpr(2):
+                    value = (held[2 * half + c, n] * factor).to(of.dtype)
+                    shared[row + 8 * n + c, element + 8 * half] = value
+        arch.sync_threads()
+        lanes = elements // VALUES
+        move = cute.make_copy_atom(CopyUniversalOp(), of.dtype, num_bits_per_copy=VALUES * of.dtype.width)
+        piece = cute.make_rmem_tensor((VALUES,), of.dtype)
+        for n in range_constexpr(rows * lanes // _THREADS):
+            own = n * (_THREADS // lanes) + thread // lanes
+            column = thread % lanes * VALUES
+            query = tile * rows + own
+            if query < dq.shape[1] and column < self.dim:
+                from_ = (shared.iterator + cute.assume(own * (elements + VALUES) + column, divby=VALUES)).with_alignment(16)
+                cute.copy(move, cute.make_tensor(from_, cute.make_layout(VALUES)), piece)
+                to = (dq[batch, query, head, None].iterator + cute.assume(column, divby=VALUES)).with_alignment(16)
+                cute.copy(move, piece, cute.make_tensor(to, cute.make_layout(VALUES)))

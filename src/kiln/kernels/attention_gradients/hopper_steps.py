@@ -1,0 +1,167 @@
+"""A step of the gradients of attention in a warp group: its five products, and what is done in registers between them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import Float32, cute
+from ...cute import arch
+from ...cute.nvgpu import warp, warpgroup
+from ...utils import sm90
+
+if TYPE_CHECKING:
+    from .hopper import HopperBackward
+
+ROWS = 64
+"""Keys of a warp group."""
+
+
+class Own(NamedTuple):
+    """Operands that differ between warp groups: keys and values, keys with elements along M, dS."""
+
+    keys: Any
+    values: Any
+    keys_across: Any
+    changes: Any
+
+
+class Products:
+    """S^T = K Q^T and dP^T = V dO^T, dV += P^T dO and dK += dS^T Q with P^T and dS^T in registers, and dQ^T = K^T dS^T with dS in
+    shared memory. All are begun here, and waited for elsewhere.
+
+    A tile of queries is the right operand twice: queries are columns of S^T, and along K of dK.
+    """
+
+    def __init__(self, of: HopperBackward, thread: Any, shared: Any) -> None:
+        elements, block_q = of.elements, of.tiling.block_q
+        self.of, self.thread, self.shared = of, thread, shared
+        major, minor = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
+        make = lambda *given: sm90.make_trivial_tiled_mma(of.dtype, of.dtype, *given)
+        self.of_scores = make(major, major, Float32, (1, 1, 1), (ROWS, block_q))
+        self.of_sums = make(major, minor, Float32, (1, 1, 1), (ROWS, elements), warpgroup.OperandSource.RMEM)
+        self.of_queries = make(minor, major, Float32, (1, 1, 1), (ROWS, of.columns))
+        scores, sums = (x.get_slice(thread) for x in (self.of_scores, self.of_sums))
+        self.queries, self.gradients = (
+            self.of_scores.make_fragment_B(scores.partition_B(x)) for x in (shared.queries, shared.gradients)
+        )
+        self.queries_down, self.gradients_down = (
+            self.of_sums.make_fragment_B(sums.partition_B(transposed(x))) for x in (shared.queries, shared.gradients)
+        )
+        made = lambda mma, shape: cute.make_rmem_tensor(mma.partition_shape_C(shape), Float32)
+        self.acc_scores, self.acc_gradients = (made(self.of_scores, (ROWS, block_q)) for _ in range(2))
+        self.dk, self.dv = (made(self.of_sums, (ROWS, elements)) for _ in range(2))
+        self.dq = made(self.of_queries, (ROWS, of.columns))
+        self.weights, self.rounded = (cute.make_rmem_tensor(((2, 2, 2), 1, block_q // 16), of.dtype) for _ in range(2))
+
+    def own(self, group: Any) -> Own:
+        """Operands of a warp group. In a loop they are made of a number that exists there only: it is less to keep in registers."""
+        of, shared = self.of, self.shared
+        scores, queries = (x.get_slice(self.thread) for x in (self.of_scores, self.of_queries))
+        halves = (cute.local_tile(x, (ROWS, of.elements), (group, 0)) for x in (shared.keys, shared.values))
+        keys, values = (self.of_scores.make_fragment_A(scores.partition_A(x)) for x in halves)
+        # dQ^T: a warp group has some of the elements, or some of the queries
+        across, changes = transposed(shared.keys), shared.changes
+        if of.by_elements:
+            across = cute.local_tile(across, (ROWS, of.keys), (group, 0))
+        else:
+            changes = cute.local_tile(changes, (of.columns, of.keys, of.tiling.buffers), (group, 0, 0))
+        return Own(
+            keys,
+            values,
+            self.of_queries.make_fragment_A(queries.partition_A(across)),
+            self.of_queries.make_fragment_B(queries.partition_B(changes)),
+        )
+
+    def begin_scores(self, own: Own, buffer: Any) -> None:
+        """Begin S^T = K Q^T."""
+        self._begin(self.of_scores, self.acc_scores, own.keys, self.queries, buffer)
+
+    def begin_gradients(self, own: Own, buffer: Any) -> None:
+        """Begin dP^T = V dO^T."""
+        self._begin(self.of_scores, self.acc_gradients, own.values, self.gradients, buffer)
+
+    def begin_values(self, buffer: Any) -> None:
+        """Begin dV += P^T dO."""
+        self._begin(self.of_sums, self.dv, self.weights, self.gradients_down, buffer, True)
+
+    def begin_keys(self, buffer: Any) -> None:
+        """Begin dK += dS^T Q."""
+        self._begin(self.of_sums, self.dk, self.rounded, self.queries_down, buffer, True)
+
+    def begin_queries(self, own: Own, buffer: Any) -> None:
+        """Begin dQ^T = K^T dS^T."""
+        self._begin(self.of_queries, self.dq, own.keys_across, own.changes, buffer)
+
+    def _begin(self, mma: Any, acc: Any, left: Any, right: Any, buffer: Any, add: bool = False) -> None:
+        for k in range(cute.size(left, mode=[2])):
+            mma.set(warpgroup.Field.ACCUMULATE, add or k > 0)
+            cute.gemm(mma, acc, left[None, None, k], right[None, None, k, buffer], acc)
+        warpgroup.commit_group()
+
+
+def transposed(x: Any) -> Any:
+    """A tile in shared memory with its first two modes exchanged."""
+    modes = [1, 0, *range(2, cute.rank(x))]
+    return cute.make_tensor(x.iterator, cute.select(x.layout, mode=modes))
+
+
+class Weights:
+    """What turns S^T and dP^T into P^T and dS^T. A thread has of each eight queries two, and of 64 keys two."""
+
+    def __init__(
+        self, of: HopperBackward, products: Products, thread: Any, group: Any, shared: Any, scale: Any
+    ) -> None:
+        self.of, self.products, self.scale = of, products, scale
+        self.pairs = of.tiling.block_q // 8
+        self.known = shared.known
+        self.first = thread % 4 * 2
+        # dS lies (query, key) in shared memory, and is written as (key, query)
+        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(True, 4), of.dtype)
+        self.write = cute.make_tiled_copy_C(atom, products.of_scores)
+        own = cute.local_tile(transposed(shared.changes), (ROWS, of.tiling.block_q, of.tiling.buffers), (group, 0, 0))
+        self.places = self.write.get_slice(thread).partition_D(own)
+
+    def _pair(self, which: int, n: int, buffer: Any) -> Any:
+        """What is known of two queries: binary logarithms, or sums."""
+        at = self.known[None, which, buffer].iterator + (self.first + 8 * n)
+        return cute.make_tensor(at.with_alignment(8), cute.make_layout(2)).load()
+
+    def make_weights(self, buffer: Any) -> None:
+        """P = exp(S - logarithms)."""
+        scores = self.products.acc_scores
+        for n in range(self.pairs):
+            known = self._pair(0, n, buffer)
+            for half in range(2):
+                for c in range(2):
+                    at = ((c, half, n), 0, 0)
+                    scores[at] = arch.exp2(cute.math.fma(scores[at], self.scale, -known[c]))
+
+    def round_weights(self) -> None:
+        """P in the type of operands."""
+        products = self.products
+        self._round(products.acc_scores, products.weights)
+
+    def make_changes(self, buffer: Any) -> None:
+        """dS = P (dP - sums), in the type of operands."""
+        products = self.products
+        weights, gradients = products.acc_scores, products.acc_gradients
+        for n in range(self.pairs):
+            known = self._pair(1, n, buffer)
+            for half in range(2):
+                for c in range(2):
+                    at = ((c, half, n), 0, 0)
+                    gradients[at] = weights[at] * (gradients[at] - known[c])
+        self._round(gradients, products.rounded)
+
+    def _round(self, sums: Any, to: Any) -> None:
+        """Sums in the type of operands: eight of a thread are one left operand."""
+        for k in range(self.pairs // 2):
+            from_, target = (cute.make_tensor(x.iterator + 8 * k, cute.make_layout(8)) for x in (sums, to))
+            target.store(from_.load().to(self.of.dtype))
+
+    def write_changes(self, buffer: Any) -> None:
+        """dS to shared memory, for the tensor cores."""
+        rounded = self.products.rounded
+        as_sums = cute.make_tensor(rounded.iterator, cute.make_layout(self.products.acc_scores.shape))
+        cute.copy(self.write, self.write.retile(as_sums), self.places[None, None, None, buffer])
+        arch.fence_proxy("async.shared", space="cta")
