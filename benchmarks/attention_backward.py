@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 TOKENS, WIDTH = 32768, 2048
 PLANS: dict[int, list[Any]] = {
-    128: [kernels.HopperGradientTiling(*x) for x in ((64, 2, 2), (64, 2, 1), (80, 2, 1))] + [kernels.GradientTiling()],
-    64: [kernels.HopperGradientTiling(*x) for x in ((96, 2, 2), (64, 2, 2), (128, 2, 2))] + [kernels.GradientTiling()],
+    128: [kernels.HopperGradientTiling(*x) for x in ((64, 2), (64, 3))],
+    64: [kernels.HopperGradientTiling(*x) for x in ((96, 2), (64, 2), (80, 2), (112, 2), (96, 3))],
 }
 """To compare, by elements of a head."""
 

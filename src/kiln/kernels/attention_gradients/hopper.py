@@ -20,7 +20,7 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warp, warpgroup
 from ...utils import LayoutEnum, sm90
 from ..attentions.tile import VALUES, only_here
-from .hopper_plan import GROUPS, KEYS, REGISTERS
+from .hopper_plan import BUFFERS, GROUPS, KEYS, REGISTERS
 from .hopper_steps import ROWS, Products, Weights
 
 if TYPE_CHECKING:
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 GROUP = 128
 """Threads of a warp group."""
-_FULL, _EMPTY, _CHANGES, _READ, _DONE = 1, 3, 5, 6, 7
-"""Numbers of barriers: dQ of a group in shared memory, and stored; dS there, and read; all products."""
+_FULL, _EMPTY, _CHANGES, _DONE = 1, 3, 5, 7
+"""Numbers of barriers: dQ of a group is in shared memory, and has been read; dS of a group is there; all products are complete."""
 
 
 class Numbers(NamedTuple):
     """Factors of the scores (in powers of two) and of gradients of scores, keys seen before and after a query's own.
 
-    `around`: blocks of keys begin at different queries, and go around; `back`: the last keys come first.
+    `around`: blocks of keys begin at different queries, and go around; `back`: the last keys come first. `side`: heads whose blocks of keys
+    are done side by side.
     """
 
     scale: Any
@@ -44,6 +45,7 @@ class Numbers(NamedTuple):
     right: Any
     around: Any
     back: Any
+    side: Any
 
 
 class Shared(NamedTuple):
@@ -67,6 +69,32 @@ class Span(NamedTuple):
     start: Any
 
 
+class DQ:
+    """dQ^T of a warp group, on its way to the warp that has it added to those of others."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, of: HopperBackward, products: Products, shared: Shared, group: Any, thread: Any) -> None:
+        self.columns, self.dq = of.columns, products.dq
+        self.full, self.empty = (pipeline.NamedBarrier(x + group, GROUP + 32) for x in (_FULL, _EMPTY))
+        self.start = shared.sums[None, group].iterator + thread * 4
+
+    def wait(self) -> None:
+        """Until what was written before has been read."""
+        self.empty.arrive_and_wait()
+
+    def write(self) -> None:
+        """To shared memory, as it lies in registers: pieces of 16 bytes of all threads, one after the other."""
+        self.wait()
+        store = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32, num_bits_per_copy=128)
+        for n in range(self.columns // 8):
+            piece = cute.make_tensor(self.dq.iterator + 4 * n, cute.make_layout(4))
+            at = (self.start + n * (4 * GROUP)).with_alignment(16)
+            cute.copy(store, piece, cute.make_tensor(at, cute.make_layout(4)))
+        arch.fence_proxy("async.shared", space="cta")
+        self.full.arrive()
+
+
 class HopperBackward:
     """The kernel for some tiles and masks (right, left). `elements`: those of a head, filled up. `turns`: in a fixed order."""
 
@@ -88,7 +116,7 @@ class HopperBackward:
         return (
             sm90.make_smem_layout_a(rows, (KEYS, of.block_q, self.elements), self.dtype, 1),
             sm90.make_smem_layout_b(rows, (ROWS, of.block_q, self.elements), self.dtype, of.stages),
-            sm90.make_smem_layout_b(rows, (ROWS, of.block_q, KEYS), self.dtype, of.buffers),
+            sm90.make_smem_layout_b(rows, (ROWS, of.block_q, KEYS), self.dtype, BUFFERS),
         )
 
     def rows_of(self, x: Any) -> Any:
@@ -119,7 +147,7 @@ class HopperBackward:
         maps = [cpasync.make_tiled_tma_atom(op, self.rows_of(x), tile, (n, elements)) for op, x, tile, n in tiles]
         batches, keys, heads, _ = own[0].shape
         self.kernel(*(part for one in maps for part in one), found, sums, turns, numbers).launch(
-            grid=(cute.ceil_div(keys, KEYS), heads, batches),
+            grid=(cute.ceil_div(keys, KEYS) * numbers.side, heads // numbers.side, batches),
             block=(self.tiling.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
@@ -201,11 +229,11 @@ class HopperBackward:
         )
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
-        number, head_k, batch = arch.block_idx()
-        blocks = arch.grid_dim()[0]
-        block = number
+        number, heads, batch = arch.block_idx()
+        blocks, head_k = arch.grid_dim()[0] // numbers.side, heads * numbers.side + number % numbers.side
+        block = number // numbers.side
         if numbers.back != 0:
-            block = blocks - 1 - number
+            block = blocks - 1 - block
         queries, keys = q.shape[0], k.shape[0]
         share = q.shape[2] // k.shape[2]
         span = self.span(block, blocks, queries, keys, numbers)
@@ -235,22 +263,27 @@ class HopperBackward:
             weights = Weights(self, products, thread, group, shared, numbers.scale)
             products.dk.fill(0.0)
             products.dv.fill(0.0)
-            full, empty = (pipeline.NamedBarrier(x + group, GROUP + 32) for x in (_FULL, _EMPTY))
-            changes, read = (pipeline.NamedBarrier(x, GROUPS * GROUP) for x in (_CHANGES, _READ))
+            dq = DQ(self, products, shared, group, thread)
+            written, others = (pipeline.NamedBarrier(_CHANGES + x, GROUPS * GROUP) for x in (group, 1 - group))
             # the keys of this warp group: how many exist, and which of a block of queries is the first that sees the first of them
             exist = keys - block * KEYS - group * ROWS
             start = block * KEYS + group * ROWS - (keys - queries) - numbers.right - span.first * of.block_q
             edge, last = start, start - (span.count - 1) * of.block_q
             used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
+            # The products of dS with keys are those of the step before, of which there are none in the first.
+            weights.clear_changes(Int32(1))
+            arch.fence_proxy("async.shared", space="cta")
+            written.arrive()
             consumer_k.wait_and_advance()
             for i in range(steps):
                 filled_q = consumer_q.wait_and_advance()
                 own = products.own(arch.make_warp_uniform(group))
+                buffer = i % 2
                 warpgroup.fence()
                 products.begin_scores(own, filled_q.index)
-                filled_o = consumer_o.wait_and_advance()
-                products.begin_gradients(own, filled_o.index)
-                # and until the gradients of keys of the step before are complete
+                others.arrive_and_wait()
+                products.begin_queries(own, 1 - buffer)
+                # until scores are there, and the gradients of keys of the step before
                 warpgroup.wait_group(1)
                 if i > 0:
                     pipe_q.consumer_release(used_q)
@@ -259,28 +292,33 @@ class HopperBackward:
                     self.hide(products.acc_scores, edge, exist, numbers)
                 if const_expr(self.right or self.left):
                     edge = start if edge == last else edge - of.block_q
-                weights.make_weights(filled_q.index)
+                weights.make_weights(filled_q.index, 0)
+                filled_o = consumer_o.wait_and_advance()
+                warpgroup.wait_group(0)
+                if i > 0:
+                    dq.write()
+                warpgroup.fence()
+                products.begin_gradients(own, filled_o.index)
+                weights.make_weights(filled_q.index, 1)
                 weights.round_weights()
                 warpgroup.fence()
                 products.begin_values(filled_o.index)
                 warpgroup.wait_group(1)
                 weights.make_changes(filled_o.index)
-                buffer = i % of.buffers if const_expr(of.buffers > 1) else 0
-                if const_expr(of.buffers == 1):
-                    read.arrive_and_wait()
                 weights.write_changes(buffer)
-                changes.arrive_and_wait()
                 warpgroup.fence()
-                products.begin_queries(own, buffer)
+                products.begin_keys(filled_q.index)
+                arch.fence_proxy("async.shared", space="cta")
+                written.arrive()
                 warpgroup.wait_group(1)
                 filled_o.release()
-                products.begin_keys(filled_q.index)
-                warpgroup.wait_group(1)
-                empty.arrive_and_wait()
-                self.write_queries(products.dq, shared.sums, group, thread)
-                full.arrive()
+            others.arrive_and_wait()
+            warpgroup.fence()
+            products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - steps % 2)
             warpgroup.wait_group(0)
-            empty.arrive_and_wait()
+            if steps > 0:
+                dq.write()
+            dq.wait()
             # keys are read by both warp groups
             pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
             place = (block * GROUPS + group, head_k, batch)
@@ -351,6 +389,7 @@ class HopperBackward:
         full, empty = (pipeline.NamedBarrier(x + group, GROUP + 32) for x in (_FULL, _EMPTY))
         size = ROWS * self.columns
         add = cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(cpasync.ReductionKind.ADD), Float32)
+        put = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
         from_ = shared.sums[None, group]
         empty.arrive()
         for i in range(steps):
@@ -365,16 +404,25 @@ class HopperBackward:
                 seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
                 while seen != wanted:
                     seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
-            with arch.elect_one():
-                if const_expr(self.turns):
+                with arch.elect_one():
                     # what others have added, as the copy engine sees it
                     arch.fence_proxy("async.global")
-                cute.copy(add, from_, to)
-                arch.cp_async_bulk_commit_group()
-                arch.cp_async_bulk_wait_group(0, read=not self.turns)
-                if const_expr(self.turns):
+                if wanted == 0:
+                    with arch.elect_one():
+                        cute.copy(put, from_, to)
+                else:
+                    with arch.elect_one():
+                        cute.copy(add, from_, to)
+                with arch.elect_one():
+                    arch.cp_async_bulk_commit_group()
+                    arch.cp_async_bulk_wait_group(0)
                     arch.fence_proxy("async.global")
                     arch.atomic_add(turn, Int32(1), sem="release", scope="gpu")
+            else:
+                with arch.elect_one():
+                    cute.copy(add, from_, to)
+                    arch.cp_async_bulk_commit_group()
+                    arch.cp_async_bulk_wait_group(0, read=True)
             empty.arrive()
 
     @cute.jit
@@ -406,16 +454,6 @@ class HopperBackward:
                         seen = seen & (begin <= 8 * n + c)
                     value = scores[(c, half, n), 0, 0]
                     scores[(c, half, n), 0, 0] = value if seen else Float32(-float("inf"))
-
-    def write_queries(self, dq: Any, sums: Any, group: Any, thread: Any) -> None:
-        """dQ^T to shared memory, as it lies in registers: pieces of 16 bytes of all threads, one after the other."""
-        store = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32, num_bits_per_copy=128)
-        start = sums[None, group].iterator + thread * 4
-        for n in range(self.columns // 8):
-            piece = cute.make_tensor(dq.iterator + 4 * n, cute.make_layout(4))
-            at = (start + n * (4 * GROUP)).with_alignment(16)
-            cute.copy(store, piece, cute.make_tensor(at, cute.make_layout(4)))
-        arch.fence_proxy("async.shared", space="cta")
 
     @cute.jit
     def write_results(

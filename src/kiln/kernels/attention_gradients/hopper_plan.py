@@ -15,6 +15,8 @@ GROUPS = 2
 """Warp groups that compute."""
 KEYS = 64 * GROUPS
 """Keys of a block of threads, 64 of each warp group."""
+BUFFERS = 2
+"""Of gradients of scores: those of a step are multiplied in the next."""
 REGISTERS = (24, 240)
 """Registers of a thread that copies, and of one that computes."""
 _BARRIERS = 1024
@@ -37,12 +39,11 @@ class HopperGradientTiling:
     """How gradients of attention are cut on Hopper: a block of threads has 128 keys, `block_q` are the queries of a step.
 
     Two warp groups have 64 keys each; one more loads for them and adds to the gradients of queries. `stages`: buffers of queries and
-    of gradients of outputs; `buffers`: of gradients of scores.
+    of gradients of outputs.
     """
 
     block_q: int = 64
     stages: int = 2
-    buffers: int = 2
 
     @property
     def threads(self) -> int:
@@ -53,13 +54,7 @@ class HopperGradientTiling:
         """Shared memory of a block for heads of so many elements, filled up."""
         rows = 2 * KEYS + 2 * self.stages * self.block_q
         known = 8 * self.stages * self.block_q
-        return (
-            2 * rows * elements
-            + 2 * self.buffers * self.block_q * KEYS
-            + 4 * self.block_q * elements
-            + known
-            + _BARRIERS
-        )
+        return 2 * rows * elements + 2 * BUFFERS * self.block_q * KEYS + 4 * self.block_q * elements + known + _BARRIERS
 
     @arrays.checked_once
     def check(self, elements: int, capacity: int) -> None:
@@ -69,14 +64,11 @@ class HopperGradientTiling:
             self.block_q % 16 == 0 and 16 <= self.block_q <= 256,
             f"{self}: queries of a step are a multiple of 16, up to 256",
         )
-        require(
-            self.stages >= 1 and self.buffers in (1, 2),
-            f"{self}: there are buffers of queries, and one or two of scores",
-        )
-        taken = elements + self.block_q
+        require(self.stages >= 2, f"{self}: there are at least two buffers of queries")
+        taken = elements + self.block_q + self.block_q // 4
         require(
             taken + _REST <= REGISTERS[1],
-            f"{self}: gradients, scores and theirs for heads of {elements} take {taken} registers of a thread, which has "
+            f"{self}: gradients, scores, theirs and weights for heads of {elements} take {taken} registers of a thread, which has "
             f"{REGISTERS[1]}, and {_REST} for the rest",
             hint="fewer queries in a step",
         )

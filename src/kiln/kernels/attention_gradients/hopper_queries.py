@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int64, cute, range_constexpr, utils
+from ... import Float32, Int64, const_expr, cute, range_constexpr, utils
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from ..attentions.tile import VALUES
+from .hopper_plan import GROUPS
 
 if TYPE_CHECKING:
     from .hopper import HopperBackward
@@ -22,18 +23,19 @@ class Queries:
         self.of, self.dim = of, dim
 
     @cute.jit
-    def __call__(self, sums: cute.Tensor, dq: cute.Tensor, factor: Float32, stream: Int64):
-        """Launch it for sums (batch, heads, numbers) and gradients (batch, queries, heads, D), which are sums times a factor."""
+    def __call__(self, sums: cute.Tensor, turns: Any, dq: cute.Tensor, factor: Float32, stream: Int64):
+        """Launch it for sums (batch, heads, numbers), how many have added to them (or None, if they began with zeros) and gradients (batch,
+        queries, heads, D), which are sums times a factor."""
         strides = tuple(s if isinstance(s, int) else cute.assume(s // VALUES * VALUES, divby=VALUES) for s in dq.stride)
         dq = cute.make_tensor(dq.iterator, cute.make_layout(dq.shape, stride=strides))
-        self.kernel(sums, dq, factor).launch(
+        self.kernel(sums, turns, dq, factor).launch(
             grid=(cute.ceil_div(dq.shape[1], self.of.tiling.block_q), dq.shape[2], dq.shape[0]),
             block=(_THREADS, 1, 1),
             stream=stream,
         )
 
     @cute.kernel
-    def kernel(self, sums: cute.Tensor, dq: cute.Tensor, factor: Float32):
+    def kernel(self, sums: cute.Tensor, turns: Any, dq: cute.Tensor, factor: Float32):
         of, rows, elements = self.of, self.of.tiling.block_q, self.of.elements
         thread = arch.thread_idx()[0]
         tile, head, batch = arch.block_idx()
@@ -49,6 +51,10 @@ class Queries:
         for n in range_constexpr(pieces):
             at = (start + cute.assume(((group * pieces + n) * 128 + lane) * 4, divby=4)).with_alignment(16)
             cute.copy(load, cute.make_tensor(at, cute.make_layout(4)), held[None, n])
+        if const_expr(turns is not None):
+            # where nothing has been added there is nothing
+            if turns[batch, head, tile * GROUPS] == 0:
+                held.fill(0.0)
         element = lane // 32 * 16 + lane % 32 // 4
         row = lane % 4 * 2
         if of.by_elements:
@@ -64,12 +70,14 @@ class Queries:
         lanes = elements // VALUES
         move = cute.make_copy_atom(CopyUniversalOp(), of.dtype, num_bits_per_copy=VALUES * of.dtype.width)
         piece = cute.make_rmem_tensor((VALUES,), of.dtype)
-        for n in range_constexpr(rows * lanes // _THREADS):
+        for n in range_constexpr(-(-rows * lanes // _THREADS)):
             own = n * (_THREADS // lanes) + thread // lanes
             column = thread % lanes * VALUES
             query = tile * rows + own
-            if query < dq.shape[1] and column < self.dim:
-                from_ = (shared.iterator + cute.assume(own * (elements + VALUES) + column, divby=VALUES)).with_alignment(16)
+            if own < rows and query < dq.shape[1] and column < self.dim:
+                from_ = (
+                    shared.iterator + cute.assume(own * (elements + VALUES) + column, divby=VALUES)
+                ).with_alignment(16)
                 cute.copy(move, cute.make_tensor(from_, cute.make_layout(VALUES)), piece)
                 to = (dq[batch, query, head, None].iterator + cute.assume(column, divby=VALUES)).with_alignment(16)
                 cute.copy(move, piece, cute.make_tensor(to, cute.make_layout(VALUES)))

@@ -8,6 +8,7 @@ from ... import Float32, cute
 from ...cute import arch
 from ...cute.nvgpu import warp, warpgroup
 from ...utils import sm90
+from .hopper_plan import BUFFERS
 
 if TYPE_CHECKING:
     from .hopper import HopperBackward
@@ -64,7 +65,7 @@ class Products:
         if of.by_elements:
             across = cute.local_tile(across, (ROWS, of.keys), (group, 0))
         else:
-            changes = cute.local_tile(changes, (of.columns, of.keys, of.tiling.buffers), (group, 0, 0))
+            changes = cute.local_tile(changes, (of.columns, of.keys, BUFFERS), (group, 0, 0))
         return Own(
             keys,
             values,
@@ -118,7 +119,7 @@ class Weights:
         # dS lies (query, key) in shared memory, and is written as (key, query)
         atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(True, 4), of.dtype)
         self.write = cute.make_tiled_copy_C(atom, products.of_scores)
-        own = cute.local_tile(transposed(shared.changes), (ROWS, of.tiling.block_q, of.tiling.buffers), (group, 0, 0))
+        own = cute.local_tile(transposed(shared.changes), (ROWS, of.tiling.block_q, BUFFERS), (group, 0, 0))
         self.places = self.write.get_slice(thread).partition_D(own)
 
     def _pair(self, which: int, n: int, buffer: Any) -> Any:
@@ -126,10 +127,10 @@ class Weights:
         at = self.known[None, which, buffer].iterator + (self.first + 8 * n)
         return cute.make_tensor(at.with_alignment(8), cute.make_layout(2)).load()
 
-    def make_weights(self, buffer: Any) -> None:
-        """P = exp(S - logarithms)."""
+    def make_weights(self, buffer: Any, half_of: int) -> None:
+        """P = exp(S - logarithms), the first half of it or the second."""
         scores = self.products.acc_scores
-        for n in range(self.pairs):
+        for n in range(self.pairs // 2 * half_of, self.pairs if half_of else self.pairs // 2):
             known = self._pair(0, n, buffer)
             for half in range(2):
                 for c in range(2):
@@ -159,9 +160,13 @@ class Weights:
             from_, target = (cute.make_tensor(x.iterator + 8 * k, cute.make_layout(8)) for x in (sums, to))
             target.store(from_.load().to(self.of.dtype))
 
+    def clear_changes(self, buffer: Any) -> None:
+        """Zeros in place of dS."""
+        self.products.rounded.fill(0.0)
+        self.write_changes(buffer)
+
     def write_changes(self, buffer: Any) -> None:
-        """dS to shared memory, for the tensor cores."""
+        """dS to shared memory; a fence lets the tensor cores see it."""
         rounded = self.products.rounded
         as_sums = cute.make_tensor(rounded.iterator, cute.make_layout(self.products.acc_scores.shape))
         cute.copy(self.write, self.write.retile(as_sums), self.places[None, None, None, buffer])
-        arch.fence_proxy("async.shared", space="cta")

@@ -99,16 +99,14 @@ class HopperGradients(Implementation):
         if of.packed or of.partial:
             return "all sequences have the same length, and all of their keys exist"
         if of.capped:
-            return "scores are not capped"
+            return "scores are capped"
         if max(of.head_dims) > _MOST_TOGETHER:
-            return f"heads have up to {_MOST_TOGETHER} elements, not {max(of.head_dims)}"
+            return f"heads of {max(of.head_dims)} elements are more than {_MOST_TOGETHER}"
         return None
 
     def plans(self, problem: AttentionGradient, device: Device) -> Iterator[HopperGradientTiling]:
         first = hopper_plan.default_tiling(problem, device)
-        return varied(
-            first, lambda plan: self.check(problem, plan, device), block_q=(64, 80, 96, 128), buffers=(1, 2)
-        )
+        return varied(first, lambda plan: self.check(problem, plan, device), block_q=(64, 80, 96, 112), stages=(2, 3))
 
     def cost(self, problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> float:
         return hopper_plan.expected(problem, plan, device)
@@ -130,8 +128,11 @@ class HopperGradients(Implementation):
         if problem.deterministic:
             turns = arrays.empty(q, (of.batches, of.heads, tiles * hopper_plan.GROUPS), arrays.named_type(q, "int32"))
         scale, _, left, right = _factors(of, given)  # type: ignore[arg-type]
-        fit = -(-of.keys // hopper_plan.KEYS) <= devices.current().multiprocessors
-        numbers = hopper.Numbers(scale, given.scale, left, right, int(fit), int(not fit))
+        blocks, at_once = -(-of.keys // hopper_plan.KEYS), devices.current().multiprocessors
+        # Under a causal mask, blocks of keys of two heads, the longest first, fill what those of the heads before leave when they end.
+        side = 2 if of.right is not None and of.left is None and of.heads_k % 2 == 0 and 2 * blocks <= at_once else 1
+        fit = int(blocks <= at_once)
+        numbers = hopper.Numbers(scale, given.scale, left, right, fit, 1 - fit, side)
         rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
         launches.run_arguments(compiled, [*rows, found, sums, turns, numbers, arrays.stream_of(q)])
 
@@ -140,7 +141,12 @@ class OnePass:
     """All kernels of a call."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], tiling: HopperGradientTiling, masks: tuple[bool, bool], turns: bool
+        self,
+        dtype: Any,
+        head_dims: tuple[int, int],
+        tiling: HopperGradientTiling,
+        masks: tuple[bool, bool],
+        turns: bool,
     ) -> None:
         self.rows = QueryRows(dtype, head_dims[1])
         self.main = hopper.hopper_backward(dtype, hopper_plan.padded(head_dims), tiling, masks, turns)
@@ -152,9 +158,10 @@ class OnePass:
         dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, sums: cute.Tensor, turns: Any,
         numbers: Any, stream: Int64,
     ):  # fmt: skip
-        self.rows(dout, out, lse, found, sums, turns, stream)
+        # in turns, the first does not add but write
+        self.rows(dout, out, lse, found, None if const_expr(self.main.turns) else sums, turns, stream)
         self.main((k, v), (q, dout), (dk, dv), found, sums, turns, numbers, stream)
-        self.queries(sums, dq, numbers.factor, stream)
+        self.queries(sums, turns, dq, numbers.factor, stream)
 
 
 def _numbers(problem: AttentionGradient, given: Given) -> Numbers:
@@ -213,7 +220,7 @@ def _compiled_hopper(
     rows = [_fake(element, 4, space) for _ in range(5)]
     results = [_fake(element, 4, space) for _ in range(3)]
     real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]
-    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), 0, 0, 0, 0)
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), 0, 0, 0, 0, 1)
     return cute.compile(
         OnePass(element, head_dims, tiling, masks, turns),
         *rows, real[0], *results, *real[1:], _fake(Int32, 3, space) if turns else None, numbers, 0,

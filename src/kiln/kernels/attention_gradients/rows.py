@@ -28,7 +28,14 @@ class QueryRows:
 
     @cute.jit
     def __call__(
-        self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, turns: Any, stream: Int64
+        self,
+        dout: cute.Tensor,
+        out: cute.Tensor,
+        lse: cute.Tensor,
+        found: cute.Tensor,
+        sums: Any,
+        turns: Any,
+        stream: Int64,
     ):
         """Launch it for outputs (batch, queries, heads, D) and logarithms (batch, heads, queries)."""
         dout, out = (self.aligned(x) for x in (dout, out))
