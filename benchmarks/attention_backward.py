@@ -1,10 +1,10 @@
 """Gradients of attention beside cuDNN's, in bursts and sustained.
 
-    python benchmarks/attention_backward.py [--dims 128,64] [--length 8192] [--plans] [--quick]
+    python benchmarks/attention_backward.py [--dims 128,64] [--length 8192] [--plans]
 
 A burst is 5 calls after 0.2 s of idleness, thrice at least; sustained is the last second of three back to back. All take turns, with
-normal data in bf16, 32768 queries of 2048 elements in all heads. The work is that of five products. `--quick`: bursts alone. `--plans`
-compares plans in bursts.
+normal data in bf16, 32768 queries of 2048 elements in all heads. The work is that of five products. `--plans` compares plans, and gradients
+that are added up in any order, in bursts instead.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from normal_data import refuse_constants
 from kiln import kernels, measure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 TOKENS, WIDTH = 32768, 2048
-PLANS: dict[int, list[Any]] = {
-    128: [kernels.HopperGradientTiling(*x) for x in ((64, 2), (64, 3))],
-    64: [kernels.HopperGradientTiling(*x) for x in ((96, 2), (64, 2), (80, 2), (112, 2), (96, 3))],
+PLANS: dict[int, list[tuple[int, ...]]] = {
+    128: [(64, 2), (64, 3)],
+    64: [(96, 2), (96, 2, 1), (96, 2, 2), (80, 2, 2), (112, 2)],
 }
-"""To compare, by elements of a head."""
+"""Of `kernels.HopperGradientTiling`, to compare, by elements of a head."""
 
 
 class Case:
@@ -69,32 +69,38 @@ class Case:
             torch.testing.assert_close(x, y.transpose(1, 2), rtol=3e-2, atol=3e-2)
 
 
-def table(arguments: argparse.Namespace) -> None:
-    """TFLOP/s of all."""
-    names = ["cuDNN", "Kiln", "Kiln, any order"]
-    print(
-        f"| type | D | length | | {' burst | '.join(names)} burst | {' sustained | '.join(names)} sustained | clock, power |"
-    )
-    print("|---" * (5 + 2 * len(names)) + "|")
+def beside(arguments: argparse.Namespace) -> None:
+    """TFLOP/s of both."""
+    print("| type | D | length | | cuDNN burst | Kiln burst | cuDNN sustained | Kiln sustained | clock, power |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for case in _cases(arguments):
+        paces = measure.paces({"cuDNN": case.theirs(), "Kiln": case.ours()})
+        cells = _rates(case, {name: found.burst for name, found in paces.items()})
+        cells += _rates(case, {name: found.sustained for name, found in paces.items()})
+        last = paces["Kiln"].sustained
+        print(
+            f"| {case.name} | {' | '.join(cells)} | {last.clock_mhz or 0:.0f} MHz, {last.watts or 0:.0f} W |",
+            flush=True,
+        )
+
+
+def plans(arguments: argparse.Namespace) -> None:
+    """TFLOP/s of plans."""
+    print("| type | D | length | | plan | burst |\n|---|---|---|---|---|---|")
+    for case in _cases(arguments):
+        calls = {"cuDNN": case.theirs(), "the one that is taken": case.ours(), "in any order": case.ours(None, False)}
+        calls |= {str(plan): case.ours(kernels.HopperGradientTiling(*plan)) for plan in PLANS[case.q.shape[3]]}
+        found = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements
+        for name, rate in zip(found, _rates(case, found), strict=True):
+            print(f"| {case.name} | {name} | {rate} |", flush=True)
+
+
+def _cases(arguments: argparse.Namespace) -> Iterator[Case]:
     for dim in arguments.dims:
         for causal in (False, True):
             case = Case(dim, arguments.length, causal)
             case.check()
-            calls = dict(zip(names, (case.theirs(), case.ours(), case.ours(deterministic=False)), strict=True))
-            if arguments.plans:
-                calls = {"cuDNN": calls["cuDNN"], **{str(p): case.ours(p) for p in PLANS[dim]}}
-            if arguments.quick or arguments.plans:
-                found = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements
-                print(f"| {case.name} | {' | '.join(_rates(case, found))} |", flush=True)
-            else:
-                paces = measure.paces(calls)
-                cells = _rates(case, {n: paces[n].burst for n in calls})
-                cells += _rates(case, {n: paces[n].sustained for n in calls})
-                last = paces["Kiln"].sustained
-                print(
-                    f"| {case.name} | {' | '.join(cells)} | {last.clock_mhz or 0:.0f} MHz, {last.watts or 0:.0f} W |",
-                    flush=True,
-                )
+            yield case
 
 
 def _rates(case: Case, found: dict[str, measure.Measurement]) -> list[str]:
@@ -107,10 +113,9 @@ def main() -> None:
     parser.add_argument("--dims", type=lambda text: [int(x) for x in text.split(",")], default=[128, 64])
     parser.add_argument("--length", type=int, default=8192)
     parser.add_argument("--plans", action="store_true")
-    parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    table(arguments)
+    (plans if arguments.plans else beside)(arguments)
 
 
 if __name__ == "__main__":

@@ -73,6 +73,11 @@ def test_windows(window):
     check(q, k, v, window=window, deterministic=False)
 
 
+def test_values_and_keys_in_registers():
+    plan = kernels.HopperGradientTiling(32, 3, 2)
+    check(normal(1, 70, 2, 64), normal(1, 130, 2, 64), normal(1, 130, 2, 64), plan=plan, scale=0.3)
+
+
 def test_the_same_bits_in_every_order(monkeypatch):
     """However threads and blocks take turns."""
     q, k, v, dout = (normal(1, 100, 2, 64) for _ in range(4))
@@ -147,6 +152,7 @@ def test_plans_work(dim):
     [
         (kernels.HopperGradientTiling(24), "multiple of 16"),
         (kernels.HopperGradientTiling(64, 1), "at least two buffers"),
+        (kernels.HopperGradientTiling(64, 2, 3), "values, or values and keys"),
         (kernels.HopperGradientTiling(128), "registers of a thread"),
         (kernels.HopperGradientTiling(64, 4), "bytes of shared memory"),
     ],

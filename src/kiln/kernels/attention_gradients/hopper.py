@@ -275,6 +275,7 @@ class HopperBackward:
             arch.fence_proxy("async.shared", space="cta")
             written.arrive()
             consumer_k.wait_and_advance()
+            products.hold(group)
             for i in range(steps):
                 filled_q = consumer_q.wait_and_advance()
                 own = products.own(arch.make_warp_uniform(group))

@@ -21,7 +21,7 @@ REGISTERS = (24, 240)
 """Registers of a thread that copies, and of one that computes."""
 _BARRIERS = 1024
 """Bytes of shared memory for mbarriers."""
-_REST = 32
+_REST = 24
 """Registers of a thread that computes besides its accumulators, at least."""
 _SPEED = 4.0e6
 """Multiplications and additions that a multiprocessor does in a microsecond."""
@@ -39,11 +39,12 @@ class HopperGradientTiling:
     """How gradients of attention are cut on Hopper: a block of threads has 128 keys, `block_q` are the queries of a step.
 
     Two warp groups have 64 keys each; one more loads for them and adds to the gradients of queries. `stages`: buffers of queries and
-    of gradients of outputs.
+    of gradients of outputs. `held`: 1, values are held in registers, 2, keys are, too; 0, neither.
     """
 
     block_q: int = 64
     stages: int = 2
+    held: int = 0
 
     @property
     def threads(self) -> int:
@@ -64,8 +65,9 @@ class HopperGradientTiling:
             self.block_q % 16 == 0 and 16 <= self.block_q <= 256,
             f"{self}: queries of a step are a multiple of 16, up to 256",
         )
+        require(0 <= self.held <= 2, f"{self}: values, or values and keys, are held in registers")
         require(self.stages >= 2, f"{self}: there are at least two buffers of queries")
-        taken = elements + self.block_q + self.block_q // 4
+        taken = elements + self.block_q + self.block_q // 4 + self.held * elements // 4
         require(
             taken + _REST <= REGISTERS[1],
             f"{self}: gradients, scores, theirs and weights for heads of {elements} take {taken} registers of a thread, which has "

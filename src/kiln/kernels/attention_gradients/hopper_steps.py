@@ -41,6 +41,8 @@ class Products:
         self.of_scores = make(major, major, Float32, (1, 1, 1), (ROWS, block_q))
         self.of_sums = make(major, minor, Float32, (1, 1, 1), (ROWS, elements), warpgroup.OperandSource.RMEM)
         self.of_queries = make(minor, major, Float32, (1, 1, 1), (ROWS, of.columns))
+        self.of_held = make(major, major, Float32, (1, 1, 1), (ROWS, block_q), warpgroup.OperandSource.RMEM)
+        self.held: list[Any] = []
         scores, sums = (x.get_slice(thread) for x in (self.of_scores, self.of_sums))
         self.queries, self.gradients = (
             self.of_scores.make_fragment_B(scores.partition_B(x)) for x in (shared.queries, shared.gradients)
@@ -73,13 +75,30 @@ class Products:
             self.of_queries.make_fragment_B(queries.partition_B(changes)),
         )
 
+    def hold(self, group: Any) -> None:
+        """Load the values of a warp group, or values and keys, into registers: shared memory is then read the less for their products."""
+        of = self.of
+        load = cute.make_tiled_copy_A(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), of.dtype), self.of_held)
+        loader = load.get_slice(self.thread)
+        for x in (self.shared.values, self.shared.keys)[: of.tiling.held]:
+            tile = cute.local_tile(x, (ROWS, of.elements), (group, 0))
+            held = cute.make_rmem_tensor(((2, 2, 2), 1, of.elements // 16), of.dtype)
+            cute.copy(load, loader.partition_S(tile), loader.retile(held))
+            self.held.append(held)
+
     def begin_scores(self, own: Own, buffer: Any) -> None:
         """Begin S^T = K Q^T."""
-        self._begin(self.of_scores, self.acc_scores, own.keys, self.queries, buffer)
+        if len(self.held) > 1:
+            self._begin(self.of_held, self.acc_scores, self.held[1], self.queries, buffer)
+        else:
+            self._begin(self.of_scores, self.acc_scores, own.keys, self.queries, buffer)
 
     def begin_gradients(self, own: Own, buffer: Any) -> None:
         """Begin dP^T = V dO^T."""
-        self._begin(self.of_scores, self.acc_gradients, own.values, self.gradients, buffer)
+        if self.held:
+            self._begin(self.of_held, self.acc_gradients, self.held[0], self.gradients, buffer)
+        else:
+            self._begin(self.of_scores, self.acc_gradients, own.values, self.gradients, buffer)
 
     def begin_values(self, buffer: Any) -> None:
         """Begin dV += P^T dO."""

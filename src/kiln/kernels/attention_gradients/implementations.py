@@ -106,7 +106,13 @@ class HopperGradients(Implementation):
 
     def plans(self, problem: AttentionGradient, device: Device) -> Iterator[HopperGradientTiling]:
         first = hopper_plan.default_tiling(problem, device)
-        return varied(first, lambda plan: self.check(problem, plan, device), block_q=(64, 80, 96, 112), stages=(2, 3))
+        return varied(
+            first,
+            lambda plan: self.check(problem, plan, device),
+            block_q=(64, 80, 96, 112),
+            stages=(2, 3),
+            held=(0, 1, 2),
+        )
 
     def cost(self, problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> float:
         return hopper_plan.expected(problem, plan, device)
