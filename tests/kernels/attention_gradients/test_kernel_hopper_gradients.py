@@ -12,7 +12,7 @@ import pytest
 from attention_testing import normal
 from gradient_testing import close_gradients, exact_gradients
 from nvidia_testing import needs_ptxas
-from sass import check_products, instructions
+from sass import check_products
 
 import kiln
 from kiln import BFloat16, cute, kernels
@@ -177,5 +177,4 @@ def test_products_run_asynchronously(dim, masks, monkeypatch):
     with kiln.target("nvidia"):
         made = compiled(None, BFloat16, cute.AddressSpace.gmem, (dim, dim), plan, masks, True)
     check_products(made, products=2 * dim // 16 + 2 * plan.block_q // 16 + 2 * 128 // 16, moves=8)
-    waits = sum(i.name.startswith("WARPGROUP.DEPBAR") for i in instructions(made.executable.artifacts["sass"]))
-    assert waits == 5
+    assert made.executable.artifacts["sass"].count("WARPGROUP.DEPBAR") == 5
