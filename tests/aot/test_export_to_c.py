@@ -7,13 +7,13 @@ import shutil
 from pathlib import Path
 
 import pytest
-from exporting import build, compiled_scale, gather, matrix, needs_compiler, run, say, scale, scale_here
+from exporting import build, compiled_scale, copy_boxes, gather, matrix, needs_compiler, run, say, scale, scale_here
 
 import kiln
 import kiln.cute as cute
 from kiln import Boolean, Float32, Float64, Int8, Int32, Int64, Uint16
 from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError
-from kiln.cute.runtime import make_fake_compact_tensor, make_ptr
+from kiln.cute.runtime import make_fake_compact_tensor, make_fake_tensor, make_ptr
 from kiln.targets.host import elf
 
 HERE = Path(__file__).parent
@@ -32,9 +32,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         compiled_scale().export_to_c(made, "scale_example", "scale")
         x = make_fake_compact_tensor(Float64, (cute.SymInt(),))
         cute.compile(say, x, Int64(1), options="--enable-assertions").export_to_c(made, "say")
-        out, p = make_fake_compact_tensor(Float64, (8,)), make_ptr(Float32, 0)
-        shape = (Int32(1), (Int32(2), 3))
-        cute.compile(gather, out, Int8(1), Uint16(2), Boolean(True), 0.5, shape, p, 1.0).export_to_c(made, "gather")
+        out, p = make_fake_compact_tensor(Float64, (11,)), make_ptr(Float32, 0)
+        extents = cute.sym_int32(), cute.sym_int64(), cute.sym_int32()
+        wide = make_fake_tensor(Float32, extents, (cute.sym_int64(), cute.sym_int64(), 1))
+        given = out, Int8(1), Uint16(2), Boolean(True), 0.5, (Int32(1), (Int32(2), 3)), p, wide, 1.0
+        cute.compile(gather, *given).export_to_c(made, "gather")
     return made
 
 
@@ -68,7 +70,7 @@ def test_c_programs_call_exported_functions(folder: Path) -> None:
         f"-Wl,-rpath,{folder}", "-Wl,-z,defs",
     )  # fmt: skip
     assert run(folder / "program") == [
-        "n is 3", "good 0", "1 2 1 0.5 4 5 6 7",
+        "n is 3", "good 0", "1 2 1 0.5 4 5 6 7 11 8589934614 34",
         "-2 argument 2 (y) of scale(x: Tensor([?, ?], Float32), y: Tensor([?, ?], Float32), by: Float32, stream: stream): its extent 1 is 6, expected a multiple of 4",
         "-100 1", "-1 1", "n is 5", "710 1",
     ]  # fmt: skip
@@ -90,12 +92,14 @@ def test_kernels_are_loaded_without_python(tmp_path: Path) -> None:
     kiln.export(scale_here, x, x, 1.0, to=tmp_path, name="scale", archs=("sm_80", "sm_90a"), doors=doors)
     x = make_fake_compact_tensor(Float64, (cute.SymInt(),))
     cute.compile(say, x, Int64(1), options=options, target="nvidia").export_to_c(tmp_path, "say")
+    x = matrix(32, 16)
+    kiln.export(copy_boxes, x, x, to=tmp_path, name="boxes", archs=("sm_90a",))
     shutil.copy(HERE / "use_driver.c", tmp_path)
     for name, flags in (("new", ()), ("old", ("-DOLD",))):
         (tmp_path / name).mkdir()
         driver = f"{name}/libcuda.so.1"
         build(tmp_path, "-std=gnu99", "-shared", "-fPIC", *flags, "-o", driver, str(HERE / "fake_cuda.c"))
-    build(tmp_path, "-std=c99", "-pthread", "-o", "program", "use_driver.c", "scale.o", "say.o")
+    build(tmp_path, "-std=c99", "-pthread", "-o", "program", "use_driver.c", "scale.o", "say.o", "boxes.o")
 
     def lines(driver: str = "new", **answers: str) -> list[str]:
         variables = {f"FAKE_{name}": value for name, value in answers.items()}
@@ -109,6 +113,11 @@ def test_kernels_are_loaded_without_python(tmp_path: Path) -> None:
     threads = told[7 : told.index("cuInit", 1)]  # the other function finds the driver by itself
     assert threads.count("context of device 0") == threads.count(launch.format("(nil)")) == 8
     assert threads.count("load sm_90 cubin, aligned 1") == 1
+    maps = lines(FAULT="0", MAPS="1")
+    assert (
+        "map of rank 2, elements 7" in maps
+        and "launch copied, grid 2, block 32, smem 0, stream (nil), first extent" in maps[-1]
+    )
     assert lines(CAPABILITY="86")[2] == "load sm_80 cubin, aligned 1"
     assert lines(CAPABILITY="120")[2] == "load PTX, aligned 1"  # later than all images
     none = "209 this was compiled for sm_80 sm_80 (PTX) sm_90a, and the GPU has compute capability 7.5"

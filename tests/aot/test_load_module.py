@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exporting import build, compiled_scale, needs_compiler
+from exporting import build, compiled_scale, copy_boxes, matrix, needs_compiler
 
 import kiln
 import kiln.cute as cute
@@ -76,6 +76,18 @@ def test_shared_libraries(file: Path, arrays: tuple[np.ndarray, np.ndarray]) -> 
     build(file.parent, "-shared", "-s", "-o", "libscale.so", "scale.o")
     load_module(file.parent / "libscale.so").scale(x, y, 3.0, STREAM)
     assert (y == 3 * x).all()
+
+
+def test_tensor_maps(tmp_path: Path) -> None:
+    """What is asynchronous on a GPU, and the runtime's part for it."""
+    x = matrix(32, 16)
+    with kiln.target("cpu"):
+        cute.compile(copy_boxes, x, x).export_to_c(tmp_path, "boxes")
+    given, out = np.arange(16 * 64, dtype=np.float32).reshape(16, 64), np.zeros((16, 64), np.float32)
+    load_module(tmp_path / "boxes.o").boxes(
+        *(from_dlpack(a, assumed_align=16).mark_layout_dynamic() for a in (given, out))
+    )
+    assert (given == out).all()
 
 
 def test_numbers_are_given_back(tmp_path: Path) -> None:

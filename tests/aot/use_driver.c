@@ -1,4 +1,5 @@
 /* Loads, calls and unloads functions whose kernels are a GPU's; eight threads make the first call of one. */
+#include "boxes.h"
 #include "say.h"
 #include "scale.h"
 #include <pthread.h>
@@ -66,5 +67,12 @@ int main(void) {
   }
   status = cute_dsl_say_wrapper(NULL, &s, 3);
   printf("%d %s\n", status, say_Kernel_Module_Error(NULL));
+  if (getenv("FAKE_MAPS")) {
+    boxes_Tensor_x_t in = {(void *)4096, {16, 64}, {64}};
+    boxes_Tensor_y_t out = {(void *)8192, {16, 64}, {64}};
+    status = cute_dsl_boxes_wrapper(NULL, &in, &out);
+    if (status)
+      printf("%d %s\n", status, boxes_Kernel_Module_Error(NULL));
+  }
   return 0;
 }

@@ -6,12 +6,13 @@
 
 int main(void) {
   float x[3 * 8], y[3 * 8], six = 6;
-  double out[8] = {0}, said[4];
+  double out[11] = {0}, said[4];
   int32_t extents[2] = {4, 5}, status;
   scale_Tensor_x_t tx = {x, {3, 8}, {8}};
   scale_Tensor_y_t ty = {y, {3, 8}, {8}};
   say_Tensor_x_t ts = {said, {4}};
   gather_Tensor_out_t to = {out};
+  gather_Tensor_wide_t tw = {x, 1, (int64_t)1 << 33, 33, {10, 22}};
   scale_Kernel_Module_t module;
   int i, wrong = 0;
   for (i = 0; i < 24; i++)
@@ -23,9 +24,10 @@ int main(void) {
   for (i = 0; i < 24; i++)
     wrong += y[i] != 3 * x[i];
   printf("%s %d\n", status == 0 ? "good" : scale_Kernel_Module_Error(&module), wrong);
-  if (cute_dsl_gather_wrapper(NULL, &to, 1, 2, 1, 0.5, extents, &six, 7))
+  if (cute_dsl_gather_wrapper(NULL, &to, 1, 2, 1, 0.5, extents, &six, &tw, 7))
     puts(gather_Kernel_Module_Error(NULL));
-  printf("%g %g %g %g %g %g %g %g\n", out[0], out[1], out[2], out[3], out[4], out[5], out[6], out[7]);
+  for (i = 0; i < 11; i++)
+    printf("%.12g%c", out[i], i < 10 ? ' ' : '\n');
   ty.dynamic_shapes[1] = 6;
   status = cute_dsl_scale_wrapper(&module, &tx, &ty, 3, NULL);
   printf("%d %s\n", status, scale_Kernel_Module_Error(&module));

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+import kiln
 import kiln.cute as cute
 from kiln import Boolean, Float32, Float64, Int8, Int64, Uint16
+from kiln.cute.nvgpu import cpasync
 from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream
 
 COMPILER = shutil.which("gcc") or shutil.which("cc")
@@ -54,7 +56,15 @@ def say(x: cute.Tensor, n: Int64):
 
 @cute.jit
 def gather(
-    out: cute.Tensor, a: Int8, b: Uint16, c: Boolean, d: Float64, extents: cute.Shape, p: cute.Pointer, class_: Float32
+    out: cute.Tensor,
+    a: Int8,
+    b: Uint16,
+    c: Boolean,
+    d: Float64,
+    extents: cute.Shape,
+    p: cute.Pointer,
+    wide: cute.Tensor,
+    new: Float32,
 ):
     """Every kind of argument: writes them to a tensor of doubles."""
     out[0] = a.to(Float64)
@@ -64,15 +74,50 @@ def gather(
     out[4] = extents[0].to(Float64)
     out[5] = extents[1][0].to(Float64)
     out[6] = cute.make_tensor(p, cute.make_layout(1))[0].to(Float64)
-    out[7] = class_.to(Float64)
+    out[7] = new.to(Float64)
+    for i in kiln.range_constexpr(3):
+        out[8 + i] = (wide.shape[i] + wide.stride[i]).to(Float64)
+
+
+TILE = (8, 32)
+
+
+@cute.kernel
+def copied(load: cpasync.TmaInfo, y: cute.Tensor):
+    t, _, _ = cute.arch.thread_idx()
+    row, column, _ = cute.arch.block_idx()
+    barrier = cute.arch.alloc_smem(Int64, 1, 8)
+    shared = cute.make_tensor(cute.arch.alloc_smem(Float32, 256, 128), cute.make_layout(TILE, stride=(32, 1)))
+    if t == 0:
+        cute.arch.mbarrier_init(barrier, 1)
+        cute.arch.mbarrier_init_fence()
+        cute.arch.mbarrier_arrive_and_expect_tx(barrier, 1024)
+    cute.arch.sync_threads()
+    tiled = cute.local_tile(load.tma_tensor, TILE, (row, column))
+    part, tiled = cpasync.tma_partition(
+        load.atom, 0, cute.make_layout(1), cute.group_modes(shared, 0, 2), cute.group_modes(tiled, 0, 2)
+    )
+    cute.copy(load.atom, tiled, part, tma_bar_ptr=barrier)
+    cute.arch.mbarrier_wait(barrier, 0)
+    mine = cute.local_tile(y, TILE, (row, column))
+    for i in range(8):
+        mine[i, t] = shared[i, t]
+
+
+@cute.jit
+def copy_boxes(x: cute.Tensor, y: cute.Tensor):
+    """Whole tiles, by tensor maps that host code makes."""
+    load = cpasync.make_tiled_tma_atom(
+        cpasync.CopyBulkTensorTileG2SOp(), x, cute.make_layout(TILE, stride=(32, 1)), TILE
+    )
+    copied(load, y).launch(grid=cute.ceil_div((*x.shape, 1), (*TILE, 1)), block=32)
 
 
 @functools.lru_cache(maxsize=8)
-def matrix(divisibility: int = 4) -> Any:
+def matrix(divisibility: int = 4, align: int = 4) -> Any:
     """The description of a matrix."""
-    return make_fake_compact_tensor(
-        Float32, (cute.SymInt(), cute.SymInt(divisibility=divisibility)), stride_order=(1, 0)
-    )
+    shape = cute.SymInt(), cute.SymInt(divisibility=divisibility)
+    return make_fake_compact_tensor(Float32, shape, stride_order=(1, 0), assumed_align=align)
 
 
 def compiled_scale(**options: Any) -> Any:

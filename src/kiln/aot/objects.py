@@ -18,6 +18,7 @@ from ..targets.host.call_context import WRAPPER
 from ..targets.host.exported import place_code
 from .entry import Function, entry, unguarded
 from .thunks import Thunks
+from .tvm_entry import tvm_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -110,7 +111,7 @@ def build(
 
 def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor: Processor) -> list[elf.Object]:
     """Objects with those of the runtime's parts that they need."""
-    rest = [unguarded, entry, *(part.code for part in parts if part.name != "signals")]
+    rest = [unguarded, entry, tvm_entry, *(part.code for part in parts if part.name != "signals")]
     exports = {id(code): set(jit.exports_of(code)) for code in rest}
     while True:
         defined = {symbol.name for each in objects for symbol in each.symbols if symbol.is_defined}

@@ -14,8 +14,9 @@ from ..base_dsl import cache
 from ..base_dsl.diagnostics import DSLRuntimeError
 from ..targets.host import elf, jit
 from .exporting import version, write_whole
+from .memory_linker import ERRORS, machine
 from .objects import processor_of
-from .runtime_library import ERRORS, machine, runtime
+from .runtime_library import runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
