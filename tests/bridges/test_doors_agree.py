@@ -20,7 +20,8 @@ def result():
 
 
 def dynamic(value):
-    return from_dlpack(value).mark_layout_dynamic() if isinstance(value, np.ndarray) and value.ndim else value
+    is_array = isinstance(value, np.ndarray) and value.ndim
+    return from_dlpack(value).mark_layout_dynamic(leading_dim=value.ndim - 1) if is_array else value
 
 
 def through_python(program, signature, given):

@@ -9,7 +9,7 @@ which would print it.
 
 from __future__ import annotations
 
-from ...native import Array, Fn, Library, Ptr, address, i32, i64, local, native, ref, struct, text, u8, u32, u64
+from ...native import Array, Fn, Library, Ptr, address, i32, i64, local, native, ref, struct, text, u32, u64
 from .. import plan
 from ..plan import Candidates, Plan
 from .arrays import DLTensor
@@ -374,7 +374,7 @@ SLOTS = 2048
 @native
 def run(operator: Ptr[Operator], stack: Ptr[u64], failed: Ptr[Ptr]) -> bool:
     """Whether a plan served the call: results are on the stack, or the text of an error is in `failed`."""
-    state, slots, outputs = local(State), Ptr(local(u8, SLOTS)), local(Ptr[Output])
+    state, slots, outputs = local(State), Ptr(local(u64, SLOTS // 8)), local(Ptr[Output])
     if operator.held == None or not read(operator, stack, state):
         return False
     if not on_its_stream(state):
