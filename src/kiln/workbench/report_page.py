@@ -67,6 +67,10 @@ def _why(error: str | None) -> str:
     return f'<span class="why" title="{_e(error)}">{_e(lines[0][:240])}</span>' if lines else ""
 
 
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+
+
 def _card(name: str, value: str, more: str = "", kind: str = "") -> str:
     return f'<div class="card {kind}"><span>{_e(name)}</span><b>{value}</b><small>{more}</small></div>'
 
@@ -114,7 +118,7 @@ def _cards(case: dict[str, Any]) -> str:
         ]
         for name in dict.fromkeys(name for _, name in ratios):
             mine = sorted(ratio for ratio, other in ratios if other == name)
-            made.append(_card(f"beside {name}", f"{mine[len(mine) // 2]:.2f}x", f"{mine[0]:.2f} to {mine[-1]:.2f}" if len(mine) > 1 else "its time over ours"))  # fmt: skip
+            made.append(_card(f"beside {name}", f"{_times(mine[len(mine) // 2])}x", f"{_times(mine[0])} to {_times(mine[-1])}" if len(mine) > 1 else "its time over ours"))  # fmt: skip
     tried = sum(len(tuning["rows"]) for tuning in case["tuning"])
     if tried:
         counts: dict[str, int] = {}
@@ -141,7 +145,7 @@ def _results(case: dict[str, Any]) -> str:
             verdict = found.get("verdict")
             ratio = found.get("ratio")
             ours = {"faster": "slower", "slower": "faster"}.get(str(verdict), str(verdict))  # what is said of the other
-            beside.append(f'<span class="{_e(ours)}">{ratio[1]:.2f}x {_e(ours)}</span>' if ratio else "")
+            beside.append(f'<span class="{_e(ours)}">{_times(ratio[1])}x {_e(ours)}</span>' if ratio else "")
         flags = " ".join(f'<abbr title="see Flags">{_e(flag)}</abbr>' for flag in one["flags"])
         part_ = f"{100 * one['roofline']:.0f} %" if one["roofline"] else ""
         clock = f"{one['clock']:.0f} MHz" if one["clock"] else ""
@@ -158,7 +162,7 @@ def _tuned(tuning: dict[str, Any]) -> str:
     rest = [row for row in tuning["rows"] if row not in good]
     rows: list[list[str]] = []
     for row in [*good[:20], *rest[:40]]:
-        slower = f"{row['us'][1] / tuning['best']:.2f}x" if row["us"] and tuning["best"] else ""
+        slower = f"{_times(row['us'][1] / tuning['best'])}x" if row["us"] and tuning["best"] else ""
         star = '<span class="chosen" title="chosen">★</span> ' if row["config"] == tuning["chosen"] else ""
         rows.append([star + _e(words(row["config"])), _status(row["status"]), _why(row["error"]), _interval(row["us"]), slower, _number(row["predicted"])])  # fmt: skip
     more = len(good) + len(rest) - len(rows)

@@ -302,7 +302,9 @@ function say() {
     parts.push(`<b class="${ALARMING.has(column.id) ? "more" : ""}">${Math.round(value * 10) / 10} ${escaped(column.title)}</b>${share}${column.details[lit] ? `: ${escaped(column.details[lit])}` : ""}`);
   }
   const from = [...(unit.direct.get(lit) ?? [])].map((place) => place.split(":")[1]);
-  $("status").innerHTML = `<b>${escaped(model.files[file].name)}:${line}</b> <code>${escaped((model.files[file].lines[line - 1] ?? "").trim())}</code> · ${parts.join(" · ") || "no instructions of its own"}${from.length ? ` · called from line ${from.join(", ")}` : ""}`;
+  const gone = unit.known.has(lit) && !unit.called.get(lit)?.size && unit.instructions !== undefined; // folded, or not needed
+  const none = gone ? "no machine code is left of it" : "no instructions of its own";
+  $("status").innerHTML = `<b>${escaped(model.files[file].name)}:${line}</b> <code>${escaped((model.files[file].lines[line - 1] ?? "").trim())}</code> · ${parts.join(" · ") || none}${from.length ? ` · called from line ${from.join(", ")}` : ""}`;
 }
 
 function facts() {
