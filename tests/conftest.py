@@ -17,7 +17,7 @@ import kiln
 os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
 
 # Folders whose tests say what programs mean, not how quick they are: LLVM would take most of their time. Those of the CPU
-# target, of arithmetic, of vectors and of the kernel library optimize, as users' programs do; `KILN_CPU_OPT=2 make test`, and
+# target, of arithmetic, of vectors and of some families of kernels optimize, as users' programs do; `KILN_CPU_OPT=2 make test`, and
 # the long stage, let all of them.
 UNOPTIMIZED = (
     "base_dsl/frontend",
@@ -26,6 +26,11 @@ UNOPTIMIZED = (
     "cute/host",
     "cute/nvgpu",
     "cute/program",
+    "kernels/attention_gradients",
+    "kernels/attentions",
+    "kernels/common",
+    "kernels/products",
+    "kernels/rows",
     "pipeline",
     "utils",
 )

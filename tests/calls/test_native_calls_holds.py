@@ -150,7 +150,8 @@ def test_arrays_live_until_the_call_is_over(make, how, taker, monkeypatch):
         assert all(out.seen)
         assert out.seen or (how == "implicit" and not number)
         del passed, lose, out.lose
-        gc.collect()
+        if out.alive() is not None:  # in a circle; else a search among all objects of a long run is time for nothing
+            gc.collect()
         assert number == 0 or out.alive() is None  # and no longer
 
 
