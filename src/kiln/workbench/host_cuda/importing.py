@@ -1,7 +1,8 @@
-"""Puts everything in place when the program imports torch or cuda-bindings, and not before."""
+"""Puts everything in place when the program imports torch, cuda-bindings or jax-tvm-ffi, and not before."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
@@ -30,10 +31,22 @@ def _runtime(module: ModuleType) -> None:
     bindings.serve_runtime(module)
 
 
+def _jax_tvm_ffi(module: ModuleType) -> None:
+    """JAX has the host alone: what a program registers for its GPU is called there."""
+    register = module.register_ffi_target
+
+    @functools.wraps(register)
+    def register_ffi_target(name: str, function: Any, arg_spec: Any = None, platform: str = "cpu", **more: Any) -> Any:
+        return register(name, function, arg_spec, "cpu" if platform == "gpu" else platform, **more)
+
+    module.register_ffi_target = register_ffi_target
+
+
 _AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
     "torch": _torch,
     "cuda.bindings.driver": _driver,
     "cuda.bindings.runtime": _runtime,
+    "jax_tvm_ffi": _jax_tvm_ffi,
 }
 _PACKAGES = ("cuda", "cuda.bindings")
 
