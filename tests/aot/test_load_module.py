@@ -14,6 +14,7 @@ import kiln.cute as cute
 from kiln import Int32
 from kiln.aot import objects
 from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, DSLUserCodeValueError, DSLWarning
+from kiln.calls import loading
 from kiln.cute.runtime import from_dlpack, load_module, make_fake_stream
 
 STREAM = make_fake_stream()
@@ -36,8 +37,10 @@ def test_functions_take_what_compiled_ones_take(file: Path, arrays: tuple[np.nda
     x, y = arrays
     module = load_module(file)
     assert dir(module) == ["scale"]
-    module.scale(x, y, by=3.0, stream=STREAM)
-    assert (y == 3 * x).all()
+    for by in (3.0, 4.0):
+        module.scale(x, y, by=by, stream=STREAM)
+        assert (y == by * x).all()
+    assert hasattr(module.scale, "for_caller") == (loading.loaded() is not None)  # native code takes the calls
     module.scale(from_dlpack(x).mark_layout_dynamic(), from_dlpack(y).mark_layout_dynamic(), 2, STREAM)
     assert (y == 2 * x).all()
     with pytest.raises(AttributeError, match="has no function 'scala'; it has scale"):

@@ -10,10 +10,10 @@ from __future__ import annotations
 from ..calls import plan
 from ..calls.caller.plans import following
 from ..calls.plan import ArrayRecord, GroupRecord, IntegerRecord, Plan, RealRecord, Record
-from ..native import Array, Fn, Library, Ptr, address, i32, i64, local, native, ref, struct, text, u8, u64
+from ..native import Array, Fn, Library, Ptr, address, i32, i64, local, native, ref, size_of, struct, text, u8, u64
 from ..targets.host.call_context import FAULT, MEMORY_FAULT, TEXT, Context
 from ..targets.host.exported import ILLEGAL_ADDRESS, LAUNCH_FAILED, REFUSED, Code
-from ..targets.host.libc import free, memcpy, write
+from ..targets.host.libc import free, malloc, memcpy, write
 from ..targets.host.texts import Text, begin, put, put_form, put_number
 
 ANYTHING = 0
@@ -295,12 +295,27 @@ def packed(function: Ptr[Function], arguments: Ptr[Ptr], count: i32) -> i32:
     return status
 
 
+@struct
+class Failure:
+    """What a call with slots tells of what failed; who gets it frees it."""
+
+    status: i64
+    text: Array[u8, ROOM]
+
+
 @entry.export
-def call_slots(function: Ptr[Function], slots: Ptr, memory: Ptr, room: u64) -> i32:
-    """Call with the slots themselves; what failed is said in memory of the caller."""
-    said = local(Text)
-    begin(said, memory, room)
-    return run(function, slots, said)
+def call_slots(function: Ptr[Function], slots: Ptr) -> Ptr:
+    """Call with the slots themselves, as compiled code is called: null, or a `Failure`."""
+    said, memory = local(Text), local(u8, ROOM)
+    begin(said, memory, ROOM)
+    status = run(function, slots, said)
+    if status == 0:
+        return None
+    told = Ptr[Failure](malloc(size_of(Failure)))
+    if told != None:
+        told.status = i64(status)
+        memcpy(ref(told).text, memory, ROOM)
+    return told
 
 
 @entry.export

@@ -175,7 +175,7 @@ def objects_of(compiled: Sequence[CompiledFunction], prefix: str = "", tvm_ffi: 
         "abi": ABI, "kiln": version(), "function": compiled[0].function_name, "target": compiled[0].target,
         "host": processor[0], "architectures": [each.architecture for each in portables],
         "signature": signature.text, "slots": signature.slots_bytes, "result": list(signature.results),
-        "streams": len(signature.ambient), "doors": ["c"] * bool(prefix) + ["tvm_ffi"] * bool(tvm_ffi),
+        "streams": len(signature.ambient), "prints": any(each.prints for each in portables), "doors": ["c"] * bool(prefix) + ["tvm_ffi"] * bool(tvm_ffi),
         "arguments": [{"name": each.name, **each.about} for each in signature.parameters],
     }  # fmt: skip
     return build(portables, signature, processor, metadata, prefix, tvm_ffi)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import settings, target
 from ..base_dsl import typing as numbers
-from ..base_dsl.arguments import AMBIENT_STREAM, slot_struct
+from ..base_dsl.arguments import AMBIENT_STREAM, number_format, slot_struct
 from ..base_dsl.diagnostics import (
     DSLCudaRuntimeError,
     DSLRuntimeError,
@@ -23,6 +23,7 @@ from ..base_dsl.diagnostics import (
 )
 from ..base_dsl.function import CompiledFunction, describe_key
 from ..base_dsl.parameters import Parameters
+from ..base_dsl.target import Executable
 from ..calls import plan
 from ..cute.host import runtime
 from ..cute.host.arguments import StreamNode, TensorNode
@@ -33,7 +34,7 @@ from ..cute.tensor.pointer import AddressSpace
 from ..targets.host import elf, jit
 from ..targets.host.exported import ARGUMENTS_DISAGREE, ASSERT
 from ..targets.host.faults import AssertionFault
-from .entry import ROOM
+from .entry import Failure
 from .objects import ABI, META, is_whole
 
 if TYPE_CHECKING:
@@ -99,6 +100,8 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
         address_of = _linked(data, known)
     if enable_tvm_ffi:
         return _tvm_module(path, known, address_of)
+    DSL.caller.prepare()
+    DSL.caller.wait()  # native code takes the calls, as those of compiled functions
     return Module(path, {name: LoadedFunction(name, about, address_of) for name, about in known.items()})
 
 
@@ -147,7 +150,7 @@ def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
 
 
 _FIELDS = {
-    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int, "doors": list,
+    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int, "prints": bool, "doors": list,
     "arguments": list, "architectures": list, "function": str,
 }  # fmt: skip
 
@@ -205,30 +208,35 @@ def _tvm_module(path: str, known: Mapping[str, Any], address_of: Callable[[str],
 
 # --- calling ---------------------------------------------------------------------------------------------------------
 
-_SLOTS = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
+_SLOTS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_libc = ctypes.CDLL(None)
+_libc.free.argtypes = [ctypes.c_void_p]
 
 
-class _Code:
-    """What runs the code of an exported function."""
+class _Exported(Executable):
+    """The code of an exported function. What does not print is called by native code, as that of compiled functions."""
 
-    report = None
-    guards = ()
     artifacts: Mapping[str, Any] = types.MappingProxyType({})
-    address = 0
 
-    def __init__(self, name: str, on: str, address_of: Callable[[str], int]) -> None:
-        self._run, self._target = _SLOTS(address_of(f"__kiln_slots_{name}")), on
+    def __init__(self, name: str, about: Mapping[str, Any], address_of: Callable[[str], int]) -> None:
+        self.address = address_of(f"__kiln_slots_{name}")
+        self._run, self._target, self._prints = _SLOTS(self.address), about["target"], about["prints"]
         self._keep = address_of
+        if not self._prints:
+            self.report = self._report
 
     def call(self, address: int) -> None:
-        said = ctypes.create_string_buffer(ROOM)
-        sys.stdout.flush()  # it prints past Python
-        status = self._run(address, said, ROOM)
-        if status:
-            raise _failure(status, said.value.decode(errors="replace"), self._target)
+        if self._prints:
+            sys.stdout.flush()  # it prints past Python
+        told = self._run(address)
+        if told:
+            self._report(told)
 
-    def portable(self, ptx: bool = True) -> None:
-        return None
+    def _report(self, record: int) -> None:
+        told = Failure.from_address(record)
+        status, text = told.status, bytes(told.text).partition(b"\0")[0].decode(errors="replace")
+        _libc.free(record)
+        raise _failure(status, text, self._target)
 
 
 def _failure(status: int, text: str, on: str) -> Exception:
@@ -251,8 +259,7 @@ class LoadedFunction(CompiledFunction):
         source: Any = types.SimpleNamespace(dsl=DSL, name=name)
         self.source = source
         self.parameters = _parameters(name, arguments)
-        executable: Any = _Code(name, about["target"], address_of)
-        self.executable = executable
+        self.executable = _Exported(name, about, address_of)
         self.function_name = name
         self.names = [each["name"] for each in arguments] + streams
         self.keys = {**keys, **dict.fromkeys(streams, StreamNode.key)}
@@ -264,24 +271,14 @@ class LoadedFunction(CompiledFunction):
         self._struct = slot_struct(formats)
         self.slot_bytes = max(about["slots"], self._struct.size)
         self.results_at = about["result"][1]
-        self.has_results = about["result"][0] != plan.NO_RESULT
-        self._result = about["result"][0]
-        self.returns_number = False
+        self.has_results = self.returns_number = about["result"][0] != plan.NO_RESULT
+        self.result_kinds = [_result_type(about["result"][0])] if self.has_results else []
+        self._result_struct = slot_struct("".join(map(number_format, self.result_kinds)))
         self.static_result = None
         self.target = about["target"]
         self.learned = None
         self.for_tvm_ffi = False
         self.host_target = ""
-
-    def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
-        nodes = self._fitted(self._bind(args, kwargs))
-        buffer = ctypes.create_string_buffer(max(self.slot_bytes, 8))
-        leaves = [leaf for name, node in nodes.items() if name in self.keys for leaf in node.leaves()]
-        self._struct.pack_into(buffer, 0, *leaves)
-        self.executable.call(ctypes.addressof(buffer))
-        return _number(self._result, buffer.raw[self.results_at : self.results_at + 8]) if self.has_results else None
-
-    __call__ = _run_in_python
 
     def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
         with target.target(self.target):
@@ -339,7 +336,7 @@ def _key(about: dict[str, Any]) -> Any:
         return StreamNode.key
     if kind == "number":
         return getattr(numbers, about["type"])
-    return (tuple, *map(_key, about["elements"]))
+    return (tuple, *map(_key, about.get("elements", ())))  # what was compiled in is not known here, and never fits
 
 
 def _formats(key: Any) -> str:
@@ -350,8 +347,6 @@ def _formats(key: Any) -> str:
         return "Q"
     if isinstance(key, tuple):
         return "".join(map(_formats, key[1:]))
-    from ..base_dsl.arguments import number_format
-
     return number_format(key)
 
 
@@ -368,11 +363,8 @@ def _parameters(name: str, arguments: list[dict[str, Any]]) -> Parameters:
     return Parameters(stub)
 
 
-def _number(kind: int, data: bytes) -> int | float | bool:
-    import struct
-
-    if kind & 0xFF in (plan.REAL32, plan.REAL64):
-        return struct.unpack_from("<f" if kind & 0xFF == plan.REAL32 else "<d", data)[0]
-    if kind & 0xFF == plan.TRUTH:
-        return bool(data[0] & 1)
-    return int.from_bytes(data[: kind >> 8], "little", signed=kind & 0xFF == plan.SIGNED)
+def _result_type(kind: int) -> Any:
+    """The type of a number that a function gives, by a plan's word."""
+    names = {plan.REAL32: "Float32", plan.REAL64: "Float64", plan.TRUTH: "Boolean"}
+    sign = "Int" if kind & 0xFF == plan.SIGNED else "Uint"
+    return getattr(numbers, names.get(kind & 0xFF) or f"{sign}{kind >> 8 << 3}")

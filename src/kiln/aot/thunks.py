@@ -53,7 +53,7 @@ class Thunks:
 
     def add_slots(self, prefix: str) -> None:
         """What Kiln itself calls."""
-        self._passing(f"__kiln_slots_{prefix}", "call_slots", [ptr_type(), ptr_type(), int_type(64)])
+        self._passing(f"__kiln_slots_{prefix}", "call_slots", [ptr_type()], ptr_type())
 
     def add_tvm_ffi(self, name: str) -> None:
         """What TVM-FFI calls."""
@@ -67,22 +67,25 @@ class Thunks:
         text = lower_library(self._module, "thunks", self.names)
         return read(jit.emit_object(jit.optimize(text, 2, processor), 2, processor))
 
-    def _passing(self, name: str, callee: str, inputs: list[ir.Type]) -> None:
+    def _passing(self, name: str, callee: str, inputs: list[ir.Type], result: ir.Type | None = None) -> None:
         with context(), self._location:
-            b, given = self._begin(name, inputs, int_type(32))
-            self._return_call(b, callee, given, inputs)
+            result = result or int_type(32)
+            b, given = self._begin(name, inputs, result)
+            self._return_call(b, callee, given, inputs, result)
 
     def _begin(self, name: str, inputs: list[ir.Type], result: ir.Type) -> tuple[Builder, list[ir.Value]]:
         self.names.append(name)
         block = function(self._module, name, inputs, [result]).regions[0].blocks[0]
         return Builder(ir.InsertionPoint(block), self._location), list(block.arguments)
 
-    def _return_call(self, b: Builder, name: str, given: list[ir.Value], inputs: list[ir.Type]) -> None:
-        callee, i32 = entry.prefix + name, int_type(32)
+    def _return_call(
+        self, b: Builder, name: str, given: list[ir.Value], inputs: list[ir.Type], result: ir.Type | None = None
+    ) -> None:
+        callee, result = entry.prefix + name, result or int_type(32)
         if callee not in self._declared:
             self._declared.add(callee)
-            declare(self._module, callee, [ptr_type(), *inputs], [i32])
-        b.op("func.return", (), b.call(callee, [i32], [b.address_of(self._record), *given]).results)
+            declare(self._module, callee, [ptr_type(), *inputs], [result])
+        b.op("func.return", (), b.call(callee, [result], [b.address_of(self._record), *given]).results)
 
 
 def _c_type(parameter: Parameter) -> ir.Type:

@@ -87,6 +87,7 @@ class CpuExecutable(Executable):
         from ..host import elf, jit
         from ..host.call_context import WRAPPER
         from ..host.exported import Portable
+        from ..host.object_code import undefined_symbols
         from .runtime.parts import PARTS
 
         def code(processor: Any, suffix: str) -> elf.Object:
@@ -94,7 +95,8 @@ class CpuExecutable(Executable):
             optimized = jit.optimize(self.artifacts["llvm_unoptimized"], opt, processor)
             return elf.renamed(elf.read(jit.emit_object(optimized, opt, processor)), (WRAPPER,), suffix)
 
-        return None if self.instrumented else Portable("cpu", code, PARTS, self.sites)
+        prints = "kiln_cpu_stream" in undefined_symbols(self.object)
+        return None if self.instrumented else Portable("cpu", code, PARTS, self.sites, prints)
 
 
 def _caller(wrapper: int, sites: tuple[Site, ...], library: Library) -> Any:

@@ -57,6 +57,8 @@ class Portable(NamedTuple):
     parts: Sequence[Part]
     """Of the runtime: those that it may need."""
     sites: Sequence[Place]
+    prints: bool = False
+    """Whether calls may print."""
     kernels: Any = ()
     """What a GPU runs; a target's own."""
     place: Callable[[Data, Sequence[Portable]], tuple[Symbol, dict[str, str]]] | None = None

@@ -31,7 +31,9 @@ def portable(executable: NvidiaExecutable, ptx: bool = True) -> Portable:
 
     arch = executable.code.arch
     parts = (*PARTS, jit.Part(loading))
-    return Portable(arch.name, host_code, parts, executable.code.host_sites, (executable.code, ptx), _place)
+    code = executable.code
+    prints = any(kernel.prints for kernel in code.kernels)
+    return Portable(arch.name, host_code, parts, code.host_sites, prints, (code, ptx), _place)
 
 
 def _place(data: elf.Data, portables: Sequence[Portable]) -> tuple[elf.Symbol, dict[str, str]]:
