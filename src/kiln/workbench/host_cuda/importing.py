@@ -39,7 +39,7 @@ def _jax_tvm_ffi(module: ModuleType) -> None:
     def register_ffi_target(name: str, function: Any, arg_spec: Any = None, platform: str = "cpu", **more: Any) -> Any:
         return register(name, function, arg_spec, "cpu" if platform == "gpu" else platform, **more)
 
-    module.register_ffi_target = register_ffi_target
+    vars(module)["register_ffi_target"] = register_ffi_target
 
 
 _AFTER_IMPORT: dict[str, Callable[[ModuleType], None]] = {
