@@ -188,6 +188,50 @@ def test_warp_groups_of_packed_sequences(plan, causal):
 
 
 @hopper
+@pytest.mark.parametrize("page", [1, 16, 128, 256])
+def test_pages(page):
+    """Of packed queries, by warp groups but where pages are too small; other rows of pages are no numbers."""
+    lengths, used = [300, 1, 777], [2000, 1, 1500]
+    starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
+    count = -(-2048 // page)
+    k, v = (torch.full((4 * count, page, 2, 128), float("nan"), device="cuda", dtype=torch.bfloat16) for _ in range(2))
+    table = torch.randperm(4 * count, device="cuda")[: 3 * count].reshape(3, count).int()
+    dense = []
+    for n, length in enumerate(used):
+        rows = torch.arange(length, device="cuda")
+        place = table[n].long()[rows // page], rows % page
+        k[place], v[place] = normal(length, 2, 128), normal(length, 2, 128)
+        dense.append((k[place], v[place]))
+    q = normal(sum(lengths), 8, 128)
+    got = kernels.flash_attention(
+        q, k, v, causal=True, cu_seqlens_q=starts, page_table=table, max_seqlen_q=777, return_lse=True,
+        seqused_k=torch.tensor(used, dtype=torch.int32, device="cuda"),
+    )  # fmt: skip
+    for n in range(3):
+        rows = slice(*starts[n : n + 2].tolist())
+        check((got[0][rows], got[1][:, rows]), exact(q[rows], *dense[n], causal=True))
+
+
+@hopper
+@pytest.mark.parametrize("dim", [64, 128, 256])
+@pytest.mark.parametrize("causal", [False, True])
+def test_floats_of_8_bits(dim, causal):
+    """Weights are rounded to them: outputs are within a 14th of the sum of weight times |value|."""
+    q, k, v = (normal(2, 1500, n, dim).to(torch.float8_e4m3fn) for n in (4, 2, 2))
+    factors = [1 + torch.rand(2, 2, device="cuda") for _ in range(3)]
+    names = ("q_descale", "k_descale", "v_descale")
+    out, lse = kernels.flash_attention(
+        q, k, v, causal=causal, return_lse=True, **dict(zip(names, factors, strict=True))
+    )
+    for n in range(2):
+        keys = k[n].double() * (factors[0] * factors[1])[n][:, None]
+        values = v[n].double() * factors[2][n][:, None]
+        wanted, logarithms = exact(q[n], keys, values, causal)
+        assert ((out[n].double() - wanted).abs() <= exact(q[n], keys, values.abs(), causal)[0] / 14).all()
+        torch.testing.assert_close(lse[n].double(), logarithms, rtol=2e-3, atol=2e-3)
+
+
+@hopper
 @pytest.mark.parametrize("dim", [64, 128])
 def test_a_function_of_scores(dim):
     def far(s, b, h, q, k):

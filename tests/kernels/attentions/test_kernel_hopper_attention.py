@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from attention_testing import close, exact, normal
+from attention_testing import RNG, close, exact, normal
 from nvidia_testing import needs_ptxas
 from sass import check_products
 
@@ -130,6 +130,51 @@ def test_a_function_of_scores():
             q, k, v, score=changed, softcap=2.0, return_lse=True, plan=dataclasses.replace(ONE, queries_held=True)
         )
     close(got, exact(q, k, v, softcap=2.0, score=in_arrays))
+
+
+def test_floats_of_8_bits():
+    """Weights are rounded to them; factors, a cap, values that do not exist and are no numbers."""
+    float8 = ml_dtypes.float8_e4m3fn
+    q, k, v = (normal(2, n, heads, 32, dtype=np.float32).astype(float8) for n, heads in ((70, 4), (90, 2), (90, 2)))
+    used = np.array([90, 37], np.int32)
+    v[1, 37:] = np.nan
+    factors = [np.float32(1.0 + RNG.random((2, 2))) for _ in range(3)]
+    names = ("q_descale", "k_descale", "v_descale")
+    with kiln.target("cpu"):
+        out, lse = kernels.flash_attention(
+            q, k, v, causal=True, softcap=3.0, seqused_k=used, return_lse=True, plan=HopperAttentionTiling(2, 32),
+            **dict(zip(names, factors, strict=True)),
+        )  # fmt: skip
+    assert out.dtype == ml_dtypes.bfloat16
+    for n, length in enumerate(used):
+        keys = k[n : n + 1, :length].astype(np.float64) * (factors[0] * factors[1])[n][:, None]
+        values = v[n : n + 1, :length].astype(np.float64) * factors[2][n][:, None]
+        given = (q[n : n + 1].astype(np.float64), keys)
+        wanted, logarithms = exact(*given, values, causal=True, softcap=3.0)
+        bound = exact(*given, abs(values), causal=True, softcap=3.0)[0] / 14
+        assert (abs(out[n].astype(np.float64) - wanted[0]) <= bound[0]).all()
+        np.testing.assert_allclose(lse[n], logarithms[0], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("page", [16, 64])
+def test_keys_in_pages(page):
+    """Several in a step, or a step a part of one; of packed queries; other rows of pages are no numbers."""
+    starts, used = np.array([0, 5, 5, 75], np.int32), np.array([90, 0, 41], np.int32)
+    table = RNG.permutation(24)[: 3 * (96 // page + 1)].reshape(3, -1).astype(np.int32)
+    k, v = np.full((24, page, 2, 32), np.nan, np.float16), np.full((24, page, 2, 48), np.nan, np.float16)
+    dense = []
+    for n, length in enumerate(used):
+        rows = table[n][np.arange(length) // page], np.arange(length) % page
+        k[rows], v[rows] = normal(length, 2, 32), normal(length, 2, 48)
+        dense.append((k[rows][None], v[rows][None]))
+    q = normal(75, 4, 32)
+    with kiln.target("cpu"):
+        out, lse = kernels.flash_attention(
+            q, k, v, cu_seqlens_q=starts, seqused_k=used, page_table=table, causal=True, return_lse=True, plan=ONE
+        )
+    for n in (0, 2):
+        rows = slice(*starts[n : n + 2])
+        close((out[None, rows], lse[None, :, rows]), exact(q[None, rows], *dense[n], causal=True))
 
 
 @pytest.mark.usefixtures("few_multiprocessors")

@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["flash_attention"]
 
-_ARRAYS = 10
+_ARRAYS = 13
 _FAR = 1 << 28
 """Further than any key."""
 
 
 @kernel_function(
-    "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "out"
-)
+    "q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "q_descale", "k_descale",
+    "v_descale", "out",
+)  # fmt: skip
 def flash_attention(
     q: Any,
     k: Any,
@@ -40,6 +41,9 @@ def flash_attention(
     alibi_slopes: Any = None,
     score: Any = None,
     sinks: Any = None,
+    q_descale: Any = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
     seqused_k: Any = None,
@@ -66,10 +70,25 @@ def flash_attention(
     scores s into c tanh(s / c). `alibi_slopes` (heads, or batch and heads; f32) lowers them by slope times the distance of query and
     key, the last being aligned. `score(s, b, h, q, k)` is a Python function that gives the score that takes the place of s, for sequence b,
     head h, query q and key k, each counted from 0 in its sequence; it may branch. `sinks` (heads, f32): logits of one more key for each
-    head, which has no value. A query that sees no key gets zeros and the logarithm -inf. Logarithms are natural,
+    head, which has no value. Queries, keys and values may be float8_e4m3fn, with factors `q_descale`, `k_descale` and `v_descale` (batch, heads
+    of keys; f32) or without; outputs are bfloat16 then, or what `out` is. A query that sees no key gets zeros and the logarithm -inf. Logarithms are natural,
     (batch, heads, queries) or (heads, all queries), f32. The same call gives the same bits.
     """
-    given = (q, k, v, out, cu_seqlens_q, cu_seqlens_k, seqused_k, page_table, alibi_slopes, sinks)
+    given = (
+        q,
+        k,
+        v,
+        out,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        seqused_k,
+        page_table,
+        alibi_slopes,
+        sinks,
+        q_descale,
+        k_descale,
+        v_descale,
+    )
     return Asked(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, plan, score).run()
 
 
@@ -116,17 +135,9 @@ class Asked:
         q, k, v, out, starts_q, starts_k, _, table, *_ = self.given
         require = arrays.require
         names = (
-            "q",
-            "k",
-            "v",
-            "out",
-            "cu_seqlens_q",
-            "cu_seqlens_k",
-            "seqused_k",
-            "page_table",
-            "alibi_slopes",
-            "sinks",
-        )
+            "q", "k", "v", "out", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "page_table", "alibi_slopes", "sinks", "q_descale",
+            "k_descale", "v_descale",
+        )  # fmt: skip
         for name, x in zip(names, self.given, strict=True):
             require(x is not None or name not in ("q", "k", "v"), f"flash_attention: {name} is None")
             if x is None:
@@ -167,7 +178,9 @@ class Asked:
             f"flash_attention of shapes {shapes}: batch, keys and heads of k and v agree, and D of q and k",
         )
         require(
-            str(q.dtype).rpartition(".")[2] in ELEMENTS, f"flash_attention of {q.dtype}", hint="float16 or bfloat16"
+            str(q.dtype).rpartition(".")[2] in ELEMENTS,
+            f"flash_attention of {q.dtype}",
+            hint="float16 or bfloat16, or float8_e4m3fn",
         )
         require(q.dtype == k.dtype == v.dtype, f"flash_attention of {q.dtype}, {k.dtype} and {v.dtype}")
         self.problem()
@@ -176,8 +189,8 @@ class Asked:
         if out is not None:
             shape = (*q.shape[:-1], v.shape[-1])
             require(
-                tuple(out.shape) == shape and out.dtype == q.dtype,
-                f"flash_attention into an array {tuple(out.shape)} of {out.dtype}: it is {shape} of {q.dtype}",
+                tuple(out.shape) == shape and str(out.dtype) in map(str, self.out_types()),
+                f"flash_attention into an array {tuple(out.shape)} of {out.dtype}: it is {shape} of {self.out_types()[0]}",
             )
             require(
                 all(s != 0 or n == 1 for s, n in zip(arrays.strides(out), shape, strict=True)) or 0 in shape,
@@ -222,11 +235,20 @@ class Asked:
 
     def _check_heads(self) -> None:
         """Refuse arrays of one number for each head that are none."""
-        slopes, sinks = self.given[8:]
+        slopes, sinks, *factors = self.given[8:]
+        narrow = str(self.given[0].dtype).rpartition(".")[2] == "float8_e4m3fn"
+        arrays.require(
+            narrow or factors == [None] * 3, "flash_attention with q_descale, k_descale or v_descale: of float8_e4m3fn"
+        )
+        arrays.require(
+            (factors[0] is None) == (factors[1] is None), "flash_attention with one of q_descale and k_descale"
+        )
+        of_keys = ((self.batches, self.given[1].shape[-2]),)
         heads = self.given[0].shape[-2]
         for name, x, shapes in (
             ("alibi_slopes", slopes, ((heads,), (self.batches, heads))),
             ("sinks", sinks, ((heads,),)),
+            *zip(("q_descale", "k_descale", "v_descale"), factors, (of_keys,) * 3, strict=True),
         ):
             arrays.require(
                 x is None
@@ -250,6 +272,18 @@ class Asked:
         """What scores are multiplied with."""
         return float(self.given[0].shape[-1] ** -0.5 if self.scale is None else self.scale)
 
+    def out_types(self) -> list[Any]:
+        """The types that outputs may have, the first if none is given."""
+        q = self.given[0]
+        if str(q.dtype).rpartition(".")[2] != "float8_e4m3fn":
+            return [q.dtype]
+        return [arrays.named_type(q, name) for name in ("bfloat16", "float16")]
+
+    def out_type(self) -> Any:
+        """The type of outputs, of the program."""
+        out = self.given[3]
+        return ELEMENTS[str(self.out_types()[0] if out is None else out.dtype).rpartition(".")[2]]
+
     def longest(self) -> int:
         """Queries of the longest sequence, or more."""
         q, starts = self.given[0], self.given[4]
@@ -269,7 +303,7 @@ class Asked:
 
     def problem(self, longest: int = 1) -> Attention:
         """What is asked for, of so many queries."""
-        q, k, v, _, starts, _, used, table, slopes, sinks = self.given
+        q, k, v, _, starts, _, used, table, slopes, sinks, *_ = self.given
         left, right = _limits(self.causal, self.window)
         most = self.mean() if table is not None else k.shape[-3]
         keys = self.mean() if self.max_k is None else min(int(self.max_k), most)
@@ -278,6 +312,7 @@ class Asked:
             ELEMENTS[str(q.dtype).rpartition(".")[2]], left, right, self.softcap > 0.0, self.return_lse,
             starts is not None, used is not None, 0 if table is None else k.shape[1], sloped=slopes is not None, sinks=sinks is not None,
             score=None if self.score is None else check_score(self.score),
+            out_dtype=self.out_type() if len(self.out_types()) > 1 else None,
         )  # fmt: skip
 
     def run(self) -> Any:
@@ -285,7 +320,7 @@ class Asked:
         self.check()
         q, k, v, out, *_ = self.given
         if out is None:
-            out = arrays.empty(q, (*q.shape[:-1], v.shape[-1]), None)
+            out = arrays.empty(q, (*q.shape[:-1], v.shape[-1]), self.out_types()[0])
         lse = None
         if self.return_lse:
             queries = q.shape[:-2]
@@ -305,17 +340,17 @@ class Asked:
             longest = self.longest()
             q, k, v, rows = _as_rows((q, k, v, out))
             numbers = (longest, self.mean(), self.factor, float(self.softcap))
-            slopes, sinks = self.given[8:]
+            slopes, sinks, *factors = self.given[8:]
             if slopes is not None and slopes.ndim == 1:
                 slopes = arrays.with_batch(slopes)
-            given = Given(q, k, v, rows, lse, Lengths(*self.given[4:8]), *numbers, slopes, sinks)
+            given = Given(q, k, v, rows, lse, Lengths(*self.given[4:8]), *numbers, slopes, sinks, tuple(factors))
             FAMILY.run(self.problem(longest), devices.current(), given, self.plan)
         return out if lse is None else (out, lse)
 
     def _run_in_turns(self, out: Any, lse: Any) -> None:
         """Sequences in turns, where there are more than a grid can have."""
         cannot_repeat("parts of the arrays are computed in turns")
-        q, k, v, _, starts_q, starts_k, used, table, slopes, sinks = self.given
+        q, k, v, _, starts_q, starts_k, used, table, slopes, sinks, *factors = self.given
         for first in range(0, self.batches, MOST_LAYERS):
             turn, ends = slice(first, first + MOST_LAYERS), slice(first, first + MOST_LAYERS + 1)
             q_, out_ = (x if starts_q is not None else x[turn] for x in (q, out))
@@ -324,7 +359,8 @@ class Asked:
             used_, table_ = (None if x is None else x[turn] for x in (used, table))
             slope = slopes[turn] if slopes is not None and slopes.ndim == 2 else slopes
             score = None if self.score is None else functools.partial(_later, self.score, first)
-            given = (q_, k_, v_, out_, *starts, used_, table_, slope, sinks)
+            factors_ = (None if x is None else x[turn] for x in factors)
+            given = (q_, k_, v_, out_, *starts, used_, table_, slope, sinks, *factors_)
             result = dataclasses.replace(self, given=given, score=score).run()
             if lse is None:
                 continue

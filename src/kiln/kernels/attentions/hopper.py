@@ -16,7 +16,7 @@ from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
 from .hopper_epilogue import Epilogue
 from .hopper_load import Loader
-from .hopper_plan import ROWS
+from .hopper_plan import ROWS, padded
 from .hopper_scores import Scores, Seen
 from .hopper_steps import Products, Softmax
 from .hopper_tiles import Tiles, Told
@@ -46,7 +46,7 @@ class Numbers(NamedTuple):
 
 class More(NamedTuple):
     """Arrays that there may be: where sequences begin, how many of their keys exist, pages, slopes (sequence or 1, head), logits of sinks
-    (head), and a counter of tiles that are taken."""
+    (head), a counter of tiles that are taken, and factors of queries, keys and values (sequence, head of keys)."""
 
     starts_q: Any = None
     starts_k: Any = None
@@ -55,6 +55,9 @@ class More(NamedTuple):
     slopes: Any = None
     sinks: Any = None
     counter: Any = None
+    factors_q: Any = None
+    factors_k: Any = None
+    factors_v: Any = None
 
 
 class Order:
@@ -78,16 +81,20 @@ class Order:
 class HopperForward:
     """The kernel for some tiles and masks (right, left, cap). `own_outputs`: outputs have shared memory of their own. `share`: heads
     whose queries are in one tile. `packed`: sequences lie one after another; `partial`: not all keys exist. `sloped`: scores
-    have slopes. `page`: keys and values lie in pages of so many rows. `score`: a function of scores."""
+    have slopes. `page`: keys and values lie in pages of so many rows. `out_dtype`: the type of outputs, where it is
+    another. `score`: a function of scores.
+
+    Values of 8 bits come as `transposed_values` lays them: (batch, element, head, key)."""
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], tiling: HopperAttentionTiling, masks: tuple[bool, bool, bool],
         own_outputs: bool, share: int = 1, packed: bool = False, partial: bool = False, sloped: bool = False, page: int = 0,
-        score: Any = None,
+        out_dtype: Any = None, score: Any = None,
     ) -> None:  # fmt: skip
         self.dtype, self.tiling, self.own_outputs = dtype, tiling, own_outputs
+        self.narrow, self.out_dtype = dtype.width == 8, dtype if out_dtype is None else out_dtype
         # in shared memory; what arrays do not have is zeros there
-        self.dim, self.dim_v = (-(-dim // 16) * 16 for dim in head_dims)
+        self.dim, self.dim_v = (padded(dim, dtype.width) for dim in head_dims)
         self.right, self.left, self.capped = masks
         self.share, self.packed, self.partial, self.sloped, self.score = (
             share,
@@ -121,7 +128,10 @@ class HopperForward:
 
     def mma_outputs(self) -> Any:
         """The product of the weights of 64 queries, in registers, and a block of values."""
-        majors = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
+        majors = (
+            warpgroup.OperandMajorMode.K,
+            warpgroup.OperandMajorMode.K if self.narrow else warpgroup.OperandMajorMode.MN,
+        )
         source = warpgroup.OperandSource.RMEM
         return sm90.make_trivial_tiled_mma(
             self.dtype, self.dtype, *majors, Float32, (1, 1, 1), (ROWS, self.dim_v), source
@@ -134,8 +144,10 @@ class HopperForward:
         return (
             sm90.make_smem_layout_a(rows, (ROWS, keys, self.dim), self.dtype, of.groups),
             sm90.make_smem_layout_b(rows, (ROWS, keys, self.dim), self.dtype, of.stages),
-            sm90.make_smem_layout_b(LayoutEnum.COL_MAJOR, (ROWS, self.dim_v, keys), self.dtype, of.stages),
-            sm90.make_smem_layout_epi(self.dtype, rows, (ROWS, self.dim_v), of.groups),
+            sm90.make_smem_layout_b(
+                rows if self.narrow else LayoutEnum.COL_MAJOR, (ROWS, self.dim_v, keys), self.dtype, of.stages
+            ),
+            sm90.make_smem_layout_epi(self.out_dtype, rows, (ROWS, self.dim_v), of.groups),
         )
 
     def rows_of(self, x: Any, transposed: bool = False, share: int = 1) -> Any:
@@ -145,7 +157,8 @@ class HopperForward:
         Strides are multiples of 16 bytes, but those of modes of one element, which do not matter.
         """
         batch, row, head, element = x.shape
-        of_batch, of_row, of_head = (cute.assume(s // VALUES * VALUES, divby=VALUES) for s in x.stride[:3])
+        at_once = 128 // x.element_type.width
+        of_batch, of_row, of_head = (cute.assume(s // at_once * at_once, divby=at_once) for s in x.stride[:3])
         if share > 1:
             row, of_row, head, of_head = (share, row), (of_head, of_row), head // share, of_head * share
         inner = ((element, row), (1, of_row)) if transposed else ((row, element), (of_row, 1))
@@ -165,7 +178,7 @@ class HopperForward:
         maps = (
             *cpasync.make_tiled_tma_atom(load, self.rows_of(q, False, share), tile_q, (self.rows, self.dim)),
             *cpasync.make_tiled_tma_atom(load, self.rows_of(k), tile_k, (self.piece, self.dim)),
-            *cpasync.make_tiled_tma_atom(load, self.rows_of(v, True), tile_v, (self.dim_v, self.piece)),
+            *cpasync.make_tiled_tma_atom(load, self.rows_of(v, not self.narrow), tile_v, (self.dim_v, self.piece)),
             *cpasync.make_tiled_tma_atom(store, self.rows_of(out, False, share), tile_o, (self.rows, self.dim_v)),
         )
         queries, keys = q.shape[1], k.shape[1]
@@ -193,22 +206,22 @@ class HopperForward:
         tile_q, ring_k, ring_v = (memory.allocate_tensor(self.dtype, x.outer, 1024, x.inner) for x in layouts[:3])
         outputs = layouts[3]
         if const_expr(self.own_outputs):
-            tile_o = memory.allocate_tensor(self.dtype, outputs.outer, 1024, outputs.inner)
+            tile_o = memory.allocate_tensor(self.out_dtype, outputs.outer, 1024, outputs.inner)
         else:
             tile_o = cute.make_tensor(tile_q.iterator, outputs.outer)
-        bytes_q = of.block_q * self.dim * 2
+        size = self.dtype.width // 8
         pipe_q, pipe_k, pipe_v = (
             pipeline.PipelineTmaAsync.create(
                 num_stages=stages,
                 producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
                 consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, of.groups * GROUP // 32),
-                tx_count=size,
+                tx_count=count,
                 defer_sync=True,
             )
-            for stages, size in (
-                (1, bytes_q),
-                (of.stages, of.block_k * self.dim * 2),
-                (of.stages, of.block_k * self.dim_v * 2),
+            for stages, count in (
+                (1, of.block_q * self.dim * size),
+                (of.stages, of.block_k * self.dim * size),
+                (of.stages, of.block_k * self.dim_v * size),
             )
         )
         told = Told.create(memory, self.packed or self.partial, of.groups * GROUP // 32)
@@ -235,8 +248,9 @@ class HopperForward:
             group = warp // 4 - 1
             thread = arch.thread_idx()[0] % GROUP
             products = Products(self, thread, tile_q[None, None, group], ring_k, ring_v)
-            softmax = Softmax(self, products, numbers.scale)
-            scores = Scores(self, products.scores, numbers, more.slopes)
+            changed = self.capped or self.sloped or self.score is not None
+            softmax = Softmax(self, products, numbers.scale, more.factors_q is not None and not changed)
+            scores = Scores(self, products.scores, numbers, more.slopes, more.factors_q is not None)
             epilogue = Epilogue(self, products, softmax, group, store_o, o, tile_o)
             parts = (products, softmax, scores, Order(of, group), pipe_v)
             used_v = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
@@ -248,6 +262,10 @@ class HopperForward:
                 last, steps, masked, whole = tiles.span(work)
                 seen = Seen(work.tile * of.block_q + group * ROWS, work.head, work.batch, work.queries, work.keys)
                 softmax.begin()
+                head_k = work.head // (q.shape[2] // k.shape[2])
+                if const_expr(more.factors_q is not None):
+                    factor = more.factors_q[work.batch, head_k] * more.factors_k[work.batch, head_k]
+                    softmax.scales[0], scores.factor[0] = numbers.scale * factor, factor
                 filled_q = consumer_q.wait_and_advance()
                 if const_expr(of.queries_held):
                     products.take_queries()
@@ -260,7 +278,7 @@ class HopperForward:
                 softmax.powers(False)
                 softmax.make_weights()
                 filled_v = consumer_v.wait_and_advance()
-                if const_expr(self.packed or self.partial):
+                if const_expr((self.packed or self.partial) and not self.narrow):
                     self.clear(ring_v[None, None, filled_v.index], group, work.keys - last * of.block_k)
                 if const_expr(self.right):
                     for i in range(1, 1 + masked):
@@ -278,7 +296,7 @@ class HopperForward:
                 pipe_v.consumer_release(used_v)
                 used_v.advance()
                 # Where results go is read again, not kept in registers that the loops need.
-                epilogue.finish(told.heard(slot, tiles), out, lse, more.sinks)
+                epilogue.finish(told.heard(slot, tiles), out, lse, more.sinks, more.factors_v)
                 if const_expr(not self.own_outputs):
                     epilogue.wait_for_store()
                     filled_q.release()

@@ -33,7 +33,7 @@ class Epilogue:
         self.stores = pipeline.PipelineTmaStore.create(num_stages=1)
 
     @cute.jit
-    def finish(self, work: Any, out: cute.Tensor, lse: Any, sinks: Any):
+    def finish(self, work: Any, out: cute.Tensor, lse: Any, sinks: Any, factors: Any):
         """Divide by the sums, and begin to store."""
         of, softmax, sums = self.of, self.softmax, self.products.sums
         thread = only_here(arch.thread_idx()[0]) % GROUP
@@ -52,6 +52,8 @@ class Epilogue:
             inverse = Float32(0.0)
             if total != 0.0:
                 inverse = arch.rcp_approx(total) * scaled
+            if const_expr(factors is not None):  # heads of queries are as many for each of keys
+                inverse = inverse * factors[work.batch, head // (out.shape[2] // factors.shape[1])]
             for n in range_constexpr(of.dim_v // 8):
                 for c in range_constexpr(2):
                     sums[(c, half, n), 0, 0] = sums[(c, half, n), 0, 0] * inverse
@@ -64,13 +66,17 @@ class Epilogue:
                         lse[head, work.first_q + query] = value
                     else:
                         lse[work.batch, head, query] = value
-        rounded = cute.make_rmem_tensor(sums.shape, self.of.dtype)
-        rounded.store(sums.load().to(self.of.dtype))
+        rounded = cute.make_rmem_tensor(sums.shape, self.of.out_dtype)
+        rounded.store(sums.load().to(self.of.out_dtype))
         # what was stored before has been read, and so have the queries
         self.wait_for_store()
         mma = self.of.mma_outputs()
-        by_warp = cute.make_tiled_copy_C_atom(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.dtype), mma)
-        write = cute.make_tiled_copy_S(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.dtype), by_warp)
+        by_warp = cute.make_tiled_copy_C_atom(
+            cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.out_dtype), mma
+        )
+        write = cute.make_tiled_copy_S(
+            cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.out_dtype), by_warp
+        )
         writer = write.get_slice(thread)
         own = self.tile[None, None, self.group]
         cute.copy(write, write.retile(rounded), writer.partition_D(own))
@@ -103,7 +109,7 @@ class Epilogue:
         """Store so many rows, 16 bytes at a time."""
         of, thread = self.of, arch.thread_idx()[0] % GROUP
         chunks = out.shape[3] // VALUES
-        held = cute.make_rmem_tensor((VALUES,), of.dtype)
+        held = cute.make_rmem_tensor((VALUES,), of.out_dtype)
         for i in range(thread, max(count, 0) * chunks, GROUP):
             row, column = i // chunks, cute.assume(i % chunks * VALUES, divby=VALUES)
             query, head = first + row, work.head

@@ -24,21 +24,32 @@ class Seen(NamedTuple):
 
 
 class Scores:
-    """The scores of a warp group; `numbers` as for the kernel, `slopes` (sequence or 1, head), or None."""
+    """The scores of a warp group; `numbers` as for the kernel, `slopes` (sequence or 1, head), or None; `scaled`: queries and keys have a
+    factor."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperForward, scores: Any, numbers: Any, slopes: Any) -> None:
+    def __init__(self, of: HopperForward, scores: Any, numbers: Any, slopes: Any, scaled: bool) -> None:
         self.of, self.scores, self.numbers, self.slopes = of, scores, numbers, slopes
+        self.scaled, self.factor = scaled, cute.make_rmem_tensor((1,), Float32)
+
+    def times(self, factor: Any) -> Any:
+        """A factor of scores and, where there is one, that of queries and keys."""
+        return factor * self.factor[0] if self.scaled else factor
+
+    def natural(self) -> Any:
+        """What makes a score what functions are given. Capped scores have the other factors in them."""
+        return self.numbers.natural if self.of.capped else self.times(self.numbers.natural)
 
     @cute.jit
     def change(self, block: Int32, seen: Any, masked: bool):
         """All that is done to the scores of a block of keys."""
         of = self.of
         if const_expr(of.capped):
+            cap = self.times(self.numbers.cap)
             for i in range_constexpr(cute.size(self.scores)):
                 # tanh of the capped score; the scale of the softmax, or of what follows, has the rest of it
-                power = arch.exp2(self.scores[i] * self.numbers.cap)
+                power = arch.exp2(self.scores[i] * cap)
                 self.scores[i] = 1.0 - 2.0 * arch.rcp_approx(power + 1.0)
         if const_expr(masked or of.sloped or of.score is not None):
             thread = only_here(arch.thread_idx()[0]) % 128
@@ -63,13 +74,13 @@ class Scores:
                 for c in range_constexpr(2):
                     distance = Float32(start + 8 * n + c - position)
                     far = arch.fmax(distance, -distance)
-                    scores[(c, half, n), 0, 0] = scores[(c, half, n), 0, 0] * numbers.natural - slope * far
+                    scores[(c, half, n), 0, 0] = scores[(c, half, n), 0, 0] * self.natural() - slope * far
         if const_expr(of.score is not None):
             for n in range_constexpr(pairs):
                 for c in range_constexpr(2):
                     value = scores[(c, half, n), 0, 0]
                     if const_expr(not of.sloped):
-                        value = value * numbers.natural
+                        value = value * self.natural()
                     scores[(c, half, n), 0, 0] = of.score(value, seen.batch, head, query, start + 8 * n + c)
         if const_expr(masked):
             # relative to the first column

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 from ... import Boolean, Float32, Int32, cute
@@ -16,22 +17,13 @@ ROWS = 2
 """Rows of scores that a thread has, 8 apart; four threads share a row."""
 
 
-_POLYNOMIAL = (0.009570079855620861, 0.05591783672571182, 0.240247443318367, 0.6931217908859253, 0.9999992847442627)
-"""2^x for x from -1/2 to 1/2, the highest power first: relative error below 2^-18."""
-_ROUND = 12582912.0
-"""1.5 * 2^23: a number of at most 2^22 plus this is rounded to an integer, which its lowest bits are."""
-
-
-def power_of_two(x: Any) -> Any:
-    """2^x by multiplications and additions, which other units do than those of `arch.exp2`; x is at most 127, and results below 2^-126
-    count as that."""
-    x = arch.fmax(x, -126.0, nan=True)
-    shifted = x + _ROUND
-    rest = x - (shifted - _ROUND)
-    value = Float32(_POLYNOMIAL[0])
-    for factor in _POLYNOMIAL[1:]:
-        value = cute.math.fma(value, rest, Float32(factor))
-    return ((shifted.bitcast(Int32) << 23) + value.bitcast(Int32)).bitcast(Float32)
+_FOUR = """{
+.reg .b16 low, high;
+cvt.rn.satfinite.e4m3x2.f32 low, {$r1}, {$r0};
+cvt.rn.satfinite.e4m3x2.f32 high, {$r3}, {$r2};
+mov.b32 {$w0}, {low, high};
+}"""
+"""Four f32 to numbers of 8 bits in one register."""
 
 
 class Products:
@@ -54,7 +46,8 @@ class Products:
         self.values = self.of_outputs.make_fragment_B(second.partition_B(v_ring))
         self.scores = cute.make_rmem_tensor(self.of_scores.partition_shape_C((64, block_k)), Float32)
         self.sums = cute.make_rmem_tensor(self.of_outputs.partition_shape_C((64, of.dim_v)), Float32)
-        self.weights = cute.make_rmem_tensor(((2, 2, 2), 1, block_k // 16), of.dtype)
+        inner = (4, 2, 2) if of.narrow else (2, 2, 2)
+        self.weights = cute.make_rmem_tensor((inner, 1, block_k // (32 if of.narrow else 16)), of.dtype)
 
     def take_queries(self) -> None:
         """Load queries into registers."""
@@ -78,18 +71,26 @@ class Products:
 
 
 class Softmax:
-    """What turns scores into weights: powers of two relative to a reference of each row, and their sums."""
+    """What turns scores into weights: powers of two relative to a reference of each row, and their sums. `scaled`: tiles have factors."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperForward, products: Products, scale: Any) -> None:
+    def __init__(self, of: HopperForward, products: Products, scale: Any, scaled: bool) -> None:
         self.scores, self.sums, self.weights = products.scores, products.sums, products.weights
         self.pairs, self.pairs_out = of.tiling.block_k // 8, of.dim_v // 8
-        self.dtype, self.scale, self.multiplied = of.dtype, scale, of.tiling.multiplied
+        self.dtype, self.narrow = of.dtype, of.narrow
+        self.common, self.scaled, self.scales = scale, scaled, cute.make_rmem_tensor((1,), Float32)
+        # of numbers of 8 bits the smallest are too coarse: the largest weight is not 1
+        self.highest = 5.0 if of.narrow else 0.0
         self.lowered, self.totals, self.factors, self.found = (
             cute.make_rmem_tensor((ROWS,), Float32) for _ in range(4)
         )
         self.raised = cute.make_rmem_tensor((1,), Boolean)
+
+    @property
+    def scale(self) -> Any:
+        """The factor of scores, in powers of two: of this tile, where queries and keys have factors."""
+        return self.scales[0] if self.scaled else self.common
 
     def begin(self) -> None:
         """Nothing has been summed."""
@@ -118,8 +119,7 @@ class Softmax:
             total, now = self.totals[half], self.lowered[half]
             for n in range(self.pairs):
                 for c in range(2):
-                    power = cute.math.fma(self.scores[(c, half, n), 0, 0], self.scale, now)
-                    power = power_of_two(power) if (2 * n + c) % 8 < self.multiplied else arch.exp2(power)
+                    power = arch.exp2(cute.math.fma(self.scores[(c, half, n), 0, 0], self.scale, now))
                     self.scores[(c, half, n), 0, 0] = power
                     total = total + power
             self.totals[half] = total
@@ -139,7 +139,7 @@ class Softmax:
             for distance in (1, 2):  # a row is in four threads
                 highest = arch.fmax(highest, arch.shuffle_sync_bfly(highest, offset=distance))
             before = self.lowered[half]
-            now = arch.fmin(before, -(highest * self.scale))
+            now = arch.fmin(before, self.highest - highest * self.scale)
             factor = arch.exp2(now - before)
             self.lowered[half], self.totals[half], self.factors[half] = now, self.totals[half] * factor, factor
 
@@ -158,4 +158,13 @@ class Softmax:
 
     def make_weights(self) -> None:
         """Powers in the type of the values: the accumulator of one product is, rounded, the left operand of the other."""
-        self.weights.store(self.scores.load().to(self.dtype).reshape(self.weights.shape))
+        if not self.narrow:
+            self.weights.store(self.scores.load().to(self.dtype).reshape(self.weights.shape))
+            return
+        # Of 32 keys a thread has the columns 8 n + 2 q and the next; as a left operand they count as four keys in succession, twice:
+        # `transposed_values` lays keys in this order.
+        pairs = cute.recast_tensor(self.weights, Int32)
+        for k in range(self.pairs // 4):
+            for later, half in itertools.product(range(2), range(ROWS)):
+                four = [self.scores[(c, half, 4 * k + 2 * later + n), 0, 0] for n in range(2) for c in range(2)]
+                pairs[4 * k + 2 * later + half] = arch.inline_ptx(_FOUR, write_only_types=[Int32], read_only_args=four)

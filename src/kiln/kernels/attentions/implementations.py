@@ -17,6 +17,7 @@ from .parts import columns_of_a_part
 from .plan import AttentionTiling, default_tiling, expected
 from .problem import MOST_LAYERS, Attention
 from .score_functions import score_function
+from .transposed_values import transposed_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,7 @@ class Given(NamedTuple):
     softcap: float
     slopes: Any = None
     sinks: Any = None
+    factors: tuple[Any, Any, Any] = (None, None, None)
 
 
 @FAMILY.register
@@ -61,7 +63,7 @@ class TensorCoreAttention(Implementation):
     repeats = True
 
     def supports(self, problem: Attention, device: Device) -> str | None:
-        return None
+        return None if problem.dtype.width == 16 else f"it multiplies numbers of 16 bits, not {problem.dtype.__name__}"
 
     def plans(self, problem: Attention, device: Device) -> Iterator[AttentionTiling]:
         def check(plan: AttentionTiling) -> None:
@@ -123,6 +125,8 @@ class HopperAttention(Implementation):
             return "it is for sm_90a"
         if problem.page % 8:
             return f"pages are multiples of 8 rows, not {problem.page}"
+        if problem.dtype.width == 8 and (problem.packed or problem.page):
+            return f"sequences of {problem.dtype.__name__} have the same length, and their keys lie one after another"
         return None
 
     def plans(self, problem: Attention, device: Device) -> Iterator[HopperAttentionTiling]:
@@ -138,7 +142,7 @@ class HopperAttention(Implementation):
         return hopper_plan.expected(problem, plan, device)
 
     def check(self, problem: Attention, plan: HopperAttentionTiling, device: Device) -> None:
-        plan.check(*problem.head_dims, device.smem)
+        plan.check(*problem.head_dims, device.smem, problem.dtype.width)
         arrays.require(
             not plan.grouped or hopper_plan.ROWS % problem.share == 0,
             f"{plan}: {problem.share} heads that share keys do not divide {hopper_plan.ROWS} rows of a warp group",
@@ -155,8 +159,9 @@ class HopperAttention(Implementation):
         share = problem.share if plan.grouped else 1
         tiling = dataclasses.replace(plan, persistent=True, grouped=False, counted=False)
         shape = (
-            problem.dtype, problem.head_dims, tiling, masks, plan.own_outputs(*problem.head_dims, device.smem), share,
-            problem.packed, problem.partial, problem.sloped, problem.page,
+            problem.dtype, problem.head_dims, tiling, masks,
+            plan.own_outputs(*problem.head_dims, device.smem, problem.dtype.width), share,
+            problem.packed, problem.partial, problem.sloped, problem.page, problem.out_dtype,
         )  # fmt: skip
         kernel = _kernel(hopper.hopper_forward, hopper.HopperForward, problem.score, shape)
         tiles = -(-problem.queries * share // plan.block_q) * (problem.heads // share) * problem.batches
@@ -165,7 +170,13 @@ class HopperAttention(Implementation):
         if plan.counted and tiles > blocks:
             counter = arrays.empty(q, (1,), arrays.named_type(q, "int32"))
             arrays.fill(counter, 0)
-        more = hopper.More(*given.lengths, given.slopes, given.sinks, counter)
+        more = hopper.More(*given.lengths, given.slopes, given.sinks, counter, *given.factors)
+        values = given.v
+        if problem.dtype.width == 8:
+            batches, keys, heads, dim = values.shape
+            values = arrays.empty(values, (batches, dim, heads, -(-keys // 16) * 16), None)
+            turn = _compiled_transposed(calls.mode(), problem.dtype, dim, _memory_of(q), more.used is not None)
+            launches.run_arguments(turn, [given.v, values, more.used, arrays.stream_of(q)])
         compiled = _compiled_hopper(
             calls.mode(), kernel, _memory_of(q), problem.lse, tuple(x is not None for x in more)
         )
@@ -174,7 +185,7 @@ class HopperAttention(Implementation):
             scale, cap, given.softcap or given.scale, left, right,
             _side_by_side(problem.heads // share, 2 * given.mean * sum(problem.head_dims)), blocks,
         )  # fmt: skip
-        rows = (q, given.k, given.v, given.out, given.lse)
+        rows = (q, given.k, values, given.out, given.lse)
         launches.run_arguments(compiled, [*rows, more, numbers, arrays.stream_of(q)])
 
 
@@ -222,12 +233,21 @@ def _compiled(
 @functools.lru_cache(maxsize=1024)
 def _compiled_hopper(_mode: Any, kernel: hopper.HopperForward, space: Any, lse: bool, more: tuple[bool, ...]) -> Any:
     """The function for arrays of any shape and strides with heads of some dimensions."""
-    rows = [_fake(kernel.dtype, 4, space) for _ in range(4)]
-    kinds = ((Int32, 1), (Int32, 1), (Int32, 1), (Int32, 2), (Float32, 2), (Float32, 1), (Int32, 1))
+    rows = [_fake(dtype, 4, space) for dtype in (*[kernel.dtype] * 3, kernel.out_dtype)]
+    kinds = (*[(Int32, 1)] * 3, (Int32, 2), (Float32, 2), (Float32, 1), (Int32, 1), *[(Float32, 2)] * 3)
     others = hopper.More(*(_fake(*kind, space) if there else None for kind, there in zip(kinds, more, strict=True)))
     numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1)
     logarithms = _fake(Float32, 2 if kernel.packed else 3, space) if lse else None
     return cute.compile(kernel, *rows, logarithms, others, numbers, 0)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_transposed(_mode: Any, dtype: Any, head_dim: int, space: Any, used: bool) -> Any:
+    """The function that lays values of 8 bits as the kernel takes them."""
+    arrays_of_rows = [_fake(dtype, 4, space) for _ in range(2)]
+    return cute.compile(
+        transposed_values(dtype, head_dim), *arrays_of_rows, _fake(Int32, 1, space) if used else None, 0
+    )
 
 
 def _memory_of(x: Any) -> Any:
@@ -239,7 +259,7 @@ def _memory_of(x: Any) -> Any:
 def _fake(element: Any, modes: int, space: Any) -> Any:
     """The description of an array with the last mode contiguous."""
     strides = [cute.sym_int(64) for _ in range(modes - 1)]
-    align = arrays.WIDEST if element.width == 16 or modes == 5 else element.width // 8
+    align = arrays.WIDEST if element.width in (8, 16) or modes == 5 else element.width // 8
     return cute.runtime.make_fake_tensor(
         element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align
     )

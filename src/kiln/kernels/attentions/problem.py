@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ... import BFloat16, Float16
+from ... import BFloat16, Float8E4M3FN, Float16
 from ..common.arrays import require
 from ..common.problem import Problem
 
 if TYPE_CHECKING:
     from ..common.element_functions import Functions
 
-ELEMENTS = {"float16": Float16, "bfloat16": BFloat16}
+ELEMENTS = {"float16": Float16, "bfloat16": BFloat16, "float8_e4m3fn": Float8E4M3FN}
 MOST_LAYERS = 65535
 """Extent of a grid in its last mode, which has sequences and the parts of their keys."""
 
@@ -51,6 +51,8 @@ class Attention(Problem):
     """Whether the sums of each head have one more term."""
     score: Functions | None = None
     """A function that changes scores."""
+    out_dtype: Any = None
+    """The type of outputs, where it is another: of 8 bits it is."""
 
     name = "flash_attention"
 
@@ -60,12 +62,16 @@ class Attention(Problem):
             f"flash_attention of {self.heads} heads with {self.heads_k} of keys: the latter divide the former",
         )
         for dim in (self.head_dim, self.head_dim_v):
+            unit = 128 // self.dtype.width
             require(
-                0 < dim <= 256 and dim % 8 == 0,
-                f"flash_attention with heads of {dim} elements: a multiple of 8, up to 256",
+                0 < dim <= 256 and dim % unit == 0,
+                f"flash_attention with heads of {dim} elements: a multiple of {unit}, up to 256",
                 hint="fill heads up with zeros, and give the scale that they have without" if dim <= 256 else "",
             )
-        require(self.dtype in ELEMENTS.values(), f"flash_attention of {self.dtype.__name__}: Float16 or BFloat16")
+        require(
+            self.dtype in ELEMENTS.values(),
+            f"flash_attention of {self.dtype.__name__}: Float16, BFloat16 or Float8E4M3FN",
+        )
 
     @property
     def head_dims(self) -> tuple[int, int]:
@@ -95,6 +101,7 @@ class Attention(Problem):
     @property
     def bytes(self) -> int:
         """Queries, keys and values read once, outputs written once."""
-        dims = self.head_dim + self.head_dim_v
+        size = self.dtype.width // 8
+        read = size * (self.queries * self.heads * self.head_dim + self.keys * self.heads_k * sum(self.head_dims))
         logarithms = 4 * self.queries * self.heads if self.lse else 0
-        return self.batches * (2 * dims * (self.queries * self.heads + self.keys * self.heads_k) + logarithms)
+        return self.batches * (read + 2 * self.queries * self.heads * self.head_dim_v + logarithms)
