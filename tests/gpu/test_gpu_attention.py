@@ -189,7 +189,7 @@ def test_warp_groups_of_packed_sequences(plan, causal):
 
 @hopper
 @pytest.mark.parametrize("page", [1, 16, 128, 256])
-def test_pages(page):
+def test_pages_of_packed_queries(page):
     """Of packed queries, by warp groups but where pages are too small; other rows of pages are no numbers."""
     lengths, used = [300, 1, 777], [2000, 1, 1500]
     starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
