@@ -15,7 +15,7 @@ from sass import check_products
 import kiln
 from kiln import Float16, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
-from kiln.kernels.attentions import FAMILY, Attention, hopper, hopper_plan
+from kiln.kernels.attentions import FAMILY, Attention, hopper, hopper_cost
 from kiln.kernels.attentions.hopper_plan import HopperAttentionTiling
 from kiln.kernels.attentions.implementations import HopperAttention, _compiled_hopper
 from kiln.kernels.devices import device_of
@@ -223,7 +223,7 @@ def test_who_is_chosen():
 def test_plans_work(dim):
     problem = Attention(4, 8192, 8192, 16, 16, dim, dim)
     plans = list(HopperAttention().plans(problem, HOPPER))
-    assert plans[0] == hopper_plan.default_tiling(problem, HOPPER)
+    assert plans[0] == hopper_cost.default_tiling(problem, HOPPER)
     for plan in plans:
         plan.check(dim, dim, HOPPER.smem)
 
@@ -275,7 +275,7 @@ def test_softmax_beside_products(dim, monkeypatch):
     """Powers are computed while the product of weights and values runs: between the two waits of the main loop, but for the last one
     and those that sums are scaled by."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    tiling = hopper_plan.default_tiling(Attention(4, 8192, 8192, 16, 16, dim, dim), HOPPER)
+    tiling = hopper_cost.default_tiling(Attention(4, 8192, 8192, 16, 16, dim, dim), HOPPER)
     made = compiled((dim, dim), tiling)
     masked, whole, *_ = check_products(made, moves=8)
     for loop in (masked, whole):

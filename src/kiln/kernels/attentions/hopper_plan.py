@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 from ..common import arrays
-
-if TYPE_CHECKING:
-    from ..devices import Device
-    from .problem import Attention
 
 ROWS = 64
 """Queries of a warp group: rows of its products."""
@@ -104,51 +99,3 @@ class HopperAttentionTiling:
             f"{self} takes {used} bytes of shared memory for heads of {head_dim} and {head_dim_v}, and a block has {capacity}",
             hint="fewer keys in a step, or fewer buffers",
         )
-
-
-def default_tiling(problem: Attention, device: Device) -> HopperAttentionTiling:
-    """The tiling for a problem: as many keys in a step as registers and shared memory allow."""
-    outputs = max(problem.head_dims)
-    tilings = _TILINGS if problem.dtype.width == 16 else _TILINGS_8
-    tiling = next(tiling for most, tiling in tilings if outputs <= most)
-    if problem.score is not None and tiling.groups == 3:  # which needs registers, too
-        tiling = dataclasses.replace(tiling, block_k=tiling.block_k - 16)
-    if problem.page:  # whole pages, or parts of one
-        fit = (n for n in range(tiling.block_k, 0, -16) if n % problem.page == 0 or problem.page % n == 0)
-        tiling = dataclasses.replace(tiling, block_k=next(fit, tiling.block_k))
-    grouped = problem.share > 1 and problem.queries < tiling.block_q and ROWS % problem.share == 0
-    # where tiles are equally long, they need no counter
-    uneven = problem.left is not None or problem.right is not None or problem.packed or problem.partial
-    return dataclasses.replace(tiling, grouped=grouped, counted=uneven)
-
-
-_TILINGS = (
-    (64, HopperAttentionTiling(3, 128, 3, in_turns=False)),
-    (96, HopperAttentionTiling(3, 112)),
-    (128, HopperAttentionTiling(3, 80, 3, in_turns=False)),
-    (192, HopperAttentionTiling(2, 96)),
-    (256, HopperAttentionTiling(2, 80)),
-)
-_TILINGS_8 = (
-    (64, HopperAttentionTiling(3, 128, 3)),
-    (128, HopperAttentionTiling(2, 128, 3)),
-    (256, HopperAttentionTiling(2, 96)),
-)
-"""The largest heads that a tiling is for. Where steps are short, more buffers are filled ahead."""
-
-_SPEED = 4.9e6
-"""Multiplications and additions that a multiprocessor does in a microsecond."""
-_KEYS_OF_A_TILE = 256
-"""What beginning and ending a tile takes, in keys."""
-
-
-def expected(problem: Attention, plan: HopperAttentionTiling, device: Device) -> float:
-    """Microseconds that attention takes."""
-    share = problem.share if plan.grouped else 1
-    tiles = -(-problem.queries * share // plan.block_q) * (problem.heads // share) * problem.batches
-    keys = problem.keys
-    if problem.left is not None and problem.right is not None:
-        keys = min(keys, problem.left + problem.right + plan.block_q)
-    keys = -(-keys // plan.block_k) * plan.block_k + _KEYS_OF_A_TILE
-    tile = 2 * plan.block_q * keys * sum(problem.head_dims) / _SPEED
-    return tile * -(-tiles // device.multiprocessors)

@@ -10,7 +10,7 @@ from ... import Float32, Int32, cute
 from .. import devices
 from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
-from . import hopper, hopper_plan
+from . import hopper, hopper_cost, hopper_plan
 from .forward import Forward, Lengths, Numbers, OfHeads, forward
 from .hopper_plan import HopperAttentionTiling
 from .parts import columns_of_a_part
@@ -133,13 +133,19 @@ class HopperAttention(Implementation):
         def check(plan: HopperAttentionTiling) -> None:
             self.check(problem, plan, device)
 
-        first = hopper_plan.default_tiling(problem, device)
-        return varied(
-            first, check, groups=(2, 3), block_k=(64, 80, 96, 112, 128, 144, 160, 176, 192), persistent=(True, False)
-        )
+        found = list(hopper_cost.candidates(problem, device))
+        yield from found
+        for plan in varied(
+            found[0], check, groups=(2, 3), block_k=(64, 80, 96, 112, 128, 144, 160), in_turns=(True, False)
+        ):
+            if plan not in found:
+                yield plan
 
     def cost(self, problem: Attention, plan: HopperAttentionTiling, device: Device) -> float:
-        return hopper_plan.expected(problem, plan, device)
+        return hopper_cost.expected(problem, plan, device)
+
+    def parts(self, problem: Attention, plan: HopperAttentionTiling, device: Device) -> dict[str, float]:
+        return hopper_cost.parts(problem, plan, device)
 
     def check(self, problem: Attention, plan: HopperAttentionTiling, device: Device) -> None:
         plan.check(*problem.head_dims, device.smem, problem.dtype.width)

@@ -44,7 +44,8 @@ class Explanation:
         if self.parts:
             most = max(self.parts.values())
             parts = (f"{name} {us:.1f} us{' (bound)' * (us == most)}" for name, us in self.parts.items())
-            lines.append(f"  of which, side by side: {', '.join(parts)}")
+            added = abs(sum(self.parts.values()) - first.cost) < 1e-6 * first.cost
+            lines.append(f"  of which, {'one after the other' if added else 'side by side'}: {', '.join(parts)}")
         lines += [f"  {choice.cost:.1f} us: {choice.plan}" for choice in others[:_MOST]]
         if len(others) > _MOST:
             lines.append(f"  and {len(others) - _MOST} more plans")

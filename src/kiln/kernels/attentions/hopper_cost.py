@@ -1,0 +1,124 @@
+"""What attention cut by a `HopperAttentionTiling` is expected to take, and the tilings to choose from.
+
+A multiprocessor computes its tiles one after the other: each has steps, and a beginning and an end of its own. The figures are in
+`hopper_model.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from .hopper_model import FIGURES, Figures
+from .hopper_plan import ROWS, HopperAttentionTiling
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..devices import Device
+    from .problem import Attention
+
+_LAUNCH = 4.0
+"""Microseconds of a launch."""
+_COUNTER = 2.0
+"""Microseconds that a counter of tiles takes."""
+_UNKNOWN = 0.95
+"""What a tiling that was not measured is taken to do, of the speed of the one that is most like it."""
+_MARGIN = 16
+"""Registers that functions of scores need: fewer keys in a step."""
+
+
+def candidates(problem: Attention, device: Device) -> Iterator[HopperAttentionTiling]:
+    """Tilings to choose from, the cheapest first."""
+    found = [
+        _fitting(problem, HopperAttentionTiling(*f.tiling[:3], True, f.tiling[3], True, f.tiling[4]))
+        for f in _figures(problem)
+    ]
+    return iter(sorted(found, key=lambda plan: expected(problem, plan, device)))
+
+
+def default_tiling(problem: Attention, device: Device) -> HopperAttentionTiling:
+    """The cheapest tiling for a problem."""
+    return next(candidates(problem, device))
+
+
+def expected(problem: Attention, plan: HopperAttentionTiling, device: Device) -> float:
+    """Microseconds that attention takes."""
+    return sum(parts(problem, plan, device).values())
+
+
+def parts(
+    problem: Attention, plan: HopperAttentionTiling, device: Device, figures: Figures | None = None
+) -> dict[str, float]:
+    """Microseconds one after the other: of steps, of beginning and ending tiles, of multiprocessors that wait for the last, of launches."""
+    figures = figures or figures_of(problem, plan)
+    steps, tiles, waiting = units(problem, plan, device)
+    return {
+        "steps": steps / figures.speed,
+        "tiles": tiles * figures.tile,
+        "waiting": waiting[0] / figures.speed + waiting[1] * figures.tile,
+        "launch": _LAUNCH + (_COUNTER if plan.counted else 0.0),
+    }
+
+
+def units(problem: Attention, plan: HopperAttentionTiling, device: Device) -> tuple[float, float, tuple[float, float]]:
+    """Of a multiprocessor on average: millions of multiplications and additions, tiles; and both of what the last ones do while others
+    wait."""
+    share = problem.share if plan.grouped else 1
+    rows = problem.queries * share
+    in_rows = -(-rows // plan.block_q)
+    tiles = in_rows * (problem.heads // share) * problem.batches
+    keys = _keys(problem, plan, in_rows)
+    step = 2 * plan.block_q * sum(problem.head_dims) / 1e6
+    each = tiles / device.multiprocessors
+    if (
+        plan.counted or not plan.persistent
+    ):  # the last tiles, which see fewest keys, are done at the same time but for one
+        ahead = 0.5 if tiles > device.multiprocessors else 1.0 - each
+        return keys * step * each, each, (ahead * keys * step, ahead)
+    rounds = -(-tiles // device.multiprocessors)
+    return keys * step * each, each, ((rounds - each) * keys * step, rounds - each)
+
+
+def _keys(problem: Attention, plan: HopperAttentionTiling, tiles: int) -> float:
+    """Keys of a tile that are multiplied, on average."""
+    keys, share = problem.keys, problem.share if plan.grouped else 1
+    each, seen = plan.block_q // share, 0
+    for tile in range(0, tiles, max(1, tiles // 16)):
+        position = tile * each + keys - problem.queries
+        end = keys if problem.right is None else min(keys, position + each + problem.right)
+        begin = 0 if problem.left is None else max(0, position - problem.left)
+        seen += max(1, -(-end // plan.block_k) - begin // plan.block_k)
+    return seen * plan.block_k / len(range(0, tiles, max(1, tiles // 16)))
+
+
+def _figures(problem: Attention) -> tuple[Figures, ...]:
+    bits = problem.dtype.width
+    return next(found for (width, most), found in FIGURES.items() if width == bits and max(problem.head_dims) <= most)
+
+
+def figures_of(problem: Attention, plan: HopperAttentionTiling) -> Figures:
+    """The figures of a plan, or of the one that is most like it."""
+
+    def far(figures: Figures) -> tuple[int, ...]:
+        groups, block_k, stages, in_turns, held = figures.tiling
+        own = (plan.groups, plan.queries_held, plan.in_turns, plan.stages)
+        differs = sum(a != b for a, b in zip(own, (groups, held, in_turns, stages), strict=True))
+        return abs(groups - plan.groups), abs(block_k - plan.block_k), differs
+
+    found = min(_figures(problem), key=far)
+    return found if not any(far(found)) else found._replace(speed=_UNKNOWN * found.speed)
+
+
+def _fitting(problem: Attention, tiling: HopperAttentionTiling) -> HopperAttentionTiling:
+    """A tiling as a problem needs it."""
+    block_k = tiling.block_k
+    if problem.score is not None and tiling.groups == 3:
+        block_k -= _MARGIN
+    if problem.page:  # whole pages, or parts of one
+        fit = (n for n in range(block_k, 0, -16) if n % problem.page == 0 or problem.page % n == 0)
+        block_k = next(fit, block_k)
+    grouped = problem.share > 1 and problem.queries < tiling.block_q and ROWS % problem.share == 0
+    # where tiles are equally long, they need no counter
+    uneven = problem.left is not None or problem.right is not None or problem.packed or problem.partial
+    return dataclasses.replace(tiling, block_k=block_k, grouped=grouped, counted=uneven)
