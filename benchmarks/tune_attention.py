@@ -33,7 +33,7 @@ MORE = {
     96: ((3, 112, 2, False, False), (2, 128, 3, False, True)),
     128: ((3, 80, 2, True, False), (3, 64, 3, False, False)),
     192: ((2, 112, 2, True, False), (2, 96, 2, False, False)),
-    256: ((2, 64, 2, True, False), (2, 64, 2, False, False)),
+    256: ((2, 80, 2, True, False), (2, 64, 2, False, False)),
 }
 """Tilings that are measured besides those of the model."""
 _TOKENS = 32768

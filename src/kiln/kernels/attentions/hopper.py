@@ -264,7 +264,8 @@ class HopperForward:
                 softmax.begin()
                 head_k = work.head // (q.shape[2] // k.shape[2])
                 if const_expr(more.factors_q is not None):
-                    factor = more.factors_q[work.batch, head_k] * more.factors_k[work.batch, head_k]
+                    factors: Any = (more.factors_q, more.factors_k)
+                    factor = factors[0][work.batch, head_k] * factors[1][work.batch, head_k]
                     softmax.scales[0], scores.factor[0] = numbers.scale * factor, factor
                 filled_q = consumer_q.wait_and_advance()
                 if const_expr(of.queries_held):

@@ -22,7 +22,7 @@ FIGURES: dict[tuple[int, int], tuple[Figures, ...]] = {
     (16, 96): (Figures((3, 112, 2, True, False), 5.4, 2.0),),
     (16, 128): (Figures((3, 80, 3, False, False), 6.1, 2.0), Figures((2, 128, 2, False, True), 5.6, 2.0)),
     (16, 192): (Figures((2, 96, 2, True, False), 5.8, 2.5),),
-    (16, 256): (Figures((2, 80, 2, True, False), 6.2, 3.0),),
+    (16, 256): (Figures((2, 64, 2, True, False), 6.2, 3.0),),
     (8, 64): (Figures((3, 128, 3, True, False), 5.0, 1.5),),
     (8, 128): (Figures((2, 128, 3, True, False), 7.5, 2.0),),
     (8, 256): (Figures((2, 96, 2, True, False), 8.5, 3.0),),
