@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import random
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kiln.aot import objects
 from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, DSLUserCodeValueError, DSLWarning
 from kiln.calls import loading
 from kiln.cute.runtime import from_dlpack, load_module, make_fake_stream
+from kiln.targets.host import jit
 
 STREAM = make_fake_stream()
 
@@ -78,6 +80,15 @@ def test_shared_libraries(file: Path, arrays: tuple[np.ndarray, np.ndarray]) -> 
     x, y = arrays
     build(file.parent, "-shared", "-s", "-o", "libscale.so", "scale.o")
     load_module(file.parent / "libscale.so").scale(x, y, 3.0, STREAM)
+    assert (y == 3 * x).all()
+
+
+@pytest.mark.skipif(jit.common()[0] != "x86_64", reason="the file holds code of x86-64-v3")
+def test_files_of_the_first_format_stay_good(tmp_path: Path, arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    """`compiled_scale` as it was exported when the format was new: later versions of Kiln load it, too."""
+    (tmp_path / "scale.o").write_bytes(lzma.decompress((Path(__file__).parent / "scale_abi1.o.xz").read_bytes()))
+    x, y = arrays
+    load_module(tmp_path / "scale.o").scale(x, y, 3.0, STREAM)
     assert (y == 3 * x).all()
 
 

@@ -1,0 +1,106 @@
+"""Functions of random signatures give the same bits however they are called: compiled, loaded, from C, by TVM-FFI."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from exporting import build, needs_compiler
+
+import kiln
+import kiln.cute as cute
+from kiln.cute.runtime import load_module, make_fake_compact_tensor
+
+NUMBERS = {
+    "Int8": ctypes.c_int8, "Int16": ctypes.c_int16, "Int32": ctypes.c_int32, "Int64": ctypes.c_int64,
+    "Uint8": ctypes.c_uint8, "Uint16": ctypes.c_uint16, "Uint32": ctypes.c_uint32, "Boolean": ctypes.c_uint8,
+    "Float32": ctypes.c_float, "Float64": ctypes.c_double,
+}  # fmt: skip
+
+
+def some_value(kind: str, generator: random.Random) -> Any:
+    if kind.startswith("Float"):
+        return float(np.float32(generator.uniform(-1e6, 1e6)))
+    if kind == "Boolean":
+        return generator.random() < 0.5
+    bits = ctypes.sizeof(NUMBERS[kind]) * 8
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "I" else (0, (1 << bits) - 1)
+    return generator.choice([low, high, generator.randint(low, high)])
+
+
+def some_function(kinds: list[str], folder: Path) -> Any:
+    """A function of numbers and matrices that writes all it is told of them."""
+    lines, parameters = [], []
+    for number, kind in enumerate(kinds):
+        if kind in NUMBERS:
+            parameters.append(f"p{number}: kiln.{kind}")
+            lines.append(f"    out[{len(lines)}] = p{number}.to(kiln.Float64)")
+        else:
+            parameters.append(f"p{number}: cute.Tensor")
+            lines.append(f"    out[{len(lines)}] = p{number}.shape[0].to(kiln.Float64)")
+            lines.append(
+                f"    out[{len(lines)}] = p{number}[1, 2].to(kiln.Float64) + p{number}.shape[1].to(kiln.Float64)"
+            )
+    file = folder / f"signature_{folder.name}.py"
+    head = "import kiln\nimport kiln.cute as cute\n\n@cute.jit\ndef told(out: cute.Tensor, "
+    file.write_text(f"{head}{', '.join(parameters)}):\n" + "\n".join(lines) + "\n")
+    spec: Any = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.told
+
+
+class Matrix(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("shape", ctypes.c_int32 * 2), ("stride", ctypes.c_int64)]
+
+
+class Vector(ctypes.Structure):
+    _fields_ = [("data", ctypes.c_void_p), ("shape", ctypes.c_int32)]
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(3))
+def test_doors_agree(seed: int, tmp_path: Path) -> None:
+    generator = random.Random(seed)
+    kinds = [generator.choice([*NUMBERS, "matrix", "matrix"]) for _ in range(9)]
+    function = some_function(kinds, tmp_path)
+    shape = cute.SymInt(), cute.SymInt()
+    matrix = make_fake_compact_tensor(kiln.Float32, shape, stride_order=(1, 0))
+    vector = make_fake_compact_tensor(kiln.Float64, (cute.SymInt(),))
+    described = [getattr(kiln, kind)(0) if kind in NUMBERS else matrix for kind in kinds]
+    with kiln.target("cpu"):
+        compiled = cute.compile(function, vector, *described)
+        doors = ("c", "tvm_ffi")
+        path, _ = kiln.export(function, vector, *described, to=tmp_path / "told.o", archs=("cpu",), doors=doors)
+    build(tmp_path, "-shared", "-o", "libtold.so", path)
+    array = np.random.default_rng(seed).standard_normal((3, 5)).astype(np.float32)
+    values = [some_value(kind, generator) if kind in NUMBERS else array for kind in kinds]
+
+    def from_c(out: np.ndarray, *values: Any) -> None:
+        given: list[Any] = [Vector(out.ctypes.data, out.size)]
+        given += [
+            NUMBERS[kind](value) if kind in NUMBERS else Matrix(array.ctypes.data, (3, 5), 5)
+            for kind, value in zip(kinds, values, strict=True)
+        ]
+        status = ctypes.c_int32(-1)
+        pointers = [ctypes.addressof(each) for each in (*given, status)]
+        library = ctypes.CDLL(str(tmp_path / "libtold.so"))
+        assert library.__kiln_packed_told((ctypes.c_void_p * len(pointers))(*pointers), len(pointers)) == 0
+        assert status.value == 0
+
+    calls = [load_module(path).told, load_module(tmp_path / "libtold.so").told, from_c]
+    if importlib.util.find_spec("tvm_ffi") is not None:
+        calls.append(load_module(path, enable_tvm_ffi=True).told)
+    wanted = np.full(24, -1.0)
+    with kiln.target("cpu"):
+        compiled(wanted, *values)
+    assert wanted[0] != -1
+    for call in calls:
+        found = np.full(24, -1.0)
+        call(found, *values)
+        assert found.tobytes() == wanted.tobytes()
