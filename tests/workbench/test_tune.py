@@ -154,7 +154,8 @@ def test_optuna_proposes_in_batches_and_a_resumed_run_goes_on(folder: Path) -> N
 def test_c8_replay_writes_the_same_file_from_shuffled_lines(folder: Path) -> None:
     case = load(folder)
     draw = random.Random(1)
-    tune.tune(case, problems=case.problems, runner=FakeRunner(lambda p, c: draw.uniform(9.9, 10.1)), target="cpu")
+    runner = FakeRunner(lambda p, c: draw.uniform(9.9, 10.1))
+    told = str(tune.tune(case, problems=case.problems, runner=runner, target="cpu"))
     wanted = (folder / "tuned.json").read_bytes()
     journal = folder / ".kiln" / "records.jsonl"
     lines = journal.read_text().splitlines()
@@ -162,8 +163,9 @@ def test_c8_replay_writes_the_same_file_from_shuffled_lines(folder: Path) -> Non
         draw.shuffle(lines)
         journal.write_text("\n".join(lines) + "\n")
         (folder / "tuned.json").unlink()
-        tuned.replay(case)
+        again = tuned.replay(case)
         assert (folder / "tuned.json").read_bytes() == wanted
+    assert sorted(str(again).splitlines()[:-1]) == sorted(told.splitlines())  # but that nothing was measured
 
 
 def test_c9_whatever_a_result_depends_on_is_part_of_its_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

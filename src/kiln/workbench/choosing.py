@@ -56,6 +56,12 @@ def newest(records: Iterable[Record]) -> list[Record]:
     return [last[key] for key in sorted(last)]
 
 
+def of_configs(records: Iterable[Record]) -> list[Record]:
+    """The last Record of every config, in canonical order."""
+    last = {canonical(record.config): record for record in sorted(records, key=_when) if record.config is not None}
+    return sorted(last.values(), key=lambda record: record.more.get("place", 0))
+
+
 def _when(record: Record) -> float:
     return record.more.get("at", 0.0)
 

@@ -23,7 +23,7 @@ from .command import EXIT
 from .contracts import ContractError
 from .ray_runner import Ray
 from .records import STATUSES, Record
-from .runners import Runner
+from .runners import Local, Runner
 from .tuned import Tuning
 from .tuning import Settings, Tuner
 
@@ -70,7 +70,10 @@ def main(argv: Sequence[str]) -> int:
     """The verb."""
     args = command.parse(_parser(), argv)
     if args.replay:
-        return _tell(args, tuned.replay(command.open_case(args), args.together), timed=True)
+        with Local() as runner:
+            options = command.job_options(args.timeout)
+            case = command.open_case(args, load=lambda where: distant.load(where, runner, **options))
+            return _tell(args, tuned.replay(case, args.together), timed=True)
     target = args.target or os.environ.get("KILN_TARGET")
     settings = Settings(
         args.top, args.search, args.budget, args.timeout, args.fresh, args.together, args.seed,

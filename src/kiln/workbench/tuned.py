@@ -118,7 +118,7 @@ def replay(case: Case, together: bool = False, journal: Journal | None = None) -
         own = {problem: choosing.newest(records) for (model, problem), records in groups.items() if model == gpu}
         decisions = choosing.decisions(own, together)
         write(case, gpu, decisions, own)
-        result.records |= own
+        result.records |= {name: choosing.of_configs(records) for name, records in own.items()}
         result.decisions |= decisions
         result.finals |= {name: choosing.compared(own[name], of) for name, of in choosing.finals(own, together).items()}
     return result
