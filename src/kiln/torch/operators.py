@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .. import forks
 from ..base_dsl.arguments import AMBIENT_STREAM
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.function import JitFunction
@@ -81,12 +82,12 @@ class Operator:
         self._kernel = self._native_kernel()
         library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
         _kept.append(library)
-        rule = self._leading if vmap else self._each
-        self.default = self._define(library, name, rule, autocast)
-        self._without_gradient = None
+        self._library, self._vmap, self._autocast = library, self._leading if vmap else self._each, autocast
+        self.default = self._define(name)
+        self._without_gradient: Any = None
+        self._lock = forks.lock()
         if not self._mutates:
             torch.library.register_autograd(name, self._gradient, setup_context=self._keep_for_gradient, lib=library)
-            self._without_gradient = self._define(library, self._beside("no_grad"), rule, autocast)
         if self._kernel is not None:
             hidden = self._beside("python").partition("::")[2]
             library.define(hidden + self.schema.replace("(", "(int failed, " if self._inputs else "(int failed", 1))
@@ -98,8 +99,16 @@ class Operator:
         namespace, _, short = self.name.partition("::")
         return f"{namespace}::_{short}_{what}"
 
-    def _define(self, library: torch.library.Library, name: str, vmap: Any, autocast: torch.dtype | None) -> Any:
+    def _define_without_gradient(self) -> Any:
+        """The operator that has no gradient: made when it is first called, for that takes torch some milliseconds."""
+        with self._lock:
+            if self._without_gradient is None:
+                self._without_gradient = self._define(self._beside("no_grad"))
+        return self._without_gradient
+
+    def _define(self, name: str) -> Any:
         namespace, _, short = name.partition("::")
+        library, autocast = self._library, self._autocast
         library.define(short + self.schema, tags=(torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides))
         for device in _DEVICES:
             if self._kernel is not None:
@@ -107,7 +116,7 @@ class Operator:
             else:
                 library.impl(short, self._run_plainly, device)
         torch.library.register_fake(name, self._make_outputs, lib=library)
-        torch.library.register_vmap(name, vmap, lib=library)
+        torch.library.register_vmap(name, self._vmap, lib=library)
         if autocast is not None:
             for device in ("cpu", "cuda"):
                 torch.library.register_autocast(name, device, autocast, lib=library)
@@ -135,8 +144,7 @@ class Operator:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Where no gradient is asked for, the operator without one is called: autograd's part is in Python, and takes longer than all the rest."""
-        quick = self._without_gradient
-        if quick is None or kwargs or _is_compiling():
+        if kwargs or self._mutates or _is_compiling():
             return self.default(*args, **kwargs)
         if _is_grad_enabled():
             for value in args:
@@ -144,7 +152,7 @@ class Operator:
                     isinstance(value, (list, tuple)) and _any_requires_grad(value)
                 ):
                     return self.default(*args)
-        return quick(*args)
+        return (self._without_gradient or self._define_without_gradient())(*args)
 
     def __repr__(self) -> str:
         return f"<operator {self.name}{self.schema}>"
