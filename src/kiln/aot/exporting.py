@@ -133,7 +133,10 @@ def link(object_path: str, path: str) -> None:
         raise DSLRuntimeError(
             f"{path} needs a linker, and there is none (cc, ld)", hint="export an object (.o) and link it elsewhere"
         )
-    done = subprocess.run([linker, "-shared", "-o", path, object_path], check=False, capture_output=True, text=True)
+    words = [linker, "-shared", "-o", path, object_path]
+    if not os.path.basename(linker).startswith("ld"):
+        words += ["-Wl,--as-needed", "-lm"]  # kernels of the CPU target may call mathematical functions
+    done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
         raise DSLRuntimeError(f"{linker} cannot link {path}: {done.stderr.strip()}")
 

@@ -97,7 +97,7 @@ function(kiln_add_kernel name)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE C)
   target_include_directories(${name} INTERFACE "${folder}")
   find_package(Threads REQUIRED)
-  target_link_libraries(${name} INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+  target_link_libraries(${name} INTERFACE Threads::Threads ${CMAKE_DL_LIBS} m)
 endfunction()
 """
 
