@@ -88,6 +88,7 @@ class RmsNormGradient(RowKernel):
     fields = 2
     priority = CacheEvictionPriority.EVICT_LAST
     between_edges = False
+    takes_alone = True
 
     def fresh(self) -> State:
         return Float32(0.0), Float32(0.0)
@@ -102,6 +103,10 @@ class RmsNormGradient(RowKernel):
             squares = x * x if squares is None else cute.math.fma(x, x, squares)
             products = x * scaled if products is None else cute.math.fma(x, scaled, products)
         found = (total(squares), total(products))
+        if part.alone is not None:
+            (x, dy, *_), weights = part.alone.values(0), part.alone.columns(0)
+            scaled = dy * weights[0] if weights else dy
+            found = (cute.math.fma(x, x, found[0])[0], cute.math.fma(x, scaled, found[1])[0])
         return found if state is None else (state[0] + found[0], state[1] + found[1]), None
 
     def merge(self, states: list[State], lanes: int) -> State:
@@ -134,6 +139,7 @@ class LayerNormGradient(RowKernel):
     counted = True
     priority = CacheEvictionPriority.EVICT_LAST
     between_edges = False
+    takes_alone = True
 
     def fresh(self) -> State:
         return tuple(Float32(0.0) for _ in range(5))
@@ -160,9 +166,15 @@ class LayerNormGradient(RowKernel):
                 squares = d * d if squares is None else cute.math.fma(d, d, squares)
                 gradients = g if gradients is None else gradients + g
                 products = d * g if products is None else cute.math.fma(d, g, products)
-        offset, gradient = total(offsets), total(gradients)
+        offset, square, gradient, product = map(total, (offsets, squares, gradients, products))
+        if part.alone is not None:
+            (x, dy, *_), weights = part.alone.values(0), part.alone.columns(0)
+            g = (dy * weights[0] if weights else dy)[0]
+            d = part.alone.kept(0, x - near, 0.0)[0]
+            count, offset, gradient = count + part.alone.elements(), offset + d, gradient + g
+            square, product = cute.math.fma(d, d, square), cute.math.fma(d, g, product)
         shift = offset * reciprocal(count)
-        found = (count, near + shift, total(squares) - offset * shift, gradient, total(products) - shift * gradient)
+        found = (count, near + shift, square - offset * shift, gradient, product - shift * gradient)
         return found if state is None else self.merge([state, found], 1), None
 
     def merge(self, states: list[State], lanes: int) -> State:

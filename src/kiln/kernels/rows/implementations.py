@@ -12,10 +12,11 @@ from ..common.family import Family, Implementation, varied
 from ..common.matrices import in_step
 from ..reductions.functions import sum as sum_over
 from .kernel import WARP, RowProblem, RowTiling
+from .line_sums import line_pitch
 from .norm_sums import NormSums, rows_at_once
 from .odd import LINE, OddRows, OddTiling, odd_problem, odd_tiling
 from .plans import default_tiling, held_bits, stream_tiling
-from .stream import RowStream, StreamProblem, StreamTiling, line_pitch
+from .stream import RowStream, StreamProblem, StreamTiling
 from .stream_edges import alike
 
 if TYPE_CHECKING:

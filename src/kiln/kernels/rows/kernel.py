@@ -128,6 +128,8 @@ class Part:
     """
 
     __kiln_static__ = True
+    alone: Any = None
+    """A thread's element at the edges of a row that begins anywhere, a part of its own, where this one is to be taken with it."""
 
     def __init__(
         self, kernel: RowKernel, held: list[Any], shared: list[Any], columns: list[Any], unit: Any, units: Any
@@ -240,6 +242,8 @@ class RowKernel:
     """Whether its blocks are launched while the kernel before it ends, on devices that can."""
     between_edges = True
     """Whether rows that begin anywhere may be taken between edges."""
+    takes_alone = False
+    """Whether `absorb` takes an element at the edges of a row, too, with those of a thread; else it is a part of its own."""
     quantizes = False
     """Whether the first result is divided by a number of its row, which is noted, so that the largest is as large as its type has."""
 

@@ -137,6 +137,7 @@ class OddPart:
     """A thread's vectors of a row, as a `Part`."""
 
     __kiln_static__ = True
+    alone = None
 
     def __init__(self, kernel: OddRows, span: Span, held: list[Any], unit: Any) -> None:
         self._kernel = kernel
@@ -208,6 +209,7 @@ class EdgePart:
     """A thread's element at the edges of a row, as a `Part` of one vector of one element."""
 
     __kiln_static__ = True
+    alone = None
     in_registers = False
     count = 1
 

@@ -18,7 +18,8 @@ from ...cute.nvgpu import CopyUniversalOp, cpasync
 from ..common import arrays
 from ..common.vectors import as_f32, either
 from .kernel import WARP, check_threads
-from .line_sums import LineSums, wait_for_kernel_before
+from .line_sums import LineSums, line_pitch, wait_for_kernel_before
+from .messages import send
 from .stream_edges import StreamEdges
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class StreamPart:
     """A thread's part of a row: vectors of its sources and columns, in f32."""
 
     __kiln_static__ = True
+    alone: Any = None
     in_registers = False
 
     def __init__(
@@ -303,8 +305,8 @@ class RowStream:
         wait_for_kernel_before(problem.overlaps)
         first, step = turn * tiling.rows + group * self.each, lines * tiling.rows
         if const_expr(edges is not None):
-            edges.take(sources, outs, columns, len(partial))
             sources, outs = ([edges.vectors(x) for x in group] for group in (sources, outs))
+            edges.take(sources, outs, columns, len(partial))
             edges.read(edges.present, first)
             if const_expr(tiling.overlapped):
                 edges.read(edges.coming, first + step)
@@ -375,6 +377,12 @@ class RowStream:
             there = row < rows if const_expr(there is None) else there & (row < rows)
             place = select_(row < rows, row, Int32(0))
         made = self.rule.results(part.arrived(v), part.columns(v), None, state, state, numbers, n)
+        for held, value in zip(
+            summed, made[len(outs) :], strict=True
+        ):  # before stores that may not be done, which part the code
+            if const_expr(self.each > 1):
+                value = cute.where(cute.full_like(value, row < rows, Boolean), value, cute.full_like(value, 0.0))
+            held[None, v].store(held[None, v].load() + value)
         for out, value in zip(outs, made[: len(outs)], strict=True):
             held = cute.make_rmem_tensor((width,), out.element_type)
             held.store(value.to(out.element_type))
@@ -383,10 +391,6 @@ class RowStream:
                 cute.copy(self.atom(out.element_type), held, target)
             else:
                 cute.copy(self.atom(out.element_type), held, target, pred=there)
-        for held, value in zip(summed, made[len(outs) :], strict=True):
-            if const_expr(self.each > 1):
-                value = cute.where(cute.full_like(value, row < rows, Boolean), value, cute.full_like(value, 0.0))
-            held[None, v].store(held[None, v].load() + value)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -502,9 +506,12 @@ class RowStream:
 
     def find(self, part: Any, board: Any, count: Any, where: Any, edges: Any, ahead: bool) -> None:
         """Find out about a row, and tell the warps of the block."""
+        edge = None if edges is None else edges.part(edges.coming if ahead else edges.present)
+        if self.rule.takes_alone:
+            part.alone = edge
         own, _ = self.rule.absorb(None, part)
-        if edges is not None:
-            own = self.with_edge(own, edges.part(edges.coming if ahead else edges.present), edges.has)
+        if edges is not None and not self.rule.takes_alone:
+            own = self.with_edge(own, edge, edges.has)
         self.tell(self.rule.merge([own], min(WARP, self.tiling.row_threads)), board, count % TURNS, where)
 
     @cute.jit
@@ -596,38 +603,3 @@ class RowStream:
                     for other in range(1, rows):
                         whole = whole + buffer[None, lane, other].load()
                     held[None, v].store(whole)
-
-
-def send(box: Any, barrier: Any, rank: Any, values: list[Any]) -> None:
-    """Store numbers in the shared memory of a block of the cluster, and count the message at its mbarrier.
-
-    Stores that count themselves wait for nothing; a barrier of the cluster, or an arrival that releases to a cluster, would wait
-    until all that the thread has written to global memory has arrived there. The arrival releases the place that was read.
-    """
-    where, counted = of_peer(box, rank), of_peer(barrier, rank)
-    arch.inline_ptx(
-        "mbarrier.arrive.expect_tx.release.cta.shared::cluster.b64 _, [{$r0}], {$r1};",
-        read_only_args=[counted, Int32(4 * len(values))],
-    )
-    done = 0
-    for size in (4, 2, 1):
-        while len(values) - done >= size:
-            names = ", ".join(f"{{$r{k}}}" for k in range(2, 2 + size))
-            kind, given = ("f32", names) if size == 1 else (f"v{size}.f32", "{" + names + "}")
-            arch.inline_ptx(
-                f"st.async.shared::cluster.mbarrier::complete_tx::bytes.{kind} [{{$r0}}], {given}, [{{$r1}}];",
-                read_only_args=[where + 4 * done, counted, *values[done : done + size]],
-            )
-            done += size
-
-
-def line_pitch(n: Any, width: int) -> Any:
-    """Elements from one line of sums over rows to the next, where rows begin anywhere: lines begin as they do."""
-    return (n // width + 2) * width
-
-
-def of_peer(place: Any, rank: Any) -> Any:
-    """The address that a place in shared memory has in a block of the cluster."""
-    return arch.inline_ptx(
-        "mapa.shared::cluster.u32 {$w0}, {$r0}, {$r1};", write_only_types=[Int32], read_only_args=[place.toint(), rank]
-    )

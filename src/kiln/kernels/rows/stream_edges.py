@@ -66,12 +66,12 @@ class StreamEdges:
         self.has = (rank == 0) & (lane < WARP)
 
     def take(self, sources: Any, outs: Any, columns: Any, sums: int) -> None:
-        """Look at the edges of these matrices."""
-        self._sources, self._outs = ([self._alike(x) for x in group] for group in (sources, outs))
+        """Look at the edges of rows of these matrices, which are given as `vectors`."""
+        self._sources, self._outs = sources, outs
         self.present, self.coming = ([self._room(x) for x in sources] for _ in range(2))
         self._weights = [self._room(x) for x in columns]
         for x, held in zip(columns, self._weights, strict=True):
-            self._copy(x, held, self._there)
+            self._copy(x.iterator + select_(self._there, self._column, Int32(0)), held, self._there)
         self.sums = [cute.make_rmem_tensor((1, 1), Float32) for _ in range(sums)]
         for held in self.sums:
             held.fill(0.0)
@@ -81,15 +81,13 @@ class StreamEdges:
         held.fill(0)
         return held
 
-    def _copy(self, row: Any, held: Any, there: Any) -> None:
-        part = cute.local_tile(row, (1,), (select_(there, self._column, Int32(0)),))
-        cute.copy(vector_atom(row.element_type, 1), part, held, pred=there)
+    def _copy(self, pointer: Any, held: Any, there: Any) -> None:
+        part = cute.make_tensor(pointer.with_alignment(held.element_type.width // 8), cute.make_layout(1))
+        cute.copy(vector_atom(held.element_type, 1), part, held, pred=there)
 
-    def _alike(self, x: Any, offset: Any = 0, n: Any = None) -> Any:
-        """The rows of the kind."""
-        step = x.stride[0]
-        layout = cute.make_layout((self.rows, self._n if n is None else n), stride=(step * self._period, 1))
-        return cute.make_tensor(x.iterator + (self._kind * step + offset), layout)
+    def _element(self, x: Any, row: Any) -> Any:
+        """Where the thread's element of a row is: so far from its first vector, whose place is known anyway."""
+        return x[row, None].iterator + select_(self._there, self._column - self.span.head, Int32(0))
 
     def vectors(self, x: Any) -> Any:
         """The vectors of the rows of the kind, a matrix whose rows begin at multiples of theirs."""
@@ -111,7 +109,7 @@ class StreamEdges:
         """Begin to read the elements of a row."""
         exists = row < self.rows
         for x, room in zip(self._sources, held, strict=True):
-            self._copy(x[select_(exists, row, Int32(0)), None], room, self._there & exists)
+            self._copy(self._element(x, select_(exists, row, Int32(0))), room, self._there & exists)
 
     def advance(self) -> None:
         """The next row is at hand."""
@@ -129,7 +127,8 @@ class StreamEdges:
             part = self.part(self.present)
             made = self._stream.rule.results(part.values(0), part.columns(0), None, state, state, numbers, n)
             for out, value in zip(self._outs, made[: len(self._outs)], strict=True):
-                out[row, self._column] = value[0].to(out.element_type)
+                place = self._element(out, row).with_alignment(out.element_type.width // 8)
+                cute.make_tensor(place, cute.make_layout(1))[0] = value[0].to(out.element_type)
             for held, value in zip(self.sums, made[len(self._outs) :], strict=True):
                 held[0, 0] = held[0, 0] + value[0]
 
