@@ -71,7 +71,7 @@ def stream_tiling(problem: Rows, device: Device) -> StreamTiling | None:
     width, edged = problem.streamed
     if width * min(x.dtype.width for x in problem.sources) < 32:
         return None
-    found = tiling_for(problem.n // width * width, width, *held_bits(problem), device)
+    found = tiling_for(problem.n // width * width, width, *held_bits(problem), device, edged)
     return None if found is not None and edged and found.row_threads < WARP else found
 
 
@@ -82,17 +82,17 @@ LONG_MANY = {1: (True, 1), 2: (True, 1), 4: (False, 4), 8: (False, 4), 16: (True
 
 
 def tiling_for(
-    n: int, width: int, sources: int, columns: int, fields: int, sums: int, device: devices.Device
+    n: int, width: int, sources: int, columns: int, fields: int, sums: int, device: devices.Device, edged: bool = False
 ) -> StreamTiling | None:
     """The same, for sources and columns of so many bits for each element.
 
     As measured on an H200: a block of 512 threads on each multiprocessor, four vectors of a row to a thread, or two where that makes
     it half of the threads of a block or all of them, or fewer than a warp. More on the way is slower where a block, or two, have a row:
     those multiprocessors that reach memory first take it from the others, and all wait for the last. Rows that do not fill all
-    threads need registers for predicates, and are kept in a ring of whole rows.
+    threads need registers for predicates, and are kept in a ring of whole rows; edges take registers, too.
     """
     units = -(-n // width)
-    vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 else 4
+    vectors = 2 if units <= 2 * WARP or 256 < units <= 1024 or (edged and units <= 1024) else 4
     across = arrays.power_of_two(-(-units // vectors))
     threads, cluster, many = min(512, across), max(1, across // 512), fields > 2
     if cluster > device.cluster:
