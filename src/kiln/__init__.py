@@ -40,6 +40,7 @@ with no_collection:
         DSLSyntaxError,
         DSLUserCodeError,
         DSLUserCodeTypeError,
+        DSLUserCodeValueError,
         DSLWarning,
     )
     from .base_dsl.operators import all_, and_, any_, max, min, not_, or_, select_

@@ -68,10 +68,22 @@ def test_symbols_that_differ_are_a_value_error():
             compiled(1, array(8), array(4))
 
 
-def test_without_the_option_it_is_a_type_error():
+@pytest.mark.parametrize("kind", [ValueError, TypeError, RuntimeError, AssertionError, kiln.DSLUserCodeValueError])
+def test_without_the_option_it_is_an_error_of_all_classes_that_others_raise(kind):
     compiled = cute.compile(copy, 1, fake(8), fake(8))
-    with pytest.raises(TypeError, match="argument 'b' of copy is a tensor"):
+    with pytest.raises(kind, match="(?s)argument 'b' of copy is a tensor.*the extent of mode 0 is 4, not 8"):
         compiled(8, array(8), array(4))
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="argument 'b' of copy takes Tensor and got") as caught:
+        compiled(8, array(8), 3.0)
+    assert not isinstance(caught.value, kiln.DSLUserCodeValueError)  # another kind of argument
+    n = cute.sym_int()
+    compiled = cute.compile(copy, 1, fake(n), fake(n))
+    with pytest.raises(kind, match="extent of mode 0 of argument 'b' is 4.*'a' is 8"):
+        compiled(1, array(8), array(4))
+
+
+def test_errors_of_the_driver_are_runtime_errors():
+    assert issubclass(kiln.DSLCudaRuntimeError, RuntimeError)
 
 
 def test_host_memory_is_refused_where_a_gpu_is_meant(child, tmp_path):
