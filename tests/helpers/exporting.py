@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -138,8 +137,3 @@ def run(program: Path, **variables: str) -> list[str]:
     done = subprocess.run([program], env=variables, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
-
-
-def is_here(name: str) -> bool:
-    """Whether a program can be called."""
-    return shutil.which(name, path=os.environ.get("PATH")) is not None

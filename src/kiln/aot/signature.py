@@ -54,11 +54,6 @@ class Parameter:
         """Whether C passes it: None is not."""
         return self.kind != "none"
 
-    @property
-    def c_number(self) -> str:
-        """C's type of the number, or of each of the numbers."""
-        return c_number(self.about["type"] if self.kind == "number" else self.about["types"][0])
-
 
 @dataclasses.dataclass
 class Signature:

@@ -172,7 +172,7 @@ def find_functions(said: Ptr[Text]) -> i32:
     status = Fn[[u32], i32](driver.place.cuInit)(0)
     if status != 0:
         put(said, text("the CUDA driver does not start"))
-        tell(said, status)
+        explain(said, status)
     return status
 
 
@@ -192,9 +192,9 @@ def find_driver(said: Ptr[Text]) -> i32:
     return status
 
 
-@native
-def tell(said: Ptr[Text], status: i32) -> None:
-    """Add what the driver calls a status."""
+@loading.export
+def explain(said: Ptr[Text], status: i32) -> None:
+    """Add what the driver says of a status."""
     put(said, text(": "))
     words, known = local(u64), driver.place
     words[0] = 0
@@ -207,12 +207,6 @@ def tell(said: Ptr[Text], status: i32) -> None:
     if known.cuGetErrorString != 0 and Fn[[i32, Ptr], i32](known.cuGetErrorString)(status, words) == 0:
         put(said, text(", "))
         put(said, Ptr(words[0]))
-
-
-@loading.export
-def explain(said: Ptr[Text], status: i32) -> None:
-    """Add what the driver says of a status."""
-    tell(said, status)
 
 
 @native
@@ -243,7 +237,7 @@ def enter(device: i32, said: Ptr[Text]) -> i32:
     if status != 0:
         put(said, text("cannot use CUDA device "))
         put_number(said, i64(device))
-        tell(said, status)
+        explain(said, status)
         return 0 - status
     return 1
 
@@ -288,7 +282,7 @@ def fill(variant: Ptr[Variant], image: Ptr[Image], said: Ptr[Text]) -> i32:
     if status != 0:
         put(said, text("cannot load the kernels for "))
         put(said, image.name)
-        tell(said, status)
+        explain(said, status)
         return status
     table, devices = variant.table, local(i32)
     devices[0] = 1
@@ -299,7 +293,7 @@ def fill(variant: Ptr[Variant], image: Ptr[Image], said: Ptr[Text]) -> i32:
         if status != 0:
             put(said, text("cannot find the kernel "))
             put(said, about.name)
-            tell(said, status)
+            explain(said, status)
             Fn[[u64], i32](known.cuLibraryUnload)(made[0])
             return status
         allow = Fn[[i32, i32, u64, i32], i32](known.cuKernelSetAttribute)
@@ -373,7 +367,7 @@ def choose_slowly(module: Ptr[Module], said: Ptr[Text], status: Ptr[i32]) -> Ptr
         status[0] = Fn[[Ptr], i32](driver.place.cuCtxGetDevice)(device)
     if status[0] != 0 or device[0] >= DEVICES:
         put(said, text("no CUDA device can be used"))
-        tell(said, status[0])
+        explain(said, status[0])
         status[0] = status[0] if status[0] != 0 else i32(_NO_BINARY)
         return None
     place = ref(module.chosen)[device[0]]
