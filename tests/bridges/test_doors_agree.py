@@ -112,11 +112,12 @@ def test_bad_arguments_are_refused(door, tmp_path):
     call = DOORS[door](program, signature, good)
     wanted = call(*good).tobytes()
     refused = 0
-    for _ in range(5000 if LONG else 150):
+    calls = 5000 if LONG else 15 if door == "tvm_ffi" else 60  # TVM-FFI takes a tenth of a second to raise
+    for _ in range(calls):
         try:
             call(*spoiled(good, chosen))
         except REFUSED as failure:
             refused += 1
             assert str(failure)
-    assert refused > 50
+    assert refused > calls // 3
     assert call(*good).tobytes() == wanted
