@@ -39,7 +39,7 @@ OPTIONAL = (
 
 def test_import_and_calls(child, tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM.format(names=OPTIONAL))
-    done = child("program.py")
+    done = child("program.py", KILN_TARGET="cpu")
     assert done.stdout.splitlines() == [
         "[3.0, 3.0, 3.0, 3.0] [[0.25, 0.25, 0.25, 0.25]]",
         "kiln.torch needs PyTorch: pip install 'kiln-dsl[torch]'",
