@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 TOKENS, WIDTH = 32768, 2048
 PLANS = {
-    128: [(2, 128), (2, 128, 2, False), (2, 128, 2, True, False), (2, 144), (2, 160), (2, 176)],
-    64: [(3, 112, 4), (3, 112, 2), (3, 112, 4, True, False), (2, 128, 3), (2, 160, 3), (2, 192, 2)],
-    256: [(2, 64), (2, 64, 2, True, True)],
+    128: [(3, 80, 3, True, False), (3, 80), (2, 128, 2, True, False, True, True), (3, 80, 3, True, False, False)],
+    64: [(3, 128, 3, True, False), (3, 112, 4), (2, 128, 3, True, False, True, True)],
+    256: [(2, 64), (2, 80), (2, 64, 2, True, False)],
 }
 """To compare, by elements of a head; the first is the one that is taken by itself."""
 
