@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -233,6 +235,19 @@ def test_who_is_chosen():
         assert not isinstance(FAMILY.choose(other, HOPPER).implementation, HopperAttention)
     for arch in ("sm_80", "sm_90", "sm_100a"):
         assert not isinstance(FAMILY.choose(training, device_of(arch)).implementation, HopperAttention)
+
+
+def test_plans_are_chosen_as_measured():
+    """No choice is more than 5 % behind the best plan that was measured for a shape."""
+    lines = (Path(__file__).parents[3] / "benchmarks/data/attention_h200.jsonl").read_text().splitlines()
+    assert lines
+    for line in map(json.loads, lines):
+        batch, length, heads, heads_k, dim, causal = line["shape"]
+        problem = Attention(batch, length, length, heads, heads_k, dim, dim, right=0 if causal else None)
+        plan = hopper_cost.default_tiling(problem, HOPPER)
+        times = {name: us for name, us in line["us"].items() if name != "cuDNN"}
+        chosen = str((plan.groups, plan.block_k, plan.stages, plan.in_turns, plan.queries_held))
+        assert times[chosen] <= 1.05 * min(times.values()), line
 
 
 @pytest.mark.parametrize("dim", [8, 64, 80, 128, 192, 256])

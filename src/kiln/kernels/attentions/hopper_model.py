@@ -19,12 +19,29 @@ class Figures(NamedTuple):
 
 FIGURES: dict[tuple[int, int], tuple[Figures, ...]] = {
     (16, 64): (Figures((3, 128, 3, False, False), 4.6, 1.5),),
-    (16, 96): (Figures((3, 112, 2, True, False), 5.4, 2.0),),
-    (16, 128): (Figures((3, 80, 3, False, False), 6.1, 2.0), Figures((2, 128, 2, False, True), 5.6, 2.0)),
-    (16, 192): (Figures((2, 96, 2, True, False), 5.8, 2.5),),
-    (16, 256): (Figures((2, 64, 2, True, False), 6.2, 3.0),),
+    (16, 96): (
+        Figures((3, 112, 2, True, False), 5.65, 6.7),
+        Figures((3, 112, 2, False, False), 5.375, 3.3),
+        Figures((2, 128, 3, False, True), 5.3, 6.6),
+    ),
+    (16, 128): (
+        Figures((3, 80, 3, False, False), 6.1, 3.5),
+        Figures((3, 80, 2, True, False), 5.95, 3.3),
+        Figures((2, 128, 2, False, True), 5.575, 3.0),
+        Figures((3, 64, 3, False, False), 6.0, 3.4),
+    ),
+    (16, 192): (
+        Figures((2, 96, 2, True, False), 6.475, 8.0),
+        Figures((2, 112, 2, True, False), 6.5, 8.0),
+        Figures((2, 96, 2, False, False), 6.425, 8.0),
+    ),
+    (16, 256): (
+        Figures((2, 80, 2, True, False), 6.125, 8.0),
+        Figures((2, 64, 2, True, False), 6.1, 8.0),
+        Figures((2, 64, 2, False, False), 6.1, 8.0),
+    ),
     (8, 64): (Figures((3, 128, 3, True, False), 5.0, 1.5),),
-    (8, 128): (Figures((2, 128, 3, True, False), 7.5, 2.0),),
+    (8, 128): (Figures((3, 96, 3, False, False), 8.4, 2.0),),
     (8, 256): (Figures((2, 96, 2, True, False), 8.5, 3.0),),
 }
 """By bits of an element and the most elements of a head."""
