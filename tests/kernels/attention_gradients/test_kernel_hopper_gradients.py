@@ -30,7 +30,7 @@ from kiln.kernels.attentions import Attention
 from kiln.kernels.devices import device_of
 
 HOPPER = device_of("sm_90a")
-SMALL = kernels.HopperGradientTiling(32)
+SMALL, HELD = kernels.HopperGradientTiling(32), kernels.HopperGradientTiling(32, 3, 2)
 long = pytest.mark.skipif(not os.environ.get("KILN_LONG_TESTS"), reason="long: KILN_LONG_TESTS=1")
 
 
@@ -53,8 +53,8 @@ def check(q: Any, k: Any, v: Any, **options: Any) -> None:
 
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (70, 130), (33, 300)])
 def test_lengths(queries, keys):
-    """Blocks of keys that begin at different queries, and end before their last key."""
-    check(normal(1, queries, 2, 64), normal(1, keys, 1, 64), normal(1, keys, 1, 64), scale=0.3)
+    """Blocks of keys that begin at different queries, and end before their last key; keys and values in registers."""
+    check(normal(1, queries, 2, 64), normal(1, keys, 1, 64), normal(1, keys, 1, 64), plan=HELD, scale=0.3)
 
 
 @pytest.mark.parametrize("multiprocessors", [132, 1])
@@ -68,22 +68,17 @@ def test_causal(queries, keys, multiprocessors, monkeypatch):
 
 @pytest.mark.parametrize("window", [(0, 0), (20, 9), (70, 64)])
 def test_windows(window):
-    """Heads of keys and values of other sizes, filled up, in another type; in any order."""
+    """Heads of keys and values of other sizes, filled up, in another type; values in registers, in any order."""
     q, k, v = (normal(1, n, 1, d, dtype=ml_dtypes.bfloat16) for n, d in ((150, 72), (170, 72), (170, 40)))
-    check(q, k, v, window=window, deterministic=False)
-
-
-def test_values_and_keys_in_registers():
-    plan = kernels.HopperGradientTiling(32, 3, 2)
-    check(normal(1, 70, 2, 64), normal(1, 130, 2, 64), normal(1, 130, 2, 64), plan=plan, scale=0.3)
+    check(q, k, v, window=window, plan=kernels.HopperGradientTiling(32, 2, 1), deterministic=False)
 
 
 def test_the_same_bits_in_every_order(monkeypatch):
     """However threads and blocks take turns."""
     q, k, v, dout = (normal(1, 100, 2, 64) for _ in range(4))
-    first = gradients(q, k, v, dout, scale=0.3)
+    first = gradients(q, k, v, dout, HELD, scale=0.3)
     monkeypatch.setenv("KILN_CPU_SEED", "7")
-    for x, y in zip(first, gradients(q, k, v, dout, scale=0.3), strict=True):
+    for x, y in zip(first, gradients(q, k, v, dout, HELD, scale=0.3), strict=True):
         np.testing.assert_array_equal(x, y)
 
 
@@ -168,7 +163,7 @@ def test_plans_that_are_refused(plan, message):
 
 @needs_ptxas
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
-@pytest.mark.parametrize(("dim", "masks"), [(64, (True, False)), (128, (False, False)), (128, (True, True))])
+@pytest.mark.parametrize(("dim", "masks"), [(64, (False, False)), (128, (True, False))])
 def test_products_run_asynchronously(dim, masks, monkeypatch):
     """Five for each step and one after the last, waited for once each, and nothing spilled."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")

@@ -132,29 +132,32 @@ class Weights:
         self, of: HopperBackward, products: Products, thread: Any, group: Any, shared: Any, scale: Any
     ) -> None:
         self.of, self.products, self.scale = of, products, scale
-        self.pairs = of.tiling.block_q // 8
+        self.sixteens = of.tiling.block_q // 16
         self.known = shared.known
-        self.first = thread % 4 * 2
+        self.first = thread % 4 * 4
         # dS lies (query, key) in shared memory, and is written as (key, query)
         atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(True, 4), of.dtype)
         self.write = cute.make_tiled_copy_C(atom, products.of_scores)
         own = cute.local_tile(transposed(shared.changes), (ROWS, of.tiling.block_q, BUFFERS), (group, 0, 0))
         self.places = self.write.get_slice(thread).partition_D(own)
 
-    def _pair(self, which: int, n: int, buffer: Any) -> Any:
-        """What is known of two queries: binary logarithms, or sums."""
-        at = self.known[None, which, buffer].iterator + (self.first + 8 * n)
-        return cute.make_tensor(at.with_alignment(8), cute.make_layout(2)).load()
+    def _four(self, which: int, k: int, buffer: Any) -> Any:
+        """What is known of the four of 16 queries that a thread has: binary logarithms, or sums. Two of eight, then two of the next."""
+        at = self.known[None, which, buffer].iterator + (self.first + 16 * k)
+        return cute.make_tensor(at.with_alignment(16), cute.make_layout(4)).load()
 
     def make_weights(self, buffer: Any, half_of: int) -> None:
         """P = exp(S - logarithms), the first half of it or the second."""
         scores = self.products.acc_scores
-        for n in range(self.pairs // 2 * half_of, self.pairs if half_of else self.pairs // 2):
-            known = self._pair(0, n, buffer)
-            for half in range(2):
-                for c in range(2):
-                    at = ((c, half, n), 0, 0)
-                    scores[at] = arch.exp2(cute.math.fma(scores[at], self.scale, -known[c]))
+        middle = self.sixteens // 2
+        for k in range(middle, self.sixteens) if half_of else range(middle):
+            known = self._four(0, k, buffer)
+            for at, number in self._places(k):
+                scores[at] = arch.exp2(cute.math.fma(scores[at], self.scale, -known[number]))
+
+    def _places(self, k: int) -> list[Any]:
+        """Places of scores of 16 queries, and which of the four of a thread they belong to."""
+        return [(((c, half, 2 * k + n), 0, 0), 2 * n + c) for n in range(2) for half in range(2) for c in range(2)]
 
     def round_weights(self) -> None:
         """P in the type of operands."""
@@ -165,17 +168,15 @@ class Weights:
         """dS = P (dP - sums), in the type of operands."""
         products = self.products
         weights, gradients = products.acc_scores, products.acc_gradients
-        for n in range(self.pairs):
-            known = self._pair(1, n, buffer)
-            for half in range(2):
-                for c in range(2):
-                    at = ((c, half, n), 0, 0)
-                    gradients[at] = weights[at] * (gradients[at] - known[c])
+        for k in range(self.sixteens):
+            known = self._four(1, k, buffer)
+            for at, number in self._places(k):
+                gradients[at] = weights[at] * (gradients[at] - known[number])
         self._round(gradients, products.rounded)
 
     def _round(self, sums: Any, to: Any) -> None:
         """Sums in the type of operands: eight of a thread are one left operand."""
-        for k in range(self.pairs // 2):
+        for k in range(self.sixteens):
             from_, target = (cute.make_tensor(x.iterator + 8 * k, cute.make_layout(8)) for x in (sums, to))
             target.store(from_.load().to(self.of.dtype))
 

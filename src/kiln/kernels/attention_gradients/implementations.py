@@ -154,7 +154,7 @@ class OnePass:
         masks: tuple[bool, bool],
         turns: bool,
     ) -> None:
-        self.rows = QueryRows(dtype, head_dims[1])
+        self.rows = QueryRows(dtype, head_dims[1], in_fours=True)
         self.main = hopper.hopper_backward(dtype, hopper_plan.padded(head_dims), tiling, masks, turns)
         self.queries = Queries(self.main, head_dims[0])
 

@@ -18,11 +18,11 @@ class QueryRows:
     """The kernel: `found` (2, batch, heads, rows) f32 are the logarithms, binary, and the sums.
 
     The logarithm of a query that sees no key, or does not exist (there may be more rows than queries), is inf: its weights are 0.
-    `sums` and `turns`, if given, (batch, heads, numbers of a head), are filled with zeros.
+    `in_fours`: of each 16 rows those of a thread of `wgmma`, 0, 1, 8 and 9, then 2, 3, 10 and 11, and so on, lie together. `sums` and `turns`, if given, (batch, heads, numbers of a head), are filled with zeros.
     """
 
-    def __init__(self, dtype: Any, head_dim_v: int) -> None:
-        self.dtype, self.dim = dtype, head_dim_v
+    def __init__(self, dtype: Any, head_dim_v: int, in_fours: bool = False) -> None:
+        self.dtype, self.dim, self.in_fours = dtype, head_dim_v, in_fours
         self.lanes = 1 << (head_dim_v // _VALUES - 1).bit_length()
         self.rows = _THREADS // self.lanes
 
@@ -73,8 +73,11 @@ class QueryRows:
                 given = lse[batch, head, row]
                 if given != -float("inf"):
                     logarithm = given * _LOG2_E
-            found[0, batch, head, row] = logarithm
-            found[1, batch, head, row] = total
+            place = row
+            if const_expr(self.in_fours):
+                place = (row & ~15) | ((row & 6) << 1) | ((row & 8) >> 2) | (row & 1)
+            found[0, batch, head, place] = logarithm
+            found[1, batch, head, place] = total
         if const_expr(sums is not None):
             self.clear(sums, found.shape[3], block, thread)
         if const_expr(turns is not None):
