@@ -69,9 +69,8 @@ def test_types_and_rows_that_begin_anywhere():
 @pytest.mark.parametrize(
     ("rows", "n", "dtype", "tiling", "tolerance"),
     [
-        (19, 1027, ml_dtypes.bfloat16, None, 3e-2),
+        (19, 1027, ml_dtypes.bfloat16, None, 3e-2),  # several rows to a block
         (5, 1030, np.float32, SHARED, 3e-5),  # fewer rows than begin differently
-        (30, 519, np.float32, StreamTiling(128, 64, 1, 1), 3e-5),  # several rows to a block
         (30, 507, np.float32, StreamTiling(64, 64, 1, 2, True), 3e-5),  # no thread has a vector before a row
     ],
 )
