@@ -104,6 +104,6 @@ def tiling_for(
     elif cluster == 1:
         overlapped, ahead = many, 0 if many else 1
     else:
-        overlapped, ahead = (False, vectors) if cluster in (2, 16) else (True, 0)
+        overlapped, ahead = (False, vectors) if cluster in (2, 16) or (edged and cluster == 4) else (True, 0)
     tiling = StreamTiling(512, threads, cluster, ahead, overlapped)
     return tiling if tiling.fits(n, width, sources, columns, fields, sums, device) else None
