@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import types
 from pathlib import Path
 
 import pytest
 
 from kiln import workbench as wb
 from kiln.workbench import verify as verb
+from kiln.workbench.command import EXIT
 from kiln.workbench.main import main
 from kiln.workbench.records import Journal
 from kiln.workbench.runners import Inline
@@ -319,3 +322,15 @@ def test_arrays_of_other_libraries(write, capsys) -> None:
     assert status == 0, out
     assert " ".join(out.split()).count("not tried") == 2
     assert "no input holds floats, of torch or numpy" in out
+
+
+@pytest.mark.parametrize(("ends", "status"), [(0, EXIT.GOOD), (9, EXIT.FAILED)])
+def test_compute_sanitizer_says_what_it_found(ends, status, tmp_path, monkeypatch, capsys):
+    tool = tmp_path / "compute-sanitizer"
+    tool.write_text(f"#!/bin/sh\necho Invalid write of size 4; exit {ends}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr(verb.command, "on_gpu", lambda: True)
+    out = types.SimpleNamespace(print=lambda text, markup: print(text))
+    assert verb._compute_sanitizer({"where": "nothing"}, 10.0, out) == status
+    assert capsys.readouterr().out == ("Invalid write of size 4\n" if ends else "compute-sanitizer: no errors\n")

@@ -60,6 +60,17 @@ def find(tool: str) -> str:
 
 def run_under(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls: int = 1) -> str:
     """Run one Case under a profiler; what was printed. Raises CannotProfile with the reason if it fails."""
+    said, status = ended(command, job, timeout, calls)
+    if "ERR_NVGPUCTRPERM" in said:
+        raise CannotProfile(PERMISSION)
+    if status:
+        last = "\n  ".join(said.strip().splitlines()[-8:])
+        raise CannotProfile(f"{Path(command[0]).name} ended with exit status {status}:\n  {last}")
+    return said
+
+
+def ended(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls: int) -> tuple[str, int]:
+    """Run one Case under another program: what was printed, and the exit status. CannotProfile if it does not end."""
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     program = [
@@ -80,12 +91,7 @@ def run_under(command: Sequence[str], job: Mapping[str, Any], timeout: float, ca
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    if "ERR_NVGPUCTRPERM" in said:
-        raise CannotProfile(PERMISSION)
-    if process.returncode:
-        last = "\n  ".join(said.strip().splitlines()[-8:])
-        raise CannotProfile(f"{Path(command[0]).name} ended with exit status {process.returncode}:\n  {last}")
-    return said
+    return said, process.returncode
 
 
 def record(job: Mapping[str, Any], report: Path, timeout: float) -> Profile:

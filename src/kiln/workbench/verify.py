@@ -10,13 +10,11 @@ import argparse
 import atexit
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import checking, command, distant, ray_runner
+from . import checking, command, distant, profile_ncu, ray_runner
 from .cases import Case, Problem, key_of, load
 from .checking import LAYOUT_KINDS
 from .command import EXIT
@@ -367,13 +365,16 @@ def main(argv: Sequence[str]) -> int:
         there = None if args.ray else lambda where: distant.load(where, runner, **_common(args.timeout))
         case = command.open_case(args, load=there)
         verdicts = _verdicts(args, case, runner)
+        checked = [described["problem"] for _, described in verdicts[0].problems]
+        config = command.config(args, case, checked[0]) if checked else None
     out = command.console(args)
     for verdict in verdicts:
         verdict.print(out, args.quiet)
     command.write_json(args, verdicts[0].to_json() if len(verdicts) == 1 else [each.to_json() for each in verdicts])
     status = max(verdict.exit_status for verdict in verdicts)
-    if args.compute_sanitizer and not status:
-        status = _compute_sanitizer(args, out)
+    if args.compute_sanitizer and not status and checked:
+        job = {"where": case.where, "problem": checked[0], "config": config, "seed": args.seed}
+        status = _compute_sanitizer(job, args.timeout, out)
     return status
 
 
@@ -406,18 +407,22 @@ def make_runner(args: argparse.Namespace) -> Runner:
     return Local(timeout=args.timeout)
 
 
-def _compute_sanitizer(args: argparse.Namespace, out: Any) -> int:
-    """Run the kernel once more under NVIDIA's compute-sanitizer."""
-    tool = shutil.which("compute-sanitizer")
+def _compute_sanitizer(job: Mapping[str, Any], timeout: float, out: Any) -> int:
+    """Run the kernel once more, under NVIDIA's compute-sanitizer: a call of its own, since all that a process does is slow there."""
+    tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if tool is None or not command.on_gpu():
         out.print("compute-sanitizer: " + ("it is not on PATH" if tool is None else "there is no GPU"), markup=False)
         return EXIT.NOT_HERE
-    words = [args.case, *(f"--set={name}={value}" for name, value in args.fields.items()), f"--seed={args.seed}"]
-    words += [f"--problem={args.problem}"] if args.problem else []
-    words += [f"--config={args.config}"] if args.config else []
-    inner = [sys.executable, "-m", "kiln", "verify", *words, "--kinds=normal", "--quiet"]
-    done = subprocess.run([tool, "--target-processes", "all", "--error-exitcode", "9", *inner], check=False)
-    return EXIT.FAILED if done.returncode else EXIT.GOOD
+    try:
+        # What the driver answers to Kiln's own questions, as that there is no context yet, is no error of the kernel's.
+        said, status = profile_ncu.ended(
+            [tool, "--report-api-errors", "no", "--error-exitcode", "9"], job, timeout, calls=0
+        )
+    except profile_ncu.CannotProfile as reason:
+        out.print(f"compute-sanitizer: {reason}", markup=False)
+        return EXIT.NOT_HERE
+    out.print(said.strip() if status else "compute-sanitizer: no errors", markup=False)
+    return EXIT.FAILED if status else EXIT.GOOD
 
 
 def _parser() -> argparse.ArgumentParser:
