@@ -77,6 +77,25 @@ def test_many_sequences():
     check(kernels.mla_decode(q, cache.pages, cache.table, cache.lengths, return_lse=True), q, cache)
 
 
+@pytest.mark.parametrize(("heads", "tokens"), [(128, 1), (16, 1), (20, 3)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_latents_of_8_bits(heads, tokens, dtype):
+    cache = Cache([5000, 0, 1, 64, 65, 3001, 8192], torch.float16)
+    pages, scale = cache.pages.to(torch.float8_e4m3fn), torch.tensor([0.7], device="cuda")
+    cache.rows = [rows.to(torch.float8_e4m3fn).double() * 0.7 for rows in cache.rows]
+    q = torch.randn(7, tokens, heads, 576, device="cuda", dtype=dtype)
+    got = kernels.mla_decode(q, pages, cache.table, cache.lengths, cache_scale=scale, return_lse=True)
+    check(got, q, cache)
+
+
+def test_many_tokens():
+    """The last part of a prompt."""
+    cache = Cache([1000, 300, 140], torch.bfloat16)
+    q = torch.randn(3, 150, 16, 576, device="cuda", dtype=torch.bfloat16)
+    got = kernels.mla_decode(q, cache.pages, cache.table, cache.lengths, return_lse=True)
+    check(got, q, cache)
+
+
 def test_in_a_graph():
     cache = Cache([3000, 200], torch.bfloat16)
     q = torch.randn(2, 1, 128, 576, device="cuda", dtype=torch.bfloat16)

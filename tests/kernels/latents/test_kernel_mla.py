@@ -15,8 +15,9 @@ from sass import check_products
 import kiln
 from kiln import BFloat16, Float32, Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+from kiln.cute.nvgpu import warpgroup
 from kiln.kernels.devices import device_of
-from kiln.kernels.latents import FAMILY, LatentAttention, hopper
+from kiln.kernels.latents import FAMILY, LatentAttention, hopper, hopper_steps, implementations
 from kiln.kernels.latents.columns import LatentColumns
 from kiln.kernels.latents.implementations import HopperLatents, _fake
 
@@ -27,7 +28,8 @@ LONG = os.environ.get("KILN_LONG_TESTS", "") not in ("", "0")
 class Cache:
     """Latents of sequences of some lengths, each in pages anywhere."""
 
-    def __init__(self, *lengths: int, dtype: Any = np.float16, value_dim: int = VALUES) -> None:
+    def __init__(self, *lengths: int, dtype: Any = np.float16, value_dim: int = VALUES, scale: float = 1.0) -> None:
+        self.scale = scale
         columns = -(-max(lengths) // 64) + 1
         self.lengths, self.value_dim = np.array(lengths, np.int32), value_dim
         self.pages = normal(len(lengths) * columns + 1, 64, value_dim + 64, dtype=dtype)
@@ -41,6 +43,8 @@ class Cache:
     def sequence(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         at = np.arange(self.lengths[number])
         rows = self.pages[self.table[number, at // 64], at % 64][None, :, None]
+        if rows.itemsize == 1:
+            rows = rows.astype(np.float64) * self.scale
         return rows, rows[..., : self.value_dim]
 
 
@@ -65,6 +69,15 @@ def test_lengths(splits):
 def test_rows(tokens, heads):
     """Tiles that are not full, and several of them, whose tokens see different latents of two pages."""
     check(normal(2, tokens, heads, VALUES + 64), Cache(130, 66), splits=2)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+def test_latents_of_8_bits(dtype):
+    """With a factor, or without one."""
+    scale = 0.5 if dtype == ml_dtypes.float8_e4m3fn else 1.0
+    cache = Cache(0, 1, 330, 64, dtype=dtype, scale=scale)
+    factor = {"cache_scale": np.array([scale], np.float32)} if scale != 1.0 else {}
+    check(normal(4, 2, 20, VALUES + 64), cache, splits=3, **factor)
 
 
 def test_many_tokens():
@@ -98,9 +111,41 @@ def test_columns(value_dim):
 
 
 @pytest.mark.skipif(not LONG, reason="instrumented code of warp groups takes long to compile; set KILN_LONG_TESTS=1")
-def test_clean_under_the_sanitizer():
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3fn])
+def test_clean_under_the_sanitizer(dtype):
     with kiln.sanitize():
-        check(normal(2, 1, 8, VALUES + 64), Cache(70, 260), splits=2)
+        check(normal(2, 1, 8, VALUES + 64), Cache(70, 260, dtype=dtype), splits=2)
+
+
+def _released_too_early(self, count):
+    group = self.here()
+    self.pipe_half.consumer_release(self.of.state(count, 1 - group, 2, group))
+    self.pipe_rope.consumer_release(self.of.state(count, 1 - group, 1, 0))
+    warpgroup.wait_group(0)
+
+
+MUTANTS = {
+    "meet": (lambda self: None, "race"),
+    "end_others": (_released_too_early, "race"),
+    "rescale": (lambda self: None, "Mismatched"),
+    "clear": (lambda self, count, there: None, "nan"),
+}
+"""What is left out or done wrong, and what is said of it."""
+
+
+@pytest.mark.skipif(not LONG, reason="four programs, instrumented; set KILN_LONG_TESTS=1")
+@pytest.mark.parametrize("name", MUTANTS)
+def test_mutants(name, monkeypatch):
+    mutant, said = MUTANTS[name]
+    monkeypatch.setattr(hopper_steps.Steps, name, mutant)
+    kernel = hopper.LatentForward  # code is kept by kernel object
+    monkeypatch.setattr(hopper, "latent_forward", kernel)
+    implementations._compiled.cache_clear()
+    try:
+        with pytest.raises(Exception, match=f"(?i){said}"), kiln.sanitize():
+            check(2 * normal(2, 1, 8, VALUES + 64), Cache(70, 260), splits=1)
+    finally:
+        implementations._compiled.cache_clear()
 
 
 def test_what_is_refused():
@@ -111,6 +156,7 @@ def test_what_is_refused():
         ({"q": q[..., :64]}, "as many columns"),
         ({"value_dim": 1000}, "the latter the first columns of the former"),
         ({"splits": 0}, "splits 0"),
+        ({"cache_scale": np.ones(1, np.float32)}, "for latents of 8 bits"),
         ({"splits": 2, "plan": kernels.LatentTiling(2)}, "a plan says how"),
         ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it is \\(2, 1, 2, 128\\)"),
     ):
@@ -141,21 +187,21 @@ def test_who_is_chosen():
 
 @needs_ptxas
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
-def test_products_run_beside_the_softmax(monkeypatch):
-    """Nothing is spilled, products are not serialized, and the powers stand between the beginning of a product and its wait."""
+def test_products_are_begun_together(monkeypatch):
+    """Nothing is spilled, products are not serialized: those of the other's weights and the scores run one after the other without a wait."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     space = cute.AddressSpace.gmem
     given = hopper.Given(
-        _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 1, space), _fake(Float32, 3, space, 16),
+        _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
         _fake(BFloat16, 3, space, 16), None,
     )  # fmt: skip
     rows = [_fake(BFloat16, 3, space, 16) for _ in range(2)]
     numbers = hopper.Numbers(Float32(1.0), 1, 0, 1)
     made = cute.compile(hopper.LatentForward(BFloat16, 512), *rows, given, Int32(1), numbers, 0, target="nvidia")
     (loop,) = check_products(made)
-    names = [i.name for i in loop.instructions]
     assert len(loop.products) == 36 + 2 * 4
-    waits = [n for n, name in enumerate(names) if name.startswith("WARPGROUP.DEPBAR")]
-    powers = [n for n, name in enumerate(names) if name.startswith("MUFU.EX2")]
+    waits = [n for n, i in enumerate(loop.instructions) if i.name.startswith("WARPGROUP.DEPBAR")]
+    powers = [n for n, i in enumerate(loop.instructions) if i.name.startswith("MUFU.EX2")]
     assert len(waits) == 3
-    assert sum(waits[0] < n < waits[1] for n in powers) >= 34
+    assert sum(i.name.startswith("HGMMA") for i in loop.instructions[: waits[0]]) == 36 + 4
+    assert sum(waits[1] < n < waits[2] for n in powers) >= 34

@@ -41,7 +41,7 @@ class LatentColumns(Implementation):
     repeats = True
 
     def supports(self, problem: LatentAttention, device: Device) -> str | None:
-        return None
+        return None if problem.stored is None else "latents are of the type of queries"
 
     def plans(self, problem: LatentAttention, device: Device) -> Iterator[AttentionTiling]:
         part = _part(problem)

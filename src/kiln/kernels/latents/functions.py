@@ -12,12 +12,12 @@ from ..common import arrays
 from ..common.calls import kernel_function
 from .implementations import FAMILY, Given
 from .plan import LatentTiling
-from .problem import PAGE, LatentAttention
+from .problem import PAGE, STORED, LatentAttention
 
 __all__ = ["mla_decode"]
 
 
-@kernel_function("q", "cache", "page_table", "lengths", "out")
+@kernel_function("q", "cache", "page_table", "lengths", "out", "cache_scale")
 def mla_decode(
     q: Any,
     cache: Any,
@@ -29,6 +29,7 @@ def mla_decode(
     causal: bool = True,
     splits: int | None = None,
     max_length: int | None = None,
+    cache_scale: Any = None,
     out: Any = None,
     return_lse: bool = False,
     plan: Any = None,
@@ -37,7 +38,8 @@ def mla_decode(
 
     `q` is (batch, tokens, heads, D): the queries, multiplied with the weights of the keys, and after them the rotated parts; `cache` (pages,
     64, D) or (pages, 64, 1, D): the latents, whose first `value_dim` columns are also the values, and after them the rotated parts, both
-    f16 or bf16. Latent n of sequence b is row `n % 64` of page `page_table[b, n // 64]`; `page_table` (batch, pages of a sequence) and
+    f16 or bf16; on sm_90a the cache may be of 8 bits (float8_e4m3fn, float8_e5m2), and `cache_scale`, an array of one f32 on the device, is what
+    its numbers are multiplied with. Latent n of sequence b is row `n % 64` of page `page_table[b, n // 64]`; `page_table` (batch, pages of a sequence) and
     `lengths` (batch: latents that exist, those of the tokens included) are int32 and stay on the device. Entries of the table beyond a
     sequence's length are not used, and rows of a page beyond it may hold anything. `out` is (batch, tokens, heads, value_dim), the
     logarithms, natural, (batch, heads, tokens), f32. A sequence without latents gets zeros and the logarithm -inf.
@@ -50,7 +52,7 @@ def mla_decode(
     name, require = "mla_decode", arrays.require
     if getattr(cache, "ndim", 0) == 4 and cache.shape[2] == 1:
         cache = arrays.reshaped(cache, (cache.shape[0], cache.shape[1], cache.shape[3]))
-    check(q, cache, page_table, lengths, out, value_dim)
+    check(q, cache, page_table, lengths, out, value_dim, cache_scale)
     factor = float(q.shape[3] ** -0.5 if scale is None else scale)
     require(0.0 < factor < math.inf, f"{name} with scale {scale}: it is positive")
     require(splits is None or splits >= 1, f"{name} with splits {splits}")
@@ -61,7 +63,7 @@ def mla_decode(
     keys = room if max_length is None else min(int(max_length), room)
     problem = LatentAttention(
         batch, queries, heads, max(1, keys), q.shape[3], value_dim, ELEMENTS[str(q.dtype).rpartition(".")[2]], causal,
-        return_lse,
+        return_lse, STORED.get(str(cache.dtype).rpartition(".")[2]),
     )  # fmt: skip
     if out is None:
         out = arrays.empty(q, (batch, queries, heads, value_dim), None)
@@ -75,15 +77,15 @@ def mla_decode(
     else:
         if not arrays.is_contiguous(q):
             q = arrays.contiguous(q)
-        given = Given(q, cache, page_table, lengths, out, lse, factor)
+        given = Given(q, cache, page_table, lengths, out, lse, factor, cache_scale)
         FAMILY.run(problem, devices.current(), given, plan if splits is None else LatentTiling(int(splits)))
     return out if lse is None else (out, lse)
 
 
-def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int) -> None:
+def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int, scale: Any) -> None:
     """Refuse arrays that do not go together."""
     require, name = arrays.require, "mla_decode"
-    given = {"q": q, "cache": cache, "page_table": table, "lengths": lengths, "out": out}
+    given = {"q": q, "cache": cache, "page_table": table, "lengths": lengths, "out": out, "cache_scale": scale}
     check_places(name, given)
     shapes = f"{tuple(q.shape)} and {tuple(cache.shape)}"
     require(
@@ -93,7 +95,12 @@ def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int
     require(cache.shape[1] == PAGE, f"{name}: pages have {cache.shape[1]} rows, not {PAGE}")
     require(q.shape[3] == cache.shape[2], f"{name} of shapes {shapes}: queries and latents have as many columns")
     require(str(q.dtype).rpartition(".")[2] in ELEMENTS, f"{name} of {q.dtype}", hint="float16 or bfloat16")
-    require(q.dtype == cache.dtype, f"{name} of {q.dtype} and {cache.dtype}")
+    narrow = str(cache.dtype).rpartition(".")[2] in STORED
+    require(q.dtype == cache.dtype or narrow, f"{name} of {q.dtype} and {cache.dtype}")
+    require(
+        scale is None or (narrow and tuple(scale.shape) == (1,) and str(scale.dtype).endswith("float32")),
+        f"{name}: cache_scale is an array of one float32, for latents of 8 bits",
+    )
     check_table(name, table, lengths, q.shape[0])
     require(
         out is None or arrays.is_contiguous(out),

@@ -20,15 +20,17 @@ from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
 from .. import devices
 from ..attentions.pages import Pages
-from ..attentions.tile import VALUES
 from . import shares
 from .combine import Combine
 from .hopper_steps import Steps
-from .plan import GROUP, REGISTERS, ROWS, THREADS
+from .plan import GROUP, NARROW_REGISTERS, REGISTERS, ROWS, THREADS
 from .shares import KEYS
+from .widening import Widen, raw_layout, raw_tiles, thread_pipe, tma_pipe
 
 ROPE = 64
 """Columns of keys that are no values: as many as keys of a block, so that the weights of a block fit there."""
+_AHEAD = 4
+"""So many blocks ahead of buffers, of which there are two, the L2 cache is filled: what smem has room for does not keep memory busy."""
 _WARP_OF_ROPE = 2
 """Warps before it load halves of latents, the one after it queries."""
 
@@ -43,23 +45,30 @@ class Numbers(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Pages of sequences (batch, pages), their lengths, where they begin in the row of shares; pieces (slot, row, column), outputs (batch,
-    row, column), logarithms (batch, head, query) or None."""
+    """Pages of sequences (batch, pages), their lengths, shares as `shares.find` leaves them; pieces (slot, row, column), outputs (batch,
+    row, column), logarithms (batch, head, query) or None; the factor of latents (one number) or None."""
 
     table: Any
     lengths: Any
-    starts: Any
+    found: Any
     pieces: Any
     out: Any
     lse: Any
+    factor: Any = None
 
 
 class LatentForward:
-    """The kernel for elements of some type, values of so many columns."""
+    """The kernel for queries of some type, values of so many columns. `stored`: the type of latents in the cache, if that is another, of 8
+    bits: one more warp group then makes them such as the queries are. `ways`: of the second kernel."""
 
-    def __init__(self, dtype: Any, value_dim: int) -> None:
-        self.dtype, self.dim_v = dtype, value_dim
+    def __init__(self, dtype: Any, value_dim: int, stored: Any = None, ways: int = 1) -> None:
+        self.dtype, self.dim_v, self.stored, self.ways = dtype, value_dim, stored, ways
         self.half = value_dim // 2
+        # Where there are four warp groups, none may have more than 128 registers at the beginning: products of 256 columns do not fit.
+        self.columns_at_once = self.half if stored is None else min(self.half, 128)
+        self.threads, self.registers = THREADS, REGISTERS
+        if stored is not None:
+            self.threads, self.registers = THREADS + GROUP, NARROW_REGISTERS
 
     # --- how tiles lie ---
 
@@ -73,7 +82,7 @@ class LatentForward:
         majors = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         source = warpgroup.OperandSource.RMEM if own else warpgroup.OperandSource.SMEM
         return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, *majors, Float32, (1, 1, 1), (ROWS, self.half), source
+            self.dtype, self.dtype, *majors, Float32, (1, 1, 1), (ROWS, self.columns_at_once), source
         )
 
     def rows(self, columns: int, buffers: int) -> Any:
@@ -91,16 +100,28 @@ class LatentForward:
         half, rope = (cute.slice_(self.rows(columns, 1), (None, None, 0)) for columns in (self.half, ROPE))
         maps: list[Any] = []
         for x in (q, cache):
+            if const_expr(x.element_type.width == 8):
+                half, rope = (cute.slice_(raw_layout(columns, 1), (None, None, 0)) for columns in (self.half, ROPE))
             first, row, column = x.shape
-            strides = [cute.assume(s // VALUES * VALUES, divby=VALUES) for s in x.stride[:2]]
+            each = 128 // x.element_type.width
+            strides = [cute.assume(s // each * each, divby=each) for s in x.stride[:2]]
             layout = cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
             turned = cute.make_tensor(x.iterator, layout)
             maps += cpasync.make_tiled_tma_atom(load, turned, half, (ROWS, self.half))
             maps += cpasync.make_tiled_tma_atom(load, turned, rope, (ROWS, ROPE))
         self.kernel(*maps, given, tiles, numbers).launch(
-            grid=(tiles * numbers.shares, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1, stream=stream
+            grid=(tiles * numbers.shares, 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1, stream=stream
         )
-        Combine(self.dtype, self.dim_v)(given, numbers, stream)
+        Combine(self.dtype, self.dim_v, self.ways)(given, numbers, stream)
+
+    def pipes(self) -> tuple[Any, ...]:
+        """Of queries, halves and last columns of latents; and of the latter two as they come, if they are not used so."""
+        of_queries = tma_pipe(1, 8, 2 * ROWS * (self.dim_v + ROPE))
+        if self.stored is None:
+            return of_queries, tma_pipe(4, 4, 2 * ROWS * self.half), tma_pipe(2, 4, 2 * ROWS * ROPE), None, None
+        return (
+            of_queries, thread_pipe(4), thread_pipe(2), tma_pipe(4, 4, ROWS * self.half), tma_pipe(2, 4, ROWS * ROPE)
+        )  # fmt: skip
 
     # --- the kernel ---
 
@@ -123,20 +144,10 @@ class LatentForward:
         references = memory.allocate_tensor(Float32, cute.make_layout((ROWS, 2)), 16)
         totals = memory.allocate_tensor(Float32, cute.make_layout((ROWS, 2, 2)), 16)
         found = memory.allocate_tensor(Int32, cute.make_layout((4,)), 16)
-        pipe_q, pipe_half, pipe_rope = (
-            pipeline.PipelineTmaAsync.create(
-                num_stages=stages,
-                producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-                consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, warps),
-                tx_count=2 * ROWS * columns,
-                defer_sync=True,
-            )
-            for stages, warps, columns in (
-                (1, 8, self.dim_v + ROPE),
-                (4, 4, self.half),
-                (2, 4, ROPE),
-            )
-        )
+        pipe_q, pipe_half, pipe_rope, pipe_raw, pipe_raw_rope = self.pipes()
+        raw = raw_rope = None
+        if const_expr(self.stored is not None):
+            raw, raw_rope = raw_tiles(ring, self.half, self.stored), raw_tiles(ring_rope, ROPE, self.stored)
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
         most = given.table.shape[1] * KEYS
@@ -146,29 +157,54 @@ class LatentForward:
         if warp == 0:
             for atom in (load_q, load_q_rope, load_k, load_k_rope):
                 cpasync.prefetch_descriptor(atom)
-            shares.find(given.lengths, most, share, numbers.shares, found, given.starts, number == 0)
+            shares.find(given.lengths, most, share, numbers.shares, found, given.found, tile == 0)
         arch.sync_threads()
         at = shares.Share(*(arch.make_warp_uniform(found[i]) for i in range(3)))
         if warp < GROUP // 32:
-            arch.setmaxregister_decrease(REGISTERS[0])
+            arch.setmaxregister_decrease(self.registers[0])
             if warp < _WARP_OF_ROPE:
-                parts = self.parts(load_k, ring, k, self.half)
-                self.load(load_k, parts, pipe_half, given, at, share, Int32(warp), (most, unseen), 2)
+                parts = self.parts(load_k, ring if raw is None else raw, k, self.half)
+                self.load(
+                    load_k, parts, (pipe_half, pipe_raw), given, at, share, Int32(warp), (most, unseen, tile == 0), 2
+                )
             elif warp == _WARP_OF_ROPE:
-                parts = self.parts(load_k_rope, ring_rope, k_rope, ROPE)
-                self.load(load_k_rope, parts, pipe_rope, given, at, share, Int32(self.dim_v // ROPE), (most, unseen), 1)
+                parts = self.parts(load_k_rope, ring_rope if raw_rope is None else raw_rope, k_rope, ROPE)
+                pipes = (pipe_rope, pipe_raw_rope)
+                self.load(
+                    load_k_rope, parts, pipes, given, at, share, Int32(self.dim_v // ROPE), (most, unseen, tile == 0), 1
+                )
             else:
                 parts = self.parts(load_q, tile_q, q, self.half)
                 rope = self.parts(load_q_rope, tile_q_rope, q_rope, ROPE)
                 self.load_queries((load_q, load_q_rope), (parts, rope), pipe_q, given, at, share, tile, (most, unseen))
-        else:
-            arch.setmaxregister_increase(REGISTERS[1])
+        elif warp < THREADS // 32:
+            arch.setmaxregister_increase(self.registers[1])
             values = cute.make_tensor(ring.iterator, self.columns(4).outer)
             steps = Steps(
                 self, warp // 4 - 1, (tile_q, tile_q_rope, ring, ring_rope, values), (references, totals), (pipe_half, pipe_rope),
-                numbers,
+                numbers.scale, None if given.factor is None else given.factor[0],
             )  # fmt: skip
             self.compute(steps, pipe_q, given, at, share, tile, q.shape[0], (most, unseen), numbers)
+        else:
+            if const_expr(self.stored is not None):
+                arch.setmaxregister_decrease(self.registers[2])
+                blocks = self.blocks_of(given, at, share, (most, unseen))
+                widen = Widen(self, ((ring, raw, pipe_half, pipe_raw), (ring_rope, raw_rope, pipe_rope, pipe_raw_rope)))
+                for count in range(blocks):
+                    widen.block(count)
+
+    @cute.jit
+    def blocks_of(self, given: Any, at: Any, share: Int32, limits: Any):
+        """Blocks of keys of a share."""
+        sequence, start, each = at
+        most, unseen = limits
+        count = Int32(0)
+        while sequence < given.lengths.shape[0] and start < (share + 1) * each:
+            own = shares.piece(shares.length_of(given.lengths, sequence, most), unseen, start, share * each, each)
+            count = count + own.last - own.first
+            start = shares.following(start, own.count)
+            sequence = sequence + 1
+        return count
 
     def parts(self, atom: Any, tile: Any, x: Any, columns: int) -> tuple[Any, Any]:
         """Tiles in shared and global memory as the copy engine copies them."""
@@ -179,13 +215,14 @@ class LatentForward:
 
     @cute.jit
     def load(
-        self, atom: Any, parts: Any, pipe: Any, given: Any, at: Any, share: Int32, column: Int32, limits: Any,
+        self, atom: Any, parts: Any, pipes: Any, given: Any, at: Any, share: Int32, column: Int32, limits: Any,
         buffers: Constexpr,
     ):  # fmt: skip
         """Load some columns of all blocks of a share; a block of keys has so many `buffers` of the pipeline."""
         to, of = parts
+        pipe, raw = pipes
         sequence, start, each = at
-        most, unseen = limits
+        most, unseen, fetches = limits
         batch = given.lengths.shape[0]
         begin = share * each
         count = Int32(0)
@@ -194,9 +231,15 @@ class LatentForward:
             pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
                 page = pages.number((own.last - 1 - i) * KEYS)
+                if fetches:  # into the L2 cache, before there is a buffer for it
+                    ahead = pages.number(max(own.last - 1 - i - _AHEAD, own.first) * KEYS)
+                    cute.prefetch(atom, of[None, 0, column, ahead])
                 state = self.state(count, count & 1, buffers, column, 1)
                 pipe.producer_acquire(state)
                 barrier = pipe.producer_get_barrier(state)
+                if const_expr(raw is not None):
+                    raw.sync_object_full.arrive(state.index)
+                    barrier = raw.producer_get_barrier(state)
                 cute.copy(atom, of[None, 0, column, page], to[None, state.index], tma_bar_ptr=barrier)
                 count = count + 1
             start = shares.following(start, own.count)
@@ -256,17 +299,19 @@ class LatentForward:
                 filled = consumer.wait_and_advance()
                 done = Int32(0)
                 if first == 0:
-                    steps.scores(count)
-                    steps.meet()
+                    steps.begin_scores(count)
+                    steps.end_scores()
                     steps.weights(count, own.last - 1, seen)
                     steps.add_own(count)
                     done = Int32(1)
                 for turn in range(done, turns):
                     i = 2 * turn + first
-                    steps.scores(count + i)
+                    # The other's block first: its buffer is to be filled again while this one is used.
                     steps.begin_others(count + i - 1)
+                    steps.begin_scores(count + i)
+                    steps.end_others(count + i - 1, 1)
+                    steps.end_scores()
                     steps.weights(count + i, own.last - 1 - i, seen)
-                    steps.end_others(count + i - 1)
                     steps.add_own(count + i)
                 filled.release()
                 if (blocks - first) % 2 == 0:

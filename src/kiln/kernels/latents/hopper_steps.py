@@ -16,6 +16,8 @@ from .shares import KEYS
 if TYPE_CHECKING:
     from .hopper import LatentForward
 
+_SLACK = 8.0
+"""So far, in powers of two, a score may exceed what counts as a row's maximum."""
 _WEIGHTS, _GROUP, _BOTH = 1, 3, 5
 """Named barriers: weights of a block are there (two), threads of a warp group (two), all that compute."""
 
@@ -24,8 +26,11 @@ class Steps:
     """The steps of warp group `group`, 0 or 1: it has that half of the columns of the outputs, and the blocks of keys in that one of the two
     buffers are its own."""
 
-    def __init__(self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipes: Any, numbers: Any) -> None:
-        self.of, self.group, self.scale = of, group, numbers.scale
+    def __init__(
+        self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipes: Any, scale: Any, factor: Any
+    ) -> None:
+        self.of, self.group, self.factor = of, group, factor
+        self.scale = scale if factor is None else scale * factor
         self.pipe_half, self.pipe_rope = pipes
         self.references, self.all_totals = exchanged
         tile_q, tile_q_rope, self.ring, ring_rope, ring_v = tiles
@@ -57,8 +62,8 @@ class Steps:
         """All threads of the warp group."""
         pipeline.NamedBarrier(_GROUP + self.group, GROUP).arrive_and_wait()
 
-    def scores(self, count: Any) -> None:
-        """The scores of a block, with the half that is loaded first in front."""
+    def begin_scores(self, count: Any) -> None:
+        """Begin the scores of a block, with the half that is loaded first in front."""
         pipe, of, group = self.pipe_half, self.of, self.here()
         for number in range(2):
             half = group ^ number
@@ -76,7 +81,11 @@ class Steps:
             queries, keys = self.q_rope[None, None, k, 0], self.k_rope[None, None, k, group]
             cute.gemm(self.mma_scores, self.acc, queries, keys, self.acc)
         warpgroup.commit_group()
+
+    def end_scores(self) -> None:
+        """Wait for them, in all threads of the warp group: weights are put where some of the keys were."""
         warpgroup.wait_group(0)
+        self.meet()
 
     def begin_others(self, count: Any) -> None:
         """Begin to add what the other warp group's weights of a block give."""
@@ -97,9 +106,9 @@ class Steps:
             cute.gemm(self.mma_others, self.sums, weights, values, self.sums)
         warpgroup.commit_group()
 
-    def end_others(self, count: Any) -> None:
-        """Wait for that, and let the block's columns and weights be overwritten."""
-        warpgroup.wait_group(0)
+    def end_others(self, count: Any, later: int = 0) -> None:
+        """Wait for that, but not for so many products that were begun `later`, and let the block's columns and weights be overwritten."""
+        warpgroup.wait_group(later)
         group = self.here()
         other = 1 - group
         self.pipe_half.consumer_release(self.of.state(count, other, 2, group))
@@ -124,12 +133,23 @@ class Steps:
         thread = only_here(arch.thread_idx()[0]) % GROUP
         return thread // 32 * 16 + thread % 32 // 4
 
-    def rescale(self) -> None:
-        """Scale what was summed by what the references have changed."""
+    def place(self, c: int, half: int, n: int) -> Any:
+        """Where a thread has column 8 n + c, from its first one on, of its first or second row."""
+        turn, inner = divmod(n, self.of.columns_at_once // 8)
+        return (c, half, inner), 0, turn
+
+    @cute.jit
+    def rescale(self):
+        """Scale what was summed by what the references have changed, if those of a warp have."""
+        if arch.vote_any_sync((self.factors[0] != 1.0) | (self.factors[1] != 1.0)):
+            self.scale_sums()
+
+    def scale_sums(self) -> None:
+        """Scale what was summed."""
         for half in range(2):
             for n in range(self.of.half // 8):
                 for c in range(2):
-                    self.sums[(c, half, n), 0, 0] = self.sums[(c, half, n), 0, 0] * self.factors[half]
+                    self.sums[self.place(c, half, n)] = self.sums[self.place(c, half, n)] * self.factors[half]
 
     @cute.jit
     def weights(self, count: Int32, block: Int32, seen: Any):
@@ -177,6 +197,11 @@ class Steps:
         arch.fence_proxy("async.shared", space="cta")
         self.meet()
 
+    @cute.jit
+    def lower(self, before: Float32, most: Float32):
+        """What powers are relative to, negative: the largest score, if it exceeds what it was before by much, so that sums are seldom scaled."""
+        return -(most * self.scale) if cute.math.fma(most, self.scale, before) > _SLACK else before
+
     def powers(self) -> None:
         """Scores to powers of two, relative to the largest of their row so far; what was summed of them before is scaled."""
         chains = [(c, half) for half in range(2) for c in range(2)]
@@ -189,7 +214,7 @@ class Steps:
             for distance in (1, 2):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
             before = self.lowered[half]
-            now = arch.fmin(before, -(most * self.scale))
+            now = self.lower(before, most)
             factor = arch.exp2(now - before)
             total = self.totals[half] * factor
             for n in range(KEYS // 8):
@@ -220,6 +245,8 @@ class Steps:
             inverse, logarithm = Float32(0.0), Float32(-float("inf"))
             if total != 0.0:
                 inverse = arch.rcp_approx(total)
+                if const_expr(self.factor is not None):
+                    inverse = inverse * self.factor
                 logarithm = cute.math.log2(total) - self.lowered[half]
             if own < rows:
                 start = self.group * self.of.half + column
@@ -239,6 +266,6 @@ class Steps:
         pair = cute.make_rmem_tensor((2,), dtype)
         for n in range(self.of.half // 8):
             for c in range(2):
-                pair[c] = (self.sums[(c, half, n), 0, 0] * inverse).to(dtype)
+                pair[c] = (self.sums[self.place(c, half, n)] * inverse).to(dtype)
             place = (row.iterator + (start + 8 * n)).with_alignment(dtype.width // 4)
             cute.copy(store, pair, cute.make_tensor(place, cute.make_layout((2,))))

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
 
 FAMILY = Family("latents")
 
+_WAYS, _MANY = 8, 8
+"""Groups of threads that put pieces together where sequences have so many on average; else one."""
 _LOG2_E = 1.4426950408889634
 
 
 class Given(NamedTuple):
     """Queries (batch, queries, heads, columns), latents (pages, rows, columns), pages of sequences, lengths, outputs, logarithms or None,
-    factor of the scores."""
+    factor of the scores, factor of latents or None."""
 
     q: Any
     cache: Any
@@ -35,6 +37,7 @@ class Given(NamedTuple):
     out: Any
     lse: Any
     scale: float
+    factor: Any = None
 
 
 FAMILY.register(LatentColumns)
@@ -75,26 +78,40 @@ class HopperLatents(Implementation):
         pieces = arrays.empty(
             q, (2 * plan.shares, rows, columns_of_a_piece(problem.value_dim)), arrays.named_type(q, "float32")
         )
-        starts = arrays.empty(q, (problem.batches + 1,), arrays.named_type(q, "int32"))
-        compiled = _compiled(calls.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None)
+        found = arrays.empty(q, (plan.shares, 3), arrays.named_type(q, "int32"))
+        ways = _WAYS if plan.shares > _MANY * problem.batches else 1
+        compiled = _compiled(
+            calls.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None, problem.stored,
+            given.factor is not None, ways,
+        )  # fmt: skip
         # of a query the keys of those after it are hidden
         hidden = problem.queries - 1 if problem.causal else 0
         numbers = hopper.Numbers(given.scale * _LOG2_E, problem.heads, hidden, plan.shares)
         q, out = (arrays.reshaped(x, (x.shape[0], rows, x.shape[3])) for x in (q, given.out))
-        rest = hopper.Given(given.table, given.lengths, starts, pieces, out, lse)
+        rest = hopper.Given(given.table, given.lengths, found, pieces, out, lse, given.factor)
         launches.run_arguments(compiled, [q, given.cache, rest, tiles(problem), numbers, arrays.stream_of(given.q)])
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(_mode: Any, element: Any, space: Any, value_dim: int, lse: bool) -> Any:
+def _compiled(
+    _mode: Any,
+    element: Any,
+    space: Any,
+    value_dim: int,
+    lse: bool,
+    stored: Any = None,
+    scaled: bool = False,
+    ways: int = 1,
+) -> Any:
     """The function for arrays of any shape and strides."""
     given = hopper.Given(
-        _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 1, space), _fake(Float32, 3, space, 16),
+        _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
         _fake(element, 3, space, 16), _fake(Float32, 3, space) if lse else None,
+        _fake(Float32, 1, space) if scaled else None,
     )  # fmt: skip
     numbers = hopper.Numbers(Float32(1.0), 1, 0, 1)
-    rows = [_fake(element, 3, space, 16) for _ in range(2)]
-    return cute.compile(hopper.latent_forward(element, value_dim), *rows, given, Int32(1), numbers, 0)
+    rows = [_fake(x, 3, space, 16) for x in (element, stored or element)]
+    return cute.compile(hopper.latent_forward(element, value_dim, stored, ways), *rows, given, Int32(1), numbers, 0)
 
 
 def _memory_of(x: Any) -> Any:

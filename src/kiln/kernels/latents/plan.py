@@ -17,8 +17,10 @@ GROUP = 128
 """Threads of a warp group."""
 THREADS = 3 * GROUP
 """Of a block: one warp group loads, two compute."""
-REGISTERS = (24, 240)
+REGISTERS: tuple[int, ...] = (24, 240)
 """Of a thread that loads, and of one that computes."""
+NARROW_REGISTERS = (32, 208, 64)
+"""The same where latents of 8 bits are made such of 16, and of a thread that does that."""
 
 
 @dataclasses.dataclass(frozen=True)

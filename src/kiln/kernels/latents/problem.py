@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ... import BFloat16
+from ... import BFloat16, Float8E4M3FN, Float8E5M2
 from ..attentions.problem import ELEMENTS
 from ..common.arrays import require
 from ..common.problem import Problem
 
+STORED = {"float8_e4m3fn": Float8E4M3FN, "float8_e5m2": Float8E5M2}
 PAGE = 64
 """Rows of a page."""
 
@@ -29,11 +30,17 @@ class LatentAttention(Problem):
     causal: bool = True
     lse: bool = False
     """Whether the logarithms of the sums are written, too."""
+    stored: Any = None
+    """The type of latents in the cache, if it is not that of queries: of 8 bits."""
 
     name = "mla_decode"
 
     def __post_init__(self) -> None:
         require(self.dtype in ELEMENTS.values(), f"mla_decode of {self.dtype.__name__}: Float16 or BFloat16")
+        require(
+            self.stored in (None, *STORED.values()),
+            f"mla_decode of latents of {getattr(self.stored, '__name__', None)}: those of queries, Float8E4M3FN or Float8E5M2",
+        )
         require(
             0 < self.value_dim <= self.dim and self.dim % 8 == 0 and self.value_dim % 8 == 0,
             f"mla_decode of latents of {self.dim} with values of {self.value_dim}: multiples of 8, the latter the first columns of the former",
@@ -48,4 +55,7 @@ class LatentAttention(Problem):
     def bytes(self) -> int:
         """Queries and latents read once, outputs written once."""
         rows = self.queries * self.heads
-        return self.batches * (2 * self.keys * self.dim + 2 * rows * (self.dim + self.value_dim) + 4 * rows * self.lse)
+        size = 2 if self.stored is None else 1
+        return self.batches * (
+            size * self.keys * self.dim + 2 * rows * (self.dim + self.value_dim) + 4 * rows * self.lse
+        )

@@ -70,9 +70,9 @@ def piece(length: Int32, unseen: Int32, start: Int32, begin: Int32, each: Int32)
 
 @cute.jit
 def find(
-    lengths: cute.Tensor, most: Int32, number: Int32, shares: Int32, found: cute.Tensor, starts: cute.Tensor, writes: Any
+    lengths: cute.Tensor, most: Int32, number: Int32, shares: Int32, found: cute.Tensor, kept: cute.Tensor, keeps: Any
 ):  # fmt: skip
-    """One warp finds a share and leaves it in `found`; with `writes` also where sequences begin, and how long the row is, in `starts`."""
+    """One warp finds a share and leaves it in `found`, the members of `Share`; and if it `keeps` it, in its row of `kept` (share, member)."""
     lane = arch.lane_idx()
     batch = Int32(lengths.shape[0])
     turns = cute.ceil_div(batch, 32)
@@ -87,8 +87,6 @@ def find(
     begin = number * each
     if lane == 0:
         found[0], found[1], found[2] = batch, Int32(0), each
-        if writes:
-            starts[batch] = total
     arch.sync_warp()
     before = Int32(0)
     for turn in range(turns):
@@ -102,9 +100,9 @@ def find(
             if lane >= distance:
                 end = end + other
         start = before + end - own
-        if sequence < batch:
-            if writes:
-                starts[sequence] = start
-            if begin >= start and begin < start + own:
-                found[0], found[1] = sequence, start
+        if sequence < batch and begin >= start and begin < start + own:
+            found[0], found[1] = sequence, start
         before = before + arch.shuffle_sync(end, 31)
+    arch.sync_warp()
+    if keeps and lane < 3:
+        kept[number, lane] = found[lane]
