@@ -11,6 +11,17 @@ configs = [{"shares": 132}, {"shares": 8}, {"shares": 264}]
 VALUES, PAGE = 512, 64
 
 
+def numbers(config, problem):
+    """Blocks of keys of the longest share, and of the longest sequence, which one block of threads would have by itself."""
+    lengths = lengths_of(problem["batch"], problem["most"])
+    blocks = -(-lengths // PAGE)
+    return {"longest_share": int(-(-blocks.sum() // config["shares"])), "longest_sequence": int(blocks.max())}
+
+
+def lengths_of(batch, most):
+    return np.linspace(most // 16, most, batch).astype(np.int32)
+
+
 def kernel_fn(q, cache, table, lengths, config):
     out = empty((*q.shape[:3], VALUES), np.float16, q)
     return kernels.mla_decode(q, cache, table, lengths, out=out, splits=config["shares"])
@@ -29,7 +40,7 @@ def reference_fn(q, cache, table, lengths):
 def get_inputs(batch, most, heads):
     columns = most // PAGE
     table = np.random.permutation(batch * columns).reshape(batch, columns).astype(np.int32)
-    lengths = np.linspace(most // 16, most, batch).astype(np.int32)
+    lengths = lengths_of(batch, most)
     q, cache = (
         normal((batch, 1, heads, VALUES + 64), np.float16),
         normal((batch * columns, PAGE, VALUES + 64), np.float16),
