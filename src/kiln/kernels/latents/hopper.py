@@ -29,8 +29,6 @@ from .widening import Widen, raw_layout, raw_tiles, thread_pipe, tma_pipe
 
 ROPE = 64
 """Columns of keys that are no values: as many as keys of a block, so that the weights of a block fit there."""
-_AHEAD = 4
-"""So many blocks ahead of buffers, of which there are two, the L2 cache is filled: what smem has room for does not keep memory busy."""
 _WARP_OF_ROPE = 2
 """Warps before it load halves of latents, the one after it queries."""
 
@@ -164,15 +162,11 @@ class LatentForward:
             arch.setmaxregister_decrease(self.registers[0])
             if warp < _WARP_OF_ROPE:
                 parts = self.parts(load_k, ring if raw is None else raw, k, self.half)
-                self.load(
-                    load_k, parts, (pipe_half, pipe_raw), given, at, share, Int32(warp), (most, unseen, tile == 0), 2
-                )
+                self.load(load_k, parts, (pipe_half, pipe_raw), given, at, share, Int32(warp), (most, unseen), 2)
             elif warp == _WARP_OF_ROPE:
                 parts = self.parts(load_k_rope, ring_rope if raw_rope is None else raw_rope, k_rope, ROPE)
                 pipes = (pipe_rope, pipe_raw_rope)
-                self.load(
-                    load_k_rope, parts, pipes, given, at, share, Int32(self.dim_v // ROPE), (most, unseen, tile == 0), 1
-                )
+                self.load(load_k_rope, parts, pipes, given, at, share, Int32(self.dim_v // ROPE), (most, unseen), 1)
             else:
                 parts = self.parts(load_q, tile_q, q, self.half)
                 rope = self.parts(load_q_rope, tile_q_rope, q_rope, ROPE)
@@ -222,7 +216,7 @@ class LatentForward:
         to, of = parts
         pipe, raw = pipes
         sequence, start, each = at
-        most, unseen, fetches = limits
+        most, unseen = limits
         batch = given.lengths.shape[0]
         begin = share * each
         count = Int32(0)
@@ -231,9 +225,6 @@ class LatentForward:
             pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
                 page = pages.number((own.last - 1 - i) * KEYS)
-                if fetches:  # into the L2 cache, before there is a buffer for it
-                    ahead = pages.number(max(own.last - 1 - i - _AHEAD, own.first) * KEYS)
-                    cute.prefetch(atom, of[None, 0, column, ahead])
                 state = self.state(count, count & 1, buffers, column, 1)
                 pipe.producer_acquire(state)
                 barrier = pipe.producer_get_barrier(state)

@@ -61,10 +61,12 @@ _BEGIN = 4.0
 
 def parts(problem: LatentAttention, plan: LatentTiling, device: Device) -> dict[str, float]:
     """Microseconds of what is done side by side."""
-    keys = problem.batches * problem.keys / plan.shares
+    keys = problem.batches * problem.keys
     turns = -(-plan.shares * tiles(problem) // device.multiprocessors)
-    work = 2 * ROWS * (problem.dim + problem.value_dim) * keys
+    at_once = min(plan.shares * tiles(problem), device.multiprocessors)
+    work = 2 * ROWS * (problem.dim + problem.value_dim) * keys / plan.shares
+    size = 2 if problem.stored is None else 1
     return {
         "products": _BEGIN + turns * work / _PRODUCTS,
-        "memory": _BEGIN + turns * keys * 2 * problem.dim / BYTES,
+        "memory": _BEGIN + size * keys * problem.dim / (BYTES * at_once),
     }

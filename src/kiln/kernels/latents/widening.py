@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import cute, pipeline, range_constexpr
+from ... import Float16, Int32, cute, pipeline, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
+from ..common.narrow_floats import widened
 from .plan import GROUP, ROWS
 
 if TYPE_CHECKING:
@@ -82,11 +83,15 @@ class Widen:
             place = cute.domain_offset((row, column, state.index), raw).iterator.with_alignment(16)
             cute.copy(read, cute.make_tensor(place, cute.make_layout((_AT_ONCE,))), held[None, i])
         pipeline.NamedBarrier(_BARRIER, GROUP).arrive_and_wait()
-        wide = cute.make_rmem_tensor((_AT_ONCE,), self.of.dtype)
+        halves, wide = (cute.make_rmem_tensor((_AT_ONCE,), dtype) for dtype in (Float16, self.of.dtype))
+        words = cute.recast_tensor(halves, Int32)
         for i in range_constexpr(times):
             number = i * GROUP + thread
             row, column = number // across, number % across * _AT_ONCE
-            wide.store(held[None, i].load().to(self.of.dtype))
+            narrow = cute.recast_tensor(held[None, i], Int32)
+            for word in range_constexpr(_AT_ONCE // 4):
+                words[2 * word], words[2 * word + 1] = widened(narrow[word], self.of.stored)
+            wide.store(halves.load().to(self.of.dtype))
             for j in range_constexpr(2):
                 place = cute.domain_offset((row, column + 8 * j, state.index), tiles).iterator.with_alignment(16)
                 eight = cute.make_tensor(wide.iterator + 8 * j, cute.make_layout((8,)))

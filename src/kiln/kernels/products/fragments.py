@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float8E4M3FN, Float8E5M2, Float16, Float32, Int32, TFloat32, Uint16, cute
+from ... import Float16, Float32, Int32, TFloat32, Uint16, cute
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, warp
+from ..common.narrow_floats import widened
 from ..common.smem import swizzled
 from .plan import k_step
 
@@ -133,17 +134,7 @@ class Fragments:
         words, bytes_ = cute.recast_tensor(made, Int32), cute.recast_tensor(fragment, Int32)
         for block in range(cute.size(fragment, mode=[1])):
             for row in range(rows):
-                both = _widened(bytes_[row + rows * number + 2 * rows * block], self.operand.dtype)
+                both = widened(bytes_[row + rows * number + 2 * rows * block], self.operand.dtype)
                 for half in range(2):
                     words[row + rows * half + 2 * rows * block] = both[half]
         return made
-
-
-_NAMES = {Float8E4M3FN: "e4m3x2", Float8E5M2: "e5m2x2"}
-
-
-def _widened(word: Any, dtype: Any) -> tuple[Any, Any]:
-    """Four floats of 8 bits as four of 16."""
-    kind = f"cvt.rn.f16x2.{_NAMES[dtype]}"
-    code = f"{{ .reg .b16 low, high; mov.b32 {{low, high}}, {{$r0}}; {kind} {{$w0}}, low; {kind} {{$w1}}, high; }}"
-    return arch.inline_ptx(code, write_only_types=[Int32, Int32], read_only_args=[word])
