@@ -35,22 +35,23 @@ class GroupedProduct(Product):
         )
 
     @property
-    def groups(self) -> int:
+    def matrices(self) -> int:
+        """One for each group."""
         return self.b.shape[0]
 
     def like(self) -> Product:
         """The batch of products of groups that are all as large as expected."""
         _, k, n = self.b.shape
-        a, out = (Laid.dense(x.dtype, self.groups, self.rows, columns) for x, columns in ((self.a, k), (self.out, n)))
-        others = tuple(_repeated(x, self.groups, self.rows) for x in self.others)
+        a, out = (Laid.dense(x.dtype, self.matrices, self.rows, columns) for x, columns in ((self.a, k), (self.out, n)))
+        others = tuple(_repeated(x, self.matrices, self.rows) for x in self.others)
         blocks = tuple(
-            Laid.dense(x.dtype, self.groups, *shape) for x, shape in zip(self.blocks, _blocks(self.rows, k, n))
+            Laid.dense(x.dtype, self.matrices, *shape) for x, shape in zip(self.blocks, _blocks(self.rows, k, n))
         )
         return Product(a, self.b, out, others, self.follow, self.precision, blocks)
 
     @property
     def flops(self) -> int:
-        return 2 * self.groups * self.rows * self.b.shape[2] * self.k
+        return 2 * self.matrices * self.rows * self.b.shape[2] * self.k
 
     @property
     def bytes(self) -> int:

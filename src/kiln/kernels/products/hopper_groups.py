@@ -147,7 +147,7 @@ class HopperGroups(HopperProducts):
         used = plan.smem_bytes(problem.dtype.width, problem.out.dtype.width) + _table_bytes(problem)
         arrays.require(
             used <= device.smem,
-            f"{plan} takes {used} bytes of shared memory with a table of {problem.groups} groups, and a block has {device.smem}",
+            f"{plan} takes {used} bytes of shared memory with a table of {problem.matrices} groups, and a block has {device.smem}",
             hint="fewer stages or a smaller tile",
         )
 
@@ -184,7 +184,7 @@ class HopperGroups(HopperProducts):
 
 def _table_groups(problem: GroupedProduct) -> int:
     """Groups that a table has room for."""
-    return max(_WARP, arrays.power_of_two(problem.groups))
+    return max(_WARP, arrays.power_of_two(problem.matrices))
 
 
 def _table_bytes(problem: GroupedProduct) -> int:
