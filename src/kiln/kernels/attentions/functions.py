@@ -12,7 +12,7 @@ from ..common import arrays
 from ..common.calls import cannot_repeat, kernel_function
 from .forward import Lengths
 from .implementations import FAMILY, Given
-from .problem import ELEMENTS, MOST_LAYERS, Attention
+from .problem import ALL_ELEMENTS, ELEMENTS, MOST_LAYERS, Attention
 from .score_functions import check_score
 
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ def flash_attention(
         k_descale,
         v_descale,
     )
-    return Asked(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, plan, score).run()
+    return Asked(
+        given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, plan, score, ALL_ELEMENTS
+    ).run()
 
 
 def _limits(causal: bool, window: Any) -> tuple[int | None, int | None]:
@@ -124,6 +126,8 @@ class Asked:
     return_lse: bool
     plan: Any
     score: Any = None
+    elements: Any = dataclasses.field(default_factory=lambda: ELEMENTS)
+    """Types of queries, keys and values by their names."""
 
     def __post_init__(self) -> None:
         self.given = (*self.given, *[None] * (_ARRAYS - len(self.given)))
@@ -178,9 +182,9 @@ class Asked:
             f"flash_attention of shapes {shapes}: batch, keys and heads of k and v agree, and D of q and k",
         )
         require(
-            str(q.dtype).rpartition(".")[2] in ELEMENTS,
+            str(q.dtype).rpartition(".")[2] in self.elements,
             f"flash_attention of {q.dtype}",
-            hint="float16 or bfloat16, or float8_e4m3fn",
+            hint=" or ".join(self.elements),
         )
         require(q.dtype == k.dtype == v.dtype, f"flash_attention of {q.dtype}, {k.dtype} and {v.dtype}")
         self.problem()
@@ -309,7 +313,7 @@ class Asked:
         keys = self.mean() if self.max_k is None else min(int(self.max_k), most)
         return Attention(
             self.batches, longest, keys, q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1],
-            ELEMENTS[str(q.dtype).rpartition(".")[2]], left, right, self.softcap > 0.0, self.return_lse,
+            self.elements[str(q.dtype).rpartition(".")[2]], left, right, self.softcap > 0.0, self.return_lse,
             starts is not None, used is not None, 0 if table is None else k.shape[1], sloped=slopes is not None, sinks=sinks is not None,
             score=None if self.score is None else check_score(self.score),
             out_dtype=self.out_type() if len(self.out_types()) > 1 else None,

@@ -12,7 +12,9 @@ from ..common.problem import Problem
 if TYPE_CHECKING:
     from ..common.element_functions import Functions
 
-ELEMENTS = {"float16": Float16, "bfloat16": BFloat16, "float8_e4m3fn": Float8E4M3FN}
+ELEMENTS = {"float16": Float16, "bfloat16": BFloat16}
+ALL_ELEMENTS = {**ELEMENTS, "float8_e4m3fn": Float8E4M3FN}
+"""Those that `flash_attention` takes."""
 MOST_LAYERS = 65535
 """Extent of a grid in its last mode, which has sequences and the parts of their keys."""
 
@@ -69,7 +71,7 @@ class Attention(Problem):
                 hint="fill heads up with zeros, and give the scale that they have without" if dim <= 256 else "",
             )
         require(
-            self.dtype in ELEMENTS.values(),
+            self.dtype in ALL_ELEMENTS.values(),
             f"flash_attention of {self.dtype.__name__}: Float16, BFloat16 or Float8E4M3FN",
         )
 
