@@ -18,7 +18,11 @@ class Figures(NamedTuple):
 
 
 FIGURES: dict[tuple[int, int], tuple[Figures, ...]] = {
-    (16, 64): (Figures((3, 128, 3, False, False), 4.6, 1.5),),
+    (16, 64): (
+        Figures((3, 112, 4, True, False), 4.7, 4.1),
+        Figures((3, 128, 3, True, False), 4.575, 2.5),
+        Figures((3, 128, 3, False, False), 4.6, 2.2),
+    ),
     (16, 96): (
         Figures((3, 112, 2, True, False), 5.65, 6.7),
         Figures((3, 112, 2, False, False), 5.375, 3.3),
