@@ -21,7 +21,7 @@ import torch
 from normal_data import refuse_constants
 from tune_products import short
 
-from kiln import kernels, measure
+from kiln import cute, kernels, measure
 from kiln.kernels.common import arrays
 from kiln.kernels.devices import current
 from kiln.kernels.products import FAMILY, Product
@@ -29,12 +29,11 @@ from kiln.kernels.products import FAMILY, Product
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-F16, BF16, E4M3, I8 = torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.int8
+F16, BF16, F32, E4M3, I8 = torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int8
 
 SQUARES = [
     *((dtype, n, n, n, "NT") for dtype in (F16, BF16) for n in (2048, 4096, 8192)),
-    (F16, 8192, 8192, 8192, "NN"), (E4M3, 8192, 8192, 8192, "NT"),
-    (I8, 8192, 8192, 8192, "NT"),
+    (E4M3, 8192, 8192, 8192, "NT"), (E4M3, 8192, 8192, 8192, "NT", "fast"), (F32, 4096, 4096, 4096, "NT", "tf32"), (I8, 8192, 8192, 8192, "NT"),
 ]  # fmt: skip
 LAYERS = [
     (BF16, 4096, 11008, 4096, "NT"), (BF16, 8192, 28672, 8192, "NT"), (BF16, 3000, 3000, 3000, "NT"), (BF16, 1024, 1024, 1024, "NT"),
@@ -68,20 +67,23 @@ def matrix(rows: int, columns: int, dtype: Any, way: str) -> Any:
 class Case:
     """A product: what is called, and how much is multiplied."""
 
-    def __init__(self, dtype: Any, m: int, n: int, k: int, layout: str) -> None:
+    def __init__(self, dtype: Any, m: int, n: int, k: int, layout: str, precision: str = "ieee") -> None:
+        self.precision = precision
         self.a, self.b = matrix(m, k, dtype, layout[0]), matrix(k, n, dtype, layout[1])
         out = {E4M3: BF16, I8: torch.int32}.get(dtype, dtype)
         self.dtype, self.out = dtype, torch.empty(m, n, device="cuda", dtype=out)
         self.work = 2 * m * n * k / 1e12
-        self.name = f"{str(dtype)[6:]} {layout} | {m} | {n} | {k}"
+        self.name = f"{str(dtype)[6:]}{'' if precision == 'ieee' else f', {precision}'} {layout} | {m} | {n} | {k}"
 
     def plan(self) -> Any:
         """What is taken by itself."""
         a, b, out = (arrays.laid(x[None]) for x in (self.a, self.b, self.out))
-        return FAMILY.choose(Product(a, b, out), current()).plan
+        return FAMILY.choose(Product(a, b, out, precision=self.precision), current()).plan
 
     def ours(self, plan: Any = None, **options: Any) -> Callable[[], Any]:
-        return functools.partial(kernels.gemm, self.a, self.b, out=self.out, plan=plan, **options)
+        return functools.partial(
+            kernels.gemm, self.a, self.b, out=self.out, precision=self.precision, plan=plan, **options
+        )
 
     def theirs(self) -> Callable[[], Any]:
         if self.dtype is E4M3:
@@ -94,7 +96,7 @@ class Case:
         return functools.partial(torch.mm, self.a, self.b, out=torch.empty_like(self.out))
 
     def check(self, ours: Callable[[], Any], theirs: Callable[[], Any]) -> None:
-        wanted, got = theirs().float(), ours().float()
+        wanted, got = ((x[0] if isinstance(x, tuple) else x).float() for x in (theirs(), ours()))
         worst = ((got - wanted).abs().max() / wanted.abs().max()).item()
         if not worst <= 1e-2:
             raise SystemExit(f"{self.name}: {worst:.2e} away from the peer's")
@@ -134,6 +136,9 @@ def beside(cases: list[Any], seconds: float) -> None:
         print(f"| {case.name}{case.cells(calls, seconds)} | {short(case.plan())} |", flush=True)
 
 
+FOLLOWING = ("+ bias", "gelu(+ bias)", "+ c", "* gate", "and relu", "and squares of rows")
+
+
 def following(n: int) -> dict[str, tuple[dict[str, Any], Callable[[Any, Any], Any]]]:
     """What is done with the sums, and the same in PyTorch."""
     bias, c, gate = (torch.randn(shape, device="cuda", dtype=BF16) for shape in ((n,), (n, n), (n, n)))
@@ -143,11 +148,25 @@ def following(n: int) -> dict[str, tuple[dict[str, Any], Callable[[Any, Any], An
         "gelu(+ bias)": ({"bias": bias, "activation": "gelu"}, lambda a, b: gelu(torch.addmm(bias, a, b))),
         "+ c": ({"c": c}, lambda a, b: torch.addmm(c, a, b)),
         "* gate": ({"epilogue": _times, "extras": [gate]}, lambda a, b: torch.mm(a, b) * gate),
+        "and relu": ({"epilogue": _and_relu}, lambda a, b: _pair_of(torch.mm(a, b))),
+        "and squares of rows": ({"row_sums": "squares"}, lambda a, b: _with_squares(torch.mm(a, b))),
     }
 
 
 def _times(value: Any, gate: Any) -> Any:
     return value * gate
+
+
+def _and_relu(value: Any) -> tuple[Any, Any]:
+    return value, cute.where(value > 0.0, value, cute.full_like(value, 0.0))
+
+
+def _pair_of(x: Any) -> tuple[Any, Any]:
+    return x, torch.relu(x)
+
+
+def _with_squares(x: Any) -> tuple[Any, Any]:
+    return x, torch.linalg.vector_norm(x, dim=1, dtype=torch.float32)
 
 
 def after(seconds: float, n: int = 8192) -> None:
@@ -174,7 +193,7 @@ def _weights(m: int, n: int, k: int) -> dict[str, Callable[[], Any]]:
     }
 
 
-WEIGHTS = [(m, 28672, 8192) for m in (1, 16, 64, 256)]
+WEIGHTS = [(m, 28672, 8192) for m in (1, 16, 64)]
 
 
 def weights(seconds: float) -> None:
@@ -218,7 +237,7 @@ def _jobs(parts: list[str]) -> list[Callable[[], Any]]:
     if "after" in parts:
         jobs += [
             lambda name=name: Case(BF16, 8192, 8192, 8192, "NT").ours(**following(8192)[name][0])()
-            for name in ("+ bias", "gelu(+ bias)", "+ c", "* gate")
+            for name in FOLLOWING
         ]
     if "weights" in parts:
         jobs += [call for shape in WEIGHTS for call in list(_weights(*shape).values())[1:]]
@@ -244,6 +263,7 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
     compile_all(arguments.only)
     torch.manual_seed(0)
+    torch.backends.cuda.matmul.allow_tf32 = True
     tables: dict[str, Callable[[], None]] = {
         "squares": lambda: beside(SQUARES, arguments.seconds),
         "layers": lambda: beside(LAYERS, arguments.seconds),

@@ -42,9 +42,11 @@ _MOST = 14
 """Plans of a shape."""
 _STAY = 0.3
 """How much figures are held where they were: what few measurements tell of hardly moves."""
+_REGRET, _BEHIND = 20.0, 1.02
+"""How much it counts that a chosen plan is slower than the best, by more than that."""
 _SLICES = (8e-3, 90e-3)
 """Seconds of back to back calls that are timed at once, and of products that take long, which run at the power limit: two thirds of them, then."""
-_LONG = 150.0
+_LONG = 100.0
 """Microseconds of such a product, and how much slower plans may be expected to be that are measured for it."""
 _NEAR = 1.2
 
@@ -151,13 +153,13 @@ def compile_all(jobs: list[tuple[dict[str, Any], Any]]) -> None:
 
 
 def missing(journal: Journal, within: float, only: str | None) -> list[tuple[dict[str, Any], list[Any]]]:
-    """Shapes with plans that are not measured."""
+    """Shapes with plans that are not measured; those first of which none is."""
     found = [
         (shape, [p for p in plans_of(shape, within) if key_of(shape, p) not in journal.known])
         for shape in shapes()
         if only is None or shape["kind"] == only
     ]
-    return [(shape, plans) for shape, plans in found if plans]
+    return sorted([(shape, plans) for shape, plans in found if plans], key=lambda pair: bool(journal.of(pair[0])))
 
 
 def measure(todo: list[tuple[dict[str, Any], list[Any]]], journal: Journal, seconds: float) -> None:
@@ -172,11 +174,12 @@ def measure(todo: list[tuple[dict[str, Any], list[Any]]], journal: Journal, seco
             return
         a, b, out = _operands(shape, True)
         wanted = torch.mm(a, b)
-        calls: dict[Any, Timed] = {"cublas": Timed(torch, functools.partial(torch.mm, a, b, out=out))}
+        first = Timed(torch, functools.partial(torch.mm, a, b, out=out))
+        calls: dict[Any, Timed] = {"cublas": first}
         for plan in plans:
             out.zero_()
             try:
-                made = Timed(torch, functools.partial(kernels.gemm, a, b, out=out, plan=plan))
+                made = Timed(torch, functools.partial(kernels.gemm, a, b, out=out, plan=plan), first.long)
             except Exception as wrong:
                 print(f"{key_of(shape, plan)}: {wrong}", flush=True)
                 continue
@@ -208,13 +211,13 @@ def measure(todo: list[tuple[dict[str, Any], list[Any]]], journal: Journal, seco
 class Timed:
     """A graph of calls that take some milliseconds."""
 
-    def __init__(self, torch: Any, call: Any) -> None:
+    def __init__(self, torch: Any, call: Any, long: bool | None = None) -> None:
         self.torch, self.events = torch, [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         call()
         took = self.elapsed(call)
         for _ in range(2):
             took = min(took, self.elapsed(call))
-        self.long = took * 1e6 > _LONG
+        self.long = took * 1e6 > _LONG if long is None else long
         self.count = max(1, min(200, int(2e-3 / took)))
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
@@ -247,53 +250,68 @@ class Timed:
 
 
 def fit(journal: Journal) -> None:
-    """Speeds of tiles and the other figures such that logarithms of times are met, of shapes that are not held out."""
+    """Speeds of tiles and the other figures such that logarithms of times are met, and the best plans chosen, of shapes that are not held out."""
     device = device_of("sm_90a")
-    rows = [
-        (problem_of(shape), plan, us)
-        for shape in shapes()
-        if not shape["held_out"]
-        for plan, us, _ in journal.of(shape)
-        if isinstance(plan, HopperTiling)
+    rows, shape_of = [], []
+    for number, shape in enumerate(shapes()):
+        for plan, us, _ in journal.of(shape) if not shape["held_out"] else ():
+            rows.append((problem_of(shape), plan, us))
+            shape_of.append(number)
+    places = [
+        hopper_model.TILES.index(hopper_cost.tile_of(plan)) if isinstance(plan, HopperTiling) else None
+        for _, plan, _ in rows
     ]
-    places = [hopper_model.TILES.index(hopper_cost.tile_of(plan)) for _, plan, _ in rows]
-    best: dict[Product, float] = {}
-    for problem, _, us in rows:
-        best[problem] = min(us, best.get(problem, math.inf))
-    values = [
-        *(tile.speed for tile in hopper_model.TILES), *hopper_model.MODEL.values(),
-    ]  # fmt: skip
+    others = [
+        math.nan
+        if place is not None
+        else FAMILY.choose(problem, device, plan).implementation.cost(problem, plan, device)
+        for (problem, plan, _), place in zip(rows, places, strict=True)
+    ]
+    best = {n: min(us for (_, _, us), own in zip(rows, shape_of, strict=True) if own == n) for n in set(shape_of)}
+    values = [*(tile.speed for tile in hopper_model.TILES), *hopper_model.MODEL.values()]
     first = [*values]
     count, names = len(hopper_model.TILES), list(hopper_model.MODEL)
     fixed = {"bytes", "promoted", "others", "followed", "launch"}  # not told apart by these shapes
 
-    def error(values: list[float], chosen: Any = None) -> float:
+    def costs(values: list[float], known: list[float], chosen: int | None) -> list[float]:
+        """Of all measured plans; known but for those of a tile."""
         model = dict(zip(names, values[count:], strict=True))
-        total = 0.0
-        for (problem, plan, us), place in zip(rows, places, strict=True):
-            if chosen is not None and place != chosen:
-                continue
-            ratio = math.log(hopper_cost.expected(problem, plan, device, model, values[place]) / us)
-            weight = (best[problem] / us) ** 4  # plans that are near the best are what is chosen among
-            total += weight * min(abs(ratio), 0.5 + 0.2 * abs(ratio)) ** 1.5
-        moved = enumerate(zip(values, first, strict=True))
-        return total + sum(_STAY * math.log(x / y) ** 2 for place, (x, y) in moved if chosen in (None, place))
+        return [
+            hopper_cost.expected(problem, plan, device, model, values[place])
+            if place is not None and chosen in (None, place)
+            else before
+            for (problem, plan, _), place, before in zip(rows, places, known, strict=True)
+        ]
 
+    def error(values: list[float], found: list[float]) -> float:
+        total, choices = 0.0, {}
+        for (_, _, us), place, cost, number in zip(rows, places, found, shape_of, strict=True):
+            ratio = math.log(cost / us)
+            weight = (
+                (best[number] / us) ** 4 if place is not None else 0.0
+            )  # plans that are near the best are what is chosen among
+            total += weight * min(abs(ratio), 0.5 + 0.2 * abs(ratio)) ** 1.5
+            choices[number] = min(choices.get(number, (math.inf, 0.0)), (cost, us))
+        behind = sum(max(0.0, us / best[number] - _BEHIND) for number, (_, us) in choices.items())
+        moved = sum(_STAY * math.log(x / y) ** 2 for x, y in zip(values, first, strict=True))
+        return total + _REGRET * behind + moved
+
+    known = costs(values, others, None)
+    now = error(values, known)
     for sweep in range(12):
-        before = error(values)
+        before = now
         for place in range(len(values)):
             if (place < count and place not in places) or (place >= count and names[place - count] in fixed):
                 continue
-            chosen = place if place < count else None
-            now = error(values, chosen)
             for factor in (1.3, 1.1, 1.03, 1.01, 0.99, 0.97, 0.9, 0.75):
                 tried = [*values]
                 tried[place] *= factor
-                found = error(tried, chosen)
+                made = costs(tried, known, place if place < count else None)
+                found = error(tried, made)
                 if found < now:
-                    values, now = tried, found
-        print(f"sweep {sweep}: {error(values):.3f} of {len(rows)} measurements")
-        if error(values) > 0.999 * before:
+                    values, known, now = tried, made, found
+        print(f"sweep {sweep}: {now:.3f} of {len(rows)} measurements", flush=True)
+        if now > 0.999 * before:
             break
     _write(values[:count], dict(zip(names, values[count:], strict=True)))
 

@@ -21,6 +21,11 @@ _OWN_ARRIVAL = "lane 0 arrives itself after its writes, and a phase has the arri
 _WAITED_BEFORE = "the wait at the start of the row; this one only lets the compiler read the values again"
 _FENCED_BY_CREATE = "create executes the same fence after it has made the mbarriers"
 _ONLY_THE_INDEX = "a release says which buffer it is, by the index; the phase is not used"
+_STAGES_HELD = (
+    "turns order products, not memory: stages that the warp of the late thread has not released are not filled again"
+)
+_ONE_TILE = "each block has one tile: nothing is released after it"
+_NOTHING_BEFORE = "no kernel that runs before it writes what it reads"
 _WARNED = "stores are complete when the kernel is, and the block's memory is not used again; where nobody has waited a warning says so"
 _OTHERS_HAVE_NONE = "the other lanes have given nothing: their groups are empty"
 _TURN_AFTER_BARRIER = (
@@ -123,6 +128,17 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
             "before = make_pipeline_state(PipelineUserType.Consumer, STAGES)",
             "starts in the other phase",
         ): _ONLY_THE_INDEX,
+    },
+    "library_hopper_gemm": {
+        (
+            "products.hopper_kernel.turns: each = CooperativeGroup(Agent.Thread, GROUP)",
+            "one arrival fewer",
+        ): _STAGES_HELD,
+        ("products.hopper_weights.multiply: used.advance()", "twice"): _ONE_TILE,
+        ("products.hopper_weights.multiply: used.advance()", "deleted"): _ONE_TILE,
+        ("products.hopper_kernel.kernel: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
+        ("products.hopper_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "deleted"): _WARNED,
+        ("products.hopper_epilogue.finish: cp_async_bulk_wait_group(0, read=True)", "leaves one more group"): _WARNED,
     },
     "library_rows": {
         ("rows.kernel.again: cp_async_wait_group(0)", "deleted"): _WAITED_BEFORE,

@@ -102,7 +102,7 @@ _COPIES = 3700
 """Accesses of less than 16 bytes in a microsecond of a multiprocessor."""
 _L2 = 45e6
 """Bytes that stay in the L2 cache from one product to the next."""
-_MEMORY = 4.0
+_MEMORY = 4.25
 _LATENCY = 1.5
 """After which memory that is busy has what it was asked for: so much must be asked for ahead."""
 _CLUSTER = (0.8, 1.7)

@@ -42,7 +42,7 @@ class BlockFactors:
         for i, column in enumerate(self.columns):
             self.ahead[len(self.rows) + i] = self.of_columns[min(column, self.of_columns.shape[0] - 1), k]
 
-    def advance(self) -> None:
+    def use_loaded(self) -> None:
         """Those that were loaded are the ones to use."""
         self.now.store(self.ahead.load())
 

@@ -34,10 +34,12 @@ _BUFFERS = 4
 """For pieces of results where nothing is multiplied meanwhile: none waits for the one before."""
 _COLUMNS = (8, 16, 24, 32, 48, 64, 96, 128)
 """N of tiles with operands swapped: the least that has all rows of the result is taken."""
-_COARSE = (8, 16, 32, 64)
+_COARSE = (8, 16, 32, 64, 96)
 """The same where K is cut into parts."""
 _L2 = 45e6
 """Bytes that stay in the L2 cache from one product to the next."""
+_HOT = 8e10
+"""Operations of a product that is large enough for the power limit to be felt."""
 _BESIDE = 0.05
 """What is left of the time of what is done beside something that takes longer."""
 _SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
@@ -54,6 +56,12 @@ def candidates(problem: Product, device: Device) -> Iterator[HopperTiling]:
     for tile in TILES:
         if tile.swapped and (problem.blocks or problem.summed or tile.block_mn[1] not in columns):
             continue
+        if (
+            tile.cluster_mn[1] > 1
+            and tile.block_mn[1] < 128
+            and problem.shape[2] > tile.cluster_mn[1] * tile.block_mn[1]
+        ):
+            continue  # these are for all columns at once, so that rows are read once
         group = max(1, _ROWS // (tile.block_mn[0] * tile.cluster_mn[0]))
         for splits in tile.parts:
             if splits > 1 and (problem.summed or stages < splits * _LEAST_PART):
@@ -100,7 +108,8 @@ def expected(
 def bounds(
     problem: Product, plan: HopperTiling, device: Device, model: dict[str, float] = MODEL, speed: float | None = None
 ) -> dict[str, float]:
-    """Microseconds that are spent side by side: on products and results, on what comes from the L2 cache, and from memory."""
+    """Microseconds that are spent side by side: on products and results, on what comes from the L2 cache, and from memory; and what the power
+    limit lets large ones take."""
     (batches, m, n), k, bits = problem.shape, problem.k, problem.dtype.width
     moved, wide = problem.bytes, sum(kind.width for kind in problem.out_types)
     if plan.swapped:
@@ -113,31 +122,34 @@ def bounds(
     slots = int(device.multiprocessors * _SLOTS[plan.blocks - 1]) // plan.blocks * plan.blocks
     each = _ceil(tiles, max(slots, plan.blocks))
     depth = _ceil(_ceil(k, tile_k), plan.splits) * tile_k
-    speed = speed or tile_of(plan).speed
-    if bits == 32:
-        speed *= 0.5
-    elif bits == 8:
-        speed *= model["promoted" if problem.promoted else "bytes"]
+    faster = 0.5 if bits == 32 else model["promoted" if problem.promoted else "bytes"] if bits == 8 else 1.0
+    speed = (speed or tile_of(plan).speed) * faster
     area = tile_m * tile_n / 128**2
     large = sum(all(step for step, extent in zip(x.strides, x.shape) if extent > 1) for x in problem.others)
     if plan.staged:
         store = model["staged"] + (model["staged_area"] + model["others"] * large) * area
     else:
-        store = model["store"] + (model["store_area"] * wide / 16 + model["others"] * large) * area
+        alone = 2 if plan.pingpong else 1  # a warp group writes the tile by itself
+        store = model["store"] + (model["store_area"] * alone * wide / 16 + model["others"] * large) * area
     if not (problem.follow.plain or plan.pingpong):  # nothing is multiplied meanwhile
         store += model["followed"] * area
     start = model["start"]
     took = start + each * 2 * tile_m * tile_n * depth / 1e6 / speed + store * (1 if plan.pingpong else each)
+    after = 0.0  # when everything has come
     if plan.splits > 1:  # blocks do not take one tile after the other
-        took += start * (each - 1) + (model["parts"] + model["parts_area"] * area) * each
+        took += start * (each - 1) + (model["parts"] + model["parts_area"] * area) * (each - 1)
+        after = model["parts"] + model["parts_area"] * area
     read = tiles * (tile_m / along_n + tile_n / along_m) * depth * bits / 8 / 1e6
     if plan.sums > 1:
-        took += model["second"] + plan.sums * m * n * 4 / 1e6 / model["cache"] * 2
-    found = {"products": took, "L2 cache": start + read / model["cache"]}
+        after = model["second"] + plan.sums * m * n * 4 / 1e6 / model["cache"] * 2
+    most = each * slots * read / tiles  # if all had as many tiles as those that have most: each can read so much
+    found = {"products": took, "L2 cache": start + most * device.multiprocessors / slots / model["cache"]}
+    if problem.flops > _HOT:
+        found["power"] = problem.flops / 1e6 / (model["power"] * faster) + read / model["power_cache"]
     if moved > _L2:
         waiting = min(tiles, slots) * plan.stage_bytes(bits) * (plan.stages - 1) / 1e6
         found["memory"] = start + moved / 1e6 / min(model["memory"], waiting / model["latency"])
-    return found
+    return {name: us + after for name, us in found.items()}
 
 
 def tile_of(plan: HopperTiling) -> Tile:

@@ -323,7 +323,7 @@ class HopperGemm:
         if const_expr(self.blocks):
             begin, _ = self.scheduler.steps(Int32(factors.depth()))
             factors.load(begin)
-            factors.advance()
+            factors.use_loaded()
         for k in range(depth):
             if const_expr(self.blocks):
                 factors.load(begin + k + 1)  # beside everything of this stage
@@ -340,7 +340,7 @@ class HopperGemm:
             reading.advance()
             if const_expr(self.blocks):
                 factors.add(acc, stage)
-                factors.advance()
+                factors.use_loaded()
             else:
                 acc.store(acc.load() + stage.load())
         if const_expr(self.plan.pingpong):

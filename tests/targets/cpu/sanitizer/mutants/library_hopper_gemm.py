@@ -1,0 +1,45 @@
+"""Products of the kernel library on sm_90a: blocks of a cluster load for each other, one tile after the other; warp groups in turns, with
+a bias; K shared by the blocks of a cluster, operands swapped; weights that threads convert; 8-bit floats with factors of blocks, in turns."""
+
+import importlib
+
+import ml_dtypes
+import numpy as np
+
+LIBRARY = ("products.hopper_kernel", "products.hopper_epilogue", "products.hopper_staged", "products.hopper_weights")
+
+
+def operand(rng, rows, columns, dtype=np.float16):
+    """Small integers, in rows that begin at multiples of 16 bytes."""
+    memory = np.zeros(rows * columns * np.dtype(dtype).itemsize + 16, np.uint8)
+    first = -memory.ctypes.data % 16
+    x = memory[first : memory.size - 16 + first].view(dtype).reshape(rows, columns)
+    x[...] = rng.integers(-4, 5, (rows, columns))
+    return x
+
+
+def run(kernels):
+    importlib.import_module("kiln.kernels.devices").clusters = lambda size: 1
+    rng, tiling = np.random.default_rng(1), kernels.HopperTiling
+    a, b = operand(rng, 160, 96), operand(rng, 64, 96).T
+    bias, weights = operand(rng, 1, 64, np.float32)[0], operand(rng, 64, 192, np.int8).T
+    few = operand(rng, 8, 192)
+    left, right = (operand(rng, rows, 256, ml_dtypes.float8_e4m3fn) for rows in (128, 32))
+    factors = [np.ones(shape, np.float32) for shape in ((128, 2), (2, 1))]
+    want = a.astype(np.float64) @ b.astype(np.float64)
+    pairs = [
+        (kernels.gemm(a, b, plan=tiling((128, 32, 32), (2, 1), 2, 2)), want),
+        (kernels.gemm(a, b, bias=bias, plan=tiling((64, 64, 32), (1, 1), 2, 1, True)), want + bias),
+        (kernels.gemm(a[:8], b, plan=tiling((128, 8, 32), (1, 1), 2, 2, splits=2, swapped=True)), want[:8]),
+        (
+            kernels.gemm(few, weights, plan=tiling((128, 8, 64), (1, 1), 2, 2, swapped=True)),
+            few.astype(np.float64) @ weights.astype(np.float64),
+        ),
+        (
+            kernels.gemm(
+                left, right.T, scale_a=factors[0], scale_b=factors[1], plan=tiling((64, 32, 128), (1, 1), 2, 2, True)
+            ),
+            left.astype(np.float64) @ right.T.astype(np.float64),
+        ),
+    ]
+    return all(np.array_equal(np.asarray(got).astype(np.float64), wanted) for got, wanted in pairs)
