@@ -242,6 +242,11 @@ def test_dynamic_unsigned_exponent(t: Any) -> None:
                 assert c.call("pow", base, n) == expected
 
 
+def test_bits_shifted_to_the_top_become_the_sign() -> None:
+    c = Compiled({"four_bits": (lambda x: (x.to(Int32) << 28) >> 28, (Uint8,))})
+    assert [c.call("four_bits", x) for x in (7, 8, 15, 0xF0)] == [7, -8, -1, 0]
+
+
 def test_boolean_arithmetic_follows_ints() -> None:
     c = Compiled(
         {
@@ -305,7 +310,7 @@ def test_facts_are_propagated(tracing: Any) -> None:
     i, n, x = argument(Int32, nonneg=True), argument(Int32, nonneg=True, divisibility=8), argument(Int32)
     for result in (i + n, i * 3, i // n, i % n, i >> 2, i & x, x % n, x & 7, minimum(i, 4), maximum(i, x), i.to(Int64)):
         assert result.nonneg, result
-    for result in (i - n, i * -1, x + 1, i.to(Uint32).to(Int32), -i, minimum(i, x)):
+    for result in (i - n, i * -1, x + 1, i.to(Uint32).to(Int32), -i, minimum(i, x), i << 2, i << n):
         assert not result.nonneg
     assert [(n * 4).divisibility, (n + 4).divisibility, (n - 16).divisibility, (n // 4).divisibility] == [32, 4, 8, 2]
     assert [(n << 2).divisibility, (n >> 1).divisibility, (x & 24).divisibility, (n % 12).divisibility] == [32, 4, 8, 4]

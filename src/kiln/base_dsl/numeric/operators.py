@@ -276,7 +276,7 @@ INTEGER = {
 
 
 def shift(name: str, a: Any, amount: Any) -> Any:
-    """The result has the common type of both sides; bits shifted beyond its width are lost."""
+    """The result has the common type of both sides; bits shifted beyond its width are lost, so that one may become its sign."""
     s = type(amount)
     if not isinstance(s, IntegerMeta):
         amount = plain_scalar(amount)
@@ -291,9 +291,9 @@ def shift(name: str, a: Any, amount: Any) -> Any:
         return _shift_by_constant(name, t, x, int(count))
     assert isinstance(s, IntegerMeta)
     count = emit_convert(count, s, t, nonneg=amount.nonneg)
-    nonneg = _nonneg(x)
     if name == "lshift":
-        return t._make(emit.shift_left(t, ir_operand(x, t), count), nonneg, _divisibility(x))
+        return t._make(emit.shift_left(t, ir_operand(x, t), count), False, _divisibility(x))
+    nonneg = _nonneg(x)
     return t._make(emit.shift_right(t, ir_operand(x, t), count, nonneg=nonneg), nonneg)
 
 
@@ -305,7 +305,7 @@ def _shift_by_constant(name: str, t: Any, x: Any, amount: int) -> Any:
     if name == "lshift":
         if amount >= t.width:
             return t._lift(0)
-        return t._make(_emit("arith.shli", t, x, amount), x._nonneg, x._divisibility << amount)
+        return t._make(_emit("arith.shli", t, x, amount), False, x._divisibility << amount)
     if amount >= t.width:
         if x.nonneg:
             return t._lift(0)
