@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ import kiln
 
 torch = pytest.importorskip("torch")
 
-_HERE = Path(__file__).parent
+_PROGRAM = Path(__file__).with_name("memcheck_program.py")
 _TOOL = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
 
 pytestmark = pytest.mark.skipif(_TOOL is None, reason="there is no compute-sanitizer")
@@ -29,9 +28,8 @@ def memcheck(*names: str) -> subprocess.CompletedProcess[str]:
     env["PYTORCH_NO_CUDA_MEMORY_CACHING"] = "1"
     # errors of kernels, not what libraries ask the driver in vain
     command = [_TOOL or "", "--tool", "memcheck", "--report-api-errors", "no", "--error-exitcode", "9", sys.executable]
-    program = _HERE / "memcheck_program.py"
     return subprocess.run(
-        [*command, str(program), *names], env=env, capture_output=True, text=True, timeout=300, check=False
+        [*command, str(_PROGRAM), *names], env=env, capture_output=True, text=True, timeout=300, check=False
     )
 
 
@@ -44,11 +42,8 @@ def test_kernels_are_clean():
 
 
 def test_an_overrun_is_found_at_its_line():
-    import memcheck_program
-
     done = memcheck("beyond")
     assert done.returncode == 9, done.stdout[-4000:] + done.stderr[-2000:]
     assert "Invalid __global__ write of size 4 bytes" in done.stdout
-    lines, start = inspect.getsourcelines(memcheck_program.overrun.function)
-    line = start + next(number for number, text in enumerate(lines) if "# the overrun" in text)
+    line = 1 + next(n for n, text in enumerate(_PROGRAM.read_text().splitlines()) if "# the overrun" in text)
     assert f"memcheck_program.py:{line}" in done.stdout
