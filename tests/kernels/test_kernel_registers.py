@@ -19,7 +19,7 @@ from kiln.kernels.rows import gradients as row_gradients
 from kiln.kernels.rows.kernel import RowProblem
 from kiln.kernels.rows.norm_sums import NormSums
 from kiln.kernels.rows.odd import OddRows, odd_problem, odd_tiling
-from kiln.kernels.rows.plans import tiling_for
+from kiln.kernels.rows.plans import shared_tiling, tiling_for
 from kiln.kernels.rows.stream import RowStream, StreamProblem, StreamTiling
 from kiln.testing import assert_no_spills
 
@@ -28,7 +28,7 @@ KINDS = {
     "softmax": (rows.Softmax, 1, 0, 0, rows.softmax_tiling),
     "rms_norm": (rows.RmsNorm, 1, 1, 0, rows.rms_norm_tiling),
     "layer_norm": (rows.LayerNorm, 1, 2, 0, rows.layer_norm_tiling),
-    "softmax_backward": (row_gradients.SoftmaxGradient, 2, 0, 0, row_gradients.softmax_gradient_tiling),
+    "softmax_backward": (row_gradients.SoftmaxGradient, 2, 0, 0, shared_tiling),
     "rms_norm_backward": (row_gradients.RmsNormGradient, 2, 1, 2, row_gradients.read_twice_tiling),
     "layer_norm_backward": (row_gradients.LayerNormGradient, 2, 1, 2, row_gradients.read_twice_tiling),
 }
@@ -74,7 +74,8 @@ def test_rows(name, n, dtype):
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places = (Int64(0),) * (sources + 1 + columns + notes)
     steps = (Int64(n),) * (sources + 1)
-    assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), steps, numbers, Int32(1)))
+    lead = (Int32(0),) if isinstance(tiling, StreamTiling) else ()
+    assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), *lead, steps, numbers, Int32(1)))
 
 
 @pytest.mark.parametrize("name", ["rms_norm_backward", "layer_norm_backward"])
@@ -156,7 +157,8 @@ def streamed(name, n, dtype):
     problem = StreamProblem(*types, width, vectors, tiling.slots(n, width), exact, tiling, overlaps=True)
     numbers = () if name == "softmax" else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (3 + columns + 2 * sums), (Int64(n),) * 3
-    return compiled(launches.made(RowStream, kind, problem), places, Int32(1), Int32(n), steps, numbers, Int32(1))
+    kernel = launches.made(RowStream, kind, problem)
+    return compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1))
 
 
 @pytest.mark.parametrize("name", STREAMED)
