@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,10 @@ import kiln
 
 # Tests of the compiler compile, and leave nothing in the user's cache; those of the cache switch it on.
 os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and all that they start with them: some tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Folders whose tests say what programs mean, not how quick they are: LLVM would take most of their time. Those of the CPU
 # target, of arithmetic, of vectors and of some families of kernels optimize, as users' programs do; `KILN_CPU_OPT=2 make test`, and
