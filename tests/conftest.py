@@ -32,7 +32,6 @@ UNOPTIMIZED = (
     "cute/nvgpu",
     "cute/program",
     "kernels/attention_gradients",
-    "kernels/attentions",
     "kernels/common",
     "kernels/products",
     "kernels/rows",
