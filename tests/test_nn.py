@@ -137,3 +137,27 @@ def test_a_model_compiles_without_a_break():
     assert "activation=gelu" in repr(layers)
     with pytest.raises(ValueError, match="activation='tanh'"):
         nn.Linear(4, 4, activation="tanh")
+
+
+def test_multihead_attention_has_the_weights_of_torchs():
+    ours, theirs = nn.MultiheadAttention(32, 2), torch.nn.MultiheadAttention(32, 2, batch_first=True).half()
+    ours = ours.half()
+    ours.load_state_dict(theirs.state_dict())
+    x = normal(1, 6, 32, dtype=torch.float16)
+    mask = torch.nn.Transformer.generate_square_subsequent_mask(6, dtype=torch.float16)
+    wanted = theirs(x, x, x, need_weights=False, attn_mask=mask, is_causal=True)[0]
+    close(ours(x, x, x, attn_mask=mask, is_causal=True)[0], wanted)
+    for options in ({"need_weights": True}, {"attn_mask": mask}):
+        with pytest.raises(ValueError, match="is_causal=True"):
+            ours(x, x, x, **options)
+    with pytest.raises(ValueError, match="batch_first=True"):
+        nn.MultiheadAttention(32, 2, batch_first=False)
+
+
+def test_products_under_autocast():
+    x, w = normal(4, 16), normal(8, 16).requires_grad_()
+    with torch.autocast("cpu", torch.float16):
+        y = nn.linear(nn.rms_norm(x), w)
+    assert y.dtype == torch.float16
+    y.float().sum().backward()
+    assert w.grad.dtype == torch.float32

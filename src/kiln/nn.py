@@ -21,6 +21,7 @@ __all__ = [
     "CrossEntropyLoss",
     "LayerNorm",
     "Linear",
+    "MultiheadAttention",
     "RMSNorm",
     "attention",
     "cross_entropy",
@@ -319,6 +320,7 @@ linear = Operator(
     outputs={"y": _linear_like},
     backward=_linear_gradients,
     save=("x", "weight", "bias", "activation"),
+    autocast=True,
 )
 
 
@@ -428,6 +430,7 @@ _attention_operator = Operator(
     },
     backward=_attention_gradients,
     save=("q", "k", "v", "out", "lse", "causal", "scale"),
+    autocast=True,
 )
 
 
@@ -469,6 +472,40 @@ class LayerNorm(nn.LayerNorm):
 
     def forward(self, input: Tensor) -> Tensor:
         return layer_norm(input, self.weight, self.bias, self.eps)
+
+
+class MultiheadAttention(nn.MultiheadAttention):
+    """`torch.nn.MultiheadAttention` with the batch first, of f16 or bf16: without dropout, masks other than the causal one, and the weights of attention."""
+
+    def __init__(self, embed_dim: int, num_heads: int, bias: bool = True, batch_first: bool = True, **options: Any):
+        super().__init__(embed_dim, num_heads, bias=bias, batch_first=batch_first, **options)
+        if (
+            not batch_first
+            or self.dropout
+            or self.bias_k is not None
+            or self.add_zero_attn
+            or self.in_proj_weight is None
+        ):
+            raise ValueError(
+                "MultiheadAttention takes batch_first=True, and neither dropout, kdim, vdim, add_bias_kv nor add_zero_attn"
+            )
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, key_padding_mask: Any = None, need_weights: bool = False,
+        attn_mask: Any = None, average_attn_weights: bool = True, is_causal: bool = False,
+    ) -> tuple[Tensor, None]:  # fmt: skip
+        """As torch's; `attn_mask` may be given with `is_causal`, and is the causal one then."""
+        if need_weights or key_padding_mask is not None or (attn_mask is not None and not is_causal):
+            raise ValueError(
+                "MultiheadAttention has no masks but is_causal=True, and gives no weights: need_weights=False"
+            )
+        weights = self.in_proj_weight.chunk(3)
+        biases = (None,) * 3 if self.in_proj_bias is None else self.in_proj_bias.chunk(3)
+        q, k, v = (
+            linear(x, w, b).unflatten(-1, (self.num_heads, -1)) for x, w, b in zip((query, key, value), weights, biases)
+        )
+        heads = attention(q, k, v, causal=is_causal)
+        return linear(heads.flatten(-2), self.out_proj.weight, self.out_proj.bias), None
 
 
 class CrossEntropyLoss(nn.CrossEntropyLoss):

@@ -1,4 +1,4 @@
-"""An operator in a package of AOTInductor, which another process loads. A C++ compiler works for minutes: KILN_LONG_TESTS=1."""
+"""An operator in a package of AOTInductor, which another process loads; on the GPU, where there is one. A C++ compiler works for minutes: KILN_LONG_TESTS=1."""
 
 import os
 import shutil
@@ -23,17 +23,18 @@ def scale(x: cute.Tensor, y: cute.Tensor, by: Float32):
     scaled(x, y, by).launch(grid=x.shape[0], block=64)
 
 operator = kiln.torch.op("kiln_aoti::scale", scale, outputs={"y": "x"})
+device = "cuda" if torch.cuda.is_available() else "cpu"
 """
 MAKE = """
 import torch
-from operators import operator
+from operators import device, operator
 
 class Model(torch.nn.Module):
     def forward(self, x):
         return operator(x + 1, 3.0) - 1
 
 rows = torch.export.Dim("rows", min=2, max=64)
-program = torch.export.export(Model(), (torch.ones(3, 4),), dynamic_shapes={"x": {0: rows}})
+program = torch.export.export(Model(), (torch.ones(3, 4, device=device),), dynamic_shapes={"x": {0: rows}})
 torch._inductor.aoti_compile_and_package(program, package_path="model.pt2")
 """
 USE = """
@@ -42,7 +43,7 @@ import operators
 
 model = torch._inductor.aoti_load_package("model.pt2")
 for rows in (3, 7, 5):
-    x = torch.arange(4.0 * rows).reshape(rows, 4)
+    x = torch.arange(4.0 * rows, device=operators.device).reshape(rows, 4)
     assert torch.equal(model(x), 3 * (x + 1) - 1)
 print("equal")
 """

@@ -162,6 +162,86 @@ def test_gradients_go_through_the_operator_that_has_them():
     assert torch.equal(x.grad, torch.full((3, 4), 2.0))
 
 
+class Looking(torch.utils._python_dispatch.TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class Overriding(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class Special(torch.Tensor):
+    pass
+
+
+def under(context):
+    def call(op, x):
+        with context:
+            return op(x, 2.0)
+
+    return call
+
+
+def traced(op, x):
+    return torch.jit.trace(lambda x: op(x, 2.0), (x,), check_trace=False)(x)
+
+
+@needs_native
+@pytest.mark.parametrize(
+    "call",
+    [
+        under(Looking()),
+        under(Overriding()),
+        under(torch.autocast("cpu", torch.bfloat16)),
+        under(torch.profiler.profile()),
+        lambda op, x: torch.vmap(lambda x: op(x, 2.0))(x[None])[0],
+        lambda op, x: torch.func.functionalize(lambda x: op(x, 2.0))(x),
+        lambda op, x: op(x.clone().requires_grad_(), 2.0),
+        lambda op, x: op(x.as_subclass(Special), 2.0),
+        lambda op, x: op(torch.complex(x, -x).conj().imag, 2.0),
+        lambda op, x: op(x, by=2.0),
+        traced,
+    ],
+)
+def test_the_dispatcher_takes_calls_that_it_would_change(call, direct):
+    op, through = direct
+    assert torch.equal(call(op, matrix()).detach(), 2 * matrix() + 1)
+    assert through
+
+
+@needs_native
+def test_other_calls_go_round_the_dispatcher(direct):
+    op, through = direct
+    x = matrix().requires_grad_()
+    with torch.no_grad():
+        assert torch.equal(op(x, 2.0), 2 * x + 1)
+    with torch.inference_mode():
+        assert torch.equal(op(x, 2), 2 * x + 1)
+    assert op(x.detach()).requires_grad is False and not through
+    assert op(torch.nn.Parameter(matrix(), False), 3.0).sum() == 3 * 66 + 12 and not through
+
+
+@pytest.fixture(scope="module")
+def directly_called():
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor, by: Float32 = 2.0):
+        moved(x, y, by).launch(grid=x.shape[0], block=64)
+
+    op = kt.op("kiln_native::direct", launch, outputs={"y": "x"}, backward=lambda g: (g,))
+    op(matrix(), 2.0)
+    return op
+
+
+@pytest.fixture
+def direct(directly_called, monkeypatch):
+    """An operator that was called before, and notes of its calls that the dispatcher takes."""
+    through, default = [], directly_called.default
+    monkeypatch.setattr(directly_called, "default", lambda *args, **named: through.append(1) or default(*args, **named))
+    return directly_called, through
+
+
 def test_kernels_go_to_the_device_of_the_tensors(monkeypatch):
     """With two devices: there is none here, so only who is asked for what is looked at."""
     from kiln.torch import operators

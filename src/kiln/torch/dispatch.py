@@ -18,12 +18,13 @@ import torch
 from .. import forks
 from ..base_dsl.log import logger
 from ..base_dsl.numeric.meta import TYPES
-from ..calls import loading
+from ..calls import loading, plan
 from ..calls.caller import torch as native
-from ..cute.host.arrays import TORCH_NAMES, dlpack_type
+from ..calls.caller import torch_direct
+from ..cute.host.arrays import TORCH_NAMES, dlpack_type, torch_bits
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 _VERSION = 2 << 56 | 10 << 48
 """Of the interface that kernels are written for."""
@@ -40,6 +41,18 @@ KINDS = {
     "float": native.REAL, "bool": native.TRUTH,
 }  # fmt: skip
 """Types of schemas that native code reads."""
+_DIRECT = {
+    "requires_grad": ("_ZNK3c1010TensorImpl13requires_gradEv",), "grad_enabled": ("_ZN3c108GradMode10is_enabledEv",),
+    "included": ("_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE",),
+    "excluded": ("_ZN3c104impl31tls_is_dispatch_keyset_excludedENS_14DispatchKeySetE",),
+    "has_callbacks": ("_ZN2at12hasCallbacksEv",), "has_modes": ("_ZN2at4impl27torch_function_mode_enabledEv",),
+    "wrap": ("_Z16THPVariable_WrapRKN2at10TensorBaseE", "_Z16THPVariable_WrapN2at10TensorBaseE"),
+}  # fmt: skip
+"""As `torch_direct.Direct`; a tensor that is passed by value is passed by its address, too."""
+_LOOKING = (
+    "Python", "PreDispatch", "PythonDispatcher", "Functionalize", "Tracer", "FuncTorchDynamicLayerFrontMode",
+    "FuncTorchVmapMode",
+)  # fmt: skip
 Extent = tuple[int, int]
 """As `native.Extent`."""
 
@@ -88,6 +101,7 @@ class Door:
                 self._known.types[number] = kind
         self._used = 0
         self._lock = forks.lock()
+        self._engine = engine
 
     def _function(self, *names: str) -> Any:
         return next((getattr(self._library, name) for name in names if hasattr(self._library, name)), None)
@@ -121,6 +135,46 @@ class Door:
         if found != (5, 1, -3, 0.5, 1, 0) or result.data_ptr() != x.data_ptr():
             raise RuntimeError(f"PyTorch passes arguments in another way: {found}")
         _kept.append(library)
+
+    @functools.cached_property
+    def is_direct(self) -> Callable[..., bool] | None:
+        """A function of arguments: whether the dispatcher would only call the kernel with them. None where that cannot be told."""
+        try:
+            self._load_direct()
+        except (AttributeError, OSError, RuntimeError) as missing:
+            logger().info("all calls of operators go through the dispatcher: %s", missing)
+            return None
+        return self._engine.function(torch_direct.is_direct.symbol)
+
+    def _load_direct(self) -> None:
+        folder = Path(torch.__file__).parent / "lib"
+        libraries = [ctypes.CDLL(str(folder / f"lib{name}.so")) for name in ("c10", "torch_cpu", "torch_python")]
+        functions = {
+            field: next(getattr(library, name) for name in names for library in libraries if hasattr(library, name))
+            for field, names in _DIRECT.items()
+            if any(hasattr(library, name) for name in names for library in libraries)
+        }
+        bits = torch_bits()
+        if len(functions) < len(_DIRECT) or bits is None:
+            raise RuntimeError(f"of {sorted(_DIRECT)} there are {sorted(functions)}")
+        keys, parse = torch._C.DispatchKeySet, torch._C._dispatch_key_parse
+        plain = torch._C._dispatch_keys(torch.zeros(1)) | keys(parse("CUDA")) | keys(parse("AutogradCUDA"))
+        plain = plain | keys(parse("AutocastCUDA"))
+        addresses = self._engine.load(torch_direct.calling)
+        known: Any = torch_direct.Direct.from_address(addresses[torch_direct.direct.symbol])
+        for field, function in functions.items():
+            setattr(known, field, ctypes.cast(function, ctypes.c_void_p).value)
+        known.types[0], known.types[1] = id(torch.Tensor), id(torch.nn.Parameter)
+        known.inner, known.bits, _ = bits
+        known.foreign = ~plain.raw_repr() & (1 << 64) - 1
+        known.autocast = (keys(parse("AutocastCPU")) | keys(parse("AutocastCUDA"))).raw_repr()
+        known.not_foreseen, known.keys = id(NotImplemented), len(_LOOKING)
+        for place, name in enumerate(_LOOKING):
+            known.looking[place] = int(parse(name))
+
+    def call_directly(self, holder: bytes) -> Any:
+        """The function that makes calls of an operator, of which `holder` tells (`torch_direct.Called`)."""
+        return self._engine.function(torch_direct.call_directly.symbol, holder=holder)
 
     def new(self) -> tuple[int, Any] | None:
         """The symbol's number and the record of another operator; None if there are too many."""
@@ -170,6 +224,14 @@ class Kernel:
     def register(self, name: str, device: str) -> None:
         """Make it the kernel of an operator for a device."""
         self._door.register(name, device, self._symbol)
+
+    def direct(self, defaults: Sequence[Any]) -> Callable[..., Any] | None:
+        """The function of a call's arguments that makes it, or returns NotImplemented; `defaults` of the last inputs. None where there is none."""
+        if self._door.is_direct is None:
+            return None
+        first = self._record.inputs - len(defaults)
+        self._kept += defaults
+        return self._door.call_directly(plan.words([ctypes.addressof(self._record), *[0] * first, *map(id, defaults)]))
 
     def learn(self, made: Sequence[tuple[int, Sequence[Extent] | None, torch.dtype] | None]) -> None:
         """After a call that Python took: of each output the input it is like, its extents if it is not like one, and its type; None where only Python can make it."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import inspect
 import re
 import types
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .. import forks
 from ..base_dsl.arguments import AMBIENT_STREAM
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..base_dsl.function import JitFunction
@@ -30,7 +30,7 @@ from ..calls import plan
 from ..calls.caller import torch as native
 from ..cute.host.stream import current_stream
 from ..cute.tensor.tensor import Tensor
-from .dispatch import Extent, Kernel, keep_text, text_of
+from .dispatch import Extent, Kernel, door, keep_text, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*\Z")
 _PLAIN = {int: "SymInt", float: "float", bool: "bool", str: "str"}
 _DEVICES = ("CPU", "CUDA")
-_is_compiling, _is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
+_is_compiling = torch.compiler.is_compiling
 _kept: list[Any] = []
 """Libraries: an operator is gone when its library is."""
 
@@ -51,7 +51,7 @@ class Operator:
     the inputs that makes it (also of fake ones, so of their shapes alone). Outputs that are no parameters are what the function returns. `mutates` are inputs that the kernel writes to. `backward(*saved, *gradients)` gives the
     gradients of the tensor inputs in their order, None for those that have none; `save` names the inputs and outputs it needs. `vmap="leading"`:
     the kernel takes one more axis in front of all its tensors; by default it is called for each element. `autocast`: the type that floating
-    inputs have under autocast.
+    inputs have under autocast; True for the one that autocast is told to use.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Operator:
         backward: Callable[..., Any] | None = None,
         save: Sequence[str] = (),
         vmap: str | None = None,
-        autocast: torch.dtype | None = None,
+        autocast: torch.dtype | bool | None = None,
     ) -> None:
         if not _NAME.match(name):
             raise error(DSLUserCodeTypeError, f"an operator is called namespace::name, not {name!r}")
@@ -84,8 +84,7 @@ class Operator:
         _kept.append(library)
         self._library, self._vmap, self._autocast = library, self._leading if vmap else self._each, autocast
         self.default = self._define(name)
-        self._without_gradient: Any = None
-        self._lock = forks.lock()
+        self._direct = self._direct_call()
         if not self._mutates:
             torch.library.register_autograd(name, self._gradient, setup_context=self._keep_for_gradient, lib=library)
         if self._kernel is not None:
@@ -99,13 +98,6 @@ class Operator:
         namespace, _, short = self.name.partition("::")
         return f"{namespace}::_{short}_{what}"
 
-    def _define_without_gradient(self) -> Any:
-        """The operator that has no gradient: made when it is first called, for that takes torch some milliseconds."""
-        with self._lock:
-            if self._without_gradient is None:
-                self._without_gradient = self._define(self._beside("no_grad"))
-        return self._without_gradient
-
     def _define(self, name: str) -> Any:
         namespace, _, short = name.partition("::")
         library, autocast = self._library, self._autocast
@@ -117,10 +109,11 @@ class Operator:
                 library.impl(short, self._run_plainly, device)
         torch.library.register_fake(name, self._make_outputs, lib=library)
         torch.library.register_vmap(name, self._vmap, lib=library)
-        if autocast is not None:
-            for device in ("cpu", "cuda"):
-                torch.library.register_autocast(name, device, autocast, lib=library)
-        return getattr(getattr(torch.ops, namespace), short).default
+        made = getattr(getattr(torch.ops, namespace), short).default
+        if autocast:
+            for device in _DEVICES:
+                library.impl(short, functools.partial(_casting, made, device.lower(), autocast), f"Autocast{device}")
+        return made
 
     def _native_kernel(self) -> Kernel | None:
         """What takes calls natively; None if Python does."""
@@ -142,17 +135,23 @@ class Operator:
         except RuntimeError:
             return None
 
+    def _direct_call(self) -> Callable[..., Any]:
+        """What makes a call without the dispatcher, or returns NotImplemented where that would do more than call the kernel."""
+        defaults = [p.default for p in self._parameters if p.name in self._inputs and p.default is not p.empty]
+        found = door()
+        if self._kernel is not None:
+            return self._kernel.direct(defaults) or _through_the_dispatcher
+        if found is None or found.is_direct is None:
+            return _through_the_dispatcher
+        is_direct = found.is_direct
+        return lambda *args: self._run_plainly(*args) if is_direct(*args) else NotImplemented
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Where no gradient is asked for, the operator without one is called: autograd's part is in Python, and takes longer than all the rest."""
-        if kwargs or self._mutates or _is_compiling():
-            return self.default(*args, **kwargs)
-        if _is_grad_enabled():
-            for value in args:
-                if getattr(value, "requires_grad", False) or (
-                    isinstance(value, (list, tuple)) and _any_requires_grad(value)
-                ):
-                    return self.default(*args)
-        return (self._without_gradient or self._define_without_gradient())(*args)
+        if not kwargs and not _is_compiling():
+            found = self._direct(*args)
+            if found is not NotImplemented:
+                return found
+        return self.default(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<operator {self.name}{self.schema}>"
@@ -357,6 +356,21 @@ class Operator:
         return result, (0,) * len(result) if isinstance(result, tuple) else 0
 
 
+def _casting(operator: Any, device: str, autocast: torch.dtype | bool, *args: Any) -> Any:
+    """A call under autocast: as torch's own operators, those of 64 bits and on other devices are left as they are."""
+    kind = torch.get_autocast_dtype(device) if autocast is True else autocast
+
+    def cast(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [cast(each) for each in value]
+        wanted = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64
+        return value.to(kind) if wanted and value.device.type == device else value
+
+    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    with torch._C._ExcludeDispatchKeyGuard(keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)):
+        return operator(*map(cast, args))
+
+
 @contextlib.contextmanager
 def _on(device: torch.device | None) -> Iterator[None]:
     """While open, kernels are launched on the device of a call's tensors."""
@@ -370,8 +384,8 @@ def _on(device: torch.device | None) -> Iterator[None]:
         yield
 
 
-def _any_requires_grad(values: Sequence[Any]) -> bool:
-    return any(getattr(value, "requires_grad", False) for value in values)
+def _through_the_dispatcher(*_: Any) -> Any:
+    return NotImplemented
 
 
 def _kind(parameter: inspect.Parameter, annotation: Any) -> str | None:

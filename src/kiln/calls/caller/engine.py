@@ -170,9 +170,9 @@ class Engine:
             setattr(self._world, f"{kind.__name__}_type", id(kind))
         self._world.none, self._world.true, self._world.false = id(None), id(True), id(False)
         self._known: set[type] = set()
-        self.describe = self._function("kiln_describe", _FAST)
-        self.address = self._function("kiln_address_of", _ONE)
-        self.stream = self._function("kiln_stream", _ONE)
+        self.describe = self.function("kiln_describe", _FAST)
+        self.address = self.function("kiln_address_of", _ONE)
+        self.stream = self.function("kiln_stream", _ONE)
 
     def load(self, library: Any) -> Any:
         """Load another library of native code: what its functions are called, by address."""
@@ -189,10 +189,12 @@ class Engine:
         self._keep.append(made)
         return made
 
-    def _function(self, symbol: str, flags: int) -> Any:
+    def function(self, symbol: str, flags: int = _FAST, holder: bytes | None = None) -> Any:
+        """A native function as one of Python's; what it is first given is `holder`."""
         make = ctypes.pythonapi.PyCFunction_NewEx
         make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-        return make(ctypes.addressof(self._definition(symbol, symbol, flags)), None, None)
+        self._keep.append(holder)
+        return make(ctypes.addressof(self._definition(symbol, symbol, flags)), holder and id(holder), None)
 
     # -- what it is told ---------------------------------------------------------------------------------
 
@@ -249,7 +251,7 @@ class Engine:
         """Where programs keep themselves in memory. It is loading the native code for them, too."""
         with self._lock:
             self._begun.finish_programs()
-            self.call_key = self._function("kiln_call_key", _FAST | _KEYWORDS)
+            self.call_key = self.function("kiln_call_key", _FAST | _KEYWORDS)
         self._world.program_slot = slot_offset(kind, slot)
 
     def add_constant(self, kind: type) -> None:

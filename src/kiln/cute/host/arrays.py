@@ -347,7 +347,7 @@ def introduce_array(native: Engine, kind: type) -> bool:
     if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
         native.add_numpy(kind)
     elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter") and not hardware.cuda_is_host_memory:
-        found, telling = exchange_functions(kind), _torch_bits()
+        found, telling = exchange_functions(kind), torch_bits()
         if found is None or telling is None:
             return False
         native.add_array(kind, *found, *telling)
@@ -366,7 +366,7 @@ _native_kinds: set[type] = set()
 
 
 @functools.lru_cache(maxsize=1)
-def _torch_bits() -> tuple[int, int, int] | None:
+def torch_bits() -> tuple[int, int, int] | None:
     """Where a tensor of torch leads to its record, where that one keeps what kind of tensor it is, and the bits of kinds that are
     not the numbers in memory: negatives of them (`x.conj().imag`), and zeros without memory. None if it is kept elsewhere."""
     import torch

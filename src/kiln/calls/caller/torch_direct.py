@@ -1,0 +1,230 @@
+# pyright: reportReturnType=false
+"""Calls of operators from Python that go round PyTorch's dispatcher: where it would do nothing but call the kernel.
+
+That is so for plain tensors, if nothing is on that looks at operators (modes, transforms, autocast, tracing, profiling) and no gradient is asked for.
+Arguments are Python's, and so are errors; all else is as `torch.py` has it.
+"""
+
+from __future__ import annotations
+
+from ...native import Array, Fn, Library, Ptr, address, f64, i32, i64, local, native, ref, struct, u64
+from .. import plan
+from .cpython import (
+    Object,
+    Py_IncRef,
+    PyErr_Clear,
+    PyErr_Occurred,
+    PyFloat_AsDouble,
+    PyTuple_New,
+    PyTuple_SetItem,
+    execute,
+    whole_number,
+)
+from .plans import NOT_FORESEEN
+from .torch import (
+    INPUTS,
+    MAYBE_TENSOR,
+    REAL,
+    SLOTS,
+    TENSOR,
+    TRUTH,
+    WHOLE,
+    Operator,
+    Output,
+    State,
+    drop_results,
+    find,
+    make_outputs,
+    on_its_stream,
+    read_tensor,
+    take_outputs,
+)
+from .tvm_ffi import BOOL, FLOAT, INT, NONE
+from .world import at, world
+
+KEYS, TYPES = 8, 2
+
+
+@struct
+class Direct:
+    """What is known of PyTorch's tensors and of what changes calls. Its functions are those of C++ by these names, where they are exported."""
+
+    types: Array[Ptr[Object], TYPES]
+    """Of tensors: these very ones."""
+    inner: u64
+    """Where a tensor holds a pointer to its record, which is what a tensor is in C++, and where the record has the bits of its dispatch keys."""
+    bits: u64
+    foreign: u64
+    """Bits of what is no plain tensor."""
+    requires_grad: Fn[[Ptr], bool]
+    """c10::TensorImpl::requires_grad"""
+    grad_enabled: Fn[[], bool]
+    """c10::GradMode::is_enabled"""
+    included: Fn[[i32], bool]
+    """c10::impl::tls_is_dispatch_key_included"""
+    excluded: Fn[[u64], bool]
+    """c10::impl::tls_is_dispatch_keyset_excluded: all of them"""
+    has_callbacks: Fn[[], bool]
+    """at::hasCallbacks: of profilers"""
+    has_modes: Fn[[], bool]
+    """at::impl::torch_function_mode_enabled"""
+    wrap: Fn[[u64], Ptr[Object]]
+    """THPVariable_Wrap"""
+    looking: Array[i32, KEYS]
+    """Keys that are included where something looks at operators."""
+    keys: i64
+    not_foreseen: Ptr[Object]
+    """NotImplemented"""
+    autocast: u64
+    """Keys that are excluded where autocast is off."""
+
+
+@struct
+class Called:
+    """What the object of a call's function, `bytes`, holds."""
+
+    operator: Ptr[Operator]
+    defaults: Array[Ptr[Object], INPUTS]
+    """Null: there is none."""
+
+
+calling = Library("torch_direct", prefix="kiln_")
+direct = calling.variable("direct", Direct)
+
+
+@native
+def is_quiet() -> bool:
+    """Whether nothing looks at operators."""
+    known = direct.place
+    for number in range(known.keys):
+        if known.included(known.looking[number]):
+            return False
+    return known.excluded(known.autocast) and not known.has_callbacks() and not known.has_modes()
+
+
+@native
+def is_tensor(value: Ptr[Object]) -> bool:
+    return value.kind == direct.place.types[0] or value.kind == direct.place.types[1]
+
+
+@native
+def is_plain(value: Ptr[Object], with_gradients: bool) -> bool:
+    """Whether a tensor is a plain one that asks for no gradient."""
+    known = direct.place
+    record = Ptr(at(value, known.inner))
+    if Ptr[u64](record + known.bits)[0] & known.foreign != 0:
+        return False
+    return not (with_gradients and known.requires_grad(record))
+
+
+@native
+def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -> bool:
+    """Read all arguments."""
+    state.tensors = 0
+    state.lists = 0
+    state.device = -1
+    known, with_gradients, number = world.place, direct.place.grad_enabled(), local(i64)
+    for position in range(operator.inputs):
+        kind, value, argument = operator.kinds[position], values[position], ref(state.arguments)[position]
+        argument.length = 0
+        argument.value = 0
+        if value == None:
+            return False
+        if kind == TENSOR or (kind == MAYBE_TENSOR and value != known.none):
+            if not is_tensor(value) or not is_plain(value, with_gradients):
+                return False
+            if not read_tensor(address(value) + direct.place.inner, state, argument):
+                return False
+        elif kind == MAYBE_TENSOR:
+            argument.type = NONE
+        elif kind == TRUTH and value.kind == known.bool_type:
+            argument.type = BOOL
+            argument.value = u64(value == known.true)
+        elif kind == WHOLE and value.kind == known.int_type and whole_number(value, number):
+            argument.type = INT
+            argument.value = u64(number[0])
+        elif kind == REAL and (value.kind == known.float_type or value.kind == known.int_type):
+            real = PyFloat_AsDouble(value)
+            if PyErr_Occurred() != None:
+                PyErr_Clear()
+                return False
+            argument.type = FLOAT
+            Ptr[f64](ref(argument).value)[0] = real
+        else:
+            return False
+    return state.device >= 0
+
+
+@native
+def wrapped(operator: Ptr[Operator], state: Ptr[State]) -> Ptr[Object]:
+    """The results as Python's; null after an error."""
+    made, result = operator.made, Ptr[Object](None)
+    if made == 0:
+        Py_IncRef(world.place.none)
+        return world.place.none
+    if made == 1:
+        result = direct.place.wrap(state.results[0])
+    else:
+        result = PyTuple_New(made)
+        for number in range(made):
+            if result != None:
+                PyTuple_SetItem(result, number, direct.place.wrap(state.results[number]))
+    drop_results(state, made)
+    return result
+
+
+@native
+def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
+    """Make a call: its result, null after an error, or NOT_FORESEEN."""
+    state, slots, outputs = local(State), Ptr(local(u64, SLOTS // 8)), local(Ptr[Output])
+    nothing = Ptr[Object](NOT_FORESEEN)
+    if operator.held == None or not is_quiet() or not read(operator, values, state):
+        return nothing
+    if not on_its_stream(state):
+        return nothing
+    header = find(operator, state, slots, u64(SLOTS), outputs)
+    if header == None:
+        return nothing
+    made = make_outputs(operator, outputs[0], state)
+    if made < operator.made or not take_outputs(operator, header, state, slots):
+        drop_results(state, made)
+        return nothing
+    if not execute(header.entry, slots, Ptr[Object](header.report)):
+        drop_results(state, made)
+        return None
+    return wrapped(operator, state)
+
+
+@calling.export
+def call_directly(called: Ptr[Object], given: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
+    """A call with these arguments, or NotImplemented: the dispatcher has to take it."""
+    about, values, result = (
+        Ptr[Called](Ptr(called) + plan.BYTES_DATA),
+        local(Ptr[Object], INPUTS),
+        Ptr[Object](NOT_FORESEEN),
+    )
+    inputs = about.operator.inputs
+    if count <= inputs:
+        for number in range(inputs):
+            values[number] = given[number] if number < count else about.defaults[number]
+        result = run(about.operator, values)
+    if address(result) != NOT_FORESEEN:
+        return result
+    Py_IncRef(direct.place.not_foreseen)
+    return direct.place.not_foreseen
+
+
+@calling.export
+def is_direct(module: Ptr[Object], values: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
+    """Whether the dispatcher would only call the kernel with these arguments: tensors, numbers, texts and None."""
+    known, good, with_gradients = world.place, is_quiet(), direct.place.grad_enabled()
+    for number in range(count):
+        value = values[number]
+        kind = value.kind
+        if is_tensor(value):
+            good = good and is_plain(value, with_gradients)
+        elif value != known.none and kind != known.int_type and kind != known.float_type:
+            good = good and (kind == known.bool_type or kind == known.str_type)
+    result = known.true if good else known.false
+    Py_IncRef(result)
+    return result
