@@ -1,7 +1,7 @@
 /* A CUDA driver that runs nothing: it tells what it is asked for on stdout, and answers as the environment says.
  *
  * FAKE_CAPABILITY=90 is the compute capability, FAKE_DEVICES=1 how many devices there are, FAKE_CAPTURING=1 whether streams are
- * being captured, FAKE_FAULT=1 whether kernels have failed assertions, and FAKE_<function>=<status> what a function returns.
+ * being captured, FAKE_MEMORY=2 that all memory is the GPU's, FAKE_FAULT=1 whether kernels have failed assertions, and FAKE_<function>=<status> what a function returns.
  * Built with -DOLD it lacks a function.
  */
 #include <stdio.h>
@@ -99,6 +99,11 @@ int cuMemcpyDtoH_v2(void *target, void *source, size_t size) {
   return 0;
 }
 int cuMemsetD8_v2(void *target, unsigned char byte, size_t size) { (void)target, (void)byte, (void)size; return 0; }
+int cuPointerGetAttribute(int *found, int which, void *place) {
+  (void)place;
+  *found = number("FAKE_MEMORY", 0);
+  return which == 2 && *found ? 0 : 1;
+}
 int cuGetErrorName(int status, const char **text) { *text = status == 700 ? "CUDA_ERROR_ILLEGAL_ADDRESS" : "CUDA_ERROR"; return 0; }
 int cuGetErrorString(int status, const char **text) { (void)status; *text = "as the fake driver says"; return 0; }
 int cuTensorMapEncodeTiled(void *map, int element, unsigned rank) {

@@ -94,12 +94,14 @@ def test_kernels_are_loaded_without_python(tmp_path: Path) -> None:
     cute.compile(say, x, Int64(1), options=options, target="nvidia").export_to_c(tmp_path, "say")
     x = matrix(32, 16)
     kiln.export(copy_boxes, x, x, to=tmp_path, name="boxes", archs=("sm_90a",))
+    kiln.export(scale_here, matrix(), matrix(), 1.0, to=tmp_path, name="either", archs=("sm_90a", "cpu"))
     shutil.copy(HERE / "use_driver.c", tmp_path)
     for name, flags in (("new", ()), ("old", ("-DOLD",))):
         (tmp_path / name).mkdir()
         driver = f"{name}/libcuda.so.1"
         build(tmp_path, "-std=gnu99", "-shared", "-fPIC", *flags, "-o", driver, str(HERE / "fake_cuda.c"))
-    build(tmp_path, "-std=c99", "-pthread", "-o", "program", "use_driver.c", "scale.o", "say.o", "boxes.o")
+    objects = [f"{name}.o" for name in ("scale", "say", "boxes", "either")]
+    build(tmp_path, "-std=c99", "-pthread", "-rdynamic", "-o", "program", "use_driver.c", *objects)
 
     def lines(driver: str = "new", **answers: str) -> list[str]:
         variables = {f"FAKE_{name}": value for name, value in answers.items()}
@@ -114,10 +116,13 @@ def test_kernels_are_loaded_without_python(tmp_path: Path) -> None:
     assert threads.count("context of device 0") == threads.count(launch.format("(nil)")) == 8
     assert threads.count("load sm_90 cubin, aligned 1") == 1
     maps = lines(FAULT="0", MAPS="1")
-    assert (
-        "map of rank 2, elements 7" in maps
-        and "launch copied, grid 2, block 32, smem 0, stream (nil), first extent" in maps[-1]
-    )
+    copied = "launch copied, grid 2, block 32, smem 0, stream (nil), first extent"
+    assert "map of rank 2, elements 7" in maps and any(line.startswith(copied) for line in maps)
+    assert maps[-1] == "either: 0 0 21"  # memory of the host
+    on_gpu = lines(MAPS="1", MEMORY="2")
+    assert on_gpu[-1] == "either: 0 0 0" and "launch scaled, grid 2" in on_gpu[-3]
+    misaligned = next(line for line in on_gpu if line.startswith("-1 "))
+    assert "its address modulo the alignment is 4, expected 0, a multiple of 16" in misaligned
     assert lines(CAPABILITY="86")[2] == "load sm_80 cubin, aligned 1"
     assert lines(CAPABILITY="120")[2] == "load PTX, aligned 1"  # later than all images
     none = "209 this was compiled for sm_80 sm_80 (PTX) sm_90a, and the GPU has compute capability 7.5"
@@ -128,7 +133,8 @@ def test_kernels_are_loaded_without_python(tmp_path: Path) -> None:
     assert two[at + 5 : at + 7] == [launch.format("0x20"), "0"]  # device 0 is current, and its code there
     assert "ValueError: Mismatched argument 1 (x)" in two[at + 7] and "a multiple of 4" in two[at + 7]
     assert "RuntimeError: cannot use CUDA device 7: CUDA_ERROR (error 101)" in two[at + 9]
-    assert "3 there is no CUDA driver: libcuda.so.1 was not found" in lines("nowhere")
+    nowhere = lines("nowhere")
+    assert "3 there is no CUDA driver: libcuda.so.1 was not found" in nowhere and nowhere[-1] == "either: 0 0 21"
     assert "500 the CUDA driver lacks cuLibraryLoadData: it is older than CUDA 12" in lines("old")
     failed = [line for line in lines(cuLaunchKernelEx="700") if line.startswith("700")][0]
     assert failed.endswith("CUDA_ERROR_ILLEGAL_ADDRESS (error 700), as the fake driver says")

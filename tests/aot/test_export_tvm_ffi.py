@@ -76,7 +76,7 @@ X = np.zeros((3, 8), np.float32)
         (
             (X, X.astype(np.float64), 1.0),
             ValueError,
-            "code 2 with 64 bits, 1 lanes, expected DLPack's type code 2 with 32 bits",
+            "its elements are float64, expected float32",
         ),
         ((X[0], X, 1.0), ValueError, "its rank is 1, expected 2"),
         ((X[:, :6], X, 1.0), ValueError, "its extent 1 is 6, expected a multiple of 4"),

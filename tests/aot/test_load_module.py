@@ -14,7 +14,13 @@ import kiln
 import kiln.cute as cute
 from kiln import Int32
 from kiln.aot import objects
-from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, DSLUserCodeValueError, DSLWarning
+from kiln.base_dsl.diagnostics import (
+    DSLRuntimeError,
+    DSLUserCodeRuntimeError,
+    DSLUserCodeTypeError,
+    DSLUserCodeValueError,
+    DSLWarning,
+)
 from kiln.calls import loading
 from kiln.cute.runtime import from_dlpack, load_module, make_fake_stream
 from kiln.targets.host import jit
@@ -77,6 +83,7 @@ def test_another_layout_is_passed_with_a_warning(
 
 @needs_compiler
 def test_shared_libraries(file: Path, arrays: tuple[np.ndarray, np.ndarray]) -> None:
+    """Those that a linker made; ours: test_shared_library.py."""
     x, y = arrays
     build(file.parent, "-shared", "-s", "-o", "libscale.so", "scale.o")
     load_module(file.parent / "libscale.so").scale(x, y, 3.0, STREAM)
@@ -102,6 +109,12 @@ def test_tensor_maps(tmp_path: Path) -> None:
         *(from_dlpack(a, assumed_align=16).mark_layout_dynamic() for a in (given, out))
     )
     assert (given == out).all()
+    x = matrix(1)
+    with kiln.target("cpu"):
+        cute.compile(copy_boxes, x, x).export_to_c(tmp_path, "boxes")
+    odd = from_dlpack(np.zeros((16, 33), np.float32)).mark_layout_dynamic()
+    with pytest.raises(DSLUserCodeRuntimeError, match="mode 1 has a stride of 132 bytes, expected: .*multiples of 16"):
+        load_module(tmp_path / "boxes.o").boxes(odd, odd)
 
 
 def test_numbers_are_given_back(tmp_path: Path) -> None:

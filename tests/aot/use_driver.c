@@ -1,5 +1,6 @@
 /* Loads, calls and unloads functions whose kernels are a GPU's; eight threads make the first call of one. */
 #include "boxes.h"
+#include "either.h"
 #include "say.h"
 #include "scale.h"
 #include <pthread.h>
@@ -73,6 +74,21 @@ int main(void) {
     status = cute_dsl_boxes_wrapper(NULL, &in, &out);
     if (status)
       printf("%d %s\n", status, boxes_Kernel_Module_Error(NULL));
+  }
+  if (getenv("FAKE_MAPS") && getenv("FAKE_MEMORY")) {
+    boxes_Tensor_x_t in = {(void *)4100, {16, 64}, {64}};
+    boxes_Tensor_y_t out = {(void *)8192, {16, 64}, {64}};
+    printf("%d %s\n", cute_dsl_boxes_wrapper(NULL, &in, &out), boxes_Kernel_Module_Error(NULL));
+  }
+  { /* by the GPU or by the host */
+    float from[8] = {0, 1, 2, 3, 4, 5, 6, 7}, to[8] = {0};
+    either_Tensor_x_t a = {from, {2, 4}, {4}};
+    either_Tensor_y_t b = {to, {2, 4}, {4}};
+    either_Kernel_Module_t either;
+    int loaded = either_Kernel_Module_Load(&either);
+    status = cute_dsl_either_wrapper(&either, &a, &b, 3);
+    either_Kernel_Module_Unload(&either);
+    printf("either: %d %d %g\n", loaded, status, to[7]);
   }
   return 0;
 }

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from kiln import Boolean, Float32, Float64, Int8, Int64, Uint16
 from kiln.cute.nvgpu import cpasync
 from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream
 
+ROOT = Path(__file__).parents[2]
 COMPILER = shutil.which("gcc") or shutil.which("cc")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler (Debian: apt install gcc)")
 
@@ -123,6 +127,23 @@ def compiled_scale(**options: Any) -> Any:
     """`scale` of two matrices of one shape."""
     x = matrix()
     return cute.compile(scale, x, x, 1.0, make_fake_stream(), **options)
+
+
+def exported_scale(folder: Path, name: str, archs: Sequence[str]) -> str:
+    """The library of examples/exported, `examples::scale` for PyTorch."""
+    path = folder / f"lib{name}.so"
+    doors = ("c", "tvm_ffi", "torch", "jax")
+    kiln.export(scale_here, matrix(), matrix(), 1.0, to=path, name="examples::scale", archs=archs, doors=doors, outputs={"y": "x"})  # fmt: skip
+    return str(path)
+
+
+def without_kiln(program: Path, *arguments: str) -> list[str]:
+    """The lines that a program of Python prints which cannot import Kiln."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    variables["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    done = subprocess.run([sys.executable, program, *arguments], env=variables, capture_output=True, text=True, cwd=program.parent, timeout=300)  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
 
 
 def build(folder: Path, *arguments: str) -> None:

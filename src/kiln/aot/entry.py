@@ -1,7 +1,7 @@
 # pyright: reportReturnType=false
 """What an exported object does when one of its functions is called: read the arguments, run the code, tell what failed.
 
-The arguments come from C (an array of pointers to them), as the slots that compiled code takes, or by TVM-FFI (`tvm_entry.py`). All that is
+The arguments come from C (an array of pointers to them), as the slots that compiled code takes, or from a framework (`arguments.py`). All that is
 particular to a function is in a `Function`, which Python writes into the object; the code here is the same in all.
 """
 
@@ -12,7 +12,7 @@ from ..calls.caller.plans import following
 from ..calls.plan import ArrayRecord, GroupRecord, IntegerRecord, Plan, RealRecord, Record
 from ..native import Array, Fn, Library, Ptr, address, i32, i64, local, native, ref, size_of, struct, text, u8, u64
 from ..targets.host.call_context import FAULT, MEMORY_FAULT, TEXT, Context
-from ..targets.host.exported import ILLEGAL_ADDRESS, LAUNCH_FAILED, REFUSED, Code
+from ..targets.host.exported import ILLEGAL_ADDRESS, LAUNCH_FAILED, REFUSED, RULES, Code
 from ..targets.host.libc import free, malloc, memcpy, write
 from ..targets.host.texts import Text, begin, put, put_form, put_number
 
@@ -30,24 +30,31 @@ class Function:
 
     plan: Ptr[Plan]
     """With neither names nor anything of Python's."""
-    tvm_plan: Ptr[Plan]
-    """Of TVM-FFI's calls, which pass None, too."""
+    full_plan: Ptr[Plan]
+    """Of calls that pass None, too: those of frameworks."""
     names: Ptr[Ptr]
-    tvm_names: Ptr[Ptr]
+    full_names: Ptr[Ptr]
     signature: Ptr
     code: Ptr[Code]
-    """Where there is nothing to load."""
+    """What the host runs; null: nothing."""
     module: Ptr
-    """What a target loads: the functions that follow are its own."""
+    """What a GPU's target loads, and the functions that follow are its own; null: nothing."""
     choose: Fn[[Ptr, Ptr[Text], Ptr[i32]], Ptr[Code]]
     unload: Fn[[Ptr], i32]
     explain: Fn[[Ptr[Text], i32], None]
     assertion: Fn[[Ptr, Ptr[Text]], bool]
     enter: Fn[[i32, Ptr[Text]], i32]
     leave: Fn[[], None]
+    has: Fn[[u64], bool]
+    """Whether memory is a GPU's; of none, whether there is a GPU."""
     fail: Fn[[Ptr, Ptr], None]
-    """TVM-FFI's functions; null where there is none in the process."""
+    """TVM-FFI's functions, once they were looked for (`tvm_entry.py`)."""
     stream: Fn[[i32, i32], u64]
+    make_text: Fn[[Ptr, Ptr], i32]
+    torch: Ptr
+    """What PyTorch is told of it (`torch_entry.py`)."""
+    xla: Ptr
+    """How XLA passes arguments (`xla_entry.py`)."""
     error: Array[u8, ROOM]
     """What the last call that failed had to say, in whichever thread."""
 
@@ -110,6 +117,15 @@ def bad_leaf(kind: i64, number: i64, found: i64) -> bool:
 
 
 @native
+def say_rule(said: Ptr[Text], rule: Ptr[u8], mode: i64, value: i64) -> None:
+    numbers, count = local(i64, 8), i64(0)
+    while rule[count] != ord("|") and count < 8:
+        numbers[count] = mode if rule[count] == ord("m") else value
+        count += 1
+    put_form(said, Ptr(rule) + (count + 1), numbers)
+
+
+@native
 def tell_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], said: Ptr[Text]) -> i32:
     """Read and free what the code reported: print its text, and say what failed; its status."""
     status = i32(0)
@@ -132,6 +148,10 @@ def tell_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], 
             if not function.assertion(code, said):
                 put(said, site.form)
                 function.explain(said, status)
+        elif site.kind == RULES:
+            put(said, site.form)
+            if numbers[0] >= 1 and numbers[0] <= site.rule_count:
+                say_rule(said, Ptr[u8](site.rules[numbers[0] - 1]), numbers[1], numbers[2])
         else:
             put_form(said, site.form, numbers)
             if site.kernel != None:
@@ -151,11 +171,30 @@ def tell_report(function: Ptr[Function], code: Ptr[Code], record: Ptr[Context], 
 # --- running ---------------------------------------------------------------------------------------------------------
 
 
+HOST, GPU = 1, 2
+"""Where the tensors of a call are; 0: it is not known."""
+
+
+@native
+def is_for_gpu(function: Ptr[Function], slots: Ptr, where: i32) -> bool:
+    """Where there is code for the host and for GPUs, the memory of the first tensor decides."""
+    if function.code == None or function.module == None:
+        return function.code == None
+    if where != 0:
+        return where == GPU
+    record, header, found = function.plan.records, function.plan, u64(0)
+    for _ in range(header.record_count):
+        if record.kind == plan.ARRAY and found == 0:
+            found = Ptr[u64](slots + record.slot)[0]
+        record = following(record)
+    return function.has(found)
+
+
 @entry.export
-def run(function: Ptr[Function], slots: Ptr, said: Ptr[Text]) -> i32:
+def run(function: Ptr[Function], slots: Ptr, where: i32, said: Ptr[Text]) -> i32:
     """Run the code on slots: 0, or a status, and what there is to say."""
     code = function.code
-    if code == None:
+    if is_for_gpu(function, slots, where):
         status = local(i32)
         status[0] = 0
         code = function.choose(function.module, said, status)
@@ -280,7 +319,7 @@ def call(function: Ptr[Function], arguments: Ptr[Ptr], count: i64) -> i32:
                     keep(function, problem)
                     return i32(-1 - number)
             record = following(record)
-        status = run(function, slots, said)
+        status = run(function, slots, 0, said)
     if status != 0:
         keep(function, said)
     return status
@@ -308,7 +347,7 @@ def call_slots(function: Ptr[Function], slots: Ptr) -> Ptr:
     """Call with the slots themselves, as compiled code is called: null, or a `Failure`."""
     said, memory = local(Text), local(u8, ROOM)
     begin(said, memory, ROOM)
-    status = run(function, slots, said)
+    status = run(function, slots, 0, said)
     if status == 0:
         return None
     told = Ptr[Failure](malloc(size_of(Failure)))
@@ -323,8 +362,11 @@ def load(function: Ptr[Function], module: Ptr[CModule]) -> i32:
     """Load what there is to load, for the current device."""
     if module != None:
         module.function = function
-    if function.code != None:
+    if function.module == None:
         return 0
+    if function.code != None:
+        if not function.has(0):
+            return 0  # the host serves
     said, memory, status = local(Text), local(u8, ROOM), local(i32)
     begin(said, memory, ROOM)
     status[0] = 0
@@ -338,7 +380,7 @@ def unload(function: Ptr[Function], module: Ptr[CModule]) -> i32:
     """Give it back; a later call loads it again."""
     if module != None:
         module.function = None
-    if function.code != None:
+    if function.module == None:
         return 0
     return function.unload(function.module)
 

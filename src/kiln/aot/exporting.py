@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import inspect
 import os
-import shutil
-import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
 from ..base_dsl.options import EnableTVMFFI, HostTarget
 from ..calls import plan
+from ..targets.host import elf, shared_library
+from .doors import NAMES, Doors
 from .header import check_name, declaration, header
-from .objects import ABI, build, processor_of
+from .objects import ABI, build, object_file, processor_of
 from .signature import signature_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from ..base_dsl.function import CompiledFunction
     from ..targets.host.exported import Portable
@@ -46,7 +48,8 @@ def export_to_c(
                 "export_to_c takes a folder, a file name and a prefix (for C), or the path of an object and a function name (for TVM-FFI)",
                 hint="leave out one of the two",
             )
-        write_whole(path, objects_of([compiled], tvm_ffi=check_name(function_name, "function name")))
+        made, _ = object_and_header([compiled], Doors(tvm_ffi=check_name(function_name, "function name")))
+        write_whole(path, object_file(made))
         return
     if not file_name:
         raise error(
@@ -55,11 +58,11 @@ def export_to_c(
             hint='export_to_c("build", "gemm") for C, export_to_c("build/gemm.o", function_name="gemm") for TVM-FFI',
         )
     prefix = check_name(function_prefix or file_name, "prefix")
-    data, text = object_and_header([compiled], prefix)
+    made, text = object_and_header([compiled], Doors(c=prefix))
     os_errors = contextlib.suppress(FileExistsError)
     with os_errors, _explained(path):
         os.makedirs(path, exist_ok=True)
-    write_whole(os.path.join(path, f"{file_name}.o"), data)
+    write_whole(os.path.join(path, f"{file_name}.o"), object_file(made))
     write_whole(os.path.join(path, f"{file_name}.h"), text.encode())
 
 
@@ -71,15 +74,18 @@ def export(
     archs: Sequence[str] = (),
     ptx: bool = True,
     doors: Sequence[str] = ("c",),
+    outputs: Mapping[str, Any] | None = None,
+    mutates: Sequence[str] | None = None,
     host: str = "",
     options: Any = None,
     **kwargs: Any,
 ) -> list[str]:
     """Compile a function for several architectures and write one file; the paths of what was written.
 
-    `to` is an object (`.o`), a shared library (`.so`, which takes a linker) or a folder, for `name.o`; a header for C comes beside it.
-    `name` is that of the file unless given. `archs`: `("sm_80", "sm_90a")` or `("cpu",)`, by default what this process
-    compiles for; `ptx` adds what later GPUs can run, for plain architectures. `doors` are "c" and "tvm_ffi", `host` is a
+    `to` is an object (`.o`), a shared library (`.so`) or a folder, for `name.o`; a header for C comes beside it. `name` is that of the file unless
+    given; `mylib::name` also says where PyTorch's operator is, which without is `kiln::name`. `archs`: `("sm_80", "sm_90a")`, `("cpu",)` or both, by default what this process
+    compiles for; `ptx` adds what later GPUs can run, for plain architectures. `doors` are who may call it: "c", "tvm_ffi", "torch", "jax". `outputs` and `mutates` are, as for
+    `kiln.torch.op`, parameters that are results, each with the input it is like or its extents, and those that the kernel writes to. `host` is a
     machine as `--host-target` takes it; other arguments are those of `cute.compile`.
     """
     from ..cute.program.compiling import compile
@@ -87,20 +93,22 @@ def export(
 
     path = os.fspath(to)
     stem, kind = os.path.splitext(path)
+    namespace, _, name = name.rpartition("::")
     if kind not in (".o", ".so"):
         if not name:
             raise error(DSLUserCodeTypeError, f"kiln.export into the folder {path} needs a name", hint="name=...")
         stem, kind = os.path.join(path, name), ".o"
     name = check_name(name or os.path.basename(stem).removeprefix("lib" if kind == ".so" else ""), "name")
-    unknown = [door for door in doors if door not in ("c", "tvm_ffi")]
+    namespace = check_name(namespace or "kiln", "namespace")
+    unknown = [door for door in doors if door not in NAMES]
     if unknown or not doors:
         raise error(
-            DSLUserCodeTypeError, f"kiln.export has no door {unknown[0] if unknown else ''!r}", hint='"c", "tvm_ffi"'
+            DSLUserCodeTypeError, f"kiln.export has no door {unknown[0] if unknown else ''!r}", hint=", ".join(NAMES)
         )
-    if "cpu" in archs and len(archs) > 1:
-        raise error(
-            DSLUserCodeTypeError, "one file is for GPUs or for the CPU target, not for both", hint="write two files"
-        )
+    opened = Doors(
+        **{door: f"{namespace}::{name}" if door == "torch" else name for door in doors},
+        outputs=dict(outputs or {}), mutates=mutates,
+    )  # fmt: skip
     common = [options, EnableTVMFFI(True) if "tvm_ffi" in doors else None, HostTarget(host) if host else None]
     compiled: list[CompiledFunction] = []
     for arch in archs or ("",):
@@ -108,37 +116,15 @@ def export(
         target = {"": None, "cpu": "cpu"}.get(arch, "nvidia")
         made = compile(function, *args, options=[*common, *chosen], target=target, **kwargs)
         compiled.append(getattr(made, "compiled", made))
+    made, text = object_and_header(compiled, opened, ptx)
     with _explained(os.path.dirname(path)):
         os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
-    tvm_ffi = name if "tvm_ffi" in doors else ""
     written = [stem + kind]
-    if "c" in doors:
-        data, text = object_and_header(compiled, name, ptx, tvm_ffi)
+    write_whole(written[0], shared_library.written(made) if kind == ".so" else object_file(made))
+    if text:
         written.append(f"{stem}.h")
         write_whole(written[1], text.encode())
-    else:
-        data = objects_of(compiled, tvm_ffi=tvm_ffi, ptx=ptx)
-    write_whole(f"{stem}.o", data)
-    if kind == ".so":
-        link(f"{stem}.o", f"{stem}.so")
-        os.unlink(f"{stem}.o")
     return written
-
-
-def link(object_path: str, path: str) -> None:
-    """Make a shared library of an object, with the linker that there is."""
-    found = [shutil.which(name) for name in (os.environ.get("CC") or "cc", "gcc", "clang", "ld.lld", "ld")]
-    linker = next(filter(None, found), None)
-    if linker is None:
-        raise DSLRuntimeError(
-            f"{path} needs a linker, and there is none (cc, ld)", hint="export an object (.o) and link it elsewhere"
-        )
-    words = [linker, "-shared", "-o", path, object_path]
-    if not os.path.basename(linker).startswith("ld"):
-        words += ["-Wl,--as-needed", "-lm"]  # kernels of the CPU target may call mathematical functions
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise DSLRuntimeError(f"{linker} cannot link {path}: {done.stderr.strip()}")
 
 
 def portable_of(compiled: CompiledFunction, ptx: bool = True) -> Portable:
@@ -153,35 +139,43 @@ def portable_of(compiled: CompiledFunction, ptx: bool = True) -> Portable:
     return found
 
 
-def object_and_header(compiled: Sequence[CompiledFunction], prefix: str, ptx: bool = True, tvm_ffi: str = "") -> Any:
-    """The object of a function, compiled for one or more architectures, and the header of its name for C."""
-    signature = signature_of(compiled[0])
-    if signature.results[0] != plan.NO_RESULT:
-        raise error(
-            DSLUserCodeTypeError,
-            f"{compiled[0].function_name} returns a number, and functions of C return whether they failed",
-            hint="write it to a tensor, or export the function for TVM-FFI",
-        )
-    for each in signature.parameters:
-        if each.is_in_c:
-            declaration(prefix, each)  # refuses what has no form in C
-    data = objects_of(compiled, prefix, tvm_ffi, ptx)
-    return data, header(prefix, signature, version(), [portable_of(each).architecture for each in compiled])
-
-
-def objects_of(compiled: Sequence[CompiledFunction], prefix: str = "", tvm_ffi: str = "", ptx: bool = True) -> bytes:
-    """The object of a function, compiled for one or more architectures."""
-    signature = signature_of(compiled[0])
+def object_and_header(compiled: Sequence[CompiledFunction], doors: Doors, ptx: bool = True) -> tuple[elf.Object, str]:
+    """A function, compiled for one or more architectures, as an object, and the header of its name for C, if it has one."""
+    targets = list(dict.fromkeys(each.target for each in compiled))
+    signatures = [signature_of(each, targets) for each in compiled]
+    signature, function = signatures[0], compiled[0].function_name
+    for each, other in zip(compiled, signatures, strict=True):
+        if other != signature:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{function} takes other arguments on the target {each.target!r} than on {compiled[0].target!r}",
+                hint="write two files",
+            )
+    doors.check(signature)
+    if doors.c:
+        if signature.results[0] != plan.NO_RESULT:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{function} returns a number, and functions of C return whether they failed",
+                hint="write it to a tensor, or export the function for TVM-FFI",
+            )
+        for each in signature.parameters:
+            if each.is_in_c:
+                declaration(doors.c, each)  # refuses what has no form in C
     portables = [portable_of(each, ptx) for each in compiled]
+    architectures = [each.architecture for each in portables]
     processor = processor_of(compiled[0].host_target)
+    traced = hashlib.blake2b("\0".join(str(each.__mlir__) for each in compiled).encode(), digest_size=16)
     metadata = {
-        "abi": ABI, "kiln": version(), "function": compiled[0].function_name, "target": compiled[0].target,
-        "host": processor[0], "architectures": [each.architecture for each in portables],
-        "signature": signature.text, "slots": signature.slots_bytes, "result": list(signature.results),
-        "streams": len(signature.ambient), "prints": any(each.prints for each in portables), "doors": ["c"] * bool(prefix) + ["tvm_ffi"] * bool(tvm_ffi),
-        "arguments": [{"name": each.name, **each.about} for each in signature.parameters],
+        "abi": ABI, "kiln": version(), "function": function, "target": compiled[0].target, "targets": targets,
+        "host": processor[0], "architectures": architectures, "signature": signature.text, "slots": signature.slots_bytes, "result": list(signature.results),
+        "streams": len(signature.ambient), "prints": any(each.prints for each in portables), "doors": doors.opened,
+        "arguments": [{"name": each.name, **each.about} for each in signature.parameters], "doc": inspect.getdoc(getattr(compiled[0].source, "function", None)) or "",
+        "outputs": dict(doors.outputs), "schema": doors.schema(signature) if doors.torch else "", "traced": traced.hexdigest(),
+        "sizes": {each.architecture: each.image_bytes for each in portables},
     }  # fmt: skip
-    return build(portables, signature, processor, metadata, prefix, tvm_ffi)
+    made = build(portables, signature, processor, metadata, doors)
+    return made, header(doors.c, signature, version(), architectures) if doors.c else ""
 
 
 @contextlib.contextmanager

@@ -36,13 +36,12 @@ from ..targets.host.exported import ARGUMENTS_DISAGREE, ASSERT
 from ..targets.host.faults import AssertionFault
 from .entry import Failure
 from .objects import ABI, META, is_whole
+from .tvm_entry import TVM_FFI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from ..base_dsl.arguments import Node
-
-_TVM_FFI = ("TVMFFIErrorSetRaisedFromCStr", "TVMFFIEnvGetStream")
 
 
 def _read(path: str, foreign: bool) -> tuple[bytes, dict[str, dict[str, Any]]]:
@@ -102,7 +101,32 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
         return _tvm_module(path, known, address_of)
     DSL.caller.prepare()
     DSL.caller.wait()  # native code takes the calls, as those of compiled functions
-    return Module(path, {name: LoadedFunction(name, about, address_of) for name, about in known.items()})
+    return Module(path, {name: _loaded(name, about, address_of) for name, about in known.items()})
+
+
+def _loaded(name: str, about: dict[str, Any], address_of: Callable[[str], int]) -> Any:
+    targets = about.get("targets", [about["target"]])
+    functions = {each: LoadedFunction(name, {**about, "target": each}, address_of) for each in targets}
+    return Either(functions) if len(functions) > 1 else functions[targets[0]]
+
+
+class Either:
+    """An exported function with code for GPUs and for the host: the first array decides."""
+
+    def __init__(self, functions: Mapping[str, LoadedFunction]) -> None:
+        self.functions = functions
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            tell = getattr(value, "__dlpack_device__", None)
+            if tell is not None:
+                on_host = tell()[0] in (plan.CPU, plan.CUDA_HOST)
+                return next(f for name, f in self.functions.items() if (name == "cpu") == on_host)(*args, **kwargs)
+        usable = [f for name, f in self.functions.items() if target.get_target(name).available()]
+        return usable[0](*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(next(iter(self.functions.values())))
 
 
 class Module:
@@ -188,10 +212,10 @@ def _linked(data: bytes, known: Mapping[str, Any]) -> Callable[[str], int]:
 
 
 def _tvm_functions() -> dict[str, int]:
-    """TVM-FFI's functions that objects may call; 0 for those that are not there."""
+    """TVM-FFI's functions that objects of the first release refer to; 0 for those that are not there."""
     tvm_ffi = sys.modules.get("tvm_ffi")
     library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi()) if tvm_ffi is not None else ctypes.CDLL(None)
-    found = {name: getattr(library, name, None) for name in _TVM_FFI}
+    found = {name: getattr(library, name, None) for name in TVM_FFI.values()}
     return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 if f else 0 for name, f in found.items()}
 
 

@@ -1,12 +1,11 @@
 """Exported objects: the code of a function for its architectures, what loads and calls it, and metadata, in one file.
 
-An object needs nothing but the C library (and finds the driver and TVM-FFI where they are), and shows nothing but the names
+An object needs nothing but the C library (and finds the driver, TVM-FFI and PyTorch where they are), and shows nothing but the names
 it is asked for, so that any number of them can be linked together.
 """
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 from typing import TYPE_CHECKING, Any
@@ -15,16 +14,21 @@ from ..base_dsl.diagnostics import DSLRuntimeError
 from ..llvm import binding as llvm
 from ..targets.host import elf, jit
 from ..targets.host.call_context import WRAPPER
-from ..targets.host.exported import place_code
+from ..targets.host.exported import Word, place_code
+from .arguments import arguments
 from .entry import Function, entry, unguarded
+from .signature import type_schema
 from .thunks import Thunks
+from .torch_entry import torch_entry
 from .tvm_entry import tvm_entry
+from .xla_entry import xla_entry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ..targets.host.exported import Portable
     from ..targets.host.jit import Processor
+    from .doors import Doors
     from .signature import Signature
 
 ABI = 1
@@ -35,7 +39,6 @@ CHECK = ".kiln"
 """The section with the checksum, which linkers leave out."""
 _CHECK_HEAD = b"kiln aot"
 _RECORD = "kiln_function"
-_WEAK = "TVMFFI"
 
 
 def processor_of(host_target: str) -> Processor:
@@ -55,54 +58,59 @@ def processor_of(host_target: str) -> Processor:
     return jit.common_processor(architecture)
 
 
-class _Word(ctypes.Structure):
-    _fields_ = [("address", ctypes.c_uint64)]
-
-
 def build(
-    portables: Sequence[Portable],
-    signature: Signature,
-    processor: Processor,
-    metadata: dict[str, Any],
-    prefix: str = "",
-    tvm_ffi: str = "",
-) -> bytes:
-    """The file. `prefix`: the name for C, empty for none; `tvm_ffi`: that for TVM-FFI."""
+    portables: Sequence[Portable], signature: Signature, processor: Processor, metadata: dict[str, Any], doors: Doors
+) -> elf.Object:
+    """All of it, to be written as an object or as a library."""
     machine = elf.MACHINES[processor[0].partition("-")[0]]
     data = elf.Data(machine)
     addresses = {
         "plan": data.constant(signature.plan(for_c=True), 8),
-        "tvm_plan": data.constant(signature.plan(for_c=False), 8),
+        "full_plan": data.constant(signature.plan(for_c=False), 8),
         "signature": data.text(signature.text),
     }
     for field, passed in (
         ("names", [each for each in signature.parameters if each.is_in_c]),
-        ("tvm_names", signature.parameters),
+        ("full_names", signature.parameters),
     ):
         if passed:
-            addresses[field] = data.records([(_Word(), {"address": data.text(each.name)}) for each in passed])
-    first = portables[0]
-    if first.place is None:
-        addresses["code"] = data.records([place_code(data, first, f"{WRAPPER}.{first.architecture}")])
-    else:
-        addresses["module"], functions = first.place(data, portables)
+            addresses[field] = data.records([(Word(), {"address": data.text(each.name)}) for each in passed])
+    on_host = [each for each in portables if each.place is None]
+    on_gpu = [each for each in portables if each.place is not None]
+    for each in on_host:
+        addresses["code"] = data.records([place_code(data, each, f"{WRAPPER}.{each.architecture}")])
+    if on_gpu and on_gpu[0].place is not None:
+        addresses["module"], functions = on_gpu[0].place(data, on_gpu)
         addresses |= {field: data.symbol(symbol) for field, symbol in functions.items()}
-    if tvm_ffi:
-        addresses["fail"] = data.symbol("TVMFFIErrorSetRaisedFromCStr")
-        addresses["stream"] = data.symbol("TVMFFIEnvGetStream")
-    data.records([(Function(), addresses)], _RECORD)
     thunks = Thunks(_RECORD, Function.error.offset)
-    if prefix:
-        thunks.add_c(prefix, signature)
-    if tvm_ffi:
-        thunks.add_tvm_ffi(tvm_ffi)
-    thunks.add_slots(prefix or tvm_ffi)
-    meta = META + (prefix or tvm_ffi)
+    where = bool(on_host), bool(on_gpu)
+    if doors.c:
+        thunks.add_c(doors.c, signature)
+    if doors.tvm_ffi:
+        thunks.add_tvm_ffi(doors.tvm_ffi)
+        schema = json.dumps({"type_schema": json.dumps(type_schema(signature))})
+        for what, words in (("metadata", schema), ("doc", metadata["doc"])):
+            if words:
+                data.constant(words.encode() + b"\0", 1, f"kiln_tvm_{what}")
+                thunks.tell_tvm_ffi(f"__tvm_ffi__{what}_{doors.tvm_ffi}", f"kiln_tvm_{what}")
+    if doors.torch:
+        addresses["torch"] = doors.place_torch(data, signature, *where)
+        thunks.add_torch(doors.name)
+    if doors.jax:
+        addresses["xla"] = doors.place_xla(data, signature, *where, metadata["prints"])
+        thunks.add_xla(doors.name)
+    data.records([(Function(), addresses)], _RECORD)
+    thunks.add_slots(doors.name)
+    meta = META + doors.name
     data.constant(json.dumps(metadata, separators=(",", ":")).encode() + b"\0", 1, meta)
     objects = [data.object(), thunks.object(processor)]
     objects += [each.processor_code(processor, f".{each.architecture}") for each in portables]
     parts = {part.name: part for each in portables for part in each.parts}
-    made = elf.linked(_with_parts(objects, parts.values(), processor), {*thunks.names, meta}, _WEAK)
+    return elf.linked(_with_parts(objects, parts.values(), processor), {*thunks.names, meta})
+
+
+def object_file(made: elf.Object) -> bytes:
+    """The bytes of an object, with a checksum."""
     check = elf.Section(CHECK, elf.EXCLUDE)
     check.append(_CHECK_HEAD + bytes(32))
     made.sections.append(check)
@@ -111,16 +119,17 @@ def build(
 
 def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor: Processor) -> list[elf.Object]:
     """Objects with those of the runtime's parts that they need."""
-    rest = [unguarded, entry, tvm_entry, *(part.code for part in parts if part.name != "signals")]
+    ours = (unguarded, entry, arguments, tvm_entry, torch_entry, xla_entry)
+    rest = [*ours, *(part.code for part in parts if part.name != "signals")]
     exports = {id(code): set(jit.exports_of(code)) for code in rest}
     while True:
         defined = {symbol.name for each in objects for symbol in each.symbols if symbol.is_defined}
         needed = {symbol.name for each in objects for symbol in each.symbols if not symbol.is_defined} - defined
         found = [code for code in rest if not needed.isdisjoint(exports[id(code)])]
         if not found:
-            ours = sorted(name for name in needed if name.startswith("kiln_"))
-            if ours:
-                raise DSLRuntimeError(f"the code needs {', '.join(ours)}, which exported code does not have")
+            missing = sorted(name for name in needed if name.startswith("kiln_"))
+            if missing:
+                raise DSLRuntimeError(f"the code needs {', '.join(missing)}, which exported code does not have")
             return objects
         for code in found:
             rest.remove(code)

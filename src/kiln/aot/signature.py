@@ -87,9 +87,10 @@ def c_number(name: str) -> str:
     return "uint16_t" if "16" in name else "uint8_t"
 
 
-def signature_of(compiled: CompiledFunction) -> Signature:
-    """What a compiled function takes once it is exported. Refuses what only Python can pass."""
+def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Signature:
+    """What a compiled function takes once it is exported, with arrays of all `targets`. Refuses what only Python can pass."""
     planner = Planner(False, compiled.target)
+    targets = targets or (compiled.target,)
     passed = [name for name in compiled.passed if name != AMBIENT_STREAM]
     while passed and passed[-1] in compiled.ambient:
         passed.pop()
@@ -98,7 +99,7 @@ def signature_of(compiled: CompiledFunction) -> Signature:
         if name in compiled.static:
             parameters.append(Parameter(name, {"kind": "none"}, plan.record(plan.SAME, 0, [0])))
             continue
-        made = _described(compiled, compiled.keys[name], planner)
+        made = _described(compiled, compiled.keys[name], planner, targets)
         if made is None:
             raise error(
                 DSLUserCodeTypeError,
@@ -121,12 +122,18 @@ def signature_of(compiled: CompiledFunction) -> Signature:
     return Signature(parameters, streams, compiled.slot_bytes, (result, compiled.results_at), text)
 
 
-def _described(compiled: CompiledFunction, key: Any, planner: Planner) -> tuple[dict[str, Any], list[int]] | None:
+def _described(
+    compiled: CompiledFunction, key: Any, planner: Planner, targets: Sequence[str]
+) -> tuple[dict[str, Any], list[int]] | None:
     """What metadata say of arguments of a key, and their record; None: exported code cannot take them."""
     if isinstance(key, TensorSignature):
         caller: Any = compiled.source.dsl.caller
         words = caller.record(key, None, planner)
-        return None if words is None else (_tensor(key), _without_addresses(words))
+        if words is None:
+            return None
+        for target in targets:
+            words[_DEVICES] |= caller.record(key, None, Planner(False, target))[_DEVICES]
+        return _tensor(key), _without_addresses(words)
     if isinstance(key, PointerSignature):
         caller = compiled.source.dsl.caller
         about = {"kind": "pointer", "type": key.dtype.__name__, "memory": key.memspace.name, "alignment": key.alignment}
@@ -139,7 +146,7 @@ def _described(compiled: CompiledFunction, key: Any, planner: Planner) -> tuple[
         return {"kind": "static"}, plan.record(ANYTHING, 0, [])
     if isinstance(key[0], type) and issubclass(key[0], (tuple, list)):
         slot = planner.slot("")
-        children = [_described(compiled, child, planner) for child in key[1:]]
+        children = [_described(compiled, child, planner, targets) for child in key[1:]]
         if None in children:
             return None
         made: list[Any] = children
@@ -167,6 +174,7 @@ def _number(kind: Any, planner: Planner) -> list[int]:
     return plan.record(plan.REAL, slot, [types, 0, -(-kind.width // 8)])
 
 
+_DEVICES = plan.ArrayRecord.devices.offset // 8
 _ADDRESSES = tuple(
     getattr(plan.ArrayRecord, name).offset // 8 for name in ("signature", "element", "other_element", "numpy")
 )
@@ -197,6 +205,23 @@ def brief(about: dict[str, Any]) -> str:
     if kind == "tuple":
         return f"({', '.join(map(brief, about['elements']))})"
     return {"number": about.get("type", ""), "pointer": f"Pointer({about.get('type')})", "none": "None"}.get(kind, kind)
+
+
+def type_schema(signature: Signature) -> dict[str, Any]:
+    """The types of a function's result and arguments, as TVM-FFI writes them."""
+    results = {plan.NO_RESULT: "None", plan.REAL32: "float", plan.REAL64: "float", plan.TRUTH: "bool"}
+    result = {"type": results.get(signature.results[0] & 0xFF, "int")}
+    return {"type": "ffi.Function", "args": [result, *(_type_schema(each.about) for each in signature.parameters)]}
+
+
+def _type_schema(about: dict[str, Any]) -> dict[str, Any]:
+    kind = about["kind"]
+    if kind == "tuple":
+        return {"type": "Tuple", "args": [_type_schema(each) for each in about["elements"]]}
+    if kind == "number":
+        name = about["type"]
+        return {"type": "bool" if name == "Boolean" else "float" if "Float" in name else "int"}
+    return {"type": {"tensor": "Tensor", "none": "None", "static": "Any"}.get(kind, "ctypes.c_void_p")}
 
 
 def numbers_of(about: dict[str, Any]) -> list[str] | None:

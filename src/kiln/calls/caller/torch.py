@@ -118,6 +118,8 @@ class State:
     device: i32
     """Of all tensors; -1: none was seen."""
     device_number: i32
+    without_memory: i32
+    """1: only shapes are asked for; fake tensors have no more."""
     stream: u64
     arguments: Array[Argument, INPUTS]
     read: Array[DLTensor, TENSORS]
@@ -139,7 +141,9 @@ def read_tensor(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool
     if count == TENSORS:
         return False
     tensor, rank, dtype, device, number = state.read[count], local(i64), local(i32), local(i32), local(i32)
-    good = known.data(handle, ref(tensor).data) == 0 and known.rank(handle, rank) == 0
+    tensor.data = 0
+    good = state.without_memory != 0 or known.data(handle, ref(tensor).data) == 0
+    good = good and known.rank(handle, rank) == 0
     good = good and known.sizes(handle, ref(tensor).shape) == 0 and known.strides(handle, ref(tensor).strides) == 0
     good = good and known.dtype(handle, dtype) == 0 and known.device(handle, device) == 0
     good = good and known.device_number(handle, number) == 0
@@ -184,31 +188,41 @@ def read_list(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
 
 
 @native
-def read(operator: Ptr[Operator], stack: Ptr[u64], state: Ptr[State]) -> bool:
-    """Read all arguments."""
+def begin(state: Ptr[State]) -> None:
+    state.without_memory = 0
     state.tensors = 0
     state.lists = 0
     state.device = -1
+
+
+@native
+def read_argument(operator: Ptr[Operator], stack: Ptr[u64], number: i64, state: Ptr[State]) -> bool:
+    """Read an argument."""
+    kind, value, argument = operator.kinds[number], stack[number], ref(state.arguments)[number]
+    argument.length = 0
+    argument.value = value
+    if kind == TENSOR:
+        return read_tensor(value, state, argument)
+    if kind == MAYBE_TENSOR:
+        argument.type = NONE
+        return value == 0 or read_tensor(Ptr[u64](value)[0], state, argument)
+    if kind == SOME_TENSORS:
+        return read_list(value, state, argument)
+    if kind == TRUTH:
+        argument.type = BOOL
+        argument.value = value & 0xFF
+    else:
+        argument.type = i32(INT) if kind == WHOLE else i32(FLOAT)
+    return True
+
+
+@native
+def read(operator: Ptr[Operator], stack: Ptr[u64], state: Ptr[State]) -> bool:
+    """Read all arguments."""
+    begin(state)
     for number in range(operator.inputs):
-        kind, value, argument = operator.kinds[number], stack[number], ref(state.arguments)[number]
-        argument.length = 0
-        argument.value = value
-        if kind == TENSOR:
-            if not read_tensor(value, state, argument):
-                return False
-        elif kind == MAYBE_TENSOR:
-            argument.type = NONE
-            if value != 0:
-                if not read_tensor(Ptr[u64](value)[0], state, argument):
-                    return False
-        elif kind == SOME_TENSORS:
-            if not read_list(value, state, argument):
-                return False
-        elif kind == TRUTH:
-            argument.type = BOOL
-            argument.value = value & 0xFF
-        else:
-            argument.type = i32(INT) if kind == WHOLE else i32(FLOAT)
+        if not read_argument(operator, stack, number, state):
+            return False
     return state.device >= 0
 
 

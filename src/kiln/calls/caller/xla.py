@@ -79,6 +79,13 @@ class ErrorArguments:
 
 
 @struct
+class DropArguments:
+    size: u64
+    extension: Ptr
+    error: Ptr
+
+
+@struct
 class StreamArguments:
     size: u64
     extension: Ptr
@@ -96,7 +103,9 @@ class Api:
     minor: i32
     internal: Ptr
     make_error: Fn[[Ptr[ErrorArguments]], Ptr]
-    between: Array[u64, 3]
+    error_text: Ptr
+    drop_error: Fn[[Ptr[DropArguments]], None]
+    add_handler: Ptr
     stream: Fn[[Ptr[StreamArguments]], Ptr]
 
 
@@ -261,6 +270,19 @@ def take_array(record: Ptr[ArrayRecord], frame: Ptr[Frame], source: Ptr[Source],
 
 
 @native
+def stream_of(frame: Ptr[Frame], place: Ptr[u64]) -> Ptr:
+    """Find the stream of a call: null, or XLA's error, on the host."""
+    asked = local(StreamArguments)
+    asked.size = 32
+    asked.extension = None
+    asked.context = frame.context
+    asked.stream = 0
+    error = frame.api.stream(asked)
+    place[0] = asked.stream
+    return error
+
+
+@native
 def take_number(record: Ptr[Record], number: u64, place: Ptr[u64]) -> bool:
     if record.kind == plan.INTEGER:
         whole = Ptr[IntegerRecord](record)
@@ -294,15 +316,9 @@ def take(
         return source  # what was known while tracing
     if source.kind == STREAM:
         place[0] = 0
-        asked = local(StreamArguments)
-        asked.size = 32
-        asked.extension = None
-        asked.context = frame.context
-        asked.stream = 0
         if record.kind == plan.AMBIENT or record.kind == plan.STREAM:
             if source.index != 0:  # not on the host
-                taken = frame.api.stream(asked) == None
-            place[0] = asked.stream
+                taken = stream_of(frame, place) == None
     elif source.kind == NUMBER:
         taken = numbers != None
         if taken:
@@ -374,7 +390,8 @@ def run(frame: Ptr[Frame], call: Ptr[Call], numbers: Ptr[Words]) -> Ptr:
 
 
 @native
-def handle(frame: Ptr[Frame], traits: i32) -> Ptr:
+def is_question(frame: Ptr[Frame], traits: i32) -> bool:
+    """Whether a call only asks for the version of the interface, which is answered, or is for another stage than execution."""
     extension = frame.extension
     if extension != None:
         if extension.kind == METADATA:
@@ -382,8 +399,13 @@ def handle(frame: Ptr[Frame], traits: i32) -> Ptr:
             metadata.major = MAJOR
             metadata.minor = minor if frame.api == None or frame.api.minor > minor else frame.api.minor
             metadata.traits = traits
-            return None
-    if frame.stage != EXECUTE:
+            return True
+    return frame.stage != EXECUTE
+
+
+@native
+def handle(frame: Ptr[Frame], traits: i32) -> Ptr:
+    if is_question(frame, traits):
         return None
     key = words_of(frame, u64(8), u8(ord("y")))
     if key == None:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_RELOCATION = struct.Struct("<QQq")
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
+RELOCATION = struct.Struct("<QQq")
 
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """Numbers of architectures."""
@@ -24,9 +24,9 @@ ABSOLUTE = {62: 1, 183: 257}
 """By machine: the relocation that is an address of 64 bits."""
 RELOCATABLE, SHARED = 1, 3
 """Kinds of files."""
-PROGBITS, SYMTAB, STRTAB, RELA, NOBITS, DYNSYM = 1, 2, 3, 4, 8, 11
+PROGBITS, SYMTAB, STRTAB, RELA, NOBITS, DYNSYM, INIT_ARRAY = 1, 2, 3, 4, 8, 11, 14
 WRITE, ALLOC, EXECUTE, _MERGE, _STRINGS, EXCLUDE = 1, 2, 4, 16, 32, 0x80000000
-LOCAL, GLOBAL, WEAK = range(3)
+LOCAL, GLOBAL = range(2)
 OBJECT, FUNCTION, SECTION = 1, 2, 3
 _ABSOLUTE_SECTION = 0xFFF1
 
@@ -96,19 +96,19 @@ class File:
     def __init__(self, data: bytes) -> None:
         if data[:4] != b"\x7fELF":
             raise NotElf("is no ELF file (an object or a shared library)")
-        if len(data) < _HEADER.size:
+        if len(data) < HEADER.size:
             raise NotElf(f"is truncated: it ends after {len(data)} bytes, in the header")
         if data[4:6] != b"\x02\x01":
             raise NotElf("is no 64-bit little-endian ELF file")
         _, self.kind, self.machine, _, _, segments, at, _, _, segment_size, segments_count, size, count, names = (
-            _HEADER.unpack_from(data)
+            HEADER.unpack_from(data)
         )
         self.data = data
         ends = [at + size * count, segments + segment_size * segments_count]
-        if size != _SECTION.size and count:
+        if size != SECTION_HEADER.size and count:
             raise NotElf("is damaged: its section headers have another size than those of ELF")
         if ends[0] <= len(data):
-            self.headers = [_SECTION.unpack_from(data, at + size * number) for number in range(count)]
+            self.headers = [SECTION_HEADER.unpack_from(data, at + size * number) for number in range(count)]
             ends += [header[4] + header[5] for header in self.headers if header[1] != NOBITS]
         if max(ends) > len(data):
             raise NotElf(f"is truncated: it has {len(data)} bytes and would have at least {max(ends)}")
@@ -137,9 +137,9 @@ class File:
         for number, header in enumerate(self.headers):
             if header[1] == kind:
                 table = self.contents(number)
-                if len(table) % _SYMBOL.size:
+                if len(table) % SYMBOL.size:
                     raise NotElf("is damaged: its table of symbols is no whole number of them")
-                for name, info, _, section, value, size in _SYMBOL.iter_unpack(table):
+                for name, info, _, section, value, size in SYMBOL.iter_unpack(table):
                     found.append((self.text(header[6], name), info >> 4, info & 15, section, value, size))
         return found
 
@@ -162,7 +162,7 @@ def read(data: bytes) -> Object:
     for number, header in enumerate(file.headers):
         if header[1] != RELA or header[7] not in sections:
             continue
-        for offset, info, addend in _RELOCATION.iter_unpack(file.contents(number)):
+        for offset, info, addend in RELOCATION.iter_unpack(file.contents(number)):
             if info >> 32 >= len(symbols):
                 raise NotElf("is damaged: a relocation names a symbol that is not there")
             sections[header[7]].relocations.append((offset, info & 0xFFFFFFFF, symbols[info >> 32], addend))
@@ -180,8 +180,8 @@ def renamed(made: Object, names: Collection[str], suffix: str) -> Object:
 # --- putting together ------------------------------------------------------------------------------------------------
 
 
-def linked(objects: Sequence[Object], exports: Collection[str], weak: str = "\0") -> Object:
-    """One object of several. Of what they define others see `exports`; undefined names that begin with `weak` may stay so."""
+def linked(objects: Sequence[Object], exports: Collection[str]) -> Object:
+    """One object of several. Of what they define others see `exports`."""
     merged: dict[str, Section] = {}
     places: dict[Section, tuple[Section, int]] = {}
     for each in objects:
@@ -224,8 +224,6 @@ def linked(objects: Sequence[Object], exports: Collection[str], weak: str = "\0"
             found = defined.get(symbol.name) or undefined.get(symbol.name)
             if found is None:
                 found = undefined[symbol.name] = Symbol(symbol.name)
-                if symbol.name.startswith(weak):
-                    found.binding = WEAK
             made[symbol] = found
     for each in objects:
         for section in each.sections:
@@ -247,7 +245,7 @@ def linked(objects: Sequence[Object], exports: Collection[str], weak: str = "\0"
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-class _Names:
+class Names:
     """A table of names."""
 
     def __init__(self) -> None:
@@ -263,7 +261,7 @@ class _Names:
 
 def written(made: Object) -> bytes:
     """The file of an object."""
-    names, out = _Names(), bytearray(_HEADER.size)
+    names, out = Names(), bytearray(HEADER.size)
     symbols = sorted(made.symbols, key=lambda symbol: symbol.binding != LOCAL)
     number_of = {symbol: number for number, symbol in enumerate(symbols, 1)}
     sections = [*made.sections, Section(".note.GNU-stack", 0)]
@@ -286,26 +284,26 @@ def written(made: Object) -> bytes:
     table = 1 + len(sections) + len(relocated)
     for section in relocated:
         packed = b"".join(
-            _RELOCATION.pack(offset, number_of[symbol] << 32 | kind, addend)
+            RELOCATION.pack(offset, number_of[symbol] << 32 | kind, addend)
             for offset, kind, symbol, addend in section.relocations
         )
-        link = 0x40, 0, place(8, packed), len(packed), table, section_of[section], 8, _RELOCATION.size
+        link = 0x40, 0, place(8, packed), len(packed), table, section_of[section], 8, RELOCATION.size
         headers.append((names.at(f".rela{section.name}"), RELA, *link))
-    entries = [_SYMBOL.pack(0, 0, 0, 0, 0, 0)]
+    entries = [SYMBOL.pack(0, 0, 0, 0, 0, 0)]
     for symbol in symbols:
         at = _ABSOLUTE_SECTION if symbol.absolute else section_of[symbol.section] if symbol.section else 0
         kind = symbol.binding << 4 | symbol.kind
-        entries.append(_SYMBOL.pack(names.at(symbol.name), kind, 0, at, symbol.value, symbol.size))
+        entries.append(SYMBOL.pack(names.at(symbol.name), kind, 0, at, symbol.value, symbol.size))
     local = 1 + sum(symbol.binding == LOCAL for symbol in symbols)
     packed = b"".join(entries)
-    link = 0, 0, place(8, packed), len(packed), table + 1, local, 8, _SYMBOL.size
+    link = 0, 0, place(8, packed), len(packed), table + 1, local, 8, SYMBOL.size
     headers.append((names.at(".symtab"), SYMTAB, *link))
     name = names.at(".strtab")
     headers.append((name, STRTAB, 0, 0, place(1, bytes(names.data)), len(names.data), 0, 0, 1, 0))
-    at = place(8, b"".join(_SECTION.pack(*header) for header in headers))
+    at = place(8, b"".join(SECTION_HEADER.pack(*header) for header in headers))
     magic = b"\x7fELF\x02\x01\x01" + bytes(9)
-    _HEADER.pack_into(
-        out, 0, magic, RELOCATABLE, made.machine, 1, 0, 0, at, 0, _HEADER.size, 0, 0, _SECTION.size, len(headers),
+    HEADER.pack_into(
+        out, 0, magic, RELOCATABLE, made.machine, 1, 0, 0, at, 0, HEADER.size, 0, 0, SECTION_HEADER.size, len(headers),
         len(headers) - 1,
     )  # fmt: skip
     return bytes(out)
@@ -326,6 +324,7 @@ class Data:
     def __init__(self, machine: int) -> None:
         self._machine = machine
         self._constants, self._records = Section(".rodata"), Section(".data", ALLOC | WRITE)
+        self._starts = Section(".init_array", ALLOC | WRITE, 8, kind=INIT_ARRAY)
         self._symbols: dict[str, Symbol] = {}
         self._texts: dict[bytes, Symbol] = {}
 
@@ -355,9 +354,14 @@ class Data:
             offset += len(bytes(record))
         return self._placed(self._records, start, len(body), name)
 
+    def call_at_start(self, function: Symbol) -> None:
+        """Have a function called where the file is loaded."""
+        at = self._starts.append(bytes(8), 8)
+        self._starts.relocations.append((at, ABSOLUTE[self._machine], function, 0))
+
     def object(self) -> Object:
         """All of it."""
-        sections = [section for section in (self._constants, self._records) if section.size]
+        sections = [section for section in (self._constants, self._records, self._starts) if section.size]
         return Object(self._machine, sections, [*self._symbols.values(), *self._texts.values(), *self._anonymous])
 
     @property

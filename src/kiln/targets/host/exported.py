@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl.arguments import ONE_SYMBOL
 from ...native import Fn, Ptr, i32, i64, struct
+from . import tensor_map_rules
 from .faults import ILLEGAL_ADDRESS
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from .elf import Data, Object, Symbol
     from .jit import Part, Processor
 
-FORM, REFUSED = range(2)
-"""What the text of a site is: a form for the numbers of a fault; the start of a sentence about the driver's status."""
+FORM, REFUSED, RULES = range(3)
+"""What the text of a site is: a form for the numbers of a fault; the start of a sentence about the driver's status, or about a rule."""
 INVALID_VALUE, ASSERT, LAUNCH_FAILED = 1, 710, 719
 """Statuses of the driver, which other targets give as well."""
 ARGUMENTS_DISAGREE = -100
@@ -37,6 +38,9 @@ class Site:
     form: Ptr
     kernel: Ptr
     """Its name, where block and thread say more."""
+    rules: Ptr[Ptr]
+    """Of `RULES`, what is said by the first number, from 1 on, with the second (m) and the third (v): "vm|its size is %d in mode %d"."""
+    rule_count: i64
 
 
 @struct
@@ -46,6 +50,13 @@ class Code:
     entry: Fn[[Ptr], Ptr]
     sites: Ptr[Site]
     count: i64
+
+
+@struct
+class Word:
+    """An address."""
+
+    address: Ptr
 
 
 class Portable(NamedTuple):
@@ -61,6 +72,8 @@ class Portable(NamedTuple):
     """Whether calls may print."""
     kernels: Any = ()
     """What a GPU runs; a target's own."""
+    image_bytes: int = 0
+    """Of that."""
     place: Callable[[Data, Sequence[Portable]], tuple[Symbol, dict[str, str]]] | None = None
     """Writes what the target's loader reads of all architectures, and names its functions; none: there is nothing to load."""
 
@@ -91,10 +104,7 @@ def _site(data: Data, site: Place) -> tuple[Site, dict[str, Symbol]]:
         if form.endswith(ONE_SYMBOL):
             status, form = ARGUMENTS_DISAGREE, form.partition(": ")[2]
     elif site.kind == "tensor_map":
-        status, form = (
-            INVALID_VALUE,
-            f"cannot make the tensor map of {site.message}: it breaks rule %d in mode %d by %d",
-        )
+        kind, status, form = RULES, INVALID_VALUE, f"cannot make the tensor map of {site.message or 'a tensor'}: "
     elif site.kind == "host":
         status, form = ILLEGAL_ADDRESS, "host code accessed memory that is not there"
     else:
@@ -102,7 +112,10 @@ def _site(data: Data, site: Place) -> tuple[Site, dict[str, Symbol]]:
     addresses = {"form": data.text(where + form)}
     if kernel:
         addresses["kernel"] = data.text(kernel)
-    return Site(kind=kind, status=status), addresses
+    rules = tensor_map_rules.forms() if kind == RULES else []
+    if rules:
+        addresses["rules"] = data.records([(Word(), {"address": data.text(rule)}) for rule in rules])
+    return Site(kind=kind, status=status, rule_count=len(rules)), addresses
 
 
 _CONVERSION = re.compile(r"%(?:%|[-+ #0]*\d*(?:\.\d+)?(?:hh|h|ll|l|j|z|t)?([a-zA-Z]))")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ...hardware.tensor_maps import ELEMENTS
 
 (
@@ -32,6 +34,17 @@ _TEXTS = {
     CORNER: ("a corner of the pixels' box is {value}", "from -{mode} to {mode} - 1"),
     REFUSED: ("the driver refused it with error {value}", "tensor maps need a GPU of compute capability 9.0 and a driver of CUDA 12"),
 }  # fmt: skip
+
+
+def forms() -> list[str]:
+    """The rules' texts in their order, for native code: the order of the numbers in them, mode (m) and value (v), then "|" and a form."""
+    found: list[str] = []
+    for what, hint in _TEXTS.values():
+        text = f"{what}, expected: {hint}"
+        order = "".join("m" if name == "mode" else "v" for name in re.findall(r"{(\w+)}", text))
+        text = text.replace("{element}", "number {value}").replace("{address}", "0x%x")
+        found.append(f"{order}|" + text.replace("{mode}", "%d").replace("{value}", "%d"))
+    return found
 
 
 def explained(tensor: str, rule: int, mode: int, value: int) -> tuple[str, str]:

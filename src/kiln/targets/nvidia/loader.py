@@ -31,7 +31,7 @@ from ...native import (
 )
 from ..host.exported import ASSERT, Code, Site
 from ..host.libc import clock_gettime, dlopen, dlsym
-from ..host.texts import Text, put, put_form, put_number
+from ..host.texts import Text, begin, put, put_form, put_number
 from .launch import AFTER, CLOCK, HANDLES, LAUNCH, OWNER, RECENT, SLOW
 from .ops.cute import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
 from .recent_launches import ENTRIES, WORDS
@@ -43,6 +43,7 @@ DEVICES = 32
 """So many may differ in which code they run."""
 _RTLD_NOW, _RELAXED = 2, 2
 _NOT_INITIALIZED, _INVALID_CONTEXT, _NO_BINARY, _NOT_FOUND = 3, 201, 209, 500
+_MEMORY_TYPE, _DEVICE_MEMORY = 2, 2
 _MAJOR, _MINOR, _SMEM, _DYNAMIC_SMEM, _NON_PORTABLE = 75, 76, 97, 8, 14
 
 
@@ -122,6 +123,7 @@ class Driver:
     cuThreadExchangeStreamCaptureMode: u64
     cuMemcpyDtoH_v2: u64
     cuMemsetD8_v2: u64
+    cuPointerGetAttribute: u64
     cuGetErrorName: u64
     cuGetErrorString: u64
 
@@ -240,6 +242,24 @@ def enter(device: i32, said: Ptr[Text]) -> i32:
         explain(said, status)
         return 0 - status
     return 1
+
+
+@loading.export
+def has(where: u64) -> bool:
+    """Whether memory is a GPU's; of none, whether there is a GPU."""
+    said, memory, kind = local(Text), local(u8, 256), local(i64)
+    begin(said, memory, 256)
+    if find_driver(said) != 0:
+        return False
+    if where == 0:
+        return True
+    ask = Fn[[Ptr, i32, u64], i32](driver.place.cuPointerGetAttribute)
+    kind[0] = 0
+    status = ask(kind, _MEMORY_TYPE, where)
+    if status == _INVALID_CONTEXT:
+        if ensure_context() == 0:
+            status = ask(kind, _MEMORY_TYPE, where)
+    return status == 0 and kind[0] == _DEVICE_MEMORY
 
 
 @loading.export

@@ -33,13 +33,22 @@ def portable(executable: NvidiaExecutable, ptx: bool = True) -> Portable:
     parts = (*PARTS, jit.Part(loading))
     code = executable.code
     prints = any(kernel.prints for kernel in code.kernels)
-    return Portable(arch.name, host_code, parts, code.host_sites, prints, (code, ptx), _place)
+    size = sum(map(len, _images(code, ptx).values()))
+    return Portable(arch.name, host_code, parts, code.host_sites, prints, (code, ptx), size, _place)
+
+
+def _images(code: Any, ptx: bool) -> dict[bool, bytes]:
+    """What there is to load: a cubin (False), PTX (True)."""
+    found = {False: code.cubin} if code.cubin else {}
+    if (ptx and not code.arch.suffix) or not code.cubin:
+        found[True] = code.ptx.encode() + b"\0"
+    return found
 
 
 def _place(data: elf.Data, portables: Sequence[Portable]) -> tuple[elf.Symbol, dict[str, str]]:
     variants = [_variant(data, each) for each in portables]
     module = Module(count=len(variants))
-    functions = ("choose", "unload", "explain", "assertion", "enter", "leave")
+    functions = ("choose", "unload", "explain", "assertion", "enter", "leave", "has")
     return (
         data.records([(module, {"variants": data.records(variants)})]),
         {name: f"{loading.prefix}{name}" for name in functions},
@@ -62,11 +71,7 @@ def _variant(data: elf.Data, portable: Portable) -> tuple[Variant, dict[str, elf
         )
         for kernel in code.kernels
     ]  # fmt: skip
-    images = []
-    if code.cubin:
-        images.append(_image(data, code.arch, code.cubin, False))
-    if (ptx and not code.arch.suffix) or not code.cubin:
-        images.append(_image(data, code.arch, code.ptx.encode() + b"\0", True))
+    images = [_image(data, code.arch, contents, is_ptx) for is_ptx, contents in _images(code, ptx).items()]
     if kernels:
         addresses |= {"kernels": data.records(kernels), "images": data.records(images)}
     if code.sites:
