@@ -32,6 +32,7 @@ from .torch import (
     Operator,
     Output,
     State,
+    begin,
     drop_results,
     find,
     make_outputs,
@@ -120,9 +121,7 @@ def is_plain(value: Ptr[Object], with_gradients: bool) -> bool:
 @native
 def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -> bool:
     """Read all arguments."""
-    state.tensors = 0
-    state.lists = 0
-    state.device = -1
+    begin(state)
     known, with_gradients, number = world.place, direct.place.grad_enabled(), local(i64)
     for position in range(operator.inputs):
         kind, value, argument = operator.kinds[position], values[position], ref(state.arguments)[position]
