@@ -49,7 +49,8 @@ def test_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         ([f"{file}x:fill"], "there is no file"),
         ([f"{file}:fill", "--arg", "f31[m]"], "this is no type"),
         ([f"{file}:fill", "--arg", "f32[m-1]"], "'m-1' is no extent"),
-        ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu,sm_80"], "not for both"),
+        ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "x"], "write NAME=INPUT"),
+        ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "y=x.0,16"], "outputs names 'y'"),
         ([f"{file}:fill", *ARGUMENTS, "--doors", "x"], "no door 'x'"),
     ):
         assert main.main(["export", *words]) == 2

@@ -36,10 +36,17 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="kiln export", description=_DESCRIPTION)
     parser.add_argument("function", metavar="FILE.py:FUNCTION")
     parser.add_argument("--arg", action="append", default=[], metavar="TYPE", help="a parameter; once for each")
-    parser.add_argument("--archs", default="", help="sm_80,sm_90a or cpu; by default what this machine has")
+    parser.add_argument("--archs", default="", help="such as sm_80,sm_90a,cpu; by default what this machine has")
     parser.add_argument("-o", "--output", default=".", help="a folder, an object (.o) or a shared library (.so)")
     parser.add_argument("--name", default="", help="the prefix of all names; by default the function's")
-    parser.add_argument("--doors", default="c", help="c, tvm_ffi, or both: c,tvm_ffi")
+    parser.add_argument("--doors", default="c", help="who may call it: c,tvm_ffi,torch,jax")
+    parser.add_argument(
+        "--result",
+        action="append",
+        default=[],
+        metavar="NAME=INPUT",
+        help="a parameter that is a result: y=x is like x, y=x.0,n,64 has extents",
+    )
     parser.add_argument("--host", default="", help="another machine for the host's part, such as linux-aarch64")
     parser.add_argument("--options", default="", help="options of cute.compile")
     parser.add_argument("--no-ptx", action="store_true", help="leave out what later GPUs could run")
@@ -56,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
         written = kiln.export(
             function, *given, to=args.output, name=args.name or ("" if args.output.endswith((".o", ".so")) else name),
             archs=list(filter(None, args.archs.split(","))), ptx=not args.no_ptx, doors=args.doors.split(","),
-            host=args.host, options=args.options or None,
+            outputs=dict(map(_result, args.result)), host=args.host, options=args.options or None,
         )  # fmt: skip
     except DSLBaseError as reason:
         print(f"kiln export: {reason}", file=sys.stderr)
@@ -101,6 +108,14 @@ def _argument(text: str, symbols: dict[str, Any]) -> Any:
     if found[3]:
         return make_ptr(kind, 0, assumed_align=align)
     return kind(0)
+
+
+def _result(text: str) -> tuple[str, Any]:
+    name, equals, made = text.partition("=")
+    if not equals:
+        raise ContractError(f"--result {text}: write NAME=INPUT, or NAME=EXTENT,EXTENT")
+    extents = [int(part) if part.isdigit() else part for part in made.split(",")]
+    return name, extents[0] if len(extents) == 1 and isinstance(extents[0], str) and "." not in made else tuple(extents)
 
 
 def _extent(part: str, text: str, symbols: dict[str, Any]) -> Any:
