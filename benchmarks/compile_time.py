@@ -1,10 +1,11 @@
 """What compiling a kernel costs without the disk cache: in a new process, and in one that has compiled before.
 
-    python benchmarks/compile_time.py [--rounds N] [--only TEXT] [--public FOLDER]
+    python benchmarks/compile_time.py [--rounds N] [--only TEXT] [--states new,warm] [--public FOLDER]
 
 Nothing is launched, so no GPU is needed: kernels are compiled for sm_90a. FOLDER is `examples/python/CuTeDSL` of a checkout
 of NVIDIA's public repository; programs of it for Ampere and Hopper are then compiled too, as they are. Times are the best of the rounds,
-in ms; "all" is what a caller waits for, and "process" adds what comes before it: Python, and all that is imported.
+in ms; "all" is what a caller waits for, and "process" adds what comes before it: Python, and all that is imported. Before kinds of products, a process has
+compiled the f16 product; before the others, a kernel of rows.
 CuTe DSL was measured to take 0.8 to 1.4 s for `tensorop_gemm` and 4.0 to 5.3 s for `flash_attention_v2` on such a machine.
 """
 
@@ -27,7 +28,11 @@ PUBLIC = {
     "fmha": "hopper/kernel/attention/fmha.py",
 }
 HOPPER = Path(__file__).resolve().parents[1] / "examples/hopper/step_6_persistent.py"
-OWN = ("elementwise", "softmax", "gemm", "attention", "hopper_gemm")
+PRODUCTS = (
+    "gemm_gelu", "gemm_residual", "gemm_gate", "gemm_two_results", "gemm_squares", "gemm_e4m3", "gemm_e4m3_fast", "gemm_blocks", "gemm_int8", "gemm_tf32",
+    "gemm_weights_8", "gemm_weights_4", "grouped",
+)  # fmt: skip
+OWN = ("elementwise", "softmax", "gemm", *PRODUCTS, "attention", "hopper_gemm")
 STAGES = {
     "lower": (
         "outline-kernels", "verify", "allow-contraction", "expand-narrow-floats", "unroll-products", "order-registers", "legalise-vectors",
@@ -46,8 +51,7 @@ def array(dtype: str, *shape: int) -> Any:
     import ml_dtypes
     import numpy as np
 
-    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
-    return np.empty(shape, kind)
+    return np.empty(shape, getattr(ml_dtypes, dtype, None) or np.dtype(dtype))
 
 
 def program_at(path: Path) -> Any:
@@ -118,6 +122,8 @@ def prepared(name: str, folder: str) -> Any:
         program = program_at(HOPPER)
         a, b, c = (from_dlpack(array("float16", 256, 256), assumed_align=16).mark_layout_dynamic() for _ in range(3))
         return lambda: cute.compile(program.gemm, a, b, c, cute.Int32(66))
+    if name in PRODUCTS:
+        return product(name)
     x, q = array("float32", 64, 64), array("bfloat16", 1, 256, 1, 128)
     a, b = array("float16", 8192, 64), array("float16", 64, 8192)
     return {
@@ -126,6 +132,37 @@ def prepared(name: str, folder: str) -> Any:
         "gemm": lambda: kernels.gemm(a, b),
         "attention": lambda: kernels.flash_attention(q, q, q, causal=True),
     }[name]
+
+
+def product(name: str, n: int = 8192, k: int = 256) -> Any:
+    """What makes a kind of product be compiled."""
+    import kiln.cute as cute
+    from kiln import kernels
+
+    def of(dtype: str, **options: Any) -> Any:
+        return lambda: kernels.gemm(array(dtype, n, k), array(dtype, n, k).T, **options)
+
+    def weights(bits: int) -> Any:
+        rows = k * bits // 8
+        return lambda: kernels.gemm(array("bfloat16", 16, k), array("int8", n, rows).T, scale_b=array("float32", n))
+
+    bf16, like = {"out_dtype": array("bfloat16", 1).dtype}, array("bfloat16", n, n)
+    makers = {
+        "gemm_gelu": lambda: of("bfloat16", bias=like[0], activation="gelu"),
+        "gemm_residual": lambda: of("bfloat16", c=like),
+        "gemm_gate": lambda: of("bfloat16", epilogue=lambda value, gate: value * gate, extras=[like]),
+        "gemm_two_results": lambda: of("bfloat16", epilogue=lambda value: (value, cute.where(value > 0.0, value, cute.full_like(value, 0.0)))),
+        "gemm_squares": lambda: of("bfloat16", row_sums="squares"),
+        "gemm_e4m3": lambda: of("float8_e4m3fn", **bf16),
+        "gemm_e4m3_fast": lambda: of("float8_e4m3fn", precision="fast", **bf16),
+        "gemm_blocks": lambda: of("float8_e4m3fn", scale_a=array("float32", n, k // 128), scale_b=array("float32", k // 128, n // 128), **bf16),
+        "gemm_int8": lambda: of("int8"),
+        "gemm_tf32": lambda: of("float32", precision="tf32"),
+        "gemm_weights_8": lambda: weights(8),
+        "gemm_weights_4": lambda: weights(4),
+        "grouped": lambda: lambda: kernels.grouped_gemm(array("bfloat16", n, k), array("bfloat16", 64, n, k).transpose(0, 2, 1), offsets=array("int32", 64)),
+    }  # fmt: skip
+    return makers[name]()
 
 
 def child(name: str, warm: bool, folder: str) -> None:
@@ -147,7 +184,7 @@ def child(name: str, warm: bool, folder: str) -> None:
     with dry_run("sm_90a"):
         os.environ["CUTE_DSL_LINEINFO"] = "0"  # as in programs that do not ask for it: a dry run does
         if warm:
-            prepared("softmax" if name != "softmax" else "elementwise", "")()
+            prepared("gemm" if name in PRODUCTS else "elementwise" if name == "softmax" else "softmax", "")()
         run = prepared(name, folder)
         report.clear()
         start = time.perf_counter()
@@ -169,6 +206,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="the program of this name, or those whose names contain it")
+    parser.add_argument("--states", type=lambda text: text.split(","), default=["new", "warm"])
     parser.add_argument("--public", default="", help="examples/python/CuTeDSL of a checkout of the public repository")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -182,7 +220,7 @@ def main() -> None:
     names = OWN + (tuple(PUBLIC) if given.public else ())
     shown = False
     for name in [name for name in names if name == given.only] or [name for name in names if given.only in name]:
-        for state in ("new", "warm"):
+        for state in given.states:
             command = [sys.executable, __file__, "--public", given.public, "--child", name, state]
             found: list[dict[str, float]] = []
             for _ in range(given.rounds):

@@ -1,9 +1,10 @@
 """Grouped products and products of quantised numbers on Hopper, beside PyTorch's or beside Kiln's without the feature.
 
-    python benchmarks/products_grouped.py [--only groups,blocks,rows] [--plans]
+    python benchmarks/products_grouped.py [--only groups,blocks,rows] [--plans] [--seconds 0.6] [--rounds 3]
 
-Calls take turns, with normal data: the last third of 0.3 s back to back, the better of two turns. Results are compared first. `--plans` shows several plans
-of each instead of the one that is taken. What is timed is compiled beforehand, in several processes.
+Calls take turns, back to back, with normal data; of the `--seconds` of a turn the last half counts, and the middle turn is given. Results are compared first.
+`--plans` shows several plans of each instead of the one that is taken. What is timed is compiled beforehand, in several processes (`--compile` does nothing more,
+`--compiled` says that it was done).
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+import back_to_back
 import torch
+from back_to_back import Work
 from normal_data import refuse_constants
 from tune_products import short
 
-from kiln import kernels, measure
+from kiln import kernels
 from kiln.kernels.common import arrays
 from kiln.kernels.devices import current
 from kiln.kernels.products import grouped_functions
@@ -29,11 +32,12 @@ from kiln.kernels.products.grouped_problem import GroupedProduct
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_SECONDS = 0.3
+PACE = [3, 0.6]
+"""Rounds of turns, and seconds of each."""
 BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 GROUPS = [
     (64, 128, 4096, 2048, "equal"), (64, 128, 4096, 2048, "uneven"), (8, 1024, 4096, 7168, "equal"), (32, 256, 4096, 7168, "uneven"),
-    (128, 64, 4096, 2048, "uneven"), (256, 16, 4096, 2048, "uneven"),
+    (128, 64, 4096, 2048, "uneven"), (256, 32, 4096, 2048, "uneven"), (256, 16, 4096, 2048, "uneven"), (256, 64, 7168, 2048, "uneven"),
 ]  # fmt: skip
 """Groups, rows of each on average, N, K, and how rows are spread."""
 BLOCKS = [(4096, 7168, 2048), (4096, 4096, 7168), (8192, 8192, 8192), (128, 7168, 2048)]
@@ -63,10 +67,9 @@ FAST_PLANS = [
 
 
 def in_turns(calls: list[Callable[[], Any]]) -> list[float]:
-    """Microseconds of each, sustained, the better of two turns."""
-    effort = measure.sustained(_SECONDS)
-    times = [[measure.measure(call, l2="warm", steady=True, effort=effort).us for call in calls] for _ in range(2)]
-    return [min(own) for own in zip(*times, strict=True)]
+    """Microseconds of each, sustained."""
+    works = {str(number): Work(call, 0.0) for number, call in enumerate(calls)}
+    return [turns.middle.us for turns in back_to_back.in_turns(works, *PACE).values()]
 
 
 def agree(name: str, got: Any, wanted: Any) -> None:
@@ -210,13 +213,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=["groups", "blocks", "rows"])
     parser.add_argument("--plans", action="store_true")
+    parser.add_argument("--seconds", type=float, default=PACE[1], help="of a turn")
+    parser.add_argument("--rounds", type=int, default=PACE[0])
+    parser.add_argument("--compile", action="store_true", help="and time nothing")
+    parser.add_argument("--compiled", action="store_true", help="time only")
     given = parser.parse_args()
-    count, start = len(jobs(given.only, given.plans)), time.perf_counter()
-    workers = max(1, min(14, os.cpu_count() or 1, count))
-    shares = [list(range(n, count, workers)) for n in range(workers)]
-    with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(compile_some, shares, [given.only] * workers, [given.plans] * workers))
-    print(f"{torch.cuda.get_device_name()}: compiled in {time.perf_counter() - start:.0f} s", flush=True)
+    PACE[:] = given.rounds, given.seconds
+    if not given.compiled:
+        compile_all(given.only, given.plans)
+    if given.compile:
+        return
     torch.manual_seed(0)
     if "groups" in given.only:
         groups(given.plans)
@@ -224,6 +230,15 @@ def main() -> None:
         quantised(given.plans)
     if "rows" in given.only:
         rows()
+
+
+def compile_all(parts: list[str], plans: bool) -> None:
+    count, start = len(jobs(parts, plans)), time.perf_counter()
+    workers = max(1, min(14, os.cpu_count() or 1, count))
+    shares = [list(range(n, count, workers)) for n in range(workers)]
+    with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(compile_some, shares, [parts] * workers, [plans] * workers))
+    print(f"{torch.cuda.get_device_name()}: compiled in {time.perf_counter() - start:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

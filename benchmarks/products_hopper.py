@@ -1,10 +1,11 @@
 """Matrix products on Hopper beside cuBLAS, in bursts and sustained, with the plans that are taken, and plans beside each other.
 
-    python benchmarks/products_hopper.py [--only squares,layers,after,weights,plans] [--sizes 4096,8192] [--seconds 3]
+    python benchmarks/products_hopper.py [--only squares,layers,after,weights,plans] [--sizes 4096,8192] [--seconds 1] [--rounds 3]
 
-A burst is 5 calls after 0.2 s of idleness, thrice at least; sustained is the last third of `--seconds` (3) back to back. Kiln and cuBLAS take
-turns, with normal data; results are compared with cuBLAS's first. What is timed is compiled beforehand, in several processes:
-the disk cache keeps it. `--sizes` are those of which plans are compared.
+A burst is 5 calls after 0.2 s of idleness, thrice at least. Sustained: both run back to back, in turns without a pause, `--rounds` times; of the `--seconds`
+of a turn the last half counts, the middle turn is given, and the slowest and fastest of Kiln's. Data is normal; results are compared with cuBLAS's first. What follows
+products is beside what `torch.compile` makes of the same. What is timed is compiled beforehand, in several processes: the disk cache keeps it
+(`--compile` does nothing more, `--compiled` says that it was done). `--sizes` are those of which plans are compared.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import functools
 import multiprocessing
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from back_to_back import Work, in_turns
 from normal_data import refuse_constants
 from tune_products import short
 
@@ -31,9 +33,12 @@ if TYPE_CHECKING:
 
 F16, BF16, F32, E4M3, I8 = torch.float16, torch.bfloat16, torch.float32, torch.float8_e4m3fn, torch.int8
 
+_BURST = measure.BURST._replace(stopping=measure.BURST.stopping._replace(at_most=1.2))
+"""Thrice, unless that takes no time."""
+
 SQUARES = [
     *((dtype, n, n, n, "NT") for dtype in (F16, BF16) for n in (2048, 4096, 8192)),
-    (E4M3, 8192, 8192, 8192, "NT"), (E4M3, 8192, 8192, 8192, "NT", "fast"), (F32, 4096, 4096, 4096, "NT", "tf32"), (I8, 8192, 8192, 8192, "NT"),
+    (E4M3, 8192, 8192, 8192, "NT"), (E4M3, 8192, 8192, 8192, "NT", "ieee", False), (E4M3, 8192, 8192, 8192, "NT", "fast"), (F32, 4096, 4096, 4096, "NT", "tf32"), (I8, 8192, 8192, 8192, "NT"),
 ]  # fmt: skip
 LAYERS = [
     (BF16, 4096, 11008, 4096, "NT"), (BF16, 8192, 28672, 8192, "NT"), (BF16, 3000, 3000, 3000, "NT"), (BF16, 1024, 1024, 1024, "NT"),
@@ -67,13 +72,15 @@ def matrix(rows: int, columns: int, dtype: Any, way: str) -> Any:
 class Case:
     """A product: what is called, and how much is multiplied."""
 
-    def __init__(self, dtype: Any, m: int, n: int, k: int, layout: str, precision: str = "ieee") -> None:
-        self.precision = precision
+    def __init__(
+        self, dtype: Any, m: int, n: int, k: int, layout: str, precision: str = "ieee", peer_fast: bool = True
+    ) -> None:
+        self.precision, self.peer_fast = precision, peer_fast
         self.a, self.b = matrix(m, k, dtype, layout[0]), matrix(k, n, dtype, layout[1])
         out = {E4M3: BF16, I8: torch.int32}.get(dtype, dtype)
         self.dtype, self.out = dtype, torch.empty(m, n, device="cuda", dtype=out)
         self.work = 2 * m * n * k / 1e12
-        self.name = f"{str(dtype)[6:]}{'' if precision == 'ieee' else f', {precision}'} {layout} | {m} | {n} | {k}"
+        self.name = f"{str(dtype)[6:]}{'' if precision == 'ieee' else f', {precision}'}{'' if peer_fast else ', cuBLAS exact too'} {layout} | {m} | {n} | {k}"
 
     def plan(self) -> Any:
         """What is taken by itself."""
@@ -81,15 +88,14 @@ class Case:
         return FAMILY.choose(Product(a, b, out, precision=self.precision), current()).plan
 
     def ours(self, plan: Any = None, **options: Any) -> Callable[[], Any]:
-        return functools.partial(
-            kernels.gemm, self.a, self.b, out=self.out, precision=self.precision, plan=plan, **options
-        )
+        options = {"out": self.out, "precision": self.precision, "plan": plan, **options}
+        return functools.partial(kernels.gemm, self.a, self.b, **options)
 
     def theirs(self) -> Callable[[], Any]:
         if self.dtype is E4M3:
             one = torch.ones((), device="cuda")
             return functools.partial(
-                torch._scaled_mm, self.a, self.b, one, one, out_dtype=self.out.dtype, use_fast_accum=True
+                torch._scaled_mm, self.a, self.b, one, one, out_dtype=self.out.dtype, use_fast_accum=self.peer_fast
             )
         if self.dtype is I8:
             return functools.partial(torch._int_mm, self.a, self.b)
@@ -101,18 +107,22 @@ class Case:
         if not worst <= 1e-2:
             raise SystemExit(f"{self.name}: {worst:.2e} away from the peer's")
 
-    def cells(self, calls: dict[str, Callable[[], Any]], seconds: float) -> str:
+    def cells(self, calls: dict[str, Callable[[], Any]], pace: Pace) -> str:
         """TFLOP/s of two, in bursts and sustained, with clock and power of the second's sustained run."""
-        found = list(measure.paces(calls, sustained=measure.sustained(seconds)).values())
-        bursts, long = (
-            [self.work * 1e6 / own.us for own in each] for each in zip(*((x.burst, x.sustained) for x in found))
-        )
-        return f"{_pair(*bursts)}{_pair(*long)} | {at(found[1].sustained)}"
+        short = measure.compare(calls, l2="warm", rounds=3, effort=_BURST).measurements.values()
+        works = {name: Work(call, self.work * 1e12) for name, call in calls.items()}
+        theirs, ours = in_turns(works, pace.rounds, pace.seconds).values()
+        bursts = [self.work * 1e6 / own.us for own in short]
+        low, high = ours.spread
+        at = f"{ours.middle.mhz:.0f} MHz, {ours.middle.watts:.0f} W"
+        return f"{_pair(*bursts)}{_pair(theirs.speed, ours.speed)} | {low:.0f} to {high:.0f} | {at}"
 
 
-def at(found: measure.Measurement) -> str:
-    """What the GPU ran at."""
-    return f"{found.clock_mhz or 0:.0f} MHz, {found.watts or 0:.0f} W"
+class Pace(NamedTuple):
+    """How often, and for how long."""
+
+    rounds: int
+    seconds: float
 
 
 def _pair(theirs: float, ours: float) -> str:
@@ -120,27 +130,27 @@ def _pair(theirs: float, ours: float) -> str:
 
 
 _HEAD = (
-    "| | M | N | K | cuBLAS burst | Kiln burst | | cuBLAS sustained | Kiln sustained | | clock, power | plan |\n"
-    + "|---" * 12
+    "| | M | N | K | cuBLAS burst | Kiln burst | | cuBLAS sustained | Kiln sustained | | in turns | clock, power | plan |\n"
+    + "|---" * 13
     + "|"
 )
 
 
-def beside(cases: list[Any], seconds: float) -> None:
+def beside(cases: list[Any], pace: Pace) -> None:
     """TFLOP/s of products."""
     print(f"\n{_HEAD}")
     for given in cases:
         case = Case(*given)
         calls = {"cuBLAS": case.theirs(), "Kiln": case.ours()}
         case.check(calls["Kiln"], calls["cuBLAS"])
-        print(f"| {case.name}{case.cells(calls, seconds)} | {short(case.plan())} |", flush=True)
+        print(f"| {case.name}{case.cells(calls, pace)} | {short(case.plan())} |", flush=True)
 
 
 FOLLOWING = ("+ bias", "gelu(+ bias)", "+ c", "* gate", "and relu", "and squares of rows")
 
 
 def following(n: int) -> dict[str, tuple[dict[str, Any], Callable[[Any, Any], Any]]]:
-    """What is done with the sums, and the same in PyTorch."""
+    """What is done with the sums, and the same for `torch.compile`."""
     bias, c, gate = (torch.randn(shape, device="cuda", dtype=BF16) for shape in ((n,), (n, n), (n, n)))
     gelu = torch.nn.functional.gelu
     return {
@@ -148,9 +158,17 @@ def following(n: int) -> dict[str, tuple[dict[str, Any], Callable[[Any, Any], An
         "gelu(+ bias)": ({"bias": bias, "activation": "gelu"}, lambda a, b: gelu(torch.addmm(bias, a, b))),
         "+ c": ({"c": c}, lambda a, b: torch.addmm(c, a, b)),
         "* gate": ({"epilogue": _times, "extras": [gate]}, lambda a, b: torch.mm(a, b) * gate),
-        "and relu": ({"epilogue": _and_relu}, lambda a, b: _pair_of(torch.mm(a, b))),
+        "and relu": (
+            {"epilogue": _and_relu, "out": (torch.empty_like(c), torch.empty_like(c))},
+            lambda a, b: _pair_of(torch.mm(a, b)),
+        ),
         "and squares of rows": ({"row_sums": "squares"}, lambda a, b: _with_squares(torch.mm(a, b))),
     }
+
+
+def _of_torch(name: str) -> None:
+    case = Case(BF16, 8192, 8192, 8192, "NT")
+    torch.compile(following(8192)[name][1])(case.a, case.b)
 
 
 def _times(value: Any, gate: Any) -> Any:
@@ -169,15 +187,17 @@ def _with_squares(x: Any) -> tuple[Any, Any]:
     return x, torch.linalg.vector_norm(x, dim=1, dtype=torch.float32)
 
 
-def after(seconds: float, n: int = 8192) -> None:
-    """TFLOP/s of products with something after them, beside PyTorch's calls for the same."""
-    head = "| bf16 8192 | PyTorch burst | Kiln burst | | PyTorch sustained | Kiln sustained | | clock, power |"
-    print(f"\n{head}\n" + "|---" * 8 + "|")
+def after(pace: Pace, n: int = 8192) -> None:
+    """TFLOP/s of products with something after them, beside `torch.compile` of the same."""
+    head = (
+        "| bf16 8192 | PyTorch burst | Kiln burst | | PyTorch sustained | Kiln sustained | | in turns | clock, power |"
+    )
+    print(f"\n{head}\n" + "|---" * 9 + "|")
     case = Case(BF16, n, n, n, "NT")
     for name, (options, peer) in following(n).items():
-        calls = {"PyTorch": functools.partial(peer, case.a, case.b), "Kiln": case.ours(**options)}
+        calls = {"PyTorch": functools.partial(torch.compile(peer), case.a, case.b), "Kiln": case.ours(**options)}
         case.check(calls["Kiln"], calls["PyTorch"])
-        print(f"| `{name}`{case.cells(calls, seconds)} |", flush=True)
+        print(f"| `{name}`{case.cells(calls, pace)} |", flush=True)
 
 
 def _weights(m: int, n: int, k: int) -> dict[str, Callable[[], Any]]:
@@ -193,32 +213,37 @@ def _weights(m: int, n: int, k: int) -> dict[str, Callable[[], Any]]:
     }
 
 
-WEIGHTS = [(m, 28672, 8192) for m in (1, 16, 64)]
+WEIGHTS = [(m, 28672, 8192) for m in (1, 16, 64, 256)]
 
 
-def weights(seconds: float) -> None:
+def weights(pace: Pace) -> None:
     """Microseconds of products with weights of fewer bits."""
     names = list(_weights(16, 256, 256))
     print("\n| M | N | K | " + " | ".join(f"{name} us" for name in names) + " |\n" + "|---" * (3 + len(names)) + "|")
     for shape in WEIGHTS:
-        found = measure.paces(_weights(*shape), sustained=measure.sustained(seconds))
+        works = {name: Work(call, 0.0) for name, call in _weights(*shape).items()}
+        found = in_turns(works, pace.rounds, pace.seconds / 3).values()
         print(
-            f"| {' | '.join(map(str, shape))} | " + " | ".join(f"{x.sustained.us:.1f}" for x in found.values()) + " |",
-            flush=True,
+            f"| {' | '.join(map(str, shape))} | " + " | ".join(f"{x.middle.us:.1f}" for x in found) + " |", flush=True
         )
 
 
-def plans(sizes: list[int], seconds: float) -> None:
+def plans(sizes: list[int], pace: Pace) -> None:
     """TFLOP/s of plans for f16."""
     for n in sizes:
         case = Case(F16, n, n, n, "NT")
-        print(f"\n| f16 NT {n} | burst | sustained | clock, power |\n|---|---|---|---|")
+        print(f"\n| f16 NT {n} | burst | sustained | in turns | clock, power |\n|---|---|---|---|---|")
         calls = {"cuBLAS": case.theirs(), **{short(plan): case.ours(plan) for plan in PLANS}}
         for call in list(calls.values())[1:]:
             case.check(call, calls["cuBLAS"])
-        for name, found in measure.paces(calls, sustained=measure.sustained(seconds)).items():
-            rates = [case.work * 1e6 / one.us for one in (found.burst, found.sustained)]
-            print(f"| {name} | {rates[0]:.0f} | {rates[1]:.0f} | {at(found.sustained)} |", flush=True)
+        bursts = measure.compare(calls, l2="warm", rounds=3, effort=_BURST).measurements
+        works = {name: Work(call, case.work * 1e12) for name, call in calls.items()}
+        for name, found in in_turns(works, pace.rounds, pace.seconds).items():
+            low, high = found.spread
+            print(
+                f"| {name} | {case.work * 1e6 / bursts[name].us:.0f} | {found.speed:.0f} | {low:.0f} to {high:.0f} "
+                f"| {found.middle.mhz:.0f} MHz, {found.middle.watts:.0f} W |", flush=True,
+            )  # fmt: skip
 
 
 def compile_one(number: int, parts: list[str]) -> None:
@@ -239,6 +264,7 @@ def _jobs(parts: list[str]) -> list[Callable[[], Any]]:
             lambda name=name: Case(BF16, 8192, 8192, 8192, "NT").ours(**following(8192)[name][0])()
             for name in FOLLOWING
         ]
+        jobs += [lambda name=name: _of_torch(name) for name in FOLLOWING]
     if "weights" in parts:
         jobs += [call for shape in WEIGHTS for call in list(_weights(*shape).values())[1:]]
     if "plans" in parts:
@@ -258,18 +284,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=known)
     parser.add_argument("--sizes", type=lambda text: [int(x) for x in text.split(",")], default=[4096, 8192])
-    parser.add_argument("--seconds", type=float, default=3.0, help="of sustained runs")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a turn")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compile", action="store_true", help="and time nothing")
+    parser.add_argument("--compiled", action="store_true", help="time only")
     arguments = parser.parse_args()
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
-    compile_all(arguments.only)
+    if not arguments.compiled:
+        compile_all(arguments.only)
+    if arguments.compile:
+        return
+    pace = Pace(arguments.rounds, arguments.seconds)
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = True
     tables: dict[str, Callable[[], None]] = {
-        "squares": lambda: beside(SQUARES, arguments.seconds),
-        "layers": lambda: beside(LAYERS, arguments.seconds),
-        "after": lambda: after(arguments.seconds),
-        "weights": lambda: weights(arguments.seconds),
-        "plans": lambda: plans(arguments.sizes, arguments.seconds),
+        "squares": lambda: beside(SQUARES, pace),
+        "layers": lambda: beside(LAYERS, pace),
+        "after": lambda: after(pace),
+        "weights": lambda: weights(pace),
+        "plans": lambda: plans(arguments.sizes, pace),
     }
     for part in arguments.only:
         tables[part]()

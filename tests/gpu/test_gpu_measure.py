@@ -226,9 +226,11 @@ def test_g5_the_power_limit_is_seen(timer):
         pytest.skip("NVML does not tell the power limit here")
     a, b, out = matrices(8192)
     effort = Effort(Stopping(1.0, 20, 0.5, 1.0), warmup=1.0, window=1.0, batch=0.05)
+    before = gpu.joules()
     found = measure.measure(lambda: torch.mm(a, b, out=out), l2="warm", steady=True, effort=effort)
     print(f"\n{found}, limit {gpu.power_limit():.0f} W")
     assert found.watts and found.clock_mhz
+    assert before is None or (gpu.joules() or 0.0) - before > 100
     if found.clock_mhz < 0.9 * (gpu.highest_clock() or 0):
         assert {"power-cap", "thermal"}.intersection(found.flags)
 

@@ -112,6 +112,11 @@ class Gpu:
         limit = self._number("nvmlDeviceGetEnforcedPowerLimit")
         return None if limit is None else limit / 1e3
 
+    def joules(self) -> float | None:
+        """What it has used since the driver was loaded. The counter moves some ten times in a second."""
+        used = self._number("nvmlDeviceGetTotalEnergyConsumption", kind=ctypes.c_ulonglong)
+        return None if used is None else used / 1e3
+
     def highest_clock(self) -> int | None:
         """MHz of the multiprocessors."""
         return self._number("nvmlDeviceGetMaxClockInfo", _SM)
