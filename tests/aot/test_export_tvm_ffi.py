@@ -62,6 +62,12 @@ def test_tuples_shapes_and_numbers(tmp_path: Path) -> None:
         ValueError, match=r"argument 3 \(what\).*: it is 4294967296, expected -2147483648 to 2147483647"
     ):
         call((a, b), (1, 2), 1 << 32)
+    with pytest.raises(TypeError, match=r"argument 3 \(what\).*: it is a float, expected an integer"):
+        call((a, b), (1, 2), 1.5)
+    with pytest.raises(
+        TypeError, match=r"argument 1 \(tensors\).*: it is an integer, expected a tuple, a list or a shape"
+    ):
+        call(1, (1, 2), 3)
 
 
 X = np.zeros((3, 8), np.float32)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import _ctypes
 import ctypes
 import importlib.util
 import json
 import random
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,10 @@ from exporting import ROOT, exported_scale, matrix, scale_here, without_kiln
 import kiln
 import kiln.cute as cute
 from kiln import Boolean, Float32, Int32
-from kiln.aot import read_metadata
+from kiln.aot import objects, read_metadata
 from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError
 from kiln.cute.runtime import load_module, make_fake_compact_tensor
+from kiln.targets.host import shared_library
 
 ALL = ("c", "tvm_ffi", "torch", "jax")
 SIGNATURE = "scale_here(x: Tensor([?, ?], Float32), y: Tensor([?, ?], Float32), by: Float32)"
@@ -257,14 +261,43 @@ def test_what_cannot_be_exported_for_frameworks(options: dict[str, Any], words: 
     assert not list(tmp_path.iterdir())
 
 
-def test_damaged_libraries_are_read_without_harm(library: str, tmp_path: Path) -> None:
+def test_damaged_libraries_are_not_loaded(library: str, tmp_path: Path) -> None:
+    """What only tools read, the tables at the end, may be as it likes."""
     data, generator, bad = Path(library).read_bytes(), random.Random(3), tmp_path / "bad.so"
-    for _ in range(60):
+    loaded = objects._LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[2]
+    for end in (40, 64, loaded, loaded, len(data)) * 12:
         damaged = bytearray(data)
         for _ in range(generator.randint(1, 8)):
-            damaged[generator.choice([generator.randrange(64), generator.randrange(len(data) - 1200, len(data))])] = generator.randrange(256)  # fmt: skip
+            damaged[generator.randrange(loaded if end > loaded else 0, end)] ^= generator.randrange(1, 256)
+        bad.unlink(missing_ok=True)  # what is loaded stays as it is
         bad.write_bytes(damaged)
+        told = None
         try:
-            read_metadata(bad)
-        except DSLRuntimeError as told:
-            assert str(bad) in str(told)
+            load_module(bad)
+        except DSLRuntimeError as failure:
+            told = failure
+        assert told is not None or end in (64, len(data)), end
+
+
+def test_libraries_are_closed_and_opened_again(tmp_path: Path) -> None:
+    path, _ = kiln.export(scale_here, matrix(), matrix(), 1.0, to=tmp_path / "libagain.so", archs=("cpu",))
+    if shutil.which("strip"):
+        subprocess.run(["strip", path], check=True)
+    for _ in range(2):
+        opened = ctypes.CDLL(path)
+        assert opened.again_Kernel_Module_Load(None) == 0
+        _ctypes.dlclose(opened._handle)
+    y = np.zeros_like(X)
+    load_module(path).again(X, y, 2.0)
+    assert (y == 2 * X).all()
+
+
+def test_operators_are_exported_with_what_is_known_of_them(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    op = kiln.torch.op("examples::scaled", scale_here, outputs={"y": ("x.0", "x.1")})
+    (path, _) = kiln.export(op, matrix(), matrix(), 1.0, to=tmp_path / "libscaled.so", archs=("cpu",))
+    about = read_metadata(path)["scaled"]
+    assert about["doors"] == ["c", "torch"] and about["schema"] == "scaled(Tensor x, float by) -> Tensor"
+    made = kiln.torch.op("examples::made", scale_here, outputs={"y": lambda x, by: x.clone()})
+    with pytest.raises(DSLUserCodeTypeError, match="Python makes the output 'y'"):
+        kiln.export(made, matrix(), matrix(), 1.0, to=tmp_path / "libmade.so", archs=("cpu",))

@@ -1,4 +1,4 @@
-"""Functions of random signatures give the same bits however they are called: compiled, loaded, from C, by TVM-FFI."""
+"""Functions of random signatures give the same bits however they are called: compiled, loaded, from C, by TVM-FFI, PyTorch and JAX."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exporting import build, needs_compiler
 
 import kiln
 import kiln.cute as cute
@@ -63,7 +62,41 @@ class Vector(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("shape", ctypes.c_int32)]
 
 
-@needs_compiler
+def by_torch(name: str, path: str) -> Any:
+    """The operator."""
+    import torch
+
+    torch.ops.load_library(path)
+    operator = getattr(torch.ops.kiln, name)
+
+    def call(*values: Any) -> None:
+        operator(*(torch.from_numpy(value) if isinstance(value, np.ndarray) else value for value in values))
+
+    return call
+
+
+def by_jax(name: str, path: str, kinds: list[str]) -> Any:
+    """The handler: the first array is a result as well, and numbers are attributes."""
+    import jax
+
+    library = ctypes.CDLL(path)
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(library, f"kiln_xla_{name}")), platform="cpu")
+
+    def call(out: np.ndarray, *values: Any) -> None:
+        named = zip([f"p{number}" for number in range(len(kinds))], kinds, values, strict=True)
+        numbers, arrays = {}, [out]
+        for parameter, kind, value in named:
+            if kind in NUMBERS:
+                numbers[parameter] = value if kind == "Boolean" else np.dtype(kind.lower()).type(value)
+            else:
+                arrays.append(value)
+        with jax.enable_x64(True):
+            result = jax.ShapeDtypeStruct(out.shape, out.dtype)
+            out[:] = jax.ffi.ffi_call(name, result, input_output_aliases={0: 0})(*arrays, **numbers)
+
+    return call
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_doors_agree(seed: int, tmp_path: Path) -> None:
     generator = random.Random(seed)
@@ -75,9 +108,11 @@ def test_doors_agree(seed: int, tmp_path: Path) -> None:
     described = [getattr(kiln, kind)(0) if kind in NUMBERS else matrix for kind in kinds]
     with kiln.target("cpu"):
         compiled = cute.compile(function, vector, *described)
-        doors = ("c", "tvm_ffi")
-        path, _ = kiln.export(function, vector, *described, to=tmp_path / "told.o", archs=("cpu",), doors=doors)
-    build(tmp_path, "-shared", "-o", "libtold.so", path)
+        doors, name = ("c", "tvm_ffi", "torch", "jax"), f"told{seed}"
+        path, library = (
+            kiln.export(function, vector, *described, to=tmp_path / file, name=name, archs=("cpu",), doors=doors)[0]
+            for file in ("told.o", "libtold.so")
+        )
     array = np.random.default_rng(seed).standard_normal((3, 5)).astype(np.float32)
     values = [some_value(kind, generator) if kind in NUMBERS else array for kind in kinds]
 
@@ -89,13 +124,17 @@ def test_doors_agree(seed: int, tmp_path: Path) -> None:
         ]
         status = ctypes.c_int32(-1)
         pointers = [ctypes.addressof(each) for each in (*given, status)]
-        library = ctypes.CDLL(str(tmp_path / "libtold.so"))
-        assert library.__kiln_packed_told((ctypes.c_void_p * len(pointers))(*pointers), len(pointers)) == 0
+        packed = getattr(ctypes.CDLL(library), f"__kiln_packed_{name}")
+        assert packed((ctypes.c_void_p * len(pointers))(*pointers), len(pointers)) == 0
         assert status.value == 0
 
-    calls = [load_module(path).told, load_module(tmp_path / "libtold.so").told, from_c]
+    calls = [load_module(path)[name], load_module(library)[name], from_c]
     if importlib.util.find_spec("tvm_ffi") is not None:
-        calls.append(load_module(path, enable_tvm_ffi=True).told)
+        calls.append(load_module(path, enable_tvm_ffi=True)[name])
+    if importlib.util.find_spec("torch") is not None:
+        calls.append(by_torch(name, library))
+    if importlib.util.find_spec("jax") is not None:
+        calls.append(by_jax(name, library, kinds))
     wanted = np.full(24, -1.0)
     with kiln.target("cpu"):
         compiled(wanted, *values)

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
 from ..base_dsl.options import EnableTVMFFI, HostTarget
 from ..calls import plan
-from ..targets.host import elf, shared_library
 from .doors import NAMES, Doors
 from .header import check_name, declaration, header
-from .objects import ABI, build, object_file, processor_of
+from .objects import ABI, build, library_file, object_file, processor_of
 from .signature import signature_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ..base_dsl.function import CompiledFunction
+    from ..targets.host.elf import Object
     from ..targets.host.exported import Portable
 
 
@@ -73,7 +73,7 @@ def export(
     name: str = "",
     archs: Sequence[str] = (),
     ptx: bool = True,
-    doors: Sequence[str] = ("c",),
+    doors: Iterable[str] = ("c",),
     outputs: Mapping[str, Any] | None = None,
     mutates: Sequence[str] | None = None,
     host: str = "",
@@ -86,11 +86,16 @@ def export(
     given; `mylib::name` also says where PyTorch's operator is, which without is `kiln::name`. `archs`: `("sm_80", "sm_90a")`, `("cpu",)` or both, by default what this process
     compiles for; `ptx` adds what later GPUs can run, for plain architectures. `doors` are who may call it: "c", "tvm_ffi", "torch", "jax". `outputs` and `mutates` are, as for
     `kiln.torch.op`, parameters that are results, each with the input it is like or its extents, and those that the kernel writes to. `host` is a
-    machine as `--host-target` takes it; other arguments are those of `cute.compile`.
+    machine as `--host-target` takes it; other arguments are those of `cute.compile`. Of what `kiln.torch.op` gave, all of that is known.
     """
     from ..cute.program.compiling import compile
     from ..hardware.options import GPUArch
 
+    operator = getattr(function, "for_export", None)
+    if operator is not None:
+        function, known, outputs, mutates = operator
+        name = name or known
+        doors = dict.fromkeys([*doors, "torch"])
     path = os.fspath(to)
     stem, kind = os.path.splitext(path)
     namespace, _, name = name.rpartition("::")
@@ -100,6 +105,7 @@ def export(
         stem, kind = os.path.join(path, name), ".o"
     name = check_name(name or os.path.basename(stem).removeprefix("lib" if kind == ".so" else ""), "name")
     namespace = check_name(namespace or "kiln", "namespace")
+    doors = list(doors)
     unknown = [door for door in doors if door not in NAMES]
     if unknown or not doors:
         raise error(
@@ -120,7 +126,7 @@ def export(
     with _explained(os.path.dirname(path)):
         os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
     written = [stem + kind]
-    write_whole(written[0], shared_library.written(made) if kind == ".so" else object_file(made))
+    write_whole(written[0], library_file(made) if kind == ".so" else object_file(made))
     if text:
         written.append(f"{stem}.h")
         write_whole(written[1], text.encode())
@@ -139,7 +145,7 @@ def portable_of(compiled: CompiledFunction, ptx: bool = True) -> Portable:
     return found
 
 
-def object_and_header(compiled: Sequence[CompiledFunction], doors: Doors, ptx: bool = True) -> tuple[elf.Object, str]:
+def object_and_header(compiled: Sequence[CompiledFunction], doors: Doors, ptx: bool = True) -> tuple[Object, str]:
     """A function, compiled for one or more architectures, as an object, and the header of its name for C, if it has one."""
     targets = list(dict.fromkeys(each.target for each in compiled))
     signatures = [signature_of(each, targets) for each in compiled]

@@ -81,6 +81,11 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
     path = os.fspath(file_path)
     data, known = _read(path, foreign=False)
     is_library = elf.File(data).kind == elf.SHARED
+    if not is_whole(data):
+        raise DSLRuntimeError(
+            f"{path} is damaged, or was changed after it was exported: its checksum is not that of its contents",
+            hint="export the function again, or link the object into a shared library",
+        )
     if enable_tvm_ffi and is_library:
         import tvm_ffi  # pyright: ignore[reportMissingImports]
 
@@ -91,11 +96,6 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
         except OSError as reason:
             raise DSLRuntimeError(f"cannot load {path}: {reason}", hint="link it anew") from None
     else:
-        if not is_whole(data):
-            raise DSLRuntimeError(
-                f"{path} is damaged, or was changed after it was exported: its checksum is not that of its contents",
-                hint="export the function again, or link the object into a shared library",
-            )
         address_of = _linked(data, known)
     if enable_tvm_ffi:
         return _tvm_module(path, known, address_of)

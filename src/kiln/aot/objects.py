@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import struct
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.diagnostics import DSLRuntimeError
 from ..llvm import binding as llvm
-from ..targets.host import elf, jit
+from ..targets.host import elf, jit, shared_library
 from ..targets.host.call_context import WRAPPER
 from ..targets.host.exported import Word, place_code
 from .arguments import arguments
@@ -37,7 +38,11 @@ META = "__kiln_meta_"
 """Before the name of a function: its metadata."""
 CHECK = ".kiln"
 """The section with the checksum, which linkers leave out."""
-_CHECK_HEAD = b"kiln aot"
+_CHECK_HEAD, _DIGEST = b"kiln aot", 32
+_LIBRARY_CHECK = struct.Struct("<8sQQ32s")
+"""In libraries: what it begins with, the size of the file and of what is loaded, the checksum."""
+_OF_SECTIONS = (6, 11, 12, 13)
+"""Fields of ELF's header that tell of sections."""
 _RECORD = "kiln_function"
 
 
@@ -112,9 +117,16 @@ def build(
 def object_file(made: elf.Object) -> bytes:
     """The bytes of an object, with a checksum."""
     check = elf.Section(CHECK, elf.EXCLUDE)
-    check.append(_CHECK_HEAD + bytes(32))
+    check.append(_CHECK_HEAD + bytes(_DIGEST))
     made.sections.append(check)
     return _signed(elf.written(made))
+
+
+def library_file(made: elf.Object) -> bytes:
+    """The bytes of a shared library, with a checksum."""
+    data, loaded = shared_library.written(made)
+    check = _LIBRARY_CHECK.pack(_CHECK_HEAD, len(data), loaded, bytes(_DIGEST))
+    return _signed(data[: shared_library.FREE] + check + data[shared_library.FREE + len(check) :])
 
 
 def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor: Processor) -> list[elf.Object]:
@@ -141,23 +153,35 @@ def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor:
 
 def _digest_at(data: bytes) -> int:
     """Where the checksum lies; -1: there is none."""
-    file = elf.File(data)
+    file, size = elf.File(data), len(_CHECK_HEAD)
+    free = shared_library.FREE
+    if data[free : free + size] == _CHECK_HEAD:
+        return free + _LIBRARY_CHECK.size - _DIGEST
     for name, header in zip(file.names, file.headers, strict=True):
-        if name == CHECK and data[header[4] : header[4] + len(_CHECK_HEAD)] == _CHECK_HEAD:
-            return header[4] + len(_CHECK_HEAD)
+        if name == CHECK and data[header[4] : header[4] + size] == _CHECK_HEAD:
+            return header[4] + size
     return -1
 
 
 def _digest(data: bytes, at: int) -> bytes:
-    return hashlib.blake2b(data[:at] + bytes(32) + data[at + 32 :], digest_size=32).digest()
+    """Of all but itself; of a library, of what is loaded: `strip` changes the rest."""
+    held = data[:at] + bytes(_DIGEST) + data[at + _DIGEST :]
+    if at < shared_library.FREE + _LIBRARY_CHECK.size:
+        fields = elf.HEADER.unpack_from(data)
+        head = elf.HEADER.pack(*(0 if number in _OF_SECTIONS else field for number, field in enumerate(fields)))
+        held = head + held[len(head) : _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[2]]
+    return hashlib.blake2b(held, digest_size=_DIGEST).digest()
 
 
 def _signed(data: bytes) -> bytes:
     at = _digest_at(data)
-    return data[:at] + _digest(data, at) + data[at + 32 :]
+    return data[:at] + _digest(data, at) + data[at + _DIGEST :]
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether an object is as it was written. Raises `elf.NotElf`."""
+    """Whether a file is as it was written. Raises `elf.NotElf`. Nothing is known of libraries that linkers, or tools that change the size, made of ours."""
     at = _digest_at(data)
-    return at >= 0 and data[at : at + 32] == _digest(data, at)
+    if elf.File(data).kind == elf.SHARED:
+        if at < 0 or _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[1] != len(data):
+            return True
+    return at >= 0 and data[at : at + _DIGEST] == _digest(data, at)

@@ -153,6 +153,20 @@ class Operator:
                 return found
         return self.default(*args, **kwargs)
 
+    @property
+    def for_export(self) -> tuple[Any, str, Mapping[str, Any], Sequence[str]]:
+        """What `kiln.export` asks for: the function, the name, outputs as native code makes them, what is mutated."""
+        if self._returns and self._outputs:
+            raise self._wrong("it has outputs that are no parameters", "export a function that writes to its outputs")
+        made: dict[str, Any] = {}
+        for name, like in self._outputs.items():
+            if callable(like):
+                raise self._wrong(f"Python makes the output {name!r}", 'say the input that it is like, or its extents: ("x.0", "n", 64)')  # fmt: skip
+            made[name] = (
+                like if isinstance(like, str) else tuple(each for each in like if not isinstance(each, torch.dtype))
+            )
+        return self._function, self.name, made, self._mutates
+
     def __repr__(self) -> str:
         return f"<operator {self.name}{self.schema}>"
 

@@ -73,7 +73,7 @@ def library(architecture: str) -> bytes:
     made = elf.read(jit.emit_object(jit.optimize(PROGRAM, 1, processor), 1, processor))
     data = elf.Data(made.machine)
     data.call_at_start(data.symbol("start"))
-    return shared_library.written(elf.linked([made, data.object()], NAMES))
+    return shared_library.written(elf.linked([made, data.object()], NAMES))[0]
 
 
 def needed(data: bytes) -> list[str]:

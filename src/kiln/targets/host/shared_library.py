@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .elf import Object, Section, Symbol
 
 _SEGMENT = struct.Struct("<IIQQQQQQ")
+FREE, FREE_BYTES = elf.HEADER.size + 7 * _SEGMENT.size, 56
+"""Where in each file there are bytes, loaded with the rest, for who writes it."""
 _LOAD, _DYNAMIC, _EH_FRAME, _STACK = 1, 2, 0x6474E550, 0x6474E551
 _EXECUTE, _WRITE, _READ = 1, 2, 4
 _PAGE = {62: 0x1000, 183: 0x10000}
@@ -34,9 +36,10 @@ _CALLS = {62: (4,), 183: (282, 283)}
 _THROUGH_GOT = {62: (9, 41, 42), 183: (311, 312)}
 
 
-def written(made: Object) -> bytes:
-    """The file of a library that shows the global symbols of an object."""
-    return _Library(made).file()
+def written(made: Object) -> tuple[bytes, int]:
+    """The file of a library that shows the global symbols of an object, and how much of it, from its start, is loaded."""
+    library = _Library(made)
+    return library.file(), library.end
 
 
 def libraries_of(names: Sequence[str]) -> list[str]:
@@ -118,7 +121,7 @@ class _Library:
             (_READ | _WRITE, [self._dynamic, self._got, *changes]),
         ]
         self._segment_count = len(groups) + 2 + (frames is not None)
-        offset = elf.HEADER.size + _SEGMENT.size * self._segment_count
+        offset = FREE + FREE_BYTES
         address, self._offsets, self._segments, self._sections = offset, {}, [], []
         offsets: dict[Section, int] = self._offsets
         for number, (rights, sections) in enumerate(groups):
@@ -139,7 +142,7 @@ class _Library:
                 address += section.size
                 self._sections.append(section)
             self._segments.append((_LOAD, rights, start, end, end, offset - start, address - end, self._page))
-        self._end = offset
+        self.end = offset
 
     # -- addresses that are known, and those that the system fills in ------------------------------------
 
@@ -223,7 +226,7 @@ class _Library:
     def file(self) -> bytes:
         """The bytes of it."""
         self._fill()
-        out, names, number_of = bytearray(self._end), self._names, {s: n for n, s in enumerate(self._sections, 1)}
+        out, names, number_of = bytearray(self.end), self._names, {s: n for n, s in enumerate(self._sections, 1)}
         headers: list[Any] = [(0,) * 10]
         links = {
             self._hash: (self._symbols, 0, 4), self._symbols: (self._strings, 1, elf.SYMBOL.size),
