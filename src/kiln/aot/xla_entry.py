@@ -13,9 +13,10 @@ from ..calls.caller.xla import (
     INTERNAL,
     INVALID_ARGUMENT,
     Buffer,
-    DropArguments,
     Frame,
     Values,
+    device_of,
+    drop_error,
     failure,
     is_question,
     stream_of,
@@ -96,6 +97,8 @@ class Reading:
     elements: Ptr[Argument]
     groups: Ptr[ArrayObject]
     device: u32
+    device_number: i32
+    """-1: XLA has made it the current one."""
     stream: u64
 
 
@@ -108,7 +111,7 @@ def read_array(buffer: Ptr[Buffer], reading: Ptr[Reading], argument: Ptr[Argumen
     reading.arrays = tensor + 1
     tensor.data = buffer.data
     tensor.device = reading.device
-    tensor.device_number = 0
+    tensor.device_number = u32(reading.device_number)
     tensor.rank = i32(buffer.rank)
     tensor.type = 0
     for number, (code, bits) in _CODES.items():
@@ -217,19 +220,17 @@ def where_it_runs(door: Ptr[XlaDoor], frame: Ptr[Frame], reading: Ptr[Reading]) 
     """Find the stream, and so whether a GPU is meant: null, or XLA's error."""
     reading.stream = 0
     reading.device = plan.CPU
+    reading.device_number = 0
     if door.on_gpu == 0:
         return None
     error = stream_of(frame, ref(reading).stream)
     if error == None:
         reading.device = plan.CUDA
+        reading.device_number = device_of(frame)
         return None
     if door.on_host == 0:
         return error
-    drop = local(DropArguments)
-    drop.size = 24
-    drop.extension = None
-    drop.error = error
-    frame.api.drop_error(drop)
+    drop_error(frame, error)
     return None
 
 
@@ -253,7 +254,7 @@ def take(function: Ptr[Function], door: Ptr[XlaDoor], frame: Ptr[Frame], reading
             return 1
     caller.stream = reading.stream
     caller.asks = 0
-    caller.enters = 0
+    caller.enters = i32(1) if reading.device_number >= 0 else i32(0)
     return perform(function, given, slots, caller, said)
 
 

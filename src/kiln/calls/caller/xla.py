@@ -22,6 +22,7 @@ from ...native import (
     local,
     native,
     ref,
+    size_of,
     struct,
     text,
     u8,
@@ -107,6 +108,9 @@ class Api:
     drop_error: Fn[[Ptr[DropArguments]], None]
     add_handler: Ptr
     stream: Fn[[Ptr[StreamArguments]], Ptr]
+    between: Array[u64, 12]
+    device: Fn[[Ptr[StreamArguments]], Ptr]
+    """In later versions: gives the number of the device in place of a stream."""
 
 
 @struct
@@ -280,6 +284,32 @@ def stream_of(frame: Ptr[Frame], place: Ptr[u64]) -> Ptr:
     error = frame.api.stream(asked)
     place[0] = asked.stream
     return error
+
+
+@native
+def device_of(frame: Ptr[Frame]) -> i32:
+    """The number of the GPU that a call is for; -1: XLA does not say."""
+    asked, api = local(StreamArguments), frame.api
+    if api.size < size_of(Api) or api.device == None:
+        return -1
+    asked.size = 28
+    asked.extension = None
+    asked.context = frame.context
+    asked.stream = 0
+    error = api.device(asked)
+    if error != None:
+        drop_error(frame, error)
+        return -1
+    return i32(asked.stream)
+
+
+@native
+def drop_error(frame: Ptr[Frame], error: Ptr) -> None:
+    drop = local(DropArguments)
+    drop.size = 24
+    drop.extension = None
+    drop.error = error
+    frame.api.drop_error(drop)
 
 
 @native
