@@ -77,7 +77,7 @@ def test_many_sequences():
     check(kernels.mla_decode(q, cache.pages, cache.table, cache.lengths, return_lse=True), q, cache)
 
 
-@pytest.mark.parametrize(("heads", "tokens"), [(128, 1), (16, 1), (20, 3)])
+@pytest.mark.parametrize(("heads", "tokens"), [(128, 1), (16, 1), (16, 2), (20, 3)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_latents_of_8_bits(heads, tokens, dtype):
     cache = Cache([5000, 0, 1, 64, 65, 3001, 8192], torch.float16)

@@ -71,13 +71,14 @@ def test_rows(tokens, heads):
     check(normal(2, tokens, heads, VALUES + 64), Cache(130, 66), splits=2)
 
 
+@pytest.mark.parametrize("heads", [16, 20])
 @pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
-def test_latents_of_8_bits(dtype):
-    """With a factor, or without one."""
+def test_latents_of_8_bits(dtype, heads):
+    """With a factor, or without one; as rows of products, or as columns."""
     scale = 0.5 if dtype == ml_dtypes.float8_e4m3fn else 1.0
     cache = Cache(0, 1, 330, 64, dtype=dtype, scale=scale)
     factor = {"cache_scale": np.array([scale], np.float32)} if scale != 1.0 else {}
-    check(normal(4, 2, 20, VALUES + 64), cache, splits=3, **factor)
+    check(normal(4, 2, heads, VALUES + 64), cache, splits=3, **factor)
 
 
 def test_many_tokens():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..attentions.problem import ELEMENTS
 from ..common import arrays
 from ..common.calls import kernel_function
 from .implementations import FAMILY, Given
-from .plan import LatentTiling
+from .plan import default_tiling
 from .problem import PAGE, STORED, LatentAttention
 
 __all__ = ["mla_decode"]
@@ -78,7 +79,10 @@ def mla_decode(
         if not arrays.is_contiguous(q):
             q = arrays.contiguous(q)
         given = Given(q, cache, page_table, lengths, out, lse, factor, cache_scale)
-        FAMILY.run(problem, devices.current(), given, plan if splits is None else LatentTiling(int(splits)))
+        device = devices.current()
+        if splits is not None:
+            plan = dataclasses.replace(default_tiling(problem, device), shares=int(splits))
+        FAMILY.run(problem, device, given, plan)
     return out if lse is None else (out, lse)
 
 

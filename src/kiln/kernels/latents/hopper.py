@@ -29,6 +29,8 @@ from .widening import Widen, raw_layout, raw_tiles, thread_pipe, tma_pipe
 
 ROPE = 64
 """Columns of keys that are no values: as many as keys of a block, so that the weights of a block fit there."""
+PIECES = 4
+"""Of half of a block: columns that are waited for together."""
 _WARP_OF_ROPE = 2
 """Warps before it load halves of latents, the one after it queries."""
 
@@ -62,6 +64,8 @@ class LatentForward:
     def __init__(self, dtype: Any, value_dim: int, stored: Any = None, ways: int = 1) -> None:
         self.dtype, self.dim_v, self.stored, self.ways = dtype, value_dim, stored, ways
         self.half = value_dim // 2
+        # columns of a half come in so many pieces, and products begin with the first that is there
+        self.pieces = 1 if stored is not None else min(PIECES, self.half // 64)
         # Where there are four warp groups, none may have more than 128 registers at the beginning: products of 256 columns do not fit.
         self.columns_at_once = self.half if stored is None else min(self.half, 128)
         self.threads, self.registers = THREADS, REGISTERS
@@ -95,17 +99,16 @@ class LatentForward:
     def __call__(self, q: cute.Tensor, cache: cute.Tensor, given: Any, tiles: Int32, numbers: Any, stream: Int64):
         """Launch it for queries (batch, row, column) and latents (page, row, column)."""
         load = cpasync.CopyBulkTensorTileG2SOp()
-        half, rope = (cute.slice_(self.rows(columns, 1), (None, None, 0)) for columns in (self.half, ROPE))
         maps: list[Any] = []
-        for x in (q, cache):
-            if const_expr(x.element_type.width == 8):
-                half, rope = (cute.slice_(raw_layout(columns, 1), (None, None, 0)) for columns in (self.half, ROPE))
+        for x, across in ((q, self.half), (cache, self.half // self.pieces)):
+            layout_of = raw_layout if const_expr(x.element_type.width == 8) else self.rows
+            half, rope = (cute.slice_(layout_of(columns, 1), (None, None, 0)) for columns in (across, ROPE))
             first, row, column = x.shape
             each = 128 // x.element_type.width
             strides = [cute.assume(s // each * each, divby=each) for s in x.stride[:2]]
             layout = cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
             turned = cute.make_tensor(x.iterator, layout)
-            maps += cpasync.make_tiled_tma_atom(load, turned, half, (ROWS, self.half))
+            maps += cpasync.make_tiled_tma_atom(load, turned, half, (ROWS, across))
             maps += cpasync.make_tiled_tma_atom(load, turned, rope, (ROWS, ROPE))
         self.kernel(*maps, given, tiles, numbers).launch(
             grid=(tiles * numbers.shares, 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1, stream=stream
@@ -116,10 +119,14 @@ class LatentForward:
         """Of queries, halves and last columns of latents; and of the latter two as they come, if they are not used so."""
         of_queries = tma_pipe(1, 8, 2 * ROWS * (self.dim_v + ROPE))
         if self.stored is None:
-            return of_queries, tma_pipe(4, 4, 2 * ROWS * self.half), tma_pipe(2, 4, 2 * ROWS * ROPE), None, None
+            return of_queries, self.pipe_of_halves(), tma_pipe(2, 4, 2 * ROWS * ROPE), None, None
         return (
             of_queries, thread_pipe(4), thread_pipe(2), tma_pipe(4, 4, ROWS * self.half), tma_pipe(2, 4, ROWS * ROPE)
         )  # fmt: skip
+
+    def pipe_of_halves(self) -> Any:
+        """Of the pieces of two blocks of two halves."""
+        return tma_pipe(4 * self.pieces, 4, 2 * ROWS * self.half // self.pieces)
 
     # --- the kernel ---
 
@@ -161,7 +168,9 @@ class LatentForward:
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(self.registers[0])
             if warp < _WARP_OF_ROPE:
-                parts = self.parts(load_k, ring if raw is None else raw, k, self.half)
+                across = self.half // self.pieces
+                in_pieces = cute.make_tensor(ring.iterator, self.rows(across, 4 * self.pieces).outer)
+                parts = self.parts(load_k, in_pieces if raw is None else raw, k, across)
                 self.load(load_k, parts, (pipe_half, pipe_raw), given, at, share, Int32(warp), (most, unseen), 2)
             elif warp == _WARP_OF_ROPE:
                 parts = self.parts(load_k_rope, ring_rope if raw_rope is None else raw_rope, k_rope, ROPE)
@@ -225,21 +234,25 @@ class LatentForward:
             pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
                 page = pages.number((own.last - 1 - i) * KEYS)
-                state = self.state(count, count & 1, buffers, column, 1)
-                pipe.producer_acquire(state)
-                barrier = pipe.producer_get_barrier(state)
-                if const_expr(raw is not None):
-                    raw.sync_object_full.arrive(state.index)
-                    barrier = raw.producer_get_barrier(state)
-                cute.copy(atom, of[None, 0, column, page], to[None, state.index], tma_bar_ptr=barrier)
+                pieces = self.pieces if const_expr(buffers == 2) else 1
+                for piece in range_constexpr(pieces):
+                    state = self.state(count, count & 1, buffers, column, 1, piece)
+                    pipe.producer_acquire(state)
+                    barrier = pipe.producer_get_barrier(state)
+                    if const_expr(raw is not None):
+                        raw.sync_object_full.arrive(state.index)
+                        barrier = raw.producer_get_barrier(state)
+                    source = of[None, 0, column * pieces + piece, page]
+                    cute.copy(atom, source, to[None, state.index], tma_bar_ptr=barrier)
                 count = count + 1
             start = shares.following(start, own.count)
             sequence = sequence + 1
 
-    def state(self, count: Any, buffer: Any, buffers: int, column: Any, loads: int = 0) -> Any:
+    def state(self, count: Any, buffer: Any, buffers: int, column: Any, loads: int = 0, piece: int = 0) -> Any:
         """Some columns of a block of keys, the `count`th of all, in a `buffer`; who `loads` (1) waits for the phase before."""
-        index = buffer * 2 + column if buffers == 2 else buffer
-        return pipeline.PipelineState(2 * buffers, 0, index, (count >> 1 & 1) ^ loads)
+        pieces = self.pieces if buffers == 2 else 1
+        index = (buffer * 2 + column) * pieces + piece if buffers == 2 else buffer
+        return pipeline.PipelineState(2 * buffers * pieces, 0, index, (count >> 1 & 1) ^ loads)
 
     @cute.jit
     def load_queries(

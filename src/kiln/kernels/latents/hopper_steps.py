@@ -22,6 +22,12 @@ _WEIGHTS, _GROUP, _BOTH = 1, 3, 5
 """Named barriers: weights of a block are there (two), threads of a warp group (two), all that compute."""
 
 
+@cute.jit
+def lower(before: Float32, most: Float32, scale: Float32):
+    """What powers are relative to, negative: the largest score, if it exceeds what it was before by much, so that sums are seldom scaled."""
+    return -(most * scale) if cute.math.fma(most, scale, before) > _SLACK else before
+
+
 class Steps:
     """The steps of warp group `group`, 0 or 1: it has that half of the columns of the outputs, and the blocks of keys in that one of the two
     buffers are its own."""
@@ -67,13 +73,14 @@ class Steps:
         pipe, of, group = self.pipe_half, self.of, self.here()
         for number in range(2):
             half = group ^ number
-            state = of.state(count, group, 2, half)
-            pipe.consumer_wait(state)
-            if number == 0:
-                warpgroup.fence()
             for k in range(of.half // 16):
+                piece, within = divmod(k, of.half // of.pieces // 16)
+                if within == 0:
+                    pipe.consumer_wait(of.state(count, group, 2, half, piece=piece))
+                if number == k == 0:
+                    warpgroup.fence()
                 self.mma_scores.set(warpgroup.Field.ACCUMULATE, number > 0 or k > 0)
-                queries, keys = self.q[None, None, k, half], self.k[None, None, k, state.index]
+                queries, keys = self.q[None, None, k, half], self.k[None, None, k, group * 2 + half]
                 cute.gemm(self.mma_scores, self.acc, queries, keys, self.acc)
         self.pipe_rope.consumer_wait(of.state(count, group, 1, 0))
         self.mma_scores.set(warpgroup.Field.ACCUMULATE, True)
@@ -111,7 +118,7 @@ class Steps:
         warpgroup.wait_group(later)
         group = self.here()
         other = 1 - group
-        self.pipe_half.consumer_release(self.of.state(count, other, 2, group))
+        self.release(count, other, group)
         self.pipe_rope.consumer_release(self.of.state(count, other, 1, 0))
 
     def add_own(self, count: Any) -> None:
@@ -126,7 +133,12 @@ class Steps:
             )
         warpgroup.commit_group()
         warpgroup.wait_group(0)
-        self.pipe_half.consumer_release(self.of.state(count, group, 2, group))
+        self.release(count, group, group)
+
+    def release(self, count: Any, buffer: Any, half: Any) -> None:
+        """Let half of a block be overwritten."""
+        for piece in range(self.of.pieces):
+            self.pipe_half.consumer_release(self.of.state(count, buffer, 2, half, piece=piece))
 
     def row(self) -> Any:
         """The first of the two rows that a thread has, 8 apart."""
@@ -197,11 +209,6 @@ class Steps:
         arch.fence_proxy("async.shared", space="cta")
         self.meet()
 
-    @cute.jit
-    def lower(self, before: Float32, most: Float32):
-        """What powers are relative to, negative: the largest score, if it exceeds what it was before by much, so that sums are seldom scaled."""
-        return -(most * self.scale) if cute.math.fma(most, self.scale, before) > _SLACK else before
-
     def powers(self) -> None:
         """Scores to powers of two, relative to the largest of their row so far; what was summed of them before is scaled."""
         chains = [(c, half) for half in range(2) for c in range(2)]
@@ -214,7 +221,7 @@ class Steps:
             for distance in (1, 2):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
             before = self.lowered[half]
-            now = self.lower(before, most)
+            now = lower(before, most, self.scale)
             factor = arch.exp2(now - before)
             total = self.totals[half] * factor
             for n in range(KEYS // 8):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ from .columns import LatentColumns
 from .combine import columns_of_a_piece
 from .plan import LatentTiling, default_tiling, parts, tiles
 from .problem import LatentAttention
+from .turned import turned_forward
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +63,7 @@ class HopperLatents(Implementation):
         first = default_tiling(problem, device)
         yield first
         for turns in (2, 3, 4):
-            yield LatentTiling(first.shares * turns)
+            yield dataclasses.replace(first, shares=first.shares * turns)
 
     def cost(self, problem: LatentAttention, plan: LatentTiling, device: Device) -> float:
         return max(parts(problem, plan, device).values())
@@ -82,7 +84,7 @@ class HopperLatents(Implementation):
         ways = _WAYS if plan.shares > _MANY * problem.batches else 1
         compiled = _compiled(
             calls.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None, problem.stored,
-            given.factor is not None, ways,
+            given.factor is not None, ways, -(-rows // 16) * 16 if plan.turned else 0,
         )  # fmt: skip
         # of a query the keys of those after it are hidden
         hidden = problem.queries - 1 if problem.causal else 0
@@ -102,6 +104,7 @@ def _compiled(
     stored: Any = None,
     scaled: bool = False,
     ways: int = 1,
+    turned: int = 0,
 ) -> Any:
     """The function for arrays of any shape and strides."""
     given = hopper.Given(
@@ -111,7 +114,10 @@ def _compiled(
     )  # fmt: skip
     numbers = hopper.Numbers(Float32(1.0), 1, 0, 1)
     rows = [_fake(x, 3, space, 16) for x in (element, stored or element)]
-    return cute.compile(hopper.latent_forward(element, value_dim, stored, ways), *rows, given, Int32(1), numbers, 0)
+    kernel: Any = hopper.latent_forward(element, value_dim, stored, ways)
+    if turned:
+        kernel = turned_forward(element, value_dim, turned, ways, stored)
+    return cute.compile(kernel, *rows, given, Int32(1), numbers, 0)
 
 
 def _memory_of(x: Any) -> Any:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 ROWS = 64
 """Queries and heads of a tile: rows of the products of a warp group."""
+MOST_TURNED = 32
+"""Queries and heads where latents are the rows of products."""
 GROUP = 128
 """Threads of a warp group."""
 THREADS = 3 * GROUP
@@ -29,10 +31,17 @@ class LatentTiling:
     (queries and heads) one."""
 
     shares: int = 132
+    turned: bool = False
+    """Whether latents are the rows of products, and queries and heads, up to 32, their columns."""
 
     def check(self, problem: LatentAttention, device: Device) -> None:
         """Refuse what cannot work."""
         arrays.require(1 <= self.shares <= 65535, f"{self}: keys are cut into 1 to 65535 shares")
+        rows = problem.queries * problem.heads
+        arrays.require(
+            not self.turned or rows <= MOST_TURNED,
+            f"{self}: it takes up to {MOST_TURNED} queries and heads, here {rows}",
+        )
         used = 2 * ROWS * 3 * problem.dim + 4096
         arrays.require(
             used <= device.smem,
@@ -48,7 +57,8 @@ def tiles(problem: LatentAttention) -> int:
 def default_tiling(problem: LatentAttention, device: Device) -> LatentTiling:
     """As many shares as multiprocessors have blocks of threads at once; not more than there are blocks of keys."""
     most = problem.batches * max(1, -(-problem.keys // ROWS))
-    return LatentTiling(max(1, min(device.multiprocessors // tiles(problem), most)))
+    turned = problem.queries * problem.heads <= MOST_TURNED
+    return LatentTiling(max(1, min(device.multiprocessors // tiles(problem), most)), turned)
 
 
 _PRODUCTS = 4.6e6

@@ -1,0 +1,235 @@
+"""The kernel of `mla_decode` for Hopper and few rows: latents are the rows of products, queries their columns.
+
+A tile is all queries of a sequence and their heads, up to 32. As rows of products they would leave most of the 64 rows that the tensor
+cores multiply at once empty; latents, 64 to a block, fill them: S^T = C q^T, and O^T = V^T P^T from the same memory. Of the blocks each
+of two warp groups has every other one, from its scores to its outputs, so that one has its softmax while the tensor cores work for the
+other. Where a sequence ends, both put what they have summed into the memory of their last blocks, and write the sum of the two.
+
+Latents come in pieces of 64 columns, which lie in a ring.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ... import Float16, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from ...cute import arch
+from ...cute.nvgpu import cpasync
+from ...utils import LayoutEnum, sm90
+from .. import devices
+from ..attentions.pages import Pages
+from ..attentions.tile import only_here
+from . import shares
+from .combine import Combine
+from .plan import GROUP, REGISTERS, THREADS
+from .shares import KEYS
+from .turned_narrow import NarrowSteps
+from .turned_steps import TurnedSteps
+from .widening import tma_pipe
+
+PIECE = 64
+"""Columns of a piece."""
+_ROOM = 226 * 1024
+"""Bytes of shared memory for queries, weights and latents; what is left is for small things."""
+
+
+class TurnedForward:
+    """The kernel for queries of some type, values of so many columns, so many `rows` (queries and heads, 16 or 32). `stored`: the type of
+    latents in the cache, if that is another, of 8 bits. `ways`: of the second kernel."""
+
+    def __init__(self, dtype: Any, value_dim: int, rows: int, ways: int = 1, stored: Any = None) -> None:
+        self.dtype, self.dim_v, self.rows, self.ways, self.stored = dtype, value_dim, rows, ways, stored
+        # what is multiplied: latents of 8 bits are such of f16 without a loss
+        self.operand = dtype if stored is None else Float16
+        self.pieces = value_dim // PIECE + 1
+        self.piece_bytes = KEYS * PIECE * (2 if stored is None else 1)
+        queries = 2 * rows * self.pieces * PIECE
+        used = queries * (1 if stored is None else 2) + 2 * 2 * rows * KEYS
+        self.buffers = min(5 * self.pieces, (_ROOM - used) // self.piece_bytes)
+
+    # --- how tiles lie ---
+
+    def queries(self, dtype: Any) -> Any:
+        """Rows and columns of queries."""
+        return sm90.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (KEYS, self.rows, self.pieces * PIECE), dtype, 1)
+
+    def weights(self) -> Any:
+        """Rows and keys, for each warp group."""
+        return sm90.make_smem_layout_b(LayoutEnum.ROW_MAJOR, (KEYS, self.rows, KEYS), self.operand, 2)
+
+    def latents(self) -> Any:
+        """Keys and columns of a piece, buffers."""
+        dtype = self.dtype if self.stored is None else self.stored
+        return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (KEYS, self.rows, PIECE), dtype, self.buffers)
+
+    def values(self) -> Any:
+        """The same memory: columns and keys of a piece, buffers."""
+        return sm90.make_smem_layout_a(LayoutEnum.COL_MAJOR, (PIECE, self.rows, KEYS), self.dtype, self.buffers)
+
+    def state(self, count: Any, piece: Any, loads: int = 0) -> Any:
+        """A piece of a block of keys, the `count`th of all; who `loads` (1) waits for the phase before."""
+        number = count * self.pieces + piece
+        return pipeline.PipelineState(
+            self.buffers, 0, number % self.buffers, (number // self.buffers & 1) ^ loads
+        )
+
+    @cute.jit
+    def __call__(self, q: cute.Tensor, cache: cute.Tensor, given: Any, tiles: Int32, numbers: Any, stream: Int64):
+        """Launch it for queries (batch, row, column) and latents (page, row, column)."""
+        load = cpasync.CopyBulkTensorTileG2SOp()
+        maps: list[Any] = []
+        shapes = (self.rows, self.pieces * PIECE), (KEYS, PIECE)
+        for x, layout, shape in zip((q, cache), (self.queries(self.dtype), self.latents()), shapes, strict=True):
+            first, row, column = x.shape
+            each = 128 // x.element_type.width
+            strides = [cute.assume(s // each * each, divby=each) for s in x.stride[:2]]
+            turned = cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
+            tile = cute.slice_(layout, (None, None, 0))
+            maps += cpasync.make_tiled_tma_atom(load, cute.make_tensor(x.iterator, turned), tile, shape)
+        self.kernel(*maps, given, numbers).launch(
+            grid=(numbers.shares, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1, stream=stream
+        )
+        Combine(self.dtype, self.dim_v, self.ways)(given, numbers, stream)
+
+    # --- the kernel ---
+
+    @cute.kernel
+    def kernel(
+        self, load_q: cute.CopyAtom, q: cute.Tensor, load_k: cute.CopyAtom, k: cute.Tensor, given: Any, numbers: Any,
+    ):  # fmt: skip
+        warp = arch.make_warp_uniform(arch.warp_idx())
+        share = arch.block_idx()[0]
+        if const_expr(devices.current().overlaps):
+            arch.griddepcontrol_launch_dependents()
+        memory = utils.SmemAllocator()
+        cached, layout_q = self.dtype if self.stored is None else self.stored, self.queries(self.dtype)
+        tile_q, ring, tile_p = (
+            memory.allocate_tensor(dtype, layout.outer, 1024, layout.inner)
+            for dtype, layout in ((self.dtype, layout_q), (cached, self.latents()), (self.operand, self.weights()))
+        )
+        factors = tile_halves = None
+        if const_expr(self.stored is not None):
+            layout = self.queries(self.operand)
+            tile_halves = memory.allocate_tensor(self.operand, layout.outer, 1024, layout.inner)
+            factors = memory.allocate_tensor(Float32, cute.make_layout((self.rows,)), 16)
+        # of each row, by warp (two warp groups of four): highest scores, sums of weights; and references by warp group
+        highest, totals = (
+            memory.allocate_tensor(Float32, cute.make_layout((self.rows, 4, 2)), 16) for _ in range(2)
+        )
+        references = memory.allocate_tensor(Float32, cute.make_layout((self.rows, 2)), 16)
+        found = memory.allocate_tensor(Int32, cute.make_layout((4,)), 16)
+        pipe_q = tma_pipe(1, 8, 2 * self.rows * self.pieces * PIECE)
+        pipe = tma_pipe(self.buffers, 4, self.piece_bytes)
+        pipeline.pipeline_init_arrive()
+        pipeline.pipeline_init_wait()
+        most = given.table.shape[1] * KEYS
+        if warp == 0:
+            for atom in (load_q, load_k):
+                cpasync.prefetch_descriptor(atom)
+            shares.find(given.lengths, most, share, numbers.shares, found, given.found, True)
+        arch.sync_threads()
+        if warp < GROUP // 32:
+            arch.setmaxregister_decrease(REGISTERS[0])
+            if warp == 0:
+                self.load(load_k, self.parts(load_k, ring, k, (KEYS, PIECE)), pipe, given, found, share)
+            elif warp == 1:
+                parts = self.parts(load_q, tile_q, q, (self.rows, self.pieces * PIECE))
+                self.load_queries(load_q, parts, pipe_q, given, found, share)
+        else:
+            arch.setmaxregister_increase(REGISTERS[1])
+            exchanged = highest, totals, references
+            if const_expr(self.stored is None):
+                steps: Any = TurnedSteps(self, warp // 4 - 1, (tile_q, ring, tile_p), exchanged, pipe, numbers.scale)
+            else:
+                tiles = tile_halves, ring, tile_p
+                steps = NarrowSteps(self, warp // 4 - 1, tiles, exchanged, pipe, numbers.scale)
+                steps.take(tile_q, factors, given.factor)
+            self.compute(steps, pipe_q, given, found, share, q.shape[0], numbers)
+
+    def parts(self, atom: Any, tile: Any, x: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
+        """Tiles in shared and global memory as the copy engine copies them."""
+        tiles = cute.local_tile(x, shape, (None, None, None))
+        return cpasync.tma_partition(
+            atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
+        )
+
+    @cute.jit
+    def load(self, atom: Any, parts: Any, pipe: Any, given: Any, found: Any, share: Int32):
+        """Load all blocks of a share."""
+        to, of = parts
+        sequence, start = (arch.make_warp_uniform(found[i]) for i in range(2))
+        count = Int32(0)
+        while sequence < given.lengths.shape[0] and start < (share + 1) * found[2]:
+            _, own = self.own(given, sequence, start, share, found)
+            pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
+            for i in range(own.last - own.first):
+                page = pages.number((own.last - 1 - i) * KEYS)
+                for piece in range_constexpr(self.pieces):
+                    state = self.state(count, piece, 1)
+                    pipe.producer_acquire(state)
+                    barrier = pipe.producer_get_barrier(state)
+                    cute.copy(atom, of[None, 0, piece, page], to[None, state.index], tma_bar_ptr=barrier)
+                count = count + 1
+            start = shares.following(start, own.count)
+            sequence = sequence + 1
+
+    @cute.jit
+    def load_queries(self, atom: Any, parts: Any, pipe: Any, given: Any, found: Any, share: Int32):
+        """Load the queries of all sequences of a share."""
+        to, of = parts
+        sequence, start = (arch.make_warp_uniform(found[i]) for i in range(2))
+        producer, _ = pipe.make_participants()
+        while sequence < given.lengths.shape[0] and start < (share + 1) * found[2]:
+            _, own = self.own(given, sequence, start, share, found)
+            if own.first < own.last:
+                stage = producer.acquire_and_advance()
+                cute.copy(atom, of[None, 0, 0, sequence], to[None, 0], tma_bar_ptr=stage.barrier)
+            start = shares.following(start, own.count)
+            sequence = sequence + 1
+
+    @cute.jit
+    def compute(
+        self, steps: Any, pipe_q: Any, given: Any, found: Any, share: Int32, rows: Int32, numbers: Any
+    ):
+        """The outputs of all sequences of a share."""
+        sequence, start = (arch.make_warp_uniform(found[i]) for i in range(2))
+        count = Int32(0)
+        _, consumer = pipe_q.make_participants()
+        while sequence < given.lengths.shape[0] and start < (share + 1) * found[2]:
+            length, own = self.own(given, sequence, start, share, found)
+            blocks = arch.make_warp_uniform(own.last - own.first)
+            if blocks > 0:
+                # which of the blocks are this warp group's: the first or the second, and every other one from there on
+                first = (steps.group ^ count) & 1
+                steps.begin()
+                filled = consumer.wait_and_advance()
+                if const_expr(self.stored is not None):
+                    steps.convert_queries()
+                    filled.release()
+                for i in range(first, blocks, 2):
+                    steps.scores(count + i)
+                    steps.weights(count + i, own.last - 1 - i, (length, rows, numbers))
+                    steps.outputs(count + i, i + 2 < blocks)
+                if const_expr(self.stored is None):
+                    filled.release()
+            # found again: sums leave no registers to keep it in
+            sequence = only_here(sequence)
+            _, own = self.own(given, sequence, start, share, found)
+            blocks = arch.make_warp_uniform(own.last - own.first)
+            if blocks > 0:
+                slot = 2 * share + Int32(own.first == 0)
+                steps.finish(count, blocks, given, sequence, slot, own.whole, rows, numbers)
+                count = count + blocks
+            start = shares.following(start, own.count)
+            sequence = sequence + 1
+
+    @cute.jit
+    def own(self, given: Any, sequence: Int32, start: Int32, share: Int32, found: Any):
+        """The length of a sequence, and what a share has of it."""
+        most = only_here(Int32(given.table.shape[1])) * KEYS
+        length = shares.length_of(given.lengths, sequence, most)
+        return length, shares.piece(length, Int32(0), start, share * found[2], found[2])
+
+
+turned_forward = functools.lru_cache(maxsize=64)(TurnedForward)

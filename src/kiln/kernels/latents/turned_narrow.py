@@ -1,0 +1,145 @@
+"""Latents of 8 bits as rows of products: a warp group takes them from shared memory into registers, as left operands of f16.
+
+Nothing is written back: memory holds what the copy engine brought, for four blocks and more. Two things lie in another order than the
+one they are given in, so that a word of four numbers becomes two words of operands. Columns of queries: those 4 t to 4 t + 3 of sixteen
+are multiplied as the numbers 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. And a thread's two sums of a piece's columns are of neighbours.
+Queries are multiplied with powers of two, one for each row, so that f16 has room for them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import Float32, Int32, Uint16, const_expr, cute, range_constexpr
+from ...cute import arch
+from ...cute.nvgpu import warp, warpgroup
+from ...utils import sm90
+from ..attentions.tile import only_here
+from ..common.narrow_floats import widened
+from .plan import GROUP
+from .shares import KEYS
+from .turned_steps import TurnedSteps
+
+_EVEN_ODD = 0x3120
+"""Bytes of a word, the even ones first."""
+_HIGHEST = 141
+"""The exponent of f32 that rows of queries are scaled to: 2 ** 14."""
+
+
+class NarrowSteps(TurnedSteps):
+    """The steps of a warp group, for latents of 8 bits."""
+
+    def take(self, given: Any, factors: Any, factor: Any) -> None:
+        """The queries as they come, factors of their rows, and the factor of latents (one number) or None."""
+        self.given_queries, self.query_factors, self.factor = given, factors, factor
+
+    def products(self) -> tuple[Any, Any]:
+        """The products of latents and queries, and of values and weights: the same, latents are in registers."""
+        of, along = self.of, warpgroup.OperandMajorMode.K
+        made = sm90.make_trivial_tiled_mma(
+            of.operand, of.operand, along, along, Float32, (1, 1, 1), (KEYS, of.rows), warpgroup.OperandSource.RMEM
+        )
+        return made, made
+
+    def partition(self, scores: Any, outputs: Any) -> None:
+        """Registers for the operands of two pieces."""
+        self.operands = [cute.make_rmem_tensor(((2, 2, 2), 1, 4), self.of.operand) for _ in range(2)]
+
+    @cute.jit
+    def convert_queries(self):
+        """Queries of f16, in the order in which latents are multiplied."""
+        thread = only_here(arch.thread_idx()[0]) - GROUP
+        lane, first = thread % 32, thread // 32
+        tile, columns = self.tile_q, self.of.pieces * KEYS
+        for i in range_constexpr(self.of.rows // 8):
+            row = first + 8 * i
+            most = Float32(0.0)
+            for j in range(lane, columns, 32):
+                value = self.given_queries[row, j, 0].to(Float32)
+                most = arch.fmax(most, arch.fmax(value, -value))
+            for distance in (1, 2, 4, 8, 16):
+                most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
+            exponent = most.bitcast(Int32) >> 23
+            up = max(Int32(1), min(Int32(253), 127 + _HIGHEST - exponent))
+            factor = (up << 23).bitcast(Float32)
+            for j in range(lane, columns, 32):
+                value = self.given_queries[row, j, 0].to(Float32) * factor
+                # 4 t + n of sixteen: as number 2 t + n, or those of the upper half 8 further on
+                t, n = j % 16 // 4, j % 4
+                tile[row, j // 16 * 16 + n // 2 * 8 + 2 * t + n % 2, 0] = value.to(self.of.operand)
+            scale = ((254 - up) << 23).bitcast(Float32) * self.scale
+            if const_expr(self.factor is not None):
+                scale = scale * self.factor[0]
+            if lane == 0:
+                self.query_factors[row] = scale
+        arch.fence_proxy("async.shared", space="cta")
+        self.meet_both()
+
+    def scale_of(self, i: int) -> Any:
+        return self.query_factors[self.lane() % 4 * 2 + 8 * (i // 2) + i % 2]
+
+    def inverse(self, total: Any) -> Any:
+        found = arch.rcp_approx(total)
+        return found if self.factor is None else found * self.factor[0]
+
+    def column(self, half: int) -> Any:
+        thread = only_here(arch.thread_idx()[0]) % GROUP
+        return thread // 32 * 16 + thread % 32 // 4 * 2 + half
+
+    def places(self, turned: bool) -> tuple[Any, Any]:
+        """Where in a piece the rows of 16 bytes begin whose addresses a thread has for two times four matrices: as 16 bits, which are
+        permuted as the copy engine does it."""
+        thread = only_here(arch.thread_idx()[0]) % GROUP
+        lane, own = thread % 32, thread // 32
+        row, chunk = (lane, own) if turned else (own * 16 + lane % 16, lane // 16)
+        first = row * (KEYS // 2) + (chunk ^ (row // 2 % 4)) * 8
+        return first, first + 16 * KEYS if turned else first ^ 16
+
+    def operand(self, piece: int, index: Any, places: tuple[Any, Any], turned: bool) -> Any:
+        """A piece as left operands, of four products of 16 columns, or `turned` of 16 keys."""
+        to, held = self.operands[piece % 2], cute.make_rmem_tensor((8,), Uint16)
+        words = cute.recast_tensor(cute.make_tensor(to.iterator, cute.make_layout((32,))), Int32)
+        found = cute.recast_tensor(held, Int32)
+        start = cute.recast_ptr(self.ring.iterator, dtype=Uint16) + index * (KEYS * KEYS // 2)
+        load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(turned, 4), Uint16)
+        for two in range(2):
+            place = (start + places[two]).with_alignment(16)
+            cute.copy(load, cute.make_tensor(place, cute.make_layout((8,))), held)
+            for k in range(2):
+                for half in range(2):
+                    word, at = found[2 * k + half], 4 * (2 * two + k)
+                    if turned:  # of two keys two columns: keys together
+                        low, high = widened(arch.prmt(word, 0, _EVEN_ODD), self.of.stored)
+                        words[at + 2 * half], words[at + 2 * half + 1] = low, high
+                    else:
+                        words[at + half], words[at + half + 2] = widened(word, self.of.stored)
+        return to
+
+    def scores(self, count: Any) -> None:
+        count, first, places = self.here(count), self.here(Int32(0)), self.places(False)
+        for piece in range(self.of.pieces):
+            state = self.of.state(count, piece)
+            self.pipe.consumer_wait(state)
+            if piece > 1:
+                warpgroup.wait_group(1)
+            keys = self.operand(piece, state.index, places, False)
+            warpgroup.fence()
+            for k in range(4):
+                self.mma_scores.set(warpgroup.Field.ACCUMULATE, piece > 0 or k > 0)
+                queries = self.q[None, None, 4 * piece + k, first]
+                cute.gemm(self.mma_scores, self.acc, keys[None, None, k], queries, self.acc)
+            warpgroup.commit_group()
+        warpgroup.wait_group(0)
+
+    def add(self, count: Any) -> None:
+        group, places = self.here(self.group), self.places(True)
+        self.mma_outputs.set(warpgroup.Field.ACCUMULATE, True)
+        for piece in range(self.of.pieces - 1):
+            if piece > 1:
+                warpgroup.wait_group(1)
+            index, sums = self.of.state(count, piece).index, self.sums_of(piece)
+            values = self.operand(piece, index, places, True)
+            warpgroup.fence()
+            for k in range(4):
+                cute.gemm(self.mma_outputs, sums, values[None, None, k], self.p[None, None, k, group], sums)
+            warpgroup.commit_group()
