@@ -14,6 +14,7 @@ import torch
 from kiln import kernels
 from kiln import workbench as wb
 from kiln.kernels.latents.hopper import LatentForward
+from kiln.kernels.latents.turned import TurnedForward
 
 LATENT, ROPE, PAGE = 512, 64, 64
 
@@ -77,10 +78,10 @@ class MlaDecode(wb.KernelPlan):
 
         def launch(tiling):
             shares = max(1, tiling.turns * kernels.devices.current().multiprocessors // tiles)
-            kernels.mla_decode(q, cache, table, lengths, out=out, plan=kernels.LatentTiling(shares))
+            kernels.mla_decode(q, cache, table, lengths, out=out, splits=shares)
 
         return wb.CuteKernel(
-            kernel_fn=LatentForward.kernel,
+            kernel_fn=(TurnedForward if self.t * self.h <= 32 else LatentForward).kernel,
             launch_fn=launch,
             input_tensors=[q, cache, table, lengths],
             output_tensors=[out],

@@ -13,13 +13,15 @@ from nvidia_testing import needs_ptxas
 from sass import check_products
 
 import kiln
-from kiln import BFloat16, Float32, Int32, cute, kernels
+from kiln import BFloat16, Float8E4M3FN, Float32, Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import warpgroup
 from kiln.kernels.devices import device_of
-from kiln.kernels.latents import FAMILY, LatentAttention, hopper, hopper_steps, implementations
+from kiln.kernels.latents import FAMILY, LatentAttention, hopper, implementations, turned
 from kiln.kernels.latents.columns import LatentColumns
+from kiln.kernels.latents.hopper_steps import Steps
 from kiln.kernels.latents.implementations import HopperLatents, _fake
+from kiln.kernels.latents.turned_steps import TurnedSteps
 
 VALUES = 128
 LONG = os.environ.get("KILN_LONG_TESTS", "") not in ("", "0")
@@ -59,10 +61,12 @@ def check(q: np.ndarray, cache: Cache, **options: Any) -> Any:
     return got
 
 
+@pytest.mark.parametrize("heads", [16, 20])
 @pytest.mark.parametrize("splits", [1, 3, 40])
-def test_lengths(splits):
-    """Sequences without latents, with fewer than tokens, that fill pages or not; in one share, cut anywhere, in more shares than blocks."""
-    check(normal(6, 2, 16, VALUES + 64), Cache(0, 1, 64, 65, 330, 128), splits=splits)
+def test_lengths(splits, heads):
+    """Sequences without latents, with fewer than tokens, that fill pages or not; in one share, cut anywhere, in more shares than blocks.
+    Queries are columns of products, or rows."""
+    check(normal(6, 2, heads, VALUES + 64), Cache(0, 1, 64, 65, 330, 128), splits=splits)
 
 
 @pytest.mark.parametrize(("tokens", "heads"), [(1, 1), (3, 30), (4, 32)])
@@ -94,12 +98,13 @@ def test_options():
     assert all(map(np.array_equal, first, again))
 
 
-def test_scores_that_grow():
+@pytest.mark.parametrize("heads", [16, 40])
+def test_scores_that_grow(heads):
     """Rising from block to block, so that what was summed is scaled again in both warp groups; and far below zero."""
     cache = Cache(300, 300)
     for row, sign in zip(cache.table, (1, -1), strict=True):
         cache.pages[row[:5], :, VALUES:] = sign * np.arange(5, 0, -1)[:, None, None]
-    q = normal(2, 1, 16, VALUES + 64)
+    q = normal(2, 1, heads, VALUES + 64)
     q[..., VALUES:] = 1.0
     check(q, cache, splits=1, scale=0.1)
 
@@ -111,40 +116,61 @@ def test_columns(value_dim):
     check(normal(2, 2, 20, value_dim + 64), Cache(0, 100, value_dim=value_dim), plan=plan)
 
 
+def test_queries_of_any_size():
+    """Latents of 8 bits are multiplied in f16: queries of bf16 are scaled, row by row, to what that holds."""
+    q, cache = normal(1, 1, 16, VALUES + 64, dtype=ml_dtypes.bfloat16), Cache(100, dtype=ml_dtypes.float8_e4m3fn)
+    q[0, 0, :3] *= np.array([[3e5], [1e-30], [0.0]], ml_dtypes.bfloat16)
+    check(q, cache, splits=1)
+
+
 @pytest.mark.skipif(not LONG, reason="instrumented code of warp groups takes long to compile; set KILN_LONG_TESTS=1")
+@pytest.mark.parametrize("heads", [8, 40])
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3fn])
-def test_clean_under_the_sanitizer(dtype):
+def test_clean_under_the_sanitizer(dtype, heads):
     with kiln.sanitize():
-        check(normal(2, 1, 8, VALUES + 64), Cache(70, 260, dtype=dtype), splits=2)
+        check(normal(2, 1, heads, VALUES + 64), Cache(70, 260, dtype=dtype), splits=2)
 
 
 def _released_too_early(self, count):
     group = self.here()
-    self.pipe_half.consumer_release(self.of.state(count, 1 - group, 2, group))
+    self.release(count, 1 - group, group)
     self.pipe_rope.consumer_release(self.of.state(count, 1 - group, 1, 0))
     warpgroup.wait_group(0)
 
 
+def _released_before_products_end(self, count, again):
+    self.rescale()
+    self.add(self.here(count))
+    self.release(self.here(count), again)
+    warpgroup.wait_group(0)
+
+
 MUTANTS = {
-    "meet": (lambda self: None, "race"),
-    "end_others": (_released_too_early, "race"),
-    "rescale": (lambda self: None, "Mismatched"),
-    "clear": (lambda self, count, there: None, "nan"),
+    (Steps, "meet"): (lambda self: None, "race"),
+    (Steps, "end_others"): (_released_too_early, "race"),
+    (Steps, "rescale"): (lambda self: None, "Mismatched"),
+    (Steps, "clear"): (lambda self, count, there: None, "nan"),
+    (TurnedSteps, "meet"): (lambda self: None, "race"),
+    (TurnedSteps, "meet_both"): (lambda self: None, "race"),
+    (TurnedSteps, "outputs"): (_released_before_products_end, "race"),
+    (TurnedSteps, "rescale"): (lambda self: None, "Mismatched"),
+    (TurnedSteps, "clear"): (lambda self, count, there: None, "nan"),
 }
 """What is left out or done wrong, and what is said of it."""
 
 
-@pytest.mark.skipif(not LONG, reason="four programs, instrumented; set KILN_LONG_TESTS=1")
-@pytest.mark.parametrize("name", MUTANTS)
-def test_mutants(name, monkeypatch):
-    mutant, said = MUTANTS[name]
-    monkeypatch.setattr(hopper_steps.Steps, name, mutant)
-    kernel = hopper.LatentForward  # code is kept by kernel object
-    monkeypatch.setattr(hopper, "latent_forward", kernel)
+@pytest.mark.skipif(not LONG, reason="nine programs, instrumented; set KILN_LONG_TESTS=1")
+@pytest.mark.parametrize(("steps", "name"), MUTANTS)
+def test_mutants(steps, name, monkeypatch):
+    mutant, said = MUTANTS[steps, name]
+    monkeypatch.setattr(steps, name, mutant)
+    # code is kept by kernel object
+    monkeypatch.setattr(hopper, "latent_forward", hopper.LatentForward)
+    monkeypatch.setattr(implementations, "turned_forward", turned.TurnedForward)
     implementations._compiled.cache_clear()
     try:
         with pytest.raises(Exception, match=f"(?i){said}"), kiln.sanitize():
-            check(2 * normal(2, 1, 8, VALUES + 64), Cache(70, 260), splits=1)
+            check(2 * normal(2, 1, 40 if steps is Steps else 8, VALUES + 64), Cache(70, 260), splits=1)
     finally:
         implementations._compiled.cache_clear()
 
@@ -159,6 +185,10 @@ def test_what_is_refused():
         ({"splits": 0}, "splits 0"),
         ({"cache_scale": np.ones(1, np.float32)}, "for latents of 8 bits"),
         ({"splits": 2, "plan": kernels.LatentTiling(2)}, "a plan says how"),
+        (
+            {"cache": cache.pages.astype(ml_dtypes.float8_e4m3fn), "plan": kernels.LatentTiling(2)},
+            "are rows of products",
+        ),
         ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it is \\(2, 1, 2, 128\\)"),
     ):
         with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
@@ -173,7 +203,11 @@ def test_who_is_chosen():
     for heads in (16, 32, 64, 128):
         chosen = FAMILY.choose(LatentAttention(128, 1, heads, 4096), hopper_device)
         assert isinstance(chosen.implementation, HopperLatents)
-        assert chosen.plan.shares == 132 // max(1, heads // 64)
+        # 128 sequences are not cut, where that takes nearly all multiprocessors
+        assert chosen.plan == kernels.LatentTiling(128 // max(1, heads // 64), turned=heads <= 32)
+    assert FAMILY.choose(LatentAttention(100, 1, 16, 4096), hopper_device).plan.shares == 132
+    narrow = FAMILY.choose(LatentAttention(128, 1, 128, 4096, stored=Float8E4M3FN), hopper_device)
+    assert narrow.plan == kernels.LatentTiling(32, turned=True)
     for arch in ("sm_80", "sm_86", "sm_120a"):
         for heads in (16, 128):
             chosen = FAMILY.choose(LatentAttention(4, 2, heads, 4096), device_of(arch))
@@ -186,23 +220,41 @@ def test_who_is_chosen():
 # --- the machine code ---
 
 
-@needs_ptxas
-@pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
-def test_products_are_begun_together(monkeypatch):
-    """Nothing is spilled, products are not serialized: those of the other's weights and the scores run one after the other without a wait."""
-    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
+    """What is made of a kernel for bf16, nothing being spilled and no product waiting for another: its loop of products.
+    `moves`: of scores, which are rounded and written where sums stay."""
     space = cute.AddressSpace.gmem
     given = hopper.Given(
         _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
         _fake(BFloat16, 3, space, 16), None,
     )  # fmt: skip
-    rows = [_fake(BFloat16, 3, space, 16) for _ in range(2)]
+    rows = [_fake(x, 3, space, 16) for x in (BFloat16, stored)]
     numbers = hopper.Numbers(Float32(1.0), 1, 0, 1)
-    made = cute.compile(hopper.LatentForward(BFloat16, 512), *rows, given, Int32(1), numbers, 0, target="nvidia")
-    (loop,) = check_products(made)
+    made = cute.compile(kernel, *rows, given, Int32(1), numbers, 0, target="nvidia")
+    (loop,) = check_products(made, moves=moves)
+    return loop
+
+
+@needs_ptxas
+@pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
+def test_products_are_begun_together(monkeypatch):
+    """Those of the other's weights and the scores run one after the other without a wait."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    loop = _machine_code(hopper.LatentForward(BFloat16, 512))
     assert len(loop.products) == 36 + 2 * 4
     waits = [n for n, i in enumerate(loop.instructions) if i.name.startswith("WARPGROUP.DEPBAR")]
     powers = [n for n, i in enumerate(loop.instructions) if i.name.startswith("MUFU.EX2")]
     assert len(waits) == 3
     assert sum(i.name.startswith("HGMMA") for i in loop.instructions[: waits[0]]) == 36 + 4
     assert sum(waits[1] < n < waits[2] for n in powers) >= 34
+
+
+@needs_ptxas
+@pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
+@pytest.mark.parametrize("stored", [None, Float8E4M3FN])
+def test_latents_as_rows(stored, monkeypatch):
+    """Latents of 8 bits are widened while products of those before them run: a wait leaves one group."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    loop = _machine_code(turned.TurnedForward(BFloat16, 512, 32, stored=stored), stored or BFloat16, 10)
+    assert len(loop.products) == 36 + 32
+    assert loop.waits == (2 if stored is None else 2 + 7 + 6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import devices
 from ..common import arrays
@@ -12,6 +12,9 @@ from .forward import Lengths
 from .functions import _limits
 from .implementations import FAMILY, Given
 from .problem import ELEMENTS, MOST_LAYERS, Attention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["paged_attention"]
 
@@ -47,35 +50,51 @@ def paged_attention(
     """
     check(q, k_cache, v_cache, page_table, lengths, out)
     require, name = arrays.require, "paged_attention"
-    factor = float(q.shape[3] ** -0.5 if scale is None else scale)
-    require(0.0 < factor < math.inf, f"{name} with scale {scale}: it is positive")
+    factor = factor_of(name, q, scale)
     require(0.0 <= softcap < math.inf, f"{name} with softcap {softcap}: it is positive, or 0 for none")
-    require(max_length is None or max_length >= 0, f"{name} with max_length {max_length}")
     batch, queries, heads, _ = q.shape
-    size, room = k_cache.shape[1], page_table.shape[1] * k_cache.shape[1]
-    keys = room if max_length is None else min(int(max_length), room)
+    size = k_cache.shape[1]
+    keys = most_keys(name, page_table.shape[1] * size, max_length)
     left, right = _limits(causal, window)
     problem = Attention(
         batch, queries, max(1, keys), heads, k_cache.shape[2], q.shape[3], v_cache.shape[3],
         ELEMENTS[str(q.dtype).rpartition(".")[2]], left, right, softcap > 0.0, return_lse, partial=True, page=size,
     )  # fmt: skip
+
+    def run(out: Any, lse: Any) -> None:
+        given = Lengths(None, None, lengths, page_table)
+        rows = Given(q, k_cache, v_cache, out, lse, given, queries, keys, factor, float(softcap))
+        FAMILY.run(problem, devices.current(), rows, plan)
+
+    return results(q, v_cache.shape[3], out, return_lse, page_table.shape[1] * k_cache.shape[0] > 0, run)
+
+
+def factor_of(name: str, q: Any, scale: float | None) -> float:
+    """What scores are multiplied with."""
+    factor = float(q.shape[3] ** -0.5 if scale is None else scale)
+    arrays.require(0.0 < factor < math.inf, f"{name} with scale {scale}: it is positive")
+    return factor
+
+
+def most_keys(name: str, room: int, max_length: int | None) -> int:
+    """The most keys of a sequence, whose pages have `room`."""
+    arrays.require(max_length is None or max_length >= 0, f"{name} with max_length {max_length}")
+    return room if max_length is None else min(int(max_length), room)
+
+
+def results(q: Any, dim: int, out: Any, return_lse: bool, seen: bool, run: Callable[[Any, Any], None]) -> Any:
+    """Outputs, and logarithms if they are wanted, in arrays that are made here if they are not given: by `run`, or if no key can be `seen`
+    those of queries that see none."""
+    batch, queries, heads, _ = q.shape
     if out is None:
-        out = arrays.empty(q, (batch, queries, heads, v_cache.shape[3]), None)
+        out = arrays.empty(q, (batch, queries, heads, dim), None)
     lse = arrays.empty(q, (batch, heads, queries), arrays.named_type(q, "float32")) if return_lse else None
-    if 0 in out.shape:
-        pass
-    elif room == 0 or k_cache.shape[0] == 0:
+    if seen and 0 not in out.shape:
+        run(out, lse)
+    else:
         arrays.fill(out, 0.0)
         if lse is not None:
             arrays.fill(lse, -math.inf)
-    else:
-        given = Lengths(None, None, lengths, page_table)
-        FAMILY.run(
-            problem,
-            devices.current(),
-            Given(q, k_cache, v_cache, out, lse, given, queries, keys, factor, float(softcap)),
-            plan,
-        )
     return out if lse is None else (out, lse)
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 from .. import devices
-from ..attentions.paged import check_out, check_places, check_rows, check_table
+from ..attentions.paged import check_out, check_places, check_rows, check_table, factor_of, most_keys, results
 from ..attentions.problem import ELEMENTS
 from ..common import arrays
 from ..common.calls import kernel_function
@@ -54,36 +53,25 @@ def mla_decode(
     if getattr(cache, "ndim", 0) == 4 and cache.shape[2] == 1:
         cache = arrays.reshaped(cache, (cache.shape[0], cache.shape[1], cache.shape[3]))
     check(q, cache, page_table, lengths, out, value_dim, cache_scale)
-    factor = float(q.shape[3] ** -0.5 if scale is None else scale)
-    require(0.0 < factor < math.inf, f"{name} with scale {scale}: it is positive")
+    factor = factor_of(name, q, scale)
     require(splits is None or splits >= 1, f"{name} with splits {splits}")
     require(splits is None or plan is None, f"{name} with splits {splits} and a plan: a plan says how latents are cut")
-    require(max_length is None or max_length >= 0, f"{name} with max_length {max_length}")
     batch, queries, heads, _ = q.shape
-    room = page_table.shape[1] * PAGE
-    keys = room if max_length is None else min(int(max_length), room)
+    keys = most_keys(name, page_table.shape[1] * PAGE, max_length)
     problem = LatentAttention(
         batch, queries, heads, max(1, keys), q.shape[3], value_dim, ELEMENTS[str(q.dtype).rpartition(".")[2]], causal,
         return_lse, STORED.get(str(cache.dtype).rpartition(".")[2]),
     )  # fmt: skip
-    if out is None:
-        out = arrays.empty(q, (batch, queries, heads, value_dim), None)
-    lse = arrays.empty(q, (batch, heads, queries), arrays.named_type(q, "float32")) if return_lse else None
-    if 0 in out.shape:
-        pass
-    elif room == 0 or cache.shape[0] == 0:
-        arrays.fill(out, 0.0)
-        if lse is not None:
-            arrays.fill(lse, -math.inf)
-    else:
-        if not arrays.is_contiguous(q):
-            q = arrays.contiguous(q)
-        given = Given(q, cache, page_table, lengths, out, lse, factor, cache_scale)
-        device = devices.current()
+
+    def run(out: Any, lse: Any) -> None:
+        rows = q if arrays.is_contiguous(q) else arrays.contiguous(q)
+        device, chosen = devices.current(), plan
         if splits is not None:
-            plan = dataclasses.replace(default_tiling(problem, device), shares=int(splits))
-        FAMILY.run(problem, device, given, plan)
-    return out if lse is None else (out, lse)
+            chosen = dataclasses.replace(default_tiling(problem, device), shares=int(splits))
+        given = Given(rows, cache, page_table, lengths, out, lse, factor, cache_scale)
+        FAMILY.run(problem, device, given, chosen)
+
+    return results(q, value_dim, out, return_lse, page_table.shape[1] * cache.shape[0] > 0, run)
 
 
 def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int, scale: Any) -> None:

@@ -7,12 +7,12 @@ import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import Float32, Int32, cute
+from ..attentions.parts import columns_of_a_part
 from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation
 from . import hopper
 from .columns import LatentColumns
-from .combine import columns_of_a_piece
-from .plan import LatentTiling, default_tiling, parts, tiles
+from .plan import TURNED_ROWS, LatentTiling, default_tiling, parts
 from .problem import LatentAttention
 from .turned import turned_forward
 
@@ -78,20 +78,22 @@ class HopperLatents(Implementation):
         q, lse = given.q, given.lse
         rows = problem.queries * problem.heads
         pieces = arrays.empty(
-            q, (2 * plan.shares, rows, columns_of_a_piece(problem.value_dim)), arrays.named_type(q, "float32")
+            q, (2 * plan.shares, rows, columns_of_a_part(problem.value_dim)), arrays.named_type(q, "float32")
         )
         found = arrays.empty(q, (plan.shares, 3), arrays.named_type(q, "int32"))
         ways = _WAYS if plan.shares > _MANY * problem.batches else 1
         compiled = _compiled(
             calls.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None, problem.stored,
-            given.factor is not None, ways, -(-rows // 16) * 16 if plan.turned else 0,
+            given.factor is not None, ways, min(-(-rows // 16) * 16, TURNED_ROWS) if plan.turned else 0,
         )  # fmt: skip
         # of a query the keys of those after it are hidden
         hidden = problem.queries - 1 if problem.causal else 0
         numbers = hopper.Numbers(given.scale * _LOG2_E, problem.heads, hidden, plan.shares)
         q, out = (arrays.reshaped(x, (x.shape[0], rows, x.shape[3])) for x in (q, given.out))
         rest = hopper.Given(given.table, given.lengths, found, pieces, out, lse, given.factor)
-        launches.run_arguments(compiled, [q, given.cache, rest, tiles(problem), numbers, arrays.stream_of(given.q)])
+        launches.run_arguments(
+            compiled, [q, given.cache, rest, plan.tiles(problem), numbers, arrays.stream_of(given.q)]
+        )
 
 
 @functools.lru_cache(maxsize=64)
@@ -114,7 +116,7 @@ def _compiled(
     )  # fmt: skip
     numbers = hopper.Numbers(Float32(1.0), 1, 0, 1)
     rows = [_fake(x, 3, space, 16) for x in (element, stored or element)]
-    kernel: Any = hopper.latent_forward(element, value_dim, stored, ways)
+    kernel: Any = hopper.latent_forward(element, value_dim, ways)
     if turned:
         kernel = turned_forward(element, value_dim, turned, ways, stored)
     return cute.compile(kernel, *rows, given, Int32(1), numbers, 0)

@@ -13,34 +13,31 @@ if TYPE_CHECKING:
 
 ROWS = 64
 """Queries and heads of a tile: rows of the products of a warp group."""
-MOST_TURNED = 32
-"""Queries and heads where latents are the rows of products."""
+TURNED_ROWS = 32
+"""Queries and heads of a tile where latents are the rows of products: outputs of more do not fit into registers."""
 GROUP = 128
 """Threads of a warp group."""
 THREADS = 3 * GROUP
 """Of a block: one warp group loads, two compute."""
 REGISTERS: tuple[int, ...] = (24, 240)
 """Of a thread that loads, and of one that computes."""
-NARROW_REGISTERS = (32, 208, 64)
-"""The same where latents of 8 bits are made such of 16, and of a thread that does that."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LatentTiling:
-    """How attention to latents is cut on Hopper: into `shares`, equal numbers of keys of all sequences together, for each tile of 64 rows
-    (queries and heads) one."""
+    """How attention to latents is cut on Hopper: into `shares`, equal numbers of keys of all sequences together, one for each tile of
+    queries and heads. `turned`: latents are the rows of products and up to 32 queries and heads their columns, not 64 their rows."""
 
     shares: int = 132
     turned: bool = False
-    """Whether latents are the rows of products, and queries and heads, up to 32, their columns."""
 
     def check(self, problem: LatentAttention, device: Device) -> None:
         """Refuse what cannot work."""
         arrays.require(1 <= self.shares <= 65535, f"{self}: keys are cut into 1 to 65535 shares")
-        rows = problem.queries * problem.heads
         arrays.require(
-            not self.turned or rows <= MOST_TURNED,
-            f"{self}: it takes up to {MOST_TURNED} queries and heads, here {rows}",
+            self.turned or problem.stored is None,
+            f"{self}: latents of 8 bits are rows of products",
+            hint=f"LatentTiling({self.shares}, turned=True)",
         )
         used = 2 * ROWS * 3 * problem.dim + 4096
         arrays.require(
@@ -48,17 +45,24 @@ class LatentTiling:
             f"{self} takes {used} bytes of shared memory for latents of {problem.dim}, and a block has {device.smem}",
         )
 
-
-def tiles(problem: LatentAttention) -> int:
-    """Tiles of a sequence's rows."""
-    return -(-problem.queries * problem.heads // ROWS)
+    def tiles(self, problem: LatentAttention) -> int:
+        """Tiles of a sequence's rows."""
+        return -(-problem.queries * problem.heads // (TURNED_ROWS if self.turned else ROWS))
 
 
 def default_tiling(problem: LatentAttention, device: Device) -> LatentTiling:
-    """As many shares as multiprocessors have blocks of threads at once; not more than there are blocks of keys."""
+    """As many shares as multiprocessors have blocks of threads at once, or a few less if no sequence is cut then, all being alike; not more
+    than there are blocks of keys."""
     most = problem.batches * max(1, -(-problem.keys // ROWS))
-    turned = problem.queries * problem.heads <= MOST_TURNED
-    return LatentTiling(max(1, min(device.multiprocessors // tiles(problem), most)), turned)
+    turned = problem.stored is not None or problem.queries * problem.heads <= TURNED_ROWS
+    tiles = LatentTiling(turned=turned).tiles(problem)
+    shares = max(1, min(device.multiprocessors // tiles, most))
+    whole = (n for n in range(shares, int(_ENOUGH * shares), -1) if problem.batches % n == 0)
+    return LatentTiling(next(whole, shares), turned)
+
+
+_ENOUGH = 0.95
+"""The part of all shares that may be used so that sequences are not cut: beginning and ending a sequence takes as long as some blocks."""
 
 
 _PRODUCTS = 4.6e6
@@ -72,8 +76,8 @@ _BEGIN = 4.0
 def parts(problem: LatentAttention, plan: LatentTiling, device: Device) -> dict[str, float]:
     """Microseconds of what is done side by side."""
     keys = problem.batches * problem.keys
-    turns = -(-plan.shares * tiles(problem) // device.multiprocessors)
-    at_once = min(plan.shares * tiles(problem), device.multiprocessors)
+    turns = -(-plan.shares * plan.tiles(problem) // device.multiprocessors)
+    at_once = min(plan.shares * plan.tiles(problem), device.multiprocessors)
     work = 2 * ROWS * (problem.dim + problem.value_dim) * keys / plan.shares
     size = 2 if problem.stored is None else 1
     return {

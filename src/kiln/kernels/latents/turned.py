@@ -1,6 +1,6 @@
 """The kernel of `mla_decode` for Hopper and few rows: latents are the rows of products, queries their columns.
 
-A tile is all queries of a sequence and their heads, up to 32. As rows of products they would leave most of the 64 rows that the tensor
+A tile has up to 32 queries and heads of a sequence. As rows of products they would leave most of the 64 rows that the tensor
 cores multiply at once empty; latents, 64 to a block, fill them: S^T = C q^T, and O^T = V^T P^T from the same memory. Of the blocks each
 of two warp groups has every other one, from its scores to its outputs, so that one has its softmax while the tensor cores work for the
 other. Where a sequence ends, both put what they have summed into the memory of their last blocks, and write the sum of the two.
@@ -11,7 +11,7 @@ Latents come in pieces of 64 columns, which lie in a ring.
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 from ... import Float16, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from ...cute import arch
@@ -22,16 +22,25 @@ from ..attentions.pages import Pages
 from ..attentions.tile import only_here
 from . import shares
 from .combine import Combine
+from .hopper import tma_pipe
 from .plan import GROUP, REGISTERS, THREADS
 from .shares import KEYS
 from .turned_narrow import NarrowSteps
 from .turned_steps import TurnedSteps
-from .widening import tma_pipe
 
 PIECE = 64
 """Columns of a piece."""
 _ROOM = 226 * 1024
 """Bytes of shared memory for queries, weights and latents; what is left is for small things."""
+
+
+class Which(NamedTuple):
+    """What a block of threads computes: its share of keys, its tile of so many rows of a sequence, and what else is known."""
+
+    share: Any
+    tile: Any
+    rows: Any
+    numbers: Any
 
 
 class TurnedForward:
@@ -69,10 +78,13 @@ class TurnedForward:
 
     def state(self, count: Any, piece: Any, loads: int = 0) -> Any:
         """A piece of a block of keys, the `count`th of all; who `loads` (1) waits for the phase before."""
-        number = count * self.pieces + piece
-        return pipeline.PipelineState(
-            self.buffers, 0, number % self.buffers, (number // self.buffers & 1) ^ loads
-        )
+        blocks, rest = divmod(self.buffers, self.pieces)
+        if rest:
+            number = count * self.pieces + piece
+            index, turn = number % self.buffers, number // self.buffers
+        else:
+            index, turn = count % blocks * self.pieces + piece, count // blocks
+        return pipeline.PipelineState(self.buffers, 0, index, (turn & 1) ^ loads)
 
     @cute.jit
     def __call__(self, q: cute.Tensor, cache: cute.Tensor, given: Any, tiles: Int32, numbers: Any, stream: Int64):
@@ -87,8 +99,8 @@ class TurnedForward:
             turned = cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
             tile = cute.slice_(layout, (None, None, 0))
             maps += cpasync.make_tiled_tma_atom(load, cute.make_tensor(x.iterator, turned), tile, shape)
-        self.kernel(*maps, given, numbers).launch(
-            grid=(numbers.shares, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1, stream=stream
+        self.kernel(*maps, given, tiles, numbers).launch(
+            grid=(tiles * numbers.shares, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1, stream=stream
         )
         Combine(self.dtype, self.dim_v, self.ways)(given, numbers, stream)
 
@@ -96,10 +108,12 @@ class TurnedForward:
 
     @cute.kernel
     def kernel(
-        self, load_q: cute.CopyAtom, q: cute.Tensor, load_k: cute.CopyAtom, k: cute.Tensor, given: Any, numbers: Any,
+        self, load_q: cute.CopyAtom, q: cute.Tensor, load_k: cute.CopyAtom, k: cute.Tensor, given: Any, tiles: Int32,
+        numbers: Any,
     ):  # fmt: skip
         warp = arch.make_warp_uniform(arch.warp_idx())
-        share = arch.block_idx()[0]
+        number = arch.block_idx()[0]
+        tile, share = number % tiles, number // tiles
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_launch_dependents()
         memory = utils.SmemAllocator()
@@ -114,9 +128,7 @@ class TurnedForward:
             tile_halves = memory.allocate_tensor(self.operand, layout.outer, 1024, layout.inner)
             factors = memory.allocate_tensor(Float32, cute.make_layout((self.rows,)), 16)
         # of each row, by warp (two warp groups of four): highest scores, sums of weights; and references by warp group
-        highest, totals = (
-            memory.allocate_tensor(Float32, cute.make_layout((self.rows, 4, 2)), 16) for _ in range(2)
-        )
+        highest, totals = (memory.allocate_tensor(Float32, cute.make_layout((self.rows, 4, 2)), 16) for _ in range(2))
         references = memory.allocate_tensor(Float32, cute.make_layout((self.rows, 2)), 16)
         found = memory.allocate_tensor(Int32, cute.make_layout((4,)), 16)
         pipe_q = tma_pipe(1, 8, 2 * self.rows * self.pieces * PIECE)
@@ -127,25 +139,26 @@ class TurnedForward:
         if warp == 0:
             for atom in (load_q, load_k):
                 cpasync.prefetch_descriptor(atom)
-            shares.find(given.lengths, most, share, numbers.shares, found, given.found, True)
+            shares.find(given.lengths, most, share, numbers.shares, found, given.found, tile == 0)
         arch.sync_threads()
+        which = Which(share, tile, q.shape[0], numbers)
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(REGISTERS[0])
             if warp == 0:
-                self.load(load_k, self.parts(load_k, ring, k, (KEYS, PIECE)), pipe, given, found, share)
+                self.load(load_k, self.parts(load_k, ring, k, (KEYS, PIECE)), pipe, given, found, which)
             elif warp == 1:
                 parts = self.parts(load_q, tile_q, q, (self.rows, self.pieces * PIECE))
-                self.load_queries(load_q, parts, pipe_q, given, found, share)
+                self.load_queries(load_q, parts, pipe_q, given, found, which)
         else:
             arch.setmaxregister_increase(REGISTERS[1])
             exchanged = highest, totals, references
             if const_expr(self.stored is None):
                 steps: Any = TurnedSteps(self, warp // 4 - 1, (tile_q, ring, tile_p), exchanged, pipe, numbers.scale)
             else:
-                tiles = tile_halves, ring, tile_p
-                steps = NarrowSteps(self, warp // 4 - 1, tiles, exchanged, pipe, numbers.scale)
+                operands = tile_halves, ring, tile_p
+                steps = NarrowSteps(self, warp // 4 - 1, operands, exchanged, pipe, numbers.scale)
                 steps.take(tile_q, factors, given.factor)
-            self.compute(steps, pipe_q, given, found, share, q.shape[0], numbers)
+            self.compute(steps, pipe_q, given, found, which)
 
     def parts(self, atom: Any, tile: Any, x: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
         """Tiles in shared and global memory as the copy engine copies them."""
@@ -155,13 +168,13 @@ class TurnedForward:
         )
 
     @cute.jit
-    def load(self, atom: Any, parts: Any, pipe: Any, given: Any, found: Any, share: Int32):
+    def load(self, atom: Any, parts: Any, pipe: Any, given: Any, found: Any, which: Any):
         """Load all blocks of a share."""
         to, of = parts
         sequence, start = (arch.make_warp_uniform(found[i]) for i in range(2))
         count = Int32(0)
-        while sequence < given.lengths.shape[0] and start < (share + 1) * found[2]:
-            _, own = self.own(given, sequence, start, share, found)
+        while sequence < given.lengths.shape[0] and start < (which.share + 1) * found[2]:
+            _, own = self.own(given, sequence, start, found, which)
             pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
                 page = pages.number((own.last - 1 - i) * KEYS)
@@ -175,29 +188,27 @@ class TurnedForward:
             sequence = sequence + 1
 
     @cute.jit
-    def load_queries(self, atom: Any, parts: Any, pipe: Any, given: Any, found: Any, share: Int32):
+    def load_queries(self, atom: Any, parts: Any, pipe: Any, given: Any, found: Any, which: Any):
         """Load the queries of all sequences of a share."""
         to, of = parts
         sequence, start = (arch.make_warp_uniform(found[i]) for i in range(2))
         producer, _ = pipe.make_participants()
-        while sequence < given.lengths.shape[0] and start < (share + 1) * found[2]:
-            _, own = self.own(given, sequence, start, share, found)
+        while sequence < given.lengths.shape[0] and start < (which.share + 1) * found[2]:
+            _, own = self.own(given, sequence, start, found, which)
             if own.first < own.last:
                 stage = producer.acquire_and_advance()
-                cute.copy(atom, of[None, 0, 0, sequence], to[None, 0], tma_bar_ptr=stage.barrier)
+                cute.copy(atom, of[None, which.tile, 0, sequence], to[None, 0], tma_bar_ptr=stage.barrier)
             start = shares.following(start, own.count)
             sequence = sequence + 1
 
     @cute.jit
-    def compute(
-        self, steps: Any, pipe_q: Any, given: Any, found: Any, share: Int32, rows: Int32, numbers: Any
-    ):
+    def compute(self, steps: Any, pipe_q: Any, given: Any, found: Any, which: Any):
         """The outputs of all sequences of a share."""
         sequence, start = (arch.make_warp_uniform(found[i]) for i in range(2))
         count = Int32(0)
         _, consumer = pipe_q.make_participants()
-        while sequence < given.lengths.shape[0] and start < (share + 1) * found[2]:
-            length, own = self.own(given, sequence, start, share, found)
+        while sequence < given.lengths.shape[0] and start < (which.share + 1) * found[2]:
+            length, own = self.own(given, sequence, start, found, which)
             blocks = arch.make_warp_uniform(own.last - own.first)
             if blocks > 0:
                 # which of the blocks are this warp group's: the first or the second, and every other one from there on
@@ -209,27 +220,30 @@ class TurnedForward:
                     filled.release()
                 for i in range(first, blocks, 2):
                     steps.scores(count + i)
-                    steps.weights(count + i, own.last - 1 - i, (length, rows, numbers))
+                    steps.weights(count + i, own.last - 1 - i, (length, which))
                     steps.outputs(count + i, i + 2 < blocks)
                 if const_expr(self.stored is None):
                     filled.release()
             # found again: sums leave no registers to keep it in
             sequence = only_here(sequence)
-            _, own = self.own(given, sequence, start, share, found)
+            _, own = self.own(given, sequence, start, found, which)
             blocks = arch.make_warp_uniform(own.last - own.first)
             if blocks > 0:
-                slot = 2 * share + Int32(own.first == 0)
-                steps.finish(count, blocks, given, sequence, slot, own.whole, rows, numbers)
+                slot = 2 * which.share + Int32(own.first == 0)
+                steps.finish(count, blocks, given, sequence, slot, own.whole, which)
                 count = count + blocks
             start = shares.following(start, own.count)
             sequence = sequence + 1
 
     @cute.jit
-    def own(self, given: Any, sequence: Int32, start: Int32, share: Int32, found: Any):
-        """The length of a sequence, and what a share has of it."""
+    def own(self, given: Any, sequence: Int32, start: Int32, found: Any, which: Any):
+        """The length of a sequence, and what a share has of it for a tile."""
         most = only_here(Int32(given.table.shape[1])) * KEYS
         length = shares.length_of(given.lengths, sequence, most)
-        return length, shares.piece(length, Int32(0), start, share * found[2], found[2])
+        # keys at the end that no row of the tile sees
+        last = min((only_here(which.tile) + 1) * self.rows, which.rows) - 1
+        unseen = max(which.numbers.hidden - last // which.numbers.heads, Int32(0))
+        return length, shares.piece(length, unseen, start, which.share * found[2], found[2])
 
 
 turned_forward = functools.lru_cache(maxsize=64)(TurnedForward)

@@ -43,6 +43,11 @@ class NarrowSteps(TurnedSteps):
 
     def partition(self, scores: Any, outputs: Any) -> None:
         """Registers for the operands of two pieces."""
+        place = cute.recast_ptr(self.ring.iterator, self.ring.iterator.swizzle, dtype=Uint16)
+        across, each = KEYS // 2, KEYS * KEYS // 2
+        # pairs of columns: eight, of which a row of a piece has four times as many; rows, buffers
+        layout = cute.make_layout((8, across // 8, KEYS, self.of.buffers), stride=(1, 8, across, each))
+        self.pairs = cute.make_tensor(place, layout)
         self.operands = [cute.make_rmem_tensor(((2, 2, 2), 1, 4), self.of.operand) for _ in range(2)]
 
     @cute.jit
@@ -86,25 +91,24 @@ class NarrowSteps(TurnedSteps):
         thread = only_here(arch.thread_idx()[0]) % GROUP
         return thread // 32 * 16 + thread % 32 // 4 * 2 + half
 
-    def places(self, turned: bool) -> tuple[Any, Any]:
-        """Where in a piece the rows of 16 bytes begin whose addresses a thread has for two times four matrices: as 16 bits, which are
-        permuted as the copy engine does it."""
+    def places(self, turned: bool) -> list[tuple[Any, Any]]:
+        """Sixteenths of which rows of a piece a thread has the addresses of, for two times four matrices."""
         thread = only_here(arch.thread_idx()[0]) % GROUP
         lane, own = thread % 32, thread // 32
-        row, chunk = (lane, own) if turned else (own * 16 + lane % 16, lane // 16)
-        first = row * (KEYS // 2) + (chunk ^ (row // 2 % 4)) * 8
-        return first, first + 16 * KEYS if turned else first ^ 16
+        if turned:
+            return [(own, lane), (own, lane + 32)]
+        return [(lane // 16, own * 16 + lane % 16), (lane // 16 + 2, own * 16 + lane % 16)]
 
-    def operand(self, piece: int, index: Any, places: tuple[Any, Any], turned: bool) -> Any:
+    def operand(self, piece: int, index: Any, places: list[tuple[Any, Any]], turned: bool) -> Any:
         """A piece as left operands, of four products of 16 columns, or `turned` of 16 keys."""
         to, held = self.operands[piece % 2], cute.make_rmem_tensor((8,), Uint16)
         words = cute.recast_tensor(cute.make_tensor(to.iterator, cute.make_layout((32,))), Int32)
         found = cute.recast_tensor(held, Int32)
-        start = cute.recast_ptr(self.ring.iterator, dtype=Uint16) + index * (KEYS * KEYS // 2)
         load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(turned, 4), Uint16)
         for two in range(2):
-            place = (start + places[two]).with_alignment(16)
-            cute.copy(load, cute.make_tensor(place, cute.make_layout((8,))), held)
+            sixteenth, row = places[two]
+            source = self.pairs[None, sixteenth, row, index]
+            cute.copy(load, cute.make_tensor(source.iterator.with_alignment(16), source.layout), held)
             for k in range(2):
                 for half in range(2):
                     word, at = found[2 * k + half], 4 * (2 * two + k)

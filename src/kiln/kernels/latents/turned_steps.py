@@ -22,14 +22,14 @@ _GROUP, _BOTH = 1, 3
 """Named barriers: threads of a warp group (two), all that compute."""
 _WIDTH = 4
 """Columns of outputs that a thread writes at once."""
+_ROWS = 4
+"""Rows of which a thread puts sums together at once."""
 
 
 class TurnedSteps:
     """The steps of warp group `group`, 0 or 1."""
 
-    def __init__(
-        self, of: TurnedForward, group: Any, tiles: Any, exchanged: Any, pipe: Any, scale: Any
-    ) -> None:
+    def __init__(self, of: TurnedForward, group: Any, tiles: Any, exchanged: Any, pipe: Any, scale: Any) -> None:
         self.of, self.group, self.pipe, self.scale = of, group, pipe, scale
         self.highest, self.all_totals, self.references = exchanged
         self.tile_q, self.ring, self.tile_p = tiles
@@ -156,9 +156,9 @@ class TurnedSteps:
     @cute.jit
     def weights(self, count: Int32, block: Int32, seen: Any):
         """Scores to weights, in shared memory."""
-        length, rows, numbers = seen
-        if (block + 1) * KEYS > length - numbers.hidden:
-            self.mask(block, length, rows, numbers)
+        length, which = seen
+        if (block + 1) * KEYS > length - which.numbers.hidden:
+            self.mask(block, length, which)
         self.find_highest()
         if (block + 1) * KEYS > length:
             self.clear(count, length - block * KEYS)
@@ -176,9 +176,10 @@ class TurnedSteps:
         self.meet()
 
     @cute.jit
-    def mask(self, block: Int32, length: Int32, rows: Int32, numbers: Any):
+    def mask(self, block: Int32, length: Int32, which: Any):
         """Hide the keys that a query does not see: those after its own."""
-        first = self.lane() % 4 * 2
+        tile, rows, numbers = which.tile, which.rows, which.numbers
+        first = self.lane() % 4 * 2 + tile * self.of.rows
         key = self.key() + block * KEYS
         for i in range_constexpr(self.of.rows // 4):
             query = min(first + 8 * (i // 2) + i % 2, rows - 1) // numbers.heads
@@ -236,7 +237,7 @@ class TurnedSteps:
 
     @cute.jit
     def finish(
-        self, count: Int32, blocks: Int32, given: Any, sequence: Int32, slot: Int32, whole: Any, rows: Int32, numbers: Any
+        self, count: Int32, blocks: Int32, given: Any, sequence: Int32, slot: Int32, whole: Any, which: Any
     ):  # fmt: skip
         """Put together what both warp groups have summed, and write the outputs, divided by the sums of all weights, or if these are of a
         part of the keys, a piece of them."""
@@ -250,51 +251,74 @@ class TurnedSteps:
             if has:
                 self.share_sums(own, first)
             self.meet_both()
-            self.put_together(first, last, blocks > 1, given, sequence, slot, whole, rows, numbers)
+            if const_expr(first == 0):
+                self.weigh(last, blocks > 1)
+                self.meet_both()
+            self.put_together(first, last, blocks > 1, given, sequence, slot, whole, which)
             arch.fence_proxy("async.shared", space="cta")
             self.meet_both()
         self.release(own, has)
 
     @cute.jit
-    def put_together(
-        self, first: Constexpr, last: Int32, both: Any, given: Any, sequence: Int32, slot: Int32, whole: Any, rows: Int32, numbers: Any,
-    ):  # fmt: skip
-        """Write the rows whose sums are in the memory of the last block and, if `both` warp groups have one, that before it."""
-        thread = only_here(arch.thread_idx()[0]) - GROUP
-        lanes = self.of.dim_v // _WIDTH
-        column = thread % lanes * _WIDTH
-        values = cute.make_rmem_tensor((_WIDTH,), Float32)
-        a, b = last & 1, 1 - (last & 1)
-        for row in range(first + thread // lanes, min(rows, first + self.at_once), 2 * GROUP // lanes):
-            high = self.references[row, a]
+    def weigh(self, last: Int32, both: Any):
+        """What the sums of a row are multiplied with, of each warp group, and the binary logarithm of the sum of its weights: where the
+        highest scores were. `both`: one has the last block, and one that before it."""
+        row = only_here(arch.thread_idx()[0]) - GROUP
+        if row < self.of.rows:
+            a, b = last & 1, 1 - (last & 1)
+            one, total, more = self.references[row, a], self.total(row, a), Float32(0.0)
+            other = one
             if both:
-                high = min(high, self.references[row, b])
-            weight = arch.exp2(high - self.references[row, a])
-            total = self.total(row, a) * weight
-            sums = self.some(row - first, column, last)
-            for i in range_constexpr(_WIDTH):
-                values[i] = sums[i] * weight
-            if both:
-                other = arch.exp2(high - self.references[row, b])
-                total = total + self.total(row, b) * other
-                more = self.some(row - first, column, last - 1)
-                for i in range_constexpr(_WIDTH):
-                    values[i] = values[i] + more[i] * other
+                other, more = self.references[row, b], self.total(row, b)
+            high = arch.fmin(one, other)
+            weights = arch.exp2(high - one), arch.exp2(high - other)
+            total = total * weights[0] + more * weights[1]
             inverse, logarithm = Float32(0.0), Float32(-float("inf"))
             if total != 0.0:
                 inverse = self.inverse(total)
                 logarithm = cute.math.log2(total) - high
-            for i in range_constexpr(_WIDTH):
-                values[i] = values[i] * inverse
-            if whole:
-                self.write(given.out[sequence, row, None], self.of.dtype, column, values)
-                if const_expr(given.lse is not None):
-                    if column == 0:
-                        given.lse[sequence, row % numbers.heads, row // numbers.heads] = logarithm * LN_2
-            else:
-                self.write(given.pieces[slot, row, None], Float32, column, values)
-                if column == 0:
-                    given.pieces[slot, row, self.of.dim_v] = logarithm
+            self.highest[row, 0, a], self.highest[row, 0, b] = weights[0] * inverse, weights[1] * inverse
+            self.highest[row, 1, 0] = logarithm
+
+    @cute.jit
+    def put_together(
+        self, first: Constexpr, last: Int32, both: Any, given: Any, sequence: Int32, slot: Int32, whole: Any, which: Any,
+    ):  # fmt: skip
+        """Write rows whose sums are in the memory of the last block and, if `both` warp groups have one, that before it."""
+        thread = only_here(arch.thread_idx()[0]) - GROUP
+        lanes = self.of.dim_v // _WIDTH
+        column, at = thread % lanes * _WIDTH, thread // lanes
+        step = 2 * GROUP // lanes
+        numbers = which.numbers
+        before = only_here(which.tile) * self.of.rows  # rows of other tiles
+        end = min(which.rows - before, Int32(first + self.at_once))
+        values = [cute.make_rmem_tensor((_WIDTH,), Float32) for _ in range(_ROWS)]
+        for start in range(first + at, end, _ROWS * step):
+            for n in range_constexpr(_ROWS):
+                row = min(start + n * step, end - 1)
+                sums, weight = self.some(row - first, column, last), self.highest[row, 0, last & 1]
+                for i in range_constexpr(_WIDTH):
+                    values[n][i] = sums[i] * weight
+            if both:
+                for n in range_constexpr(_ROWS):
+                    row = min(start + n * step, end - 1)
+                    sums, weight = self.some(row - first, column, last - 1), self.highest[row, 0, 1 - (last & 1)]
+                    for i in range_constexpr(_WIDTH):
+                        values[n][i] = values[n][i] + sums[i] * weight
+            for n in range_constexpr(_ROWS):
+                row = start + n * step
+                number = before + row
+                if row < end:
+                    if whole:
+                        self.write(given.out[sequence, number, None], self.of.dtype, column, values[n])
+                        if const_expr(given.lse is not None):
+                            if column == 0:
+                                logarithm = self.highest[row, 1, 0] * LN_2
+                                given.lse[sequence, number % numbers.heads, number // numbers.heads] = logarithm
+                    else:
+                        self.write(given.pieces[slot, number, None], Float32, column, values[n])
+                        if column == 0:
+                            given.pieces[slot, number, self.of.dim_v] = self.highest[row, 1, 0]
 
     def inverse(self, total: Any) -> Any:
         """What outputs are multiplied with."""
