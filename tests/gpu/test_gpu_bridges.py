@@ -110,7 +110,7 @@ def test_host_tensors_go_to_the_cpu_target(operator):
         scaled(x, y, 1.0).launch(grid=x.shape[0], block=128)
 
     both = kt.op("kiln_gpu_tests::both", launch, outputs={"y": lambda x, w: torch.empty_like(x)})
-    with pytest.raises(RuntimeError, match="cpu and cuda"):
+    with pytest.raises(RuntimeError, match="x on cpu, w on cuda:0"):
         both(x, x.cuda())
 
 

@@ -77,8 +77,10 @@ def test_training_under_autocast():
 
 
 def test_training_compiled_with_dynamic_shapes():
+    from torch._dynamo.testing import CompileCounterWithBackend
+
     (model, loss_of), (reference, other) = models()
-    counting = torch._dynamo.testing.CompileCounterWithBackend("inductor")
+    counting = CompileCounterWithBackend("inductor")
     compiled = torch.compile(model, fullgraph=True, dynamic=True, backend=counting)
     ours = losses(model, loss_of, call=compiled)
     torch.testing.assert_close(ours, losses(reference, other), rtol=2e-2, atol=2e-2)

@@ -120,6 +120,12 @@ class FakeDriver:
     """Enough of libcuda to load and launch kernels; `status` is what the next launches return."""
 
     def __init__(self, capability: tuple[int, int] = (9, 0)) -> None:
+        self.devices = 1
+        self.memory: dict[int, int] = {}
+        """By address, the device."""
+        self.pushed: list[int] = []
+        self.launched_on: list[int] = []
+        """Of each launch, the current device."""
         self.launches: list[Launch] = []
         self.seen: list[Any] = []
         self.status: list[int] = []
@@ -150,7 +156,8 @@ class FakeDriver:
             ("cuLibraryLoadData", [p, s, p, p, u, p, p, u]), ("cuLibraryGetKernel", [p, p, s]),
             ("cuKernelSetAttribute", [i, i, p, i]), ("cuLaunchKernelEx", [p, p, p, p]), ("cuDeviceGetName", [p, i, i]),
             ("cuStreamIsCapturing", [p, p]), ("cuStreamSynchronize", [p]), ("cuThreadExchangeStreamCaptureMode", [p]),
-            ("cuDriverGetVersion", [p]),
+            ("cuDriverGetVersion", [p]), ("cuCtxPushCurrent_v2", [p]), ("cuCtxPopCurrent_v2", [p]),
+            ("cuPointerGetAttribute", [p, i, ctypes.c_uint64]),
         ):  # fmt: skip
             setattr(self, name, ctypes.CFUNCTYPE(i, *types)(getattr(self, f"_{name}")))
 
@@ -164,7 +171,7 @@ class FakeDriver:
         return 0
 
     def _cuDeviceGetCount(self, place: int) -> int:
-        ctypes.c_int.from_address(place).value = 1
+        ctypes.c_int.from_address(place).value = self.devices
         return 0
 
     def _cuDeviceGetAttribute(self, place: int, which: int, device: int) -> int:
@@ -184,12 +191,26 @@ class FakeDriver:
         return 0
 
     def _cuDevicePrimaryCtxRetain(self, place: int, device: int) -> int:
-        ctypes.c_void_p.from_address(place).value = 77
+        ctypes.c_void_p.from_address(place).value = 77 + device
         return 0
 
     def _cuCtxGetDevice(self, place: int) -> int:
-        ctypes.c_int.from_address(place).value = 0
+        ctypes.c_int.from_address(place).value = max(self.context - 77, 0)
         return 0
+
+    def _cuCtxPushCurrent_v2(self, context: int) -> int:
+        self.pushed.append(self.context)
+        self.context = context
+        return 0
+
+    def _cuCtxPopCurrent_v2(self, place: int) -> int:
+        self.context = self.pushed.pop()
+        return 0
+
+    def _cuPointerGetAttribute(self, place: int, which: int, address: int) -> int:
+        assert which == 9
+        ctypes.c_int.from_address(place).value = self.memory.get(address, 0)
+        return 0 if address in self.memory else 1
 
     def _cuLibraryLoadData(self, place: int, image: bytes, *_: Any) -> int:
         self.loaded.append(image)
@@ -212,6 +233,7 @@ class FakeDriver:
                 return status
         launch = Launch(Config.from_address(config), self._names[kernel - 5000], parameters)
         self.launches.append(launch)
+        self.launched_on.append(max(self.context - 77, 0))
         self.seen.append([launch.read(number, kind) for number, kind in self.reads])
         return 0
 

@@ -58,4 +58,4 @@ def test_a_package_of_aot_inductor(child, tmp_path):
     made = child("make.py")
     assert (tmp_path / "model.pt2").exists(), made.stderr
     used = child("use.py")
-    assert used.stdout == "equal\n", used.stderr
+    assert (used.returncode, used.stdout) == (0, "equal\n"), used.stderr

@@ -293,6 +293,7 @@ class LoadedFunction(CompiledFunction):
         self._key_tuple = tuple(self.keys.get(each, ()) for each in self.names)
         formats = "".join(_formats(key) for key in self.keys.values())
         self._struct = slot_struct(formats)
+        self.find_address_leaf([(_formats(key), isinstance(key, TensorSignature)) for key in self.keys.values()])
         self.slot_bytes = max(about["slots"], self._struct.size)
         self.results_at = about["result"][1]
         self.has_results = self.returns_number = about["result"][0] != plan.NO_RESULT

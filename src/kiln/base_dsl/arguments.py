@@ -43,6 +43,8 @@ class Node:
     """struct formats of the leaves, each a multiple of 8 bytes."""
     ambient: Callable[[], Any] | None = None
     """What a call passes that leaves it out."""
+    is_array: bool = False
+    """Whether its first leaf is the address of memory that kernels are launched beside."""
 
     def types(self) -> list[ir.Type]:
         """MLIR types of the leaves."""

@@ -22,7 +22,7 @@ from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
 from .numeric import host
 from .stale import checks_stale
 from .static_key import static_key
-from .target import Executable, target_key, target_name
+from .target import Executable, Target, get_target, target_key, target_name
 from .traced_function import TracedFunction
 from .typing import Numeric
 
@@ -205,6 +205,7 @@ class CompiledFunction:
         """What calls pass: all but Constexpr. An argument that was None keeps its place."""
         self.ambient = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
         self._key_tuple = tuple(node.key for node in nodes)
+        self.find_address_leaf([(node.formats, node.is_array) for node in nodes])
         self._struct = slot_struct("".join(node.formats for node in nodes))
         offsets, self.slot_bytes = slot_layout([*traced.argument_types, *traced.result_types])
         self.results_at = offsets[len(traced.argument_types)] if traced.result_types else 0
@@ -344,12 +345,31 @@ class CompiledFunction:
         passed = [name for name in self.passed if name not in self.ambient]
         return f"{self.function_name}({', '.join(f'{n}: {_brief_key(self.keys.get(n))}' for n in passed)})"
 
+    def find_address_leaf(self, arguments: Sequence[tuple[str, bool]]) -> None:
+        """Find which leaf is the address of the first array, on whose device kernels are launched: formats of arguments, and whether they are arrays."""
+        before = 0
+        self._address_leaf: int | None = None
+        for formats, is_array in arguments:
+            if is_array:
+                self._address_leaf = before
+                break
+            before += len(_FORMATS.findall(formats))
+
+    @functools.cached_property
+    def _launches_on(self) -> Target:
+        return get_target(self.target)
+
     def run_leaves(self, leaves: list[Any]) -> Any:
         """Call with the leaves of arguments that are known to fit."""
         buffers = _buffers
         buffer = buffers.buffer if buffers.size >= self.slot_bytes else buffers.at_least(self.slot_bytes)
         self._struct.pack_into(buffer, 0, *leaves)
-        self.executable.call(buffers.address)
+        on = self._launches_on
+        if self._address_leaf is not None and on.several_devices():
+            with on.device(on.device_of(leaves[self._address_leaf])):
+                self.executable.call(buffers.address)
+        else:
+            self.executable.call(buffers.address)
         if not self.has_results:
             return self.static_result
         values = self._result_struct.unpack_from(buffer, self.results_at)

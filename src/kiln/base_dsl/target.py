@@ -88,6 +88,18 @@ class Target:
         """While open, kernels of this thread are launched on a device of the target; None: on the one that is current."""
         return contextlib.nullcontext()
 
+    def several_devices(self) -> bool:
+        """Whether kernels may be launched on one of several devices."""
+        return False
+
+    def device_of(self, address: int) -> int | None:
+        """The device that memory belongs to; None if that does not matter."""
+        return None
+
+    def driver_function(self, name: str) -> int:
+        """The address of a function of the driver, where there are several devices."""
+        raise NotImplementedError
+
     def launch_guards(self) -> Sequence[Guard]:
         """The `guards` of its executables."""
         return ()

@@ -15,6 +15,7 @@ import tvm_ffi  # pyright: ignore[reportMissingImports]
 from ..base_dsl.diagnostics import DSLBaseError
 from ..calls import loading, plan
 from ..calls.caller import tvm_ffi as native
+from ..calls.caller.arrays import DLTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,8 +98,34 @@ def _raising_plainly(function: Callable[..., Any]) -> Any:
     return tvm_ffi.convert(call)
 
 
+class _Managed(ctypes.Structure):
+    _fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class _Lent:
+    """A tensor that C++ passes by its address: TVM-FFI's object of it does not survive being asked for DLPack."""
+
+    def __init__(self, tensor: Any) -> None:
+        rank, kind, device = len(tensor.shape), tensor.dtype, tensor.device
+        self._device = device.dlpack_device_type(), device.index
+        self._numbers = (ctypes.c_int64 * (2 * rank))(*tensor.shape, *tensor.strides)
+        places = ctypes.addressof(self._numbers), ctypes.addressof(self._numbers) + 8 * rank
+        bits = kind.type_code | kind.bits << 8 | kind.lanes << 16
+        self._managed = _Managed(DLTensor(tensor.data_ptr(), *self._device, rank, bits, *places, 0))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, **_: Any) -> Any:
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self._managed), b"dltensor", None)
+
+
 def _plain(value: Any) -> Any:
     """An argument as Python's own calls pass it."""
+    if isinstance(value, tvm_ffi.Tensor) and not value.__chandle__():
+        return _Lent(value)
     if isinstance(value, (tvm_ffi.Array, tvm_ffi.Shape)):
         return tuple(map(_plain, value))
     return value

@@ -15,7 +15,7 @@ from ..base_dsl.caller import Caller
 from ..base_dsl.function import CompiledFunction, JitFunction
 from ..base_dsl.guards import Guard
 from ..base_dsl.static_key import Met, static_key
-from ..base_dsl.target import choice_guards, target_key
+from ..base_dsl.target import choice_guards, get_target, target_key
 from ..base_dsl.typing import Boolean, Float32, Int32, Int64, Integer, Numeric
 from . import loading, plan
 from .plan import Planner
@@ -87,6 +87,7 @@ class NativeCaller(Caller):
             made = learned.plan(self, passed, compiled.executable.guards, exact=False)
             if made is not None:
                 _install(engine)
+                _look_at_devices(engine, compiled.target)
                 compiled.for_caller = made
 
     def learn_jit(
@@ -104,6 +105,7 @@ class NativeCaller(Caller):
             self.introduce(engine, value)
         if learned.plan_specialization(self, dependencies):
             _install(engine)
+            _look_at_devices(engine, compiled.target)
             guards = [Guard(guarding.IS_ZERO, tracing.active), *guards]
             table, key = guarding.table(guards), target_key()
             before = getattr(function, "for_caller", ())
@@ -194,6 +196,14 @@ def _install(engine: Engine) -> None:
     engine.add_numbers(Numeric, "_value")
     engine.install("compiled", CompiledFunction, "__call__", "for_caller", CompiledFunction._run_in_python)
     engine.install("jit", JitFunction, "__call__", "for_caller", JitFunction._run_in_python)
+
+
+@functools.lru_cache(maxsize=8)
+def _look_at_devices(engine: Engine, name: str) -> None:
+    """Where there are several devices, kernels are launched on that of the first array."""
+    target = get_target(name)
+    if target.several_devices():
+        engine.look_at_devices(target.driver_function)
 
 
 # --- records ---------------------------------------------------------------------------------------------------------

@@ -185,8 +185,8 @@ INT, BOOL, FLOAT = 1, 2, 4
 TYPED = 15
 """The types of the value in a number that comes with its numeric type."""
 
-EXACT, READONLY = 1, 2
-"""Flags of arrays: only what would be compiled to this very signature fits; the memory may be read-only."""
+EXACT, READONLY, LAUNCHES = 1, 2, 4
+"""Flags of arrays: only what would be compiled to this very signature fits; the memory may be read-only; kernels are launched on its device."""
 STATIC, DYNAMIC32, DYNAMIC64 = range(3)
 """Kinds of leaves."""
 MAX_RANK = 16
@@ -274,6 +274,8 @@ class Planner:
         """What must live as long as the plan."""
         self._offset = 0
         self._held = 0
+        self.has_array = False
+        """Whether there is an array before: kernels are launched on the device of the first."""
 
     def hold(self) -> int:
         """Where an object is held during a call, in bytes from the slots."""

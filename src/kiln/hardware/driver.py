@@ -205,13 +205,15 @@ def ensure_context() -> None:
         set_device(0)
 
 
-def device_of(address: int) -> int:
-    """The number of the device that memory belongs to."""
+DEVICE_ORDINAL = 9
+"""Of memory, its CU_POINTER_ATTRIBUTE."""
+
+
+def device_of(address: int) -> int | None:
+    """The number of the device that memory belongs to; None if the driver does not know it."""
     found = ctypes.c_int(0)
-    call(
-        "cuPointerGetAttribute", ctypes.byref(found), 9, ctypes.c_uint64(address)
-    )  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-    return found.value
+    status = function("cuPointerGetAttribute")(ctypes.byref(found), DEVICE_ORDINAL, ctypes.c_uint64(address))
+    return None if status or found.value < 0 else found.value
 
 
 def set_device(device: int) -> int:

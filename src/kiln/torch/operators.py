@@ -253,11 +253,11 @@ class Operator:
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
         given = self._bound(args, kwargs)
-        tensors = [t for value in given.values() for t in _tensors(value)]
-        kinds = {t.device for t in tensors}
+        devices = {name: t.device for name, value in given.items() for t in _tensors(value)}
+        kinds = set(devices.values())
         if len(kinds) > 1:
-            names = " and ".join(sorted(map(str, kinds)))
-            raise RuntimeError(f"{self.name} got tensors of {names}: all tensors of a call are on one device")
+            where = ", ".join(f"{name} on {device}" for name, device in devices.items())
+            raise RuntimeError(f"{self.name} got {where}: all tensors of a call are on one device")
         made = None if self._returns else self._make_outputs(*args, **kwargs)
         outputs = (
             {}

@@ -71,6 +71,26 @@ def test_native_code_reads_arrays_of_a_kind_that_was_seen(kinds, monkeypatch):
         compiled(x)
 
 
+def test_an_array_that_was_read_is_only_asked_whether_it_was_deleted(kinds, monkeypatch):
+    compiled, known = kinds
+    x, y = jnp.arange(5.0), jnp.arange(5.0)
+    assert compiled(x) == compiled(x) == 10
+    monkeypatch.setattr(compiled.source.dsl.caller, "learn_compiled", None)  # Python may not take the next calls
+    before, known._table.pointer = known._table.pointer, id(chr)  # a function that fails
+    try:
+        assert compiled(x) == 10
+        with pytest.raises(TypeError):
+            compiled(y)
+        x.delete()
+        with pytest.raises(TypeError):
+            compiled(x)
+    finally:
+        known._table.pointer = before
+    monkeypatch.undo()
+    for number in range(600):  # others come to lie where they lay
+        assert compiled(jnp.full(5, float(number))) == 5 * number
+
+
 def test_kinds_are_forgotten_in_turn(kinds):
     compiled, known = kinds
     for number in range(1, 80):

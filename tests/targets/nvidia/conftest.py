@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from nvidia_testing import FakeDriver
 
+from kiln.base_dsl import target
+from kiln.calls import functions, loading
 from kiln.hardware import driver
 
 
@@ -13,8 +15,13 @@ def fake_driver(monkeypatch: pytest.MonkeyPatch):
     """Replace libcuda."""
     fake = FakeDriver()
     monkeypatch.setattr(driver, "library", lambda: fake)
-    for cached in (driver._initialized, driver.attribute, driver.available, driver.cuda_version):
+    asked = (driver._initialized, driver.attribute, driver.available, driver.cuda_version, driver.several)
+    asked += (driver._primary_context, functions._look_at_devices, target._default_name)
+    for cached in asked:
         cached.cache_clear()
     yield fake
-    for cached in (driver._initialized, driver.attribute, driver.available, driver.cuda_version):
+    for cached in asked:
         cached.cache_clear()
+    engine = loading.loaded()
+    if engine is not None:
+        engine.look_at_devices(None)

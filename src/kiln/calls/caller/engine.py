@@ -16,7 +16,7 @@ from ...base_dsl.log import logger
 from ...native.later import Later
 from .. import plan
 from .cpython import API
-from .world import World, world
+from .world import Devices, World, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -231,6 +231,13 @@ class Engine:
                     setattr(entry, field, value)
                 entry.type = id(kind)  # last: other threads look for it
                 return
+
+    def look_at_devices(self, function: Callable[[str], int] | None) -> None:
+        """There are several devices: addresses of the driver's functions, by name. None: there are not."""
+        made = Devices(
+            **{name: 0 if function is None else function(name) for name, _ in Devices._fields_ if name[:2] == "cu"}
+        )
+        self._world.devices = made
 
     def add_numbers(self, kind: type, slot: str) -> None:
         """Where instances of the numeric types, all derived from this class, keep their values."""

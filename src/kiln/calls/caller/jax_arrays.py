@@ -2,12 +2,12 @@
 """Arrays of JAX: they have no C functions, so their own methods are called, of which each takes a fraction of a microsecond.
 
 What does not change is kept: arrays of a kind share the objects that tell type and shape (`aval`), device (`_sharding`) and order of axes (`_pjrt_layout`). Python
-says once what three such objects mean.
+says once what three such objects mean. And an array stays where it is once it is there: one that was read before is only asked whether it was deleted.
 """
 
 from __future__ import annotations
 
-from ...native import Array, Library, Ptr, i32, i64, local, native, ref, struct, u32, u64
+from ...native import Array, Library, Ptr, address, i32, i64, local, native, ref, struct, u32, u64
 from .arrays import DLTensor
 from .cpython import (
     FREE_BEFORE,
@@ -16,12 +16,14 @@ from .cpython import (
     PyErr_Clear,
     PyErr_Occurred,
     PyLong_AsUnsignedLongLongMask,
+    PyObject_CallNoArgs,
     PyObject_GetAttr,
     PyObject_Vectorcall,
+    PyWeakref_NewRef,
 )
 from .world import world
 
-KINDS, RANK = 64, 8
+KINDS, RANK, SEEN = 64, 8, 256
 
 
 @struct
@@ -41,8 +43,18 @@ class Kind:
 
 
 @struct
+class Seen:
+    """An array that was read, if the reference, a weak one, still leads to it."""
+
+    array: Ptr[Object]
+    reference: Ptr[Object]
+    kind: Ptr[Kind]
+    data: u64
+
+
+@struct
 class Jax:
-    """Names of attributes, methods of the class of arrays, and kinds of arrays."""
+    """Names of attributes, methods of the class of arrays, kinds of arrays, and arrays by their addresses."""
 
     aval: Ptr[Object]
     sharding: Ptr[Object]
@@ -50,8 +62,10 @@ class Jax:
     is_ready: Ptr[Object]
     wait: Ptr[Object]
     pointer: Ptr[Object]
+    is_deleted: Ptr[Object]
     count: i64
     kinds: Array[Kind, KINDS]
+    seen: Array[Seen, SEEN]
 
 
 reading = Library("jax_arrays", prefix="kiln_", passes=1, opt=1)
@@ -105,14 +119,67 @@ def is_finished(array: Ptr[Object]) -> bool:
     return waited != None
 
 
+@native
+def describe(kind: Ptr[Kind], data: u64, tensor: Ptr[DLTensor]) -> None:
+    tensor.data = data
+    tensor.device = kind.device
+    tensor.device_number = kind.device_number
+    tensor.rank = kind.rank
+    tensor.type = kind.type
+    tensor.shape = kind.shape
+    tensor.strides = kind.strides
+    tensor.offset = 0
+
+
+@native
+def place_of(array: Ptr[Object]) -> Ptr[Seen]:
+    return ref(jax.place.seen)[i64((address(array) >> u64(4)) % u64(SEEN))]
+
+
+@native
+def was_seen(array: Ptr[Object], tensor: Ptr[DLTensor]) -> bool:
+    """Whether an array was read before and is still there. Others may run while it is asked, and see other arrays in its place."""
+    seen = place_of(array)
+    if seen.array != array:
+        return False
+    kind, data, found = seen.kind, seen.data, PyObject_CallNoArgs(seen.reference)
+    Py_DecRef(found)  # the caller holds the array
+    if found != array:
+        return False
+    describe(kind, data, tensor)
+    deleted = ask(jax.place.is_deleted, array)
+    Py_DecRef(deleted)
+    if deleted != world.place.false:
+        PyErr_Clear()
+        return False
+    return True
+
+
+@native
+def see(array: Ptr[Object], kind: Ptr[Kind], data: u64) -> None:
+    """Remember an array."""
+    seen, reference = place_of(array), PyWeakref_NewRef(array, None)
+    if reference == None:
+        PyErr_Clear()
+        return
+    before = seen.reference
+    seen.array = array
+    seen.reference = reference
+    seen.kind = kind
+    seen.data = data
+    Py_DecRef(before)  # null is fine
+
+
 @reading.export
 def read_jax(array: Ptr[Object], tensor: Ptr[DLTensor]) -> i32:
     """As DLPack's `dltensor_from_py_object_no_sync`: 0, and what there is to know of an array."""
+    if was_seen(array, tensor):
+        return 0
     where = ask(jax.place.pointer, array)
     if where == None:  # it was deleted; JAX ends the process if it is then asked for other things
         PyErr_Clear()
         return 1
-    tensor.data = PyLong_AsUnsignedLongLongMask(where)
+    data = PyLong_AsUnsignedLongLongMask(where)
     Py_DecRef(where)
     kind = kind_of(array)
     if kind == None or PyErr_Occurred() != None:
@@ -122,11 +189,6 @@ def read_jax(array: Ptr[Object], tensor: Ptr[DLTensor]) -> i32:
     if not is_finished(array) or kind.aval != aval:  # others run while an array is waited for, and may forget a kind
         PyErr_Clear()
         return 1
-    tensor.device = kind.device
-    tensor.device_number = kind.device_number
-    tensor.rank = kind.rank
-    tensor.type = kind.type
-    tensor.shape = kind.shape
-    tensor.strides = kind.strides
-    tensor.offset = 0
+    describe(kind, data, tensor)
+    see(array, kind, data)
     return 0

@@ -8,7 +8,7 @@ function; no error is raised here.
 from __future__ import annotations
 
 from ...base_dsl import guards as guarding
-from ...native import Ptr, address, i64, inline, local, native, ref, u8, u64
+from ...native import Ptr, address, i64, local, native, ref, u8, u64
 from .. import plan
 from ..plan import (
     ArrayRecord,
@@ -42,17 +42,12 @@ from .cpython import (
     memset,
     whole_number,
 )
+from .devices import enter, following, leave_device
 from .values import result_of, take_integer, take_real, take_stream
 from .world import Role, at, calls, world
 
 NOT_FORESEEN = 1
 """In place of a result: the call was not made."""
-
-
-@inline
-def following(record):
-    """The next record."""
-    return Ptr[Record](Ptr(record) + record.size)
 
 
 @native
@@ -106,8 +101,10 @@ def call(header: Ptr[Plan], slots: Ptr) -> Ptr[Object]:
     """Call the compiled code; null after an error. Other threads run during the call: they may drop the code."""
     owner, result = Ptr[Object](header.owner), Ptr[Object](None)
     Py_IncRef(owner)
+    entered = enter(header, slots)
     if execute(header.entry, slots, Ptr[Object](header.report)):
         result = result_of(header, slots)
+    leave_device(entered)
     Py_DecRef(owner)
     return result
 

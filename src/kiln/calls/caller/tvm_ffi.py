@@ -31,6 +31,7 @@ from .. import plan
 from ..plan import ArrayRecord, GroupRecord, IntegerRecord, Plan, RealRecord, Record, ValueRecord
 from .arrays import DLTensor, allowed, fit
 from .cpython import Object, PyGILState_Ensure, PyGILState_Release
+from .devices import enter, leave_device
 from .plans import following, guards_hold
 from .world import world
 
@@ -263,7 +264,9 @@ def call_by_tvm_ffi(handle: Ptr[Object], arguments: Ptr[Argument], count: i32, r
     slots = Ptr(local(u8, header.slots_bytes))
     if not valid(header) or not take_all(door, arguments, i64(count), slots):
         return leave(door.python, arguments, count, result)
+    entered = enter(header, slots)
     record = header.entry(slots)
+    leave_device(entered)
     if record != None:
         told = local(Argument)
         told.type = INT

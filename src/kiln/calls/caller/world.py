@@ -46,6 +46,21 @@ class Role:
     python: Ptr[Object]
 
 
+DEVICES = 64
+
+
+@struct
+class Devices:
+    """The driver's functions of these names, where there are several devices; else null. Primary contexts that were retained, by device."""
+
+    cuCtxGetDevice: Fn[[Ptr[i32]], i32]
+    cuPointerGetAttribute: Fn[[Ptr[i32], i32, u64], i32]
+    cuDevicePrimaryCtxRetain: Fn[[Ptr[u64], i32], i32]
+    cuCtxPushCurrent_v2: Fn[[u64], i32]
+    cuCtxPopCurrent_v2: Fn[[Ptr[u64]], i32]
+    contexts: Array[u64, DEVICES]
+
+
 @struct
 class World:
     """Addresses of Python's types, of None, True and False; types of arguments, at the end of each list there may be room for more."""
@@ -63,6 +78,7 @@ class World:
     true: Ptr[Object]
     false: Ptr[Object]
     ndarray: Ptr[Object]
+    devices: Devices
     number_slot: u64
     program_slot: u64
     compiled: Role

@@ -46,6 +46,7 @@ class TensorNode(Node):
     """A tensor given from Python."""
 
     key: TensorSignature
+    is_array = True
 
     def __init__(
         self,

@@ -92,4 +92,4 @@ def device_of(array: Array) -> tuple[int, int]:
     """DLPack's kind and number of the device that an array is on."""
     if array.device != "cuda":
         return plan.CPU, 0
-    return plan.CUDA, driver.device_of(array.address)
+    return plan.CUDA, driver.device_of(array.address) or 0

@@ -32,7 +32,7 @@ def read_jax(x: Any) -> Array:
         step *= shape[axis]
     array = Array(address, shape, tuple(strides), dtype, where, False, x)
     if _kinds is not None:
-        _kinds.add(x, array, number, device.id)
+        _kinds.add(x, array, number, getattr(device, "local_hardware_id", device.id))
     return array
 
 
@@ -57,14 +57,15 @@ class _Kinds:
         self._kept: list[Any] = [None] * native.KINDS
         self._used = 0
         self._engine = engine
-        self._methods = [getattr(kind, name) for name in ("is_ready", "block_until_ready", "unsafe_buffer_pointer")]
+        methods = ("is_ready", "block_until_ready", "unsafe_buffer_pointer", "is_deleted")
+        self._methods = [getattr(kind, name) for name in methods]
         for name in names:
             getattr(kind, name)
         addresses = engine.load(native.reading)
         self._table: Any = native.Jax.from_address(addresses[native.jax.symbol])
         table = self._table
         table.aval, table.sharding, table.layout = (id(engine.kept_name(name)) for name in names)
-        table.is_ready, table.wait, table.pointer = map(id, self._methods)
+        table.is_ready, table.wait, table.pointer, table.is_deleted = map(id, self._methods)
         engine.add_array(kind, addresses[native.read_jax.symbol], 0, *_NEVER_REFUSED)
 
     def add(self, x: Any, array: Array, device: int, number: int) -> None:
@@ -77,6 +78,8 @@ class _Kinds:
         self._used += 1
         kind = self._table.kinds[place]
         kind.aval = 0  # first: other threads look for it
+        for seen in self._table.seen if self._kept[place] else ():
+            seen.array = 0
         self._kept[place] = told
         kind.sharding, kind.layout = id(told[1]), id(told[2])
         kind.device, kind.device_number, kind.type, kind.rank = (

@@ -78,6 +78,8 @@ def _tensor_record(found: TensorSignature, planner: Planner) -> list[int] | None
         if leading is None:  # no array has this signature by itself
             dlpack = numpy = leading = -1
     flags = (plan.EXACT if planner.exact else 0) | (plan.READONLY if found.readonly else 0)
+    flags |= 0 if planner.has_array or planner.target == "cpu" else plan.LAUNCHES
+    planner.has_array = True
     body = [
         planner.reference(found), struct.calcsize("<" + found.formats) // 8, len(found.shape), dlpack,
         planner.reference(found.dtype), planner.reference(stored), _devices(found, planner), found.alignment - 1,

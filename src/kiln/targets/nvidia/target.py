@@ -166,6 +166,16 @@ class NvidiaTarget(Target):
             return contextlib.nullcontext()
         return driver.on_device(number)
 
+    def several_devices(self) -> bool:
+        return driver.several()
+
+    def device_of(self, address: int) -> int | None:
+        """The GPU's number; None for memory of the host."""
+        return driver.device_of(address)
+
+    def driver_function(self, name: str) -> int:
+        return ctypes.cast(driver.function(name), ctypes.c_void_p).value or 0
+
     def device_guards(self, number: int | None) -> list[Guard]:
         """One where there are several devices."""
         if number is None or not driver.several():
