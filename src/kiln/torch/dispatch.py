@@ -88,6 +88,7 @@ class Door:
         if (folder / "libtorch_cuda.so").exists():
             cuda = ctypes.CDLL(str(folder / "libtorch_cuda.so"))
             self._known.stream = ctypes.cast(cuda.aoti_torch_get_current_cuda_stream, ctypes.c_void_p).value
+        self._known.several = torch.cuda.device_count() > 1
         self._known.cpu = self._library.aoti_torch_device_type_cpu()
         self._known.cuda = self._library.aoti_torch_device_type_cuda()
         self.types: dict[torch.dtype, int] = {}

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*\Z")
 _PLAIN = {int: "SymInt", float: "float", bool: "bool", str: "str"}
 _DEVICES = ("CPU", "CUDA")
-_is_compiling = torch.compiler.is_compiling
+_is_compiling = torch.compiler.is_dynamo_compiling
+"""Dynamo takes it to be true, and sees only the operator. All else that traces is told by tensors and modes."""
 _kept: list[Any] = []
 """Libraries: an operator is gone when its library is."""
 

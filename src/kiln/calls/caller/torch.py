@@ -55,6 +55,8 @@ class Torch:
     current_device: Fn[[Ptr[i32]], i32]
     cpu: i64
     cuda: i64
+    several: i64
+    """Whether there is more than one device of CUDA."""
     types: Array[u32, 64]
     """DLPack's types by torch's."""
 
@@ -235,8 +237,9 @@ def on_its_stream(state: Ptr[State]) -> bool:
         return True
     if state.device != i32(known.cuda) or known.stream == None:
         return False
-    if known.current_device(current) != 0 or current[0] != state.device_number:
-        return False
+    if known.several != 0:
+        if known.current_device(current) != 0 or current[0] != state.device_number:
+            return False
     return known.stream(state.device_number, ref(state).stream) == 0
 
 
