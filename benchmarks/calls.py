@@ -40,6 +40,17 @@ def cases(device: str) -> list[Case]:
     heads = q.transpose(1, 2)
     attention = functional.scaled_dot_product_attention
     _, lse = kernels.cross_entropy(x, target, return_lse=True)
+    cos, sin = torch.rand(64, 32, device=device), torch.rand(64, 32, device=device)
+    seen, logarithms = kernels.flash_attention(q, q, q, return_lse=True)
+    pages, table = (
+        torch.zeros(4, 16, 2, 64, device=device, dtype=torch.float16),
+        torch.zeros(1, 4, device=device, dtype=torch.int32),
+    )
+    lengths, absorbed = (
+        torch.full((1,), 64, device=device, dtype=torch.int32),
+        torch.zeros(1, 1, 16, 576, device=device, dtype=torch.bfloat16),
+    )
+    latents, silu = torch.zeros(4, 64, 576, device=device, dtype=torch.bfloat16), functional.silu
     return [
         ("softmax(x, out=out)", lambda: kernels.softmax(x, out=out), "", lambda: torch.softmax(x, -1, out=out)),
         ("softmax(x)", lambda: kernels.softmax(x), "softmax(x, -1)", lambda: torch.softmax(x, -1)),
@@ -62,6 +73,21 @@ def cases(device: str) -> list[Case]:
         ("gemm(a, b, bias=row)", lambda: kernels.gemm(a, b, bias=row), "addmm(row, a, b)", lambda: torch.addmm(row, a, b)),
         ("flash_attention(q, q, q)", lambda: kernels.flash_attention(q, q, q), "scaled_dot_product_attention",
          lambda: attention(heads, heads, heads)),
+        ("flash_attention_backward(dy, q, q, q, y, lse)", lambda: kernels.flash_attention_backward(seen, q, q, q, seen, logarithms), "", None),
+        ("paged_attention(q, k, v, table, lengths)", lambda: kernels.paged_attention(q[:, :1], pages, pages, table, lengths), "", None),
+        ("mla_decode(q, latents, table, lengths)", lambda: kernels.mla_decode(absorbed, latents, table, lengths), "", None),
+        ("fused_add_rms_norm(x, r, weight)", lambda: kernels.fused_add_rms_norm(x, dy, weight), "x + r, rms_norm",
+         lambda: functional.rms_norm(x + dy, (64,), weight)),
+        ("the same, quantize=e4m3", lambda: kernels.fused_add_rms_norm(x, dy, weight, quantize=torch.float8_e4m3fn), "", None),
+        ("fused_add_layer_norm(x, r, weight, bias)", lambda: kernels.fused_add_layer_norm(x, dy, weight, bias), "x + r, layer_norm",
+         lambda: functional.layer_norm(x + dy, (64,), weight, bias)),
+        ("fused_add_rms_norm_backward(dy, ds, x, weight)", lambda: kernels.fused_add_rms_norm_backward(dy, x, y, weight), "", None),
+        ("swiglu(x, y)", lambda: kernels.swiglu(x, y), "silu(x) * y", lambda: silu(x) * y),
+        ("swiglu(xy)", lambda: kernels.swiglu(x), "silu of one half * other", lambda: silu(x[:, :32]) * x[:, 32:]),
+        ("geglu(x, y)", lambda: kernels.geglu(x, y), "gelu(x) * y", lambda: functional.gelu(x) * y),
+        ("swiglu_backward(dy, x, y)", lambda: kernels.swiglu_backward(dy, x, y), "", None),
+        ("rotary_embedding(q, cos, sin)", lambda: kernels.rotary_embedding(q, cos, sin), "", None),
+        ("topk_softmax(x, 4)", lambda: kernels.topk_softmax(x, 4), "softmax, topk", lambda: torch.topk(torch.softmax(x, -1), 4)),
     ]  # fmt: skip
 
 

@@ -185,6 +185,13 @@ def turned(x: Any, cos: Any, sin: Any) -> Any:
     return torch.cat([a * c - b * s, b * c + a * s], -1).to(x.dtype)
 
 
+def turned_neighbours(x: Any, cos: Any, sin: Any) -> Any:
+    """The same of neighbouring elements."""
+    a, b = x.float()[..., ::2], x.float()[..., 1::2]
+    c, s = cos[: x.shape[1], None], sin[: x.shape[1], None]
+    return torch.stack([a * c - b * s, b * c + a * s], -1).flatten(-2).to(x.dtype)
+
+
 def added_gradient(dy: Any, dsum: Any, x: Any, weight: Any) -> tuple[Any, Any]:
     """Gradients of the norm of a sum."""
     dx, dweight = rms_norm_gradient(dy, x, weight)
@@ -192,20 +199,31 @@ def added_gradient(dy: Any, dsum: Any, x: Any, weight: Any) -> tuple[Any, Any]:
 
 
 def fused_cases() -> Any:
-    """Functions of one kernel that are several in PyTorch: their arrays, ours, theirs, and matrices of 16 bits that are moved."""
+    """Functions of one kernel that are several in PyTorch: their arrays, ours, theirs, and elements of 16 bits that are moved."""
     bf16, silu, norm = torch.bfloat16, functional.silu, functional.rms_norm
-    for count, n in ((16384, 8192), (16384, 4096), (16384, 8191), (64, 8192)):
+    for count, n in ((16384, 8192), (16384, 4096), (16384, 8191), (16, 8192), (256, 8192)):
         given = tuple(normal(*shape, dtype=bf16) for shape in ((count, n), (count, n), (n,)))
         yield (
             "x + residual, rms_norm", given, lambda x, r, w: kernels.fused_add_rms_norm(x, r, w),
             lambda x, r, w: (norm(x + r, (x.shape[-1],), w, 1e-6), x + r), 4 * given[0].numel(),
         )  # fmt: skip
+    e4m3 = torch.float8_e4m3fn
+    for count, n in ((16384, 8192), (16384, 4096), (16384, 5120), (8192, 16384), (16, 8192), (256, 8192)):
+        x, r, w = (normal(*shape, dtype=bf16) for shape in ((count, n), (count, n), (n,)))
+        yield (
+            "the same, to 8-bit floats", (x, r, w), lambda x, r, w: kernels.fused_add_rms_norm(x, r, w, quantize=e4m3),
+            lambda x, r, w: (*quantized(norm((x + r).float(), (x.shape[-1],), w.float(), 1e-6)), x + r), 3.5 * x.numel(),
+        )  # fmt: skip
     count, n = 16384, 8192
     x, r, d = (normal(count, n, dtype=bf16) for _ in range(3))
-    w, b, e4m3 = normal(n, dtype=bf16), normal(n, dtype=bf16), torch.float8_e4m3fn
+    w, b = normal(n, dtype=bf16), normal(n, dtype=bf16)
     yield (
-        "the same, to 8-bit floats", (x, r, w), lambda x, r, w: kernels.fused_add_rms_norm(x, r, w, quantize=e4m3),
-        lambda x, r, w: (*quantized(norm((x + r).float(), (x.shape[-1],), w.float(), 1e-6)), x + r), 3.5 * x.numel(),
+        "rms_norm, to 8-bit floats", (x, w), lambda x, w: kernels.rms_norm(x, w, quantize=e4m3),
+        lambda x, w: quantized(norm(x.float(), (x.shape[-1],), w.float(), 1e-6)), 1.5 * x.numel(),
+    )  # fmt: skip
+    yield (
+        "x + residual, layer_norm, to 8-bit floats", (x, r, w, b), lambda x, r, w, b: kernels.fused_add_layer_norm(x, r, w, b, quantize=e4m3),
+        lambda x, r, w, b: (*quantized(functional.layer_norm((x + r).float(), (x.shape[-1],), w.float(), b.float())), x + r), 3.5 * x.numel(),
     )  # fmt: skip
     yield (
         "x + residual, layer_norm", (x, r, w, b), lambda x, r, w, b: kernels.fused_add_layer_norm(x, r, w, b),
@@ -217,7 +235,9 @@ def fused_cases() -> Any:
     )  # fmt: skip
     gate, up, dy = (normal(8192, 14336, dtype=bf16) for _ in range(3))
     both, size = torch.cat([gate, up], -1), gate.numel()
-    yield "swiglu", (gate, up), lambda g, u: kernels.swiglu(g, u), lambda g, u: silu(g) * u, 3 * size
+    for rows in (len(gate), 16, 256):
+        pair = gate[:rows], up[:rows]
+        yield "swiglu", pair, lambda g, u: kernels.swiglu(g, u), lambda g, u: silu(g) * u, 3 * pair[0].numel()
     yield (
         "swiglu, packed", (both,), lambda x: kernels.swiglu(x),
         lambda x: silu(x[:, : x.shape[1] // 2]) * x[:, x.shape[1] // 2 :], 3 * size,
@@ -230,6 +250,7 @@ def fused_cases() -> Any:
         "gradient of swiglu", (dy, gate, up), lambda d, g, u: kernels.swiglu_backward(d, g, u),
         lambda d, g, u: (torch.ops.aten.silu_backward(d * u, g), d * silu(g)), 5 * size,
     )  # fmt: skip
+    yield "geglu", (gate, up), lambda g, u: kernels.geglu(g, u), lambda g, u: functional.gelu(g) * u, 3 * size
     yield (
         "geglu by tanh", (gate, up), lambda g, u: kernels.geglu(g, u, approximate="tanh"),
         lambda g, u: functional.gelu(g, approximate="tanh") * u, 3 * size,
@@ -242,7 +263,11 @@ def fused_cases() -> Any:
         "rotary embedding, 32 heads of 128", (heads, angles.cos(), angles.sin()),
         lambda x, c, s: kernels.rotary_embedding(x, c, s), turned, 2 * heads.numel(),
     )  # fmt: skip
-    for count, n, k in ((65536, 256, 8), (65536, 64, 6), (512, 128256, 8)):
+    yield (
+        "the same, neighbours turned", (heads, angles.cos(), angles.sin()),
+        lambda x, c, s: kernels.rotary_embedding(x, c, s, True), turned_neighbours, 2 * heads.numel(),
+    )  # fmt: skip
+    for count, n, k in ((65536, 256, 8), (65536, 64, 6), (256, 256, 8), (512, 128256, 8)):
         logits = normal(count, n, dtype=torch.float32)
 
         def theirs(x: Any, k: int = k) -> Any:
@@ -255,8 +280,13 @@ def fused_cases() -> Any:
 
 
 def fusions(compiled: bool) -> None:
-    """Several functions in one kernel."""
-    print("\n| fused | shape | torch us | torch.compile us | Kiln us | Kiln TB/s |\n|---|---|---|---|---|---|")
+    """Several functions in one kernel; the copy is of 16384 x 8192 elements of 16 bits."""
+    x = normal(16384, 8192, dtype=torch.bfloat16)
+    out = torch.empty_like(x)
+    copy = 4 * x.numel() / device_us(lambda: out.copy_(x))
+    print(
+        "\n| fused | shape | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |\n|---|---|---|---|---|---|---|"
+    )
     for name, given, ours, theirs, moved in fused_cases():
         made, wanted = ours(*given), theirs(*given)
         for got, value in zip(*(x if isinstance(x, tuple) else (x,) for x in (made, wanted)), strict=True):
@@ -270,7 +300,11 @@ def fusions(compiled: bool) -> None:
             inductor = f"{device_us(lambda f=fused, given=given: f(*given)):.1f}"
         us = device_us(lambda f=ours, given=given: f(*given))
         shape = "x".join(map(str, given[0].shape))
-        print(f"| {name} | {shape} | {eager:.1f} | {inductor} | {us:.1f} | {2 * moved / us / 1e6:.2f} |", flush=True)
+        speed = 2 * moved / us
+        print(
+            f"| {name} | {shape} | {eager:.1f} | {inductor} | {us:.1f} | {speed / 1e6:.2f} | {speed / copy:.2f} |",
+            flush=True,
+        )
 
 
 def losses(compiled: bool) -> None:

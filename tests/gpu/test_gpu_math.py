@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 
+import kiln
 import kiln.cute as cute
 from kiln.cute.runtime import from_dlpack
 
@@ -120,3 +121,35 @@ def test_doubles(name, low, high, bound):
     error = float(np.max(np.abs(got[~special] - want[~special]) / spacing))
     print(f"{name}: {error:.2f} ulp")
     assert error <= bound
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 8])
+@pytest.mark.parametrize("dtype", [kiln.Float8E4M3FN, kiln.Float8E5M2])
+@pytest.mark.parametrize("source", [kiln.Float32, kiln.Float16])
+def test_conversions_to_8_bits_are_those_of_the_cpu_target(source, dtype, lanes):
+    """By one instruction for two of them, or by arithmetic: the same bits, but for those of what is no number."""
+    blocks = 65536 // (256 * lanes)
+
+    @cute.kernel
+    def kernel(given: cute.Tensor, made: cute.Tensor):
+        i = cute.arch.block_idx()[0] * 256 + cute.arch.thread_idx()[0]
+        made[None, i] = given[None, i].load().to(source).to(dtype).bitcast(kiln.Uint8)
+
+    @cute.jit
+    def run(given: cute.Tensor, made: cute.Tensor):
+        layout = cute.make_layout((lanes, blocks * 256), stride=(1, lanes))
+        kernel(*(cute.make_tensor(t.iterator, layout) for t in (given, made))).launch(
+            grid=(blocks, 1, 1), block=(256, 1, 1)
+        )
+
+    x = (torch.arange(65536, dtype=torch.int32) << 16).view(torch.float32)  # all of bf16
+    x[::7] *= 1.0 + 3 * 2.0**-9  # and between them
+    made = [torch.zeros(65536, dtype=torch.uint8, device=where) for where in ("cuda", "cpu")]
+    run(from_dlpack(x.cuda()), from_dlpack(made[0]))
+    with kiln.target("cpu"):
+        run(from_dlpack(x), from_dlpack(made[1]))
+    number, found = ~torch.isnan(x), made[0].cpu()
+    assert torch.equal(found[number], made[1][number])
+    done = blocks * 256 * lanes
+    kind = getattr(torch, f"float8_{dtype.__name__[6:].lower()}")
+    assert torch.isnan(found[:done][~number[:done]].view(kind).float()).all()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import os
 
-from kiln import cute
+import library_calls
+import numpy as np
+import pytest
+from library_calls import BF16, E4M3, F32
+
+from kiln import cute, kernels
 from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from kiln.hardware import toolchain
 from kiln.kernels.common import launches
@@ -21,7 +26,7 @@ from kiln.kernels.rows.norm_sums import NormSums
 from kiln.kernels.rows.odd import OddRows, odd_problem, odd_tiling
 from kiln.kernels.rows.plans import shared_tiling, tiling_for
 from kiln.kernels.rows.stream import RowStream, StreamProblem, StreamTiling
-from kiln.testing import assert_no_spills
+from kiln.testing import assert_no_local_memory, assert_no_spills, dry_run
 
 HOPPER = device_of("sm_90a")
 KINDS = {
@@ -231,3 +236,54 @@ def test_elements():
     kernel = Elementwise(lambda a, b, c: a * b + c, operands, 1, False, False, ElementTiling(256, 8))
     strides = ((Int64(8), Int64(1)),) * 4
     assert_no_spills(compiled(kernel, (Int64(0),) * 4, (Int32(8), Int32(8)), strides, Int32(1)))
+
+
+def broad(dtype, n):
+    """More rows than there is a plan of its own for, which are one and the same."""
+    return np.broadcast_to(library_calls.array(dtype, 1, n), (1000, n))
+
+
+FUSED = {
+    "fused_add_rms_norm": lambda x, w: kernels.fused_add_rms_norm(x, x, w),
+    "fused_add_layer_norm": lambda x, w: kernels.fused_add_layer_norm(x, x, w, w),
+    "rms_norm to e4m3": lambda x, w: kernels.rms_norm(x, w, quantize=E4M3),
+    "layer_norm to e4m3": lambda x, w: kernels.layer_norm(x, w, w, quantize=E4M3),
+    "fused_add_rms_norm to e4m3": lambda x, w: kernels.fused_add_rms_norm(x, x, w, quantize=E4M3),
+    "fused_add_layer_norm to e4m3": lambda x, w: kernels.fused_add_layer_norm(x, x, w, w, quantize=E4M3),
+    "fused_add_rms_norm_backward": lambda x, w: kernels.fused_add_rms_norm_backward(x, x, x, w),
+    "fused_add_layer_norm_backward": lambda x, w: kernels.fused_add_layer_norm_backward(x, x, x, w, bias=True),
+    "swiglu": lambda x, w: kernels.swiglu(x, x),
+    "swiglu to e4m3": lambda x, w: kernels.swiglu(x, x, quantize=E4M3),
+    "geglu to e4m3": lambda x, w: kernels.geglu(x, x, quantize=E4M3),
+    "geglu_backward": lambda x, w: kernels.geglu_backward(x, x, x),
+    "topk_softmax": lambda x, w: kernels.topk_softmax(x, 8),
+}
+WIDTHS = [
+    (BF16, n) for n in (64, 1000, 2048, 2880, 4096, 5120, 7168, 8191, 8192, 14336, 16384, 28672, 65536, 131072, 300000)
+]
+WIDTHS += [(F32, n) for n in (256, 1024, 4096, 8192, 16384, 65536)]
+TIGHT = {
+    "fused_add_layer_norm": [(BF16, 8192)],
+    "layer_norm to e4m3": [(BF16, 4096)],
+    "fused_add_rms_norm to e4m3": [(BF16, 8192), (BF16, 65536)],
+    "fused_add_layer_norm to e4m3": [(BF16, 5120), (BF16, 16384)],
+    "fused_add_layer_norm_backward": [(BF16, 7168)],
+    "swiglu to e4m3": [(BF16, 14336)],
+    "geglu_backward": [(BF16, 14336)],
+}
+"""Those with the fewest registers left: the others are in the long stage."""
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype", "n"),
+    [
+        (name, *width)
+        for name in FUSED
+        for width in (WIDTHS if os.environ.get("KILN_LONG_TESTS") else TIGHT.get(name, ()))
+    ],
+)
+def test_fused(name, dtype, n):
+    with dry_run("sm_90a") as made:
+        FUSED[name](broad(dtype, n), library_calls.array(dtype, n))
+    assert made
+    assert_no_local_memory(*made)

@@ -89,6 +89,16 @@ def test_strided_heads_and_results():
     close(out[..., 8:], x[..., 8:].astype(BF16))
 
 
+def test_what_is_no_number_stays_in_its_pair():
+    x, (cos, sin) = normal(1, 5, 2, 16), table(12, 8)
+    x[0, 1, 0, 2], x[0, 2, 1, 11], x[0, 3] = np.nan, np.inf, 1e-40
+    wanted = np.zeros(x.shape, bool)
+    wanted[0, 1, 0, [2, 10]], wanted[0, 2, 1, [3, 11]] = True, True
+    y = kernels.rotary_embedding(x, cos, sin)
+    np.testing.assert_array_equal(~np.isfinite(y), wanted)
+    assert (abs(y[0, 3]) < 1e-37).all()
+
+
 X, (COS, SIN) = np.zeros((1, 3, 2, 16), F32), table(5, 8)
 
 

@@ -19,6 +19,7 @@ from kiln.kernels import RowTiling
 
 BF16, F16, F32 = ml_dtypes.bfloat16, np.float16, np.float32
 E4M3 = ml_dtypes.float8_e4m3fn
+RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(autouse=True)
@@ -125,6 +126,41 @@ def test_quantized_rows_of_any_length_and_numbers():
     assert np.isfinite(scales).all()
 
 
+def test_sums_with_a_large_mean_of_tiny_and_of_infinite_numbers():
+    """A mean a thousand times the spread costs LayerNorm what its last bit is worth; subnormal sums stay what they are."""
+    x, residual, one = normal(4, 512), normal(4, 512) + F32(3000), np.ones(512, F32)
+    residual[1:] = 0
+    x[1], x[2, 7], x[3, :2] = 1e-40, np.inf, (np.inf, -np.inf)
+    summed = x + residual
+    y, total = kernels.fused_add_layer_norm(x, residual, one)
+    np.testing.assert_array_equal(total, summed)
+    close(y[0], layer_norm(summed[0]), 2 * float(np.spacing(F32(3000))))
+    close(y[1], np.zeros(512))
+    assert np.isnan(y[2:]).all()
+    y, total = kernels.fused_add_rms_norm(x, residual, one)
+    np.testing.assert_array_equal(total, summed)
+    close(y[:2], rms_norm(summed[:2]), 1e-5)
+    assert np.isnan(y[2:]).tolist() == np.isinf(summed[2:]).tolist()
+    q, scales, total = kernels.fused_add_rms_norm(x, residual, one, quantize=E4M3)
+    np.testing.assert_array_equal(total, summed)
+    close_quantized(q[:2], scales[:2], rms_norm(summed[:2]))
+    assert np.isnan(exact(q[2:])).tolist() == np.isinf(summed[2:]).tolist()
+    assert np.isfinite(scales).all()
+
+
+def test_quantized_norms_of_extreme_rows():
+    """Rows whose results are all below what counts, whose weights are far apart, and one without an element but 0."""
+    x, weight = normal(3, 96), (10.0 ** RNG.uniform(-12, 8, 96)).astype(F32)
+    x[1] *= F32(1e-30)
+    x[2] = 0
+    x[2, 95] = 1e15
+    q, scales = kernels.rms_norm(x, weight, quantize=E4M3)
+    close_quantized(q, scales, rms_norm(x, weight))
+    q, scales = kernels.rms_norm(x, np.full(96, 1e-20, F32), quantize=E4M3)
+    close_quantized(q, scales, rms_norm(x, np.full(96, 1e-20, F32)))
+    assert (exact(q) == 0).all()
+
+
 def silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
@@ -187,6 +223,27 @@ def test_gates_far_out():
     close(kernels.swiglu(gate, one), np.where(gate > 0, gate, 0.0))
     close(kernels.geglu(gate, one), np.where(gate > 0, gate, 0.0))
     close(kernels.swiglu_backward(one, gate, one)[0][:, :6], [[0, 0, 0.5, 0.5, 0.5, 1]])
+
+
+def test_gates_without_numbers_and_quantized_infinities():
+    gate = np.array([[np.nan, -np.inf, 1.0, 2.0]], F32)
+    for unit in (kernels.swiglu, kernels.geglu):
+        made = unit(gate, np.array([[1, 1, np.nan, 1]], F32))
+        assert np.isnan(made).tolist() == [[True, True, True, False]]  # minus infinity times 0
+    q, scales = kernels.swiglu(np.array([[np.inf, 1.0], [1e-30, -3.0]], F32), np.ones((2, 2), F32), quantize=E4M3)
+    assert np.isinf(scales[0, 0])
+    assert np.isnan(exact(q)).tolist() == [[True, False], [False, False]]
+
+
+def test_the_normal_distribution_is_within_its_error():
+    """`geglu` and its gradient are within 3e-7 of x (and of 1) from far below to far above 0: nothing is lost to a difference from 1."""
+    gate = np.concatenate([np.linspace(-12, 12, 4001), [-1e-40, 1e-40]]).astype(F32)[None]
+    one, wanted = np.ones_like(gate), gelu(exact(gate))
+    assert (abs(exact(kernels.geglu(gate, one)) - wanted) <= 3e-7 * abs(gate) + 1e-45).all()
+    slopes, _ = kernels.geglu_backward(one, gate, one)
+    density = np.exp(-(exact(gate) ** 2) / 2) / np.sqrt(2 * np.pi)
+    slope_wanted = np.where(gate == 0, 0.5, wanted / np.where(gate == 0, 1, gate)) + exact(gate) * density
+    assert (abs(exact(slopes) - slope_wanted) <= 3e-7 * (1 + abs(gate))).all()
 
 
 @pytest.mark.parametrize(("rows", "n", "dtype", "centred"), [(7, 256, F32, False), (19, 1027, BF16, True)])

@@ -46,6 +46,8 @@ def test_softmax(n, dtype):
 def test_softmax_of_masked_and_large_values():
     x = np.array([[-np.inf, 1.0, 2.0], [300.0, 301.0, -1000.0]], np.float32)
     np.testing.assert_allclose(kernels.softmax(x), row_formulas.softmax(x), rtol=1e-5, atol=1e-7)
+    x = np.array([[-np.inf] * 3, [1.0, np.nan, 2.0], [1.0, np.inf, 2.0]], np.float32)
+    assert np.isnan(kernels.softmax(x)).all()
 
 
 @pytest.mark.parametrize("n", LENGTHS)

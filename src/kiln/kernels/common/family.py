@@ -68,6 +68,19 @@ class Implementation:
         raise NotImplementedError
 
 
+_LAUNCH, _MEMORY = 2.0, 4.0e6
+"""Microseconds, and bytes in a microsecond, of an H200."""
+
+
+class MemoryBound(Implementation):
+    """One whose time is that of memory, and whose calls can be repeated."""
+
+    repeats = True
+
+    def cost(self, problem: Any, plan: Any, device: Device) -> float:
+        return _LAUNCH + problem.bytes / _MEMORY
+
+
 class Choice(NamedTuple):
     """Who computes a problem, how, and the microseconds that is expected to take."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .problem import WIDEST, Laid
+from .arrays import require
+from .problem import WIDEST, Laid, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +37,41 @@ def matrix_of(x: Laid) -> Matrix | None:
         rows *= extent
     step = outer[-1][1] if outer else n
     return Matrix(rows, n, step, width_of(x, n, step))
+
+
+class RowsProblem(Problem):
+    """What is asked of the rows of some arrays, which are contiguous and at even distances."""
+
+    name: Any
+
+    @property
+    def row_arrays(self) -> Sequence[Laid]:
+        """These arrays."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def matrices(self) -> list[Matrix]:
+        """The arrays as rows."""
+        given = self.row_arrays
+        found = [m for m in map(matrix_of, given) if m is not None]
+        require(len(found) == len(given), f"{self.name}: rows are contiguous and at even distances, unlike {given}")
+        return found
+
+    @property
+    def rows(self) -> int:
+        return self.matrices[0].rows
+
+    @property
+    def n(self) -> int:
+        """Elements of a row."""
+        return self.matrices[0].n
+
+    @property
+    def uncountable(self) -> str | None:
+        """Why kernels that count rows and their elements in 32 bits cannot take it; None: they can."""
+        if max(self.rows, self.n) < 1 << 31:
+            return None
+        return f"{self.rows} rows of {self.n} elements: more than 32 bits count"
 
 
 def width_of(x: Laid, n: int, step: int) -> int:

@@ -39,6 +39,11 @@ def larger(a: Any, b: Any) -> Any:
     return cute.math.max(a, b)
 
 
+def inverse(values: Any) -> Any:
+    """1 over the elements of a vector by the hardware: within 2^-22, subnormals are zero."""
+    return cute.TensorSSA.from_elements([arch.rcp_approx(x) for x in values.to_elements()], Float32)
+
+
 def either(condition: Any, some: list[Any], others: list[Any]) -> list[Any]:
     """Vectors, or others."""
     return [cute.where(cute.full_like(a, condition, Boolean), a, b) for a, b in zip(some, others, strict=True)]

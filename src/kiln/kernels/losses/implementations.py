@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ... import Float32, Int32, Int64
 from .. import devices
 from ..common import arrays, launches
-from ..common.family import Family, Implementation, varied
+from ..common.family import Family, MemoryBound, varied
 from ..rows.kernel import RowProblem, RowTiling
 from .kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
 
@@ -21,8 +21,6 @@ FAMILY = Family("losses")
 
 VECTORS = 2
 """Vectors of a row for which a thread computes gradients."""
-_LAUNCH, _MEMORY = 2.0, 4.0e6
-"""Microseconds, and bytes in a microsecond, of an H200."""
 
 
 class Given(NamedTuple):
@@ -57,19 +55,13 @@ def loss_vectors(n: int, width: int, tiling: RowTiling, smoothed: bool) -> int:
     return min(4 if smoothed else 8, arrays.power_of_two(-(-n // (width * tiling.row_threads * tiling.cluster))))
 
 
-class LossImplementation(Implementation):
+class LossImplementation(MemoryBound):
     """What both have in common: memory takes the time."""
 
     plan = RowTiling
-    repeats = True
 
     def supports(self, problem: CrossEntropyProblem, device: Device) -> str | None:
-        if problem.rows >= 1 << 31 or problem.n >= 1 << 31:
-            return f"{problem.rows} rows of {problem.n} classes: more than 32 bits count"
-        return None
-
-    def cost(self, problem: CrossEntropyProblem, plan: RowTiling, device: Device) -> float:
-        return _LAUNCH + problem.bytes / _MEMORY
+        return problem.uncountable
 
 
 @FAMILY.register

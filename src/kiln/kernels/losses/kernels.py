@@ -12,8 +12,9 @@ from ...utils.reductions import reduce_in_block
 from ..common import arrays
 from ..common.edges import Span, element_at, vector_atom, vectors_at
 from ..common.vectors import across, as_f32, larger, maximum, plus, total
+from ..rows.findings import State
 from ..rows.functions import LOG2_E, exp2
-from ..rows.kernel import RowKernel, RowProblem, State, launch
+from ..rows.kernel import RowKernel, RowProblem, launch
 
 LN_2 = 0.6931471805599453
 _LOWEST = -3.0e38

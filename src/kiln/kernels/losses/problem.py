@@ -8,15 +8,15 @@ from typing import Any
 
 from ... import Float32, Int32, Int64
 from ..common.arrays import require
-from ..common.matrices import Matrix, in_step, matrix_of
-from ..common.problem import Laid, Problem
+from ..common.matrices import RowsProblem, in_step
+from ..common.problem import Laid
 from ..rows.problem import FLOATS
 
 REDUCTIONS = ("mean", "sum", "none")
 
 
 @dataclasses.dataclass(frozen=True)
-class CrossEntropyProblem(Problem):
+class CrossEntropyProblem(RowsProblem):
     """The cross-entropy of logits, along their last mode, with a class for each row, or (`out`: where to) the gradient of the logits.
 
     `outer` is the type of the gradient of the loss, None: a number.
@@ -56,28 +56,16 @@ class CrossEntropyProblem(Problem):
         if self.outer is not None:
             require(self.outer.is_float, f"{name} with dloss of {self.outer.__name__}")
 
-    @functools.cached_property
-    def matrices(self) -> list[Matrix]:
-        """Logits, and their gradients, as rows."""
-        found = [matrix_of(x) for x in (self.logits, self.out) if x is not None]
-        require(all(found), f"{self.name}: rows are contiguous and at even distances, unlike {self.logits}, {self.out}")
-        return [m for m in found if m is not None]
-
     @property
-    def rows(self) -> int:
-        return self.matrices[0].rows
-
-    @property
-    def n(self) -> int:
-        """Classes."""
-        return self.matrices[0].n
+    def row_arrays(self) -> list[Laid]:
+        """Logits, and their gradients."""
+        return [x for x in (self.logits, self.out) if x is not None]
 
     @functools.cached_property
     def accesses(self) -> tuple[int, int | None]:
         """Elements of an access, and how many after a multiple of them the first row begins; None: all begin at one."""
         narrow = min(m.width for m in self.matrices)
-        given = [x for x in (self.logits, self.out) if x is not None]
-        found = in_step(given, [m.step for m in self.matrices])
+        found = in_step(self.row_arrays, [m.step for m in self.matrices])
         return (narrow, None) if found is None or found[0] == narrow else found
 
     @property

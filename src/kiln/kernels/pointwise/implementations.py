@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ... import Int32, Int64
 from .. import devices
 from ..common import arrays, launches
-from ..common.family import Family, Implementation, varied
+from ..common.family import Family, MemoryBound, varied
 from ..common.problem import WIDEST, Laid
 from .kernel import Elementwise, Operand
 from .plan import ElementTiling
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 FAMILY = Family("pointwise")
 
 _MOST_GRID = (1 << 31) - 1
-_LAUNCH, _MEMORY = 2.0, 4.0e6
-"""Microseconds, and bytes in a microsecond, of an H200."""
 
 
 class Given(NamedTuple):
@@ -33,11 +31,10 @@ class Given(NamedTuple):
 
 
 @FAMILY.register
-class Vectors(Implementation):
+class Vectors(MemoryBound):
     """A thread computes a few neighbouring elements."""
 
     plan = ElementTiling
-    repeats = True
 
     def supports(self, problem: Pointwise, device: Device) -> str | None:
         return None
@@ -47,9 +44,6 @@ class Vectors(Implementation):
             self.check(problem, plan, device)
 
         return varied(ElementTiling(), check, threads=(128, 256, 512), elements=(0, 4, 8, 16))
-
-    def cost(self, problem: Pointwise, plan: ElementTiling, device: Device) -> float:
-        return _LAUNCH + problem.bytes / _MEMORY
 
     def check(self, problem: Pointwise, plan: ElementTiling, device: Device) -> None:
         plan.check(1, device)

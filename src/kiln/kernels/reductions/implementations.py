@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ... import Int32, Int64
 from .. import devices
 from ..common import arrays, launches
-from ..common.family import Family, Implementation, varied
+from ..common.family import Family, MemoryBound, varied
 from ..common.matrices import in_step
 from .kernels import ColumnReduction, RowReduction, Shape
 from .plan import MOST_PARTS, ReductionTiling
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 FAMILY = Family("reductions")
 
 _WARP = 32
-_LAUNCH, _MEMORY = 2.0, 4.0e6
-"""Microseconds, and bytes in a microsecond, of an H200."""
 
 
 class Given(NamedTuple):
@@ -33,11 +31,10 @@ class Given(NamedTuple):
     out: Any
 
 
-class ReductionImplementation(Implementation):
+class ReductionImplementation(MemoryBound):
     """What both have in common: each element is read once, and memory takes the time."""
 
     plan = ReductionTiling
-    repeats = True
     takes: type[Any]
     """How arrays lie that it reduces."""
 
@@ -48,9 +45,6 @@ class ReductionImplementation(Implementation):
 
     def plans(self, problem: ReductionProblem, device: Device) -> Iterator[ReductionTiling]:
         return varied(ReductionTiling(), ReductionTiling.check, threads=(128, 256, 512), vectors=(2, 4, 8))
-
-    def cost(self, problem: ReductionProblem, plan: ReductionTiling, device: Device) -> float:
-        return _LAUNCH + problem.bytes / _MEMORY
 
     def check(self, problem: ReductionProblem, plan: ReductionTiling, device: Device) -> None:
         plan.check()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ... import Int32, Int64
 from .. import devices
 from ..common import launches
-from ..common.family import Family, Implementation, varied
+from ..common.family import Family, MemoryBound, varied
 from .kernel import Rotary, Turning
 from .plan import RotationTiling
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from .problem import Rotation
 
 FAMILY = Family("rotations")
-
-_LAUNCH, _MEMORY = 2.0, 4.0e6
-"""Microseconds, and bytes in a microsecond, of an H200."""
 
 
 class Given(NamedTuple):
@@ -35,11 +32,10 @@ class Given(NamedTuple):
 
 
 @FAMILY.register
-class TurnedPairs(Implementation):
+class TurnedPairs(MemoryBound):
     """A thread turns neighbouring pairs in some heads of a token."""
 
     plan = RotationTiling
-    repeats = True
 
     def supports(self, problem: Rotation, device: Device) -> str | None:
         if problem.x.shape[0] * problem.x.shape[1] >= 1 << 31:
@@ -48,9 +44,6 @@ class TurnedPairs(Implementation):
 
     def plans(self, problem: Rotation, device: Device) -> Iterator[RotationTiling]:
         return varied(RotationTiling(), RotationTiling.check, threads=(128, 256, 512), heads=(1, 2, 4, 8))
-
-    def cost(self, problem: Rotation, plan: RotationTiling, device: Device) -> float:
-        return _LAUNCH + problem.bytes / _MEMORY
 
     def check(self, problem: Rotation, plan: RotationTiling, device: Device) -> None:
         plan.check()

@@ -11,6 +11,7 @@ from typing import Any
 
 from ... import Float32, Int32, Int64, const_expr, cute, range_constexpr, select_
 from ...cute import arch
+from ...cute.nvgpu import CacheEvictionPriority, CopyUniversalOp
 from ..common import arrays
 from ..common.vectors import as_f32
 from .plan import RotationTiling
@@ -91,33 +92,50 @@ class Rotary:
                 elif const_expr(made.indexed == 2):
                     position = (pointers[4] + (row * steps[8] + token * steps[9])).load().to(Int64)
                 position = select_(position < 0, Int64(0), select_(position < table, position, Int64(table - 1)))
-                angles = [
-                    as_f32(self.vector(pointers[2 + k] + (position * steps[6 + k] + chunk * made.width)).load())
-                    for k in range(2)
-                ]
+                angles = [self.angles(pointers[2 + k] + position * steps[6 + k], chunk) for k in range(2)]
                 self.turn(given, written, steps, angles, chunk, head)
             else:
                 self.copy(given, written, steps, 2 * made.pairs + (chunk - self.turned) * made.width, head)
 
-    def vector(self, pointer: Any) -> Any:
-        """As many elements as a thread has pairs."""
-        width = self.turning.width
+    @property
+    def halved(self) -> bool:
+        """Whether half of a thread's pairs, neighbours, are in the first half of a head: neighbouring threads then access neighbouring vectors."""
+        return self.turning.interleaved and self.turning.width > 1
+
+    def angles(self, row: Any, chunk: Any) -> Any:
+        """Cosines or sines of a thread's pairs."""
+        width, pairs = self.turning.width, self.turning.pairs
+        if not self.halved:
+            return as_f32(self.vector(row + chunk * width).load())
+        width = width // 2
+        found = [as_f32(self.vector(row + (start + chunk * width), width).load()) for start in (0, pairs // 2)]
+        return cute.TensorSSA.from_elements([x for half in found for x in half.to_elements()], Float32)
+
+    def vector(self, pointer: Any, width: int | None = None) -> Any:
+        """As many elements as a thread has pairs, or others."""
+        width = width or self.turning.width
         aligned = pointer.with_alignment(min(16, width * pointer.dtype.width // 8))
         return cute.make_tensor(aligned, cute.make_layout(width))
+
+    def reading(self, dtype: Any) -> Any:
+        """A copy of a vector that leaves the L2 cache after what was written: memory then takes both faster."""
+        bits = self.turning.width * dtype.width
+        priority = CacheEvictionPriority.EVICT_LAST if bits == 128 else CacheEvictionPriority.EVICT_NORMAL
+        return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=bits, l2_evict_priority=priority)
 
     @cute.jit
     def turn(self, given: Any, written: Any, steps: Any, angles: Any, chunk: Any, head: Any):
         """Turn the thread's pairs in its heads: all are read before one is written."""
         made, width = self.turning, self.turning.width
-        first, second = 2 * chunk * width, (2 * chunk + 1) * width
-        if const_expr(not made.interleaved):
-            first, second = chunk * width, made.pairs + chunk * width
+        first, second = chunk * width, made.pairs + chunk * width
+        if const_expr(made.interleaved and not self.halved):
+            first, second = 2 * chunk, 2 * chunk + 1
         held = []
         for k in range_constexpr(self.each):
             rooms = [cute.make_rmem_tensor((width,), given.dtype) for _ in range(2)]
             if head + k < made.heads:
                 for room, at in zip(rooms, (first, second), strict=True):
-                    cute.autovec_copy(self.vector(given + (k * steps[2] + at)), room)
+                    cute.copy(self.reading(given.dtype), self.vector(given + (k * steps[2] + at)), room)
             held.append(rooms)
         cos, sin = angles
         if const_expr(made.conjugate):

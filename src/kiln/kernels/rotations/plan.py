@@ -11,8 +11,8 @@ from ..common import arrays
 class RotationTiling:
     """Threads of a block, and heads of a token in which a thread turns the same pairs."""
 
-    threads: int = 256
-    heads: int = 4
+    threads: int = 128
+    heads: int = 2
 
     def check(self) -> None:
         """Refuse what cannot work."""

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32
 from ..common import arrays
 from ..common.calls import kernel_function
 from ..common.vectors import as_f32
 from .calling import run_rows
-from .functions import LayerNorm, Quantized, RmsNorm, norm_numbers, quantized_outs
+from .functions import LayerNorm, QuantizedLayerNorm, QuantizedRmsNorm, RmsNorm, norm_numbers, quantized_outs
 from .gradients import LayerNormGradient, RmsNormGradient, norm_backward
-from .plans import shared_rule
+from .plans import quantized_rule, shared_rule
 
 if TYPE_CHECKING:
-    from .kernel import Part, State
+    from .findings import State
+    from .kernel import Part
 
 __all__ = [
     "fused_add_layer_norm", "fused_add_layer_norm_backward", "fused_add_rms_norm", "fused_add_rms_norm_backward",
@@ -22,41 +22,52 @@ __all__ = [
 
 
 class Joined:
-    """A thread's part of a row whose sources are made one."""
+    """A thread's part of a row whose sources are made one; where that `stays`, it is held instead of the last of them."""
 
     __kiln_static__ = True
 
-    def __init__(self, part: Any, join: Any) -> None:
+    def __init__(self, part: Any, join: Any, stays: bool) -> None:
         self._part = part
         self._join = join
+        self._stays = stays
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._part, name)
 
     def values(self, v: int) -> list[Any]:
-        """Vector `v`."""
-        return [self._join(self._part.values(v))]
+        """Vector `v`; once."""
+        found = self._join(self._part.values(v))
+        if self._stays:
+            self._part.put(v, 1, found)
+        return [as_f32(found)]
 
     def first(self) -> list[Any]:
         """A vector with elements of the row, if there are any."""
-        return [self._join(self._part.first())]
+        return [as_f32(self._join(self._part.first()))]
 
 
 class Adds:
     """Of a norm: its input is the sum of two sources, rounded to the type of the second result, which it is."""
 
     problem: Any
+    quantizes: bool
+    whole: bool
+
+    @property
+    def stays(self) -> bool:
+        """Whether sums are held until they are written; else they are made again, which takes fewer instructions where that is once."""
+        return self.quantizes and self.whole and self.problem.sources[1] is self.problem.outs[1]
 
     def join(self, values: list[Any]) -> Any:
-        """The sum."""
-        found, dtype = values[0] + values[1], self.problem.outs[1]
-        return found if dtype is Float32 else as_f32(found.to(dtype))
+        """The sum, of its type."""
+        return (values[0] + values[1]).to(self.problem.outs[1])
 
     def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        return super().absorb(state, Joined(part, self.join))  # type: ignore[misc]
+        found, _ = super().absorb(state, Joined(part, self.join, self.stays))  # type: ignore[misc]
+        return found, None
 
     def results(self, values: list[Any], *others: Any) -> list[Any]:
-        found = self.join(values)
+        found = values[1] if self.stays else as_f32(self.join(values))
         return [*super().results([found], *others), found]  # type: ignore[misc]
 
 
@@ -68,11 +79,11 @@ class AddLayerNorm(Adds, LayerNorm):
     """LayerNorm of a sum."""
 
 
-class QuantizedAddRmsNorm(Quantized, AddRmsNorm):
+class QuantizedAddRmsNorm(Adds, QuantizedRmsNorm):
     """The same, quantized."""
 
 
-class QuantizedAddLayerNorm(Quantized, AddLayerNorm):
+class QuantizedAddLayerNorm(Adds, QuantizedLayerNorm):
     """The same, quantized."""
 
 
@@ -83,7 +94,8 @@ def _added(
     outs, notes = quantized_outs(x, quantize, out)
     summed = arrays.empty_like(residual) if residual_out is None else residual_out
     run_rows(
-        name, kinds[bool(notes)], [x, residual], [*outs, summed], columns, norm_numbers(x, eps), shared_rule, plan, notes=notes
+        name, kinds[bool(notes)], [x, residual], [*outs, summed], columns, norm_numbers(x, eps),
+        quantized_rule if notes else shared_rule, plan, notes=notes,
     )  # fmt: skip
     return (*outs, *notes, summed)
 

@@ -11,8 +11,9 @@ from ..common import arrays
 from ..common.calls import kernel_function
 from ..common.vectors import across, larger, maximum, plus, total
 from .calling import run_rows
-from .kernel import WARP, Part, RowKernel, RowTiling, State
-from .plans import default_tiling, shared_rule
+from .findings import State, most_of, summed_up
+from .kernel import WARP, Part, RowKernel, RowTiling
+from .plans import default_tiling, quantized_rule
 from .problem import by_length
 from .stream import StreamTiling
 
@@ -29,6 +30,11 @@ _LOWEST = -3.0e38
 def exp2(x: Any) -> Any:
     """2 to the power of x; 0 for minus infinity."""
     return cute.math.exp2(x, approx=True)
+
+
+def weighted(value: Any, columns: list[Any]) -> Any:
+    """A value times what stands for its columns first, if there is anything."""
+    return value * columns[0] if columns else value
 
 
 class ForwardKernel(RowKernel):
@@ -99,16 +105,13 @@ class RmsNorm(ForwardKernel):
         return (found if state is None else state[0] + found,), None
 
     def merge(self, states: list[State], lanes: int) -> State:
-        summed = states[0][0]
-        for state in states[1:]:
-            summed = summed + state[0]
-        return (across(summed, plus, lanes),)
+        return summed_up(states, lanes)
 
     def results(
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
         made = values[0] * cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
-        return [made * columns[0] if columns else made]
+        return [weighted(made, columns)]
 
 
 class LayerNorm(ForwardKernel):
@@ -131,10 +134,10 @@ class LayerNorm(ForwardKernel):
     ) -> list[Any]:
         scale = cute.math.rsqrt(state[2] * numbers[1] + numbers[0])
         made = (values[0] - state[1]) * scale
-        weighted, shifted = (dtype is not None for dtype in self.problem.columns)
-        if weighted and shifted:
+        scaled, shifted = (dtype is not None for dtype in self.problem.columns)
+        if scaled and shifted:
             return [cute.math.fma(made, columns[0], columns[1])]
-        return [made * columns[0] if weighted else made + columns[0] if shifted else made]
+        return [made * columns[0] if scaled else made + columns[0] if shifted else made]
 
 
 class Quantized:
@@ -145,11 +148,52 @@ class Quantized:
 
 
 class QuantizedRmsNorm(Quantized, RmsNorm):
-    """RMSNorm, quantized."""
+    """RMSNorm, quantized. A finding is a sum of squares, and the largest magnitude of elements times weights, which are kept."""
+
+    fields = 2
+    finds_largest = True
+
+    def fresh(self) -> State:
+        return Float32(0.0), Float32(0.0)
+
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        squares: Any = None
+        made: list[Any] = []
+        for v in range(part.count):
+            (x,), weights = part.values(v), part.columns(v)
+            part.prepare(v + 1)
+            squares = x * x if squares is None else cute.math.fma(x, x, squares)
+            made.append(weighted(x, weights))
+        found = total(squares), largest_magnitude(made)
+        if state is not None:
+            found = state[0] + found[0], maximum(state[1], found[1])
+        return found, made if part.few else None
+
+    def merge(self, states: list[State], lanes: int) -> State:
+        squares, largest = ([state[k : k + 1] for state in states] for k in range(2))
+        return *summed_up(squares, lanes), *most_of(largest, lanes)
+
+    def results(
+        self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
+    ) -> list[Any]:
+        return [weighted(values[0], columns) if kept is None else kept]
+
+    def largest_of(self, state: State, numbers: tuple[Any, ...]) -> tuple[Any, Any]:
+        scale = cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
+        return state[1] * scale, scale
 
 
 class QuantizedLayerNorm(Quantized, LayerNorm):
     """LayerNorm, quantized."""
+
+
+def largest_magnitude(vectors: list[Any]) -> Any:
+    """Of the elements of some vectors; those that are no numbers do not count."""
+    found: Any = None
+    for value in vectors:
+        size = cute.math.abs(value)
+        found = size if found is None else larger(found, size)
+    return total(found, larger)
 
 
 def products(part: Part) -> Any:
@@ -290,7 +334,7 @@ def rms_norm(
     `quantize` is a type of 8-bit floats: the result is then that of each row over a number, and the numbers, f32 (..., 1).
     """
     outs, notes = quantized_outs(x, quantize, out)
-    kind, rule = (QuantizedRmsNorm, shared_rule) if notes else (RmsNorm, RMS_NORM_RULE)
+    kind, rule = (QuantizedRmsNorm, quantized_rule) if notes else (RmsNorm, RMS_NORM_RULE)
     run_rows("rms_norm", kind, [x], outs, [weight], norm_numbers(x, eps), rule, plan, notes=notes)
     return (*outs, *notes) if notes else outs[0]
 
@@ -311,6 +355,6 @@ def layer_norm(
     `quantize` is as in `rms_norm`.
     """
     outs, notes = quantized_outs(x, quantize, out)
-    kind, rule = (QuantizedLayerNorm, shared_rule) if notes else (LayerNorm, LAYER_NORM_RULE)
+    kind, rule = (QuantizedLayerNorm, quantized_rule) if notes else (LayerNorm, LAYER_NORM_RULE)
     run_rows("layer_norm", kind, [x], outs, [weight, bias], norm_numbers(x, eps), rule, plan, notes=notes)
     return (*outs, *notes) if notes else outs[0]

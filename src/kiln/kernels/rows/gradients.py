@@ -17,8 +17,9 @@ from ..common import arrays
 from ..common.calls import kernel_function
 from ..common.vectors import across, plus, total
 from .calling import run_rows
-from .functions import joined_spread, norm_numbers, reciprocal
-from .kernel import Part, RowKernel, RowTiling, State
+from .findings import State, summed_up
+from .functions import joined_spread, norm_numbers, reciprocal, weighted
+from .kernel import Part, RowKernel, RowTiling
 from .plans import shared_tiling, stream_tiling
 
 if TYPE_CHECKING:
@@ -51,17 +52,6 @@ class SoftmaxGradient(RowKernel):
     ) -> list[Any]:
         y, dy = values
         return [y * (dy - state[0])]
-
-
-def summed_up(states: list[State], lanes: int) -> State:
-    """Findings that are sums."""
-    found: list[Any] = []
-    for parts in zip(*states, strict=True):
-        value = parts[0]
-        for more in parts[1:]:
-            value = value + more
-        found.append(across(value, plus, lanes))
-    return tuple(found)
 
 
 def plus_all(value: Any, more: list[Any]) -> Any:
@@ -99,13 +89,13 @@ class RmsNormGradient(RowKernel):
         for v in range(part.count):
             x, dy, *_ = part.values(v)
             weights = part.columns(v)
-            scaled = dy * weights[0] if weights else dy
+            scaled = weighted(dy, weights)
             squares = x * x if squares is None else cute.math.fma(x, x, squares)
             products = x * scaled if products is None else cute.math.fma(x, scaled, products)
         found = (total(squares), total(products))
         if part.alone is not None:
             (x, dy, *_), weights = part.alone.values(0), part.alone.columns(0)
-            scaled = dy * weights[0] if weights else dy
+            scaled = weighted(dy, weights)
             found = (cute.math.fma(x, x, found[0])[0], cute.math.fma(x, scaled, found[1])[0])
         return found if state is None else (state[0] + found[0], state[1] + found[1]), None
 
@@ -119,7 +109,7 @@ class RmsNormGradient(RowKernel):
         scale = cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
         shared = scale * scale * scale * state[1] * numbers[1]
         scaled = dy * scale
-        found = [plus_all((scaled * columns[0] if columns else scaled) - x * shared, more)]
+        found = [plus_all(weighted(scaled, columns) - x * shared, more)]
         if self.problem.sums:
             found.append(scaled * x)
         return found
@@ -159,7 +149,7 @@ class LayerNormGradient(RowKernel):
         for v in range(part.count):
             x, dy, *_ = part.values(v)
             weights = part.columns(v)
-            scaled = dy * weights[0] if weights else dy
+            scaled = weighted(dy, weights)
             distance = part.kept(v, x - near, 0.0)
             for d, g in zip(quarters(distance), quarters(scaled), strict=True):
                 offsets = d if offsets is None else offsets + d
@@ -169,7 +159,7 @@ class LayerNormGradient(RowKernel):
         offset, square, gradient, product = map(total, (offsets, squares, gradients, products))
         if part.alone is not None:
             (x, dy, *_), weights = part.alone.values(0), part.alone.columns(0)
-            g = (dy * weights[0] if weights else dy)[0]
+            g = weighted(dy, weights)[0]
             d = part.alone.kept(0, x - near, 0.0)[0]
             count, offset, gradient = count + part.alone.elements(), offset + d, gradient + g
             square, product = cute.math.fma(d, d, square), cute.math.fma(d, g, product)
@@ -193,7 +183,7 @@ class LayerNormGradient(RowKernel):
         middle = state[1] * scale
         shared = scale * scale * state[4] * numbers[1]
         normal = x * scale - middle
-        scaled = dy * columns[0] if columns else dy
+        scaled = weighted(dy, columns)
         found = [plus_all(scaled * scale - (normal * shared + state[3] * numbers[1] * scale), more)]
         if columns and self.problem.sums:
             found.append(dy * normal)
@@ -281,13 +271,7 @@ def softmax_backward(dy: Any, y: Any, *, out: Any = None, plan: Any = None) -> A
 
 @kernel_function("dy", "x", "weight", "out")
 def rms_norm_backward(
-    dy: Any,
-    x: Any,
-    weight: Any = None,
-    *,
-    eps: float = 1e-6,
-    out: Any = None,
-    plan: Any = None,
+    dy: Any, x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, plan: Any = None
 ) -> tuple[Any, Any]:
     """The gradients of what `rms_norm` was given, from that of its result: of `x`, and of `weight` (None without).
 
@@ -298,14 +282,7 @@ def rms_norm_backward(
 
 @kernel_function("dy", "x", "weight", "out")
 def layer_norm_backward(
-    dy: Any,
-    x: Any,
-    weight: Any = None,
-    *,
-    bias: bool = False,
-    eps: float = 1e-5,
-    out: Any = None,
-    plan: Any = None,
+    dy: Any, x: Any, weight: Any = None, *, bias: bool = False, eps: float = 1e-5, out: Any = None, plan: Any = None
 ) -> tuple[Any, Any, Any]:
     """The gradients of what `layer_norm` was given, from that of its result: of `x`, `weight` and the bias.
 

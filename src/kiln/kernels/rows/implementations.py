@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ... import Float32, Int32, Int64
 from .. import devices
 from ..common import arrays, launches
-from ..common.family import Family, Implementation, varied
+from ..common.family import Family, MemoryBound, varied
 from ..common.matrices import in_step
 from ..reductions.functions import sum as sum_over
 from .kernel import WARP, RowProblem, RowTiling
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 FAMILY = Family("rows")
 
-_LAUNCH, _MEMORY = 2.0, 4.0e6
-"""Microseconds, and bytes in a microsecond, of an H200."""
 _WORSE = 1.25
 """What a plan that is not the measured one is expected to take, as a multiple."""
 
@@ -67,18 +65,14 @@ def _between_edges(problem: Rows) -> bool:
     return problem.kind.between_edges and _steps(problem)[0] > narrow and max(problem.rows, problem.n) < 1 << 31
 
 
-class RowImplementation(Implementation):
+class RowImplementation(MemoryBound):
     """What they have in common: which plan was measured to be best, and what that says of the others."""
 
-    repeats = True
-
     def supports(self, problem: Rows, device: Device) -> str | None:
-        if problem.rows >= 1 << 31 or problem.n >= 1 << 31:
-            return f"{problem.rows} rows of {problem.n} elements: more than 32 bits count"
-        return None
+        return problem.uncountable
 
     def cost(self, problem: Rows, plan: Any, device: Device) -> float:
-        took = _LAUNCH + problem.bytes / _MEMORY
+        took = super().cost(problem, plan, device)
         return took if plan == (_odd(problem, device) or problem.rule(problem, device)) else _WORSE * took
 
     def first(self, problem: Rows, device: Device) -> Any:

@@ -16,15 +16,14 @@ from ...cute import arch
 from ...cute.nvgpu import CacheEvictionPriority, CopyUniversalOp, cpasync
 from .. import devices
 from ..common import arrays
-from ..common.vectors import across, as_f32, larger, maximum, total
+from ..common.vectors import as_f32, larger, maximum, total
+from .findings import State, most_of, told
 
 WARP = 32
 LARGEST = {Float8E4M3FN: 448.0, Float8E5M2: 57344.0}
 """The types that rows are quantized to, and their largest numbers."""
-MOST_IN_REGISTERS, MOST_ELEMENTS = 64, 128
-"""Elements of a row that a thread holds at most, in registers and altogether."""
-
-State = tuple[Any, ...]
+MOST_IN_REGISTERS, MOST_ELEMENTS, MOST_KEPT = 64, 128, 32
+"""Elements of a row that a thread holds at most, in registers and altogether; and of which it keeps what it has computed."""
 
 
 def check_threads(tiling: Any, device: devices.Device) -> None:
@@ -148,11 +147,22 @@ class Part:
         """Whether values can be kept until they are written."""
         return self._kernel.shared == 0 and self._kernel.whole
 
+    @property
+    def few(self) -> bool:
+        """Whether there are so few elements that something of each can be kept in registers, wherever they are held."""
+        return self._kernel.whole and self.count * self._kernel.width <= MOST_KEPT
+
     def values(self, v: int) -> list[Any]:
         """Vector `v` of each source; zeros where the row has ended."""
+        return [as_f32(x.load()) for x in self._places(v)]
+
+    def _places(self, v: int) -> list[Any]:
         before = self.count - self._kernel.shared
-        held = [x[None, v] for x in self._held] if v < before else [x[None, v - before] for x in self._shared]
-        return [as_f32(x.load()) for x in held]
+        return [x[None, v] for x in self._held] if v < before else [x[None, v - before] for x in self._shared]
+
+    def put(self, v: int, source: int, value: Any) -> None:
+        """Hold another vector instead of that of a source, of its type."""
+        self._places(v)[source].store(value)
 
     def first(self) -> list[Any]:
         """A vector of each source with elements of the row, if there are any."""
@@ -246,6 +256,8 @@ class RowKernel:
     """Whether `absorb` takes an element at the edges of a row, too, with those of a thread; else it is a part of its own."""
     quantizes = False
     """Whether the first result is divided by a number of its row, which is noted, so that the largest is as large as its type has."""
+    finds_largest = False
+    """Of a kind that quantizes: whether findings tell the largest result (`largest_of`); else results are computed for that, and once more."""
 
     def __init__(self, problem: RowProblem) -> None:
         self.problem = problem
@@ -291,6 +303,10 @@ class RowKernel:
 
         After what is written comes what is added to sums over rows, if the problem has any.
         """
+        raise NotImplementedError
+
+    def largest_of(self, state: State, numbers: tuple[Any, ...]) -> tuple[Any, Any]:
+        """Where findings tell it: the largest magnitude of the first results of a row, and a factor of theirs that `results` leaves out."""
         raise NotImplementedError
 
     def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
@@ -361,9 +377,12 @@ class RowKernel:
             part.prepare()
             state = self.gathered(own, exchange, within, thread, rank, slots)
             if const_expr(self.quantizes):
-                most = self.largest(part, kept, own, state, numbers, n)
-                state = self.with_scale(state, most, self.exchange_buffer(slots, fields=1), within, thread, rank, slots)
-                part.release()
+                most: Any = None
+                if const_expr(not self.finds_largest):
+                    most = self.largest(part, kept, own, state, numbers, n)
+                    most = self.most_of_row(most, self.exchange_buffer(slots, fields=1), within, thread, rank, slots)
+                    part.release()
+                state = self.with_scale(state, most, numbers)
             self.note(notes, state, numbers, row, exists, rank, thread)
             self.finish(outs, part, kept, own, state, numbers, n, row, exists, unit, units)
         else:
@@ -374,11 +393,13 @@ class RowKernel:
             state = self.gathered(state, exchange, within, thread, rank, slots)
             if const_expr(self.quantizes):
                 most = Float32(0.0)
-                for start in range(0, units, step):
-                    held = [self.read(x, row, exists, start + unit, units, self.vectors) for x in sources]
-                    part = Part(self, held, [], columns, start + unit, units)
-                    most = maximum(most, self.largest(part, None, state, state, numbers, n))
-                state = self.with_scale(state, most, self.exchange_buffer(slots, fields=1), within, thread, rank, slots)
+                if const_expr(not self.finds_largest):
+                    for start in range(0, units, step):
+                        held = [self.read(x, row, exists, start + unit, units, self.vectors) for x in sources]
+                        part = Part(self, held, [], columns, start + unit, units)
+                        most = maximum(most, self.largest(part, None, state, state, numbers, n))
+                    most = self.most_of_row(most, self.exchange_buffer(slots, fields=1), within, thread, rank, slots)
+                state = self.with_scale(state, most, numbers)
             self.note(notes, state, numbers, row, exists, rank, thread)
             for start in range(0, units, step):
                 held = [self.read(x, row, exists, start + unit, units, self.vectors) for x in sources]
@@ -403,27 +424,30 @@ class RowKernel:
         """The largest magnitude of a thread's part of the first results of a row."""
         most: Any = None
         for v in range(part.count):
-            weights = part.columns(v)
-            part.prepare(v + 1)
-            made = self.results(part.values(v), weights, None if kept is None else kept[v], own, state, numbers, n)[0]
+            made = self.results_at(v, part, kept, own, state, numbers, n)[0]
             size = part.kept(v, cute.math.abs(made), 0.0)
             most = size if most is None else larger(most, size)
         return total(most, larger)
 
-    def with_scale(
-        self, state: State, most: Any, exchange: Any, within: Any, thread: Any, rank: Any, slots: int
-    ) -> State:
+    def results_at(self, v: int, part: Part, kept: Any, own: State, state: State, numbers: Any, n: Any) -> list[Any]:
+        """What is written for vector `v`, of its values or of what was kept of them."""
+        weights = part.columns(v)
+        part.prepare(v + 1)
+        values, mine = (part.values(v), None) if kept is None else ([], kept[v])
+        return self.results(values, weights, mine, own, state, numbers, n)
+
+    def most_of_row(self, most: Any, exchange: Any, within: Any, thread: Any, rank: Any, slots: int) -> Any:
+        """The largest of numbers of the threads of a row."""
+        ((found,),) = self.gathered_each([(most,)], exchange, [within], thread, rank, slots, most_of)
+        return found
+
+    def with_scale(self, state: State, most: Any, numbers: Any) -> State:
         """What is known of a row, with what its results are multiplied by later, and now. Magnitudes below 1e-12 count as that."""
-
-        def merge(states: list[State], lanes: int) -> State:
-            found = states[0][0]
-            for (other,) in states[1:]:
-                found = maximum(found, other)
-            return (across(found, maximum, lanes),)
-
-        ((found,),) = self.gathered_each([(most,)], exchange, [within], thread, rank, slots, merge)
-        found, limit = maximum(found, Float32(1e-12)), LARGEST[self.problem.outs[0]]
-        return (*state, found * (1.0 / limit), Float32(limit) / found)
+        factor: Any = Float32(1.0)
+        if self.finds_largest:
+            most, factor = self.largest_of(state, numbers)
+        found, limit = maximum(most, Float32(1e-12)), LARGEST[self.problem.outs[0]]
+        return (*state, found * (1.0 / limit), Float32(limit) / found * factor)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -471,9 +495,7 @@ class RowKernel:
     ):  # fmt: skip
         """Compute and write a thread's part of the results, vector by vector: that takes the fewest registers."""
         for v in range_constexpr(self.vectors):
-            weights = part.columns(v)
-            part.prepare(v + 1)
-            made = self.results(part.values(v), weights, None if kept is None else kept[v], own, state, numbers, n)
+            made = self.results_at(v, part, kept, own, state, numbers, n)
             if const_expr(self.quantizes):
                 made = [made[0] * state[-1], *made[1:]]
             at = unit + v * self.tiling.row_threads
@@ -562,8 +584,3 @@ class RowKernel:
             merge([told(state, exchange[other, None, place]) for other in others], lanes)
             for state, place in zip(states, places, strict=True)
         ]
-
-
-def told(own: State, box: Any) -> State:
-    """What another warp has found. A Python number in one's own findings is the same in those of all."""
-    return tuple(value if isinstance(value, float) else box[k] for k, value in enumerate(own))

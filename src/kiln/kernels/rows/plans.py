@@ -54,10 +54,33 @@ def shared_tiling(n: int, width: int, bits: int, device: Device, columns: int = 
 
 
 def shared_rule(problem: Rows, device: Device) -> RowTiling:
-    """The same of a problem; quantized rows with weights and biases need more registers."""
-    plan = shared_tiling(problem.n, problem.width, problem.bits, device)
-    many = problem.kind.quantizes and len(problem.present) > 1
-    return dataclasses.replace(plan, together=max(1, plan.together - 1)) if many else plan
+    """The same of a problem."""
+    return shared_tiling(problem.n, problem.width, problem.bits, device)
+
+
+def quantized_rule(problem: Rows, device: Device) -> RowTiling:
+    """Of rows that are quantized: four vectors to a thread, or five where they fill all threads; two where there are few rows.
+
+    More is computed for each byte than elsewhere: all threads shall have something to do. Longer rows than 32 kB have blocks of half as many
+    threads, which then have the registers for it.
+    """
+    n, units, columns = problem.n, -(-problem.n // problem.width), len(problem.present)
+    plan = shared_tiling(n, problem.width, problem.bits, device)
+    if problem.width * problem.bits < 128:  # half of the elements to a thread, for all of them are unrolled
+        threads = min(512, 2 * plan.row_threads)
+        return dataclasses.replace(plan, threads=max(plan.threads, threads), row_threads=threads)
+    if plan.cluster > 1:
+        return dataclasses.replace(plan, threads=256, row_threads=256, together=3)
+    if not 256 < units <= 1024:
+        return plan
+    if problem.rows <= 2 * device.multiprocessors:
+        threads = arrays.power_of_two(-(-units // 2))
+        return RowTiling(threads, threads)
+    fifth = units // 5
+    exact = units % 5 == 0 and fifth & (fifth - 1) == 0
+    threads = fifth if exact else arrays.power_of_two(-(-units // 4))
+    block = max(128, threads)
+    return RowTiling(block, threads, 1, 5, (768 if columns > 1 or exact else 1024) // block)
 
 
 def held_bits(problem: Rows) -> tuple[int, int, int, int]:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ... import BFloat16, Float16, Float32
 from ..common.arrays import require
-from ..common.matrices import Matrix, in_step, matrix_of, width_of
-from ..common.problem import Laid, Problem
+from ..common.matrices import RowsProblem, in_step, width_of
+from ..common.problem import Laid
 from .kernel import LARGEST, WARP
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ FLOATS = (Float16, BFloat16, Float32)
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows(Problem):
+class Rows(RowsProblem):
     """A function of each row of some matrices, along their last mode.
 
     `kind` says what is found out about a row and written (a `RowKernel`). `columns` are vectors with a number for each column, None for
@@ -71,24 +71,9 @@ class Rows(Problem):
         """The columns that there are."""
         return [x for x in self.columns if x is not None]
 
-    @functools.cached_property
-    def matrices(self) -> list[Matrix]:
-        """Sources and outs as rows."""
-        found = [m for m in map(matrix_of, (*self.sources, *self.outs)) if m is not None]
-        require(
-            len(found) == len(self.sources) + len(self.outs),
-            f"{self.name}: rows are contiguous and at even distances, unlike {self.sources} and {self.outs}",
-        )
-        return found
-
     @property
-    def rows(self) -> int:
-        return self.matrices[0].rows
-
-    @property
-    def n(self) -> int:
-        """Elements of a row."""
-        return self.matrices[0].n
+    def row_arrays(self) -> tuple[Laid, ...]:
+        return *self.sources, *self.outs
 
     @functools.cached_property
     def width(self) -> int:

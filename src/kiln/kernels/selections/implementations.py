@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ... import Int32, Int64
 from .. import devices
 from ..common import arrays, launches
-from ..common.family import Family, Implementation, varied
+from ..common.family import Family, MemoryBound, varied
 from ..rows.kernel import WARP, RowTiling
 from .kernel import SelectionProblem, TopK
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from .problem import TopKProblem
 
 FAMILY = Family("selections")
-
-_LAUNCH, _MEMORY = 2.0, 4.0e6
-"""Microseconds, and bytes in a microsecond, of an H200."""
 
 
 class Given(NamedTuple):
@@ -41,30 +38,24 @@ def selection_tiling(n: int, width: int) -> RowTiling:
 
 
 @FAMILY.register
-class OneAfterTheOther(Implementation):
+class OneAfterTheOther(MemoryBound):
     """The threads of a row find its largest elements one after the other."""
 
     plan = RowTiling
-    repeats = True
 
     def supports(self, problem: TopKProblem, device: Device) -> str | None:
-        if max(problem.matrix.rows, problem.matrix.n) >= 1 << 31:
-            return f"{problem.matrix.rows} rows of {problem.matrix.n} elements: more than 32 bits count"
-        return None
+        return problem.uncountable
 
     def plans(self, problem: TopKProblem, device: Device) -> Iterator[RowTiling]:
-        first = selection_tiling(problem.matrix.n, problem.matrix.width)
+        first = selection_tiling(problem.n, problem.matrices[0].width)
 
         def check(plan: RowTiling) -> None:
             self.check(problem, plan, device)
 
         return varied(first, check, threads=[t for t in (128, 256, 512) if t >= first.row_threads])
 
-    def cost(self, problem: TopKProblem, plan: RowTiling, device: Device) -> float:
-        return _LAUNCH + problem.bytes / _MEMORY
-
     def check(self, problem: TopKProblem, plan: RowTiling, device: Device) -> None:
-        plan.check(problem.matrix.n, problem.matrix.width, problem.x.dtype.width, 1, device)
+        plan.check(problem.n, problem.matrices[0].width, problem.x.dtype.width, 1, device)
         arrays.require(plan.cluster == 1 and plan.shared == 0, f"{plan}: rows are held in registers, each by one block")
         arrays.require(
             plan.row_threads <= WARP or plan.row_threads == plan.threads,
@@ -72,7 +63,7 @@ class OneAfterTheOther(Implementation):
         )
 
     def run(self, problem: TopKProblem, plan: RowTiling, given: Given) -> None:
-        (rows, n, step, width), k = problem.matrix, problem.k
+        ((rows, n, step, width),), k = problem.matrices, problem.k
         vectors = plan.vectors(n, width)
         kernel = launches.made(
             TopK,

@@ -1,8 +1,8 @@
 """The largest elements of rows, one after the other.
 
-Each thread knows the largest of its elements that comes after those already taken; the row's threads find the largest of these, and
-the one whose it was looks for its next. Elements are compared by whole numbers in the same order, equal ones by their columns. Rows
-are held in registers; longer ones are read again by who looks for its next.
+Each thread knows the two largest of its elements that come after those already taken; the row's threads find the largest of these, and
+the one whose it was goes on with its second, or looks for its next two. Elements are compared by whole numbers in the same order, equal ones
+by their columns. Rows are held in registers; longer ones are read again by who looks for more.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 from ... import Float32, Int32, Int64, Uint32, const_expr, cute, range_constexpr, select_
 from ...cute import arch
 from ..common import arrays
-from ..common.vectors import as_f32
+from ..common.vectors import across, as_f32
+from ..rows.findings import summed_up
 from ..rows.functions import LOG2_E, Softmax, exp2
 from ..rows.kernel import WARP, Part, RowProblem, launch
 
@@ -22,6 +23,8 @@ _NAN = 0xFFFFFFFF
 """What stands for all that is not a number: it comes before all others."""
 _NOWHERE = 0x7FFFFFFF
 """The column of what is not there."""
+_UNKNOWN = -1
+"""The column of a second that was taken."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,9 +38,8 @@ class SelectionProblem(RowProblem):
 
 def order(value: Any) -> Any:
     """A number whose order is that of f32: all but 0, which stands for what is not there."""
-    bits = Uint32((value + 0.0).bitcast(Uint32))  # there is one zero
-    found = select_((bits & _SIGN) != 0, ~bits, bits | _SIGN)
-    return select_(value == value, found, Uint32(_NAN))
+    bits = Int32((value + 0.0).bitcast(Int32))  # there is one zero
+    return select_(value == value, Uint32(bits) ^ (Uint32(bits >> 31) | _SIGN), Uint32(_NAN))
 
 
 def from_order(key: Any) -> Any:
@@ -45,10 +47,9 @@ def from_order(key: Any) -> Any:
     return select_((key & _SIGN) != 0, key ^ _SIGN, ~key).bitcast(Float32)
 
 
-def better(one: Any, other: Any) -> Any:
-    """Of two (key, column) the one that comes first."""
-    first = (one[0] > other[0]) | ((one[0] == other[0]) & (one[1] < other[1]))
-    return tuple(select_(first, a, b) for a, b in zip(one, other, strict=True))
+def nothing() -> Any:
+    """Two elements that are not there: (key, column, key, column)."""
+    return Uint32(0), Int32(_NOWHERE), Uint32(0), Int32(_NOWHERE)
 
 
 class TopK(Softmax):
@@ -84,62 +85,74 @@ class TopK(Softmax):
         if const_expr(self.whole):
             held = self.read(x, row, exists, lane, units, self.vectors)
         top, scale = Float32(0.0), Float32(1.0)
+        state, (key, column, spare, other) = self.survey(x, held, row, exists, lane, units)
         if const_expr(not problem.renormalize):
-            state = self.softmax_of(x, held, row, exists, lane, units)
             top, summed = self.gathered(state, self.exchange_buffer(warps), within, thread, 0, warps)
             scale = arch.rcp_approx(summed)
-        best = self.next(x, held, row, exists, lane, units, Uint32(_NAN), Int32(-1))
-        key, column = best
-        mine, place, whole = Float32(0.0), Int32(0), Float32(0.0)
+        mine, place, highest, whole = Uint32(0), Int32(0), Uint32(0), Float32(0.0)
         for j in range(k):
             first, where = self.first_of_row(key, column, told, j, thread)
-            value = from_order(first)
             if const_expr(problem.renormalize):
-                top = select_(j == 0, value, top)
-            power = exp2((value - top) * LOG2_E)
-            whole = whole + power
+                highest = select_(j == 0, first, highest)
+                top = from_order(highest)
             if const_expr(problem.few):
-                mine, place = select_(lane == j, power, mine), select_(lane == j, where, place)
-            elif exists & (lane == j % tiling.row_threads):
-                values[row, j] = power * scale
-                indices[row, j] = where.to(problem.index)
+                mine, place = select_(lane == j, first, mine), select_(lane == j, where, place)
+            else:
+                power = exp2((from_order(first) - top) * LOG2_E)
+                whole = whole + power
+                if exists & (lane == j % tiling.row_threads):
+                    values[row, j] = power * scale
+                    indices[row, j] = where.to(problem.index)
             if (column == where) & (key == first):
-                key, column = self.next(x, held, row, exists, lane, units, first, where)
-        if const_expr(problem.renormalize):
-            scale = arch.rcp_approx(whole)
+                if other == _UNKNOWN:
+                    key, column, spare, other = self.next(x, held, row, exists, lane, units, first, where)
+                else:
+                    key, column, other = spare, other, Int32(_UNKNOWN)
         if const_expr(problem.few):
+            power = select_(lane < k, exp2((from_order(mine) - top) * LOG2_E), Float32(0.0))
+            if const_expr(problem.renormalize):
+                ((whole,),) = self.gathered_each(
+                    [(power,)], self.exchange_buffer(warps, fields=1), [within], thread, 0, warps, summed_up
+                )
+                scale = arch.rcp_approx(whole)
             if exists & (lane < k):
-                values[row, lane] = mine * scale
+                values[row, lane] = power * scale
                 indices[row, lane] = place.to(problem.index)
         elif const_expr(problem.renormalize):
+            scale = arch.rcp_approx(whole)
             if exists:
                 for j in range(lane, k, tiling.row_threads):
                     values[row, j] = values[row, j] * scale  # which this thread has written
 
     @cute.jit
-    def softmax_of(self, x: Any, held: Any, row: Any, exists: Any, lane: Any, units: Any):
-        """What softmax finds out about a thread's part of a row."""
+    def survey(self, x: Any, held: Any, row: Any, exists: Any, lane: Any, units: Any):
+        """What softmax finds out about a thread's part of a row, unless results are over their own sum, and its first two elements."""
+        state, found, alone = self.fresh(), nothing(), self.problem.renormalize
         if const_expr(self.whole):
-            return self.absorb(None, Part(self, [held], [], [], lane, units))[0]
-        state = self.fresh()
+            if const_expr(not alone):
+                state = self.absorb(None, Part(self, [held], [], [], lane, units))[0]
+            return state, self.next_of(found, held, lane, units, Uint32(_NAN), Int32(-1))
         for start in range(0, units, self.tiling.row_threads * self.vectors):
-            state = self.chunk([x], [], state, row, exists, start + lane, units)
-        return state
+            chunk = self.read(x, row, exists, start + lane, units, self.vectors)
+            if const_expr(not alone):
+                state = self.absorb(state, Part(self, [chunk], [], [], start + lane, units))[0]
+            found = self.next_of(found, chunk, start + lane, units, Uint32(_NAN), Int32(-1))
+        return state, found
 
     @cute.jit
     def next(self, x: Any, held: Any, row: Any, exists: Any, lane: Any, units: Any, key: Any, column: Any):
-        """The first of a thread's elements that comes after one, and its column."""
+        """The first two of a thread's elements that come after one: (key, column, key, column)."""
+        found = nothing()
         if const_expr(self.whole):
-            return self.next_of(held, lane, units, key, column)
-        found = Uint32(0), Int32(_NOWHERE)
+            return self.next_of(found, held, lane, units, key, column)
         for start in range(0, units, self.tiling.row_threads * self.vectors):
             chunk = self.read(x, row, exists, start + lane, units, self.vectors)
-            found = better(found, self.next_of(chunk, start + lane, units, key, column))
+            found = self.next_of(found, chunk, start + lane, units, key, column)
         return found
 
-    def next_of(self, held: Any, unit: Any, units: Any, key: Any, column: Any) -> Any:
-        """The same of some vectors."""
-        best: Any = (Uint32(0), Int32(_NOWHERE))
+    def next_of(self, found: Any, held: Any, unit: Any, units: Any, key: Any, column: Any) -> Any:
+        """The same of two that were found before and of some vectors behind them."""
+        best, where_best, second, where_second = found
         for v in range_constexpr(self.vectors):
             at = unit + v * self.tiling.row_threads
             values = as_f32(held[None, v].load()).to_elements()
@@ -148,9 +161,12 @@ class TopK(Softmax):
                 after = (own < key) | ((own == key) & (where > column))
                 if const_expr(not self.exact):
                     after = after & (at < units)
-                larger = after & (own > best[0])  # columns grow: of equals the first stays
-                best = (select_(larger, own, best[0]), select_(larger, where, best[1]))
-        return best
+                own = select_(after, own, Uint32(0))
+                leads, follows = own > best, own > second  # columns grow: of equals the first stays
+                second = select_(leads, best, select_(follows, own, second))
+                where_second = select_(leads, where_best, select_(follows, where, where_second))
+                best, where_best = select_(leads, own, best), select_(leads, where, where_best)
+        return best, where_best, second, where_second
 
     @cute.jit
     def first_of_row(self, key: Any, column: Any, told: Any, j: Any, thread: Any):
@@ -173,9 +189,5 @@ def first_of(key: Any, column: Any, lanes: int) -> Any:
     if lanes == WARP:
         most = arch.warp_redux_sync(key, "max")
         return most, arch.warp_redux_sync(select_(key == most, column, Int32(_NOWHERE)), "min")
-    best: Any = (key, column)
-    distance = lanes // 2
-    while distance:
-        best = better(best, tuple(arch.shuffle_sync_bfly(x, distance) for x in best))
-        distance //= 2
-    return best
+    most = across(key, lambda a, b: select_(a > b, a, b), lanes)
+    return most, across(select_(key == most, column, Int32(_NOWHERE)), lambda a, b: select_(a < b, a, b), lanes)

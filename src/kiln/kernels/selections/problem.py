@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 
 from ... import Float32, Int32, Int64
 from ..common.arrays import require
-from ..common.matrices import Matrix, matrix_of
-from ..common.problem import Laid, Problem
+from ..common.matrices import RowsProblem
+from ..common.problem import Laid
 from ..rows.problem import FLOATS
 
 
 @dataclasses.dataclass(frozen=True)
-class TopKProblem(Problem):
+class TopKProblem(RowsProblem):
     """The `k` largest of the softmax of each row, and their columns; `renormalize`: over their sum."""
 
     x: Laid
@@ -44,18 +43,14 @@ class TopKProblem(Problem):
                 hint=f"{' or '.join(t.__name__ for t in types)} of shape {(*shape[:-1], self.k)}",
             )
 
-    @functools.cached_property
-    def matrix(self) -> Matrix:
-        """The array as rows."""
-        found = matrix_of(self.x)
-        require(found is not None, f"{self.name}: rows are contiguous and at even distances, unlike {self.x}")
-        assert found is not None
-        return found
+    @property
+    def row_arrays(self) -> tuple[Laid]:
+        return (self.x,)
 
     @property
     def flops(self) -> int:
         """About five for each element: comparisons, an exponential, a sum."""
-        return 5 * self.matrix.rows * self.matrix.n
+        return 5 * self.rows * self.n
 
     @property
     def bytes(self) -> int:

@@ -1,4 +1,4 @@
-"""Conversions of narrow floats for which the hardware has an instruction with the language's rounding."""
+"""Conversions to narrow floats for which the hardware has an instruction with the language's rounding."""
 
 from __future__ import annotations
 
@@ -10,34 +10,65 @@ from ...lowering.builder import int_type
 from ..device_builder import DeviceBuilder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ....hardware.architectures import Architecture
+
+_BYTES = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
+_WIDER = ("f32", "f16", "bf16")
 
 
 def narrow_conversion(arch: Architecture, op: ir.Operation, source: str, target: str) -> ir.Value | None:
     """The result of a conversion, or None where there is no instruction for it."""
+    value = op.operands[0]
+    if isinstance(value.type, ir.VectorType) and len(value.type.shape) != 1:
+        return None
+    b = DeviceBuilder(ir.InsertionPoint(op), op.location)
     if (source, target) == ("f32", "tf32") and features.TFLOAT32_TO_EVEN.on(arch):
-        return _each(op, "cvt.rn.tf32.f32 $0, $1;")
+        return _to_tf32(b, value)
+    if source in _WIDER and target in _BYTES and features.BYTE_FLOAT_CONVERSIONS.on(arch):
+        return _to_bytes(b, value, op.results[0].type, _BYTES[target])
     return None
 
 
-def _each(op: ir.Operation, code: str) -> ir.Value | None:
-    """An instruction from f32 to bits of f32, for each element of a vector of one mode or for a number."""
-    b = DeviceBuilder(ir.InsertionPoint(op), op.location)
-    value = op.operands[0]
+def _elements(b: DeviceBuilder, value: ir.Value) -> list[ir.Value]:
+    """The elements of a vector, or a number."""
+    type_ = value.type
+    if not isinstance(type_, ir.VectorType):
+        return [value]
+    places = ({"static_position": ir.DenseI64ArrayAttr.get([n], context())} for n in range(type_.shape[0]))
+    return [b.value("vector.extract", type_.element_type, (value,), place) for place in places]
+
+
+def _vector(b: DeviceBuilder, parts: Sequence[ir.Value]) -> ir.Value:
+    type_ = ir.VectorType.get([len(parts)], parts[0].type, loc=b.location)
+    return b.value("vector.from_elements", type_, parts)
+
+
+def _to_tf32(b: DeviceBuilder, value: ir.Value) -> ir.Value:
+    """f32 whose last bits are rounded away."""
     kind = ir.F32Type.get(context())
+    made: list[ir.Value] = []
+    for x in _elements(b, value):
+        (bits,) = b.asm("cvt.rn.tf32.f32 $0, $1;", "=r,f", [x], [int_type(32)], pure=True)
+        made.append(b.value("arith.bitcast", kind, (bits,)))
+    return _vector(b, made) if isinstance(value.type, ir.VectorType) else made[0]
 
-    def convert(x: ir.Value) -> ir.Value:
-        (bits,) = b.asm(code, "=r,f", [x], [int_type(32)], pure=True)
-        return b.value("arith.bitcast", kind, (bits,))
 
-    if not isinstance(value.type, ir.VectorType):
-        return convert(value)
-    if len(value.type.shape) != 1:
-        return None
-    parts = [
-        convert(
-            b.value("vector.extract", kind, (value,), {"static_position": ir.DenseI64ArrayAttr.get([n], context())})
-        )
-        for n in range(value.type.shape[0])
-    ]
-    return b.value("vector.from_elements", value.type, parts)
+def _to_bytes(b: DeviceBuilder, value: ir.Value, type_: ir.Type, name: str) -> ir.Value:
+    """Floats of 8 bits, four to a register: an instruction converts two, and puts them beside two others."""
+    parts, kind = _elements(b, value), ir.F32Type.get(context())
+    parts = [x if x.type == kind else b.value("arith.extf", kind, (x,)) for x in parts]
+    cvt = f"cvt.rn.satfinite.{name}x2.f32"
+    if not isinstance(type_, ir.VectorType):
+        (pair,) = b.asm(f"{cvt} $0, 0f00000000, $1;", "=h,f", parts, [int_type(16)], pure=True)
+        return b.value("arith.bitcast", type_, (b.value("arith.trunci", int_type(8), (pair,)),))
+    count = len(parts)
+    parts += [parts[-1]] * (-count % 4)
+    code = f"{{ .reg .b16 low, high; {cvt} low, $2, $1; {cvt} high, $4, $3; mov.b32 $0, {{low, high}}; }}"
+    words = [b.asm(code, "=r,f,f,f,f", parts[n : n + 4], [int_type(32)], pure=True)[0] for n in range(0, len(parts), 4)]
+    whole = ir.VectorType.get([len(parts)], int_type(8), loc=b.location)
+    made = b.value("vector.bitcast", whole, (_vector(b, words),))
+    if count < len(parts):
+        made = _vector(b, _elements(b, made)[:count])
+    return b.value("arith.bitcast", type_, (made,))

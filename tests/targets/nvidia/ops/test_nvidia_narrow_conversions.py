@@ -1,0 +1,46 @@
+"""Conversions to narrow floats for GPUs that are not there: by an instruction where there is one."""
+
+from __future__ import annotations
+
+import cutlass.cute as cute
+import numpy as np
+import pytest
+from kernel_testing import launcher
+from nvidia_testing import compile_for, needs_ptxas
+
+
+def ptx_of(kernel, dtype, arch):
+    given = cute.runtime.from_dlpack(np.zeros(4096, dtype), assumed_align=16)
+    return compile_for(launcher(kernel, 1, grid=1, block=32), given, arch=arch).executable.artifacts["ptx"]
+
+
+@needs_ptxas
+@pytest.mark.parametrize(("arch", "instructions"), [("sm_90a", 3), ("sm_80", 0)])
+def test_tf32_is_rounded_by_an_instruction_that_ties_to_even(arch, instructions):
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        t = cute.arch.thread_idx()[0]
+        x[t] = x[t].to(cute.TFloat32).to(cute.Float32)
+        pair = cute.make_tensor(x.iterator, cute.make_layout(2))
+        pair.store(pair.load().to(cute.TFloat32).to(cute.Float32))
+
+    ptx = ptx_of(kernel, np.float32, arch)
+    assert ptx.count("cvt.rn.tf32.f32") == instructions  # before sm_90 the instruction rounds ties away from 0
+
+
+@needs_ptxas
+@pytest.mark.parametrize(("arch", "instructions"), [("sm_90a", 9), ("sm_80", 0)])
+def test_two_floats_become_floats_of_8_bits_at_once(arch, instructions):
+    """A number by one, eight by four (whatever their type), and three by as many as four."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor):
+        made = cute.make_tensor(cute.recast_ptr(x.iterator, dtype=cute.Float8E4M3FN), cute.make_layout(256))
+        made[100] = x[cute.arch.thread_idx()[0]].to(cute.Float8E4M3FN)
+        for at, count in ((0, 8), (16, 3)):
+            found = cute.make_tensor(x.iterator + at, cute.make_layout(count)).load()
+            cute.make_tensor(made.iterator + at, cute.make_layout(count)).store(found.to(cute.Float8E4M3FN))
+        found = cute.make_tensor(x.iterator + 64, cute.make_layout(4)).load().to(cute.Float16)
+        cute.make_tensor(made.iterator + 32, cute.make_layout(4)).store(found.to(cute.Float8E4M3FN))
+
+    assert ptx_of(kernel, np.float32, arch).count("cvt.rn.satfinite.e4m3x2.f32") == instructions
