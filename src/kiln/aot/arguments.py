@@ -31,8 +31,21 @@ from ..calls.caller.tvm_ffi import (
 from ..calls.plan import ArrayRecord, GroupRecord, IntegerRecord, RealRecord, Record
 from ..native import Array, Library, Ptr, i32, i64, local, native, struct, text, u8, u64
 from ..targets.host.exported import ARGUMENTS_DISAGREE
-from ..targets.host.texts import Text, begin, put, put_number, put_real
-from .entry import ANYTHING, GPU, HOST, ROOM, Function, bad_leaf, name_argument, run, say_leaf, say_number
+from ..targets.host.texts import Text, begin, put_real
+from .entry import (
+    ANYTHING,
+    GPU,
+    HOST,
+    ROOM,
+    Function,
+    bad_leaf,
+    name_argument,
+    run,
+    say,
+    say_integer,
+    say_leaf,
+    say_number,
+)
 
 SHAPE = 69
 """TVM-FFI's type of shapes."""
@@ -83,11 +96,11 @@ def put_type(said: Ptr[Text], found: i64) -> None:
     """For example: float32"""
     for code, name in enumerate(TYPES):
         if found & 255 == code:
-            put(said, text(name))
-    put_number(said, (found >> 8) & 255)
+            say(said, text(name))
+    say_integer(said, (found >> 8) & 255)
     if found >> 16 != 1:
-        put(said, text(" x "))
-        put_number(said, found >> 16)
+        say(said, text(" x "))
+        say_integer(said, found >> 16)
 
 
 @native
@@ -95,17 +108,17 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], said: Ptr[Te
     """Say why a tensor does not fit."""
     rank = i64(tensor.rank)
     if i64(tensor.type) != record.dlpack:
-        put(said, text("its elements are "))
+        say(said, text("its elements are "))
         put_type(said, i64(tensor.type))
-        put(said, text(", expected "))
+        say(said, text(", expected "))
         put_type(said, record.dlpack)
         return
     if rank != record.rank:
         say_number(said, text("its rank"), -1, rank)
-        put_number(said, record.rank)
+        say_integer(said, record.rank)
         return
     if tensor.device >= 64 or (record.devices >> u64(tensor.device)) & 1 == 0:
-        put(
+        say(
             said,
             text("it is on the host, expected a CUDA device")
             if record.devices >> plan.CUDA & 1 != 0
@@ -115,8 +128,8 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], said: Ptr[Te
     where = tensor.data + tensor.offset
     if where & record.alignment != 0:
         say_number(said, text("its address modulo the alignment"), -1, i64(where & record.alignment))
-        put(said, text("0, a multiple of "))
-        put_number(said, i64(record.alignment) + 1)
+        say(said, text("0, a multiple of "))
+        say_integer(said, i64(record.alignment) + 1)
         return
     for mode in range(rank):
         leaf = record.leaves + mode
@@ -129,23 +142,23 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], said: Ptr[Te
             if tensor.shape[mode] > 1 and bad_leaf(leaf.kind, leaf.number, tensor.strides[mode]):
                 say_leaf(said, text("its stride"), mode, tensor.strides[mode], leaf.kind, leaf.number)
                 return
-    put(said, text("it has more elements, or they are further apart, than was compiled for"))
+    say(said, text("it has more elements, or they are further apart, than was compiled for"))
 
 
 @native
 def say_kind(said: Ptr[Text], given: Ptr[Argument], wanted: Ptr) -> i32:
     """For example: it is a string, expected a tensor"""
-    put(said, text("it is "))
+    say(said, text("it is "))
     known = False
     for kind, name in KINDS.items():
         if given.type == kind:
-            put(said, text(name))
+            say(said, text(name))
             known = True
     if not known:
-        put(said, text("of TVM-FFI's type "))
-        put_number(said, i64(given.type))
-    put(said, text(", expected "))
-    put(said, wanted)
+        say(said, text("of TVM-FFI's type "))
+        say_integer(said, i64(given.type))
+    say(said, text(", expected "))
+    say(said, wanted)
     return OTHER_KIND
 
 
@@ -198,18 +211,18 @@ def take_any(record: Ptr[Record], given: Ptr[Argument], slots: Ptr, caller: Ptr[
             return 0
         if given.type == INT or given.type == BOOL:
             say_number(said, text("it"), -1, i64(given.value))
-            put_number(said, Ptr[IntegerRecord](record).least)
-            put(said, text(" to "))
-            put_number(said, Ptr[IntegerRecord](record).greatest)
+            say_integer(said, Ptr[IntegerRecord](record).least)
+            say(said, text(" to "))
+            say_integer(said, Ptr[IntegerRecord](record).greatest)
             return UNFIT
         return say_kind(said, given, text("an integer"))
     if kind == plan.REAL:
         if take_real(Ptr[RealRecord](record), given, place):
             return 0
         if given.type == FLOAT:
-            put(said, text("it is "))
+            say(said, text("it is "))
             put_real(said, i64(given.value))
-            put(said, text(", expected a number that 32 bits hold"))
+            say(said, text(", expected a number that 32 bits hold"))
             return UNFIT
         return say_kind(said, given, text("a number"))
     if kind == plan.STREAM:
@@ -231,7 +244,7 @@ def take_tuple(record: Ptr[GroupRecord], given: Ptr[Argument], slots: Ptr, calle
     array, element = Ptr[ArrayObject](Ptr(given.value)), record.elements
     if array.count != record.count:
         say_number(said, text("its length"), -1, array.count)
-        put_number(said, record.count)
+        say_integer(said, record.count)
         return UNFIT
     for number in range(record.count):
         extent = local(Argument)
@@ -263,14 +276,14 @@ def take_all(function: Ptr[Function], given: Ptr[Argument], slots: Ptr, caller: 
             begin(problem, named, ROOM)
             wrong = take_any(record, given + number, slots, caller, problem)
             if wrong != 0:
-                put(said, text("Mismatched "))
+                say(said, text("Mismatched "))
                 name_argument(function, function.full_names, number, said)
-                put(said, named)
+                say(said, named)
                 return wrong
         record = following(record)
     if caller.where == HOST | GPU and function.code != None:
-        put(said, function.signature)
-        put(said, text(": some tensors are on the host and others on a GPU, expected all on one of them"))
+        say(said, function.signature)
+        say(said, text(": some tensors are on the host and others on a GPU, expected all on one of them"))
         return UNFIT
     return 0
 
@@ -305,7 +318,7 @@ def perform(function: Ptr[Function], given: Ptr[Argument], slots: Ptr, caller: P
 @native
 def wrong_count(function: Ptr[Function], what: Ptr, found: i64, wanted: i64, said: Ptr[Text]) -> None:
     """For example: scale(...): the number of arguments is 2, expected 3"""
-    put(said, function.signature)
-    put(said, text(": "))
+    say(said, function.signature)
+    say(said, text(": "))
     say_number(said, what, -1, found)
-    put_number(said, wanted)
+    say_integer(said, wanted)

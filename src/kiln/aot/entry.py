@@ -72,7 +72,18 @@ entry = Library("aot", prefix="kiln_aot_", passes=1, opt=1)
 # --- what went wrong -------------------------------------------------------------------------------------------------
 
 
-@native
+@entry.export
+def say(said: Ptr[Text], words: Ptr) -> None:
+    """Add a text. Doors call it rather than have its code at every place."""
+    put(said, words)
+
+
+@entry.export
+def say_integer(said: Ptr[Text], number: i64) -> None:
+    put_number(said, number)
+
+
+@entry.export
 def name_argument(function: Ptr[Function], names: Ptr[Ptr], number: i64, said: Ptr[Text]) -> None:
     put(said, text("argument "))
     put_number(said, number + 1)
@@ -83,7 +94,7 @@ def name_argument(function: Ptr[Function], names: Ptr[Ptr], number: i64, said: P
     put(said, text(": "))
 
 
-@native
+@entry.export
 def say_number(said: Ptr[Text], what: Ptr, mode: i64, found: i64) -> None:
     """For example: its extent 0 is 126, expected"""
     put(said, what)
@@ -95,7 +106,7 @@ def say_number(said: Ptr[Text], what: Ptr, mode: i64, found: i64) -> None:
     put(said, text(", expected "))
 
 
-@native
+@entry.export
 def say_leaf(said: Ptr[Text], what: Ptr, mode: i64, found: i64, kind: i64, number: i64) -> None:
     say_number(said, what, mode, found)
     if kind == plan.STATIC:

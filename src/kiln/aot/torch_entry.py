@@ -27,9 +27,9 @@ from ..calls.caller.torch import (
 from ..calls.caller.tvm_ffi import DL_TENSOR, NONE, OPAQUE, Argument
 from ..native import Fn, Library, Ptr, address, extern, i32, i64, local, native, ref, struct, text, u8, u32, u64
 from ..targets.host.libc import dlopen, dlsym
-from ..targets.host.texts import Text, begin, put, put_number
+from ..targets.host.texts import Text, begin
 from .arguments import Caller, perform
-from .entry import ROOM, Function, keep, name_argument
+from .entry import ROOM, Function, keep, name_argument, say, say_integer
 
 FUNCTIONS = {
     "data": "aoti_torch_get_data_ptr", "rank": "aoti_torch_get_dim", "sizes": "aoti_torch_get_sizes",
@@ -169,15 +169,15 @@ def try_register(function: Ptr[Function], said: Ptr[Text]) -> i32:
         local(AddressInfo),
     )
     if dlsym(library, text("aoti_torch_library_init_fragment")) == None:
-        put(said, text("PyTorch is not loaded"))
+        say(said, text("PyTorch is not loaded"))
         return -1
     if dlsym(library, text("torch_library_impl")) == None:
-        put(said, text("PyTorch is older than 2.10"))
+        say(said, text("PyTorch is older than 2.10"))
         return -1
     missing = find_torch(door, library)
     if missing != None:
-        put(said, text("PyTorch lacks "))
-        put(said, missing)
+        say(said, text("PyTorch lacks "))
+        say(said, missing)
         return -1
     door.operator.outputs[0] = door.outputs
     if dladdr(function, about) != 0:
@@ -190,11 +190,11 @@ def try_register(function: Ptr[Function], said: Ptr[Text]) -> i32:
     if status == 0:
         status = add_kernel(door, library, text("Meta"), door.meta)
     if status != 0:
-        put(said, text("PyTorch did not take the operator "))
-        put(said, door.namespace)
-        put(said, text("::"))
-        put(said, door.schema)
-        put(said, text(": there may be one of this name"))
+        say(said, text("PyTorch did not take the operator "))
+        say(said, door.namespace)
+        say(said, text("::"))
+        say(said, door.schema)
+        say(said, text(": there may be one of this name"))
     return status
 
 
@@ -234,7 +234,7 @@ def read(
                 source = operator.sources[place]
                 if source.kind == INPUT and source.index == number:
                     name_argument(function, function.full_names, place, said)
-            put(
+            say(
                 said,
                 text(
                     "it cannot be read: tensors of one call are on one device, of an element type that DLPack has, and no more than 32"
@@ -246,9 +246,9 @@ def read(
         output, place = ref(operator.outputs[0])[made], ref(state.results)[made]
         if not make_output(output, state, place) and not make_row_major(output, state, place):
             drop_results(state, made)
-            put(said, function.signature)
-            put(said, text(": PyTorch cannot make the output "))
-            put_number(said, made)
+            say(said, function.signature)
+            say(said, text(": PyTorch cannot make the output "))
+            say_integer(said, made)
             return False
         made += 1
     return True
@@ -290,7 +290,7 @@ def run(function: Ptr[Function], operator: Ptr[Operator], stack: Ptr[u64], state
             argument.value = read_one.value
         elif source.kind == OUTPUT:
             if not read_tensor(state.results[source.index], state, argument):
-                put(said, text("an output cannot be read"))
+                say(said, text("an output cannot be read"))
                 return False
         elif source.kind == caller_torch.STREAM:
             argument.type = OPAQUE

@@ -41,9 +41,9 @@ from ..native import (
     u32,
     u64,
 )
-from ..targets.host.texts import Text, begin, put
+from ..targets.host.texts import Text, begin
 from .arguments import FAILED, Caller, perform, wrong_count
-from .entry import ROOM, Function, keep, name_argument
+from .entry import ROOM, Function, keep, name_argument, say
 
 PASSED, MADE, NUMBER, STREAM, GROUP, NOTHING = range(6)
 """Where a parameter's value comes from: an array that is passed, one that is a result, an attribute, XLA's stream, those that follow, nowhere."""
@@ -248,9 +248,9 @@ def take(function: Ptr[Function], door: Ptr[XlaDoor], frame: Ptr[Frame], reading
         source = reading.source
         if not read_argument(frame, reading, given + number):
             name_argument(function, function.full_names, number, said)
-            put(said, text("there is no attribute "))
-            put(said, source.name)
-            put(said, text(" that is a number"))
+            say(said, text("there is no attribute "))
+            say(said, source.name)
+            say(said, text(" that is a number"))
             return 1
     caller.stream = reading.stream
     caller.asks = 0
