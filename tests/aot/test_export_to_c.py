@@ -12,6 +12,7 @@ from exporting import build, compiled_scale, copy_boxes, gather, matrix, needs_c
 import kiln
 import kiln.cute as cute
 from kiln import Boolean, Float32, Float64, Int8, Int32, Int64, Uint16
+from kiln.aot import runtime_files
 from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError
 from kiln.cute.runtime import make_fake_compact_tensor, make_fake_tensor, make_ptr
 from kiln.targets.host import elf
@@ -62,11 +63,13 @@ def test_an_object_shows_its_names_and_needs_the_c_library(folder: Path) -> None
 
 @needs_compiler
 def test_c_programs_call_exported_functions(folder: Path) -> None:
-    """Two objects in one program and one in a library; every kind of argument; what is wrong is said and nothing aborts."""
+    """Objects in a program, in an archive and in a library; every kind of argument; what is wrong is said and nothing aborts."""
     shutil.copy(HERE / "use_exported.c", folder)
     build(folder, "-std=c99", "-fPIC", "-shared", "-Wl,-z,defs", "-o", "libgather.so", "gather.o")
+    said = (folder / "say.o").read_bytes()
+    (folder / "libsay.a").write_bytes(runtime_files.archive({"say.o": said}, {"say.o": ["cute_dsl_say_wrapper"]}))
     build(
-        folder, "-std=c99", "-o", "program", "use_exported.c", "scale_example.o", "say.o", "-L.", "-lgather",
+        folder, "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-o", "program", "use_exported.c", "scale_example.o", "libsay.a", "-L.", "-lgather",
         f"-Wl,-rpath,{folder}", "-Wl,-z,defs",
     )  # fmt: skip
     assert run(folder / "program") == [

@@ -58,6 +58,10 @@ def test_the_operator_is_what_pytorch_expects(scale: Any) -> None:
     assert torch.Tag.pt2_compliant_tag in scale.default.tags
     x = torch.arange(24.0).reshape(3, 8)
     torch.library.opcheck(scale.default, (x, 2.0), test_utils=("test_faketensor",))
+    compiled = torch.compile(lambda x: scale(x, 2.0) + 1, fullgraph=True, dynamic=True, backend="eager")
+    for rows in (2, 5):  # one graph for both: the shape is symbolic
+        assert (compiled(torch.ones(rows, 8)) == 3).all()
+    assert scale(x.half().to("meta"), 1.0).dtype == torch.float32  # the output's type is the kernel's
     gaps = torch.zeros(3, 16)[:, ::2]
     assert scale(torch.zeros(0, 8), 1.0).shape == (0, 8)
     assert scale(gaps.to("meta"), 1.0).stride() == (8, 1)

@@ -1,8 +1,10 @@
-/* Calls three exported functions of the CPU target, with good and with bad arguments. */
+/* Calls three exported functions of the CPU target, with good and with bad arguments; a child process makes the first call. */
 #include "gather.h"
 #include "say.h"
 #include "scale_example.h"
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 int main(void) {
   float x[3 * 8], y[3 * 8], six = 6;
@@ -17,6 +19,10 @@ int main(void) {
   int i, wrong = 0;
   for (i = 0; i < 24; i++)
     x[i] = (float)i, y[i] = -1;
+  if (fork() == 0)
+    _exit(cute_dsl_scale_wrapper(NULL, &tx, &ty, 2, NULL) || y[23] != 46);
+  wait(&status);
+  wrong = status != 0;
   if (cute_dsl_say_wrapper(NULL, &ts, 3) || said[0] != 3)
     puts(say_Kernel_Module_Error(NULL));
   status = scale_Kernel_Module_Load(&module);

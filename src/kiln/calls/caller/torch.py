@@ -53,6 +53,8 @@ class Torch:
     stream: Fn[[i32, Ptr[u64]], i32]
     """Null in builds without CUDA."""
     current_device: Fn[[Ptr[i32]], i32]
+    share: Fn[[u64, Ptr[u64]], i32]
+    """Makes another handle of a tensor."""
     cpu: i64
     cuda: i64
     several: i64
