@@ -133,6 +133,7 @@ def _described(
             return None
         for target in targets:
             words[_DEVICES] |= caller.record(key, None, Planner(False, target))[_DEVICES]
+        words[_FLAGS] &= plan.READONLY  # which device is meant, doors find out by themselves
         return _tensor(key), _without_addresses(words)
     if isinstance(key, PointerSignature):
         caller = compiled.source.dsl.caller
@@ -174,7 +175,7 @@ def _number(kind: Any, planner: Planner) -> list[int]:
     return plan.record(plan.REAL, slot, [types, 0, -(-kind.width // 8)])
 
 
-_DEVICES = plan.ArrayRecord.devices.offset // 8
+_DEVICES, _FLAGS = plan.ArrayRecord.devices.offset // 8, plan.ArrayRecord.flags.offset // 8
 _ADDRESSES = tuple(
     getattr(plan.ArrayRecord, name).offset // 8 for name in ("signature", "element", "other_element", "numpy")
 )
