@@ -9,12 +9,11 @@ itself is part of the time. Frameworks that are not installed are left out.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
-import shutil
 import statistics
 import struct as struct_packing
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -49,6 +48,11 @@ def one(x: cute.Tensor):
 
 @cute.jit
 def three(x: cute.Tensor, y: cute.Tensor, z: cute.Tensor):
+    increased(x, y).launch(grid=1, block=64)
+
+
+@cute.jit
+def into(x: cute.Tensor, y: cute.Tensor):
     increased(x, y).launch(grid=1, block=64)
 
 
@@ -97,8 +101,6 @@ def tvm_cases(x: torch.Tensor) -> list[Case]:
 
 
 def _has(tvm_ffi: Any, name: str) -> bool:
-    import contextlib
-
     with contextlib.suppress(ImportError):
         import tvm_ffi.testing  # pyright: ignore[reportMissingImports]
     return tvm_ffi.get_global_func(name, allow_missing=True) is not None
@@ -192,14 +194,10 @@ def repeat(called: Ptr[Called], count: i64) -> i32:
 
 def c_cases(x: torch.Tensor) -> list[Case]:
     """The function in a shared library, as C programs call it; beside it compiled code, called with its slots."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise ImportError("there is no C compiler")
-    folder = Path(tempfile.mkdtemp())
-    compiled = cute.compile(one, from_dlpack(x).mark_layout_dynamic())
-    compiled.export_to_c(str(folder), "one", "one")
-    subprocess.run([compiler, "-shared", "-o", "one.so", "one.o"], cwd=folder, check=True)
-    library = ctypes.CDLL(str(folder / "one.so"))
+    fake = from_dlpack(x).mark_layout_dynamic()
+    compiled = cute.compile(one, fake)
+    path, _ = kiln.export(one, fake, to=Path(tempfile.mkdtemp()) / "libone.so")
+    library = ctypes.CDLL(path)
     wrapper = ctypes.cast(library.cute_dsl_one_wrapper, ctypes.c_void_p).value
     tensor = ctypes.create_string_buffer(struct_packing.pack("<Qi", x.data_ptr(), x.shape[0]), 64)
     exported = Called(1, wrapper, 0, ctypes.addressof(tensor))
@@ -217,6 +215,32 @@ def c_cases(x: torch.Tensor) -> list[Case]:
         ("C: wrapper of an exported function, 1 tensor", lambda: call(exported), BATCH),
         ("peer: C, the launch (compiled code with its slots)", lambda: call(direct), BATCH),
     ]
+
+
+def exported_cases(x: torch.Tensor) -> list[Case]:
+    """One exported file, as frameworks call it that know nothing of Kiln."""
+    fake, y = from_dlpack(x).mark_layout_dynamic(), torch.empty_like(x)
+    path = Path(tempfile.mkdtemp()) / "libinto.so"
+    doors = ("tvm_ffi", "torch", "jax")
+    kiln.export(into, fake, fake, to=path, name="kiln_benchmark::into", doors=doors, outputs={"y": "x"})
+    torch.ops.load_library(path)
+    operator = torch.ops.kiln_benchmark.into.default
+    cases: list[Case] = [("exported file: torch.ops, output allocated", lambda: operator(x))]
+    with contextlib.suppress(ImportError):
+        import tvm_ffi  # pyright: ignore[reportMissingImports]
+
+        function = tvm_ffi.load_module(str(path)).into
+        cases.append(("exported file: TVM-FFI, 2 tensors", lambda: function(x, y)))
+    with contextlib.suppress(ImportError):
+        import jax
+
+        platform = "gpu" if x.is_cuda else "cpu"
+        handler = jax.ffi.pycapsule(ctypes.CDLL(str(path)).kiln_xla_into)
+        jax.ffi.register_ffi_target("kiln_exported", handler, platform="CUDA" if x.is_cuda else "cpu")
+        array = jax.device_put(jax.numpy.arange(64.0), jax.devices(platform)[0])
+        jitted = jax.jit(lambda a: jax.ffi.ffi_call("kiln_exported", jax.ShapeDtypeStruct(a.shape, a.dtype))(a))
+        cases.append(("exported file: jax.jit of its handler", lambda: jitted(array)))
+    return cases
 
 
 _kept: list[Any] = []
@@ -255,10 +279,17 @@ def main() -> None:
         os.environ.setdefault("KILN_TARGET", "cpu")
     x = torch.arange(64, dtype=torch.float32, device=device)
     cases: list[Case] = []
-    for make, argument in ((python_cases, x), (tvm_cases, x), (torch_cases, x), (jax_cases, device), (c_cases, x)):
+    for make, argument in (
+        (python_cases, x),
+        (tvm_cases, x),
+        (torch_cases, x),
+        (jax_cases, device),
+        (c_cases, x),
+        (exported_cases, x),
+    ):
         try:
             cases += make(argument)
-        except (ImportError, RuntimeError, subprocess.CalledProcessError) as failure:
+        except (ImportError, RuntimeError) as failure:
             print(f"left out: {make.__name__}: {failure}")
     print(f"| call ({device}) | median us | least | greatest |\n|---|--:|--:|--:|")
     for name, found in measure(cases, given.rounds, device).items():

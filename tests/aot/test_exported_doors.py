@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exporting import ROOT, exported_scale, matrix, scale_here, without_kiln
+from exporting import ROOT, exported_scale, matrix, say, scale_here, without_kiln
 
 import kiln
 import kiln.cute as cute
-from kiln import Boolean, Float32, Int32
+from kiln import Boolean, Float32, Float64, Int32, Int64
 from kiln.aot import objects, read_metadata
 from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError
 from kiln.cute.runtime import load_module, make_fake_compact_tensor
@@ -195,6 +195,54 @@ def test_what_is_written_to(tmp_path: Path) -> None:
     assert (np.asarray(made) == 2 * X).all()
     with pytest.raises(jax.errors.JaxRuntimeError, match="results that are no aliases of inputs is 1, expected 0"):
         np.asarray(jax.ffi.ffi_call("exported_into", result)(X, X, by=2.0))
+
+
+def through_all_doors(path: str, name: str, *given: Any, **numbers: Any) -> list[str]:
+    """What goes wrong by TVM-FFI, PyTorch and JAX: the class and the text; arrays come first."""
+    tvm_ffi, torch, jax = (pytest.importorskip(package) for package in ("tvm_ffi", "torch", "jax"))
+    torch.ops.load_library(path)
+    handler = jax.ffi.pycapsule(getattr(ctypes.CDLL(path), f"kiln_xla_{name}"))
+    jax.ffi.register_ffi_target(f"all_{name}", handler, platform="cpu")
+    result = jax.ShapeDtypeStruct(given[0].shape, given[0].dtype)
+
+    def by_jax() -> None:
+        with jax.enable_x64(True):
+            np.asarray(jax.ffi.ffi_call(f"all_{name}", result, input_output_aliases={0: 0})(*given, **numbers))
+
+    said: list[str] = []
+    for call in (
+        lambda: tvm_ffi.load_module(path)[name](*given, *numbers.values()),
+        lambda: getattr(torch.ops.kiln, name)(*map(torch.from_numpy, given), *numbers.values()),
+        by_jax,
+    ):
+        with pytest.raises(Exception) as refused:  # noqa: PT011 - the class is part of what is looked at
+            call()
+        said.append(f"{refused.type.__name__}: {refused.value}")
+    return said
+
+
+DOORS = ("tvm_ffi", "torch", "jax")
+
+
+def test_kernels_that_fail(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    x, path = make_fake_compact_tensor(Float64, (cute.SymInt(),)), str(tmp_path / "libfails.so")
+    kiln.export(say, x, Int64(1), to=path, archs=("cpu",), doors=DOORS, options="--enable-assertions")
+    said = through_all_doors(path, "fails", np.zeros(4), n=5)
+    assert [each.partition(":")[0] for each in said] == ["RuntimeError", "RuntimeError", "JaxRuntimeError"]
+    assert all(
+        "assertion failed: n is too large (kernel said, block (0, 0, 0), thread (0, 0, 0))" in each for each in said
+    )
+    assert "INTERNAL" in said[2] and capfd.readouterr().out.count("n is 5") == 3
+
+
+def test_memory_that_the_file_has_no_code_for(tmp_path: Path) -> None:
+    given, path = (matrix(), matrix(), 1.0), str(tmp_path / "libgpu.so")
+    kiln.export(scale_here, *given, to=path, archs=("sm_90a",), doors=DOORS)
+    by_tvm_ffi, by_torch, by_jax = through_all_doors(path, "gpu", X, np.zeros_like(X), by=1.0)
+    assert by_tvm_ffi.startswith("ValueError") and "argument 1 (x)" in by_tvm_ffi
+    assert by_tvm_ffi.endswith("it is on the host, expected a CUDA device")
+    assert by_torch.startswith("NotImplementedError: Could not run 'kiln::gpu' with arguments from the 'CPU' backend")
+    assert by_jax.startswith("JaxRuntimeError")
 
 
 def test_tvm_ffi_is_told_of_it(library: str) -> None:
