@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 from exporting import ROOT, exported_scale, matrix, say, scale_here, without_kiln
+from exporting import scale as scale_on_stream
 
 import kiln
 import kiln.cute as cute
 from kiln import Boolean, Float32, Float64, Int32, Int64
 from kiln.aot import objects, read_metadata
 from kiln.base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError
-from kiln.cute.runtime import load_module, make_fake_compact_tensor
+from kiln.cute.runtime import load_module, make_fake_compact_tensor, make_fake_stream
 from kiln.targets.host import shared_library
 
 ALL = ("c", "tvm_ffi", "torch", "jax")
@@ -177,10 +178,10 @@ def test_what_handlers_refuse(call: Any, shape: Any, dtype: str, arrays: Any, nu
 
 
 def test_what_is_written_to(tmp_path: Path) -> None:
-    """Without outputs, tensors are passed and written to: PyTorch's schema says so, and JAX's results are their aliases."""
+    """Without outputs, tensors are passed and written to: PyTorch's schema says so, and JAX's results are their aliases. Streams are not passed."""
     torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
-    given = matrix(), matrix(), 1.0
-    (path,) = kiln.export(scale_here, *given, to=tmp_path / "libinto.so", archs=("cpu",), doors=("torch", "jax"))
+    given = matrix(), matrix(), 1.0, make_fake_stream()
+    (path,) = kiln.export(scale_on_stream, *given, to=tmp_path / "libinto.so", archs=("cpu",), doors=("torch", "jax"))
     torch.ops.load_library(path)
     into = torch.ops.kiln.into
     assert str(into.default._schema) == "kiln::into(Tensor(a!) x, Tensor(b!) y, float by) -> ()"
