@@ -6,8 +6,10 @@ dS^T; dV += P^T dO and dK += dS^T Q, with P^T and dS^T in registers; and dQ^T = 
 dQ^T goes to shared memory as it lies in registers, and from there a warp for each warp group has the copy engine add it, in f32, to what
 other blocks of threads add. `hopper_queries.py` makes dQ of that.
 
-In a fixed order (`turns`), a block of threads adds when those before it have, and begins where none is before it: at the first queries that
-its keys are seen by, or, where all see all, each block at others.
+In a fixed order (`turns`), a block of threads adds when those before it have: `hopper_blocks.py` says who they are.
+
+Where sequences lie one after another, or not all keys exist, tiles that the copy engine fills have rows of others, which are cleared: what is there
+has weight 0, but may not be a number. The last rows of a sequence are stored by threads.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warp, warpgroup
 from ...utils import LayoutEnum, sm90
 from ..attentions.tile import VALUES, only_here
+from .hopper_blocks import Blocks
 from .hopper_plan import BUFFERS, GROUPS, KEYS, REGISTERS
 from .hopper_steps import ROWS, Products, Weights
 
@@ -29,28 +32,24 @@ if TYPE_CHECKING:
 GROUP = 128
 """Threads of a warp group."""
 _FULL, _EMPTY, _CHANGES, _DONE = 1, 3, 5, 7
-"""Numbers of barriers: dQ of a group is in shared memory, and has been read; dS of a group is there; all products are complete."""
+"""Numbers of barriers: dQ of a group is in shared memory, and has been read; dS of a group is there; all products are complete, or tiles cleared."""
 
 
 class Numbers(NamedTuple):
-    """Factors of the scores (in powers of two) and of gradients of scores, keys seen before and after a query's own.
-
-    `around`: blocks of keys begin at different queries, and go around; `back`: the last keys come first. `side`: heads whose blocks of keys
-    are done side by side.
-    """
+    """Factors of the scores (in powers of two), of the cap and of gradients of scores, keys seen before and after a query's own, heads whose
+    blocks of keys are done side by side."""
 
     scale: Any
+    cap: Any
     factor: Any
     left: Any
     right: Any
-    around: Any
-    back: Any
     side: Any
 
 
 class Shared(NamedTuple):
     """Tiles in shared memory: keys and values (row, element), queries and gradients of outputs (row, element, buffer), dS (query, key,
-    buffer), dQ as it lies in registers (number, group), what is known of queries (row, which, buffer)."""
+    buffer), dQ as it lies in registers (number, group), what is known of queries (row, which, buffer), the number of the block of threads."""
 
     keys: Any
     values: Any
@@ -59,14 +58,7 @@ class Shared(NamedTuple):
     changes: Any
     sums: Any
     known: Any
-
-
-class Span(NamedTuple):
-    """The blocks of queries that see a block of keys: the first, how many; at which of them it begins."""
-
-    first: Any
-    count: Any
-    start: Any
+    number: Any
 
 
 class DQ:
@@ -96,13 +88,16 @@ class DQ:
 
 
 class HopperBackward:
-    """The kernel for some tiles and masks (right, left). `elements`: those of a head, filled up. `turns`: in a fixed order."""
+    """The kernel for some tiles and masks (right, left, a cap). `elements`: those of a head, filled up. `turns`: in a fixed order. `packed`:
+    sequences lie one after another. `partial`: not all keys exist."""
 
     def __init__(
-        self, dtype: Any, elements: int, tiling: HopperGradientTiling, masks: tuple[bool, bool], turns: bool
-    ) -> None:
+        self, dtype: Any, elements: int, tiling: HopperGradientTiling, masks: tuple[bool, bool, bool], turns: bool,
+        packed: bool = False, partial: bool = False,
+    ) -> None:  # fmt: skip
         self.dtype, self.elements, self.tiling, self.turns = dtype, elements, tiling, turns
-        self.right, self.left = masks
+        self.right, self.left, self.capped = masks
+        self.packed, self.partial = packed, partial
         self.keys = KEYS
         self.by_elements = elements == GROUPS * ROWS
         self.columns = tiling.block_q if self.by_elements else tiling.block_q // GROUPS
@@ -131,10 +126,11 @@ class HopperBackward:
 
     @cute.jit
     def __call__(
-        self, own: Any, other: Any, to: Any, found: cute.Tensor, sums: cute.Tensor, turns: Any, numbers: Any,
-        stream: Int64,
+        self, own: Any, other: Any, to: Any, found: cute.Tensor, sums: cute.Tensor, counters: Any, lengths: Any,
+        longest: Int32, numbers: Any, stream: Int64,
     ):  # fmt: skip
-        """Launch it: K and V, Q and dO, dK and dV; what is known of queries, sums of dQ, whose turn it is (or None); `Numbers`."""
+        """Launch it: K and V, Q and dO, dK and dV; what is known of queries, sums of dQ, `Counters` (or None); `Lengths`, keys of the longest
+        sequence, `Numbers`."""
         of_keys, of_queries, _ = (cute.slice_(x, (None, None, 0)) for x in self.layouts())
         of_results = cute.slice_(self.results(), (None, None, 0))
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
@@ -145,9 +141,16 @@ class HopperBackward:
             *((store, x, of_results, ROWS) for x in to),
         )
         maps = [cpasync.make_tiled_tma_atom(op, self.rows_of(x), tile, (n, elements)) for op, x, tile, n in tiles]
-        batches, keys, heads, _ = own[0].shape
-        self.kernel(*(part for one in maps for part in one), found, sums, turns, numbers).launch(
-            grid=(cute.ceil_div(keys, KEYS) * numbers.side, heads // numbers.side, batches),
+        batches, _, heads, _ = own[0].shape
+        if const_expr(self.packed):
+            batches = lengths.starts_q.shape[0] - 1
+        each = cute.ceil_div(longest, KEYS)
+        # what threads store, the last rows of a sequence, they need as it lies
+        rows = tuple(self.rows_of(x) for x in to) if const_expr(self.packed) else (None, None)
+        self.kernel(
+            *(part for one in maps for part in one), *rows, found, sums, counters, lengths, each, numbers
+        ).launch(
+            grid=(each * heads * batches, 1, 1),
             block=(self.tiling.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
@@ -157,55 +160,14 @@ class HopperBackward:
         """Gradients of keys or values of the warp groups (row, element, group)."""
         return sm90.make_smem_layout_epi(self.dtype, LayoutEnum.ROW_MAJOR, (ROWS, self.elements), GROUPS)
 
-    # --- which queries see the keys, and in which order ---
-
-    @cute.jit
-    def span(self, block: Int32, blocks: Int32, queries: Int32, keys: Int32, numbers: Any):
-        """The queries that see a block of keys: a query at position p sees keys from p - left to p + right, both included."""
-        block_q = self.tiling.block_q
-        behind = keys - queries
-        first, end = Int32(0), queries
-        if const_expr(self.right):
-            first = max(Int32(0), block * KEYS - behind - numbers.right) // block_q
-        if const_expr(self.left):
-            end = min(queries, min(block * KEYS + KEYS, keys) - behind + numbers.left)
-        count = max(cute.ceil_div(max(end, Int32(0)), block_q) - first, Int32(0))
-        start = Int32(0)
-        if const_expr(self.turns and not self.right and not self.left):
-            if numbers.around != 0:
-                start = block * count // blocks
-        return Span(first, count, start)
-
-    @cute.jit
-    def place(self, number: Int32, span: Any):
-        """Which head, of those that share keys, and which block of queries a step has."""
-        head, step = number // span.count, number % span.count
-        if const_expr(self.turns and not self.right and not self.left):
-            step = (step + span.start) % span.count
-        return head, span.first + step
-
-    @cute.jit
-    def rank(self, block: Int32, blocks: Int32, tile: Int32, tiles: Int32, behind: Int32, numbers: Any):
-        """How many blocks of keys add to a block of queries before this one: those that come to it sooner, if all are as fast."""
-        if const_expr(self.right or self.left):
-            last = blocks - 1
-            if const_expr(self.right):
-                last = min(last, ((tile + 1) * self.tiling.block_q - 1 + behind + numbers.right) // KEYS)
-            found = last - block
-        else:
-            found = block
-            if numbers.around != 0:
-                begun = min(blocks, cute.ceil_div((tile + 1) * blocks, tiles))
-                found = begun - 1 - block if block < begun else begun + blocks - 1 - block
-        return found
-
     # --- the kernel ---
 
     @cute.kernel
     def kernel(
         self, load_k: cute.CopyAtom, k: cute.Tensor, load_v: cute.CopyAtom, v: cute.Tensor, load_q: cute.CopyAtom,
         q: cute.Tensor, load_o: cute.CopyAtom, o: cute.Tensor, store_k: cute.CopyAtom, dk: cute.Tensor,
-        store_v: cute.CopyAtom, dv: cute.Tensor, found: cute.Tensor, sums: cute.Tensor, turns: Any, numbers: Any,
+        store_v: cute.CopyAtom, dv: cute.Tensor, rows_k: Any, rows_v: Any, found: cute.Tensor, sums: cute.Tensor,
+        counters: Any, lengths: Any, each: Int32, numbers: Any,
     ):  # fmt: skip
         of = self.tiling
         warp_number = arch.make_warp_uniform(arch.warp_idx())
@@ -227,16 +189,13 @@ class HopperBackward:
                 (of.stages, of.block_q * (self.elements * 2 + 4)),
             )
         )
+        blocks = Blocks(self, q, k, lengths, each, numbers)
+        blocks.take(counters, shared.number)
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
-        number, heads, batch = arch.block_idx()
-        blocks, head_k = arch.grid_dim()[0] // numbers.side, heads * numbers.side + number % numbers.side
-        block = number // numbers.side
-        if numbers.back != 0:
-            block = blocks - 1 - block
-        queries, keys = q.shape[0], k.shape[0]
+        work = blocks.taken(shared.number)
+        span = blocks.span(work)
         share = q.shape[2] // k.shape[2]
-        span = self.span(block, blocks, queries, keys, numbers)
         steps = span.count * share
         producer_k, consumer_k = pipe_k.make_participants()
         producer_q, consumer_q = pipe_q.make_participants()
@@ -247,39 +206,44 @@ class HopperBackward:
             if warp_number == 0:
                 self.load(
                     (load_k, k, load_v, v, load_q, q, load_o, o), found, shared, (producer_k, producer_q, producer_o),
-                    (block, head_k, batch, share), span, steps,
+                    (blocks, work, span), share, steps,
                 )  # fmt: skip
             if warp_number == 1 or warp_number == 2:
-                tiles = cute.ceil_div(queries, of.block_q)
-                self.add_to_queries(
-                    warp_number - 1, shared, sums, turns, (block, blocks, head_k, batch, share), span, steps, tiles,
-                    keys - queries, numbers,
-                )  # fmt: skip
+                self.add_to_queries(warp_number - 1, shared, sums, counters, (blocks, work, span), share, steps)
         else:
             arch.setmaxregister_increase(REGISTERS[1])
             group = warp_number // 4 - 1
             thread = arch.thread_idx()[0] % GROUP
             products = Products(self, thread, shared)
-            weights = Weights(self, products, thread, group, shared, numbers.scale)
+            weights = Weights(self, products, thread, group, shared, numbers)
             products.dk.fill(0.0)
             products.dv.fill(0.0)
             dq = DQ(self, products, shared, group, thread)
             written, others = (pipeline.NamedBarrier(_CHANGES + x, GROUPS * GROUP) for x in (group, 1 - group))
             # the keys of this warp group: how many exist, and which of a block of queries is the first that sees the first of them
-            exist = keys - block * KEYS - group * ROWS
-            start = block * KEYS + group * ROWS - (keys - queries) - numbers.right - span.first * of.block_q
-            edge, last = start, start - (span.count - 1) * of.block_q
+            key = work.block * KEYS + group * ROWS
+            exist = work.keys - key
+            last = key - (work.keys - work.queries) - numbers.right - span.first * of.block_q
+            first = last - (span.count - 1) * of.block_q
+            edge = first
             used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
             # The products of dS with keys are those of the step before, of which there are none in the first.
             weights.clear_changes(Int32(1))
             arch.fence_proxy("async.shared", space="cta")
             written.arrive()
             consumer_k.wait_and_advance()
+            if const_expr(self.packed or self.partial):
+                there = work.keys - work.block * KEYS
+                if there < KEYS:
+                    self.clear((shared.keys, shared.values), KEYS, there, group)
             products.hold(group)
             for i in range(steps):
                 filled_q = consumer_q.wait_and_advance()
                 own = products.own(arch.make_warp_uniform(group))
                 buffer = i % 2
+                if const_expr(self.packed):
+                    if edge == first:
+                        self.clear_last(shared.queries[None, None, filled_q.index], blocks, shared, group)
                 warpgroup.fence()
                 products.begin_scores(own, filled_q.index)
                 others.arrive_and_wait()
@@ -289,12 +253,17 @@ class HopperBackward:
                 if i > 0:
                     pipe_q.consumer_release(used_q)
                     used_q.advance()
+                if const_expr(self.capped):
+                    weights.cap_scores()
                 if exist < ROWS or self.partly_hidden(edge, numbers):
                     self.hide(products.acc_scores, edge, exist, numbers)
-                if const_expr(self.right or self.left):
-                    edge = start if edge == last else edge - of.block_q
                 weights.make_weights(filled_q.index, 0)
                 filled_o = consumer_o.wait_and_advance()
+                if const_expr(self.packed):
+                    if edge == first:
+                        self.clear_last(shared.gradients[None, None, filled_o.index], blocks, shared, group)
+                if const_expr(self.right or self.left or self.packed):
+                    edge = first if edge == last else edge + of.block_q
                 warpgroup.wait_group(0)
                 if i > 0:
                     dq.write()
@@ -322,9 +291,9 @@ class HopperBackward:
             dq.wait()
             # keys are read by both warp groups
             pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
-            place = (block * GROUPS + group, head_k, batch)
-            self.write_results(products.dk, numbers.factor, shared.keys, store_k, dk, group, place)
-            self.write_results(products.dv, Float32(1.0), shared.values, store_v, dv, group, place)
+            work = blocks.taken(shared.number)
+            self.write_results(products.dk, numbers.factor, shared.keys, (store_k, dk, rows_k), group, work)
+            self.write_results(products.dv, Float32(1.0), shared.values, (store_v, dv, rows_v), group, work)
             if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
                 arch.cp_async_bulk_wait_group(0, read=True)
 
@@ -338,36 +307,41 @@ class HopperBackward:
         block_q = self.tiling.block_q
         sums = memory.allocate_tensor(Float32, cute.make_layout((ROWS * self.columns, GROUPS)), 128)
         known = memory.allocate_tensor(Float32, cute.make_layout((block_q, 2, self.tiling.stages)), 128)
-        return Shared(keys, values, queries, gradients, changes, sums, known)
+        number = memory.allocate_tensor(Int32, cute.make_layout(1), 16)
+        return Shared(keys, values, queries, gradients, changes, sums, known, number)
 
     @cute.jit
-    def load(self, given: Any, found: cute.Tensor, shared: Any, producers: Any, place: Any, span: Any, steps: Int32):
+    def load(self, given: Any, found: cute.Tensor, shared: Any, producers: Any, place: Any, share: Int32, steps: Int32):
         """What the warp does that loads."""
         load_k, k, load_v, v, load_q, q, load_o, o = given
         producer_k, producer_q, producer_o = producers
-        block, head_k, batch, share = place
-        block_q, elements = self.tiling.block_q, self.elements
+        blocks, work, span = place
+        block_q, layer = self.tiling.block_q, work.layer
         stage = producer_k.acquire_and_advance()
         for atom, x, to in ((load_k, k, shared.keys), (load_v, v, shared.values)):
-            shared_part, tiles = self.parts(atom, to, cute.local_tile(x, (KEYS, elements), (None, 0, None, None)))
-            cute.copy(atom, tiles[None, block, head_k, batch], shared_part, tma_bar_ptr=stage.barrier)
-        to_q, of_q = self.parts(load_q, shared.queries, cute.local_tile(q, (block_q, elements), (None, 0, None, None)))
-        to_o, of_o = self.parts(
-            load_o, shared.gradients, cute.local_tile(o, (block_q, elements), (None, 0, None, None))
-        )
+            shared_part, tiles = self.parts(atom, to, self.tiles(x, work.first_k, KEYS))
+            cute.copy(atom, tiles[None, work.block, work.head, layer], shared_part, tma_bar_ptr=stage.barrier)
+        to_q, of_q = self.parts(load_q, shared.queries, self.tiles(q, work.first_q, block_q))
+        to_o, of_o = self.parts(load_o, shared.gradients, self.tiles(o, work.first_q, block_q))
         row = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
         for i in range(steps):
-            head, tile = self.place(i, span)
-            head = head_k * share + head
-            rows = cute.local_tile(found[None, batch, head, None], (1, block_q), (None, tile))
+            head, tile = blocks.place(i, span)
+            head = work.head * share + head
+            rows = cute.local_tile(found[None, layer, head, None], (1, block_q), (None, work.first_tile + tile))
             stage = producer_q.acquire_and_advance()
-            cute.copy(load_q, of_q[None, tile, head, batch], to_q[None, stage.index], tma_bar_ptr=stage.barrier)
+            cute.copy(load_q, of_q[None, tile, head, layer], to_q[None, stage.index], tma_bar_ptr=stage.barrier)
             with arch.elect_one():
                 cute.copy(row, self.line(rows, 0), shared.known[None, 0, stage.index], mbar_ptr=stage.barrier)
             stage = producer_o.acquire_and_advance()
-            cute.copy(load_o, of_o[None, tile, head, batch], to_o[None, stage.index], tma_bar_ptr=stage.barrier)
+            cute.copy(load_o, of_o[None, tile, head, layer], to_o[None, stage.index], tma_bar_ptr=stage.barrier)
             with arch.elect_one():
                 cute.copy(row, self.line(rows, 1), shared.known[None, 1, stage.index], mbar_ptr=stage.barrier)
+
+    def tiles(self, x: Any, first: Any, rows: int) -> Any:
+        """An array cut into tiles of so many rows, from the first row of the sequence on."""
+        if self.packed:
+            x = cute.domain_offset((first, 0, 0, 0), x)
+        return cute.local_tile(x, (rows, self.elements), (None, 0, None, None))
 
     def line(self, rows: Any, which: int) -> Any:
         """What is known of a block of queries: (row)."""
@@ -382,11 +356,10 @@ class HopperBackward:
 
     @cute.jit
     def add_to_queries(
-        self, group: Int32, shared: Any, sums: cute.Tensor, turns: Any, place: Any, span: Any, steps: Int32,
-        tiles: Int32, behind: Int32, numbers: Any,
-    ):  # fmt: skip
+        self, group: Int32, shared: Any, sums: cute.Tensor, counters: Any, place: Any, share: Int32, steps: Int32
+    ):
         """What the warp does that adds the dQ^T of a warp group to those of others."""
-        block, blocks, head_k, batch, share = place
+        blocks, work, span = place
         full, empty = (pipeline.NamedBarrier(x + group, GROUP + 32) for x in (_FULL, _EMPTY))
         size = ROWS * self.columns
         add = cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(cpasync.ReductionKind.ADD), Float32)
@@ -394,17 +367,19 @@ class HopperBackward:
         from_ = shared.sums[None, group]
         empty.arrive()
         for i in range(steps):
-            head, tile = self.place(i, span)
-            head = head_k * share + head
-            start = sums[batch, head, None].iterator + cute.assume((tile * GROUPS + group) * size, divby=4)
+            head, tile = blocks.place(i, span)
+            head = work.head * share + head
+            piece = (work.first_tile + tile) * GROUPS + group
+            start = sums[work.layer, head, None].iterator + cute.assume(piece * size, divby=4)
             to = cute.make_tensor(start.with_alignment(16), cute.make_layout(size))
-            full.arrive_and_wait()
             if const_expr(self.turns):
-                turn = turns[batch, head, None].iterator + (tile * GROUPS + group)
-                wanted = self.rank(block, blocks, tile, tiles, behind, numbers)
+                turn = counters.turns[work.layer, head, None].iterator + piece
+                wanted = blocks.rank(work, tile)
+                # while the products are computed
                 seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
-                while seen != wanted:
+                while seen < wanted:
                     seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
+                full.arrive_and_wait()
                 with arch.elect_one():
                     # what others have added, as the copy engine sees it
                     arch.fence_proxy("async.global")
@@ -416,15 +391,45 @@ class HopperBackward:
                         cute.copy(add, from_, to)
                 with arch.elect_one():
                     arch.cp_async_bulk_commit_group()
+                    arch.cp_async_bulk_wait_group(0, read=True)
+                empty.arrive()
+                with arch.elect_one():
                     arch.cp_async_bulk_wait_group(0)
                     arch.fence_proxy("async.global")
                     arch.atomic_add(turn, Int32(1), sem="release", scope="gpu")
             else:
+                full.arrive_and_wait()
                 with arch.elect_one():
                     cute.copy(add, from_, to)
                     arch.cp_async_bulk_commit_group()
                     arch.cp_async_bulk_wait_group(0, read=True)
-            empty.arrive()
+                empty.arrive()
+
+    @cute.jit
+    def clear_last(self, tile: cute.Tensor, blocks: Any, shared: Any, group: Int32):
+        """Clear what comes after a sequence in the last block of queries that see keys."""
+        work = blocks.taken(shared.number)
+        span = blocks.span(work)
+        there = work.queries - (span.first + span.count - 1) * self.tiling.block_q
+        if there < self.tiling.block_q:
+            self.clear((tile,), self.tiling.block_q, there, group)
+
+    @cute.jit
+    def clear(self, tiles: Any, rows: int, there: Int32, group: Int32):
+        """Fill tiles (row, element) with zeros after the rows that are there. Both warp groups do that together."""
+        chunks = self.elements // VALUES
+        zeros = cute.make_rmem_tensor((VALUES,), self.dtype)
+        zeros.fill(0.0)
+        thread = group * GROUP + only_here(arch.thread_idx()[0]) % GROUP
+        # no loop whose end depends on the thread: ptxas keeps no operand of products in uniform registers around one
+        for n in range_constexpr(rows * chunks // (GROUPS * GROUP)):
+            row = n * (GROUPS * GROUP // chunks) + thread // chunks
+            for x in tiles:
+                start = cute.domain_offset((row, thread % chunks * VALUES), x).iterator
+                if row >= there:
+                    cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VALUES,))))
+        arch.fence_proxy("async.shared", space="cta")
+        pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
 
     @cute.jit
     def partly_hidden(self, edge: Int32, numbers: Any):
@@ -458,10 +463,10 @@ class HopperBackward:
 
     @cute.jit
     def write_results(
-        self, sums: cute.Tensor, factor: Float32, memory: cute.Tensor, store: cute.CopyAtom, out: cute.Tensor,
-        group: Int32, place: Any,
-    ):  # fmt: skip
+        self, sums: cute.Tensor, factor: Float32, memory: cute.Tensor, target: Any, group: Int32, work: Any
+    ):
         """Store the gradients of the keys or values of a warp group, by way of the shared memory in which these were."""
+        store, out, plain = target
         thread = only_here(arch.thread_idx()[0]) % GROUP
         rounded = cute.make_rmem_tensor(sums.shape, self.dtype)
         rounded.store((sums.load() * factor).to(self.dtype))
@@ -474,12 +479,30 @@ class HopperBackward:
         cute.copy(write, write.retile(rounded), write.get_slice(thread).partition_D(tiles[None, None, group]))
         arch.fence_proxy("async.shared", space="cta")
         pipeline.NamedBarrier(_FULL + group, GROUP).arrive_and_wait()
-        if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
-            row, head, batch = place
-            pieces = cute.local_tile(out, (ROWS, self.elements), (None, 0, None, None))
-            from_, to = self.parts(store, tiles, pieces)
-            cute.copy(store, from_[None, group], to[None, row, head, batch])
-            arch.cp_async_bulk_commit_group()
+        row = work.block * GROUPS + group
+        count = Int32(ROWS)
+        if const_expr(self.packed):
+            count = work.rows - row * ROWS
+        if count >= ROWS:
+            if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
+                from_, to = self.parts(store, tiles, self.tiles(out, work.first_k, ROWS))
+                cute.copy(store, from_[None, group], to[None, row, work.head, work.layer])
+                arch.cp_async_bulk_commit_group()
+        if const_expr(self.packed):
+            if count < ROWS:  # not beyond the sequence
+                self.store_rows(tiles[None, None, group], plain, work, row * ROWS, count)
+
+    @cute.jit
+    def store_rows(self, tile: cute.Tensor, out: cute.Tensor, work: Any, first: Int32, count: Int32):
+        """Store so many rows of a sequence, 16 bytes at a time."""
+        thread, chunks = arch.thread_idx()[0] % GROUP, out.shape[1] // VALUES
+        held = cute.make_rmem_tensor((VALUES,), self.dtype)
+        for i in range(thread, max(count, 0) * chunks, GROUP):
+            row, column = i // chunks, cute.assume(i % chunks * VALUES, divby=VALUES)
+            start = cute.domain_offset((row, column), tile).iterator.with_alignment(16)
+            cute.autovec_copy(cute.make_tensor(start, cute.make_layout((VALUES,))), held)
+            place = cute.domain_offset((work.first_k + first + row, column, work.head, 0), out).iterator
+            cute.autovec_copy(held, cute.make_tensor(place.with_alignment(16), cute.make_layout((VALUES,))))
 
 
 hopper_backward = functools.lru_cache(maxsize=1024)(HopperBackward)

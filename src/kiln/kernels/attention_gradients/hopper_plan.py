@@ -25,6 +25,8 @@ _REST = 24
 """Registers of a thread that computes besides its accumulators, at least."""
 _SPEED = 5.2e6
 """Multiplications and additions that a multiprocessor does in a microsecond."""
+_APART = 5
+"""Steps between the beginnings of blocks of threads that have successive keys of a head: enough to wait for none before, if all are as fast."""
 _ROWS_OF_A_BLOCK = 192
 """What beginning and ending a block of threads takes, in queries."""
 
@@ -90,9 +92,24 @@ def default_tiling(problem: AttentionGradient, device: Device) -> HopperGradient
 def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> float:
     """Microseconds that gradients take."""
     of, elements = problem.attention, padded(problem.attention.head_dims)
-    queries = of.queries
-    if of.left is not None and of.right is not None:
-        queries = min(queries, of.left + of.right + KEYS)
-    rows = of.share * (-(-queries // plan.block_q) * plan.block_q) + _ROWS_OF_A_BLOCK
+    rows = of.share * (-(-_most_seen_by(problem) // plan.block_q) * plan.block_q) + _ROWS_OF_A_BLOCK
     blocks = -(-of.keys // KEYS) * of.heads_k * of.batches
     return 10 * KEYS * rows * elements / _SPEED * -(-blocks // device.multiprocessors)
+
+
+def _most_seen_by(problem: AttentionGradient) -> int:
+    """Queries that see a block of keys, at most."""
+    of = problem.attention
+    return of.queries if of.left is None or of.right is None else min(of.queries, of.left + of.right + KEYS)
+
+
+def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> int:
+    """Heads whose blocks of keys are done side by side: equally many each time."""
+    of = problem.attention
+    seen_by = _most_seen_by(problem)
+    if (of.left is None) != (of.right is None):
+        seen_by = seen_by // 2
+    steps = of.share * max(1, seen_by // plan.block_q)
+    heads = of.heads_k * of.batches
+    turns = -(-heads // max(1, -(-_APART * device.multiprocessors // steps)))
+    return -(-heads // turns)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int64, const_expr, cute, range_constexpr, utils
+from ... import Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from ..attentions.tile import VALUES
+from .hopper_blocks import stretch, tile_of
 from .hopper_plan import GROUPS
 
 if TYPE_CHECKING:
@@ -23,22 +24,47 @@ class Queries:
         self.of, self.dim = of, dim
 
     @cute.jit
-    def __call__(self, sums: cute.Tensor, turns: Any, dq: cute.Tensor, factor: Float32, stream: Int64):
+    def __call__(
+        self,
+        sums: cute.Tensor,
+        turns: Any,
+        dq: cute.Tensor,
+        starts: Any,
+        longest: Int32,
+        factor: Float32,
+        stream: Int64,
+    ):
         """Launch it for sums (batch, heads, numbers), how many have added to them (or None, if they began with zeros) and gradients (batch,
-        queries, heads, D), which are sums times a factor."""
+        queries, heads, D), which are sums times a factor; where sequences start (or None), queries of the longest."""
         strides = tuple(s if isinstance(s, int) else cute.assume(s // VALUES * VALUES, divby=VALUES) for s in dq.stride)
         dq = cute.make_tensor(dq.iterator, cute.make_layout(dq.shape, stride=strides))
-        self.kernel(sums, turns, dq, factor).launch(
-            grid=(cute.ceil_div(dq.shape[1], self.of.tiling.block_q), dq.shape[2], dq.shape[0]),
+        batches = dq.shape[0] if const_expr(starts is None) else starts.shape[0] - 1
+        self.kernel(sums, turns, dq, starts, factor).launch(
+            grid=(cute.ceil_div(longest, self.of.tiling.block_q), dq.shape[2], batches),
             block=(_THREADS, 1, 1),
             stream=stream,
         )
 
     @cute.kernel
-    def kernel(self, sums: cute.Tensor, turns: Any, dq: cute.Tensor, factor: Float32):
+    def kernel(self, sums: cute.Tensor, turns: Any, dq: cute.Tensor, starts: Any, factor: Float32):
+        tile, head, batch = arch.block_idx()
+        if const_expr(starts is None):
+            self.convert(sums, turns, dq, factor, (tile, head, batch), tile, Int32(0), Int32(dq.shape[1]))
+        else:
+            first, queries = stretch(starts, batch, Int32(dq.shape[1]))
+            if tile * self.of.tiling.block_q < queries:
+                of_all = tile_of(first, batch, Int32(self.of.tiling.block_q)) + tile
+                self.convert(sums, turns, dq, factor, (of_all, head, Int32(0)), tile, first, queries)
+
+    @cute.jit
+    def convert(
+        self, sums: cute.Tensor, turns: Any, dq: cute.Tensor, factor: Float32, place: Any, own_tile: Int32, first: Int32,
+        queries: Int32,
+    ):  # fmt: skip
+        """A block of queries: its place among sums, and in the sequence, which begins somewhere and has so many."""
+        tile, head, batch = place
         of, rows, elements = self.of, self.of.tiling.block_q, self.of.elements
         thread = arch.thread_idx()[0]
-        tile, head, batch = arch.block_idx()
         # rows of 16 bytes more, so that the elements of a column lie in different banks
         shared = utils.SmemAllocator().allocate_tensor(
             of.dtype, cute.make_layout((rows, elements), stride=(elements + VALUES, 1)), 16
@@ -73,11 +99,13 @@ class Queries:
         for n in range_constexpr(-(-rows * lanes // _THREADS)):
             own = n * (_THREADS // lanes) + thread // lanes
             column = thread % lanes * VALUES
-            query = tile * rows + own
-            if own < rows and query < dq.shape[1] and column < self.dim:
+            query = own_tile * rows + own
+            if own < rows and query < queries and column < self.dim:
                 from_ = (
                     shared.iterator + cute.assume(own * (elements + VALUES) + column, divby=VALUES)
                 ).with_alignment(16)
                 cute.copy(move, cute.make_tensor(from_, cute.make_layout(VALUES)), piece)
-                to = (dq[batch, query, head, None].iterator + cute.assume(column, divby=VALUES)).with_alignment(16)
+                to = (dq[batch, first + query, head, None].iterator + cute.assume(column, divby=VALUES)).with_alignment(
+                    16
+                )
                 cute.copy(move, piece, cute.make_tensor(to, cute.make_layout(VALUES)))

@@ -11,6 +11,8 @@ from ...utils import sm90
 from .hopper_plan import BUFFERS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .hopper import HopperBackward
 
 ROWS = 64
@@ -129,9 +131,9 @@ class Weights:
     """What turns S^T and dP^T into P^T and dS^T. A thread has of each eight queries two, and of 64 keys two."""
 
     def __init__(
-        self, of: HopperBackward, products: Products, thread: Any, group: Any, shared: Any, scale: Any
+        self, of: HopperBackward, products: Products, thread: Any, group: Any, shared: Any, numbers: Any
     ) -> None:
-        self.of, self.products, self.scale = of, products, scale
+        self.of, self.products, self.numbers = of, products, numbers
         self.sixteens = of.tiling.block_q // 16
         self.known = shared.known
         self.first = thread % 4 * 4
@@ -146,14 +148,31 @@ class Weights:
         at = self.known[None, which, buffer].iterator + (self.first + 16 * k)
         return cute.make_tensor(at.with_alignment(16), cute.make_layout(4)).load()
 
+    def cap_scores(self) -> None:
+        """Scores s to tanh(s times the factor of the cap)."""
+        scores = self.products.acc_scores
+        for i in range(cute.size(scores)):
+            power = arch.exp2(scores[i] * self.numbers.cap)
+            scores[i] = 1.0 - 2.0 * arch.rcp_approx(power + 1.0)
+
     def make_weights(self, buffer: Any, half_of: int) -> None:
-        """P = exp(S - logarithms), the first half of it or the second."""
+        """P = exp(S - logarithms), the first half of it or the second.
+
+        With a cap they are rounded at once, and what stays is P times the slopes at the scores: no register has to keep these.
+        """
         scores = self.products.acc_scores
         middle = self.sixteens // 2
         for k in range(middle, self.sixteens) if half_of else range(middle):
             known = self._four(0, k, buffer)
+            slopes = []
             for at, number in self._places(k):
-                scores[at] = arch.exp2(cute.math.fma(scores[at], self.scale, -known[number]))
+                # one that is hidden is -inf, and has slope 0
+                slopes.append(cute.arch.fmax(1.0 - scores[at] * scores[at], 0.0) if self.of.capped else None)
+                scores[at] = arch.exp2(cute.math.fma(scores[at], self.numbers.scale, -known[number]))
+            if self.of.capped:
+                self._round(scores, self.products.weights, [k])
+                for (at, _), slope in zip(self._places(k), slopes, strict=True):
+                    scores[at] = scores[at] * slope
 
     def _places(self, k: int) -> list[Any]:
         """Places of scores of 16 queries, and which of the four of a thread they belong to."""
@@ -162,7 +181,8 @@ class Weights:
     def round_weights(self) -> None:
         """P in the type of operands."""
         products = self.products
-        self._round(products.acc_scores, products.weights)
+        if not self.of.capped:
+            self._round(products.acc_scores, products.weights, range(self.sixteens))
 
     def make_changes(self, buffer: Any) -> None:
         """dS = P (dP - sums), in the type of operands."""
@@ -172,11 +192,11 @@ class Weights:
             known = self._four(1, k, buffer)
             for at, number in self._places(k):
                 gradients[at] = weights[at] * (gradients[at] - known[number])
-        self._round(gradients, products.rounded)
+        self._round(gradients, products.rounded, range(self.sixteens))
 
-    def _round(self, sums: Any, to: Any) -> None:
+    def _round(self, sums: Any, to: Any, sixteens: Iterable[int]) -> None:
         """Sums in the type of operands: eight of a thread are one left operand."""
-        for k in range(self.sixteens):
+        for k in sixteens:
             from_, target = (cute.make_tensor(x.iterator + 8 * k, cute.make_layout(8)) for x in (sums, to))
             target.store(from_.load().to(self.of.dtype))
 

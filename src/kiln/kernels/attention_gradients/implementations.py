@@ -14,6 +14,7 @@ from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
 from . import hopper, hopper_plan
 from .backward import KEYS, QUERIES, Numbers, backward
+from .hopper_blocks import Counters
 from .hopper_plan import HopperGradientTiling
 from .hopper_queries import Queries
 from .plan import GradientTiling, default_tiling, expected
@@ -96,10 +97,6 @@ class HopperGradients(Implementation):
         of = problem.attention
         if not device.warp_groups:
             return "it is for sm_90a"
-        if of.packed or of.partial:
-            return "all sequences have the same length, and all of their keys exist"
-        if of.capped:
-            return "scores are capped"
         if max(of.head_dims) > _MOST_TOGETHER:
             return f"heads of {max(of.head_dims)} elements are more than {_MOST_TOGETHER}"
         return None
@@ -124,23 +121,26 @@ class HopperGradients(Implementation):
         q, of = given.q, problem.attention
         elements = hopper_plan.padded(of.head_dims)
         compiled = _compiled_hopper(
-            calls.mode(), problem.dtype, _memory_of(q), of.head_dims, plan, problem.masks[:2], problem.deterministic
-        )
-        tiles = -(-of.queries // plan.block_q)
-        real = arrays.named_type(q, "float32")
-        found = arrays.empty(q, (2, of.batches, of.heads, tiles * plan.block_q), real)
-        sums = arrays.empty(q, (of.batches, of.heads, tiles * plan.block_q * elements), real)
-        turns = None
+            calls.mode(), problem.dtype, _memory_of(q), of.head_dims, plan, problem.masks, problem.deterministic,
+            tuple(x is not None for x in given.lengths),
+        )  # fmt: skip
+        layers, queries = q.shape[0], q.shape[1]
+        # each of the sequences that lie one after another has blocks of queries of its own
+        tiles = queries // plan.block_q + of.batches if of.packed else -(-queries // plan.block_q)
+        real, number = (arrays.named_type(q, name) for name in ("float32", "int32"))
+        found = arrays.empty(q, (2, layers, of.heads, tiles * plan.block_q), real)
+        sums = arrays.empty(q, (layers, of.heads, tiles * plan.block_q * elements), real)
+        counters = None
         if problem.deterministic:
-            turns = arrays.empty(q, (of.batches, of.heads, tiles * hopper_plan.GROUPS), arrays.named_type(q, "int32"))
-        scale, _, left, right = _factors(of, given)  # type: ignore[arg-type]
-        blocks, at_once = -(-of.keys // hopper_plan.KEYS), devices.current().multiprocessors
-        # Under a causal mask, blocks of keys of two heads, the longest first, fill what those of the heads before leave when they end.
-        side = 2 if of.right is not None and of.left is None and of.heads_k % 2 == 0 and 2 * blocks <= at_once else 1
-        fit = int(blocks <= at_once)
-        numbers = hopper.Numbers(scale, given.scale, left, right, fit, 1 - fit, side)
+            turns = arrays.empty(q, (layers, of.heads, tiles * hopper_plan.GROUPS), number)
+            counters = Counters(turns, arrays.empty(q, (1,), number))
+        scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
+        side = hopper_plan.side_by_side(problem, plan, devices.current())
+        numbers = hopper.Numbers(scale, cap, given.scale, left, right, side)
         rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
-        launches.run_arguments(compiled, [*rows, found, sums, turns, numbers, arrays.stream_of(q)])
+        launches.run_arguments(
+            compiled, [*rows, found, sums, counters, given.lengths, *given.longest, numbers, arrays.stream_of(q)]
+        )
 
 
 class OnePass:
@@ -151,23 +151,29 @@ class OnePass:
         dtype: Any,
         head_dims: tuple[int, int],
         tiling: HopperGradientTiling,
-        masks: tuple[bool, bool],
+        masks: tuple[bool, bool, bool],
         turns: bool,
+        packed: bool,
+        partial: bool,
     ) -> None:
-        self.rows = QueryRows(dtype, head_dims[1], in_fours=True)
-        self.main = hopper.hopper_backward(dtype, hopper_plan.padded(head_dims), tiling, masks, turns)
+        self.rows = QueryRows(dtype, head_dims[1], tiling.block_q)
+        elements = hopper_plan.padded(head_dims)
+        self.main = hopper.hopper_backward(dtype, elements, tiling, masks, turns, packed, partial)
         self.queries = Queries(self.main, head_dims[0])
 
     @cute.jit
     def __call__(
         self, dout: cute.Tensor, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: cute.Tensor,
-        dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, sums: cute.Tensor, turns: Any,
-        numbers: Any, stream: Int64,
+        dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, sums: cute.Tensor, counters: Any,
+        lengths: Any, longest_q: Int32, longest_k: Int32, numbers: Any, stream: Int64,
     ):  # fmt: skip
+        starts = lengths.starts_q
         # in turns, the first does not add but write
-        self.rows(dout, out, lse, found, None if const_expr(self.main.turns) else sums, turns, stream)
-        self.main((k, v), (q, dout), (dk, dv), found, sums, turns, numbers, stream)
-        self.queries(sums, turns, dq, numbers.factor, stream)
+        cleared = None if const_expr(self.main.turns) else sums
+        self.rows(dout, out, lse, found, cleared, counters, starts, longest_q, stream)
+        self.main((k, v), (q, dout), (dk, dv), found, sums, counters, lengths, longest_k, numbers, stream)
+        turns = None if const_expr(counters is None) else counters.turns
+        self.queries(sums, turns, dq, starts, longest_q, numbers.factor, stream)
 
 
 def _numbers(problem: AttentionGradient, given: Given) -> Numbers:
@@ -193,7 +199,7 @@ class TwoPasses:
         dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, lengths: Any, longest_q: Int32,
         longest_k: Int32, numbers: Any, stream: Int64,
     ):  # fmt: skip
-        self.rows(dout, out, lse, found, None, None, stream)
+        self.rows(dout, out, lse, found, None, None, None, longest_q, stream)
         for of_keys in self.of_keys:
             to = (dk if const_expr(of_keys.of_scores) else None, dv if const_expr(of_keys.of_weights) else None)
             of_keys((k, v), (q, dout), to, found, lengths, longest_k, numbers, stream)
@@ -220,14 +226,16 @@ def _compiled(
 @functools.lru_cache(maxsize=1024)
 def _compiled_hopper(
     _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: HopperGradientTiling,
-    masks: tuple[bool, bool], turns: bool,
+    masks: tuple[bool, bool, bool], turns: bool, lengths: tuple[bool, ...],
 ) -> Any:  # fmt: skip
     """The function for arrays of any shape and strides with heads of some dimensions."""
     rows = [_fake(element, 4, space) for _ in range(5)]
     results = [_fake(element, 4, space) for _ in range(3)]
     real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]
-    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), 0, 0, 0, 0, 1)
+    counters = Counters(_fake(Int32, 3, space), _fake(Int32, 1, space)) if turns else None
+    vectors = Lengths(*(_fake(Int32, 1, space) if there else None for there in lengths))
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1)
     return cute.compile(
-        OnePass(element, head_dims, tiling, masks, turns),
-        *rows, real[0], *results, *real[1:], _fake(Int32, 3, space) if turns else None, numbers, 0,
+        OnePass(element, head_dims, tiling, masks, turns, packed=lengths[0], partial=lengths[2]),
+        *rows, real[0], *results, *real[1:], counters, vectors, Int32(1), Int32(1), numbers, 0,
     )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 from ... import Float32, Int32, Int64, const_expr, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
+from .hopper_blocks import stretch, tile_of
 
 _THREADS = 256
 _VALUES = 8
@@ -18,11 +19,13 @@ class QueryRows:
     """The kernel: `found` (2, batch, heads, rows) f32 are the logarithms, binary, and the sums.
 
     The logarithm of a query that sees no key, or does not exist (there may be more rows than queries), is inf: its weights are 0.
-    `in_fours`: of each 16 rows those of a thread of `wgmma`, 0, 1, 8 and 9, then 2, 3, 10 and 11, and so on, lie together. `sums` and `turns`, if given, (batch, heads, numbers of a head), are filled with zeros.
+    `block_q`, if it is not 0: of each 16 rows those of a thread of `wgmma`, 0, 1, 8 and 9, then 2, 3, 10 and 11, and so on, lie together, and
+    where sequences lie one after another, each begins with a block of so many rows. `sums` (batch, heads, numbers of a head) and `counters`, if given, are filled
+    with zeros.
     """
 
-    def __init__(self, dtype: Any, head_dim_v: int, in_fours: bool = False) -> None:
-        self.dtype, self.dim, self.in_fours = dtype, head_dim_v, in_fours
+    def __init__(self, dtype: Any, head_dim_v: int, block_q: int = 0) -> None:
+        self.dtype, self.dim, self.block_q = dtype, head_dim_v, block_q
         self.lanes = 1 << (head_dim_v // _VALUES - 1).bit_length()
         self.rows = _THREADS // self.lanes
 
@@ -34,13 +37,19 @@ class QueryRows:
         lse: cute.Tensor,
         found: cute.Tensor,
         sums: Any,
-        turns: Any,
+        counters: Any,
+        starts: Any,
+        longest: Int32,
         stream: Int64,
     ):
-        """Launch it for outputs (batch, queries, heads, D) and logarithms (batch, heads, queries)."""
+        """Launch it for outputs (batch, queries, heads, D) and logarithms (batch, heads, queries); where sequences start, if each has
+        blocks of its own, and queries of the longest (or None)."""
         dout, out = (self.aligned(x) for x in (dout, out))
-        self.kernel(dout, out, lse, found, sums, turns).launch(
-            grid=(cute.ceil_div(found.shape[3], self.rows), out.shape[2], out.shape[0]),
+        rows, batches = found.shape[3], out.shape[0]
+        if const_expr(starts is not None):
+            rows, batches = cute.ceil_div(longest, self.block_q) * self.block_q, starts.shape[0] - 1
+        self.kernel(dout, out, lse, found, sums, counters, starts).launch(
+            grid=(cute.ceil_div(rows, self.rows), out.shape[2], batches),
             block=(_THREADS, 1, 1),
             stream=stream,
         )
@@ -51,49 +60,69 @@ class QueryRows:
         return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=strides))
 
     @cute.kernel
-    def kernel(self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, turns: Any):
-        thread = arch.thread_idx()[0]
+    def kernel(
+        self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, counters: Any,
+        starts: Any,
+    ):  # fmt: skip
         block, head, batch = arch.block_idx()
+        rows = (Int32(0), Int32(out.shape[1]), Int32(0), Int32(found.shape[3]), batch)
+        if const_expr(starts is not None):
+            first, queries = stretch(starts, batch, Int32(out.shape[1]))
+            place = tile_of(first, batch, Int32(self.block_q)) * self.block_q
+            rows = (first, queries, place, cute.ceil_div(queries, self.block_q) * self.block_q, Int32(0))
+        self.one_block(dout, out, lse, found, sums, rows)
+        if const_expr(counters is not None):
+            number = (batch * arch.grid_dim()[1] + head) * arch.grid_dim()[0] + block
+            every = arch.grid_dim()[0] * arch.grid_dim()[1] * arch.grid_dim()[2] * _THREADS
+            for x in counters:
+                flat = cute.make_tensor(x.iterator, cute.make_layout(cute.size(x)))
+                for place in range(number * _THREADS + arch.thread_idx()[0], cute.size(x), every):
+                    flat[place] = 0
+
+    @cute.jit
+    def one_block(
+        self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, rows: Any
+    ):
+        """What a block of threads has of a sequence: where that begins, how many queries it has, where what is known of them begins, of how many,
+        and the layer of the arrays."""
+        first, queries, first_place, places, batch = rows
+        thread = arch.thread_idx()[0]
+        block, head, _ = arch.block_idx()
         lane = thread % self.lanes
         row = block * self.rows + thread // self.lanes
         total = Float32(0.0)
-        if row < out.shape[1] and lane * _VALUES < self.dim:
+        if row < queries and lane * _VALUES < self.dim:
             load = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=_VALUES * self.dtype.width)
             held = [cute.make_rmem_tensor((_VALUES,), self.dtype) for _ in range(2)]
             for x, to in zip((dout, out), held, strict=True):
-                at = (x[batch, row, head, None].iterator + lane * _VALUES).with_alignment(2 * _VALUES)
+                at = (x[batch, first + row, head, None].iterator + lane * _VALUES).with_alignment(2 * _VALUES)
                 cute.copy(load, cute.make_tensor(at, cute.make_layout((_VALUES,))), to)
             for i in range_constexpr(_VALUES):
                 total = cute.math.fma(held[0][i].to(Float32), held[1][i].to(Float32), total)
         for step in range_constexpr(self.lanes.bit_length() - 1):
             total = total + arch.shuffle_sync_bfly(total, offset=1 << step)
-        if lane == 0 and row < found.shape[3]:
+        if lane == 0 and row < places:
             logarithm = Float32(float("inf"))
-            if row < out.shape[1]:
-                given = lse[batch, head, row]
+            if row < queries:
+                given = lse[batch, head, first + row]
                 if given != -float("inf"):
                     logarithm = given * _LOG2_E
             place = row
-            if const_expr(self.in_fours):
+            if const_expr(self.block_q > 0):
                 place = (row & ~15) | ((row & 6) << 1) | ((row & 8) >> 2) | (row & 1)
-            found[0, batch, head, place] = logarithm
-            found[1, batch, head, place] = total
+            found[0, batch, head, first_place + place] = logarithm
+            found[1, batch, head, first_place + place] = total
         if const_expr(sums is not None):
-            self.clear(sums, found.shape[3], block, thread)
-        if const_expr(turns is not None):
-            for place in range(block * _THREADS + thread, turns.shape[2], arch.grid_dim()[0] * _THREADS):
-                turns[batch, head, place] = 0
+            self.clear(sums[batch, head, None], sums.shape[2] // found.shape[3], first_place, places)
 
     @cute.jit
-    def clear(self, sums: cute.Tensor, rows: Int32, block: Int32, thread: Int32):
-        """Fill what belongs to the rows of a block of threads with zeros."""
-        _, head, batch = arch.block_idx()
-        each = sums.shape[2] // rows
-        first = block * self.rows * each
-        end = min(Int32(sums.shape[2]), first + self.rows * each)
+    def clear(self, sums: cute.Tensor, each: Int32, first_place: Int32, places: Int32):
+        """Fill what belongs to the rows of a block of threads, so many numbers each, with zeros."""
+        first = arch.block_idx()[0] * self.rows
+        end = min(places, first + self.rows) * each
         zeros = cute.make_rmem_tensor((4,), Float32)
         zeros.fill(0.0)
         store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
-        for place in range(first + 4 * thread, end, 4 * _THREADS):
-            at = (sums[batch, head, None].iterator + cute.assume(place, divby=4)).with_alignment(16)
+        for place in range(first * each + 4 * arch.thread_idx()[0], end, 4 * _THREADS):
+            at = (sums.iterator + cute.assume(first_place * each + place, divby=4)).with_alignment(16)
             cute.copy(store, zeros, cute.make_tensor(at, cute.make_layout((4,))))

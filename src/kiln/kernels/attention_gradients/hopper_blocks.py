@@ -1,0 +1,135 @@
+"""Which keys a block of threads of Hopper has, which queries see them, and in which order they are gone through.
+
+Blocks of threads have the blocks of keys of a head from the first to the last, which under a causal mask is from the longest to the shortest,
+those of some heads side by side, and queries from the last to the first. To the gradients of a block of queries they add in the order
+of their keys. So a block of threads waits only for such as have begun before it, if it takes its keys when it begins (`begun` counts that):
+however many run at once, and whatever order they start in, none waits forever. And since those of a head begin some steps apart, hardly any
+waits at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ... import Int32, const_expr, cute
+from ...cute import arch
+from .hopper_plan import KEYS
+
+if TYPE_CHECKING:
+    from .hopper import HopperBackward
+
+
+class Counters(NamedTuple):
+    """How many have added to each part of dQ, (batch, heads, parts), and how many blocks of threads have begun, (1)."""
+
+    turns: Any
+    begun: Any
+
+
+class Work(NamedTuple):
+    """A block of keys of a head; the layer of the arrays, and where in it queries and keys of the sequence begin.
+
+    `keys`: those that exist; `rows`: those that there are gradients of. `first_tile`: where what is known of queries begins, in blocks of them.
+    """
+
+    block: Any
+    head: Any
+    layer: Any
+    first_q: Any
+    queries: Any
+    first_k: Any
+    keys: Any
+    rows: Any
+    first_tile: Any
+
+
+class Span(NamedTuple):
+    """The blocks of queries that see a block of keys: the first, and how many."""
+
+    first: Any
+    count: Any
+
+
+@cute.jit
+def stretch(starts: cute.Tensor, batch: Int32, rows: Int32):
+    """Where a sequence begins, and its length: numbers that are wrong must not lead out of arrays."""
+    first = max(Int32(0), min(starts[batch], rows))
+    return first, max(min(starts[batch + 1], rows) - first, Int32(0))
+
+
+@cute.jit
+def tile_of(first: Int32, batch: Int32, block_q: Int32):
+    """Where the blocks of queries of a sequence begin, if each sequence of a packed array has blocks of its own."""
+    return first // block_q + batch
+
+
+class Blocks:
+    """The blocks of keys of a launch: `each` of a head, whose arrays have some queries and keys."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, of: HopperBackward, q: Any, k: Any, lengths: Any, each: Any, numbers: Any) -> None:
+        self.of, self.lengths, self.each, self.numbers = of, lengths, each, numbers
+        self.queries, self.keys, self.heads, self.layers = q.shape[0], k.shape[0], k.shape[2], k.shape[3]
+
+    @cute.jit
+    def work(self, number: Int32):
+        """The block of keys with a number."""
+        side, each, lengths = self.numbers.side, self.each, self.lengths
+        all_heads = self.heads * self.layers
+        if const_expr(lengths.starts_q is not None):
+            all_heads = self.heads * (lengths.starts_q.shape[0] - 1)
+        first, rest = number // (each * side) * side, number % (each * side)
+        beside = min(side, all_heads - first)
+        head = first + rest % beside
+        batch = head // self.heads
+        layer, first_q, first_k, first_tile = batch, Int32(0), Int32(0), Int32(0)
+        queries, rows = Int32(self.queries), Int32(self.keys)
+        if const_expr(lengths.starts_q is not None):
+            first_q, queries = stretch(lengths.starts_q, batch, queries)
+            first_k, rows = stretch(lengths.starts_k, batch, rows)
+            layer, first_tile = Int32(0), tile_of(first_q, batch, Int32(self.of.tiling.block_q))
+        keys = rows
+        if const_expr(lengths.used is not None):
+            keys = max(Int32(0), min(lengths.used[batch], rows))
+        return Work(rest // beside, head % self.heads, layer, first_q, queries, first_k, keys, rows, first_tile)
+
+    @cute.jit
+    def span(self, work: Any):
+        """The queries that see a block of keys: a query at position p sees keys from p - left to p + right, both included."""
+        block_q, numbers = self.of.tiling.block_q, self.numbers
+        behind = work.keys - work.queries
+        first, end = Int32(0), work.queries
+        if const_expr(self.of.right):
+            first = max(Int32(0), work.block * KEYS - behind - numbers.right) // block_q
+        if const_expr(self.of.left):
+            end = min(work.queries, min(work.block * KEYS + KEYS, work.keys) - behind + numbers.left)
+        count = max(cute.ceil_div(max(end, Int32(0)), block_q) - first, Int32(0))
+        if work.block * KEYS >= work.keys:
+            count = Int32(0)
+        return Span(first, count)
+
+    @cute.jit
+    def place(self, number: Int32, span: Any):
+        """Which head, of those that share keys, and which block of queries a step has."""
+        return number // span.count, span.first + span.count - 1 - number % span.count
+
+    @cute.jit
+    def rank(self, work: Any, tile: Int32):
+        """How many blocks of keys add to a block of queries before this one."""
+        found = work.block
+        if const_expr(self.of.left):
+            first = tile * self.of.tiling.block_q + work.keys - work.queries - self.numbers.left
+            found = found - max(first, Int32(0)) // KEYS
+        return found
+
+    @cute.jit
+    def take(self, counters: Any, memory: cute.Tensor):
+        """Take a block of keys: the next that is left (or, without counters, that of this block of threads). Then all threads meet."""
+        if const_expr(counters is not None):
+            if arch.thread_idx()[0] == 0:
+                memory[0] = arch.atomic_add(counters.begun.iterator, Int32(1))
+
+    def taken(self, memory: cute.Tensor) -> Any:
+        """The block of keys that was taken. It is looked up wherever it is needed, and need not be kept in registers."""
+        return self.work(arch.make_warp_uniform(memory[0]) if self.of.turns else Int32(arch.block_idx()[0]))
