@@ -90,3 +90,39 @@ def test_shapes(dim, options, dtype):
 def test_more_queries_than_keys(plan):
     check((1, 700, 2, 128), 300, 1, plan, causal=True)
     check((1, 5, 2, 64), 3000, 2, plan)
+
+
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (300, 40), "softcap": 20.0}], ids=str)
+@pytest.mark.parametrize("dim", [64, 128])
+def test_sequences_of_any_length(dim, options):
+    """One after another, some without queries or keys, with keys that do not exist, and no numbers where nothing is."""
+    queries, keys, exist = [700, 0, 1, 333, 64], [650, 129, 300, 0, 64], [600, 3, 300, 0, 64]
+    q, dout = (normal(sum(queries) + 50, 4, dim) for _ in range(2))
+    k, v = (normal(sum(keys) + 50, 2, dim) for _ in range(2))
+    starts = [[sum(of[:n]) for n in range(6)] for of in (queries, keys)]
+    for x in (q, dout):
+        x[sum(queries) :] = float("nan")
+    for x in (k, v):
+        x[sum(keys) :] = float("nan")
+        for first, there, end in zip(starts[1], exist, starts[1][1:], strict=False):
+            x[first + there : end] = float("nan")
+    lengths = [torch.tensor(x, dtype=torch.int32, device="cuda") for x in (*starts, exist)]
+    given = {**dict(zip(("cu_seqlens_q", "cu_seqlens_k", "seqused_k"), lengths, strict=True)), **options}
+    out, lse = kernels.flash_attention(q, k, v, return_lse=True, **given)
+    made = [torch.full_like(x, 7.0) for x in (q, k, v)]
+    got = kernels.flash_attention_backward(
+        dout, q, k, v, out, lse, dq=made[0], dk=made[1], dv=made[2], max_seqlen_q=700, max_seqlen_k=650, **given
+    )
+    step = torch.finfo(q.dtype).eps
+    for n in range(5):
+        rows = slice(*starts[0][n : n + 2])
+        others = slice(starts[1][n], starts[1][n] + exist[n])
+        of = {"causal": False, "window": None, "softcap": 0.0, **options}
+        wanted = exact(dout[rows], q[rows], k[others], v[others], **of)
+        for x, part, values, spread in zip(got, (rows, others, others), *wanted, strict=True):
+            error, bound = (x[part].double() - values).abs(), step * (spread + values.abs()) + 1e-6
+            assert bool((error <= bound).all())
+        assert not any(x[others.stop : starts[1][n + 1]].any() for x in got[1:])
+    assert all(bool((x[-50:] == 7.0).all()) for x in got)
+    again = kernels.flash_attention_backward(dout, q, k, v, out, lse, **given)
+    assert all(torch.equal(a[:-50], b[:-50]) for a, b in zip(got, again, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -15,18 +16,21 @@ from nvidia_testing import needs_ptxas
 from sass import check_products
 
 import kiln
-from kiln import BFloat16, cute, kernels
+from kiln import BFloat16, Float32, Int32, cute, kernels, utils
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
+from kiln.cute.runtime import from_dlpack
 from kiln.kernels.attention_gradients import (
     FAMILY,
     AttentionGradient,
     hopper,
+    hopper_blocks,
     hopper_plan,
     hopper_steps,
     implementations,
 )
 from kiln.kernels.attention_gradients.implementations import HopperGradients
 from kiln.kernels.attentions import Attention
+from kiln.kernels.attentions.forward import Lengths
 from kiln.kernels.devices import device_of
 
 HOPPER = device_of("sm_90a")
@@ -34,10 +38,14 @@ SMALL, HELD = kernels.HopperGradientTiling(32), kernels.HopperGradientTiling(32,
 long = pytest.mark.skipif(not os.environ.get("KILN_LONG_TESTS"), reason="long: KILN_LONG_TESTS=1")
 
 
-def gradients(q: Any, k: Any, v: Any, dout: Any, plan: Any = SMALL, deterministic: bool = True, **options: Any) -> Any:
+def forward(q: Any, k: Any, v: Any, **options: Any) -> Any:
     with kiln.target("cpu"):
-        first = kernels.AttentionTiling(16, 16, 1, 1)
-        out, lse = kernels.flash_attention(q, k, v, return_lse=True, plan=first, **options)
+        return kernels.flash_attention(q, k, v, return_lse=True, plan=kernels.AttentionTiling(16, 16, 1, 1), **options)
+
+
+def gradients(q: Any, k: Any, v: Any, dout: Any, plan: Any = SMALL, deterministic: bool = True, **options: Any) -> Any:
+    out, lse = forward(q, k, v, **options)
+    with kiln.target("cpu"):
         return kernels.flash_attention_backward(
             dout, q, k, v, out, lse, plan=plan, deterministic=deterministic, **options
         )
@@ -57,12 +65,9 @@ def test_lengths(queries, keys):
     check(normal(1, queries, 2, 64), normal(1, keys, 1, 64), normal(1, keys, 1, 64), plan=HELD, scale=0.3)
 
 
-@pytest.mark.parametrize("multiprocessors", [132, 1])
 @pytest.mark.parametrize(("queries", "keys"), [(200, 140), (150, 300)])
-def test_causal(queries, keys, multiprocessors, monkeypatch):
-    """Heads that share keys, queries that see nothing; keys backwards where not all blocks of threads run at once."""
-    device = dataclasses.replace(HOPPER, multiprocessors=multiprocessors)
-    monkeypatch.setattr("kiln.kernels.devices.current", lambda: device)
+def test_causal(queries, keys):
+    """Heads that share keys, queries that see nothing."""
     check(normal(1, queries, 4, 64), normal(1, keys, 2, 64), normal(1, keys, 2, 64), causal=True)
 
 
@@ -71,6 +76,53 @@ def test_windows(window):
     """Heads of keys and values of other sizes, filled up, in another type; values in registers, in any order."""
     q, k, v = (normal(1, n, 1, d, dtype=ml_dtypes.bfloat16) for n, d in ((150, 72), (170, 72), (170, 40)))
     check(q, k, v, window=window, plan=kernels.HopperGradientTiling(32, 2, 1), deterministic=False)
+
+
+@pytest.mark.parametrize(
+    ("exist", "options"), [([7, 3, 135, 0, 40], {"causal": True}), (None, {"window": (20, 30), "softcap": 3.0})]
+)
+def test_sequences_of_any_length(exist, options):
+    """None of queries, none of keys, keys that do not exist; what belongs to no sequence is no number, has no influence, and is not written."""
+    queries, keys, rest = [5, 0, 100, 16, 40], [7, 20, 170, 0, 40], 20
+    starts_q, starts_k = (np.cumsum([0, *n]).astype(np.int32) for n in (queries, keys))
+    q, dout = (normal(sum(queries) + rest, 2, 64) for _ in range(2))
+    k, v = (normal(sum(keys) + rest, 1, 64) for _ in range(2))
+    there = exist or keys
+    for x in (q, dout, k, v):
+        x[-rest:] = np.nan
+    for x in (k, v):
+        for first, count, end in zip(starts_k, there, starts_k[1:], strict=False):
+            x[first + count : end] = np.nan
+    lengths = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k}
+    if exist is not None:
+        lengths["seqused_k"] = np.array(exist, np.int32)
+    out, lse = forward(q, k, v, **lengths, **options)
+    made = [np.full(x.shape, 7.0, x.dtype) for x in (q, k, v)]
+    with kiln.target("cpu"):
+        got = kernels.flash_attention_backward(
+            dout,
+            q,
+            k,
+            v,
+            out,
+            lse,
+            plan=SMALL,
+            **lengths,
+            **options,
+            **dict(zip(("dq", "dk", "dv"), made, strict=True)),
+        )
+    for n in range(5):
+        rows, others = slice(*starts_q[n : n + 2]), slice(starts_k[n], starts_k[n] + there[n])
+        wanted = exact_gradients(dout[None, rows], q[None, rows], k[None, others], v[None, others], **options)
+        close_gradients([x[None, s] for x, s in zip(got, (rows, others, others), strict=True)], wanted)
+        assert not any(x[others.stop : starts_k[n + 1]].any() for x in got[1:])
+    assert all((x[-rest:] == 7.0).all() for x in got)
+
+
+def test_caps():
+    """In any order."""
+    q, k, v = 2 * normal(1, 50, 1, 64), 2 * normal(1, 150, 1, 64), normal(1, 150, 1, 64)
+    check(q, k, v, causal=True, softcap=2.0, scale=0.3, deterministic=False)
 
 
 def test_the_same_bits_in_every_order(monkeypatch):
@@ -82,15 +134,79 @@ def test_the_same_bits_in_every_order(monkeypatch):
         np.testing.assert_array_equal(x, y)
 
 
+# --- who waits for whom ---
+
+
+class Turns:
+    """What `Blocks` says, in a row for each block of threads: what it took, and its rank for each block of queries (-1: it does not see them)."""
+
+    def __init__(self, masks: tuple[bool, bool, bool]) -> None:
+        self.of = hopper.HopperBackward(BFloat16, 64, SMALL, masks, True)
+
+    @cute.jit
+    def __call__(self, q: Any, k: Any, counters: Any, numbers: Any, found: Any):
+        each = cute.ceil_div(k.shape[0], 128)
+        grid = each * k.shape[2] * k.shape[3]
+        self.kernel(q, k, counters, numbers, found, each).launch(grid=(grid, 1, 1), block=(32, 1, 1))
+
+    @cute.kernel
+    def kernel(self, q: Any, k: Any, counters: Any, numbers: Any, found: Any, each: Any):
+        memory = utils.SmemAllocator().allocate_tensor(Int32, cute.make_layout(1), 16)
+        blocks = hopper_blocks.Blocks(self.of, q, k, Lengths(None, None, None), each, numbers)
+        blocks.take(counters, memory)
+        cute.arch.sync_threads()
+        work = blocks.taken(memory)
+        span = blocks.span(work)
+        if cute.arch.thread_idx()[0] == 0:
+            row = found[memory[0], None]
+            row[0], row[1] = work.layer * k.shape[2] + work.head, work.block
+            for tile in range(found.shape[1] - 2):
+                seen = (tile >= span.first) & (tile < span.first + span.count)
+                row[tile + 2] = blocks.rank(work, tile) if seen else Int32(-1)
+
+
+@pytest.mark.parametrize("side", [1, 3, 4])
+@pytest.mark.parametrize("window", [(None, None), (None, 0), (150, 40), (30, None)])
+def test_blocks_wait_only_for_those_that_began_before(window, side, monkeypatch):
+    """Whatever order they start in: those that add to a block of queries do so in the order in which they took their keys."""
+    monkeypatch.setenv("KILN_CPU_SEED", "5")
+    queries, keys, heads, tiles = 300, 500, 2, 10
+    left, right = (x if x is not None else 1 << 20 for x in window)
+    with kiln.target("cpu"):
+        q, k = (from_dlpack(np.zeros((n, 1, heads, 2), np.int32)) for n in (queries, keys))
+        counters = hopper_blocks.Counters(None, from_dlpack(np.zeros(1, np.int32)))
+        numbers = hopper.Numbers(Float32(1), Float32(1), Float32(1), Int32(left), Int32(right), Int32(side))
+        found = np.full((4 * heads * 2, 2 + tiles), -7, np.int32)
+        Turns((window[1] is not None, window[0] is not None, False))(q, k, counters, numbers, from_dlpack(found))
+    assert {tuple(x) for x in found[:, :2]} == {(head, block) for head in range(4) for block in range(4)}
+    for head in range(4):
+        rows = found[found[:, 0] == head, 2:]
+        for tile in range(tiles):
+            ranks = rows[:, tile][rows[:, tile] >= 0]
+            assert ranks.tolist() == list(range(len(ranks)))
+            position = np.arange(tile * 32, min(queries, tile * 32 + 32)) + keys - queries
+            seen = [
+                ((position - left < block * 128 + 128) & (position + right >= block * 128)).any() for block in range(4)
+            ]
+            assert len(ranks) == sum(seen)
+
+
 # --- under the sanitizer ---
 
 
 @long
 @pytest.mark.parametrize("seed", [0, 7])
-def test_clean_under_the_sanitizer(seed, monkeypatch):
+@pytest.mark.parametrize("packed", [False, True])
+def test_clean_under_the_sanitizer(packed, seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
+    rest = (1,) if not packed else ()
+    q, k, v = (normal(*rest, n, 1, 64) for n in (70, 130, 130))
+    lengths = {}
+    if packed:
+        starts_q, starts_k = (np.array([0, n // 3, n], np.int32) for n in (70, 130))
+        lengths = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, "softcap": 3.0}
     with kiln.sanitize():
-        check(normal(1, 70, 1, 64), normal(1, 130, 1, 64), normal(1, 130, 1, 64), causal=True)
+        gradients(q, k, v, normal(*q.shape), causal=True, **lengths)
 
 
 def _without(monkeypatch: Any, place: Any, name: str, skipped: Any = lambda *given, **named: True) -> None:
@@ -100,12 +216,28 @@ def _without(monkeypatch: Any, place: Any, name: str, skipped: Any = lambda *giv
     )
 
 
+def _without_barrier(monkeypatch: Any, number: int) -> None:
+    made = hopper.pipeline.NamedBarrier
+    nothing = SimpleNamespace(arrive_and_wait=lambda: None)
+    is_it = lambda given: isinstance(given, int) and given == number  # noqa: E731
+    monkeypatch.setattr(
+        hopper.pipeline, "NamedBarrier", lambda given, *more: nothing if is_it(given) else made(given, *more)
+    )
+
+
 MUTANTS = {
     "dS is written without a fence for the tensor cores": lambda p: _without(p, hopper_steps.arch, "fence_proxy"),
     "products are not waited for": lambda p: _without(p, hopper.warpgroup, "wait_group"),
     "dQ is written before its product is complete": lambda p: _without(
         p, hopper.warpgroup, "wait_group", lambda n, found=iter([False, True, False, False, False]): next(found)
     ),
+    "whose turn it is, is said before additions are complete": lambda p: _without(
+        p, hopper.arch, "cp_async_bulk_wait_group", lambda n, read=False: not read
+    ),
+    "dQ is written again before it has been read": lambda p: _without(
+        p, hopper.arch, "cp_async_bulk_wait_group", lambda n, read=False: read
+    ),
+    "tiles are cleared without a barrier": lambda p: _without_barrier(p, hopper._CLEARED),
 }
 
 
@@ -115,8 +247,11 @@ def test_mutants_are_found(name, monkeypatch):
     for made in (implementations._compiled_hopper, hopper.hopper_backward):
         made.cache_clear()
     MUTANTS[name](monkeypatch)
+    starts_q, starts_k = (np.array([0, n], np.int32) for n in (70, 130))
+    q, k, v = (normal(n, 1, 64) for n in (70, 130, 130))
+    lengths = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k}
     with pytest.raises(Exception, match="race|register|in flight"), kiln.sanitize():
-        check(normal(1, 70, 1, 64), normal(1, 130, 1, 64), normal(1, 130, 1, 64))
+        gradients(q, k, v, normal(70, 1, 64), **lengths)
     for made in (implementations._compiled_hopper, hopper.hopper_backward):
         made.cache_clear()
 
@@ -129,7 +264,8 @@ def test_who_is_chosen():
     assert isinstance(FAMILY.choose(AttentionGradient(training), HOPPER).implementation, HopperGradients)
     for change in ({"packed": True}, {"partial": True}, {"capped": True}, {"head_dim": 192}):
         other = AttentionGradient(dataclasses.replace(training, **change))
-        assert not isinstance(FAMILY.choose(other, HOPPER).implementation, HopperGradients)
+        chosen = FAMILY.choose(other, HOPPER).implementation
+        assert isinstance(chosen, HopperGradients) == ("head_dim" not in change)
     for arch in ("sm_80", "sm_90", "sm_100a"):
         chosen = FAMILY.choose(AttentionGradient(training), device_of(arch))
         assert not isinstance(chosen.implementation, HopperGradients)
@@ -163,13 +299,15 @@ def test_plans_that_are_refused(plan, message):
 
 @needs_ptxas
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
-@pytest.mark.parametrize(("dim", "masks"), [(64, (False, False)), (128, (True, False))])
-def test_products_run_asynchronously(dim, masks, monkeypatch):
+@pytest.mark.parametrize(
+    ("dim", "masks", "packed"), [(64, (False, False, False), False), (128, (True, False, True), True)]
+)
+def test_products_run_asynchronously(dim, masks, packed, monkeypatch):
     """Five for each step and one after the last, waited for once each, and nothing spilled."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     plan = hopper_plan.default_tiling(AttentionGradient(Attention(4, 8192, 8192, 16, 16, dim, dim)), HOPPER)
     compiled = implementations._compiled_hopper.__wrapped__
     with kiln.target("nvidia"):
-        made = compiled(None, BFloat16, cute.AddressSpace.gmem, (dim, dim), plan, masks, True)
+        made = compiled(None, BFloat16, cute.AddressSpace.gmem, (dim, dim), plan, masks, True, (packed,) * 3)
     check_products(made, products=2 * dim // 16 + 2 * plan.block_q // 16 + 2 * 128 // 16, moves=8)
     assert made.executable.artifacts["sass"].count("WARPGROUP.DEPBAR") == 5

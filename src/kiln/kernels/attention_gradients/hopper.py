@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 GROUP = 128
 """Threads of a warp group."""
-_FULL, _EMPTY, _CHANGES, _DONE = 1, 3, 5, 7
-"""Numbers of barriers: dQ of a group is in shared memory, and has been read; dS of a group is there; all products are complete, or tiles cleared."""
+_FULL, _EMPTY, _CHANGES, _DONE, _CLEARED = 1, 3, 5, 7, 8
+"""Numbers of barriers: dQ of a group is in shared memory, and has been read; dS of a group is there; all products are complete; tiles are cleared."""
 
 
 class Numbers(NamedTuple):
@@ -201,101 +201,103 @@ class HopperBackward:
         producer_q, consumer_q = pipe_q.make_participants()
         producer_o, consumer_o = pipe_o.make_participants()
 
-        if warp_number < GROUP // 32:
-            arch.setmaxregister_decrease(REGISTERS[0])
-            if warp_number == 0:
-                self.load(
-                    (load_k, k, load_v, v, load_q, q, load_o, o), found, shared, (producer_k, producer_q, producer_o),
-                    (blocks, work, span), share, steps,
-                )  # fmt: skip
-            if warp_number == 1 or warp_number == 2:
-                self.add_to_queries(warp_number - 1, shared, sums, counters, (blocks, work, span), share, steps)
-        else:
-            arch.setmaxregister_increase(REGISTERS[1])
-            group = warp_number // 4 - 1
-            thread = arch.thread_idx()[0] % GROUP
-            products = Products(self, thread, shared)
-            weights = Weights(self, products, thread, group, shared, numbers)
-            products.dk.fill(0.0)
-            products.dv.fill(0.0)
-            dq = DQ(self, products, shared, group, thread)
-            written, others = (pipeline.NamedBarrier(_CHANGES + x, GROUPS * GROUP) for x in (group, 1 - group))
-            # the keys of this warp group: how many exist, and which of a block of queries is the first that sees the first of them
-            key = work.block * KEYS + group * ROWS
-            exist = work.keys - key
-            last = key - (work.keys - work.queries) - numbers.right - span.first * of.block_q
-            first = last - (span.count - 1) * of.block_q
-            edge = first
-            used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
-            # The products of dS with keys are those of the step before, of which there are none in the first.
-            weights.clear_changes(Int32(1))
-            arch.fence_proxy("async.shared", space="cta")
-            written.arrive()
-            consumer_k.wait_and_advance()
-            if const_expr(self.packed or self.partial):
-                there = work.keys - work.block * KEYS
-                if there < KEYS:
-                    self.clear((shared.keys, shared.values), KEYS, there, group)
-            products.hold(group)
-            for i in range(steps):
-                filled_q = consumer_q.wait_and_advance()
-                own = products.own(arch.make_warp_uniform(group))
-                buffer = i % 2
-                if const_expr(self.packed):
-                    if edge == first:
-                        self.clear_last(shared.queries[None, None, filled_q.index], blocks, shared, group)
-                warpgroup.fence()
-                products.begin_scores(own, filled_q.index)
-                others.arrive_and_wait()
-                products.begin_queries(own, 1 - buffer)
-                # until scores are there, and the gradients of keys of the step before
-                warpgroup.wait_group(1)
-                if i > 0:
-                    pipe_q.consumer_release(used_q)
-                    used_q.advance()
-                if const_expr(self.capped):
-                    weights.cap_scores()
-                if exist < ROWS or self.partly_hidden(edge, numbers):
-                    self.hide(products.acc_scores, edge, exist, numbers)
-                weights.make_weights(filled_q.index, 0)
-                filled_o = consumer_o.wait_and_advance()
-                if const_expr(self.packed):
-                    if edge == first:
-                        self.clear_last(shared.gradients[None, None, filled_o.index], blocks, shared, group)
-                if const_expr(self.right or self.left or self.packed):
-                    edge = first if edge == last else edge + of.block_q
-                warpgroup.wait_group(0)
-                if i > 0:
-                    dq.write()
-                warpgroup.fence()
-                products.begin_gradients(own, filled_o.index)
-                weights.make_weights(filled_q.index, 1)
-                weights.round_weights()
-                warpgroup.fence()
-                products.begin_values(filled_o.index)
-                warpgroup.wait_group(1)
-                weights.make_changes(filled_o.index)
-                weights.write_changes(buffer)
-                warpgroup.fence()
-                products.begin_keys(filled_q.index)
+        # blocks after the end of a sequence that is not the longest have nothing to do
+        if work.block * KEYS < work.rows:
+            if warp_number < GROUP // 32:
+                arch.setmaxregister_decrease(REGISTERS[0])
+                if warp_number == 0:
+                    self.load(
+                        (load_k, k, load_v, v, load_q, q, load_o, o), found, shared, (producer_k, producer_q, producer_o),
+                        (blocks, work, span), share, steps,
+                    )  # fmt: skip
+                if warp_number == 1 or warp_number == 2:
+                    self.add_to_queries(warp_number - 1, shared, sums, counters, (blocks, work, span), share, steps)
+            else:
+                arch.setmaxregister_increase(REGISTERS[1])
+                group = warp_number // 4 - 1
+                thread = arch.thread_idx()[0] % GROUP
+                products = Products(self, thread, shared)
+                weights = Weights(self, products, thread, group, shared, numbers)
+                products.dk.fill(0.0)
+                products.dv.fill(0.0)
+                dq = DQ(self, products, shared, group, thread)
+                written, others = (pipeline.NamedBarrier(_CHANGES + x, GROUPS * GROUP) for x in (group, 1 - group))
+                # the keys of this warp group: how many exist, and which of a block of queries is the first that sees the first of them
+                key = work.block * KEYS + group * ROWS
+                exist = work.keys - key
+                last = key - (work.keys - work.queries) - numbers.right - span.first * of.block_q
+                first = last - (span.count - 1) * of.block_q
+                edge = first
+                used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
+                # The products of dS with keys are those of the step before, of which there are none in the first.
+                weights.clear_changes(Int32(1))
                 arch.fence_proxy("async.shared", space="cta")
                 written.arrive()
-                warpgroup.wait_group(1)
-                filled_o.release()
-            others.arrive_and_wait()
-            warpgroup.fence()
-            products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - steps % 2)
-            warpgroup.wait_group(0)
-            if steps > 0:
-                dq.write()
-            dq.wait()
-            # keys are read by both warp groups
-            pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
-            work = blocks.taken(shared.number)
-            self.write_results(products.dk, numbers.factor, shared.keys, (store_k, dk, rows_k), group, work)
-            self.write_results(products.dv, Float32(1.0), shared.values, (store_v, dv, rows_v), group, work)
-            if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
-                arch.cp_async_bulk_wait_group(0, read=True)
+                consumer_k.wait_and_advance()
+                if const_expr(self.packed or self.partial):
+                    there = work.keys - work.block * KEYS
+                    if there < KEYS:
+                        self.clear((shared.keys, shared.values), KEYS, there, group)
+                products.hold(group)
+                for i in range(steps):
+                    filled_q = consumer_q.wait_and_advance()
+                    own = products.own(arch.make_warp_uniform(group))
+                    buffer = i % 2
+                    if const_expr(self.packed):
+                        if edge == first:
+                            self.clear_last(shared.queries[None, None, filled_q.index], blocks, shared, group)
+                    warpgroup.fence()
+                    products.begin_scores(own, filled_q.index)
+                    others.arrive_and_wait()
+                    products.begin_queries(own, 1 - buffer)
+                    # until scores are there, and the gradients of keys of the step before
+                    warpgroup.wait_group(1)
+                    if i > 0:
+                        pipe_q.consumer_release(used_q)
+                        used_q.advance()
+                    if const_expr(self.capped):
+                        weights.cap_scores()
+                    if exist < ROWS or self.partly_hidden(edge, numbers):
+                        self.hide(products.acc_scores, edge, exist, numbers)
+                    weights.make_weights(filled_q.index, 0)
+                    filled_o = consumer_o.wait_and_advance()
+                    if const_expr(self.packed):
+                        if edge == first:
+                            self.clear_last(shared.gradients[None, None, filled_o.index], blocks, shared, group)
+                    if const_expr(self.right or self.left or self.packed):
+                        edge = first if edge == last else edge + of.block_q
+                    warpgroup.wait_group(0)
+                    if i > 0:
+                        dq.write()
+                    warpgroup.fence()
+                    products.begin_gradients(own, filled_o.index)
+                    weights.make_weights(filled_q.index, 1)
+                    weights.round_weights()
+                    warpgroup.fence()
+                    products.begin_values(filled_o.index)
+                    warpgroup.wait_group(1)
+                    weights.make_changes(filled_o.index)
+                    weights.write_changes(buffer)
+                    warpgroup.fence()
+                    products.begin_keys(filled_q.index)
+                    arch.fence_proxy("async.shared", space="cta")
+                    written.arrive()
+                    warpgroup.wait_group(1)
+                    filled_o.release()
+                others.arrive_and_wait()
+                warpgroup.fence()
+                products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - steps % 2)
+                warpgroup.wait_group(0)
+                if steps > 0:
+                    dq.write()
+                dq.wait()
+                # keys are read by both warp groups
+                pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
+                work = blocks.taken(shared.number)
+                self.write_results(products.dk, numbers.factor, shared.keys, (store_k, dk, rows_k), group, work)
+                self.write_results(products.dv, Float32(1.0), shared.values, (store_v, dv, rows_v), group, work)
+                if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
+                    arch.cp_async_bulk_wait_group(0, read=True)
 
     def shared(self) -> Shared:
         """Shared memory of a block of threads."""
@@ -429,7 +431,7 @@ class HopperBackward:
                 if row >= there:
                     cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VALUES,))))
         arch.fence_proxy("async.shared", space="cta")
-        pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
+        pipeline.NamedBarrier(_CLEARED, GROUPS * GROUP).arrive_and_wait()
 
     @cute.jit
     def partly_hidden(self, edge: Int32, numbers: Any):
