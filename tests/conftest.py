@@ -31,7 +31,6 @@ UNOPTIMIZED = (
     "cute/host",
     "cute/nvgpu",
     "cute/program",
-    "kernels/attention_gradients",
     "kernels/products",
     "pipeline",
     "utils",

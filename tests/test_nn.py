@@ -98,6 +98,26 @@ def test_attention(causal, heads):
     both(lambda q, k, v: nn.attention(q, k, v, causal=causal), reference, q, k, v)
 
 
+def test_attention_of_sequences_one_after_another():
+    q, k, v = (normal(12, 2, 16, dtype=torch.float16) + shift for shift in (0, 0.2, 0.5))
+    starts = torch.tensor([0, 5, 12], dtype=torch.int32)
+
+    def reference(q, k, v):
+        found = []
+        for begin, end in ((0, 5), (5, 12)):
+            a, b, c = (x[begin:end].transpose(0, 1).float() for x in (q, k, v))
+            scores = 3.0 * torch.tanh(a @ b.transpose(1, 2) / 4.0 / 3.0)
+            mask = torch.ones(end - begin, end - begin).bool()
+            hidden = ~(mask.tril() & mask.triu(-3))
+            found.append((scores.masked_fill(hidden, -torch.inf).softmax(-1) @ c).transpose(0, 1))
+        return torch.cat(found).half()
+
+    options = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 7, "max_seqlen_k": 7}
+    both(
+        lambda q, k, v: nn.attention(q, k, v, causal=True, window=(3, None), softcap=3.0, **options), reference, q, k, v
+    )
+
+
 def test_operators_pass_the_checks_of_torch():
     arguments = normal(4, 16).requires_grad_(), normal(8, 16).requires_grad_()
     assert set(torch.library.opcheck(nn.linear.default, arguments).values()) == {"SUCCESS"}

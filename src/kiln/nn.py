@@ -392,16 +392,32 @@ def cross_entropy(
 # --- attention -------------------------------------------------------------------------------------------------------
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float = 0.0) -> tuple[Tensor, Tensor]:
-    return kernels.flash_attention(q, k, v, causal=causal, scale=scale or None, return_lse=True)
+def _attention_options(
+    causal: bool, scale: float, softcap: float, left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None,
+    longest_q: int, longest_k: int,
+) -> dict[str, Any]:  # fmt: skip
+    """What `kernels.flash_attention` calls these: 0 and, of a window, -1 stand for what is not given."""
+    return {
+        "causal": causal, "scale": scale or None, "softcap": softcap, "window": (left, right), "cu_seqlens_q": starts_q,
+        "cu_seqlens_k": starts_k, "max_seqlen_q": longest_q or None, "max_seqlen_k": longest_k or None,
+    }  # fmt: skip
+
+
+def _attention(
+    q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float = 0.0, softcap: float = 0.0, left: int = -1,
+    right: int = -1, starts_q: Tensor | None = None, starts_k: Tensor | None = None, longest_q: int = 0,
+    longest_k: int = 0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    options = _attention_options(causal, scale, softcap, left, right, starts_q, starts_k, longest_q, longest_k)
+    return kernels.flash_attention(q, k, v, return_lse=True, **options)
 
 
 def _attention_backward(
-    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    return kernels.flash_attention_backward(
-        dy.contiguous(), q, k, v, out, lse, causal=causal, scale=scale or None
-    )  # fmt: skip
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float, softcap: float,
+    left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None, longest_q: int, longest_k: int,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    options = _attention_options(causal, scale, softcap, left, right, starts_q, starts_k, longest_q, longest_k)
+    return kernels.flash_attention_backward(dy.contiguous(), q, k, v, out, lse, **options)
 
 
 _attention_gradient = Operator(
@@ -415,28 +431,50 @@ _attention_gradient = Operator(
 )
 
 
-def _attention_gradients(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float, dy: Tensor, _: Any
-) -> tuple[Any, ...]:
-    return _attention_gradient(dy, q, k, v, out, lse, causal, scale)
+def _attention_gradients(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *given: Any) -> tuple[Any, ...]:
+    *options, dy, _ = given
+    return (*_attention_gradient(dy, q, k, v, out, lse, *options), None, None)
 
 
 _attention_operator = Operator(
     "kiln::attention",
     _attention,
     outputs={
-        "out": lambda q, k, v, c, s: q.new_empty((*q.shape[:-1], v.shape[-1])),
-        "lse": lambda q, k, v, c, s: q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=torch.float32),
+        "out": lambda q, k, v, *_: q.new_empty((*q.shape[:-1], v.shape[-1])),
+        "lse": lambda q, *_: q.new_empty((*q.shape[:-3], q.shape[-2], q.shape[-3]), dtype=torch.float32),
     },
     backward=_attention_gradients,
-    save=("q", "k", "v", "out", "lse", "causal", "scale"),
+    save=(
+        "q", "k", "v", "out", "lse", "causal", "scale", "softcap", "left", "right", "starts_q", "starts_k", "longest_q",
+        "longest_k",
+    ),
     autocast=True,
-)
+)  # fmt: skip
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None) -> Tensor:
-    """softmax(scale * q k^T) v: (batch, tokens, heads, D) each, f16 or bf16; fewer heads of keys than of queries serve several each."""
-    return _attention_operator(q, k, v, causal, scale or 0.0)[0]
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    window: tuple[int | None, int | None] | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k: Tensor | None = None,
+    max_seqlen_q: int = 0,
+    max_seqlen_k: int = 0,
+) -> Tensor:
+    """softmax(scale * q k^T) v: (batch, tokens, heads, D) each, f16 or bf16; fewer heads of keys than of queries serve several each.
+
+    With `cu_seqlens_q` and `cu_seqlens_k`, sequences of any lengths one after another, (tokens, heads, D). Options are those of
+    `kernels.flash_attention`; `max_seqlen_q` and `max_seqlen_k` save looking up the longest.
+    """
+    left, right = (-1 if x is None else x for x in window or (None, None))
+    return _attention_operator(
+        q, k, v, causal, scale or 0.0, softcap, left, right, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
+    )[0]
 
 
 # --- modules ---------------------------------------------------------------------------------------------------------

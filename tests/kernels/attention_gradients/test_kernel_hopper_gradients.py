@@ -231,9 +231,6 @@ MUTANTS = {
     "dQ is written before its product is complete": lambda p: _without(
         p, hopper.warpgroup, "wait_group", lambda n, found=iter([False, True, False, False, False]): next(found)
     ),
-    "whose turn it is, is said before additions are complete": lambda p: _without(
-        p, hopper.arch, "cp_async_bulk_wait_group", lambda n, read=False: not read
-    ),
     "dQ is written again before it has been read": lambda p: _without(
         p, hopper.arch, "cp_async_bulk_wait_group", lambda n, read=False: read
     ),
