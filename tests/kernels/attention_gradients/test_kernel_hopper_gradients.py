@@ -126,9 +126,11 @@ def test_caps():
 
 
 def test_the_same_bits_in_every_order(monkeypatch):
-    """However threads and blocks take turns."""
-    q, k, v, dout = (normal(1, 100, 2, 64) for _ in range(4))
+    """However threads and blocks take turns; two blocks of keys of three have their own sums."""
+    monkeypatch.setattr(hopper_plan, "side_by_side", lambda *_: (2, 2, 2))
+    q, dout, k, v = (normal(1, n, 2, 64) for n in (100, 100, 300, 300))
     first = gradients(q, k, v, dout, HELD, scale=0.3)
+    close_gradients(first, exact_gradients(dout, q, k, v, scale=0.3))
     monkeypatch.setenv("KILN_CPU_SEED", "7")
     for x, y in zip(first, gradients(q, k, v, dout, HELD, scale=0.3), strict=True):
         np.testing.assert_array_equal(x, y)
@@ -165,9 +167,9 @@ class Turns:
                 row[tile + 2] = blocks.rank(work, tile) if seen else Int32(-1)
 
 
-@pytest.mark.parametrize("side", [1, 3, 4])
+@pytest.mark.parametrize(("side", "part"), [(1, 4), (3, 4), (4, 3)])
 @pytest.mark.parametrize("window", [(None, None), (None, 0), (150, 40), (30, None)])
-def test_blocks_wait_only_for_those_that_began_before(window, side, monkeypatch):
+def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkeypatch):
     """Whatever order they start in: those that add to a block of queries do so in the order in which they took their keys."""
     monkeypatch.setenv("KILN_CPU_SEED", "5")
     queries, keys, heads, tiles = 300, 500, 2, 10
@@ -175,20 +177,24 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, monkeypatch)
     with kiln.target("cpu"):
         q, k = (from_dlpack(np.zeros((n, 1, heads, 2), np.int32)) for n in (queries, keys))
         counters = hopper_blocks.Counters(None, from_dlpack(np.zeros(1, np.int32)))
-        numbers = hopper.Numbers(Float32(1), Float32(1), Float32(1), Int32(left), Int32(right), Int32(side))
+        numbers = hopper.Numbers(
+            Float32(1), Float32(1), Float32(1), Int32(left), Int32(right), Int32(side), Int32(part)
+        )
         found = np.full((4 * heads * 2, 2 + tiles), -7, np.int32)
         Turns((window[1] is not None, window[0] is not None, False))(q, k, counters, numbers, from_dlpack(found))
     assert {tuple(x) for x in found[:, :2]} == {(head, block) for head in range(4) for block in range(4)}
     for head in range(4):
-        rows = found[found[:, 0] == head, 2:]
+        rows = found[found[:, 0] == head]
         for tile in range(tiles):
-            ranks = rows[:, tile][rows[:, tile] >= 0]
-            assert ranks.tolist() == list(range(len(ranks)))
+            here = rows[rows[:, 2 + tile] >= 0]
+            for first in range(0, 4, part):
+                ranks = here[(here[:, 1] >= first) & (here[:, 1] < first + part), 2 + tile]
+                assert ranks.tolist() == list(range(len(ranks)))
             position = np.arange(tile * 32, min(queries, tile * 32 + 32)) + keys - queries
             seen = [
                 ((position - left < block * 128 + 128) & (position + right >= block * 128)).any() for block in range(4)
             ]
-            assert len(ranks) == sum(seen)
+            assert len(here) == sum(seen)
 
 
 # --- under the sanitizer ---

@@ -37,7 +37,7 @@ _FULL, _EMPTY, _CHANGES, _DONE, _CLEARED = 1, 3, 5, 7, 8
 
 class Numbers(NamedTuple):
     """Factors of the scores (in powers of two), of the cap and of gradients of scores, keys seen before and after a query's own, heads whose
-    blocks of keys are done side by side."""
+    blocks of keys are done side by side, blocks of keys that add to the same sums."""
 
     scale: Any
     cap: Any
@@ -45,6 +45,7 @@ class Numbers(NamedTuple):
     left: Any
     right: Any
     side: Any
+    part: Any
 
 
 class Shared(NamedTuple):
@@ -367,15 +368,16 @@ class HopperBackward:
         add = cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(cpasync.ReductionKind.ADD), Float32)
         put = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
         from_ = shared.sums[None, group]
+        layer = blocks.layer_of_sums(work)
         empty.arrive()
         for i in range(steps):
             head, tile = blocks.place(i, span)
             head = work.head * share + head
             piece = (work.first_tile + tile) * GROUPS + group
-            start = sums[work.layer, head, None].iterator + cute.assume(piece * size, divby=4)
+            start = sums[layer, head, None].iterator + cute.assume(piece * size, divby=4)
             to = cute.make_tensor(start.with_alignment(16), cute.make_layout(size))
             if const_expr(self.turns):
-                turn = counters.turns[work.layer, head, None].iterator + piece
+                turn = counters.turns[layer, head, None].iterator + piece
                 wanted = blocks.rank(work, tile)
                 # while the products are computed
                 seen = arch.load(turn, Int32, sem="acquire", scope="gpu")

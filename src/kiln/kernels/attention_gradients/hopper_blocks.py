@@ -4,7 +4,7 @@ Blocks of threads have the blocks of keys of a head from the first to the last, 
 those of some heads side by side, and queries from the last to the first. To the gradients of a block of queries they add in the order
 of their keys. So a block of threads waits only for such as have begun before it, if it takes its keys when it begins (`begun` counts that):
 however many run at once, and whatever order they start in, none waits forever. And since those of a head begin some steps apart, hardly any
-waits at all.
+waits at all. Where few heads have all blocks of keys begin at once, these are cut into parts, each with sums of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Counters(NamedTuple):
-    """How many have added to each part of dQ, (batch, heads, parts), and how many blocks of threads have begun, (1)."""
+    """How many have added to each piece of sums of dQ, (layers of sums, heads, pieces), and how many blocks of threads have begun, (1)."""
 
     turns: Any
     begun: Any
@@ -114,14 +114,18 @@ class Blocks:
         """Which head, of those that share keys, and which block of queries a step has."""
         return number // span.count, span.first + span.count - 1 - number % span.count
 
+    def layer_of_sums(self, work: Any) -> Any:
+        """Where sums are to which this block of keys adds: each part of the blocks has its own."""
+        return work.block // self.numbers.part * self.layers + work.layer
+
     @cute.jit
     def rank(self, work: Any, tile: Int32):
-        """How many blocks of keys add to a block of queries before this one."""
-        found = work.block
+        """How many blocks of keys of the same part add to a block of queries before this one."""
+        first = work.block // self.numbers.part * self.numbers.part
         if const_expr(self.of.left):
-            first = tile * self.of.tiling.block_q + work.keys - work.queries - self.numbers.left
-            found = found - max(first, Int32(0)) // KEYS
-        return found
+            seen = tile * self.of.tiling.block_q + work.keys - work.queries - self.numbers.left
+            first = max(first, seen // KEYS)
+        return work.block - first
 
     @cute.jit
     def take(self, counters: Any, memory: cute.Tensor):

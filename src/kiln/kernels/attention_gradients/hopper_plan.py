@@ -27,6 +27,12 @@ _SPEED = 5.2e6
 """Multiplications and additions that a multiprocessor does in a microsecond."""
 _APART = 5
 """Steps between the beginnings of blocks of threads that have successive keys of a head: enough to wait for none before, if all are as fast."""
+_TURN = 0.6
+"""Steps that pass until an addition is known to the block of threads that is next."""
+_LITTLE, _MOST_PARTS = 0.03, 8
+"""Which part of the time blocks of threads may wait, and how many sums of dQ there are at most so that they do not."""
+_ALL = 1 << 30
+"""Blocks of keys: more than there are."""
 _ROWS_OF_A_BLOCK = 192
 """What beginning and ending a block of threads takes, in queries."""
 
@@ -103,13 +109,23 @@ def _most_seen_by(problem: AttentionGradient) -> int:
     return of.queries if of.left is None or of.right is None else min(of.queries, of.left + of.right + KEYS)
 
 
-def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> int:
-    """Heads whose blocks of keys are done side by side: equally many each time."""
+def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> tuple[int, int, int]:
+    """Heads whose blocks of keys are done side by side, equally many each time; blocks of keys that add to the same sums, and how many parts
+    that makes of those of a head."""
     of = problem.attention
-    seen_by = _most_seen_by(problem)
-    if (of.left is None) != (of.right is None):
-        seen_by = seen_by // 2
+    masked = of.left is not None or of.right is not None
+    seen_by = _most_seen_by(problem) // (2 if (of.left is None) != (of.right is None) else 1)
     steps = of.share * max(1, seen_by // plan.block_q)
-    heads = of.heads_k * of.batches
-    turns = -(-heads // max(1, -(-_APART * device.multiprocessors // steps)))
-    return -(-heads // turns)
+    heads, blocks, at_once = of.heads_k * of.batches, -(-of.keys // KEYS), device.multiprocessors
+    turns = -(-heads // max(1, -(-_APART * at_once // steps)))
+    side = -(-heads // turns)
+    parts = 1
+    if problem.deterministic and not masked and not of.packed:
+        # those of a head that begin together come to the same queries together, and wait for each other
+        together = min(blocks, -(-at_once // side))
+        lost, all_steps = together * _TURN, max(steps, steps * heads * blocks // at_once)
+        parts = max(1, min(_MOST_PARTS, blocks, int(lost / (_LITTLE * all_steps))))
+    if parts == 1:
+        return side, _ALL, 1
+    part = -(-blocks // parts)
+    return side, part, -(-blocks // part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
+from ... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from ..attentions.tile import VALUES
@@ -70,17 +70,21 @@ class Queries:
             of.dtype, cute.make_layout((rows, elements), stride=(elements + VALUES, 1)), 16
         )
         group, lane = thread // 128, thread % 128
-        start = sums[batch, head, None].iterator + cute.assume((tile * rows * elements), divby=4)
         load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
         pieces = of.columns // 8
-        held = cute.make_rmem_tensor((4, pieces), Float32)
-        for n in range_constexpr(pieces):
-            at = (start + cute.assume(((group * pieces + n) * 128 + lane) * 4, divby=4)).with_alignment(16)
-            cute.copy(load, cute.make_tensor(at, cute.make_layout(4)), held[None, n])
-        if const_expr(turns is not None):
-            # where nothing has been added there is nothing
-            if turns[batch, head, tile * GROUPS] == 0:
-                held.fill(0.0)
+        held, more = (cute.make_rmem_tensor((4, pieces), Float32) for _ in range(2))
+        held.fill(0.0)
+        for layer in range(batch, sums.shape[0], dq.shape[0]):
+            start = sums[layer, head, None].iterator + cute.assume((tile * rows * elements), divby=4)
+            for n in range_constexpr(pieces):
+                at = (start + cute.assume(((group * pieces + n) * 128 + lane) * 4, divby=4)).with_alignment(16)
+                cute.copy(load, cute.make_tensor(at, cute.make_layout(4)), more[None, n])
+            there = Boolean(True)
+            if const_expr(turns is not None):
+                # where nothing has been added there is nothing
+                there = turns[layer, head, tile * GROUPS] > 0
+            for n in range_constexpr(4 * pieces):
+                held[n] = held[n] + more[n] if there else held[n]
         element = lane // 32 * 16 + lane % 32 // 4
         row = lane % 4 * 2
         if of.by_elements:

@@ -128,15 +128,15 @@ class HopperGradients(Implementation):
         # each of the sequences that lie one after another has blocks of queries of its own
         tiles = queries // plan.block_q + of.batches if of.packed else -(-queries // plan.block_q)
         real, number = (arrays.named_type(q, name) for name in ("float32", "int32"))
+        side, part, parts = hopper_plan.side_by_side(problem, plan, devices.current())
         found = arrays.empty(q, (2, layers, of.heads, tiles * plan.block_q), real)
-        sums = arrays.empty(q, (layers, of.heads, tiles * plan.block_q * elements), real)
+        sums = arrays.empty(q, (parts * layers, of.heads, tiles * plan.block_q * elements), real)
         counters = None
         if problem.deterministic:
-            turns = arrays.empty(q, (layers, of.heads, tiles * hopper_plan.GROUPS), number)
+            turns = arrays.empty(q, (parts * layers, of.heads, tiles * hopper_plan.GROUPS), number)
             counters = Counters(turns, arrays.empty(q, (1,), number))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
-        side = hopper_plan.side_by_side(problem, plan, devices.current())
-        numbers = hopper.Numbers(scale, cap, given.scale, left, right, side)
+        numbers = hopper.Numbers(scale, cap, given.scale, left, right, side, part)
         rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
         launches.run_arguments(
             compiled, [*rows, found, sums, counters, given.lengths, *given.longest, numbers, arrays.stream_of(q)]
@@ -234,7 +234,7 @@ def _compiled_hopper(
     real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]
     counters = Counters(_fake(Int32, 3, space), _fake(Int32, 1, space)) if turns else None
     vectors = Lengths(*(_fake(Int32, 1, space) if there else None for there in lengths))
-    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1)
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1)
     return cute.compile(
         OnePass(element, head_dims, tiling, masks, turns, packed=lengths[0], partial=lengths[2]),
         *rows, real[0], *results, *real[1:], counters, vectors, Int32(1), Int32(1), numbers, 0,
