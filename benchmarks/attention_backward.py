@@ -1,10 +1,11 @@
 """Gradients of attention beside cuDNN's, in bursts and sustained.
 
-    python benchmarks/attention_backward.py [--dims 128,64] [--length 8192] [--plans]
+    python benchmarks/attention_backward.py [--dims 128,64] [--length 8192] [--plans] [--packed]
 
 A burst is 5 calls after 0.2 s of idleness, thrice at least; sustained is the last second of three back to back. All take turns, with
 normal data in bf16, 32768 queries of 2048 elements in all heads. The work is that of five products. `--plans` compares plans, and gradients
-that are added up in any order, in bursts instead.
+that are added up in any order, in bursts instead. `--packed`: twelve sequences of 100 to 8192 one after another, causal, beside PyTorch's
+`varlen_attn` (FlashAttention-2), in bursts.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ PLANS: dict[int, list[tuple[int, ...]]] = {
     64: [(96, 2), (96, 2, 1), (96, 2, 2), (80, 2, 2), (112, 2)],
 }
 """Of `kernels.HopperGradientTiling`, to compare, by elements of a head."""
+LENGTHS = (3000, 500, 1200, 8192, 700, 4100, 2048, 100, 900, 6000, 2400, 3628)
+"""Of sequences that lie one after another: 32768 in all."""
 
 
 class Case:
@@ -95,6 +98,36 @@ def plans(arguments: argparse.Namespace) -> None:
             print(f"| {case.name} | {name} | {rate} |", flush=True)
 
 
+def packed(arguments: argparse.Namespace) -> None:
+    """TFLOP/s for sequences one after another."""
+    print("| D | | TFLOP/s |\n|---|---|---|")
+    starts = torch.tensor([sum(LENGTHS[:n]) for n in range(len(LENGTHS) + 1)], dtype=torch.int32, device="cuda")
+    longest = max(LENGTHS)
+    lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": longest, "max_seqlen_k": longest}
+    work = 5 * sum(n * n for n in LENGTHS) * WIDTH / 1e6
+    for dim in arguments.dims:
+        shape = (TOKENS, WIDTH // dim, dim)
+        q, k, v, dout = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+        refuse_constants(dout)
+        out, lse = kernels.flash_attention(q, k, v, causal=True, return_lse=True, **lengths)
+        ours = functools.partial(kernels.flash_attention_backward, dout, q, k, v, out, lse, causal=True, **lengths)
+        calls = {"FlashAttention-2": _packed_theirs(q, k, v, dout, starts, longest), "Kiln": ours}
+        calls["Kiln, mma.sync"] = functools.partial(ours, plan=kernels.GradientTiling(64, 32))
+        for x, y in zip(ours(), calls["FlashAttention-2"](), strict=True):
+            torch.testing.assert_close(x, y, rtol=3e-2, atol=3e-2)
+        found = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements
+        for name, one in found.items():
+            print(f"| {dim} | {name} | {work / one.us:.0f} |", flush=True)
+
+
+def _packed_theirs(q: Any, k: Any, v: Any, dout: Any, starts: Any, longest: int) -> Callable[[], Any]:
+    from torch.nn.attention.varlen import varlen_attn  # pyright: ignore[reportMissingImports]
+
+    q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
+    out: Any = varlen_attn(q, k, v, starts, starts, longest, longest, window_size=(-1, 0))
+    return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
+
+
 def _cases(arguments: argparse.Namespace) -> Iterator[Case]:
     for dim in arguments.dims:
         for causal in (False, True):
@@ -113,9 +146,10 @@ def main() -> None:
     parser.add_argument("--dims", type=lambda text: [int(x) for x in text.split(",")], default=[128, 64])
     parser.add_argument("--length", type=int, default=8192)
     parser.add_argument("--plans", action="store_true")
+    parser.add_argument("--packed", action="store_true")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    (plans if arguments.plans else beside)(arguments)
+    (plans if arguments.plans else packed if arguments.packed else beside)(arguments)
 
 
 if __name__ == "__main__":
