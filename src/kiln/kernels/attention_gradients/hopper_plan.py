@@ -25,8 +25,10 @@ _REST = 24
 """Registers of a thread that computes besides its accumulators, at least."""
 _SPEED = 5.2e6
 """Multiplications and additions that a multiprocessor does in a microsecond."""
-_APART = 5
-"""Steps between the beginnings of blocks of threads that have successive keys of a head: enough to wait for none before, if all are as fast."""
+_APART = 2.4
+"""Steps between the beginnings of blocks of threads that have successive keys of a head, so that they hardly wait for each other."""
+_IN_CACHE = 32 << 20
+"""Bytes of queries, gradients of outputs and sums of dQ that are used at the same time: what is added to sums should be in the L2 cache."""
 _TURN = 0.6
 """Steps that pass until an addition is known to the block of threads that is next."""
 _LITTLE, _MOST_PARTS = 0.03, 8
@@ -92,7 +94,7 @@ class HopperGradientTiling:
 
 def default_tiling(problem: AttentionGradient, device: Device) -> HopperGradientTiling:
     """The tiling for a problem."""
-    return HopperGradientTiling(96) if padded(problem.attention.head_dims) == 64 else HopperGradientTiling(64)
+    return HopperGradientTiling(96, held=2) if padded(problem.attention.head_dims) == 64 else HopperGradientTiling(64)
 
 
 def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> float:
@@ -117,7 +119,8 @@ def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device:
     seen_by = _most_seen_by(problem) // (2 if (of.left is None) != (of.right is None) else 1)
     steps = of.share * max(1, seen_by // plan.block_q)
     heads, blocks, at_once = of.heads_k * of.batches, -(-of.keys // KEYS), device.multiprocessors
-    turns = -(-heads // max(1, -(-_APART * at_once // steps)))
+    in_cache = _IN_CACHE // (of.share * of.queries * padded(of.head_dims) * 8)
+    turns = -(-heads // max(1, min(in_cache, round(_APART * at_once / steps))))
     side = -(-heads // turns)
     parts = 1
     if problem.deterministic and not masked and not of.packed:
