@@ -73,9 +73,9 @@ def test_causal(queries, keys):
 
 @pytest.mark.parametrize("window", [(0, 0), (20, 9), (70, 64)])
 def test_windows(window):
-    """Heads of keys and values of other sizes, filled up, in another type; values in registers, in any order."""
+    """Heads of keys and values of other sizes, filled up, in another type, with a cap; values in registers, in any order."""
     q, k, v = (normal(1, n, 1, d, dtype=ml_dtypes.bfloat16) for n, d in ((150, 72), (170, 72), (170, 40)))
-    check(q, k, v, window=window, plan=kernels.HopperGradientTiling(32, 2, 1), deterministic=False)
+    check(q, k, v, window=window, softcap=3.0, plan=kernels.HopperGradientTiling(32, 2, 1), deterministic=False)
 
 
 @pytest.mark.parametrize(
@@ -117,12 +117,6 @@ def test_sequences_of_any_length(exist, options):
         close_gradients([x[None, s] for x, s in zip(got, (rows, others, others), strict=True)], wanted)
         assert not any(x[others.stop : starts_k[n + 1]].any() for x in got[1:])
     assert all((x[-rest:] == 7.0).all() for x in got)
-
-
-def test_caps():
-    """In any order."""
-    q, k, v = 2 * normal(1, 50, 1, 64), 2 * normal(1, 150, 1, 64), normal(1, 150, 1, 64)
-    check(q, k, v, causal=True, softcap=2.0, scale=0.3, deterministic=False)
 
 
 def test_the_same_bits_in_every_order(monkeypatch):
