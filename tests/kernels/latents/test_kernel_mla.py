@@ -131,11 +131,11 @@ def test_clean_under_the_sanitizer(dtype, heads):
         check(normal(2, 1, heads, VALUES + 64), Cache(70, 260, dtype=dtype), splits=2)
 
 
-def _released_too_early(self, count):
+def _released_too_early(self, count, later=0):
     group = self.here()
     self.release(count, 1 - group, group)
     self.pipe_rope.consumer_release(self.of.state(count, 1 - group, 1, 0))
-    warpgroup.wait_group(0)
+    warpgroup.wait_group(later)
 
 
 def _released_before_products_end(self, count, again):
@@ -170,7 +170,7 @@ def test_mutants(steps, name, monkeypatch):
     implementations._compiled.cache_clear()
     try:
         with pytest.raises(Exception, match=f"(?i){said}"), kiln.sanitize():
-            check(2 * normal(2, 1, 40 if steps is Steps else 8, VALUES + 64), Cache(70, 260), splits=1)
+            check(2 * normal(2, 1, 40 if steps is Steps else 8, VALUES + 64), Cache(70, 600), splits=1)
     finally:
         implementations._compiled.cache_clear()
 

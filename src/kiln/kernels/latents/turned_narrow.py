@@ -22,6 +22,8 @@ from .turned_steps import TurnedSteps
 
 _EVEN_ODD = 0x3120
 """Bytes of a word, the even ones first."""
+_AHEAD = {16: 4, 32: 2}
+"""Pieces whose operands a thread has at once, by rows: for which there are registers."""
 _HIGHEST = 141
 """The exponent of f32 that rows of queries are scaled to: 2 ** 14."""
 
@@ -42,13 +44,14 @@ class NarrowSteps(TurnedSteps):
         return made, made
 
     def partition(self, scores: Any, outputs: Any) -> None:
-        """Registers for the operands of two pieces."""
+        """Registers for the operands of some pieces."""
+        self.ahead = _AHEAD[self.of.rows]
         place = cute.recast_ptr(self.ring.iterator, self.ring.iterator.swizzle, dtype=Uint16)
         across, each = KEYS // 2, KEYS * KEYS // 2
         # pairs of columns: eight, of which a row of a piece has four times as many; rows, buffers
         layout = cute.make_layout((8, across // 8, KEYS, self.of.buffers), stride=(1, 8, across, each))
         self.pairs = cute.make_tensor(place, layout)
-        self.operands = [cute.make_rmem_tensor(((2, 2, 2), 1, 4), self.of.operand) for _ in range(2)]
+        self.operands = [cute.make_rmem_tensor(((2, 2, 2), 1, 4), self.of.operand) for _ in range(self.ahead)]
 
     @cute.jit
     def convert_queries(self):
@@ -101,7 +104,7 @@ class NarrowSteps(TurnedSteps):
 
     def operand(self, piece: int, index: Any, places: list[tuple[Any, Any]], turned: bool) -> Any:
         """A piece as left operands, of four products of 16 columns, or `turned` of 16 keys."""
-        to, held = self.operands[piece % 2], cute.make_rmem_tensor((8,), Uint16)
+        to, held = self.operands[piece % self.ahead], cute.make_rmem_tensor((8,), Uint16)
         words = cute.recast_tensor(cute.make_tensor(to.iterator, cute.make_layout((32,))), Int32)
         found = cute.recast_tensor(held, Int32)
         load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(turned, 4), Uint16)
@@ -124,8 +127,8 @@ class NarrowSteps(TurnedSteps):
         for piece in range(self.of.pieces):
             state = self.of.state(count, piece)
             self.pipe.consumer_wait(state)
-            if piece > 1:
-                warpgroup.wait_group(1)
+            if piece >= self.ahead:
+                warpgroup.wait_group(self.ahead - 1)
             keys = self.operand(piece, state.index, places, False)
             warpgroup.fence()
             for k in range(4):
@@ -139,8 +142,8 @@ class NarrowSteps(TurnedSteps):
         group, places = self.here(self.group), self.places(True)
         self.mma_outputs.set(warpgroup.Field.ACCUMULATE, True)
         for piece in range(self.of.pieces - 1):
-            if piece > 1:
-                warpgroup.wait_group(1)
+            if piece >= self.ahead:
+                warpgroup.wait_group(self.ahead - 1)
             index, sums = self.of.state(count, piece).index, self.sums_of(piece)
             values = self.operand(piece, index, places, True)
             warpgroup.fence()

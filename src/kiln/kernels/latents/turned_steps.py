@@ -147,11 +147,10 @@ class TurnedSteps:
         for i in range_constexpr(1, self.of.rows // 4):
             changed = changed | (self.factors[i] != 1.0)
         if arch.vote_any_sync(changed):
-            for piece in range_constexpr(self.of.pieces - 1):
-                for i in range_constexpr(self.of.rows // 4):
-                    for half in range_constexpr(2):
-                        at = (i % 2, half, i // 2), piece, 0
-                        self.sums[at] = self.sums[at] * self.factors[i]
+            layout = cute.make_layout((2, self.of.pieces - 1), stride=(2, cute.size(self.acc)))
+            for i in range_constexpr(self.of.rows // 4):
+                of_row = cute.make_tensor(self.sums.iterator + (i % 2 + i // 2 * 4), layout)
+                of_row.store(of_row.load() * self.factors[i])
 
     @cute.jit
     def weights(self, count: Int32, block: Int32, seen: Any):
@@ -342,14 +341,18 @@ class TurnedSteps:
     def share_sums(self, own: Int32, first: Constexpr):
         """Put what was summed, of some rows, where the latents of this warp group's last block were."""
         lane, at = self.lane(), self.here(own)
+        # in other banks than the rows of other threads
+        places = [(self.column(half) ^ (lane % 4 * 8)) + lane % 4 * 2 * KEYS for half in range(2)]
+        eights = self.at_once // 8
         for piece in range_constexpr(self.of.pieces - 1):
-            index = self.of.state(at, piece).index
-            for i in range_constexpr(first // 4, (first + self.at_once) // 4):
-                row = lane % 4 * 2 + 8 * (i // 2) + i % 2 - first
-                for half in range_constexpr(2):
-                    # in other banks than the rows of other threads
-                    column = self.column(half) ^ (lane % 4 * 8)
-                    self.summed[column, row, index] = self.sums[(i % 2, half, i // 2), piece, 0]
+            start = self.of.state(at, piece).index * (self.of.piece_bytes // 4)
+            for half in range_constexpr(2):
+                target = cute.make_layout((2, eights), stride=(KEYS, 8 * KEYS))
+                of = self.sums.iterator + (piece * cute.size(self.acc) + 2 * half + first // 2)
+                cute.autovec_copy(
+                    cute.make_tensor(of, cute.make_layout((2, eights), stride=(1, 4))),
+                    cute.make_tensor(self.summed.iterator + (start + places[half]), target),
+                )
 
     def column(self, half: int) -> Any:
         """Which column of a piece a thread has sums of, the first or the second."""
