@@ -1,9 +1,9 @@
 """Decoding on one GPU: few queries and a cache that is read once, in pages and not, and of latents (MLA), beside PyTorch's attention.
 
-    python benchmarks/decode.py [paged] [mla] [--compile]
+    python benchmarks/decode.py [paged] [mla] [prompt] [--quick] [--compile]
 
 Times are of the device alone, with an empty L2 cache; TB/s are of the cache that sequences have, read once, beside a copy's.
-`--compile` only compiles.
+`--compile` only compiles, `--quick` leaves PyTorch, bursts and sustained rates of `mla` out.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ LATENT = (
 """Batch, tokens, heads, latents of a sequence; bf16."""
 PACED = ((128, 1, 16, 8192), (128, 1, 128, 4096), (128, 2, 128, 4096))
 """Those that are measured in bursts and sustained, too."""
+PROMPTS = ((4, 512, 16, 4096), (4, 512, 128, 4096), (1, 2048, 128, 16384))
+"""The same: the last tokens of prompts, whose latents are in the cache already."""
 
 
 def device_us(call: Callable[[], Any]) -> float:
@@ -98,19 +100,42 @@ def by_hand(q: torch.Tensor, latents: torch.Tensor) -> Callable[[], torch.Tensor
     return lambda: torch.softmax(torch.baddbmm(q.new_empty(1), q, k, beta=0, alpha=576**-0.5), -1) @ v
 
 
-def mla(only_compile: bool) -> None:
+def latents_in_pages(batch: int, tokens: int, heads: int, keys: int) -> tuple[torch.Tensor, ...]:
+    """Latents of sequences; and queries, the latents in pages anywhere, the table of pages, lengths, outputs."""
+    latents, q = normal(batch, keys, 576), normal(batch, tokens, heads, 576)
+    table = torch.randperm(batch * keys // 64, device="cuda", dtype=torch.int32).view(batch, -1)
+    cache = in_pages(latents[:, :, None], 64, table)[:, :, 0]
+    lengths = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+    return latents, q, cache, table, lengths, q.new_empty(batch, tokens, heads, 512)
+
+
+def prompt(only_compile: bool) -> None:
+    """Attention of many tokens to latents in pages of 64: each sees those before it, and its own."""
+    print(
+        "\n| batch | tokens | heads | latents | Kiln us | TFLOP/s | f8 cache us | TFLOP/s |\n" + "|---" * 8 + "|",
+        flush=True,
+    )
+    for batch, tokens, heads, keys in PROMPTS:
+        _, q, cache, table, lengths, out = latents_in_pages(batch, tokens, heads, keys)
+        work = 2 * batch * heads * tokens * (keys - (tokens - 1) / 2) * (576 + 512)
+        cells = []
+        for stored in (cache, cache.to(torch.float8_e4m3fn)):
+            call = functools.partial(kernels.mla_decode, q, stored, table, lengths, out=out)
+            call()
+            if not only_compile:
+                us = device_us(call)
+                cells += [shown(us), f"{work / us / 1e6:.0f}"]
+        if not only_compile:
+            print(f"| {batch} | {tokens} | {heads} | {keys} | {' | '.join(cells)} |", flush=True)
+
+
+def mla(only_compile: bool, quick: bool = False) -> None:
     """Attention to latents in pages of 64."""
     columns = "batch | tokens | heads | latents | PyTorch us | Kiln us | Kiln TB/s | Kiln TFLOP/s | f8 cache us | TB/s | burst TB/s | TFLOP/s | sustained TB/s | TFLOP/s | clock, power"
     print(f"\n| {columns} |\n{'|---' * (columns.count('|') + 1)}|", flush=True)
     one = torch.ones(1, device="cuda")
     for batch, tokens, heads, keys in LATENT:
-        latents, q = normal(batch, keys, 576), normal(batch, tokens, heads, 576)
-        table = torch.randperm(batch * keys // 64, device="cuda", dtype=torch.int32).view(batch, -1)
-        cache = in_pages(latents[:, :, None], 64, table)[:, :, 0]
-        lengths, out = (
-            torch.full((batch,), keys, device="cuda", dtype=torch.int32),
-            q.new_empty(batch, tokens, heads, 512),
-        )
+        latents, q, cache, table, lengths, out = latents_in_pages(batch, tokens, heads, keys)
         ours = functools.partial(kernels.mla_decode, q, cache, table, lengths, causal=False, out=out)
         theirs = by_hand(q, latents)
         if only_compile:
@@ -122,9 +147,9 @@ def mla(only_compile: bool) -> None:
             torch.testing.assert_close(narrow().flatten(1, 2), theirs(), rtol=2e-1, atol=1e-1)
             continue
         size, work = 2 * batch * keys * 576, 2 * batch * tokens * heads * keys * (576 + 512)
-        us, other, us8 = device_us(ours), device_us(theirs), device_us(narrow)
-        cells = f"{shown(other)} | {shown(us)} | {size / us / 1e6:.2f} | {work / us / 1e6:.0f} | {shown(us8)} | {size / 2 / us8 / 1e6:.2f}"
-        if (batch, tokens, heads, keys) in PACED:
+        us, us8 = device_us(ours), device_us(narrow)
+        cells = f"{'' if quick else shown(device_us(theirs))} | {shown(us)} | {size / us / 1e6:.2f} | {work / us / 1e6:.0f} | {shown(us8)} | {size / 2 / us8 / 1e6:.2f}"
+        if (batch, tokens, heads, keys) in PACED and not quick:
             pace = measure.paces({"Kiln": ours})["Kiln"]
             rates = " | ".join(
                 f"{size / x.us / 1e6:.2f} | {work / x.us / 1e6:.0f}" for x in (pace.burst, pace.sustained)
@@ -137,14 +162,15 @@ def mla(only_compile: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", help="paged, mla; both by default")
+    parser.add_argument("tables", nargs="*", help="paged, mla, prompt; all by default")
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
-    tables = {"paged": paged, "mla": mla}
+    tables = {"paged": paged, "mla": mla, "prompt": prompt}
     for name in arguments.tables or tables:
-        tables[name](arguments.compile)
+        tables[name](arguments.compile, **({"quick": True} if name == "mla" and arguments.quick else {}))
     print(f"\nA copy of 1 GiB: {copy_rate():.2f} TB/s")
 
 

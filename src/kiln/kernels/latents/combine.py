@@ -8,8 +8,7 @@ from ... import Int32, Int64, const_expr, cute
 from ...cute import arch
 from .. import devices
 from ..attentions.parts import WIDTH, Together
-from . import shares
-from .shares import KEYS
+from .shares import MEMBERS
 
 
 class Combine(Together):
@@ -36,13 +35,9 @@ class Combine(Together):
         share = share + 1
         thread = arch.thread_idx()[0]
         lane, way = thread % self.lanes, thread // self.lanes
-        batch = given.lengths.shape[0]
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_wait()
-        sequence, start, each = given.found[share, 0], given.found[share, 1], given.found[share, 2]
-        count = Int32(0)
-        if sequence < batch:
-            count = shares.blocks(shares.length_of(given.lengths, sequence, given.table.shape[1] * KEYS))
+        sequence, start, each, count = (given.found[share, i] for i in range(MEMBERS))
         first, last = start // each, (start + count - 1) // each
         if count > 0 and first + 1 == share and last >= share:
             column = cute.assume(lane * WIDTH, divby=WIDTH)

@@ -23,8 +23,9 @@ from ..attentions.pages import Pages
 from . import shares
 from .combine import Combine
 from .hopper_steps import Steps
-from .plan import GROUP, REGISTERS, ROWS, THREADS
+from .plan import GROUP, NARROW_REGISTERS, REGISTERS, ROWS, THREADS
 from .shares import KEYS
+from .widening import Widen, raw_layout, raw_tiles, thread_pipe, tma_pipe
 
 ROPE = 64
 """Columns of keys that are no values: as many as keys of a block, so that the weights of a block fit there."""
@@ -56,25 +57,20 @@ class Given(NamedTuple):
     factor: Any = None
 
 
-def tma_pipe(stages: int, warps: int, size: int) -> Any:
-    """Buffers that the copy engine fills, and so many warps use."""
-    return pipeline.PipelineTmaAsync.create(
-        num_stages=stages,
-        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, warps),
-        tx_count=size,
-        defer_sync=True,
-    )
-
-
 class LatentForward:
-    """The kernel for queries and latents of some type, values of so many columns. `ways`: of the second kernel."""
+    """The kernel for queries of some type, values of so many columns. `stored`: the type of latents in the cache, if that is another, of 8
+    bits: one more warp group then makes them such as the queries are. `ways`: of the second kernel."""
 
-    def __init__(self, dtype: Any, value_dim: int, ways: int = 1) -> None:
-        self.dtype, self.dim_v, self.ways = dtype, value_dim, ways
+    def __init__(self, dtype: Any, value_dim: int, stored: Any = None, ways: int = 1) -> None:
+        self.dtype, self.dim_v, self.stored, self.ways = dtype, value_dim, stored, ways
         self.half = value_dim // 2
         # columns of a half come in so many pieces, and products begin with the first that is there
-        self.pieces = min(PIECES, self.half // 64)
+        self.pieces = 1 if stored is not None else min(PIECES, self.half // 64)
+        # Where there are four warp groups, none may have more than 128 registers at the beginning: products of 256 columns do not fit.
+        self.columns_at_once = self.half if stored is None else min(self.half, 128)
+        self.threads, self.registers = THREADS, REGISTERS
+        if stored is not None:
+            self.threads, self.registers = THREADS + GROUP, NARROW_REGISTERS
 
     # --- how tiles lie ---
 
@@ -88,7 +84,7 @@ class LatentForward:
         majors = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         source = warpgroup.OperandSource.RMEM if own else warpgroup.OperandSource.SMEM
         return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, *majors, Float32, (1, 1, 1), (ROWS, self.half), source
+            self.dtype, self.dtype, *majors, Float32, (1, 1, 1), (ROWS, self.columns_at_once), source
         )
 
     def rows(self, columns: int, buffers: int) -> Any:
@@ -105,7 +101,8 @@ class LatentForward:
         load = cpasync.CopyBulkTensorTileG2SOp()
         maps: list[Any] = []
         for x, across in ((q, self.half), (cache, self.half // self.pieces)):
-            half, rope = (cute.slice_(self.rows(columns, 1), (None, None, 0)) for columns in (across, ROPE))
+            layout_of = raw_layout if const_expr(x.element_type.width == 8) else self.rows
+            half, rope = (cute.slice_(layout_of(columns, 1), (None, None, 0)) for columns in (across, ROPE))
             first, row, column = x.shape
             each = 128 // x.element_type.width
             strides = [cute.assume(s // each * each, divby=each) for s in x.stride[:2]]
@@ -114,9 +111,22 @@ class LatentForward:
             maps += cpasync.make_tiled_tma_atom(load, turned, half, (ROWS, across))
             maps += cpasync.make_tiled_tma_atom(load, turned, rope, (ROWS, ROPE))
         self.kernel(*maps, given, tiles, numbers).launch(
-            grid=(tiles * numbers.shares, 1, 1), block=(THREADS, 1, 1), min_blocks_per_mp=1, stream=stream
+            grid=(tiles * numbers.shares, 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1, stream=stream
         )
         Combine(self.dtype, self.dim_v, self.ways)(given, numbers, stream)
+
+    def pipes(self) -> tuple[Any, ...]:
+        """Of queries, halves and last columns of latents; and of the latter two as they come, if they are not used so."""
+        of_queries = tma_pipe(1, 8, 2 * ROWS * (self.dim_v + ROPE))
+        if self.stored is None:
+            return of_queries, self.pipe_of_halves(), tma_pipe(2, 4, 2 * ROWS * ROPE), None, None
+        return (
+            of_queries, thread_pipe(4), thread_pipe(2), tma_pipe(4, 4, ROWS * self.half), tma_pipe(2, 4, ROWS * ROPE)
+        )  # fmt: skip
+
+    def pipe_of_halves(self) -> Any:
+        """Of the pieces of two blocks of two halves."""
+        return tma_pipe(4 * self.pieces, 4, 2 * ROWS * self.half // self.pieces)
 
     # --- the kernel ---
 
@@ -139,9 +149,10 @@ class LatentForward:
         references = memory.allocate_tensor(Float32, cute.make_layout((ROWS, 2)), 16)
         totals = memory.allocate_tensor(Float32, cute.make_layout((ROWS, 2, 2)), 16)
         found = memory.allocate_tensor(Int32, cute.make_layout((4,)), 16)
-        pipe_q = tma_pipe(1, 8, 2 * ROWS * (self.dim_v + ROPE))
-        pipe_half = tma_pipe(4 * self.pieces, 4, 2 * ROWS * self.half // self.pieces)
-        pipe_rope = tma_pipe(2, 4, 2 * ROWS * ROPE)
+        pipe_q, pipe_half, pipe_rope, pipe_raw, pipe_raw_rope = self.pipes()
+        raw = raw_rope = None
+        if const_expr(self.stored is not None):
+            raw, raw_rope = raw_tiles(ring, self.half, self.stored), raw_tiles(ring_rope, ROPE, self.stored)
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
         most = given.table.shape[1] * KEYS
@@ -155,27 +166,48 @@ class LatentForward:
         arch.sync_threads()
         at = shares.Share(*(arch.make_warp_uniform(found[i]) for i in range(3)))
         if warp < GROUP // 32:
-            arch.setmaxregister_decrease(REGISTERS[0])
+            arch.setmaxregister_decrease(self.registers[0])
             if warp < _WARP_OF_ROPE:
                 across = self.half // self.pieces
                 in_pieces = cute.make_tensor(ring.iterator, self.rows(across, 4 * self.pieces).outer)
-                parts = self.parts(load_k, in_pieces, k, across)
-                self.load(load_k, parts, pipe_half, given, at, share, Int32(warp), (most, unseen), 2)
+                parts = self.parts(load_k, in_pieces if raw is None else raw, k, across)
+                self.load(load_k, parts, (pipe_half, pipe_raw), given, at, share, Int32(warp), (most, unseen), 2)
             elif warp == _WARP_OF_ROPE:
-                parts = self.parts(load_k_rope, ring_rope, k_rope, ROPE)
-                self.load(load_k_rope, parts, pipe_rope, given, at, share, Int32(self.dim_v // ROPE), (most, unseen), 1)
+                parts = self.parts(load_k_rope, ring_rope if raw_rope is None else raw_rope, k_rope, ROPE)
+                pipes = (pipe_rope, pipe_raw_rope)
+                self.load(load_k_rope, parts, pipes, given, at, share, Int32(self.dim_v // ROPE), (most, unseen), 1)
             else:
                 parts = self.parts(load_q, tile_q, q, self.half)
                 rope = self.parts(load_q_rope, tile_q_rope, q_rope, ROPE)
                 self.load_queries((load_q, load_q_rope), (parts, rope), pipe_q, given, at, share, tile, (most, unseen))
-        else:
-            arch.setmaxregister_increase(REGISTERS[1])
+        elif warp < THREADS // 32:
+            arch.setmaxregister_increase(self.registers[1])
             values = cute.make_tensor(ring.iterator, self.columns(4).outer)
             steps = Steps(
                 self, warp // 4 - 1, (tile_q, tile_q_rope, ring, ring_rope, values), (references, totals), (pipe_half, pipe_rope),
-                numbers.scale,
+                numbers.scale, None if given.factor is None else given.factor[0],
             )  # fmt: skip
             self.compute(steps, pipe_q, given, at, share, tile, q.shape[0], (most, unseen), numbers)
+        else:
+            if const_expr(self.stored is not None):
+                arch.setmaxregister_decrease(self.registers[2])
+                blocks = self.blocks_of(given, at, share, (most, unseen))
+                widen = Widen(self, ((ring, raw, pipe_half, pipe_raw), (ring_rope, raw_rope, pipe_rope, pipe_raw_rope)))
+                for count in range(blocks):
+                    widen.block(count)
+
+    @cute.jit
+    def blocks_of(self, given: Any, at: Any, share: Int32, limits: Any):
+        """Blocks of keys of a share."""
+        sequence, start, each = at
+        most, unseen = limits
+        count = Int32(0)
+        while sequence < given.lengths.shape[0] and start < (share + 1) * each:
+            own = shares.piece(shares.length_of(given.lengths, sequence, most), unseen, start, share * each, each)
+            count = count + own.last - own.first
+            start = shares.following(start, own.count)
+            sequence = sequence + 1
+        return count
 
     def parts(self, atom: Any, tile: Any, x: Any, columns: int) -> tuple[Any, Any]:
         """Tiles in shared and global memory as the copy engine copies them."""
@@ -186,11 +218,12 @@ class LatentForward:
 
     @cute.jit
     def load(
-        self, atom: Any, parts: Any, pipe: Any, given: Any, at: Any, share: Int32, column: Int32, limits: Any,
+        self, atom: Any, parts: Any, pipes: Any, given: Any, at: Any, share: Int32, column: Int32, limits: Any,
         buffers: Constexpr,
     ):  # fmt: skip
         """Load some columns of all blocks of a share; a block of keys has so many `buffers` of the pipeline."""
         to, of = parts
+        pipe, raw = pipes
         sequence, start, each = at
         most, unseen = limits
         batch = given.lengths.shape[0]
@@ -206,6 +239,9 @@ class LatentForward:
                     state = self.state(count, count & 1, buffers, column, 1, piece)
                     pipe.producer_acquire(state)
                     barrier = pipe.producer_get_barrier(state)
+                    if const_expr(raw is not None):
+                        raw.sync_object_full.arrive(state.index)
+                        barrier = raw.producer_get_barrier(state)
                     source = of[None, 0, column * pieces + piece, page]
                     cute.copy(atom, source, to[None, state.index], tma_bar_ptr=barrier)
                 count = count + 1

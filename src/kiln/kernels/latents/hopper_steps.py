@@ -32,8 +32,11 @@ class Steps:
     """The steps of warp group `group`, 0 or 1: it has that half of the columns of the outputs, and the blocks of keys in that one of the two
     buffers are its own."""
 
-    def __init__(self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipes: Any, scale: Any) -> None:
-        self.of, self.group, self.scale = of, group, scale
+    def __init__(
+        self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipes: Any, scale: Any, factor: Any
+    ) -> None:
+        self.of, self.group, self.factor = of, group, factor
+        self.scale = scale if factor is None else scale * factor
         self.pipe_half, self.pipe_rope = pipes
         self.references, self.all_totals = exchanged
         tile_q, tile_q_rope, self.ring, ring_rope, ring_v = tiles
@@ -144,7 +147,8 @@ class Steps:
 
     def place(self, c: int, half: int, n: int) -> Any:
         """Where a thread has column 8 n + c, from its first one on, of its first or second row."""
-        return (c, half, n), 0, 0
+        turn, inner = divmod(n, self.of.columns_at_once // 8)
+        return (c, half, inner), 0, turn
 
     @cute.jit
     def rescale(self):
@@ -248,6 +252,8 @@ class Steps:
             inverse, logarithm = Float32(0.0), Float32(-float("inf"))
             if total != 0.0:
                 inverse = arch.rcp_approx(total)
+                if const_expr(self.factor is not None):
+                    inverse = inverse * self.factor
                 logarithm = cute.math.log2(total) - self.lowered[half]
             if own < rows:
                 start = self.group * self.of.half + column

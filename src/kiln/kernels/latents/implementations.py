@@ -14,6 +14,7 @@ from . import hopper
 from .columns import LatentColumns
 from .plan import TURNED_ROWS, LatentTiling, default_tiling, parts
 from .problem import LatentAttention
+from .shares import MEMBERS
 from .turned import turned_forward
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ class HopperLatents(Implementation):
         pieces = arrays.empty(
             q, (2 * plan.shares, rows, columns_of_a_part(problem.value_dim)), arrays.named_type(q, "float32")
         )
-        found = arrays.empty(q, (plan.shares, 3), arrays.named_type(q, "int32"))
+        found = arrays.empty(q, (plan.shares, MEMBERS), arrays.named_type(q, "int32"))
         ways = _WAYS if plan.shares > _MANY * problem.batches else 1
         compiled = _compiled(
             calls.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None, problem.stored,
@@ -116,7 +117,7 @@ def _compiled(
     )  # fmt: skip
     numbers = hopper.Numbers(Float32(1.0), 1, 0, 1)
     rows = [_fake(x, 3, space, 16) for x in (element, stored or element)]
-    kernel: Any = hopper.latent_forward(element, value_dim, ways)
+    kernel: Any = hopper.latent_forward(element, value_dim, stored, ways)
     if turned:
         kernel = turned_forward(element, value_dim, turned, ways, stored)
     return cute.compile(kernel, *rows, given, Int32(1), numbers, 0)

@@ -21,6 +21,8 @@ THREADS = 3 * GROUP
 """Of a block: one warp group loads, two compute."""
 REGISTERS: tuple[int, ...] = (24, 240)
 """Of a thread that loads, and of one that computes."""
+NARROW_REGISTERS = (32, 208, 64)
+"""The same where latents of 8 bits are made such of 16 in shared memory, and of a thread that does that."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,11 +36,6 @@ class LatentTiling:
     def check(self, problem: LatentAttention, device: Device) -> None:
         """Refuse what cannot work."""
         arrays.require(1 <= self.shares <= 65535, f"{self}: keys are cut into 1 to 65535 shares")
-        arrays.require(
-            self.turned or problem.stored is None,
-            f"{self}: latents of 8 bits are rows of products",
-            hint=f"LatentTiling({self.shares}, turned=True)",
-        )
         used = 2 * ROWS * 3 * problem.dim + 4096
         arrays.require(
             used <= device.smem,
@@ -54,7 +51,7 @@ def default_tiling(problem: LatentAttention, device: Device) -> LatentTiling:
     """As many shares as multiprocessors have blocks of threads at once, or a few less if no sequence is cut then, all being alike; not more
     than there are blocks of keys."""
     most = problem.batches * max(1, -(-problem.keys // ROWS))
-    turned = problem.stored is not None or problem.queries * problem.heads <= TURNED_ROWS
+    turned = problem.queries * problem.heads <= TURNED_ROWS
     tiles = LatentTiling(turned=turned).tiles(problem)
     shares = max(1, min(device.multiprocessors // tiles, most))
     whole = (n for n in range(shares, int(_ENOUGH * shares), -1) if problem.batches % n == 0)

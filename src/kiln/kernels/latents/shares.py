@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 from ... import Int32, cute
 from ...cute import arch
 
+MEMBERS = 4
+"""Numbers that are kept of a share."""
 KEYS = 64
 """Keys of a block: rows of a page."""
 _OF_A_SEQUENCE = 3
@@ -72,7 +74,8 @@ def piece(length: Int32, unseen: Int32, start: Int32, begin: Int32, each: Int32)
 def find(
     lengths: cute.Tensor, most: Int32, number: Int32, shares: Int32, found: cute.Tensor, kept: cute.Tensor, keeps: Any
 ):  # fmt: skip
-    """One warp finds a share and leaves it in `found`, the members of `Share`; and if it `keeps` it, in its row of `kept` (share, member)."""
+    """One warp finds a share and leaves it in `found`, the members of `Share` and blocks of its first sequence; and if it `keeps` it, in its
+    row of `kept` (share, member)."""
     lane = arch.lane_idx()
     batch = Int32(lengths.shape[0])
     turns = cute.ceil_div(batch, 32)
@@ -86,7 +89,7 @@ def find(
     each = cute.ceil_div(total, shares)
     begin = number * each
     if lane == 0:
-        found[0], found[1], found[2] = batch, Int32(0), each
+        found[0], found[1], found[2], found[3] = batch, Int32(0), each, Int32(0)
     arch.sync_warp()
     before = Int32(0)
     for turn in range(turns):
@@ -101,8 +104,8 @@ def find(
                 end = end + other
         start = before + end - own
         if sequence < batch and begin >= start and begin < start + own:
-            found[0], found[1] = sequence, start
+            found[0], found[1], found[3] = sequence, start, own - _OF_A_SEQUENCE
         before = before + arch.shuffle_sync(end, 31)
     arch.sync_warp()
-    if keeps and lane < 3:
+    if keeps and lane < MEMBERS:
         kept[number, lane] = found[lane]

@@ -22,11 +22,11 @@ from ..attentions.pages import Pages
 from ..attentions.tile import only_here
 from . import shares
 from .combine import Combine
-from .hopper import tma_pipe
 from .plan import GROUP, REGISTERS, THREADS
 from .shares import KEYS
 from .turned_narrow import NarrowSteps
 from .turned_steps import TurnedSteps
+from .widening import tma_pipe
 
 PIECE = 64
 """Columns of a piece."""

@@ -51,6 +51,7 @@ class NarrowSteps(TurnedSteps):
         # pairs of columns: eight, of which a row of a piece has four times as many; rows, buffers
         layout = cute.make_layout((8, across // 8, KEYS, self.of.buffers), stride=(1, 8, across, each))
         self.pairs = cute.make_tensor(place, layout)
+        self.held = [cute.make_rmem_tensor((16,), Uint16) for _ in range(2)]
         self.operands = [cute.make_rmem_tensor(((2, 2, 2), 1, 4), self.of.operand) for _ in range(self.ahead)]
 
     @cute.jit
@@ -102,51 +103,67 @@ class NarrowSteps(TurnedSteps):
             return [(own, lane), (own, lane + 32)]
         return [(lane // 16, own * 16 + lane % 16), (lane // 16 + 2, own * 16 + lane % 16)]
 
-    def operand(self, piece: int, index: Any, places: list[tuple[Any, Any]], turned: bool) -> Any:
-        """A piece as left operands, of four products of 16 columns, or `turned` of 16 keys."""
-        to, held = self.operands[piece % self.ahead], cute.make_rmem_tensor((8,), Uint16)
-        words = cute.recast_tensor(cute.make_tensor(to.iterator, cute.make_layout((32,))), Int32)
-        found = cute.recast_tensor(held, Int32)
+    def fetch(self, piece: int, index: Any, places: list[tuple[Any, Any]], turned: bool) -> None:
+        """Begin to load the words of a piece."""
         load = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(turned, 4), Uint16)
         for two in range(2):
             sixteenth, row = places[two]
             source = self.pairs[None, sixteenth, row, index]
-            cute.copy(load, cute.make_tensor(source.iterator.with_alignment(16), source.layout), held)
-            for k in range(2):
-                for half in range(2):
-                    word, at = found[2 * k + half], 4 * (2 * two + k)
-                    if turned:  # of two keys two columns: keys together
-                        low, high = widened(arch.prmt(word, 0, _EVEN_ODD), self.of.stored)
-                        words[at + 2 * half], words[at + 2 * half + 1] = low, high
-                    else:
-                        words[at + half], words[at + half + 2] = widened(word, self.of.stored)
+            target = cute.make_tensor(self.held[piece % 2].iterator + 8 * two, cute.make_layout((8,)))
+            cute.copy(load, cute.make_tensor(source.iterator.with_alignment(16), source.layout), target)
+
+    def operand(self, piece: int, turned: bool) -> Any:
+        """A piece whose words were loaded as left operands, of four products of 16 columns, or `turned` of 16 keys."""
+        to, found = self.operands[piece % self.ahead], cute.recast_tensor(self.held[piece % 2], Int32)
+        words = cute.recast_tensor(cute.make_tensor(to.iterator, cute.make_layout((32,))), Int32)
+        for k in range(4):
+            for half in range(2):
+                word = found[2 * k + half]
+                if turned:  # of two keys two columns: keys together
+                    low, high = widened(arch.prmt(word, 0, _EVEN_ODD), self.of.stored)
+                    words[4 * k + 2 * half], words[4 * k + 2 * half + 1] = low, high
+                else:
+                    words[4 * k + half], words[4 * k + half + 2] = widened(word, self.of.stored)
         return to
+
+    def multiply(self, pieces: int, fetch: Any, turned: bool, product: Any) -> None:
+        """The products of pieces: while those of one run, the next is widened, and the one after that loaded."""
+        fetch(0)
+        for piece in range(pieces):
+            if piece + 1 < pieces:
+                fetch(piece + 1)
+            if piece >= self.ahead:
+                warpgroup.wait_group(self.ahead - 1)
+            operand = self.operand(piece, turned)
+            warpgroup.fence()
+            for k in range(4):
+                product(piece, k, operand[None, None, k])
+            warpgroup.commit_group()
 
     def scores(self, count: Any) -> None:
         count, first, places = self.here(count), self.here(Int32(0)), self.places(False)
-        for piece in range(self.of.pieces):
+
+        def fetch(piece: int) -> None:
             state = self.of.state(count, piece)
             self.pipe.consumer_wait(state)
-            if piece >= self.ahead:
-                warpgroup.wait_group(self.ahead - 1)
-            keys = self.operand(piece, state.index, places, False)
-            warpgroup.fence()
-            for k in range(4):
-                self.mma_scores.set(warpgroup.Field.ACCUMULATE, piece > 0 or k > 0)
-                queries = self.q[None, None, 4 * piece + k, first]
-                cute.gemm(self.mma_scores, self.acc, keys[None, None, k], queries, self.acc)
-            warpgroup.commit_group()
+            self.fetch(piece, state.index, places, False)
+
+        def product(piece: int, k: int, keys: Any) -> None:
+            self.mma_scores.set(warpgroup.Field.ACCUMULATE, piece > 0 or k > 0)
+            cute.gemm(self.mma_scores, self.acc, keys, self.q[None, None, 4 * piece + k, first], self.acc)
+
+        self.multiply(self.of.pieces, fetch, False, product)
         warpgroup.wait_group(0)
 
     def add(self, count: Any) -> None:
         group, places = self.here(self.group), self.places(True)
         self.mma_outputs.set(warpgroup.Field.ACCUMULATE, True)
-        for piece in range(self.of.pieces - 1):
-            if piece >= self.ahead:
-                warpgroup.wait_group(self.ahead - 1)
-            index, sums = self.of.state(count, piece).index, self.sums_of(piece)
-            values = self.operand(piece, index, places, True)
-            warpgroup.fence()
-            for k in range(4):
-                cute.gemm(self.mma_outputs, sums, values[None, None, k], self.p[None, None, k, group], sums)
-            warpgroup.commit_group()
+
+        def fetch(piece: int) -> None:
+            self.fetch(piece, self.of.state(count, piece).index, places, True)
+
+        def product(piece: int, k: int, values: Any) -> None:
+            sums = self.sums_of(piece)
+            cute.gemm(self.mma_outputs, sums, values, self.p[None, None, k, group], sums)
+
+        self.multiply(self.of.pieces - 1, fetch, True, product)
