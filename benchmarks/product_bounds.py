@@ -1,9 +1,9 @@
 """What bounds large products on Hopper: products of shared memory alone, then with loads, then with stores, beside cuBLAS; speed, clock, energy.
 
-    python benchmarks/product_bounds.py [--only steps,zeros,bf16,kinds,one_wave] [--seconds 1] [--rounds 3] [--public FOLDER]
+    python benchmarks/product_bounds.py [--only steps,zeros,bf16,kinds,one_wave] [--seconds 1] [--rounds 3] [--clock MHZ] [--public FOLDER]
 
 Everything runs back to back, one after the other, `--rounds` times; of the `--seconds` of each the last half counts. Watts are those of NVML's counter of
-energy. A kernel of nothing but products fills shared memory once, with normal data, and then multiplies it: four stages of A with each of four stages of B, so
+energy. With `--clock` the clock is held (which needs an administrator): without the power limit energies are exact, and comparable. A kernel of nothing but products fills shared memory once, with normal data, and then multiplies it: four stages of A with each of four stages of B, so
 that no two products in a row have an operand in common, and sums begin anew after a K of 8192, as in a product. The step after it is the library's own kernel,
 which loads all it multiplies, and does not write results; then the same with results. FOLDER is `examples/python/CuTeDSL` of a checkout of NVIDIA's public
 repository, whose `dense_gemm_persistent` is a step, too.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import multiprocessing
@@ -48,6 +49,7 @@ from kiln.kernels.products import hopper_products
 from kiln.kernels.products.given import Given
 from kiln.kernels.products.hopper_epilogue import StoredEpilogue
 from kiln.kernels.products.problem import Product
+from kiln.measure import clocks
 from kiln.utils import LayoutEnum, sm90
 
 if TYPE_CHECKING:
@@ -320,22 +322,27 @@ def table(title: str, works: dict[str, Work], rounds: int, seconds: float, burst
         )  # fmt: skip
 
 
+CACHED = {
+    "128x128": (2048, kernels.HopperTiling((128, 128, 64), (2, 1), 6, 8, buffers=4)),
+    "128x192": (2304, kernels.HopperTiling((128, 192, 64), (2, 1), 4, 8, buffers=4)),
+    "128x256": (2048, PLAN),
+    "128x256, no clusters": (2048, SINGLE),
+    "256x192": (2304, WIDE),
+}
+"""Columns and plans of products whose matrices the L2 cache holds."""
+
+
 def of_steps(dtype: Any = F16, folder: str = "") -> dict[str, Work]:
     """From products alone to a whole product of 8192 cubed, and others: the public program of a folder."""
     square = Square(8192, 8192, 8192, dtype)
     found = {"products alone": alone(Kind(dtype))}
     if dtype is F16:
-        found |= {
-            "and loads from the L2 cache": from_cache(2048, 2048, 2048, 64),
-            "from the L2 cache, no clusters": from_cache(2048, 2048, 2048, 64, SINGLE),
-            "from the L2 cache, tiles of 256 x 192": from_cache(2048, 2304, 2048, 64, WIDE),
-            "and loads": square.unwritten(),
-            "and loads, no clusters": square.unwritten(SINGLE),
-            "and loads, tiles of 256 x 192": square.unwritten(WIDE),
-        }
-    else:
-        found["and loads"] = square.unwritten()
-    found["and results: Kiln"] = square.kiln(PLAN)
+        for name, (columns, plan) in CACHED.items():
+            found[f"and loads from the L2 cache, {name}"] = from_cache(2048, columns, 2048, 64, plan)
+        found["and loads, groups of 16"] = square.unwritten(dataclasses.replace(PLAN, group=16))
+        found["and loads, 256x192"] = square.unwritten(WIDE)
+        found["and results: Kiln, 256x192"] = square.kiln(WIDE)
+    found |= {"and loads": square.unwritten(), "and results: Kiln": square.kiln(PLAN)}
     if folder:
         program = program_at(Path(folder) / "cute" / PUBLIC["dense_gemm_persistent"])
         found["`dense_gemm_persistent`"] = Work(public(program, square.a, square.b, square.out), square.flops)
@@ -426,6 +433,9 @@ def main() -> None:
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS))
     parser.add_argument("--seconds", type=float, default=1.0, help="of a turn")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--clock", type=int, help="MHz to hold, below what the power limit leaves: energies are then exact"
+    )
     parser.add_argument("--compile", action="store_true", help="and time nothing")
     parser.add_argument("--public", default="", help="examples/python/CuTeDSL of a checkout of the public repository")
     given = parser.parse_args()
@@ -434,10 +444,11 @@ def main() -> None:
     if given.compile:
         compile_all(given.only)
         return
-    limit = nvml.Gpu(driver.uuid(driver.current_device())).power_limit()
-    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, power limit {limit} W")
-    for part in given.only:
-        PARTS[part](given.rounds, given.seconds)
+    gpu = nvml.Gpu(driver.uuid(driver.current_device()))
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}, power limit {gpu.power_limit()} W")
+    with clocks.locked(gpu, given.clock) if given.clock else contextlib.nullcontext():
+        for part in given.only:
+            PARTS[part](given.rounds, given.seconds)
 
 
 if __name__ == "__main__":
