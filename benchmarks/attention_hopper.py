@@ -1,119 +1,246 @@
 """Attention of many queries on Hopper beside cuDNN's, in bursts and sustained.
 
-    python benchmarks/attention_hopper.py [--dims 128,64] [--lengths 1024,2048,4096,8192,16384] [--sustained 8192] [--plans]
+    python benchmarks/attention_hopper.py [--rows heads,lengths,shared,packed,pages,float8] [--sustained] [--turns 3] [--compile 0/4] [--check]
 
-A burst is 5 calls after 0.2 s of idleness, thrice at least; sustained is the last second of three back to back. Both take turns, with
-normal data, 32768 queries of 2048 elements in all heads. `--plans` compares plans at one length instead.
+Both take turns, with normal data, and each pair is measured three times: the middle ratio counts, and the spread of the three is beside it, so that a
+run that something disturbed is seen (`?`: more than 4 %). A burst is 5 calls after 0.2 s of idleness. Sustained: half a second of the one, then of
+the other, without a pause, the last third of each timed, after a first turn of both. `--check` compares results only, `--compile` makes some of all kernels.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-from typing import TYPE_CHECKING, Any
+import math
+import statistics
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from attention import sdpa
 from normal_data import refuse_constants
 
-from kiln import kernels, measure
+from kiln import kernels
+from kiln.measure import timers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
+
+    Call = Callable[[], Any]
 
 TOKENS, WIDTH = 32768, 2048
-PLANS = {
-    128: [(3, 80, 3, True, False), (3, 80), (2, 128, 2, True, False, True, True), (3, 80, 3, True, False, False)],
-    64: [(3, 128, 3, True, False), (3, 112, 4), (2, 128, 3, True, False, True, True)],
-    256: [(2, 64), (2, 80), (2, 64, 2, True, False)],
-}
-"""To compare, by elements of a head; the first is the one that is taken by itself."""
+_DOUBTFUL = 0.04
+_SLICE = 0.5
+"""Seconds of one call, back to back, in a sustained run."""
 
 
-class Case:
-    """Attention of one shape: what is called, and how much is multiplied."""
+class Case(NamedTuple):
+    """Attention of one shape: what is called, and how much is multiplied, in TFLOP. The first call is what the second is compared with."""
 
-    def __init__(self, dtype: Any, dim: int, length: int, causal: bool) -> None:
-        shape = (max(1, TOKENS // length), length, WIDTH // dim, dim)
-        self.q, self.k, self.v = (torch.randn(*shape, device="cuda", dtype=dtype) for _ in range(3))
-        refuse_constants(self.q)
-        self.out, self.causal = torch.empty_like(self.q), causal
-        self.work = 4 * shape[0] * length * length * WIDTH / (2 if causal else 1) / 1e12
-        self.name = f"{str(dtype)[6:]} | {dim} | {length} | {'causal' if causal else 'full'}"
-
-    def ours(self, plan: Any = None) -> Callable[[], Any]:
-        return functools.partial(
-            kernels.flash_attention, self.q, self.k, self.v, causal=self.causal, out=self.out, plan=plan
-        )
-
-    def theirs(self) -> Callable[[], Any]:
-        from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
-
-        call = sdpa(self.q, self.k, self.v, self.causal)
-
-        def run() -> Any:
-            with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
-                return call()
-
-        return run
+    name: str
+    calls: dict[str, Call]
+    work: float
 
     def check(self) -> None:
-        torch.testing.assert_close(self.ours()(), self.theirs()().transpose(1, 2), rtol=2e-2, atol=2e-2)
+        theirs, ours = (call().float() for call in self.calls.values())
+        if "float8" in self.name:  # weights are rounded, too
+            assert (ours - theirs).abs().mean() < 5e-3, (ours - theirs).abs().mean()
+        else:
+            torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
 
 
-def beside(arguments: argparse.Namespace) -> None:
-    """TFLOP/s of both."""
-    print("| type | D | length | | cuDNN burst | Kiln burst | | cuDNN sustained | Kiln sustained | | clock, power |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
-    for dim in arguments.dims:
-        for length in arguments.lengths:
-            for dtype in (torch.float16, torch.bfloat16):
-                for causal in (False, True):
-                    case = Case(dtype, dim, length, causal)
-                    case.check()
-                    calls = {"cuDNN": case.theirs(), "Kiln": case.ours()}
-                    if length in arguments.sustained and (dtype == torch.float16 or dim == 128):
-                        paces = measure.paces(calls)
-                        long = [paces[name].sustained for name in calls]
-                        cells = _pair(case, [paces[name].burst for name in calls]) + _pair(case, long)
-                        cells += f" | {long[1].clock_mhz or 0:.0f} MHz, {long[1].watts or 0:.0f} W"
-                    else:
-                        cells = _pair(
-                            case,
-                            measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements.values(),
-                        )
-                    print(f"| {case.name}{cells} |", flush=True)
+def normal(*shape: int, dtype: Any = torch.float16) -> Any:
+    x = torch.randn(*shape, device="cuda", dtype=torch.float32 if dtype.itemsize == 1 else dtype).to(dtype)
+    if dtype.itemsize > 1:
+        refuse_constants(x)
+    return x
 
 
-def _pair(case: Case, found: Iterable[measure.Measurement]) -> str:
-    theirs, ours = (case.work * 1e6 / one.us for one in found)
-    return f" | {theirs:.0f} | {ours:.0f} | {ours / theirs:.2f}"
+def cudnn(q: Any, k: Any, v: Any, causal: bool) -> Call:
+    from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
+
+    call = sdpa(q, k, v, causal)
+
+    def run() -> Any:
+        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+            return call().transpose(1, 2)
+
+    return run
 
 
-def plans(arguments: argparse.Namespace) -> None:
-    """TFLOP/s of plans."""
-    print("| type | D | length | | plan | burst | sustained |\n|---|---|---|---|---|---|---|")
-    for dim in arguments.dims:
-        for causal in (False, True):
-            case = Case(torch.float16, dim, arguments.sustained[0], causal)
-            calls = {str(plan): case.ours(kernels.HopperAttentionTiling(*plan)) for plan in PLANS[dim]}
-            for name, found in measure.paces({**calls, "cuDNN": case.theirs()}).items():
-                rates = [case.work * 1e6 / one.us for one in (found.burst, found.sustained)]
-                print(f"| {case.name} | {name} | {rates[0]:.0f} | {rates[1]:.0f} |", flush=True)
+def case(shape: Any, causal: bool, dtype: Any = torch.float16) -> Case:
+    """(batch, length, heads, heads of keys, D) beside cuDNN's; of 8 bits, f16 beside it."""
+    batch, length, heads, heads_k, dim = shape
+    narrow = dtype.itemsize == 1
+    q, k, v = (normal(batch, length, n, dim, dtype=dtype) for n in (heads, heads_k, heads_k))
+    out = torch.empty(q.shape, device="cuda", dtype=torch.bfloat16 if narrow else dtype)
+    ours = functools.partial(kernels.flash_attention, q, k, v, causal=causal, out=out)
+    wide: Any = [x.to(torch.bfloat16) for x in (q, k, v)] if narrow else (q, k, v)
+    theirs = functools.partial(kernels.flash_attention, *wide, causal=causal) if narrow else cudnn(q, k, v, causal)
+    work = 4 * batch * heads * length * length * dim / (2 if causal else 1) / 1e12
+    name = f"{str(dtype)[6:]} | {batch} x {length}, {f'{heads}/{heads_k}' if heads != heads_k else heads} of {dim}"
+    return Case(
+        f"{name} | {'causal' if causal else 'full'}", {"Kiln bf16" if narrow else "cuDNN": theirs, "Kiln": ours}, work
+    )
+
+
+def packed(dtype: Any = torch.bfloat16, count: int = 24, least: int = 200, most: int = 4096) -> Case:
+    """Sequences of any lengths beside FlashAttention-2's kernel for them; of 8 bits, bf16 beside it."""
+    lengths = torch.linspace(least, most, count).round().int().tolist()
+    starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
+    q, k, v = (normal(sum(lengths), 16, 128, dtype=dtype) for _ in range(3))
+    options: dict[str, Any] = {
+        "causal": True, "cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": most, "max_seqlen_k": most,
+    }  # fmt: skip
+    ours = functools.partial(kernels.flash_attention, q, k, v, **options)
+    name, wide = "Kiln bf16", [x.to(torch.bfloat16) for x in (q, k, v)]
+    theirs: Call = functools.partial(kernels.flash_attention, *wide, **options)
+    if dtype.itemsize > 1:
+        name = "FlashAttention-2"
+
+        def theirs() -> Any:
+            return torch.ops.aten._flash_attention_forward(q, k, v, starts, starts, most, most, 0.0, True, False)[0]
+
+    work = sum(2 * 16 * 128 * n * n for n in lengths) / 1e12
+    return Case(
+        f"{str(dtype)[6:]} | {count} sequences of {least} to {most}, 16 of 128 | causal",
+        {name: theirs, "Kiln": ours},
+        work,
+    )
+
+
+def paged(page: int, dtype: Any = torch.bfloat16) -> Case:
+    """4 x 2048 queries and 8192 keys, in pages in any order, beside the same not in pages."""
+    batch, queries, keys = 4, 2048, 8192
+    q, k, v = (normal(batch, n, heads, 128, dtype=dtype) for n, heads in ((queries, 32), (keys, 8), (keys, 8)))
+    table = torch.randperm(batch * keys // page, device="cuda").reshape(batch, -1).int()
+    k_pages, v_pages = (torch.empty(batch * keys // page, page, 8, 128, device="cuda", dtype=dtype) for _ in range(2))
+    for pages, x in ((k_pages, k), (v_pages, v)):
+        pages.view(torch.uint8)[table.flatten().long()] = x.view(torch.uint8).reshape(pages.view(torch.uint8).shape)
+    used = torch.full((batch,), keys, dtype=torch.int32, device="cuda")
+    theirs = functools.partial(kernels.flash_attention, q, k, v, causal=True)
+    ours = functools.partial(
+        kernels.flash_attention, q, k_pages, v_pages, causal=True, page_table=table, seqused_k=used, max_seqlen_k=keys
+    )
+    work = 4 * batch * 32 * 128 * queries * (keys - queries / 2) / 1e12
+    name = f"{str(dtype)[6:]} | 4 x 2048, 8192 keys, 32/8 of 128, pages of {page} | causal"
+    return Case(name, {"not in pages": theirs, "Kiln": ours}, work)
+
+
+def cases(rows: list[str]) -> Iterator[Callable[[], Case]]:
+    """Those of some kinds."""
+    both, make = (False, True), functools.partial
+    found = {
+        "heads": [make(case, (4, 8192, 16, 16, 128), c, t) for t in (torch.bfloat16, torch.float16) for c in both],
+        "lengths": [
+            make(case, (TOKENS // n, n, 16, 16, 128), c) for n in (1024, 2048, 4096, 16384, 32768) for c in both
+        ],
+        "shared": [make(case, (4, 8192, 32, 8, 128), c) for c in both],
+        "narrow": [make(case, (TOKENS // n, n, 32, 32, 64), c) for n in (1024, 2048, 8192) for c in both],
+        "wide": [make(case, (TOKENS // n, n, 8, 8, 256), c) for n in (2048, 8192) for c in both],
+        "packed": [packed, make(packed, torch.bfloat16, 2048, 16, 112)],
+        "pages": [make(paged, page) for page in (16, 64, 256)],
+        "float8": [
+            *[make(case, (1, 16384, WIDTH // d, WIDTH // d, d), c, torch.float8_e4m3fn) for d in (128, 256, 64) for c in both],
+            make(packed, torch.float8_e4m3fn),
+            make(paged, 16, torch.float8_e4m3fn),
+        ],
+    }  # fmt: skip
+    for row in rows or found:
+        yield from found[row]
+
+
+def bursts(calls: dict[str, Call], turns: int) -> dict[str, list[float]]:
+    """Microseconds: of 5 calls after 0.2 s of idleness, in turns."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for call in calls.values():
+        call()
+    for _ in range(turns):
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            time.sleep(0.2)
+            torch.cuda._sleep(600_000)  # until all calls are under way
+            start.record()
+            for _ in range(5):
+                call()
+            end.record()
+            torch.cuda.synchronize()
+            times[name].append(start.elapsed_time(end) / 5 * 1e3)
+    return times
+
+
+def sustained(calls: dict[str, Call], turns: int) -> tuple[dict[str, list[float]], str]:
+    """Microseconds of calls back to back, in turns; clock and power meanwhile."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first = {name: statistics.median(own) for name, own in bursts(calls, 1).items()}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    watch = timers.timer().watch()
+    for turn in range(turns + 1):
+        for name, call in calls.items():
+            timed = max(1, round(_SLICE / 3 * 1e6 / first[name]))
+            for n in range(3 * timed):
+                if n == 2 * timed:
+                    start.record()
+                call()
+            end.record()
+            watch.look()
+            torch.cuda.synchronize()
+            if turn:
+                times[name].append(start.elapsed_time(end) / timed * 1e3)
+    clocks = watch.clocks()
+    return times, f"{clocks.sm_mhz or 0:.0f} MHz, {clocks.watts or 0:.0f} W"
+
+
+def row(found: Case, times: dict[str, list[float]], more: str = "") -> float:
+    """Print a line: TFLOP/s of both, their ratio, and the spread of all three."""
+    theirs, ours = times.values()
+    ratios = [a / b for a, b in zip(theirs, ours, strict=True)]
+    cells, spreads = [], []
+    for values, scale in ((theirs, 1e6 * found.work), (ours, 1e6 * found.work), (ratios, 0.0)):
+        middle = statistics.median(values)
+        spreads.append((max(values) - min(values)) / middle)
+        cells.append(f"{scale / middle:.0f}" if scale else f"{middle:.3f}")
+    doubt = "?" if max(spreads) > _DOUBTFUL else ""
+    text = ", ".join(f"{x:.1%}" for x in spreads)
+    print(f"| {found.name} | {next(iter(found.calls))} | {' | '.join(cells)} | {text}{doubt} | {more} |", flush=True)
+    return statistics.median(ratios)
 
 
 def main() -> None:
-    def numbers(text: str) -> list[int]:
-        return [int(x) for x in text.split(",") if x]
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dims", type=numbers, default=[128, 64])
-    parser.add_argument("--lengths", type=numbers, default=[1024, 2048, 4096, 8192, 16384])
-    parser.add_argument("--sustained", type=numbers, default=[8192])
-    parser.add_argument("--plans", action="store_true")
-    arguments = parser.parse_args()
+    parser.add_argument("--rows", type=lambda text: text.split(","), default=[])
+    parser.add_argument("--sustained", action="store_true")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--compile", default="")
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args()
     torch.manual_seed(0)
-    (plans if arguments.plans else beside)(arguments)
+    made = list(cases(given.rows))
+    if given.compile or given.check:
+        number, count = map(int, (given.compile or "0/1").split("/"))
+        for make in made[number::count]:
+            found = make()
+            try:
+                found.check()
+            except AssertionError as wrong:
+                print(found.name, "WRONG", str(wrong)[:300], flush=True)
+            else:
+                print(found.name, "agrees", flush=True)
+        return
+    pace = "sustained" if given.sustained else "burst"
+    print(f"| type | {pace} | | peer | peer TFLOP/s | Kiln TFLOP/s | ratio | spreads | |\n" + "|---" * 9 + "|")
+    ratios = []
+    for make in made:
+        found = make()
+        try:
+            found.check()
+        except AssertionError as wrong:
+            print(f"{found.name}: WRONG {str(wrong)[:200]}", flush=True)
+            continue
+        times, more = sustained(found.calls, given.turns) if given.sustained else (bursts(found.calls, given.turns), "")
+        ratios.append(row(found, times, more))
+    print(f"\n{math.exp(statistics.mean(map(math.log, ratios))):.3f} on average, {min(ratios):.3f} at least")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,20 @@ PRODUCTS = (
     "gemm_gelu", "gemm_residual", "gemm_gate", "gemm_two_results", "gemm_squares", "gemm_e4m3", "gemm_e4m3_fast", "gemm_blocks", "gemm_int8", "gemm_tf32",
     "gemm_weights_8", "gemm_weights_4", "grouped",
 )  # fmt: skip
-OWN = ("elementwise", "softmax", "gemm", *PRODUCTS, "attention", "hopper_gemm")
+ATTENTION = {
+    "attention full": (128, {}),
+    "attention causal": (128, {"causal": True}),
+    "attention of 64": (64, {"causal": True}),
+    "attention of 256": (256, {"causal": True}),
+    "attention window": (128, {"window": (500, 0), "softcap": 30.0}),
+    "attention score": (128, {"causal": True, "score": lambda s, b, h, q, k: s + 0.1 * h}),
+    "attention packed": (128, {"causal": True, "packed": True}),
+    "attention pages": (128, {"causal": True, "page": 16}),
+    "attention 8 bits": (128, {"causal": True, "narrow": True}),
+    "attention 8 bits of 256": (256, {"causal": True, "narrow": True}),
+}
+"""Forward, on sm_90a: elements of a head, and what is asked for."""
+OWN = ("elementwise", "softmax", "gemm", *PRODUCTS, "hopper_gemm", *ATTENTION)
 STAGES = {
     "lower": (
         "outline-kernels", "verify", "allow-contraction", "expand-narrow-floats", "unroll-products", "order-registers", "legalise-vectors",
@@ -52,6 +65,30 @@ def array(dtype: str, *shape: int) -> Any:
     import numpy as np
 
     return np.empty(shape, getattr(ml_dtypes, dtype, None) or np.dtype(dtype))
+
+
+def attention(dim: int, packed: bool = False, page: int = 0, narrow: bool = False, **options: Any) -> Any:
+    """Attention of the plan that 4 x 8192 queries have."""
+    import numpy as np
+
+    import kiln
+    from kiln import kernels
+    from kiln.kernels.attentions import Attention, hopper_cost
+    from kiln.kernels.devices import device_of
+
+    q = k = array("float8_e4m3fn" if narrow else "bfloat16", 1, 256, 2, dim)
+    starts = np.array([0, 256], np.int32)
+    if packed:
+        q, k, options = q[0], k[0], {**options, "cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": 256}
+    if page:
+        table = np.zeros((1, 256 // page), np.int32)
+        k, options = k.reshape(-1, page, 2, dim), {**options, "page_table": table, "seqused_k": starts[1:]}
+    problem = Attention(
+        4, 8192, 8192, 16, 16, dim, dim, kiln.Float8E4M3FN if narrow else kiln.BFloat16, right=0 if options else None,
+        page=page, packed=packed, partial=page > 0, score=options.get("score"),
+    )  # fmt: skip
+    plan = hopper_cost.default_tiling(problem, device_of("sm_90a"))
+    return lambda: kernels.flash_attention(q, k, k, plan=plan, **options)
 
 
 def program_at(path: Path) -> Any:
@@ -124,13 +161,14 @@ def prepared(name: str, folder: str) -> Any:
         return lambda: cute.compile(program.gemm, a, b, c, cute.Int32(66))
     if name in PRODUCTS:
         return product(name)
-    x, q = array("float32", 64, 64), array("bfloat16", 1, 256, 1, 128)
+    if name in ATTENTION:
+        return attention(ATTENTION[name][0], **ATTENTION[name][1])
+    x = array("float32", 64, 64)
     a, b = array("float16", 8192, 64), array("float16", 64, 8192)
     return {
         "elementwise": lambda: kernels.elementwise(lambda u, v: u + v, x, x),
         "softmax": lambda: kernels.softmax(array("bfloat16", 4, 8192)),
         "gemm": lambda: kernels.gemm(a, b),
-        "attention": lambda: kernels.flash_attention(q, q, q, causal=True),
     }[name]
 
 
@@ -177,14 +215,17 @@ def child(name: str, warm: bool, folder: str) -> None:
     def compile_(*args: Any) -> Any:
         start = time.perf_counter()
         made = original(*args)
-        report.update(made.timings, compile=report.get("compile", 0.0) + time.perf_counter() - start)
+        spent = {**made.timings, "compile": time.perf_counter() - start}
+        report.update({stage: report.get(stage, 0.0) + seconds for stage, seconds in spent.items()})
         return made
 
     NvidiaTarget.compile = compile_  # pyright: ignore[reportAttributeAccessIssue]
     with dry_run("sm_90a"):
         os.environ["CUTE_DSL_LINEINFO"] = "0"  # as in programs that do not ask for it: a dry run does
         if warm:
-            prepared("gemm" if name in PRODUCTS else "elementwise" if name == "softmax" else "softmax", "")()
+            others = {"softmax": "elementwise", "attention full": "attention causal"}
+            others |= dict.fromkeys(PRODUCTS, "gemm") | {x: "attention full" for x in ATTENTION if x not in others}
+            prepared(others.get(name, "softmax"), "")()
         run = prepared(name, folder)
         report.clear()
         start = time.perf_counter()

@@ -1,25 +1,34 @@
 """Measure plans of attention on Hopper, fit the model that chooses among them, and show what its choices cost.
 
-    python benchmarks/tune_attention.py measure   # needs the GPU: replaces the measurements
+    python benchmarks/tune_attention.py compile [--only 16,128] [--seconds 80] [--part 0/4]   # what is missing, for the disk cache
+    python benchmarks/tune_attention.py measure [--only 16,128] [--seconds 60]   # needs the GPU
     python benchmarks/tune_attention.py fit       # writes src/kiln/kernels/attentions/hopper_model.py
     python benchmarks/tune_attention.py report    # chosen and best plans, shape by shape
 
-Each line of `benchmarks/data/attention_h200.jsonl` is a shape: batch, length, heads, heads of keys, D, whether causal; and microseconds of
-cuDNN and of each plan (groups, block_k, stages, in_turns, queries_held), which took turns in bursts, f16, with normal data.
+Each line of `benchmarks/data/attention_h200.jsonl` is a plan (groups, block_k, stages, in_turns, queries_held) of a shape: bits of an element,
+batch, length, heads, heads of keys, D, whether causal; microseconds of it, the spread of its turns, and those of cuDNN in the same run (of 8
+bits: 0). Lines are written at once, and `measure` goes on where it was stopped. The first shape of a kind (bits, D, causal or not) is measured with all
+plans that work, steps of fewer than two thirds of the most keys left out; the others with those that were less than a tenth behind the best there. Plans take
+turns in short bursts with normal data, f16 or e4m3. `compile` goes first, in several processes; what it did is in `--compiled`, and no other plan
+is measured.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import dataclasses
 import functools
+import itertools
 import json
+import random
+import statistics
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kiln import Float8E4M3FN, Float16
+from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.attentions import Attention, hopper_cost, hopper_model
 from kiln.kernels.attentions.hopper_model import FIGURES, Figures
 from kiln.kernels.attentions.hopper_plan import HopperAttentionTiling
@@ -27,32 +36,32 @@ from kiln.kernels.devices import device_of
 
 _DATA = Path(__file__).parent / "data" / "attention_h200.jsonl"
 _MODEL = Path(hopper_model.__file__)
-_SPEEDS, _TILES = np.linspace(4.0, 8.0, 161), np.linspace(0.0, 8.0, 81)
+_SPEEDS, _TILES = np.linspace(4.0, 11.0, 281), np.linspace(0.0, 8.0, 81)
 """TFLOP/s of a multiprocessor and microseconds of a tile that are tried."""
-MORE = {
-    64: ((3, 112, 4, True, False), (2, 128, 3, False, True)),
-    96: ((3, 112, 2, False, False), (2, 128, 3, False, True)),
-    128: ((3, 80, 2, True, False), (3, 64, 3, False, False)),
-    192: ((2, 112, 2, True, False), (2, 96, 2, False, False)),
-    256: ((2, 80, 2, True, False), (2, 64, 2, False, False)),
-}
-"""Tilings that are measured besides those of the model."""
+_NEAR, _MANY = 1.10, 20
+_LONG = 1500.0
+"""Microseconds of a call of which one is enough."""
+_KEPT = 6
+"""Tilings of a kind that are chosen among."""
 _TOKENS = 32768
 SHAPES = [
-    *[(_TOKENS // n, n, 16, 16, 128, c) for n in (1024, 2048, 4096, 8192, 16384, 32768) for c in (False, True)],
-    *[(4, 8192, 32, 8, 128, c) for c in (False, True)],
-    *[(_TOKENS // n, n, 32, 32, 64, c) for n in (2048, 8192) for c in (False, True)],
-    *[(4, 8192, 8, 8, 256, c) for c in (False, True)],
-    *[(4, 4096, 16, 16, 192, c) for c in (False, True)],
-    *[(4, 8192, 16, 16, 96, c) for c in (False, True)],
-    *[(1, 1024, 16, 16, 128, c) for c in (False, True)],
-    (2, 1536, 16, 16, 128, True),
+    *[(16, _TOKENS // n, n, 16, 16, 128, c) for n in (8192, 1024, 2048, 4096, 16384, 32768) for c in (False, True)],
+    *[(16, 4, 8192, 32, 8, 128, c) for c in (False, True)],
+    *[(16, _TOKENS // n, n, 8, 8, 256, c) for n in (8192, 2048) for c in (False, True)],
+    *[(8, 1, 16384, 2048 // d, 2048 // d, d, c) for d in (128, 256) for c in (False, True)],
+    *[(16, _TOKENS // n, n, 32, 32, 64, c) for n in (8192, 2048, 1024) for c in (False, True)],
+    *[(16, 4, 4096, 16, 16, 192, c) for c in (False, True)],
+    *[(8, 1, 16384, 32, 32, 64, c) for c in (False, True)],
+    *[(16, 4, 8192, 16, 16, 96, c) for c in (False, True)],
+    *[(16, 1, 1024, 16, 16, 128, c) for c in (False, True)],
+    (16, 2, 1536, 16, 16, 128, True),
 ]
 
 
 def problem_of(shape: Any) -> Attention:
-    batch, length, heads, heads_k, dim, causal = shape
-    return Attention(batch, length, length, heads, heads_k, dim, dim, right=0 if causal else None)
+    bits, batch, length, heads, heads_k, dim, causal = shape
+    dtype = Float16 if bits == 16 else Float8E4M3FN
+    return Attention(batch, length, length, heads, heads_k, dim, dim, dtype, right=0 if causal else None)
 
 
 def plan_of(tiling: Any, causal: bool) -> HopperAttentionTiling:
@@ -60,65 +69,201 @@ def plan_of(tiling: Any, causal: bool) -> HopperAttentionTiling:
     return HopperAttentionTiling(groups, block_k, stages, in_turns=in_turns, queries_held=held, counted=causal)
 
 
-def measured() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in _DATA.read_text().splitlines()]
+def tiling_of(plan: HopperAttentionTiling) -> tuple[Any, ...]:
+    return plan.groups, plan.block_k, plan.stages, plan.in_turns, plan.queries_held
 
 
-def measure() -> None:
+@functools.cache
+def all_tilings(bits: int, dim: int) -> list[tuple[Any, ...]]:
+    """Those that work, with steps of at least two thirds of the keys that fit: fewer have been seen to be slower."""
+    device, found = device_of("sm_90a"), []
+    for groups, held in itertools.product((3, 2), (False, True)):
+        working = []
+        for block_k, stages, in_turns in itertools.product(range(32, 257, 512 // bits // 2), (2, 3), (False, True)):
+            tiling = (groups, block_k, stages, in_turns, held)
+            try:
+                plan_of(tiling, False).check(dim, dim, device.smem, bits)
+            except DSLUserCodeTypeError:
+                continue
+            working.append(tiling)
+        most = max((block_k for _, block_k, *_ in working), default=0)
+        found += [tiling for tiling in working if 3 * tiling[1] >= 2 * most]
+    return found
+
+
+class Journal:
+    """What was measured: microseconds of plans by shapes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.rows = path, {}
+        for line in path.read_text().splitlines() if path.exists() else ():
+            self.keep(json.loads(line))
+
+    def keep(self, row: dict[str, Any]) -> None:
+        self.rows[tuple(row["shape"]), tuple(row["plan"])] = row
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.keep(row)
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def of(self, shape: Any) -> dict[Any, float]:
+        """Microseconds of plans of a shape: as if measured beside the median of cuDNN's."""
+        rows = [row for (other, _), row in self.rows.items() if other == tuple(shape)]
+        usual = statistics.median(row["cudnn_us"] for row in rows) if rows else 0.0
+        return {tuple(row["plan"]): row["us"] * (usual / row["cudnn_us"] if row["cudnn_us"] else 1.0) for row in rows}
+
+    def cudnn(self, shape: Any) -> float:
+        return statistics.median(row["cudnn_us"] for (other, _), row in self.rows.items() if other == tuple(shape))
+
+    def wanted(self, shape: Any) -> list[Any]:
+        """Plans of a shape that are to be measured: those of the model first."""
+        bits, *_, dim, causal = shape
+        first = next(x for x in SHAPES if (x[0], x[5], x[6]) == (bits, dim, causal))
+        tilings = [f.tiling for f in FIGURES[bits, dim]]
+        there = self.of(first)
+        if first == shape:
+            tilings += all_tilings(bits, dim)
+        elif there:
+            tilings += [x for x, us in there.items() if us <= _NEAR * min(there.values())]
+        known = self.of(shape)
+        return [x for x in dict.fromkeys(tilings) if x not in known]
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+
+def _arrays(shape: Any) -> tuple[Any, Any, Any]:
+    import torch
+
+    bits, batch, length, heads, heads_k, dim, _ = shape
+    made = (torch.randn(batch, length, n, dim, device="cuda", dtype=torch.float16) for n in (heads, heads_k, heads_k))
+    q, k, v = (x if bits == 16 else x.to(torch.float8_e4m3fn) for x in made)
+    return q, k, v
+
+
+def _label(bits: int, dim: int, causal: bool, tiling: Any) -> str:
+    return f"{bits} {dim} {causal} {tiling}"
+
+
+def compile_all(journal: Journal, only: Any, seconds: float, part: str, compiled: Path) -> None:
+    """Kernels of one of several processes: extents are not compiled in."""
+    from kiln import kernels
+
+    number, count = map(int, part.split("/"))
+    wanted = [
+        (s[0], s[5], s[6], tiling) for s in SHAPES if only in (None, (s[0], s[5])) for tiling in journal.wanted(s)
+    ]
+    end = time.perf_counter() + seconds
+    for bits, dim, causal, tiling in list(dict.fromkeys(wanted))[number::count]:
+        if time.perf_counter() > end:
+            break
+        q, k, v = _arrays((bits, 1, 4096 * 8, 2, 2, dim, causal))
+        label = _label(bits, dim, causal, tiling)
+        try:
+            kernels.flash_attention(q, k, v, causal=causal, plan=plan_of(tiling, causal))
+        except Exception as wrong:  # told, and not measured
+            print(f"{label}: {wrong}", flush=True)
+            continue
+        with compiled.open("a") as file:
+            file.write(label + "\n")
+
+
+def measure(journal: Journal, only: Any, seconds: float, compiled: Path) -> None:
     import torch
     from attention import sdpa
     from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
 
     from kiln import kernels
-    from kiln import measure as timing
 
-    lines = []
+    known = set(compiled.read_text().splitlines()) if compiled.exists() else None
+    end = time.perf_counter() + seconds
     for shape in SHAPES:
-        batch, length, heads, heads_k, dim, causal = shape
-        q, k, v = (
-            torch.randn(batch, length, n, dim, device="cuda", dtype=torch.float16) for n in (heads, heads_k, heads_k)
-        )
-        theirs = sdpa(q, k, v, causal)
+        bits, *_, dim, causal = shape
+        tilings = [
+            x for x in journal.wanted(shape) if known is None or _label(bits, dim, causal, x) in known
+        ]  # fmt: skip
+        if only not in (None, (bits, dim)) or not tilings:
+            continue
+        if time.perf_counter() > end:
+            print("time is up: the same command goes on from here")
+            return
+        q, k, v = _arrays(shape)
+        calls: dict[Any, Any] = {}
+        wanted: Any = None
+        if bits == 16:
+            theirs = sdpa(q, k, v, causal)
 
-        def cudnn(call: Any = theirs) -> Any:
-            with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
-                return call()
+            def cudnn(call: Any = theirs) -> Any:
+                with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+                    return call()
 
-        tilings = [f.tiling for f in FIGURES[16, dim]]
-        calls: dict[str, Any] = {"cuDNN": cudnn}
-        for tiling in dict.fromkeys([*tilings, *MORE[dim]]):
-            plan = plan_of(tiling, causal)
-            calls[str(tiling)] = functools.partial(kernels.flash_attention, q, k, v, causal=causal, plan=plan)
-        found = timing.compare(
-            calls, l2="warm", rounds=3, effort=dataclasses.replace(timing.BURST, idle=0.06)
-        ).measurements
-        lines.append(json.dumps({"shape": shape, "us": {name: round(one.us, 1) for name, one in found.items()}}))
-        print(lines[-1], flush=True)
-        _DATA.write_text("\n".join(lines) + "\n")
+            calls["cuDNN"] = cudnn
+            wanted = cudnn().transpose(1, 2)
+        for tiling in tilings:
+            call = functools.partial(kernels.flash_attention, q, k, v, causal=causal, plan=plan_of(tiling, causal))
+            wanted = call() if wanted is None else wanted
+            if not (call() - wanted).abs().mean().item() < 5e-3:
+                print(f"{shape} {tiling}: WRONG", flush=True)
+                continue
+            calls[tiling] = call
+        times = _in_turns(torch, calls, 2 if len(calls) > _MANY else 4)
+        theirs_us = statistics.median(times["cuDNN"]) if bits == 16 else 0.0
+        for tiling in list(calls)[bits == 16 :]:
+            own = times[tiling]
+            us = statistics.median(own)
+            row = {"shape": shape, "plan": tiling, "us": round(us, 1), "spread": round((max(own) - min(own)) / us, 3)}
+            journal.add({**row, "cudnn_us": round(theirs_us, 1)})
+        found = journal.of(shape)
+        best = min(found, key=found.__getitem__)
+        print(f"{shape}: {len(tilings)} plans, best {best} {found[best]:.1f} us, cuDNN {theirs_us:.1f}", flush=True)
 
 
-def fit() -> None:
-    """Speed and time of a tile of each tiling: the pair for which relative errors are least."""
-    device, found = device_of("sm_90a"), measured()
+def _in_turns(torch: Any, calls: dict[Any, Any], turns: int) -> dict[Any, list[float]]:
+    """Microseconds of calls, in another order each time; after each as long a pause as keeps the power limit away."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    times: dict[Any, list[float]] = {name: [] for name in calls}
+    for turn in range(turns):
+        for name in random.Random(turn).sample(list(calls), len(calls)):
+            count = 1 if times[name] and times[name][0] > _LONG else 3
+            calls[name]()
+            torch.cuda._sleep(400_000)  # until all calls are under way
+            start.record()
+            for _ in range(count):
+                calls[name]()
+            end.record()
+            torch.cuda.synchronize()
+            took = start.elapsed_time(end) / count
+            times[name].append(took * 1e3)
+            time.sleep(min(0.04, 2e-3 * took * (count + 1)))
+    return times
+
+
+# --- the model -------------------------------------------------------------------------------------------------------
+
+
+def fit(journal: Journal) -> None:
+    """Speed and time of a tile of each tiling: the pair for which relative errors are least. Tilings are kept that are needed for all shapes to
+    have one that is near the best, and those that are best most often."""
+    device = device_of("sm_90a")
     made: dict[tuple[int, int], list[Figures]] = {}
-    for dim in sorted({line["shape"][4] for line in found}):
-        lines = [line for line in found if line["shape"][4] == dim]
-        for name in dict.fromkeys(name for line in lines for name in line["us"] if name != "cuDNN"):
-            tiling = ast.literal_eval(name)
+    for bits, dim in dict.fromkeys((shape[0], shape[5]) for shape, _ in journal.rows):
+        shapes = [s for s in SHAPES if (s[0], s[5]) == (bits, dim) and journal.of(s)]
+        times = {s: journal.of(s) for s in shapes}
+        for tiling in _kept(times):
             speed, tile = np.meshgrid(_SPEEDS, _TILES, indexing="ij")
             errors = np.zeros(speed.shape)
-            for line in lines:
-                if name not in line["us"]:
+            for shape in shapes:
+                if tiling not in times[shape]:
                     continue
-                shape = line["shape"]
-                plan = plan_of(tiling, shape[5])
+                plan = plan_of(tiling, shape[6])
                 steps, tiles, waiting = hopper_cost.units(problem_of(shape), plan, device)
                 launch = hopper_cost.parts(problem_of(shape), plan, device)["launch"]
                 model = (steps + waiting[0]) / speed + (tiles + waiting[1]) * tile + launch
-                errors += (model / line["us"][name] - 1) ** 2
+                errors += (model / times[shape][tiling] - 1) ** 2
             at = np.unravel_index(errors.argmin(), errors.shape)
             figures = Figures(tiling, round(float(speed[at]), 3), round(float(tile[at]), 2))
-            made.setdefault((16, dim), []).append(figures)
+            made.setdefault((bits, dim), []).append(figures)
     made |= {key: list(value) for key, value in FIGURES.items() if key not in made}
     text = _MODEL.read_text()
     start, end = text.index("FIGURES: "), text.index('"""By bits of')
@@ -130,33 +275,67 @@ def fit() -> None:
     _MODEL.write_text(text[:start] + f"FIGURES: {types} = {{\n" + "".join(rows) + "}\n" + text[end:])
 
 
-def report() -> None:
+def _kept(times: dict[Any, dict[Any, float]]) -> list[Any]:
+    """Tilings to choose from: one after the other that which lets most be gained, of those that were measured for all shapes."""
+    common = [x for x in next(iter(times.values())) if all(x in own for own in times.values())]
+    kept: list[Any] = []
+    while len(kept) < _KEPT:
+
+        def gained(tiling: Any, kept: list[Any] = kept) -> float:
+            return -sum(min(own[x] for x in (*kept, tiling)) / min(own.values()) for own in times.values())
+
+        best = max((x for x in common if x not in kept), key=gained, default=None)
+        if best is None or (kept and gained(best) - gained(kept[-1], kept[:-1]) < 2e-3):
+            break
+        kept.append(best)
+    return kept
+
+
+def report(journal: Journal) -> None:
     """What the plan that is chosen takes, beside the best that was measured."""
-    device, worst = device_of("sm_90a"), 0.0
+    device, worst, ahead = device_of("sm_90a"), 0.0, []
     print(
-        "| batch, length, heads, of keys, D | | chosen | TFLOP/s | model | best | behind it | over cuDNN |\n|---|---|---|---|---|---|---|---|"
+        "| bits | batch, length, heads, of keys, D | | plans | chosen | TFLOP/s | model | best | behind it | over cuDNN |"
+        + "\n"
+        + "|---" * 10
+        + "|"
     )
-    for line in measured():
-        shape, times = line["shape"], dict(line["us"])
-        problem, theirs = problem_of(shape), times.pop("cuDNN")
+    for shape in SHAPES:
+        times, problem = journal.of(shape), problem_of(shape)
+        if not times:
+            continue
         plan = hopper_cost.default_tiling(problem, device)
-        chosen = str((plan.groups, plan.block_k, plan.stages, plan.in_turns, plan.queries_held))
-        best = min(times, key=lambda name: times[name])
+        chosen, best = tiling_of(plan), min(times, key=times.__getitem__)
         behind = times[chosen] / times[best] - 1
         worst = max(worst, behind)
         rate = problem.flops / times[chosen] / 1e6
         model = problem.flops / hopper_cost.expected(problem, plan, device) / 1e6
+        theirs = journal.cudnn(shape)
+        ahead += [theirs / times[chosen]] if theirs else []
         print(
-            f"| {', '.join(map(str, shape[:5]))} | {'causal' if shape[5] else 'full'} | {chosen} | {rate:.0f} | {model:.0f} | {best} | "
-            f"{behind:.1%} | {theirs / times[chosen]:.2f} |"
+            f"| {shape[0]} | {', '.join(map(str, shape[1:6]))} | {'causal' if shape[6] else 'full'} | {len(times)} | {chosen} | {rate:.0f} | "
+            f"{model:.0f} | {best} | {behind:.1%} | {f'{ahead[-1]:.2f}' if theirs else ''} |"
         )
-    print(f"\nAt most {worst:.1%} behind.")
+    mean = float(np.exp(np.mean(np.log(ahead)))) if ahead else 0.0
+    print(f"\nAt most {worst:.1%} behind; {mean:.3f} of cuDNN on average, {min(ahead, default=0.0):.2f} at least.")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("measure", "fit", "report"))
-    {"measure": measure, "fit": fit, "report": report}[parser.parse_args().what]()
+    parser.add_argument("what", choices=("compile", "measure", "fit", "report"))
+    parser.add_argument("--only", type=lambda text: tuple(map(int, text.split(","))), help="bits and D")
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--part", default="0/1", help="of the kernels that are to be compiled, this of so many")
+    parser.add_argument("--compiled", type=Path, default=Path("attention_compiled.txt"))
+    parser.add_argument("--journal", type=Path, default=_DATA)
+    given = parser.parse_args()
+    journal = Journal(given.journal)
+    if given.what == "compile":
+        compile_all(journal, given.only, given.seconds, given.part, given.compiled)
+    elif given.what == "measure":
+        measure(journal, given.only, given.seconds, given.compiled)
+    else:
+        {"fit": fit, "report": report}[given.what](journal)
 
 
 if __name__ == "__main__":

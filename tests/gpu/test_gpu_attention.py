@@ -212,23 +212,70 @@ def test_pages_of_packed_queries(page):
         check((got[0][rows], got[1][:, rows]), exact(q[rows], *dense[n], causal=True))
 
 
+DESCALES = ("q_descale", "k_descale", "v_descale")
+
+
+def check_8_bits(got: Any, q: Any, k: Any, v: Any, factors: Any, causal: bool) -> None:
+    """Of one sequence: weights are rounded, so that outputs are within a 14th of the sum of weight times |value|."""
+    keys = k.double() * (factors[0] * factors[1])[:, None]
+    values = v.double() * factors[2][:, None]
+    wanted, logarithms = exact(q, keys, values, causal)
+    assert ((got[0].double() - wanted).abs() <= exact(q, keys, values.abs(), causal)[0] / 14).all()
+    torch.testing.assert_close(got[1].double(), logarithms, rtol=2e-3, atol=2e-3)
+
+
 @hopper
 @pytest.mark.parametrize("dim", [64, 128, 256])
 @pytest.mark.parametrize("causal", [False, True])
 def test_floats_of_8_bits(dim, causal):
-    """Weights are rounded to them: outputs are within a 14th of the sum of weight times |value|."""
     q, k, v = (normal(2, 1500, n, dim).to(torch.float8_e4m3fn) for n in (4, 2, 2))
     factors = [1 + torch.rand(2, 2, device="cuda") for _ in range(3)]
-    names = ("q_descale", "k_descale", "v_descale")
     out, lse = kernels.flash_attention(
-        q, k, v, causal=causal, return_lse=True, **dict(zip(names, factors, strict=True))
+        q, k, v, causal=causal, return_lse=True, **dict(zip(DESCALES, factors, strict=True))
     )
     for n in range(2):
-        keys = k[n].double() * (factors[0] * factors[1])[n][:, None]
-        values = v[n].double() * factors[2][n][:, None]
-        wanted, logarithms = exact(q[n], keys, values, causal)
-        assert ((out[n].double() - wanted).abs() <= exact(q[n], keys, values.abs(), causal)[0] / 14).all()
-        torch.testing.assert_close(lse[n].double(), logarithms, rtol=2e-3, atol=2e-3)
+        check_8_bits((out[n], lse[n]), q[n], k[n], v[n], [x[n] for x in factors], causal)
+
+
+@hopper
+def test_sequences_of_8_bits():
+    """Whose last keys are no numbers; what is laid for one has nothing of the next."""
+    lengths = [1, 1000, 0, 257, 2049, *[130] * 40]
+    starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
+    used = torch.tensor([max(0, n - 5) for n in lengths], dtype=torch.int32, device="cuda")
+    q, k, v = (normal(sum(lengths), n, 128).to(torch.float8_e4m3fn) for n in (8, 2, 2))
+    for end in starts[1:].tolist():
+        v[max(0, end - 5) : end] = k[max(0, end - 5) : end] = torch.full((), float("nan"), dtype=v.dtype, device="cuda")
+    factors = [1 + torch.rand(len(lengths), 2, device="cuda") for _ in range(3)]
+    out, lse = kernels.flash_attention(
+        q, k, v, causal=True, cu_seqlens_q=starts, cu_seqlens_k=starts, seqused_k=used, max_seqlen_q=2049, return_lse=True,
+        **dict(zip(DESCALES, factors, strict=True)),
+    )  # fmt: skip
+    for n in (1, 3, 4, 7, 44):
+        rows = slice(*starts[n : n + 2].tolist())
+        others = slice(rows.start, rows.start + int(used[n]))
+        check_8_bits((out[rows], lse[:, rows]), q[rows], k[others], v[others], [x[n] for x in factors], True)
+
+
+@hopper
+@pytest.mark.parametrize("page", [16, 64, 256])
+def test_pages_of_8_bits(page):
+    """Other rows of pages are no numbers."""
+    used, count = [2000, 1, 1500], -(-2048 // page)
+    q = normal(3, 300, 8, 128).to(torch.float8_e4m3fn)
+    k, v = (torch.full((4 * count, page, 2, 128), float("nan"), device="cuda").to(q.dtype) for _ in range(2))
+    table = torch.randperm(4 * count, device="cuda")[: 3 * count].reshape(3, count).int()
+    dense = []
+    for n, length in enumerate(used):
+        rows = torch.arange(length, device="cuda")
+        place = table[n].long()[rows // page], rows % page
+        dense.append([normal(length, 2, 128).to(q.dtype) for _ in range(2)])
+        for cache, x in zip((k, v), dense[n], strict=True):
+            cache.view(torch.uint8)[place] = x.view(torch.uint8)
+    lengths = torch.tensor(used, dtype=torch.int32, device="cuda")
+    out, lse = kernels.flash_attention(q, k, v, page_table=table, seqused_k=lengths, return_lse=True)
+    for n in range(3):
+        check_8_bits((out[n], lse[n]), q[n], *dense[n], [torch.ones(2, device="cuda")] * 3, False)
 
 
 @hopper

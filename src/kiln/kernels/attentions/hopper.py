@@ -8,6 +8,7 @@ the last that is seen to the first, so that those of which a query sees only a p
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import Float32, Int32, Int64, const_expr, cute, pipeline, utils
@@ -84,7 +85,7 @@ class HopperForward:
     have slopes. `page`: keys and values lie in pages of so many rows. `out_dtype`: the type of outputs, where it is
     another. `score`: a function of scores.
 
-    Values of 8 bits come as `transposed_values` lays them: (batch, element, head, key)."""
+    Values of 8 bits come as `transposed_values` lays them: (batch or 1, element, head, place of a key)."""
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], tiling: HopperAttentionTiling, masks: tuple[bool, bool, bool],
@@ -103,7 +104,20 @@ class HopperForward:
             sloped,
             score,
         )
-        self.page, self.piece = page, min(page, tiling.block_k) or tiling.block_k
+        # what one copy brings: a block of keys, or a part of it that is in one page; values of 8 bits lie in no pages
+        self.page, self.piece = page, math.gcd(page, tiling.block_k)
+        self.piece_v = tiling.block_k if self.narrow else self.piece
+        # many small copies: a warp for keys, and one for values
+        self.two_load = self.piece_v < tiling.block_k
+        self.frees_queries = "after"
+        """When the next queries may be loaded: at once if they stay in registers; with the last scores, which takes instructions in each
+        step and is worth it where tiles are short; after all steps; or not before outputs are stored."""
+        if not own_outputs:
+            self.frees_queries = "not before"
+        elif tiling.queries_held:
+            self.frees_queries = "at once"
+        elif masks[0]:
+            self.frees_queries = "with scores"
         # looking up pages takes some more
         self.registers = (40, 232) if page and tiling.groups == 2 else tiling.registers
 
@@ -172,13 +186,15 @@ class HopperForward:
     ):  # fmt: skip
         """Launch it for `More` and `Numbers`."""
         tile_q, _, _, tile_o = (cute.slice_(x, (None, None, 0)) for x in self.layouts(self.tiling.block_k))
-        _, tile_k, tile_v, _ = (cute.slice_(x, (None, None, 0)) for x in self.layouts(self.piece))
+        tile_k, tile_v = (
+            cute.slice_(self.layouts(piece)[n], (None, None, 0)) for n, piece in ((1, self.piece), (2, self.piece_v))
+        )
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         share = self.share
         maps = (
             *cpasync.make_tiled_tma_atom(load, self.rows_of(q, False, share), tile_q, (self.rows, self.dim)),
             *cpasync.make_tiled_tma_atom(load, self.rows_of(k), tile_k, (self.piece, self.dim)),
-            *cpasync.make_tiled_tma_atom(load, self.rows_of(v, not self.narrow), tile_v, (self.dim_v, self.piece)),
+            *cpasync.make_tiled_tma_atom(load, self.rows_of(v, not self.narrow), tile_v, (self.dim_v, self.piece_v)),
             *cpasync.make_tiled_tma_atom(store, self.rows_of(out, False, share), tile_o, (self.rows, self.dim_v)),
         )
         queries, keys = q.shape[1], k.shape[1]
@@ -224,7 +240,7 @@ class HopperForward:
                 (of.stages, of.block_k * self.dim_v * size),
             )
         )
-        told = Told.create(memory, self.packed or self.partial, of.groups * GROUP // 32)
+        told = Told.create(memory, self.packed or self.partial, of.groups * GROUP // 32 + self.two_load)
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
         batches = q.shape[3]
@@ -238,11 +254,14 @@ class HopperForward:
 
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(self.registers[0])
+            loader = Loader(
+                self, ((load_q, q), (load_k, k), (load_v, v)), tiles, (tile_q, ring_k, ring_v), told, more.table
+            )
             if warp == 0:
-                loader = Loader(
-                    self, ((load_q, q), (load_k, k), (load_v, v)), tiles, (tile_q, ring_k, ring_v), told, more.table
-                )
-                loader.run((telling, producer_q, producer_k, producer_v), more.counter)
+                loader.run(telling, (producer_q, producer_k, None if self.two_load else producer_v), more.counter)
+            if const_expr(self.two_load):
+                if warp == 1:
+                    loader.run_values(told.pipe.make_consumer(), producer_v)
         else:
             arch.setmaxregister_increase(self.registers[1])
             group = warp // 4 - 1
@@ -270,11 +289,14 @@ class HopperForward:
                 filled_q = consumer_q.wait_and_advance()
                 if const_expr(of.queries_held):
                     products.take_queries()
+                    if const_expr(self.frees_queries == "at once"):
+                        filled_q.release()
                 filled_k = consumer_k.wait_and_advance()
                 warpgroup.fence()
                 products.begin_scores(filled_k.index)
                 warpgroup.wait_group(0)
                 filled_k.release()
+                self.free_queries(filled_q, steps - 1)
                 scores.change(last, seen, True)
                 softmax.powers(False)
                 softmax.make_weights()
@@ -283,13 +305,13 @@ class HopperForward:
                     self.clear(ring_v[None, None, filled_v.index], group, work.keys - last * of.block_k)
                 if const_expr(self.right):
                     for i in range(1, 1 + masked):
-                        self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True)
+                        self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True, filled_q, steps - 1 - i)
                 for i in range(1 + masked, 1 + masked + whole):
-                    self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, False)
+                    self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, False, filled_q, steps - 1 - i)
                 if const_expr(self.left):
                     for i in range(1 + masked + whole, steps):
-                        self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True)
-                if const_expr(self.own_outputs):
+                        self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True, filled_q, steps - 1 - i)
+                if const_expr(self.frees_queries == "after"):
                     filled_q.release()
                 warpgroup.fence()
                 products.begin_outputs(used_v.index)
@@ -308,8 +330,24 @@ class HopperForward:
             if const_expr(of.in_turns) and group == 0:
                 Order(of, group).wait()
 
+    @cute.jit
+    def free_queries(self, filled_q: Any, left: Int32):
+        """Let the next queries be loaded when there are no more scores to come."""
+        if const_expr(self.frees_queries == "with scores"):
+            if left == 0:
+                filled_q.release()
+
     def step(
-        self, parts: Any, consumer_k: Any, consumer_v: Any, used_v: Any, block: Any, seen: Any, masked: bool
+        self,
+        parts: Any,
+        consumer_k: Any,
+        consumer_v: Any,
+        used_v: Any,
+        block: Any,
+        seen: Any,
+        masked: bool,
+        filled_q: Any,
+        left: Any,
     ) -> None:
         """A block of keys: its scores, and beside them the outputs of the block before."""
         products, softmax, scores, order, pipe_v = parts
@@ -323,6 +361,7 @@ class HopperForward:
             order.pass_on()
         warpgroup.wait_group(1)
         filled_k.release()
+        self.free_queries(filled_q, left)
         scores.change(block, seen, masked)
         softmax.powers(self.tiling.lazy)
         # The values of this block are for the next step. Waiting for them is a loop in the machine code, before which ptxas leaves the

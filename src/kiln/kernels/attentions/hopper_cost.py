@@ -24,8 +24,6 @@ _COUNTER = 2.0
 """Microseconds that a counter of tiles takes."""
 _UNKNOWN = 0.95
 """What a tiling that was not measured is taken to do, of the speed of the one that is most like it."""
-_MARGIN = 16
-"""Registers that functions of scores need: fewer keys in a step."""
 
 
 def candidates(problem: Attention, device: Device) -> Iterator[HopperAttentionTiling]:
@@ -113,11 +111,8 @@ def figures_of(problem: Attention, plan: HopperAttentionTiling) -> Figures:
 def _fitting(problem: Attention, tiling: HopperAttentionTiling) -> HopperAttentionTiling:
     """A tiling as a problem needs it."""
     block_k = tiling.block_k
-    if problem.score is not None and tiling.groups == 3:
-        block_k -= _MARGIN
-    if problem.page:  # whole pages, or parts of one
-        fit = (n for n in range(block_k, 0, -16) if n % problem.page == 0 or problem.page % n == 0)
-        block_k = next(fit, block_k)
+    if problem.score is not None and tiling.groups == 3:  # functions need registers
+        block_k -= 256 // problem.dtype.width
     grouped = problem.share > 1 and problem.queries < tiling.block_q and ROWS % problem.share == 0
     # where tiles are equally long, they need no counter
     uneven = problem.left is not None or problem.right is not None or problem.packed or problem.partial

@@ -9,6 +9,7 @@ from ... import range as dynamic_range
 from ...cute import arch
 from ...cute.nvgpu import cpasync
 from .pages import Pages
+from .transposed_values import first_place
 
 if TYPE_CHECKING:
     from .hopper import HopperForward
@@ -32,22 +33,32 @@ class Loader:
         self.share = tiles.heads // self.k.shape[2]  # tiles that share keys
 
     @cute.jit
-    def run(self, producers: Any, counter: Any):
+    def run(self, telling: Any, producers: Any, counter: Any):
         """Load all tiles of this block of threads. A whole warp does that."""
-        telling, producer_q, producer_k, producer_v = producers
         blocks = Int32(arch.grid_dim()[0])
         number, turn = Int32(arch.block_idx()[0]), Int32(0)
-        work = self.tiles.work(number)
+        work, known = self.tiles.work(number, (Int32(0), Int32(0)))
         while work.tile >= 0:
             following = self.next_number(number, turn, blocks, counter)
             self.told.tell(telling, work)
-            self.tile(work, producer_q, producer_k, producer_v)
+            self.tile(work, producers)
             turn = turn + 1
             number = following
             if const_expr(counter is not None):
                 number = arch.shuffle_sync(following, 0)
-            work = self.tiles.work(number)
+            work, known = self.tiles.work(number, known)
         self.told.tell(telling, work)
+
+    @cute.jit
+    def run_values(self, hearing: Any, producer_v: Any):
+        """Load the values of all tiles, as the warp that loads queries and keys tells of them."""
+        slot = hearing.wait_and_advance()
+        work = self.told.heard(slot, self.tiles)
+        while work.tile >= 0:
+            self.tile(work, (None, None, producer_v))
+            slot.release()
+            slot = hearing.wait_and_advance()
+            work = self.told.heard(slot, self.tiles)
 
     @cute.jit
     def next_number(self, number: Int32, turn: Int32, blocks: Int32, counter: Any):
@@ -62,58 +73,71 @@ class Loader:
         return found
 
     @cute.jit
-    def tile(self, work: Any, producer_q: Any, producer_k: Any, producer_v: Any):
-        """Load a tile: its queries, its keys from the last block to the first, the values of each one step behind."""
-        of, tiling = self.of, self.of.tiling
+    def tile(self, work: Any, producers: Any):
+        """Load a tile, as far as there are producers: its queries, its keys from the last block to the first, the values of each one
+        step behind."""
+        (producer_q, producer_k, producer_v), of, tiling = producers, self.of, self.of.tiling
         last, steps, _, _ = self.tiles.span(work)
-        q, k, v, layer = self.q, self.k, self.v, work.batch
+        q, k, v, layer, layer_v = self.q, self.k, self.v, work.batch, work.batch
         if const_expr(of.packed):
             layer = Int32(0)
             q = cute.domain_offset((work.first_q if of.share == 1 else (0, work.first_q), 0, 0, 0), q)
+        if const_expr(of.packed and of.page == 0):
+            layer_v, first_v = Int32(0), work.first_k
+            if const_expr(of.narrow):
+                first_v = first_place(work.first_k, work.batch, tiling.block_k)
             k = cute.domain_offset((work.first_k, 0, 0, 0), k)
-            v = cute.domain_offset((0, work.first_k, 0, 0), v)
+            v = cute.domain_offset((0, first_v, 0, 0), v)
         to_q, of_q = partitioned(
             self.load_q, self.memory[0], cute.local_tile(q, (of.rows, of.dim), (None, 0, None, None))
         )
-        stage = producer_q.acquire_and_advance()
-        for group in range_constexpr(tiling.groups):
-            rows = of_q[None, of.row_tile(work.tile * tiling.groups + group), work.head, layer]
-            cute.copy(self.load_q, rows, to_q[None, group], tma_bar_ptr=stage.barrier)
+        if const_expr(producer_q is not None):
+            stage = producer_q.acquire_and_advance()
+            for group in range_constexpr(tiling.groups):
+                rows = of_q[None, of.row_tile(work.tile * tiling.groups + group), work.head, layer]
+                cute.copy(self.load_q, rows, to_q[None, group], tma_bar_ptr=stage.barrier)
         head_k = work.head // self.share
         # what a copy fills of a buffer: all of it, or as much as is in one page
         pieces_k, pieces_v = self.memory[1], self.memory[2]
-        if const_expr(of.piece < tiling.block_k):
+        if const_expr(of.page > 0):
             pieces_k = cute.local_tile(pieces_k, (of.piece, of.dim), (None, 0, None))
-            pieces_v = cute.local_tile(pieces_v, (of.dim_v, of.piece), (0, None, None))
+            if const_expr(not of.narrow):
+                pieces_v = cute.local_tile(pieces_v, (of.dim_v, of.piece_v), (0, None, None))
         parts_k = partitioned(self.load_k, pieces_k, cute.local_tile(k, (of.piece, of.dim), (None, 0, None, None)))
-        parts_v = partitioned(self.load_v, pieces_v, cute.local_tile(v, (of.dim_v, of.piece), (0, None, None, None)))
-        place = (head_k, layer, work.batch)
-        self.block(self.load_k, parts_k, producer_k, last, place)
+        parts_v = partitioned(self.load_v, pieces_v, cute.local_tile(v, (of.dim_v, of.piece_v), (0, None, None, None)))
+        place_k, place_v = (head_k, layer), (head_k, layer_v)
+        # pages are looked up a block ahead, and are the same for keys and values
+        pages, following = self.pages(work.batch, last), self.pages(work.batch, last - 1)
+        keys, values = (self.load_k, parts_k, producer_k, place_k), (self.load_v, parts_v, producer_v, place_v)
+        self.block(keys, last, pages, of.page > 0)
         for i in range(1, steps):
-            self.block(self.load_k, parts_k, producer_k, last - i, place)
-            self.block(self.load_v, parts_v, producer_v, last - i + 1, place)
-        self.block(self.load_v, parts_v, producer_v, last - steps + 1, place)
+            later = self.pages(work.batch, last - i - 1)
+            self.block(keys, last - i, following, of.page > 0)
+            self.block(values, last - i + 1, pages, of.page > 0 and not of.narrow)
+            pages, following = following, later
+        self.block(values, last - steps + 1, pages, of.page > 0 and not of.narrow)
 
     @cute.jit
-    def block(self, load: Any, parts: Any, producer: Any, block: Int32, place: Any):
-        """Load a block of keys or values."""
-        (to, of), (head, layer, batch), page, rows = parts, place, self.of.page, self.of.piece
-        stage = producer.acquire_and_advance()
-        if const_expr(page == 0):
-            cute.copy(load, of[None, block, head, layer], to[None, stage.index], tma_bar_ptr=stage.barrier)
-        elif const_expr(rows == self.of.tiling.block_k):
-            row = block * rows
-            number = self.page(batch, row)
-            cute.copy(
-                load, of[None, row % page // rows, head, number], to[None, stage.index], tma_bar_ptr=stage.barrier
-            )
-        else:
-            for i in dynamic_range(
-                self.of.tiling.block_k // rows, unroll=1
-            ):  # not unrolled: this warp has few registers
-                number = self.page(batch, block * self.of.tiling.block_k + i * rows)
-                cute.copy(load, of[None, 0, head, number], to[None, i, stage.index], tma_bar_ptr=stage.barrier)
+    def block(self, what: Any, block: Int32, pages: Int32, paged: bool):
+        """Load a block of keys or values, from `pages` if it is `paged`; nothing without a producer."""
+        (load, parts, producer, (head, layer)), page, rows = what, self.of.page, self.of.piece
+        if const_expr(producer is not None):
+            to, of = parts
+            stage = producer.acquire_and_advance()
+            if const_expr(not paged):
+                cute.copy(load, of[None, block, head, layer], to[None, stage.index], tma_bar_ptr=stage.barrier)
+            else:
+                # not unrolled: this warp has few registers
+                for i in dynamic_range(self.of.tiling.block_k // rows, unroll=1):
+                    inner = 0 if page == rows else (block * self.of.tiling.block_k + i * rows) % page // rows
+                    part = of[None, inner, head, arch.shuffle_sync(pages, i)]
+                    cute.copy(load, part, to[None, i, stage.index], tma_bar_ptr=stage.barrier)
 
-    def page(self, batch: Any, row: Any) -> Any:
-        """The page of a row."""
-        return Pages(self.table[batch, None], self.of.page, Int32(self.k.shape[3])).number(row)
+    @cute.jit
+    def pages(self, batch: Int32, block: Int32):
+        """The pages of a block of keys: each lane has that of the piece with its number."""
+        found = Int32(0)
+        if const_expr(self.of.page > 0):
+            row = max(block, 0) * self.of.tiling.block_k + arch.lane_idx() * self.of.piece
+            found = Pages(self.table[batch, None], self.of.page, Int32(self.k.shape[3])).number(row)
+        return found

@@ -18,32 +18,21 @@ class Figures(NamedTuple):
 
 
 FIGURES: dict[tuple[int, int], tuple[Figures, ...]] = {
-    (16, 64): (
-        Figures((3, 112, 4, True, False), 4.7, 4.1),
-        Figures((3, 128, 3, True, False), 4.575, 2.5),
-        Figures((3, 128, 3, False, False), 4.6, 2.2),
-    ),
+    (16, 64): (Figures((3, 128, 3, False, False), 4.6, 2.2),),
     (16, 96): (
         Figures((3, 112, 2, True, False), 5.65, 6.7),
         Figures((3, 112, 2, False, False), 5.375, 3.3),
-        Figures((2, 128, 3, False, True), 5.3, 6.6),
     ),
     (16, 128): (
-        Figures((3, 80, 3, False, False), 6.1, 3.5),
-        Figures((3, 80, 2, True, False), 5.95, 3.3),
-        Figures((2, 128, 2, False, True), 5.575, 3.0),
-        Figures((3, 64, 3, False, False), 6.0, 3.4),
+        Figures((3, 80, 3, False, False), 6.15, 1.8),
+        Figures((2, 128, 2, False, True), 5.625, 1.6),
+        Figures((2, 128, 2, False, False), 5.575, 1.5),
     ),
     (16, 192): (
-        Figures((2, 96, 2, True, False), 6.475, 8.0),
         Figures((2, 112, 2, True, False), 6.5, 8.0),
-        Figures((2, 96, 2, False, False), 6.425, 8.0),
+        Figures((2, 96, 2, True, False), 6.475, 8.0),
     ),
-    (16, 256): (
-        Figures((2, 80, 2, True, False), 6.125, 8.0),
-        Figures((2, 64, 2, True, False), 6.1, 8.0),
-        Figures((2, 64, 2, False, False), 6.1, 8.0),
-    ),
+    (16, 256): (Figures((2, 64, 2, False, False), 6.1, 8.0),),
     (8, 64): (Figures((3, 128, 3, True, False), 5.0, 1.5),),
     (8, 128): (Figures((3, 96, 3, False, False), 8.4, 2.0),),
     (8, 256): (Figures((2, 96, 2, True, False), 8.5, 3.0),),

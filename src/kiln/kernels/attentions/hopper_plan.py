@@ -87,10 +87,11 @@ class HopperAttentionTiling:
             width == 16 or (self.block_k % 32 == 0 and not self.queries_held),
             f"{self}: of 8 bits, keys of a step are a multiple of 32, and queries stay in shared memory",
         )
+        rest = _REST[self.groups] - (4 if width == 8 and self.groups == 2 else 0)
         require(
-            taken + _REST[self.groups] <= available,
+            taken + rest <= available,
             f"{self}: scores, weights and outputs of heads of {head_dim_v} take {taken} registers of a thread, which has {available}, "
-            f"and {_REST[self.groups]} for the rest",
+            f"and {rest} for the rest",
             hint="fewer keys in a step",
         )
         used = self.smem_bytes(head_dim, head_dim_v, head_dim != head_dim_v or width == 8, width)

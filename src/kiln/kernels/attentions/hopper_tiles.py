@@ -41,6 +41,19 @@ class Span(NamedTuple):
     whole: Any
 
 
+@cute.jit
+def within(start: Any, rows: Any):
+    """Where a sequence starts or ends, or the nearest row: numbers that are wrong must not lead out of arrays."""
+    return max(Int32(0), min(start, Int32(rows)))
+
+
+@cute.jit
+def stretch(starts: cute.Tensor, batch: Int32, rows: Any):
+    """Where a sequence begins, and its length."""
+    first = within(starts[batch], rows)
+    return first, max(within(starts[batch + 1], rows) - first, 0)
+
+
 class Tiles:
     """The tiles of a launch: `queries` and `keys` are those of all sequences (or of all of them together), `heads` are counted once
     for those that share a tile. Lengths are arrays, or None."""
@@ -56,8 +69,9 @@ class Tiles:
         """Queries of a tile."""
 
     @cute.jit
-    def work(self, number: Int32):
-        """A tile by its number.
+    def work(self, number: Int32, known: Any):
+        """A tile by its number, and `known`: the first of some sequences before which none has it, and how many tiles those before
+        them have. Numbers grow, so that the next search begins there.
 
         The tiles of `group` heads are done side by side, to find each other's keys in the L2 cache, and the last tiles, which
         see most keys where later ones are hidden, first.
@@ -68,49 +82,41 @@ class Tiles:
             tiles = cute.ceil_div(queries, self.each)
             batch, rest = number // (tiles * heads), number % (tiles * heads)
         else:
-            batch, rest = self.sequence_of(number)
+            batch, rest, known = self.sequence_of(number, known)
             there = min(batch, self.batches - 1)
-            first_q, queries = self.stretch(self.lengths.starts_q, there, self.queries)
+            first_q, queries = stretch(self.lengths.starts_q, there, self.queries)
             tiles = cute.ceil_div(queries, self.each)
             if const_expr(self.lengths.starts_k is not None):
-                first_k, keys = self.stretch(self.lengths.starts_k, there, self.keys)
+                first_k, keys = stretch(self.lengths.starts_k, there, self.keys)
         if const_expr(self.lengths.used is not None):
-            keys = self.within(self.lengths.used[min(batch, self.batches - 1)], keys)
+            keys = within(self.lengths.used[min(batch, self.batches - 1)], keys)
         first, rest = rest // (tiles * group) * group, rest % (tiles * group)
         beside = max(min(group, heads - first), 1)
         tile = tiles - 1 - rest // beside if batch < self.batches else Int32(-1)
-        return Work(tile, first + rest % beside, batch, first_q, queries, first_k, keys)
+        return Work(tile, first + rest % beside, batch, first_q, queries, first_k, keys), known
 
     @cute.jit
-    def sequence_of(self, number: Int32):
-        """The sequence that has a tile, and the number of the tile among those of that sequence. A whole warp finds it together."""
+    def sequence_of(self, number: Int32, known: Any):
+        """The sequence that has a tile, the number of the tile among those of that sequence, and what is known then. A whole warp
+        finds it together, of as many sequences as it has lanes at once."""
         lane = arch.lane_idx()
-        before, found, start = Int32(0), Int32(self.batches), Int32(0)
-        for first in range(0, self.batches, _WARP):
+        (first, before), found, start = known, Int32(self.batches), Int32(0)
+        while first < self.batches and found == self.batches:
             batch = first + lane
-            _, queries = self.stretch(self.lengths.starts_q, min(batch, self.batches - 1), self.queries)
+            _, queries = stretch(self.lengths.starts_q, min(batch, self.batches - 1), self.queries)
             tiles = cute.ceil_div(queries, self.each) * self.heads if batch < self.batches else Int32(0)
             end = tiles
             for step in (1, 2, 4, 8, 16):  # of this sequence and those before it
                 other = arch.shuffle_sync_up(end, step, mask_and_clamp=0)
                 end = end + other if lane >= step else end
             later = arch.popc(arch.vote_ballot_sync(before + end <= number))
-            if found == self.batches and later < _WARP:
+            if later < _WARP:
                 found = first + later
                 start = before + arch.shuffle_sync(end - tiles, later)
-            before = before + arch.shuffle_sync(end, _WARP - 1)
-        return found, number - start
-
-    @cute.jit
-    def stretch(self, starts: cute.Tensor, batch: Int32, rows: Any):
-        """Where a sequence begins, and its length."""
-        first = self.within(starts[batch], rows)
-        return first, max(self.within(starts[batch + 1], rows) - first, 0)
-
-    @cute.jit
-    def within(self, start: Any, rows: Any):
-        """Where a sequence starts or ends, or the nearest row: numbers that are wrong must not lead out of arrays."""
-        return max(Int32(0), min(start, Int32(rows)))
+            else:
+                first = first + _WARP
+                before = before + arch.shuffle_sync(end, _WARP - 1)
+        return found, number - start, (first, before)
 
     @cute.jit
     def span(self, work: Any):

@@ -17,7 +17,7 @@ from .parts import columns_of_a_part
 from .plan import AttentionTiling, default_tiling, expected
 from .problem import MOST_LAYERS, Attention
 from .score_functions import score_function
-from .transposed_values import transposed_values
+from .transposed_values import places_of_all, transposed_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,8 +125,6 @@ class HopperAttention(Implementation):
             return "it is for sm_90a"
         if problem.page % 8:
             return f"pages are multiples of 8 rows, not {problem.page}"
-        if problem.dtype.width == 8 and (problem.packed or problem.page):
-            return f"sequences of {problem.dtype.__name__} have the same length, and their keys lie one after another"
         return None
 
     def plans(self, problem: Attention, device: Device) -> Iterator[HopperAttentionTiling]:
@@ -135,11 +133,9 @@ class HopperAttention(Implementation):
 
         found = list(hopper_cost.candidates(problem, device))
         yield from found
-        for plan in varied(
-            found[0], check, groups=(2, 3), block_k=(64, 80, 96, 112, 128, 144, 160), in_turns=(True, False)
-        ):
-            if plan not in found:
-                yield plan
+        steps = (64, 80, 96, 112, 128, 144, 160)
+        others = varied(found[0], check, groups=(2, 3), block_k=steps, in_turns=(True, False))
+        yield from (plan for plan in others if plan not in found)
 
     def cost(self, problem: Attention, plan: HopperAttentionTiling, device: Device) -> float:
         return hopper_cost.expected(problem, plan, device)
@@ -153,10 +149,6 @@ class HopperAttention(Implementation):
             not plan.grouped or hopper_plan.ROWS % problem.share == 0,
             f"{plan}: {problem.share} heads that share keys do not divide {hopper_plan.ROWS} rows of a warp group",
             hint="grouped=False",
-        )
-        arrays.require(
-            not problem.page or plan.block_k % problem.page == 0 or problem.page % plan.block_k == 0,
-            f"{plan}: {plan.block_k} keys of a step are no whole pages of {problem.page} rows, nor parts of one",
         )
 
     def run(self, problem: Attention, plan: HopperAttentionTiling, given: Given) -> None:
@@ -177,22 +169,37 @@ class HopperAttention(Implementation):
             counter = arrays.empty(q, (1,), arrays.named_type(q, "int32"))
             arrays.fill(counter, 0)
         more = hopper.More(*given.lengths, given.slopes, given.sinks, counter, *given.factors)
-        values = given.v
-        if problem.dtype.width == 8:
-            batches, keys, heads, dim = values.shape
-            values = arrays.empty(values, (batches, dim, heads, -(-keys // 16) * 16), None)
-            turn = _compiled_transposed(calls.mode(), problem.dtype, dim, _memory_of(q), more.used is not None)
-            launches.run_arguments(turn, [given.v, values, more.used, arrays.stream_of(q)])
+        values = self.laid(problem, plan, given) if problem.dtype.width == 8 else given.v
         compiled = _compiled_hopper(
             calls.mode(), kernel, _memory_of(q), problem.lse, tuple(x is not None for x in more)
         )
         scale, cap, left, right = _factors(problem, given)
         numbers = hopper.Numbers(
             scale, cap, given.softcap or given.scale, left, right,
-            _side_by_side(problem.heads // share, 2 * given.mean * sum(problem.head_dims)), blocks,
+            problem.share // share
+            * _side_by_side(problem.heads_k, given.mean * sum(problem.head_dims) * problem.dtype.width // 8),
+            blocks,
         )  # fmt: skip
         rows = (q, given.k, values, given.out, given.lse)
         launches.run_arguments(compiled, [*rows, more, numbers, arrays.stream_of(q)])
+
+    def laid(self, problem: Attention, plan: HopperAttentionTiling, given: Given) -> Any:
+        """Values of 8 bits as the kernel takes them."""
+        q, v, lengths = given.q, given.v, given.lengths
+        batches, keys, heads, dim = v.shape
+        if lengths.table is not None:
+            batches, keys = lengths.table.shape[0], lengths.table.shape[1] * problem.page
+        places = -(-keys // 16) * 16
+        if lengths.starts_k is not None:
+            places = places_of_all(keys, problem.batches, plan.block_k)
+        values = arrays.empty(v, (batches, dim, heads, places), None)
+        more = (lengths.starts_k, lengths.used, lengths.table)
+        compiled = _compiled_transposed(
+            calls.mode(), transposed_values(problem.dtype, dim, plan.block_k, problem.page), _memory_of(q),
+            tuple(x is not None for x in more),
+        )  # fmt: skip
+        launches.run_arguments(compiled, [v, values, *more, arrays.stream_of(q)])
+        return values
 
 
 def _kernel(kept: Any, make: Any, score: Functions | None, shape: tuple[Any, ...]) -> Any:
@@ -248,12 +255,11 @@ def _compiled_hopper(_mode: Any, kernel: hopper.HopperForward, space: Any, lse: 
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled_transposed(_mode: Any, dtype: Any, head_dim: int, space: Any, used: bool) -> Any:
-    """The function that lays values of 8 bits as the kernel takes them."""
-    arrays_of_rows = [_fake(dtype, 4, space) for _ in range(2)]
-    return cute.compile(
-        transposed_values(dtype, head_dim), *arrays_of_rows, _fake(Int32, 1, space) if used else None, 0
-    )
+def _compiled_transposed(_mode: Any, kernel: Any, space: Any, there: tuple[bool, ...]) -> Any:
+    """The function that lays values of 8 bits as the kernel takes them, for starts, lengths and pages that are there."""
+    rows = [_fake(kernel.dtype, 4, space) for _ in range(2)]
+    more = [_fake(Int32, modes, space) if given else None for given, modes in zip(there, (1, 1, 2), strict=True)]
+    return cute.compile(kernel, *rows, *more, 0)
 
 
 def _memory_of(x: Any) -> Any:
