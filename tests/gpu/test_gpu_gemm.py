@@ -203,9 +203,12 @@ def test_what_follows_warp_groups(pingpong):
 FEW = [
     kernels.HopperTiling((128, 16, 64), (1, 1), 10, 8, swapped=True),
     kernels.HopperTiling((64, 16, 64), (1, 1), 12, 8, pingpong=True, swapped=True),
-    kernels.HopperTiling((128, 16, 64), (1, 1), 10, 8, splits=4, swapped=True),
+    kernels.HopperTiling((128, 16, 64), (1, 1), 10, 8, splits=2, swapped=True),
     kernels.HopperTiling((128, 128, 64), (1, 1), 5, 8, splits=2),
-    kernels.HopperTiling((128, 64, 64), (1, 1), 8, 8, splits=7),
+    kernels.HopperTiling((128, 64, 64), (1, 1), 8, 8, splits=8),
+    kernels.HopperTiling((64, 64, 64), (1, 1), 8, 8, pingpong=True, splits=2),
+    kernels.HopperTiling((64, 64, 64), (1, 1), 8, 8, pingpong=True, splits=4, swapped=True),
+    kernels.HopperTiling((64, 32, 64), (1, 2), 8, 8, pingpong=True, swapped=True),
 ]
 
 

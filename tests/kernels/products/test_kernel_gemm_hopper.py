@@ -29,6 +29,7 @@ PAIRED = dataclasses.replace(SMALL, cluster_mn=(2, 1))
 ACROSS = dataclasses.replace(SMALL, cluster_mn=(1, 2))
 TURNS = kernels.HopperTiling((64, 64, 32), (1, 1), 3, 1, pingpong=True)
 PARTS = dataclasses.replace(SMALL, splits=2)
+TURNS_IN_PARTS = kernels.HopperTiling((64, 32, 32), (1, 1), 3, 1, pingpong=True, splits=2)
 SWAPPED = kernels.HopperTiling((128, 16, 32), (1, 1), 2, 2, swapped=True)
 H200 = device_of("sm_90a")
 RNG = np.random.default_rng(0)
@@ -234,8 +235,8 @@ def test_few_rows(layout, m):
         operand(136, 200, F16, layout[1]),
         operand(m, 200, F32),
     )
-    for splits in (1, 3):
-        plan = dataclasses.replace(SWAPPED, block_mnk=(128, 64 if layout == "TN" else 8, 32), splits=splits)
+    for splits in (1, 2):
+        plan = dataclasses.replace(SWAPPED, block_mnk=(128, 64 if layout == "TN" else 16, 32), splits=splits)
         close(kernels.gemm(a, b, c=c, plan=plan), exact(a, b) + c)
     turns = kernels.HopperTiling((64, 16, 32), (1, 1), 3, 1, pingpong=True, swapped=True)
     if layout == "NT":
@@ -245,7 +246,7 @@ def test_few_rows(layout, m):
 def test_parts_of_k():
     """Blocks of a cluster have parts of K, and add their sums in a fixed order: the same bits each time."""
     a, b, bias = operand(150, 200), operand(200, 56, way="T", batch=(2,)), operand(1, 56)[0]
-    for splits in (2, 7):
+    for splits in (2, 4):
         plan = dataclasses.replace(SMALL, splits=splits)
         got = kernels.gemm(a, b, bias=bias, plan=plan)
         close(got, exact(a, b) + bias)
@@ -311,12 +312,15 @@ def test_odd_numbers_of_pieces(monkeypatch):
         *((plan, seed) for plan in (PAIRED, dataclasses.replace(TURNS, cluster_mn=(2, 1))) for seed in (0, 5)),
         (PARTS, 5),
         (SWAPPED, 0),
+        (TURNS_IN_PARTS, 5),
+        (dataclasses.replace(TURNS_IN_PARTS, block_mnk=(64, 24, 32), splits=3, swapped=True), 0),
+        (kernels.HopperTiling((64, 16, 32), (1, 2), 3, 1, pingpong=True, swapped=True), 5),
     ],
 )
 def test_clean_under_the_sanitizer(plan, seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
     monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)
-    a, b, bias = operand(200 if plan is not SWAPPED else 20, 100), operand(100, 72, way="T"), operand(1, 72)[0]
+    a, b, bias = operand(20 if plan.swapped else 200, 100), operand(100, 72, way="T"), operand(1, 72)[0]
     with kiln.sanitize("all") as found:
         close(kernels.gemm(a, b, bias=bias, plan=plan), exact(a, b) + bias)
     assert not found
@@ -404,8 +408,9 @@ REFUSED = [
     (lambda: T((128, 32, 64), (8, 1)), "multiples of 8"),
     (lambda: T((128, 256, 64), pingpong=True), "256 sums"),
     (lambda: T(stages=8), "bytes of shared memory"),
-    (lambda: T((128, 128, 64), splits=2), "the cluster"),
-    (lambda: T((128, 64, 64), (1, 1), splits=5), "4 stages"),
+    (lambda: T((128, 128, 64), splits=2), "are the cluster"),
+    (lambda: T((128, 64, 64), (1, 1), splits=8), "4 stages"),
+    (lambda: T((128, 64, 64), (1, 1), splits=3), "64 columns, a multiple of 8"),
     (lambda: T((128, 20, 64), (1, 1), swapped=True), "multiple of 8"),
     (lambda: T((128, 128, 32), (1, 1), splits=9), "K of a stage|at most 8"),
     (lambda: T((128, 64, 64), (1, 1), sums=3), "a multiple of 24"),
@@ -446,6 +451,12 @@ SHIPPED = [
         BF16,
         "NT",
         {"plan": kernels.HopperTiling((128, 128, 64), (1, 1), 5, 8, splits=2), "bias": (2048,)},
+    ),
+    (
+        "bf16, parts of a warp group",
+        BF16,
+        "NT",
+        {"plan": kernels.HopperTiling((64, 64, 64), (1, 1), 8, 8, pingpong=True, splits=2, swapped=True)},
     ),
     ("e4m3", E4M3, "NT", {}),
     ("e4m3, factors of blocks", E4M3, "NT", {"scale_a": (2048, 16), "scale_b": (16, 16)}),

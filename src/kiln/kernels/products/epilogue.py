@@ -130,6 +130,8 @@ class Epilogue:
                 total[None, i].store(there[None, 0].load())
                 for other in range_constexpr(1, splits):
                     total[None, i].store(total[None, i].load() + there[None, other].load())
+            if const_expr(splits > 1 and together == mine):  # before stores, which would have to arrive first
+                arch.cluster_arrive()
             for i in range_constexpr(together):
                 values = [x[None, i].load() for x in held]
                 made = self.combine(total[None, i].load(), alpha, beta, *values)
@@ -139,7 +141,9 @@ class Epilogue:
                     result.store(value.to(kind))
                     cute.copy(store, result, target[None, piece], pred=inside[i])
         if const_expr(splits > 1):  # nobody's shared memory is read any more
-            self.meet()
+            if const_expr(together < mine):
+                arch.cluster_arrive()
+            arch.cluster_wait()
 
     def slots(self, part: Any, staged: Any) -> Any:
         """Where a thread's sums go in shared memory."""

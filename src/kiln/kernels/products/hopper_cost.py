@@ -40,6 +40,8 @@ _L2 = 45e6
 """Bytes that stay in the L2 cache from one product to the next."""
 _HOT = 8e10
 """Operations of a product that is large enough for the power limit to be felt."""
+_FEW = 128
+"""Rows that are a tile, or two."""
 _BESIDE = 0.05
 """What is left of the time of what is done beside something that takes longer."""
 _SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
@@ -54,17 +56,18 @@ def candidates(problem: Product, device: Device) -> Iterator[HopperTiling]:
     most = MOST_SUMS if len(problem.results) + problem.summed < 3 else _MOST_OF_SEVERAL
     columns = [n for n in _COLUMNS if n >= rows][:1] + [n for n in _COARSE if n >= rows][:1]
     for tile in TILES:
-        if tile.swapped and (problem.blocks or problem.summed or tile.block_mn[1] not in columns):
+        if tile.swapped and (problem.blocks or problem.summed or tile.block_mn[1] * tile.cluster_mn[1] not in columns):
             continue
         if (
             tile.cluster_mn[1] > 1
             and tile.block_mn[1] < 128
+            and not tile.swapped
             and problem.shape[2] > tile.cluster_mn[1] * tile.block_mn[1]
         ):
             continue  # these are for all columns at once, so that rows are read once
         group = max(1, _ROWS // (tile.block_mn[0] * tile.cluster_mn[0]))
         for splits in tile.parts:
-            if splits > 1 and (problem.summed or stages < splits * _LEAST_PART):
+            if splits > 1 and (problem.summed or stages < splits * _LEAST_PART or tile.block_mn[1] % (8 * splits)):
                 continue
             plan = HopperTiling(
                 (*tile.block_mn, 1024 // bits), tile.cluster_mn, 1, group, tile.pingpong, splits, tile.swapped,
@@ -142,6 +145,12 @@ def bounds(
     read = tiles * (tile_m / along_n + tile_n / along_m) * depth * bits / 8 / 1e6
     if plan.sums > 1:
         after = model["second"] + plan.sums * m * n * 4 / 1e6 / model["cache"] * 2
+        if 2 * tiles > slots:  # its blocks find no room beside those of the first
+            after += model["crowded"]
+    if any(x.k_major and x.dtype.width * k % 1024 for x in problem.operands()):  # rows begin between lines of 128 bytes
+        read *= model["between"]
+    if m < _FEW and m % tile_m:  # rows beyond the last are slow to fill in
+        read *= model["beyond"]
     most = each * slots * read / tiles  # if all had as many tiles as those that have most: each can read so much
     found = {"products": took, "L2 cache": start + most * device.multiprocessors / slots / model["cache"]}
     if problem.flops > _HOT:

@@ -70,9 +70,6 @@ class StoredEpilogue:
             for kind, layout in zip(self.out_types, self.layouts())
         ]
 
-    def attend(self) -> None:
-        """What threads have to do that neither multiply nor store."""
-
     @cute.jit
     def write(self, part: Any, thread: Int32, group: Int32, acc: cute.Tensor, buffers: Any, into: Any, place: Any):
         """Store the sums that a thread of a warp group has of a tile.

@@ -46,6 +46,10 @@ class GroupedTiles(PersistentTiles):
         """Whether there are fewer tiles than multiprocessors is not known here."""
         return *self.cluster_mn, self.clusters
 
+    def divisors(self, d: Any) -> list[Any]:
+        """None: how many rows a group has is not known here."""
+        return []
+
     def begin(self, smem: Any, d: Any, bounds: Any) -> Any:
         """The result, and a table in shared memory: clusters of tiles before each group, and the bound of the group before it."""
         table = smem.allocate_tensor(Int32, cute.make_layout((self.groups + 1, 2)), 16)

@@ -70,6 +70,7 @@ class HopperGemm:
         extras = [self.arranged(x, [1, 2, 0], w, True) for x, w in zip(extras, self.epilogue.other_widths or ())]
         if const_expr(self.plan.swapped):
             a, b, d = b, a, [cute.select(x, mode=[1, 0, 2]) for x in d]
+        bounds = [*bounds, *self.scheduler.divisors(d[0])]
         layouts = self.layouts()
         of_a, of_b = self.depths()
         load_a, from_a = self.load(a, layouts[0], (m, of_a), cluster[1])
@@ -150,19 +151,20 @@ class HopperGemm:
             enable_multicast_signaling=True,
             defer_sync=True,
         )
-        pipeline.pipeline_init_arrive(cluster_shape_mn=plan.cluster_mn, is_relaxed=True)
-        pipeline.pipeline_init_wait(cluster_shape_mn=plan.cluster_mn)
-        # Up to here a block may run beside the end of the kernel before it.
-        arch.griddepcontrol_wait()
-        arch.griddepcontrol_launch_dependents()
+        cluster = (plan.splits, 1) if const_expr(plan.splits > 1) else plan.cluster_mn
+        pipeline.pipeline_init_arrive(cluster_shape_mn=cluster, is_relaxed=True)
+        pipeline.pipeline_init_wait(cluster_shape_mn=cluster)
+        # Up to here, and until something is loaded, a block may run beside the end of the kernel before it.
+        if const_expr(self.scheduler.bounds > 0):
+            arch.griddepcontrol_wait()
         tiles = self.scheduler.begin(smem, to_d[0], bounds)
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(_LOADS)
             if warp == 0:
                 self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, tiles)
-            self.epilogue.attend()
         else:
             arch.setmaxregister_increase(_MULTIPLIES)
+            arch.griddepcontrol_wait()
             _, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])))
             into = (stores, to_d, d, sums, extras, alpha, beta)
             self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, tiles, blocks, into)
@@ -192,11 +194,13 @@ class HopperGemm:
         to_b, of_b, mask_b = self.shared(load_b, b, tile_b, ring_b, cluster, at, 0)
         begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], of_a_k)))
         producer = ring.make_producer()
-        for number in range(self.scheduler.first(), self.scheduler.count(tiles), self.scheduler.step()):
+        number, count = self.scheduler.first(), self.scheduler.count(tiles)
+        while number < count:  # a range would be counted first, by a division
             place = self.scheduler.tile(number, tiles)
             steps_a, steps_b = self.sources(
                 place, (of_a, of_b), (load_a, a, tile_a, ring_a, cluster, at, 1), (load_b, b, tile_b, ring_b, cluster, at, 0)
             )  # fmt: skip
+            arch.griddepcontrol_wait()
             for step in range(begin, begin + depth):
                 stage = producer.acquire_and_advance()
                 cute.copy(
@@ -213,6 +217,7 @@ class HopperGemm:
                     tma_bar_ptr=stage.barrier,
                     mcast_mask=mask_b,
                 )
+            number = number + self.scheduler.step()
         producer.tail()  # other blocks may still release stages here
 
     def sources(self, place: Any, of: tuple[Any, Any], of_a: tuple[Any, ...], of_b: tuple[Any, ...]) -> tuple[Any, Any]:
@@ -253,13 +258,13 @@ class HopperGemm:
         part_sums = cute.make_rmem_tensor_like(acc) if const_expr(self.promoted) else acc
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
         used = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
-        first, step = scheduler.first(), scheduler.step()
+        number, step, count = scheduler.first(), scheduler.step(), scheduler.count(tiles)
         if const_expr(plan.pingpong):  # every other tile; the stages of those between are the other warp group's
             if group == 1:
                 reading.advance(depth)
                 used.advance(depth)
-            first, step = first + group * step, 2 * step
-        for number in range(first, scheduler.count(tiles), step):
+            number, step = number + group * step, 2 * step
+        while number < count:
             if const_expr(plan.pingpong):
                 # A stage is waited for only when its use before has been waited for: barriers tell no more than two uses apart.
                 turns.wait()
@@ -275,10 +280,13 @@ class HopperGemm:
                 warpgroup.wait_group(0)
                 ring.consumer_release(used)
                 used.advance()
+            # Sooner, blocks of the next kernel would come one by one, and not lie beside those that share operands with them.
+            arch.griddepcontrol_launch_dependents()
             self.epilogue.write(part, own, group, acc, buffers, into, place)
             if const_expr(plan.pingpong):
                 reading.advance(depth)
                 used.advance(depth)
+            number = number + step
         self.epilogue.finish()
 
     @cute.jit

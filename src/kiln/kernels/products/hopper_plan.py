@@ -80,8 +80,8 @@ class HopperTiling:
 
     @property
     def staged_bytes(self) -> int:
-        """Of such sums: of a tile, or of one for each warp group."""
-        return self.block_mnk[0] * self.block_mnk[1] * 4 * (GROUPS // self.sharers)
+        """Of such sums: of a tile, or of one for each warp group that has tiles of its own."""
+        return self.block_mnk[0] * self.block_mnk[1] * 4 * (GROUPS if self.pingpong and self.splits == 1 else 1)
 
     def piece(self, out_bits: int, followed: bool = False, more: tuple[int, ...] = ()) -> int:
         """Columns of the results that a warp group stores at a time; 0: none fits. Fewer where something follows the sums: it takes registers.
@@ -137,9 +137,13 @@ class HopperTiling:
         arrays.require(self.buffers >= 2, f"{self}: a piece is stored while the next is made, in another buffer")
         arrays.require(self.blocks <= 8, f"{self}: a cluster has at most 8 blocks")
         arrays.require(
-            self.splits == 1 or (self.cluster_mn == (1, 1) and not self.pingpong),
-            f"{self}: blocks that share a tile are the cluster, and all warp groups of each multiply it",
-            hint="cluster_mn=(1, 1), pingpong=False",
+            self.splits == 1 or self.cluster_mn == (1, 1),
+            f"{self}: blocks that share a tile are the cluster",
+            hint="cluster_mn=(1, 1)",
+        )
+        arrays.require(
+            self.splits == 1 or n % (8 * self.splits) == 0,
+            f"{self}: each of the {self.splits} blocks that share a tile writes as many of its {n} columns, a multiple of 8",
         )
         across = (m // self.cluster_mn[1], n // self.cluster_mn[0])
         arrays.require(

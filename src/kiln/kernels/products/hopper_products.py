@@ -111,9 +111,9 @@ class HopperProducts(Implementation):
 
         def make() -> HopperGemm:
             if plan.splits > 1:
-                scheduler = SplitTiles(tile, plan.group, plan.splits)
+                scheduler = SplitTiles(tile, plan.group, plan.splits, differ[2])
             else:
-                scheduler = PersistentTiles(tile, plan.cluster_mn, plan.group, clusters)
+                scheduler = PersistentTiles(tile, plan.cluster_mn, plan.group, clusters, differ[2])
             epilogue = epilogue_of(problem, plan, widths)
             return HopperGemm(a, b, differ, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
 

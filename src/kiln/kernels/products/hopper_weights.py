@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
+from ...cute import arch
 from ...cute.nvgpu import warpgroup
 from ...utils import LayoutEnum, sm90
 from .. import devices
@@ -73,7 +74,8 @@ class ConvertingGemm(HopperGemm):
         begin = 0
         if const_expr(self.group > 0):
             begin, _ = scheduler.steps(Int32(blocks[0].shape[1] * (self.group // _DEPTH)))
-        for number in range(scheduler.first(), scheduler.count(tiles), scheduler.step()):
+        number, count = scheduler.first(), scheduler.count(tiles)
+        while number < count:
             place = scheduler.tile(number, tiles)
             mma.set(warpgroup.Field.ACCUMULATE, False)
             for k in range(depth):
@@ -93,7 +95,9 @@ class ConvertingGemm(HopperGemm):
             warpgroup.wait_group(0)
             ring.consumer_release(used)
             used.advance()
+            arch.griddepcontrol_launch_dependents()
             self.epilogue.write(part, own, group, acc, buffers, into, place)
+            number = number + scheduler.step()
         self.epilogue.finish()
 
     @cute.jit

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import Float32, Int64, const_expr, cute, range_constexpr, utils
 from ...cute import arch
+from .. import devices
 from .ring import Ring
 
 if TYPE_CHECKING:
@@ -63,12 +64,13 @@ class MultistageGemm:
         more = len(self.epilogue.out_types) - 1
         d = [self.arranged(x, [1, 2, 0], self.epilogue.out_width) for x in (d, *rest[:more])]  # (M, N, L)
         extras = [self.arranged(x, [1, 2, 0], w) for x, w in zip(rest[more:], self.epilogue.other_widths or ())]
-        self.kernel(a, b, d, extras, alpha, beta).launch(
+        self.kernel(a, b, d, extras, self.scheduler.divisors(d[0]), alpha, beta).launch(
             grid=self.scheduler.grid(d[0]),
             block=(self.tiling.threads, 1, 1),
             cluster=self.scheduler.cluster(),
             stream=stream,
             min_blocks_per_mp=self.blocks_together(),
+            use_pdl=devices.current().overlaps,
         )
 
     def arranged(self, x: Any, modes: list[int], width: int) -> Any:
@@ -78,10 +80,12 @@ class MultistageGemm:
         return cute.make_tensor(x.iterator, cute.make_layout(layout.shape, stride=stride))
 
     @cute.jit
-    def compute(self, a: cute.Tensor, b: cute.Tensor, d: Any, extras: Any, alpha: Float32, beta: Float32):
+    def compute(
+        self, a: cute.Tensor, b: cute.Tensor, d: Any, extras: Any, divisors: Any, alpha: Float32, beta: Float32
+    ):
         """What a block does: the body of the kernel."""
         thread = arch.thread_idx()[0]
-        where, batch, rank = self.scheduler.work(d[0])
+        where, batch, rank = self.scheduler.work(d[0], divisors)
         block_m, block_n, depth = self.tiling.block_mnk
         stages = self.tiling.stages
         a_frag, b_frag = self.fragments(0), self.fragments(1)
@@ -97,6 +101,11 @@ class MultistageGemm:
         feeds = self.feed(self.a, block_m), self.feed(self.b, block_n)
         ring = Ring(feeds, stages, depth, self.tiling.splits)
         producer, consumer = ring.pipe.make_participants()
+        if const_expr(devices.current().overlaps):  # up to here a block may run beside the end of the kernel before it
+            arch.griddepcontrol_wait()
+            across, down, _ = arch.grid_dim()
+            if across * down <= devices.current().multiprocessors:  # else those of the next would not be spread evenly
+                arch.griddepcontrol_launch_dependents()
         a_next, b_next, tiles = ring.begin(
             producer, a[None, None, batch], b[None, None, batch], (a_ring, b_ring), where, thread, rank
         )

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ... import cute
+from ... import cute, select_
 from ...cute import arch
-from ...utils import swizzled_tile
 
 _GROUP = 16
 """So many rows of tiles are computed side by side, to find each other's operands in the L2 cache."""
+
+
+@cute.jit
+def _order(tiles_m: Any, tiles_n: Any, group: Any):
+    """What numbers of tiles are divided by, found on the host: tiles of a whole group of rows, and rows of the last group."""
+    last = tiles_m - (max(tiles_m, 1) - 1) // group * group
+    return [cute.fast_divmod_create_divisor(max(x, 1)) for x in (group * tiles_n, last)]
+
+
+def _place(number: Any, tiles_m: Any, order: Any, group: int) -> tuple[Any, Any]:
+    """`swizzled_tile` without divisions, which a block would wait for before it loads anything."""
+    of_group, last = order
+    strip, number = divmod(number, of_group)
+    first = strip * group
+    whole = first + group <= tiles_m
+    n = select_(whole, number // group, number // last)
+    return first + number - n * select_(whole, group, last.divisor), n
 
 
 class Work(NamedTuple):
@@ -47,11 +63,15 @@ class TileScheduler:
         """The blocks that share a tile."""
         return (self.splits, 1, 1) if self.splits > 1 else None
 
-    def work(self, d: Any) -> Work:
+    def divisors(self, d: Any) -> list[Any]:
+        """What `work` divides by, for a result (M, N, L). Called on the host."""
+        return _order(*self._tiles(d), _GROUP)
+
+    def work(self, d: Any, divisors: Any) -> Work:
         """What this block does."""
         number, batch, _ = arch.block_idx()
         rank, number = number % self.splits, number // self.splits
-        return Work(swizzled_tile(number, *self._tiles(d), _GROUP), batch, rank)
+        return Work(_place(number, self._tiles(d)[0], divisors, _GROUP), batch, rank)
 
     def _tiles(self, d: Any) -> tuple[Any, Any]:
         return cute.ceil_div(d.shape[0], self.tile[0]), cute.ceil_div(d.shape[1], self.tile[1])
@@ -60,7 +80,8 @@ class TileScheduler:
 class PersistentTiles:
     """A block for each multiprocessor, in clusters of neighbouring tiles, that takes one tile after the other.
 
-    `clusters` run at a time. `group` rows of clusters are computed side by side. `begin` gives what the other functions are asked with.
+    `clusters` run at a time. `group` rows of clusters are computed side by side. `batched`: there may be several results. `begin` gives what the
+    other functions are asked with.
     """
 
     grouped = False
@@ -68,27 +89,37 @@ class PersistentTiles:
     bounds = 0
     """Tensors that `begin` needs besides the result."""
 
-    def __init__(self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int) -> None:
+    def __init__(
+        self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int, batched: bool = True
+    ) -> None:
         self.tile_mn = tile
         self.cluster_mn = cluster_mn
         self.group = group
         self.clusters = clusters
+        self.batched = batched
 
     @cute.jit
     def grid(self, d: Any):
         """The blocks for a result (M, N, L)."""
-        return *self.cluster_mn, min(self.count(d), self.clusters)
+        return *self.cluster_mn, min(self.count((d, ())), self.clusters)
 
     def cluster(self) -> tuple[int, int, int] | None:
         """The blocks of a cluster."""
         return None if self.cluster_mn == (1, 1) else (*self.cluster_mn, 1)
 
-    def begin(self, smem: Any, d: Any, bounds: Any) -> Any:
-        """Called by all threads: what is known of the tiles of a result (M, N, L)."""
-        return d
+    @cute.jit
+    def divisors(self, d: Any):
+        """What `tile` divides by, for a result (M, N, L). Called on the host."""
+        across, down = self._clusters(d)
+        return [cute.fast_divmod_create_divisor(max(across * down, 1)), *_order(across, down, self.group)]
 
-    def count(self, d: Any) -> Any:
+    def begin(self, smem: Any, d: Any, bounds: Any) -> Any:
+        """Called by all threads: what is known of the tiles of a result (M, N, L). `bounds`: tensors, and `divisors`."""
+        return d, bounds
+
+    def count(self, tiles: Any) -> Any:
         """Clusters of tiles in all."""
+        d, _ = tiles
         across, down = self._clusters(d)
         return across * down * d.shape[2]
 
@@ -100,13 +131,17 @@ class PersistentTiles:
         """What is added to it for the next."""
         return arch.grid_dim()[2]
 
-    def tile(self, number: Any, d: Any) -> Place:
+    def tile(self, number: Any, tiles: Any) -> Place:
         """This block's tile of a cluster of tiles."""
-        across, down = self._clusters(d)
-        m, n = swizzled_tile(number % (across * down), across, down, self.group)
+        m, n, batch = self.place(number, tiles)
         x, y, _ = arch.block_idx()
-        batch = number // (across * down)
         return Place(m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, batch, batch)
+
+    def place(self, number: Any, tiles: Any) -> tuple[Any, Any, Any]:
+        """The cluster of tiles (in M, in N) of a batch."""
+        d, (of_batch, *order) = tiles
+        batch, number = divmod(number, of_batch) if self.batched else (0, number)
+        return *_place(number, self._clusters(d)[0], order, self.group), batch
 
     def steps(self, depth: Any) -> tuple[Any, Any]:
         """Which of so many stages of K a block multiplies: the first, and their number."""
@@ -120,12 +155,12 @@ class PersistentTiles:
 class SplitTiles(PersistentTiles):
     """`splits` blocks to a tile, which are a cluster and each take a part of K; every cluster has one tile."""
 
-    def __init__(self, tile: tuple[int, int], group: int, splits: int) -> None:
-        super().__init__(tile, (1, 1), group, 0)
+    def __init__(self, tile: tuple[int, int], group: int, splits: int, batched: bool = True) -> None:
+        super().__init__(tile, (1, 1), group, 0, batched)
         self.splits = splits
 
     def grid(self, d: Any):
-        return self.count(d) * self.splits, 1, 1
+        return self.count((d, ())) * self.splits, 1, 1
 
     def cluster(self) -> tuple[int, int, int]:
         return self.splits, 1, 1
@@ -136,10 +171,9 @@ class SplitTiles(PersistentTiles):
     def step(self) -> Any:
         return arch.grid_dim()[0] // self.splits
 
-    def tile(self, number: Any, d: Any) -> Place:
-        across, down = self._clusters(d)
-        m, n = swizzled_tile(number % (across * down), across, down, self.group)
-        return Place(m, n, number // (across * down), number // (across * down))
+    def tile(self, number: Any, tiles: Any) -> Place:
+        m, n, batch = self.place(number, tiles)
+        return Place(m, n, batch, batch)
 
     def steps(self, depth: Any) -> tuple[Any, Any]:
         rank = arch.block_idx()[0] % self.splits

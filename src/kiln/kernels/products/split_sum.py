@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int64, cute, range_constexpr
+from ... import Float32, Int64, const_expr, cute, range_constexpr, select_
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
+from .. import devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _THREADS = 128
+_TOGETHER = 8
+"""Parts that are loaded before the first is added."""
 
 
 class SplitSum:
@@ -30,7 +33,10 @@ class SplitSum:
         parts, d = self.aligned(parts), [self.aligned(x) for x in (d, *rest[:more])]
         pieces = d[0].shape[2] // self.width * d[0].shape[1]
         self.kernel(parts, d, extras, alpha, beta).launch(
-            grid=(cute.ceil_div(pieces, _THREADS), 1, 1), block=(_THREADS, 1, 1), stream=stream
+            grid=(cute.ceil_div(pieces, _THREADS), 1, 1),
+            block=(_THREADS, 1, 1),
+            stream=stream,
+            use_pdl=devices.current().overlaps,
         )
 
     def aligned(self, x: Any) -> Any:
@@ -41,17 +47,26 @@ class SplitSum:
     @cute.kernel
     def kernel(self, parts: cute.Tensor, d: Any, extras: Any, alpha: Float32, beta: Float32):
         width = self.width
+        if const_expr(devices.current().overlaps):
+            arch.griddepcontrol_wait()
+            arch.griddepcontrol_launch_dependents()
         piece = arch.block_idx()[0] * _THREADS + arch.thread_idx()[0]
         _, rows, columns = d[0].shape
         in_row = columns // width
         row, place = piece // in_row, piece % in_row
         if row < rows:
-            total, held = (cute.make_rmem_tensor((width,), Float32) for _ in range(2))
+            total = cute.make_rmem_tensor((width,), Float32)
+            held = cute.make_rmem_tensor((width, _TOGETHER), Float32)
             total.fill(0.0)
             load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * width)
-            for part in range(parts.shape[0]):
-                cute.copy(load, cute.logical_divide(parts[part, row, None], width)[None, place], held)
-                total.store(total.load() + held.load())
+            count = parts.shape[0]
+            for first in range(0, count, _TOGETHER):
+                for i in range_constexpr(_TOGETHER):
+                    part = parts[min(first + i, count - 1), row, None]
+                    cute.copy(load, cute.logical_divide(part, width)[None, place], held[None, i])
+                for i in range_constexpr(_TOGETHER):
+                    for j in range_constexpr(width):
+                        total[j] = total[j] + select_(first + i < count, held[j, i], Float32(0.0))
             others = []
             for x in extras:
                 other = cute.make_rmem_tensor((width,), x.element_type)
