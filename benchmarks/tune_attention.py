@@ -249,6 +249,8 @@ def fit(journal: Journal) -> None:
     made: dict[tuple[int, int], list[Figures]] = {}
     for bits, dim in dict.fromkeys((shape[0], shape[5]) for shape, _ in journal.rows):
         shapes = [s for s in SHAPES if (s[0], s[5]) == (bits, dim) and journal.of(s)]
+        if len(shapes) < 2:  # of one alone both figures cannot be told
+            continue
         times = {s: journal.of(s) for s in shapes}
         for tiling in _kept(times):
             speed, tile = np.meshgrid(_SPEEDS, _TILES, indexing="ij")

@@ -32,7 +32,7 @@ FIGURES: dict[tuple[int, int], tuple[Figures, ...]] = {
         Figures((2, 112, 2, True, False), 6.5, 8.0),
         Figures((2, 96, 2, True, False), 6.475, 8.0),
     ),
-    (16, 256): (Figures((2, 64, 2, False, False), 6.1, 8.0),),
+    (16, 256): (Figures((2, 64, 2, False, False), 6.2, 4.9),),
     (8, 64): (Figures((3, 128, 3, True, False), 5.0, 1.5),),
     (8, 128): (Figures((3, 96, 3, False, False), 8.4, 2.0),),
     (8, 256): (Figures((2, 96, 2, True, False), 8.5, 3.0),),
