@@ -20,6 +20,7 @@ from kiln.kernels.devices import device_of
 from kiln.kernels.products import FAMILY, Product
 from kiln.kernels.products.hopper_padded import Padded
 from kiln.kernels.products.hopper_products import HopperProducts
+from kiln.kernels.products.hopper_weights import HopperWeights
 from kiln.kernels.products.implementations import BlockByBlock, TensorCoreProducts
 from kiln.testing import dry_run
 
@@ -433,6 +434,16 @@ def test_plans_fit(dtype, out):
         assert len(plans) > 3
         for plan in plans:
             HopperProducts().check(problem, plan, H200)
+
+
+def test_plans_for_weights_of_few_bits_fit():
+    for rows in (1, 9, 40, 300):
+        a, b = Laid.dense(kiln.BFloat16, 1, rows, 4096), Laid(kiln.Int8, (1, 4096, 1000), (4096000, 1, 4096))
+        problem = Product(a, b, Laid.dense(kiln.BFloat16, 1, rows, 1000))
+        plans = HopperWeights().plans(problem, H200)
+        assert any(plan.splits > 1 for plan in plans)
+        for plan in plans:
+            HopperWeights().check(problem, plan, H200)
 
 
 SHIPPED = [

@@ -151,8 +151,9 @@ class HopperWeights(Implementation):
 
     def plans(self, problem: Product, device: Device) -> list[HopperTiling]:
         rows, found = problem.shape[1], []
-        for columns in [n for n in (8, 16, 32, 64, 128) if n >= rows][:1] or [128, 192]:
-            for splits in (1, 2, 3, 4):
+        for least in [n for n in (8, 16, 32, 64, 128) if n >= rows][:1] or [128, 192]:
+            for splits in (1, 2, 4):
+                columns = max(least, 8 * splits)  # each block writes eight at least
                 plan = HopperTiling((_ROWS, columns, _DEPTH), (1, 1), 1, 8, splits=splits, swapped=True)
                 more = (device.smem - plan.smem_bytes(16, 32)) // plan.stage_bytes(16)
                 plan = HopperTiling(plan.block_mnk, (1, 1), min(_MOST_STAGES, 1 + more), 8, splits=splits, swapped=True)
