@@ -145,10 +145,10 @@ class Steps:
         thread = only_here(arch.thread_idx()[0]) % GROUP
         return thread // 32 * 16 + thread % 32 // 4
 
-    def place(self, c: int, half: int, n: int) -> Any:
-        """Where a thread has column 8 n + c, from its first one on, of its first or second row."""
-        turn, inner = divmod(n, self.of.columns_at_once // 8)
-        return (c, half, inner), 0, turn
+    def of_row(self, half: int) -> Any:
+        """What a thread has of its first or second row: two columns of each eight."""
+        layout = cute.make_layout((2, self.of.half // 8), stride=(1, 4))
+        return cute.make_tensor(self.sums.iterator + 2 * half, layout)
 
     @cute.jit
     def rescale(self):
@@ -159,9 +159,8 @@ class Steps:
     def scale_sums(self) -> None:
         """Scale what was summed."""
         for half in range(2):
-            for n in range(self.of.half // 8):
-                for c in range(2):
-                    self.sums[self.place(c, half, n)] = self.sums[self.place(c, half, n)] * self.factors[half]
+            row = self.of_row(half)
+            row.store(row.load() * self.factors[half])
 
     @cute.jit
     def weights(self, count: Int32, block: Int32, seen: Any):
@@ -270,9 +269,8 @@ class Steps:
     def write(self, row: Any, dtype: Any, start: Any, half: int, inverse: Any) -> None:
         """Write what this thread has of a row."""
         store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=2 * dtype.width)
-        pair = cute.make_rmem_tensor((2,), dtype)
-        for n in range(self.of.half // 8):
-            for c in range(2):
-                pair[c] = (self.sums[self.place(c, half, n)] * inverse).to(dtype)
-            place = (row.iterator + (start + 8 * n)).with_alignment(dtype.width // 4)
-            cute.copy(store, pair, cute.make_tensor(place, cute.make_layout((2,))))
+        own = self.of_row(half)
+        pairs = cute.make_rmem_tensor(own.shape, dtype)
+        pairs.store((own.load() * inverse).to(dtype))
+        place = (row.iterator + start).with_alignment(dtype.width // 4)
+        cute.copy(store, pairs, cute.make_tensor(place, cute.make_layout(own.shape, stride=(1, 8))))

@@ -62,8 +62,8 @@ _ENOUGH = 0.95
 """The part of all shares that may be used so that sequences are not cut: beginning and ending a sequence takes as long as some blocks."""
 
 
-_PRODUCTS = 4.6e6
-"""Multiplications and additions that a multiprocessor does in a microsecond."""
+_PRODUCTS = {(False, False): 4.6e6, (False, True): 3.6e6, (True, False): 8.9e6, (True, True): 5.6e6}
+"""Multiplications and additions of 64 rows that a multiprocessor does in a microsecond: whether a plan is turned, and latents have 8 bits."""
 BYTES = 3.1e4
 """Bytes that one multiprocessor of all loads in a microsecond."""
 _BEGIN = 4.0
@@ -76,8 +76,9 @@ def parts(problem: LatentAttention, plan: LatentTiling, device: Device) -> dict[
     turns = -(-plan.shares * plan.tiles(problem) // device.multiprocessors)
     at_once = min(plan.shares * plan.tiles(problem), device.multiprocessors)
     work = 2 * ROWS * (problem.dim + problem.value_dim) * keys / plan.shares
-    size = 2 if problem.stored is None else 1
+    narrow = problem.stored is not None
+    size = 1 if narrow else 2
     return {
-        "products": _BEGIN + turns * work / _PRODUCTS,
+        "products": _BEGIN + turns * work / _PRODUCTS[plan.turned, narrow],
         "memory": _BEGIN + size * keys * problem.dim / (BYTES * at_once),
     }
