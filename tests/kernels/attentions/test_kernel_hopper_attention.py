@@ -20,6 +20,7 @@ from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.attentions import FAMILY, Attention, hopper, hopper_cost
 from kiln.kernels.attentions.hopper_plan import HopperAttentionTiling
 from kiln.kernels.attentions.implementations import HopperAttention, _compiled_hopper
+from kiln.kernels.attentions.score_functions import check_score
 from kiln.kernels.devices import device_of
 
 HOPPER = device_of("sm_90a")
@@ -333,6 +334,15 @@ def test_plans_work(dim):
     assert plans[0] == hopper_cost.default_tiling(problem, HOPPER)
     for plan in plans:
         plan.check(dim, dim, HOPPER.smem)
+
+
+@pytest.mark.parametrize("page", [0, 16, 56])
+def test_plans_of_8_bits_work(page):
+    """With a function of scores steps have fewer keys, and still multiples of 32; pages need not divide them."""
+    score = check_score(lambda s, b, h, q, k: s + h)
+    for dim in (64, 128, 256):
+        problem = Attention(4, 8192, 8192, 16, 16, dim, dim, Float8E4M3FN, score=score, page=page, partial=page > 0)
+        assert isinstance(FAMILY.choose(problem, HOPPER).implementation, HopperAttention)
 
 
 @pytest.mark.parametrize(
