@@ -138,6 +138,11 @@ class Door:
         _kept.append(library)
 
     @functools.cached_property
+    def asks_for_gradients(self) -> Callable[..., bool] | None:
+        """A function of arguments: whether the dispatcher would only call the kernel with them, but for gradients."""
+        return self.is_direct and self._engine.function(torch_direct.asks_for_gradients.symbol)
+
+    @functools.cached_property
     def is_direct(self) -> Callable[..., bool] | None:
         """A function of arguments: whether the dispatcher would only call the kernel with them. None where that cannot be told."""
         try:

@@ -213,17 +213,31 @@ def call_directly(called: Ptr[Object], given: Ptr[Ptr[Object]], count: i64) -> P
     return direct.place.not_foreseen
 
 
-@calling.export
-def is_direct(module: Ptr[Object], values: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
-    """Whether the dispatcher would only call the kernel with these arguments: tensors, numbers, texts and None."""
-    known, good, with_gradients = world.place, is_quiet(), direct.place.grad_enabled()
+@native
+def told(values: Ptr[Ptr[Object]], count: i64, with_gradients: bool) -> Ptr[Object]:
+    """Whether the dispatcher would only call the kernel, once gradients are seen to; and whether they are as said."""
+    known, good, asked = world.place, is_quiet(), False
+    enabled = direct.place.grad_enabled()
     for number in range(count):
         value = values[number]
         kind = value.kind
         if is_tensor(value):
-            good = good and is_plain(value, with_gradients)
+            good = good and is_plain(value, False)
+            asked = asked or (enabled and not is_plain(value, True))
         elif value != known.none and kind != known.int_type and kind != known.float_type:
             good = good and (kind == known.bool_type or kind == known.str_type)
-    result = known.true if good else known.false
+    result = known.true if good and asked == with_gradients else known.false
     Py_IncRef(result)
     return result
+
+
+@calling.export
+def is_direct(module: Ptr[Object], values: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
+    """Whether the dispatcher would only call the kernel with these arguments: tensors, numbers, texts and None."""
+    return told(values, count, False)
+
+
+@calling.export
+def asks_for_gradients(module: Ptr[Object], values: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
+    """Whether it would do so, but for gradients."""
+    return told(values, count, True)
