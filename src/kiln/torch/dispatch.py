@@ -42,13 +42,12 @@ KINDS = {
 }  # fmt: skip
 """Types of schemas that native code reads."""
 _DIRECT = {
-    "requires_grad": ("_ZNK3c1010TensorImpl13requires_gradEv",), "grad_enabled": ("_ZN3c108GradMode10is_enabledEv",),
-    "included": ("_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE",),
-    "excluded": ("_ZN3c104impl31tls_is_dispatch_keyset_excludedENS_14DispatchKeySetE",),
-    "has_callbacks": ("_ZN2at12hasCallbacksEv",), "has_modes": ("_ZN2at4impl27torch_function_mode_enabledEv",),
-    "wrap": ("_Z16THPVariable_WrapRKN2at10TensorBaseE", "_Z16THPVariable_WrapN2at10TensorBaseE"),
+    "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv", "grad_enabled": "_ZN3c108GradMode10is_enabledEv",
+    "included": "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE",
+    "excluded": "_ZN3c104impl31tls_is_dispatch_keyset_excludedENS_14DispatchKeySetE",
+    "has_callbacks": "_ZN2at12hasCallbacksEv", "has_modes": "_ZN2at4impl27torch_function_mode_enabledEv",
 }  # fmt: skip
-"""As `torch_direct.Direct`; a tensor that is passed by value is passed by its address, too."""
+"""As `torch_direct.Direct`."""
 _LOOKING = (
     "Python", "PreDispatch", "PythonDispatcher", "Functionalize", "Tracer", "FuncTorchDynamicLayerFrontMode",
     "FuncTorchVmapMode",
@@ -154,11 +153,11 @@ class Door:
 
     def _load_direct(self) -> None:
         folder = Path(torch.__file__).parent / "lib"
-        libraries = [ctypes.CDLL(str(folder / f"lib{name}.so")) for name in ("c10", "torch_cpu", "torch_python")]
+        libraries = [ctypes.CDLL(str(folder / f"lib{name}.so")) for name in ("c10", "torch_cpu")]
         functions = {
-            field: next(getattr(library, name) for name in names for library in libraries if hasattr(library, name))
-            for field, names in _DIRECT.items()
-            if any(hasattr(library, name) for name in names for library in libraries)
+            field: next(getattr(library, name) for library in libraries if hasattr(library, name))
+            for field, name in _DIRECT.items()
+            if any(hasattr(library, name) for library in libraries)
         }
         bits = torch_bits()
         if len(functions) < len(_DIRECT) or bits is None:
@@ -175,6 +174,8 @@ class Door:
         known.foreign = ~plain.raw_repr() & (1 << 64) - 1
         known.autocast = (keys(parse("AutocastCPU")) | keys(parse("AutocastCUDA"))).raw_repr()
         known.not_foreseen, known.keys = id(NotImplemented), len(_LOOKING)
+        making = torch._C._dynamo.guards  # what Inductor's code makes tensors by
+        known.empty_cpu, known.empty_cuda = id(making._empty_strided_cpu), id(making._empty_strided_cuda)
         for place, name in enumerate(_LOOKING):
             known.looking[place] = int(parse(name))
 
@@ -260,7 +261,7 @@ class Kernel:
             if found is None or found[2] not in self._door.types:
                 return None
             like, extents, dtype = found
-            output.like, output.rank, output.dtype = like, -1, self._door.types[dtype]
+            output.like, output.rank, output.dtype, output.type = like, -1, self._door.types[dtype], id(dtype)
             if extents is not None:
                 if len(extents) > native.RANK:
                     return None

@@ -41,7 +41,8 @@ def guesses(code: types.CodeType) -> list[str]:
 def _on_the_stack(code: types.CodeType) -> list[str]:
     """Texts that hold a function of that name, among what the functions on the stack hold."""
     filename = code.co_filename
-    if os.path.isabs(filename) or linecache.getlines(filename):
+    # the text of `-c` is there under the name of all that `exec` runs, from 3.13 on
+    if os.path.isabs(filename) or (filename != "<string>" and linecache.getlines(filename)):
         return []
     wanted = f"def {code.co_name}" if code.co_name != "<lambda>" else "lambda"
     found: dict[str, None] = {}

@@ -46,8 +46,8 @@ def PyObject_IsTrue(value: Ptr[Object]) -> i32: ...
 @extern
 def PyObject_CallNoArgs(function: Ptr[Object]) -> Ptr[Object]: ...
 @extern
-def PyObject_Vectorcall(
-    function: Ptr[Object], arguments: Ptr[Ptr[Object]], count: u64, names: Ptr[Object]
+def PyObject_VectorcallDict(
+    function: Ptr[Object], arguments: Ptr[Ptr[Object]], count: u64, named: Ptr[Object]
 ) -> Ptr[Object]: ...
 @extern
 def PyFunction_GetCode(function: Ptr[Object]) -> Ptr[Object]: ...
@@ -73,6 +73,10 @@ def PyTuple_GetItem(value: Ptr[Object], index: i64) -> Ptr[Object]: ...
 def PyList_AsTuple(value: Ptr[Object]) -> Ptr[Object]: ...
 @extern
 def PyDict_GetItemWithError(value: Ptr[Object], key: Ptr[Object]) -> Ptr[Object]: ...
+@extern
+def PyDict_New() -> Ptr[Object]: ...
+@extern
+def PyDict_SetItem(value: Ptr[Object], key: Ptr[Object], item: Ptr[Object]) -> i32: ...
 @extern
 def PyCell_Get(cell: Ptr[Object]) -> Ptr[Object]: ...
 @extern
@@ -104,6 +108,34 @@ FREE_BEFORE = 1 << 63
 """To Vectorcall: the place before the arguments may be used."""
 
 
+VECTORCALL_OFFSET, FLAGS, HAS_VECTORCALL = 56, 168, 1 << 11
+"""Where types have `tp_vectorcall_offset` and `tp_flags`, and a flag; checked before they are relied on."""
+
+
+@native
+def vectorcall(function: Ptr[Object], arguments: Ptr[Ptr[Object]], count: u64, names: Ptr[Object]) -> Ptr[Object]:
+    """PyObject_Vectorcall, which Python 3.10 does not export."""
+    if names == None:
+        return PyObject_VectorcallDict(function, arguments, count, None)
+    kind = Ptr(function.kind)
+    if Ptr[u64](kind + FLAGS)[0] & HAS_VECTORCALL != 0:
+        call = Ptr[u64](Ptr(function) + Ptr[u64](kind + VECTORCALL_OFFSET)[0])[0]
+        if call != 0:
+            return Fn[[Ptr[Object], Ptr[Ptr[Object]], u64, Ptr[Object]], Ptr[Object]](call)(
+                function, arguments, count, names
+            )
+    named, result, positional = PyDict_New(), Ptr[Object](None), i64(count & (FREE_BEFORE - 1))
+    if named == None:
+        return None
+    good = True
+    for number in range(PyTuple_Size(names)):
+        good = good and PyDict_SetItem(named, PyTuple_GetItem(names, number), arguments[positional + number]) == 0
+    if good:
+        result = PyObject_VectorcallDict(function, arguments, count, named)
+    Py_DecRef(named)
+    return result
+
+
 @native
 def leave(
     python: Ptr[Object], first: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]
@@ -115,7 +147,7 @@ def leave(
     given = local(Ptr[Object], count + 2)
     given[1] = first
     memcpy(given + 2, arguments, 8 * u64(count))
-    return PyObject_Vectorcall(python, given + 1, u64(positional + 1) | FREE_BEFORE, names)
+    return vectorcall(python, given + 1, u64(positional + 1) | FREE_BEFORE, names)
 
 
 @native

@@ -15,7 +15,7 @@ from ... import forks
 from ...base_dsl.log import logger
 from ...native.later import Later
 from .. import plan
-from .cpython import API
+from .cpython import API, FLAGS, VECTORCALL_OFFSET
 from .world import Devices, World, world
 
 if TYPE_CHECKING:
@@ -89,6 +89,8 @@ def _layout_is_known() -> bool:
         and ctypes.string_at(plan.address_of(held), 8) == held
         and plan.BYTES_DATA % 8 == 0
         and _pointer_at(id(3) + 8) == id(int)
+        and all(_pointer_at(id(kind) + FLAGS) == kind.__flags__ for kind in (int, Probe, types.FunctionType))
+        and 0 < _pointer_at(id(types.FunctionType) + VECTORCALL_OFFSET) < types.FunctionType.__basicsize__
     )
 
 

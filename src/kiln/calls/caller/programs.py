@@ -39,7 +39,6 @@ from .cpython import (
     PyFunction_GetKwDefaults,
     PyList_AsTuple,
     PyLong_AsUnsignedLongLongMask,
-    PyObject_Vectorcall,
     PyTuple_GetItem,
     PyTuple_New,
     PyTuple_SetItem,
@@ -49,6 +48,7 @@ from .cpython import (
     execute,
     leave,
     memcpy,
+    vectorcall,
     whole_number,
 )
 from .plans import NOT_FORESEEN, guards_hold
@@ -360,9 +360,7 @@ def call_python(head: Ptr[ProgramHead], step: Ptr[CallStep], state: Ptr[State], 
     """Call a Python function, which may make an array; False with an error."""
     for number in range(step.count):
         given[number + 1] = object_of(state, step.items[number])
-    made = PyObject_Vectorcall(
-        Ptr[Object](step.function), given + 1, step.positional | FREE_BEFORE, Ptr[Object](step.names)
-    )
+    made = vectorcall(Ptr[Object](step.function), given + 1, step.positional | FREE_BEFORE, Ptr[Object](step.names))
     if made == None:
         return False
     register, about = step.register, local(About)

@@ -90,7 +90,17 @@ class Output:
     rank: i64
     """-1: as the input; else it is compact."""
     dtype: i64
+    type: Ptr[Object]
+    """The same, as Python has it."""
     extents: Array[Extent, RANK]
+
+
+@struct
+class Layout:
+    rank: i64
+    shape: Ptr[i64]
+    strides: Ptr[i64]
+    numbers: Array[i64, 2 * RANK]
 
 
 @struct
@@ -284,15 +294,20 @@ def is_dense(tensor: Ptr[DLTensor]) -> bool:
 
 
 @native
-def make_output(output: Ptr[Output], state: Ptr[State], result: Ptr[u64]) -> bool:
-    """Make an output; False where only Python knows how."""
-    rank, shape, strides, step = output.rank, local(i64, RANK), local(i64, RANK), i64(1)
+def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout]) -> bool:
+    """Find extents and strides of an output; False where only Python knows how."""
+    rank, step = output.rank, i64(1)
     if rank < 0:
         argument = state.arguments[output.like]
         like = Ptr[DLTensor](Ptr(argument.value))
         if argument.type != DL_TENSOR or not is_dense(like):
             return False
-        return make(i64(like.rank), like.shape, like.strides, i32(output.dtype), state, result)
+        layout.rank = i64(like.rank)
+        layout.shape = like.shape
+        layout.strides = like.strides
+        return True
+    shape = ref(layout.numbers)[0]
+    strides = shape + RANK
     for number in range(rank):
         mode = rank - 1 - number
         extent = output.extents[mode]
@@ -307,12 +322,23 @@ def make_output(output: Ptr[Output], state: Ptr[State], result: Ptr[u64]) -> boo
                 return False
         strides[mode] = step
         step *= shape[mode]
-    return make(rank, shape, strides, i32(output.dtype), state, result)
+    layout.rank = rank
+    layout.shape = shape
+    layout.strides = strides
+    return True
 
 
 @native
-def make(rank: i64, shape: Ptr[i64], strides: Ptr[i64], dtype: i32, state: Ptr[State], result: Ptr[u64]) -> bool:
-    return torch.place.empty(rank, shape, strides, dtype, state.device, state.device_number, result) == 0
+def make_output(output: Ptr[Output], state: Ptr[State], result: Ptr[u64]) -> bool:
+    """Make an output."""
+    layout = local(Layout)
+    if not find_layout(output, state, layout):
+        return False
+    make = torch.place.empty
+    status = make(
+        layout.rank, layout.shape, layout.strides, i32(output.dtype), state.device, state.device_number, result
+    )
+    return status == 0
 
 
 @native

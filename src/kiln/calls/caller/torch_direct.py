@@ -10,35 +10,42 @@ from __future__ import annotations
 from ...native import Array, Fn, Library, Ptr, address, f64, i32, i64, local, native, ref, struct, u64
 from .. import plan
 from .cpython import (
+    FREE_BEFORE,
     Object,
+    Py_DecRef,
     Py_IncRef,
     PyErr_Clear,
     PyErr_Occurred,
     PyFloat_AsDouble,
+    PyLong_FromLongLong,
     PyTuple_New,
     PyTuple_SetItem,
+    drop,
     execute,
+    vectorcall,
     whole_number,
 )
 from .plans import NOT_FORESEEN
 from .torch import (
     INPUTS,
     MAYBE_TENSOR,
+    OUTPUTS,
     REAL,
     SLOTS,
     TENSOR,
     TRUTH,
     WHOLE,
+    Layout,
     Operator,
     Output,
     State,
     begin,
-    drop_results,
     find,
-    make_outputs,
+    find_layout,
     on_its_stream,
     read_tensor,
     take_outputs,
+    torch,
 )
 from .tvm_ffi import BOOL, FLOAT, INT, NONE
 from .world import at, world
@@ -69,8 +76,9 @@ class Direct:
     """at::hasCallbacks: of profilers"""
     has_modes: Fn[[], bool]
     """at::impl::torch_function_mode_enabled"""
-    wrap: Fn[[u64], Ptr[Object]]
-    """THPVariable_Wrap"""
+    empty_cpu: Ptr[Object]
+    empty_cuda: Ptr[Object]
+    """Python's functions of extents, strides and type that make a tensor on the current device, without the dispatcher."""
     looking: Array[i32, KEYS]
     """Keys that are included where something looks at operators."""
     keys: i64
@@ -155,20 +163,45 @@ def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -
 
 
 @native
-def wrapped(operator: Ptr[Operator], state: Ptr[State]) -> Ptr[Object]:
-    """The results as Python's; null after an error."""
-    made, result = operator.made, Ptr[Object](None)
-    if made == 0:
+def as_tuple(numbers: Ptr[i64], count: i64) -> Ptr[Object]:
+    made = PyTuple_New(count)
+    for number in range(count):
+        if made != None:
+            PyTuple_SetItem(made, number, PyLong_FromLongLong(numbers[number]))
+    return made
+
+
+@native
+def make_output(output: Ptr[Output], state: Ptr[State]) -> Ptr[Object]:
+    """An output; null after an error, NOT_FORESEEN where only Python knows how."""
+    layout, given, known = local(Layout), local(Ptr[Object], 4), direct.place
+    if not find_layout(output, state, layout):
+        return Ptr[Object](NOT_FORESEEN)
+    given[1] = as_tuple(layout.shape, layout.rank)
+    given[2] = as_tuple(layout.strides, layout.rank)
+    given[3] = output.type
+    make, made = known.empty_cpu if state.device == i32(torch.place.cpu) else known.empty_cuda, Ptr[Object](None)
+    if given[1] != None and given[2] != None:
+        made = vectorcall(make, given + 1, u64(3) | FREE_BEFORE, None)
+    Py_DecRef(given[1])
+    Py_DecRef(given[2])
+    return made
+
+
+@native
+def result_of(objects: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
+    """What the call returns: the outputs are the caller's then."""
+    if count == 0:
         Py_IncRef(world.place.none)
         return world.place.none
-    if made == 1:
-        result = direct.place.wrap(state.results[0])
-    else:
-        result = PyTuple_New(made)
-        for number in range(made):
-            if result != None:
-                PyTuple_SetItem(result, number, direct.place.wrap(state.results[number]))
-    drop_results(state, made)
+    if count == 1:
+        return objects[0]
+    result = PyTuple_New(count)
+    for number in range(count):
+        if result == None:
+            Py_DecRef(objects[number])
+        else:
+            PyTuple_SetItem(result, number, objects[number])
     return result
 
 
@@ -176,7 +209,7 @@ def wrapped(operator: Ptr[Operator], state: Ptr[State]) -> Ptr[Object]:
 def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
     """Make a call: its result, null after an error, or NOT_FORESEEN."""
     state, slots, outputs = local(State), Ptr(local(u64, SLOTS // 8)), local(Ptr[Output])
-    nothing = Ptr[Object](NOT_FORESEEN)
+    nothing, objects = Ptr[Object](NOT_FORESEEN), local(Ptr[Object], OUTPUTS)
     if operator.held == None or not is_quiet() or not read(operator, values, state):
         return nothing
     if not on_its_stream(state):
@@ -184,14 +217,24 @@ def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
     header = find(operator, state, slots, u64(SLOTS), outputs)
     if header == None:
         return nothing
-    made = make_outputs(operator, outputs[0], state)
-    if made < operator.made or not take_outputs(operator, header, state, slots):
-        drop_results(state, made)
+    made, output = i64(0), nothing
+    while made < operator.made:
+        output = make_output(outputs[0] + made, state)
+        if address(output) <= NOT_FORESEEN:
+            break
+        objects[made] = output
+        state.results[made] = address(output) + direct.place.inner
+        made += 1
+    if made < operator.made:
+        drop(objects, made)
+        return output
+    if not take_outputs(operator, header, state, slots):
+        drop(objects, made)
         return nothing
     if not execute(header.entry, slots, Ptr[Object](header.report)):
-        drop_results(state, made)
+        drop(objects, made)
         return None
-    return wrapped(operator, state)
+    return result_of(objects, made)
 
 
 @calling.export
