@@ -46,7 +46,7 @@ model = torch._inductor.aoti_load_package("model.pt2")
 for rows in (3, 7, 5):
     x = torch.arange(4.0 * rows, device=operators.device).reshape(rows, 4)
     assert torch.equal(model(x), 3 * (x + 1) - 1)
-print("equal")
+print("equal", flush=True)
 """
 
 

@@ -334,11 +334,12 @@ def make_output(output: Ptr[Output], state: Ptr[State], result: Ptr[u64]) -> boo
     layout = local(Layout)
     if not find_layout(output, state, layout):
         return False
-    make = torch.place.empty
-    status = make(
-        layout.rank, layout.shape, layout.strides, i32(output.dtype), state.device, state.device_number, result
-    )
-    return status == 0
+    return make(layout.rank, layout.shape, layout.strides, i32(output.dtype), state, result)
+
+
+@native
+def make(rank: i64, shape: Ptr[i64], strides: Ptr[i64], dtype: i32, state: Ptr[State], result: Ptr[u64]) -> bool:
+    return torch.place.empty(rank, shape, strides, dtype, state.device, state.device_number, result) == 0
 
 
 @native
