@@ -130,8 +130,8 @@ def test_c_is_not_read_with_a_beta_of_zero():
 @pytest.mark.parametrize(
     ("starts", "parts"), [([0, 5, 40], 1), ([-9, 5, 12], 1), ([0, 12, 5], 1), ([70, 90, 100], 1), ([0, 5, 40], 2)]
 )
-def test_wrong_starts_of_sequences_stay_within_the_arrays(starts, parts):
-    """Under the sanitizer, which reports accesses outside of arrays: of queries or of keys."""
+def test_the_sanitizer_sees_wrong_starts_of_sequences_stay_within_the_arrays(starts, parts):
+    """It reports accesses outside of arrays: of queries or of keys."""
     q = normal(12, 2, 32, dtype=np.float16)
     wrong, right = np.array(starts, np.int32), np.array([0, 5, 12], np.int32)
     tiling = kernels.AttentionTiling(64, 32, 4, splits=parts)

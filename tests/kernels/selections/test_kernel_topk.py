@@ -42,6 +42,7 @@ def check(x: np.ndarray, k: int, renormalize: bool, **options: Any) -> None:
         ((3, 5, 64), BF16, 8, None),  # several rows to a warp
         ((9, 129), F32, 2, None),
         ((2, 1000), F16, 150, None),  # more than a row has threads
+        ((2, 1030), F32, 3, None),  # two warps to a row
         ((2, 700), F32, 5, RowTiling(64, 64)),
         ((2, 700), F32, 40, RowTiling(32, 4)),  # too long to be held
     ],

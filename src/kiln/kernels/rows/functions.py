@@ -13,7 +13,7 @@ from ..common.vectors import across, larger, maximum, plus, total
 from .calling import run_rows
 from .findings import State, most_of, summed_up
 from .kernel import WARP, Part, RowKernel, RowTiling
-from .plans import default_tiling, quantized_rule
+from .plans import default_tiling, even_threads, quantized_rule
 from .problem import by_length
 from .stream import StreamTiling
 
@@ -259,6 +259,12 @@ def joined_spread(states: list[State], lanes: int) -> State:
 def forward_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling:
     """Rows of 8 to 16 kB in registers, two vectors to a thread, unless there are many columns to read for each."""
     units = -(-n // width)
+    if (
+        width * bits == 128 and 128 < units <= 1024 and units & (units - 1)
+    ):  # no power of two: as few threads idle as can be
+        threads = even_threads(units, 7 if columns else 5)
+        vectors, block = -(-units // threads), max(128, threads)
+        return RowTiling(block, threads, 1, vectors if columns else 0, (1024 if columns == 1 else 768) // block)
     if width * bits != 128 or not 512 < units <= 1024:
         return default_tiling(n, width, bits, device, columns)
     together = 4 if units == 1024 else 3  # predicates take registers, too

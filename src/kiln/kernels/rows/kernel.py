@@ -372,19 +372,19 @@ class RowKernel:
             part.prepare()
             if const_expr(self.shared > 0):
                 arch.cp_async_wait_group(0)
-            own, kept = self.absorb(None, part)
+            (own, kept), done = self.absorb(None, part), None
             part.release()
             part.prepare()
             state = self.gathered(own, exchange, within, thread, rank, slots)
             if const_expr(self.quantizes):
                 most: Any = None
                 if const_expr(not self.finds_largest):
-                    most = self.largest(part, kept, own, state, numbers, n)
+                    most, done = self.largest(part, kept, own, state, numbers, n)
                     most = self.most_of_row(most, self.exchange_buffer(slots, fields=1), within, thread, rank, slots)
                     part.release()
                 state = self.with_scale(state, most, numbers)
             self.note(notes, state, numbers, row, exists, rank, thread)
-            self.finish(outs, part, kept, own, state, numbers, n, row, exists, unit, units)
+            self.finish(outs, part, kept, own, state, numbers, n, row, exists, unit, units, done)
         else:
             state = self.fresh()
             step = tiling.cluster * tiling.row_threads * self.vectors
@@ -397,7 +397,7 @@ class RowKernel:
                     for start in range(0, units, step):
                         held = [self.read(x, row, exists, start + unit, units, self.vectors) for x in sources]
                         part = Part(self, held, [], columns, start + unit, units)
-                        most = maximum(most, self.largest(part, None, state, state, numbers, n))
+                        most = maximum(most, self.largest(part, None, state, state, numbers, n)[0])
                     most = self.most_of_row(most, self.exchange_buffer(slots, fields=1), within, thread, rank, slots)
                 state = self.with_scale(state, most, numbers)
             self.note(notes, state, numbers, row, exists, rank, thread)
@@ -420,14 +420,15 @@ class RowKernel:
         held = [self.read(x, row, exists, unit, units, self.vectors) for x in sources]
         return self.absorb(state, Part(self, held, [], columns, unit, units))[0]
 
-    def largest(self, part: Part, kept: Any, own: State, state: State, numbers: Any, n: Any) -> Any:
-        """The largest magnitude of a thread's part of the first results of a row."""
+    def largest(self, part: Part, kept: Any, own: State, state: State, numbers: Any, n: Any) -> tuple[Any, Any]:
+        """The largest magnitude of a thread's part of the first results of a row, and these, if they are few."""
         most: Any = None
+        done: list[Any] = []
         for v in range(part.count):
-            made = self.results_at(v, part, kept, own, state, numbers, n)[0]
-            size = part.kept(v, cute.math.abs(made), 0.0)
+            done.append(self.results_at(v, part, kept, own, state, numbers, n)[0])
+            size = part.kept(v, cute.math.abs(done[-1]), 0.0)
             most = size if most is None else larger(most, size)
-        return total(most, larger)
+        return total(most, larger), done if part.few else None
 
     def results_at(self, v: int, part: Part, kept: Any, own: State, state: State, numbers: Any, n: Any) -> list[Any]:
         """What is written for vector `v`, of its values or of what was kept of them."""
@@ -491,11 +492,16 @@ class RowKernel:
     @cute.jit
     def finish(
         self, outs: Any, part: Any, kept: Any, own: Any, state: Any, numbers: Any, n: Any, row: Any, exists: Any,
-        unit: Any, units: Any,
+        unit: Any, units: Any, done: Any = None,
     ):  # fmt: skip
-        """Compute and write a thread's part of the results, vector by vector: that takes the fewest registers."""
+        """Compute and write a thread's part of the results, vector by vector: that takes the fewest registers.
+
+        The first of them may be `done`.
+        """
         for v in range_constexpr(self.vectors):
             made = self.results_at(v, part, kept, own, state, numbers, n)
+            if const_expr(done is not None):
+                made = [done[v], *made[1:]]
             if const_expr(self.quantizes):
                 made = [made[0] * state[-1], *made[1:]]
             at = unit + v * self.tiling.row_threads

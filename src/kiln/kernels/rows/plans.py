@@ -58,29 +58,35 @@ def shared_rule(problem: Rows, device: Device) -> RowTiling:
     return shared_tiling(problem.n, problem.width, problem.bits, device)
 
 
-def quantized_rule(problem: Rows, device: Device) -> RowTiling:
-    """Of rows that are quantized: four vectors to a thread, or five where they fill all threads; two where there are few rows.
+def even_threads(units: int, most: int) -> int:
+    """Threads that share so many vectors best, two to `most` each: the fewest are left without one, and more threads have fewer."""
+    return min((512, 256, 128, 64), key=lambda t: (not 2 <= -(-units // t) <= most, -(-units // t) * t))
 
-    More is computed for each byte than elsewhere: all threads shall have something to do. Longer rows than 32 kB have blocks of half as many
-    threads, which then have the registers for it.
+
+def quantized_rule(problem: Rows, device: Device) -> RowTiling:
+    """Of rows that are quantized: four vectors to a thread, which keeps what it computes of them, or more, where that leaves none without.
+
+    More is computed for each byte than elsewhere: all threads shall have something to do. Few rows have more threads each.
     """
     n, units, columns = problem.n, -(-problem.n // problem.width), len(problem.present)
     plan = shared_tiling(n, problem.width, problem.bits, device)
     if problem.width * problem.bits < 128:  # half of the elements to a thread, for all of them are unrolled
         threads = min(512, 2 * plan.row_threads)
         return dataclasses.replace(plan, threads=max(plan.threads, threads), row_threads=threads)
-    if plan.cluster > 1:
+    if plan.cluster > 1 and columns == 0 and plan.together > 1:
+        threads = min(512, max(128, arrays.power_of_two(-(-units // 32))))
+        return RowTiling(threads, threads, arrays.power_of_two(-(-units // (4 * threads))), 16, 1024 // threads)
+    alone = columns == 1 and len(problem.sources) == 1
+    if plan.together > 1 and (plan.cluster > 1 or (units > 1024 and alone)):
         return dataclasses.replace(plan, threads=256, row_threads=256, together=3)
     if not 256 < units <= 1024:
         return plan
     if problem.rows <= 2 * device.multiprocessors:
         threads = arrays.power_of_two(-(-units // 2))
         return RowTiling(threads, threads)
-    fifth = units // 5
-    exact = units % 5 == 0 and fifth & (fifth - 1) == 0
-    threads = fifth if exact else arrays.power_of_two(-(-units // 4))
+    threads = even_threads(units, 5) if columns and units % 5 == 0 else arrays.power_of_two(-(-units // 4))
     block = max(128, threads)
-    return RowTiling(block, threads, 1, 5, (768 if columns > 1 or exact else 1024) // block)
+    return RowTiling(block, threads, 1, 5, (768 if columns > 1 or threads * 4 < units else 1024) // block)
 
 
 def held_bits(problem: Rows) -> tuple[int, int, int, int]:

@@ -33,8 +33,8 @@ def selection_tiling(n: int, width: int) -> RowTiling:
     units = -(-n // width)
     threads = arrays.power_of_two(units)
     if threads > WARP:
-        threads = min(1024, max(WARP, arrays.power_of_two(-(-n // 32))))
-    return RowTiling(max(128, threads), threads)
+        threads = min(512, max(WARP, arrays.power_of_two(-(-n // 32))))
+    return RowTiling(128 if threads <= WARP else threads, threads)
 
 
 @FAMILY.register
