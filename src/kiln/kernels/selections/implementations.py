@@ -8,7 +8,7 @@ from ... import Int32, Int64
 from .. import devices
 from ..common import arrays, launches
 from ..common.family import Family, MemoryBound, varied
-from ..rows.kernel import WARP, RowTiling
+from ..rows.kernel import MOST_KEPT, WARP, RowTiling
 from .kernel import SelectionProblem, TopK
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class OneAfterTheOther(MemoryBound):
     def run(self, problem: TopKProblem, plan: RowTiling, given: Given) -> None:
         ((rows, n, step, width),), k = problem.matrices, problem.k
         vectors = plan.vectors(n, width)
+        vectors = vectors if vectors * width <= MOST_KEPT else 0  # else there are registers for nothing besides
         kernel = launches.made(
             TopK,
             SelectionProblem(
