@@ -78,7 +78,8 @@ def quantized_rule(problem: Rows, device: Device) -> RowTiling:
         return RowTiling(threads, threads, arrays.power_of_two(-(-units // (4 * threads))), 16, 1024 // threads)
     alone = columns == 1 and len(problem.sources) == 1
     if plan.together > 1 and (plan.cluster > 1 or (units > 1024 and alone)):
-        return dataclasses.replace(plan, threads=256, row_threads=256, together=3)
+        together = 2 if columns > 1 and problem.bits == 32 else 3
+        return dataclasses.replace(plan, threads=256, row_threads=256, together=together)
     if not 256 < units <= 1024:
         return plan
     if problem.rows <= 2 * device.multiprocessors:
