@@ -42,6 +42,7 @@ _HOT = 8e10
 """Operations of a product that is large enough for the power limit to be felt."""
 _FEW = 128
 """Rows that are a tile, or two."""
+_KNOWN = {(tile.block_mn, tile.cluster_mn, tile.pingpong, tile.swapped): tile for tile in TILES}
 _BESIDE = 0.05
 """What is left of the time of what is done beside something that takes longer."""
 _SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
@@ -56,12 +57,11 @@ def candidates(problem: Product, device: Device) -> Iterator[HopperTiling]:
     most = MOST_SUMS if len(problem.results) + problem.summed < 3 else _MOST_OF_SEVERAL
     columns = [n for n in _COLUMNS if n >= rows][:1] + [n for n in _COARSE if n >= rows][:1]
     for tile in TILES:
-        if tile.swapped and (problem.blocks or problem.summed or tile.block_mn[1] * tile.cluster_mn[1] not in columns):
+        if tile.swapped and (problem.blocks or problem.summed or tile.block_mn[1] not in columns):
             continue
         if (
             tile.cluster_mn[1] > 1
             and tile.block_mn[1] < 128
-            and not tile.swapped
             and problem.shape[2] > tile.cluster_mn[1] * tile.block_mn[1]
         ):
             continue  # these are for all columns at once, so that rows are read once
@@ -163,6 +163,9 @@ def bounds(
 
 def tile_of(plan: HopperTiling) -> Tile:
     """The measured one that is like that of a plan, or most like it."""
+    same = _KNOWN.get((plan.block_mnk[:2], plan.cluster_mn, plan.pingpong, plan.swapped))
+    if same is not None and plan.splits in same.parts:
+        return same
 
     def unlike(found: Tile) -> Any:
         (m, n), (x, y) = found.block_mn, plan.block_mnk[:2]
