@@ -297,6 +297,8 @@ def test_what_a_file_says_of_itself(library: str) -> None:
         ({"outputs": {"y": ("x.0", "x.2")}}, "the output 'y' is to have the extent 'x.2'"),
         ({"outputs": {"y": "x"}, "mutates": ["by"]}, "mutates names 'by'"),
         ({"doors": ("torch", "java")}, "no door 'java'"),
+        ({"doors": "torch,java"}, "no door 'java'"),
+        ({"doors": ()}, "needs a door"),
         ({"name": "a-b::scale"}, "'a-b' is no name of C"),
     ],
 )  # fmt: skip
@@ -354,3 +356,9 @@ def test_operators_are_exported_with_what_is_known_of_them(tmp_path: Path) -> No
     made = kiln.torch.op("examples::made", scale_here, outputs={"y": lambda x, by: x.clone()})
     with pytest.raises(DSLUserCodeTypeError, match="Python makes the output 'y'"):
         kiln.export(made, matrix(), matrix(), 1.0, to=tmp_path / "libmade.so", archs=("cpu",))
+
+
+def test_what_is_compiled_already(tmp_path: Path) -> None:
+    compiled = cute.compile(scale_here, matrix(), matrix(), 1.0)
+    with pytest.raises(DSLUserCodeTypeError, match="compiled already"):
+        kiln.export(compiled, to=tmp_path / "a.so")

@@ -45,10 +45,12 @@ def test_every_verb_explains_itself(verb, capsys):
     assert f"kiln {verb}" in capsys.readouterr().out
 
 
-def test_who_reads_may_go_away(monkeypatch):
+@pytest.mark.parametrize("size", [10, 100_000])  # a buffer holds the first, and not the second
+def test_who_reads_may_go_away(size, monkeypatch):
     """As `| head` does: no traceback, and the status of a program that is ended by that."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "w") as nobody:
         monkeypatch.setattr(sys, "stdout", nobody)
+        monkeypatch.setattr("kiln.workbench.devices.main", lambda words: print("x" * size))
         assert main(["devices"]) == 141

@@ -52,6 +52,8 @@ def test_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "x"], "write NAME=INPUT"),
         ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "y=x.0,16"], "outputs names 'y'"),
         ([f"{file}:fill", *ARGUMENTS, "--doors", "x"], "no door 'x'"),
+        ([f"{file}:fill", "--arg", "f32[n%4,n%8]"], "n is a multiple of 8 here, and of 4"),
+        ([f"{file}:fill", "--arg", "f32[n,n]", "--archs", "cpu"], "program.py:10: error: fill(x, value, half, stream)"),
     ):
         assert main.main(["export", *words]) == 2
         assert said in capsys.readouterr().err

@@ -71,9 +71,9 @@ def export(
     *args: Any,
     to: Any,
     name: str = "",
-    archs: Sequence[str] = (),
+    archs: Sequence[str] | str = (),
     ptx: bool = True,
-    doors: Iterable[str] = ("c",),
+    doors: Iterable[str] | str = "c",
     outputs: Mapping[str, Any] | None = None,
     mutates: Sequence[str] | None = None,
     host: str = "",
@@ -84,13 +84,20 @@ def export(
 
     `to` is an object (`.o`), a shared library (`.so`) or a folder, for `name.o`; a header for C comes beside it. `name` is that of the file unless
     given; `mylib::name` also says where PyTorch's operator is, which without is `kiln::name`. `archs`: `("sm_80", "sm_90a")`, `("cpu",)` or both, by default what this process
-    compiles for; `ptx` adds what later GPUs can run, for plain architectures. `doors` are who may call it: "c", "tvm_ffi", "torch", "jax". `outputs` and `mutates` are, as for
+    compiles for; `ptx` adds what later GPUs can run, for plain architectures. `doors` are who may call it: "c", "tvm_ffi", "torch", "jax". Both may be one string with commas. `outputs` and `mutates` are, as for
     `kiln.torch.op`, parameters that are results, each with the input it is like or its extents, and those that the kernel writes to. `host` is a
     machine as `--host-target` takes it; other arguments are those of `cute.compile`. Of what `kiln.torch.op` gave, all of that is known.
     """
     from ..cute.program.compiling import compile
     from ..hardware.options import GPUArch
 
+    if hasattr(function, "export_to_c"):
+        raise error(
+            DSLUserCodeTypeError,
+            "kiln.export got a function that is compiled already, and compiles for each architecture itself",
+            hint="kiln.export(function, *arguments, to=...), or compiled.export_to_c(...)",
+        )
+    doors, archs = (each.split(",") if isinstance(each, str) else list(each) for each in (doors, archs or ("",)))
     operator = getattr(function, "for_export", None)
     if operator is not None:
         function, known, outputs, mutates = operator
@@ -101,23 +108,25 @@ def export(
     namespace, _, name = name.rpartition("::")
     if kind not in (".o", ".so"):
         if not name:
-            raise error(DSLUserCodeTypeError, f"kiln.export into the folder {path} needs a name", hint="name=...")
+            raise error(
+                DSLUserCodeTypeError,
+                f"kiln.export into the folder {path} needs a name",
+                hint="name=..., or to= a file that ends in .o or .so",
+            )
         stem, kind = os.path.join(path, name), ".o"
     name = check_name(name or os.path.basename(stem).removeprefix("lib" if kind == ".so" else ""), "name")
     namespace = check_name(namespace or "kiln", "namespace")
-    doors = list(doors)
     unknown = [door for door in doors if door not in NAMES]
     if unknown or not doors:
-        raise error(
-            DSLUserCodeTypeError, f"kiln.export has no door {unknown[0] if unknown else ''!r}", hint=", ".join(NAMES)
-        )
+        found = f"has no door {unknown[0]!r}" if unknown else "needs a door: nobody could call the file"
+        raise error(DSLUserCodeTypeError, f"kiln.export {found}", hint=f"doors= of {', '.join(NAMES)}")
     opened = Doors(
         **{door: f"{namespace}::{name}" if door == "torch" else name for door in doors},
         outputs=dict(outputs or {}), mutates=mutates,
     )  # fmt: skip
     common = [options, EnableTVMFFI(True) if "tvm_ffi" in doors else None, HostTarget(host) if host else None]
     compiled: list[CompiledFunction] = []
-    for arch in archs or ("",):
+    for arch in archs:
         chosen = [GPUArch(arch)] if arch not in ("", "cpu") else []
         target = {"": None, "cpu": "cpu"}.get(arch, "nvidia")
         made = compile(function, *args, options=[*common, *chosen], target=target, **kwargs)

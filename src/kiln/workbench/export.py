@@ -7,7 +7,7 @@ import ast
 import importlib.util
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--arg", action="append", default=[], metavar="TYPE", help="a parameter; once for each")
     parser.add_argument("--archs", default="", help="such as sm_80,sm_90a,cpu; by default what this machine has")
     parser.add_argument("-o", "--output", default=".", help="a folder, an object (.o) or a shared library (.so)")
-    parser.add_argument("--name", default="", help="the prefix of all names; by default the function's")
-    parser.add_argument("--doors", default="c", help="who may call it: c,tvm_ffi,torch,jax")
+    parser.add_argument(
+        "--name",
+        default="",
+        help="the prefix of all names, by default the file's without lib, in a folder the function's; mylib::NAME is PyTorch's operator (else kiln::NAME)",
+    )
+    parser.add_argument("--doors", default="c", help="who may call it, of c,tvm_ffi,torch,jax; by default c")
     parser.add_argument(
         "--result",
         action="append",
@@ -60,9 +64,9 @@ def main(argv: Sequence[str]) -> int:
             raise ContractError(f"{path} has no function {name}")
         symbols: dict[str, Any] = {}
         given = [_argument(text, symbols) for text in args.arg]
-        written = kiln.export(
+        written = _from_program(Path(path), function)(
             function, *given, to=args.output, name=args.name or ("" if args.output.endswith((".o", ".so")) else name),
-            archs=list(filter(None, args.archs.split(","))), ptx=not args.no_ptx, doors=args.doors.split(","),
+            archs=args.archs, ptx=not args.no_ptx, doors=args.doors,
             outputs=dict(map(_result, args.result)), host=args.host, options=args.options or None,
         )  # fmt: skip
     except DSLBaseError as reason:
@@ -84,6 +88,17 @@ def _module(path: Path) -> Any:
     sys.path.insert(0, str(path.parent.resolve()))
     spec.loader.exec_module(module)
     return module
+
+
+def _from_program(path: Path, function: Any) -> Callable[..., list[str]]:
+    """`kiln.export`, called from the program's line with the function: errors and compiled code name the caller's, which is else this command's."""
+    code = getattr(getattr(function, "function", function), "__code__", None)
+    called = ast.parse("lambda *given, **options: export(*given, **options)", mode="eval")
+    for node in ast.walk(called):
+        if isinstance(node, ast.expr):
+            node.lineno = code.co_firstlineno if code else 1
+            node.col_offset, node.end_lineno = 0, node.lineno + 1  # the whole line
+    return eval(compile(called, str(path), "eval"), {"export": kiln.export})
 
 
 def _argument(text: str, symbols: dict[str, Any]) -> Any:
@@ -126,6 +141,9 @@ def _extent(part: str, text: str, symbols: dict[str, Any]) -> Any:
     found = re.fullmatch(r"([A-Za-z_]\w*)(?:%(\d+))?", part)
     if found is None:
         raise ContractError(f"--arg {text}: {part!r} is no extent: write a number, a name, or a name%16")
-    if found[1] not in symbols:
-        symbols[found[1]] = SymInt(divisibility=int(found[2] or 1))
-    return symbols[found[1]]
+    symbol = symbols.setdefault(found[1], SymInt(divisibility=int(found[2] or 1)))
+    if found[2] and int(found[2]) != symbol.divisibility:
+        raise ContractError(
+            f"--arg {text}: {found[1]} is a multiple of {found[2]} here, and of {symbol.divisibility} where it was named first: write {part} there"
+        )
+    return symbol

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -69,12 +70,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _nobody_reads() -> bool:
     """Whether who read standard output is gone (`kiln report --csv - | head`); what is left for it then goes nowhere."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if not any(event & select.POLLERR for _, event in poll.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
 
 
 def module_of(verb: str) -> Any:

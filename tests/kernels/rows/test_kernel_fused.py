@@ -266,6 +266,7 @@ X = np.zeros((3, 8), F32)
     [
         (lambda: kernels.fused_add_rms_norm(X, X[:2]), r"\(2, 8\)"),
         (lambda: kernels.rms_norm(X, quantize=F16), "quantized to Float16"),
+        (lambda: kernels.rms_norm(X, quantize="fp8"), "quantize='fp8' is no type"),
         (lambda: kernels.rms_norm(X, quantize=E4M3, out=X), "out of a quantized result"),
         (lambda: kernels.rms_norm(X, out=X.astype(E4M3)), "Float8E4M3FN elements"),
         (lambda: kernels.rms_norm(X, quantize=E4M3, plan=kernels.StreamTiling(32, 32)), "quantized ones depend"),

@@ -186,7 +186,10 @@ class Asked:
             f"flash_attention of {q.dtype}",
             hint=" or ".join(self.elements),
         )
-        require(q.dtype == k.dtype == v.dtype, f"flash_attention of {q.dtype}, {k.dtype} and {v.dtype}")
+        require(
+            q.dtype == k.dtype == v.dtype,
+            f"flash_attention of {q.dtype}, {k.dtype} and {v.dtype}: q, k and v have one type",
+        )
         self.problem()
         self._check_numbers(names[4:7])
         self._check_heads()
@@ -211,14 +214,13 @@ class Asked:
         require = arrays.require
         lengths = self.given[4:7]
         for name, x, more in zip(names, lengths, (1, 1, 0), strict=True):
-            require(
-                x is None
-                or (
-                    x.ndim == 1 and str(x.dtype).endswith("int32") and len(x) >= 1 + more and arrays.strides(x)[0] == 1
-                ),
-                f"flash_attention: {name} is a contiguous vector of int32, one {'more than there are' if more else 'for each of the'} "
-                "sequences",
-            )
+            if x is not None and not (
+                x.ndim == 1 and str(x.dtype).endswith("int32") and len(x) >= 1 + more and arrays.strides(x)[0] == 1
+            ):
+                raise arrays.refusal(
+                    f"flash_attention: {name} is {x.dtype} of shape {tuple(x.shape)} and strides {arrays.strides(x)}",
+                    hint=f"a contiguous vector of int32, one {'more than there are' if more else 'for each of the'} sequences",
+                )
         starts_q, starts_k, used = lengths
         require(
             starts_q is None or starts_k is None or len(starts_q) == len(starts_k),

@@ -54,7 +54,7 @@ def mla_decode(
         cache = arrays.reshaped(cache, (cache.shape[0], cache.shape[1], cache.shape[3]))
     check(q, cache, page_table, lengths, out, value_dim, cache_scale)
     factor = factor_of(name, q, scale)
-    require(splits is None or splits >= 1, f"{name} with splits {splits}")
+    require(splits is None or splits >= 1, f"{name} with splits {splits}: shares are 1 or more")
     require(splits is None or plan is None, f"{name} with splits {splits} and a plan: a plan says how latents are cut")
     batch, queries, heads, _ = q.shape
     keys = most_keys(name, page_table.shape[1] * PAGE, max_length)

@@ -328,7 +328,13 @@ def quantized_outs(x: Any, quantize: Any, out: Any) -> tuple[list[Any], list[Any
     arrays.require(out is None, "out of a quantized result", hint="it is made, with the numbers of its rows")
     arrays.require(x.ndim >= 1, "quantized rows of an array without modes")
     wanted = arrays.framework_dtype(Float32, x)
-    return [arrays.empty(x, tuple(x.shape), dtype)], [arrays.empty(x, (*x.shape[:-1], 1), wanted)]
+    try:
+        made = arrays.empty(x, tuple(x.shape), dtype)
+    except TypeError:
+        raise arrays.refusal(
+            f"quantize={quantize!r} is no type of elements", "cute.Float8E4M3FN or cute.Float8E5M2"
+        ) from None
+    return [made], [arrays.empty(x, (*x.shape[:-1], 1), wanted)]
 
 
 @kernel_function("x", "weight", "out")
