@@ -275,7 +275,8 @@ def test_pages_of_8_bits(page):
     lengths = torch.tensor(used, dtype=torch.int32, device="cuda")
     out, lse = kernels.flash_attention(q, k, v, page_table=table, seqused_k=lengths, return_lse=True)
     for n in range(3):
-        check_8_bits((out[n], lse[n]), q[n], *dense[n], [torch.ones(2, device="cuda")] * 3, False)
+        keys, values = dense[n]
+        check_8_bits((out[n], lse[n]), q[n], keys, values, [torch.ones(2, device="cuda")] * 3, False)
 
 
 @hopper
