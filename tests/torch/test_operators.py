@@ -183,6 +183,7 @@ def test_fake_and_meta_tensors_need_no_kernel():
 
 WRONG = {
     "name": (lambda: kt.op("scale", scale), "called namespace::name"),
+    "only output": (lambda: kt.op("kiln_tests::w0", scale, outputs={"z": "x"}), "outputs names 'z'"),
     "output": (lambda: kt.op("kiln_tests::w1", scale, outputs={"y": "x", "z": "x"}), "outputs names 'z'"),
     "like": (lambda: kt.op("kiln_tests::w2", scale, outputs={"y": "z"}), "to be like 'z'"),
     "both": (lambda: kt.op("kiln_tests::w3", scale, outputs={"y": "x"}, mutates=("y",)), "an output and mutated"),

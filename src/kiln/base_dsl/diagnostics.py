@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Rooms of the package whose frames are machinery; the kernel library and the examples are user code.
-_INTERNAL_ROOMS = tuple(
+_internal_rooms = tuple(
     _PACKAGE_DIR + room
     for room in (
         "aot",
@@ -51,9 +51,11 @@ internal_files: dict[str, bool] = {}
 
 
 def mark_internal(filename: str) -> None:
-    """Let a source file count as machinery: another language names its own modules (`mark_internal(__file__)`), so
-    that operations and errors are located in the program that called them."""
+    """Let a source file, or a folder (with its last slash), count as machinery: another language names its own modules
+    (`mark_internal(__file__)`), so that operations and errors are located in the program that called them."""
+    global _internal_rooms
     internal_files[filename] = True
+    _internal_rooms += (filename,) if filename.endswith(os.sep) else ()
 
 
 def mark_program(filename: str) -> None:
@@ -204,7 +206,7 @@ def is_internal(code: types.CodeType) -> bool:
     """Whether a code object belongs to Kiln's machinery rather than to a user's program."""
     known = internal_files.get(code.co_filename)
     if known is None:
-        known = internal_files[code.co_filename] = code.co_filename.startswith(_INTERNAL_ROOMS)
+        known = internal_files[code.co_filename] = code.co_filename.startswith(_internal_rooms)
     return known
 
 

@@ -11,9 +11,12 @@ try:
 except ModuleNotFoundError:
     raise ModuleNotFoundError("kiln.jax needs JAX: pip install 'kiln-dsl[jax]'", name="jax") from None
 
+from ..base_dsl.diagnostics import mark_internal as _mark_internal
 from .call import cutlass_call, differentiable
 from .handler import get_export_disabled_safety_checks
 from .spec import TensorSpec, cutlass_to_jax_dtype, jax_to_cutlass_dtype
+
+_mark_internal(_jax.__path__[0] + "/")  # what XLA is given is traced deep inside of it, for a line of the program
 
 __all__ = [
     "TensorSpec",

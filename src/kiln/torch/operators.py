@@ -209,7 +209,8 @@ class Operator:
         parameters = getattr(self._function, "parameters", None) or Parameters(plain)
         self._parameters = list(parameters.signature.parameters.values())
         names = [parameter.name for parameter in self._parameters]
-        self._returns = not any(name in names for name in self._outputs)
+        launches = hasattr(self._function, "parameters")  # a jit function, which has its outputs as parameters
+        self._returns = not any(name in names for name in self._outputs) and not (launches and self._outputs)
         for what, given in (("outputs", () if self._returns else self._outputs), ("mutates", self._mutates)):
             for name in given:
                 if name not in names:
