@@ -186,6 +186,7 @@ BAD = {
         "which is to be the same",
     ),
     "vmap": (lambda x: scaling(x, 2.0, vmap_method="sideways"), "vmap_method='sideways'"),
+    "no output": (lambda x: kj.cutlass_call(scale, by=2.0)(x), "calls that give nothing"),
 }
 
 

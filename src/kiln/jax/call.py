@@ -63,6 +63,12 @@ def cutlass_call(
             hint='"sequential" or "broadcast_all"',
         )
     outputs, output_tree = jax.tree.flatten(output_shape_dtype)
+    if not outputs:
+        raise error(
+            DSLUserCodeValueError,
+            f"cutlass_call() got output_shape_dtype={output_shape_dtype!r}: JAX leaves out calls that give nothing, and arrays are never written to",
+            hint="say the shape and dtype of an output; one that is to be an input changed is named by input_output_aliases, too",
+        )
     shapes = tuple(jax.ShapeDtypeStruct(tuple(o.shape), np.dtype(o.dtype)) for o in outputs)
     output_specs = _specs(output_spec, output_mode, output_tree, len(shapes), "output_spec")
 
@@ -330,7 +336,6 @@ def _lower(platform: str, context: Any, *operands: Any, call: _Call) -> Any:
         operand_layouts=minor_first(context.avals_in, call.specs),
         result_layouts=minor_first(context.avals_out, call.output_specs),
         operand_output_aliases=call.aliases,
-        has_side_effect=not call.shapes,
     )
     return rule(context, *operands, **handler.attributes(known, numbers, for_export))
 
