@@ -22,8 +22,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Folders whose tests say what programs mean, not how quick they are: LLVM would take most of their time. Those of the CPU
-# target, of arithmetic, of vectors and of most kernels optimize, as users' programs do, but not what runs under the sanitizer (a test's
-# name says so); `KILN_CPU_OPT=2 make test`, and the long stage, let all of them.
+# target, of arithmetic, of vectors and of most kernels optimize, as users' programs do; `KILN_CPU_OPT=2 make test`, and the long
+# stage, let all of them.
 UNOPTIMIZED = (
     "base_dsl/frontend",
     "targets/cpu/sanitizer",
@@ -46,8 +46,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _unoptimized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = request.path.relative_to(Path(__file__).parent).parent.as_posix() + "/"
-    cheap = folder.startswith(tuple(f"{name}/" for name in UNOPTIMIZED)) or "sanitizer" in request.node.name
-    if cheap and "KILN_CPU_OPT" not in os.environ:
+    if folder.startswith(tuple(f"{name}/" for name in UNOPTIMIZED)) and "KILN_CPU_OPT" not in os.environ:
         monkeypatch.setenv("KILN_CPU_OPT", "0")
 
 
