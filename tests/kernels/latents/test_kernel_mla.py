@@ -205,7 +205,7 @@ def test_who_is_chosen():
             assert isinstance(chosen.implementation, LatentColumns)
     explained = str(FAMILY.explain(LatentAttention(128, 1, 16, 4096), hopper_device))
     assert "HopperLatents" in explained
-    assert "(bound)" in explained
+    assert "bound by memory" in explained
 
 
 # --- the machine code ---

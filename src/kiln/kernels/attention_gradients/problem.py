@@ -36,6 +36,10 @@ class AttentionGradient(Problem):
         return 2 * of.batches * of.heads * of.seen * (3 * of.head_dim + 2 * of.head_dim_v)
 
     @property
+    def multiplies(self) -> str | None:
+        return self.attention.multiplies
+
+    @property
     def bytes(self) -> int:
         """Queries, keys, values, outputs, their gradients and logarithms read once; three gradients written once."""
         of = self.attention

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import BFloat16, Float8E4M3FN, Float16
 from ..common.arrays import require
-from ..common.problem import Problem
+from ..common.problem import Problem, peak_name
 
 if TYPE_CHECKING:
     from ..common.element_functions import Functions
@@ -99,6 +99,10 @@ class Attention(Problem):
     def flops(self) -> int:
         """Multiplications and additions of both products, for keys that are seen."""
         return 2 * self.batches * self.heads * self.seen * (self.head_dim + self.head_dim_v)
+
+    @property
+    def multiplies(self) -> str | None:
+        return peak_name(self.dtype)
 
     @property
     def bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import target as targets
@@ -14,6 +15,35 @@ if TYPE_CHECKING:
 
 _MOST = 6
 """Other plans that are told of."""
+LAUNCH = 2.0
+"""Microseconds that a launch takes, whatever it does, on an H200."""
+_COPY = 0.88
+"""What a copy reaches of the bandwidth that a GPU's maker states: 4.2 of 4.8 TB/s on an H200."""
+_BYTES = 4.2e6
+"""Bytes that a copy moves in a microsecond where a GPU is not known: of an H200."""
+
+
+def memory_time(problem: Any, device: Any) -> float:
+    """Microseconds that memory needs for a problem as fast as a copy."""
+    return problem.bytes / _copied_bytes(device)
+
+
+@functools.lru_cache(maxsize=64)
+def _copied_bytes(device: Any) -> float:
+    stated = device.model and device.model.bandwidth_gbs
+    return _COPY * stated * 1e3 if stated else _BYTES
+
+
+def least(problem: Any, device: Any) -> dict[str, float]:
+    """Microseconds that each of a device's units needs for a problem at least, side by side, whatever the plan.
+
+    Memory moves every element once, as fast as a copy; tensor cores, or else arithmetic of f32, do what the definition takes at the peak that
+    the GPU's maker states. What is not known of a device is left out.
+    """
+    model, found = device.model, {"launch": LAUNCH, "memory": memory_time(problem, device)}
+    if model and (peak := model.tflops.get(problem.multiplies or "f32")):
+        found["tensor cores" if problem.multiplies else "arithmetic"] = problem.flops / (peak * 1e6)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +51,8 @@ class Explanation:
     """What is chosen for a problem on a device. Printed, it is read.
 
     `choices` are all plans with their implementations and the microseconds they are expected to take, the one that is taken first. `reasons`: why an
-    implementation (by its name) cannot compute the problem. `parts`: what the expectation is made of, if the implementation tells.
+    implementation (by its name) cannot compute the problem. `parts`: what the expectation is made of, if the implementation tells. `bounds`:
+    microseconds of what is done side by side: as the implementation tells, else what the problem needs at `least`.
     """
 
     problem: Any
@@ -29,11 +60,17 @@ class Explanation:
     choices: tuple[Any, ...]
     reasons: dict[str, str]
     parts: dict[str, float]
+    bounds: dict[str, float]
 
     @property
     def plan(self) -> Any:
         """The one that is taken."""
         return self.choices[0].plan
+
+    @property
+    def bound(self) -> str:
+        """What bounds it: of all that is done side by side, what takes longest."""
+        return max(self.bounds, key=self.bounds.__getitem__)
 
     def __str__(self) -> str:
         first, *others = self.choices
@@ -41,16 +78,19 @@ class Explanation:
             f"{self.problem.name} on {self.device.name}: {type(first.implementation).__name__}, expected to take {first.cost:.1f} us",
             f"  {first.plan}",
         ]
-        if self.parts:
-            most = max(self.parts.values())
-            parts = (f"{name} {us:.1f} us{' (bound)' * (us == most)}" for name, us in self.parts.items())
-            added = abs(sum(self.parts.values()) - first.cost) < 1e-6 * first.cost
-            lines.append(f"  of which, {'one after the other' if added else 'side by side'}: {', '.join(parts)}")
+        least = "" if self.bounds == self.parts else "at least "
+        lines.append(f"  bound by {self.bound}: side by side {least}{_listed(self.bounds)}")
+        if self.parts and self.bounds != self.parts:
+            lines.append(f"  one after the other {_listed(self.parts)}")
         lines += [f"  {choice.cost:.1f} us: {choice.plan}" for choice in others[:_MOST]]
         if len(others) > _MOST:
             lines.append(f"  and {len(others) - _MOST} more plans")
         lines += [f"  {name} cannot: {reason}" for name, reason in self.reasons.items()]
         return "\n".join(lines)
+
+
+def _listed(times: dict[str, float]) -> str:
+    return ", ".join(f"{name} {us:.1f} us" for name, us in sorted(times.items(), key=lambda pair: -pair[1]))
 
 
 def explain(function: KernelFunction, *given: Any, **options: Any) -> Explanation:

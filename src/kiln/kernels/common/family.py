@@ -46,7 +46,8 @@ class Implementation:
         raise NotImplementedError
 
     def parts(self, problem: Any, plan: Any, device: Device) -> dict[str, float]:
-        """What the cost is made of, by names: microseconds of what is done side by side. None, if it does not tell."""
+        """What the cost is made of, by names: microseconds of what is done side by side or, where they add up to it, one after the other.
+        None, if it does not tell."""
         return {}
 
     def check(self, problem: Any, plan: Any, device: Device) -> None:
@@ -68,17 +69,13 @@ class Implementation:
         raise NotImplementedError
 
 
-_LAUNCH, _MEMORY = 2.0, 4.0e6
-"""Microseconds, and bytes in a microsecond, of an H200."""
-
-
 class MemoryBound(Implementation):
     """One whose time is that of memory, and whose calls can be repeated."""
 
     repeats = True
 
     def cost(self, problem: Any, plan: Any, device: Device) -> float:
-        return _LAUNCH + problem.bytes / _MEMORY
+        return explaining.LAUNCH + explaining.memory_time(problem, device)
 
 
 class Choice(NamedTuple):
@@ -211,12 +208,15 @@ class Family:
     def explain(self, problem: Any, device: Device, plan: Any = None) -> explaining.Explanation:
         """What is chosen for a problem, or is to be if a plan is given, and why."""
         first = self.choose(problem, device, plan)
-        first = first._replace(cost=first.implementation.cost(problem, first.plan, device))
+        cost = first.implementation.cost(problem, first.plan, device)
         others = [choice for choice in self.choices(problem, device) if choice[:2] != first[:2]]
+        choices = (x._replace(cost=max(x.cost, explaining.LAUNCH)) for x in (first._replace(cost=cost), *others))
         reasons = {type(x).__name__: x.supports(problem, device) for x in self.table}
+        parts = first.implementation.parts(problem, first.plan, device)
+        added = abs(sum(parts.values()) - cost) < 1e-6 * cost
         return explaining.Explanation(
-            problem, device, (first, *others), {name: why for name, why in reasons.items() if why is not None},
-            first.implementation.parts(problem, first.plan, device),
+            problem, device, tuple(choices), {name: why for name, why in reasons.items() if why is not None},
+            parts, explaining.least(problem, device) if added or not parts else parts,
         )  # fmt: skip
 
     def run(self, problem: Any, device: Device, given: Any, plan: Any = None) -> Any:

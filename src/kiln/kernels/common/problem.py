@@ -51,6 +51,12 @@ class Laid(NamedTuple):
         return width
 
 
+def peak_name(dtype: Any) -> str:
+    """How the table of devices names a type of elements: "bf16", "f8"."""
+    bits, name = dtype.width, dtype.__name__
+    return "bf16" if name == "BFloat16" else f"{'f' if name.startswith('Float') else 'i'}{bits}"
+
+
 class Problem:
     """What is asked for: shapes, types, strides, what follows. A frozen dataclass; making one refuses what makes no sense."""
 
@@ -65,3 +71,8 @@ class Problem:
     def bytes(self) -> int:
         """Bytes that are read and written at least: every element once."""
         raise NotImplementedError
+
+    @property
+    def multiplies(self) -> str | None:
+        """What tensor cores multiply for it, as the table of devices names it ("f16", "tf32"); None: they do not."""
+        return None

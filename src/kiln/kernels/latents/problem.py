@@ -8,7 +8,7 @@ from typing import Any
 from ... import BFloat16, Float8E4M3FN, Float8E5M2
 from ..attentions.problem import ELEMENTS
 from ..common.arrays import require
-from ..common.problem import Problem
+from ..common.problem import Problem, peak_name
 
 STORED = {"float8_e4m3fn": Float8E4M3FN, "float8_e5m2": Float8E5M2}
 PAGE = 64
@@ -50,6 +50,10 @@ class LatentAttention(Problem):
     def flops(self) -> int:
         """Multiplications and additions of both products, for latents that are seen."""
         return 2 * self.batches * self.heads * self.queries * self.keys * (self.dim + self.value_dim)
+
+    @property
+    def multiplies(self) -> str | None:
+        return peak_name(self.dtype)
 
     @property
     def bytes(self) -> int:

@@ -42,13 +42,14 @@ class Padded(Implementation):
         return self.other.plans(_padded(problem), device)
 
     def cost(self, problem: Product, plan: HopperTiling, device: Device) -> float:
-        return sum(self.parts(problem, plan, device).values(), self.other.cost(_padded(problem), plan, device))
+        return sum(self.parts(problem, plan, device).values())
 
     def parts(self, problem: Product, plan: HopperTiling, device: Device) -> dict[str, float]:
-        """Each array that is copied is read and written once more."""
+        """One after the other: each array that is copied is read and written once more."""
         names, made = ("copy of a", "copy of b", "copy of the result"), _padded(problem)
         pairs = zip(itertools.chain(names, itertools.repeat(names[-1])), _arrays(problem), _arrays(made))
-        return {name: _COPY + 2 * y.bytes / 1e6 / _RATE for name, x, y in pairs if x != y}
+        copies = {name: _COPY + 2 * y.bytes / 1e6 / _RATE for name, x, y in pairs if x != y}
+        return {"product": self.other.cost(made, plan, device), **copies}
 
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
         self.other.check(_padded(problem), plan, device)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
 from ..common.arrays import require
-from ..common.problem import Laid, Problem
+from ..common.problem import Laid, Problem, peak_name
 from .follow import NOTHING, Follow
 
 PRECISIONS = ("ieee", "tf32", "fast")
@@ -122,6 +122,10 @@ class Product(Problem):
     def bytes(self) -> int:
         """Operands and others read once, the result written once."""
         return sum(x.bytes for x in (self.a, self.b, *self.results, *self.others, *self.blocks))
+
+    @property
+    def multiplies(self) -> str | None:
+        return "tf32" if self.precision == "tf32" else None if self.dtype is Float32 else peak_name(self.dtype)
 
     @property
     def results(self) -> tuple[Laid, ...]:
