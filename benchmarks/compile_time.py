@@ -1,6 +1,6 @@
 """What compiling a kernel costs without the disk cache: in a new process, and in one that has compiled before.
 
-    python benchmarks/compile_time.py [--rounds N] [--only TEXT] [--states new,warm] [--public FOLDER]
+    python benchmarks/compile_time.py [--rounds N] [--only TEXT] [--states new,warm] [--cores N] [--beside M] [--public FOLDER]
 
 Nothing is launched, so no GPU is needed: kernels are compiled for sm_90a. FOLDER is `examples/python/CuTeDSL` of a checkout
 of NVIDIA's public repository; programs of it for Ampere and Hopper are then compiled too, as they are. Times are the best of the rounds,
@@ -12,9 +12,11 @@ CuTe DSL was measured to take 0.8 to 1.4 s for `tensorop_gemm` and 4.0 to 5.3 s 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import json
 import os
 import platform
+import queue
 import subprocess
 import sys
 import time
@@ -45,7 +47,11 @@ ATTENTION = {
     "attention 8 bits of 256": (256, {"causal": True, "narrow": True}),
 }
 """Forward, on sm_90a: elements of a head, and what is asked for."""
-OWN = ("elementwise", "softmax", "gemm", *PRODUCTS, "hopper_gemm", *ATTENTION)
+GRADIENTS = {"gradients full": (128, False), "gradients causal": (128, True), "gradients of 64": (64, True)}
+"""The backward pass of attention, on sm_90a: elements of a head, and whether it is causal."""
+LATENTS = {"latents 128 heads": (128, "bfloat16"), "latents 16 heads": (16, "bfloat16"), "latents 8 bits": (128, "float8_e4m3fn")}
+"""MLA of one token: heads, and what the cache holds."""
+OWN = ("elementwise", "softmax", "gemm", *PRODUCTS, "hopper_gemm", *ATTENTION, *GRADIENTS, *LATENTS)
 STAGES = {
     "lower": (
         "outline-kernels", "verify", "allow-contraction", "expand-narrow-floats", "unroll-products", "order-registers", "legalise-vectors",
@@ -89,6 +95,26 @@ def attention(dim: int, packed: bool = False, page: int = 0, narrow: bool = Fals
     )  # fmt: skip
     plan = hopper_cost.default_tiling(problem, device_of("sm_90a"))
     return lambda: kernels.flash_attention(q, k, k, plan=plan, **options)
+
+
+def gradients(dim: int, causal: bool) -> Any:
+    """The backward pass of attention to many keys."""
+    import numpy as np
+
+    from kiln import kernels
+
+    x = np.broadcast_to(array("bfloat16", 1, 1, 1, dim), (4, 8192, 16, dim))
+    made = [array("bfloat16", *x.shape) for _ in range(3)]
+    lse = array("float32", 4, 16, 8192)
+    return lambda: kernels.flash_attention_backward(x, x, x, x, x, lse, causal=causal, dq=made[0], dk=made[1], dv=made[2])
+
+
+def latents(heads: int, stored: str) -> Any:
+    """MLA of 128 sequences."""
+    from kiln import kernels
+
+    q, cache, table = array("bfloat16", 128, 1, heads, 576), array(stored, 8192, 64, 576), array("int32", 128, 64)
+    return lambda: kernels.mla_decode(q, cache, table, array("int32", 128))
 
 
 def program_at(path: Path) -> Any:
@@ -163,6 +189,10 @@ def prepared(name: str, folder: str) -> Any:
         return product(name)
     if name in ATTENTION:
         return attention(ATTENTION[name][0], **ATTENTION[name][1])
+    if name in GRADIENTS:
+        return gradients(*GRADIENTS[name])
+    if name in LATENTS:
+        return latents(*LATENTS[name])
     x = array("float32", 64, 64)
     a, b = array("float16", 8192, 64), array("float16", 64, 8192)
     return {
@@ -243,37 +273,56 @@ def columns(report: dict[str, float]) -> dict[str, float]:
     return found
 
 
+def measured(names: list[str], given: argparse.Namespace) -> dict[tuple[str, str], dict[str, float]]:
+    """The best of the rounds of each program in each state; programs run beside each other, each on cores of its own."""
+    environment = {**os.environ, "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
+    source = str(Path(__file__).resolve().parents[1] / "src")
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+    free: queue.Queue[list[int]] = queue.Queue()
+    here = sorted(os.sched_getaffinity(0))
+    apart = max(len(here) // given.beside, 1)  # neighbours may be one core for two
+    for number in range(given.beside):
+        free.put(here[number * apart : number * apart + (given.cores or apart)])
+
+    def one(work: tuple[str, str]) -> dict[str, float]:
+        cores = free.get()
+        try:
+            command = [sys.executable, __file__, "--public", given.public, "--on", ",".join(map(str, cores)), "--child", *work]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        finally:
+            free.put(cores)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        return columns(json.loads(done.stdout.splitlines()[-1]))
+
+    todo = [(name, state) for name in names for state in given.states]
+    with concurrent.futures.ThreadPoolExecutor(given.beside) as pool:
+        rounds = [list(found) for found in [pool.map(one, todo) for _ in range(given.rounds)]]
+    return {work: min(found, key=lambda x: x["all"]) for work, *found in zip(todo, *rounds, strict=True)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="the program of this name, or those whose names contain it")
     parser.add_argument("--states", type=lambda text: text.split(","), default=["new", "warm"])
+    parser.add_argument("--cores", type=int, default=0, help="how many cores a program has; all by default")
+    parser.add_argument("--beside", type=int, default=1, help="how many programs run beside each other")
     parser.add_argument("--public", default="", help="examples/python/CuTeDSL of a checkout of the public repository")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--on", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.child:
+        os.sched_setaffinity(0, map(int, given.on.split(",")))
         child(given.child[0], given.child[1] == "warm", given.public)
         return
-    environment = {**os.environ, "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
-    source = str(Path(__file__).resolve().parents[1] / "src")
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
     print(f"{platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}; ms")
     names = OWN + (tuple(PUBLIC) if given.public else ())
-    shown = False
-    for name in [name for name in names if name == given.only] or [name for name in names if given.only in name]:
-        for state in given.states:
-            command = [sys.executable, __file__, "--public", given.public, "--child", name, state]
-            found: list[dict[str, float]] = []
-            for _ in range(given.rounds):
-                done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    raise RuntimeError(done.stderr)
-                found.append(columns(json.loads(done.stdout.splitlines()[-1])))
-            best = min(found, key=lambda one: one["all"])
-            if not shown:
-                print(f"{'':26}" + "".join(f"{column:>9}" for column in best))
-                shown = True
-            print(f"{name + ', ' + state:26}" + "".join(f"{1e3 * spent:9.0f}" for spent in best.values()), flush=True)
+    chosen = [name for name in names if name == given.only] or [name for name in names if given.only in name]
+    found = measured(chosen, given)
+    print(f"{'':26}" + "".join(f"{column:>9}" for column in next(iter(found.values()))))
+    for (name, state), spent in found.items():
+        print(f"{name + ', ' + state:26}" + "".join(f"{1e3 * seconds:9.0f}" for seconds in spent.values()))
 
 
 if __name__ == "__main__":

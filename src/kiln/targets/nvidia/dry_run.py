@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from .codegen import Resources
-    from .remarks import Remark
+    from .remarks import About, Remark
     from .runtime import Kernels
 
 
@@ -29,10 +29,14 @@ class DryLaunch:
     smem: int
     """Bytes of dynamic shared memory."""
     resources: Resources
-    remarks: list[Remark]
-    """What there is to say about the kernel."""
     artifacts: Mapping[str, Any] = dataclasses.field(repr=False, compare=False, default_factory=dict[str, Any])
     """Of the compiled function it is part of, by name: "mlir", "llvm", "ptx", "cubin", "sass"; made when asked for."""
+    about: About | None = dataclasses.field(repr=False, compare=False, default=None)
+
+    @property
+    def remarks(self) -> list[Remark]:
+        """What there is to say about the kernel; made when asked for, as code may have to be disassembled."""
+        return [remark for remark in self.about.remarks if remark.kernel == self.kernel] if self.about else []
 
 
 _open: list[list[DryLaunch]] = []

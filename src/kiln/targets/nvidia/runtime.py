@@ -162,8 +162,7 @@ class Kernels:
         launch = dry_run.DryLaunch(
             name, self.arch.name, _signed(tuple(config.grid)), _signed(tuple(config.block)), _cluster_of(config),
             config.smem, about.resources.get(name, Resources()) if about else Resources(),
-            [remark for remark in about.remarks if remark.kernel == name] if about else [],
-            about.artifacts if about else {},
+            about.artifacts if about else {}, about,
         )  # fmt: skip
         dry_run.note(launch)
 

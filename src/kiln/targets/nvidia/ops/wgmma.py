@@ -59,15 +59,15 @@ def _hold_registers(x: Expander, op: ir.Operation, operands: Types, _r: Types, b
     element = cute.info(operands[0]).element
     held = _Registers(x, b, op.operands[0], element, op.attributes["count"].value * cute.element_bits(element) // 32)
     letter = _LETTERS[str(held.type)]
-    made = b.asm("", _tied(letter, held.count), held.read(), [held.type] * held.count)
+    made = b.asm("", _tied(letter * held.count), held.read(), [held.type] * held.count)
     held.write(made)
     return []
 
 
 @functools.lru_cache(maxsize=256)
-def _tied(letter: str, count: int) -> str:
+def _tied(letters: str) -> str:
     """Constraints of registers that go in and come out."""
-    return ",".join([f"={letter}"] * count + [str(n) for n in range(count)])
+    return ",".join([f"={letter}" for letter in letters] + [str(n) for n in range(len(letters))])
 
 
 # --- products --------------------------------------------------------------------------------------------------------
@@ -88,24 +88,38 @@ def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceB
     flag = [] if always is not None else [b.value("arith.extui", int_type(32), (accumulate,))]
     name = str(element)
     x.products.append((
+        d, element,
         (n, k, _SUMS.get(name, name), left, right, a_major, b_major, in_registers, None if always is None else bool(always)),
         [*given, second, *flag],
     ))  # fmt: skip
-    if WITH_NEXT in op.attributes:
-        return []
-    sums = _Registers(x, b, d, element, n // 2 * cute.element_bits(element) // 32)
-    first = x.products[0][0][-1]
-    # what is not added to need not be kept until then
-    values = sums.read() if first is not False else [b.value("llvm.mlir.undef", sums.type)] * sums.count
-    codes, constraints = [], [_tied(_LETTERS[str(sums.type)], sums.count)]
-    for form, given in x.products:
-        code, letters = _wgmma_text(*form, sums.count, sums.count + len(values))
+    if WITH_NEXT not in op.attributes:
+        _issue(x, b)
+    return []
+
+
+def _issue(x: Expander, b: DeviceBuilder) -> None:
+    """Products that follow each other as one piece of code; the sums of each are the same as those of another, or apart from them."""
+    values: list[ir.Value] = []
+    found: dict[tuple[ir.Value, int], tuple[int, _Registers]] = {}
+    for d, element, form, _ in x.products:
+        if (d, form[0]) not in found:
+            sums = _Registers(x, b, d, element, form[0] // 2 * cute.element_bits(element) // 32)
+            found[d, form[0]] = len(values), sums
+            # what is not added to need not be kept until then
+            values += sums.read() if form[-1] is not False else [b.value("llvm.mlir.undef", sums.type)] * sums.count
+    letters = "".join(_LETTERS[str(sums.type)] * sums.count for _, sums in found.values())
+    codes, constraints, count = [], [_tied(letters)], len(letters)
+    for d, _, form, given in x.products:
+        start, sums = found[d, form[0]]
+        code, letters = _wgmma_text(*form, start, sums.count, count + len(values))
         codes.append(code)
         constraints.append(letters)
         values += given
     x.products.clear()
-    sums.write(b.asm(" ".join(codes), ",".join(constraints), values, [sums.type] * sums.count))
-    return []
+    types = [sums.type for _, sums in found.values() for _ in range(sums.count)]
+    made = b.asm(" ".join(codes), ",".join(constraints), values, types)
+    for start, sums in found.values():
+        sums.write(made[start : start + sums.count])
 
 
 def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
@@ -114,11 +128,11 @@ def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
 
 @functools.lru_cache(maxsize=1024)
 def _wgmma_text(
-    n: int, k: int, sums: str, left: str, right: str, a_major: str, b_major: str, in_registers: bool, always: bool | None, count: int,
-    place: int,
+    n: int, k: int, sums: str, left: str, right: str, a_major: str, b_major: str, in_registers: bool, always: bool | None, start: int,
+    count: int, place: int,
 ) -> tuple[str, str]:  # fmt: skip
-    """The instruction, and the constraints of what it is given besides its sums. The first `count` registers are these, `place` is the first of the rest."""
-    registers = ", ".join(f"${i}" for i in range(count))
+    """The instruction, and the constraints of what it is given besides its sums: these are `count` registers from `start` on, the others begin at `place`."""
+    registers = ", ".join(f"${i}" for i in range(start, start + count))
     if in_registers:
         first, letters = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}", ["r"] * 4
     else:

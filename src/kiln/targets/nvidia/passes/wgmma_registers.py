@@ -12,15 +12,15 @@ what a product starts with below the `wgmma_fence` that orders it. So
 vectors of the arrays become accesses to single registers: else LLVM would keep the whole array as one vector, and take it apart and
 put it together for every product.
 
-Products that follow each other and add to the same sums are marked (`WITH_NEXT`): they become one piece of inline PTX, whose registers
-everyone from here to ptxas handles once instead of once for each.
+Products that follow each other are marked (`WITH_NEXT`): they become one piece of inline PTX, whose registers everyone from here to ptxas
+handles once instead of once for each.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
@@ -245,23 +245,54 @@ def _carried(op: ir.Operation, number: int) -> list[ir.Value] | None:
 
 
 def _mark_runs(products: Iterable[ir.Operation]) -> None:
-    """Mark each product that the next one follows: nothing but addresses is computed between them."""
+    """Mark each product that the next one follows: nothing but addresses is computed between them, and their sums are the same or apart."""
     mark = ir.UnitAttr.get(context())
     for block in {op.block: None for op in products}:
         before: ir.Operation | None = None
+        run: dict[_Sums, ir.Value] = {}
         for view in block.operations:
             op = view.operation
             name = op.name
             if name == _WGMMA:
-                if before is not None and _sums(before) == _sums(op):
+                sums = _Sums.of(op)
+                if before is not None and all(sums == others or sums.are_apart(others) for others in run):
                     before.attributes[WITH_NEXT] = mark
+                else:
+                    run.clear()
+                op.operands[0] = run.setdefault(sums, op.operands[0])  # registers are found by their pointer
                 before = op
             elif not name.startswith("arith.") and name not in _BETWEEN:
                 before = None
 
 
-def _sums(product: ir.Operation) -> tuple[Any, ...]:
-    return product.operands[0], product.attributes["n"]
+class _Sums(NamedTuple):
+    """Where the sums of a product are: an allocation, or the pointer where that is not known, and bits."""
+
+    memory: Any
+    first: int | None
+    count: int
+
+    def are_apart(self, other: _Sums) -> bool:
+        """Whether the two have no register in common, for sure."""
+        if self.first is None or other.first is None:
+            return False
+        return self.memory != other.memory or self.first + self.count <= other.first or other.first + other.count <= self.first
+
+    @staticmethod
+    def of(product: ir.Operation) -> _Sums:
+        pointer = product.operands[0]
+        count: int = product.attributes["n"].value // 2 * cute.element_bits(cute.info(pointer.type).element)  # pyright: ignore[reportAttributeAccessIssue]
+        at, first = pointer, 0
+        while not isinstance(at.owner, ir.Block):
+            op = at.owner.operation
+            if op.name == "cute.alloc_rmem":
+                return _Sums(op, first, count)
+            step = constant_value(op.operands[1]) if op.name == "cute.ptr_add" else 0
+            if op.name not in _ALIASES or step is None:
+                break
+            first += step and step * cute.element_bits(cute.info(at.type).element)
+            at = op.operands[0]
+        return _Sums(pointer, None, count)
 
 
 # --- groups of products ----------------------------------------------------------------------------------------------
