@@ -49,7 +49,11 @@ ATTENTION = {
 """Forward, on sm_90a: elements of a head, and what is asked for."""
 GRADIENTS = {"gradients full": (128, False), "gradients causal": (128, True), "gradients of 64": (64, True)}
 """The backward pass of attention, on sm_90a: elements of a head, and whether it is causal."""
-LATENTS = {"latents 128 heads": (128, "bfloat16"), "latents 16 heads": (16, "bfloat16"), "latents 8 bits": (128, "float8_e4m3fn")}
+LATENTS = {
+    "latents 128 heads": (128, "bfloat16"),
+    "latents 16 heads": (16, "bfloat16"),
+    "latents 8 bits": (128, "float8_e4m3fn"),
+}
 """MLA of one token: heads, and what the cache holds."""
 OWN = ("elementwise", "softmax", "gemm", *PRODUCTS, "hopper_gemm", *ATTENTION, *GRADIENTS, *LATENTS)
 STAGES = {
@@ -106,7 +110,9 @@ def gradients(dim: int, causal: bool) -> Any:
     x = np.broadcast_to(array("bfloat16", 1, 1, 1, dim), (4, 8192, 16, dim))
     made = [array("bfloat16", *x.shape) for _ in range(3)]
     lse = array("float32", 4, 16, 8192)
-    return lambda: kernels.flash_attention_backward(x, x, x, x, x, lse, causal=causal, dq=made[0], dk=made[1], dv=made[2])
+    return lambda: kernels.flash_attention_backward(
+        x, x, x, x, x, lse, causal=causal, dq=made[0], dk=made[1], dv=made[2]
+    )
 
 
 def latents(heads: int, stored: str) -> Any:
@@ -287,7 +293,16 @@ def measured(names: list[str], given: argparse.Namespace) -> dict[tuple[str, str
     def one(work: tuple[str, str]) -> dict[str, float]:
         cores = free.get()
         try:
-            command = [sys.executable, __file__, "--public", given.public, "--on", ",".join(map(str, cores)), "--child", *work]
+            command = [
+                sys.executable,
+                __file__,
+                "--public",
+                given.public,
+                "--on",
+                ",".join(map(str, cores)),
+                "--child",
+                *work,
+            ]
             done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         finally:
             free.put(cores)

@@ -18,7 +18,9 @@ Major = one_of("k", "mn")
 SWIZZLES = {"none": 0, "128b": 1, "64b": 2, "32b": 3}
 """How operands lie in shared memory, and the numbers descriptors have for it."""
 WITH_NEXT = "with_next"
-"""An attribute of a product, which the NVIDIA target makes: the next one adds to the same sums, and nothing happens between them."""
+"""An attribute of a product, which the NVIDIA target makes: nothing happens between it and the next one."""
+REGISTERS, FIRST = "registers", "first_register"
+"""Attributes that the NVIDIA target makes: how the names of registers begin that sums are in, and the number of the first."""
 _SUMS = {"f32": "f32", "f16": "f16", "i32": "s32"}
 
 
@@ -146,7 +148,7 @@ class HoldRegisters(CuteNvgpu.Operation, name="hold_registers"):
         return wrong_space(op.operands[0], "elements", "rmem")
 
 
-def hold_registers(pointer: ir.Value, count: int, point: ir.InsertionPoint, location: ir.Location) -> None:
-    """Keep computations of registers where they are."""
-    given = attributes(count=count)
+def hold_registers(pointer: ir.Value, count: int, name: str, point: ir.InsertionPoint, location: ir.Location) -> None:
+    """Keep computations of registers where they are. Those with a name are copied."""
+    given = attributes(count=count, registers=name or None)
     ir.Operation.create("cute_nvgpu.hold_registers", (), (pointer,), given, None, 0, location, point)

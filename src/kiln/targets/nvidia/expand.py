@@ -149,8 +149,8 @@ class Expander(lowering.Expander):
     results: dict[ir.Value, list[ir.Value]] = dataclasses.field(default_factory=dict)
     """Fragments that operations made, as registers: the vectors of those that are needed are put together at the end."""
     places: dict[tuple[ir.Value, ir.Type, int], ir.Value] | None = dataclasses.field(default_factory=dict)
-    products: list[tuple[ir.Value, ir.Type, Any, list[ir.Value]]] = dataclasses.field(default_factory=list)
-    """Products of a warp group that become one piece of code with the next: their sums, what they are, and their other operands."""
+    products: list[tuple[Any, Any, int, list[ir.Value]]] = dataclasses.field(default_factory=list)
+    """Products of a warp group that become one piece of code with the next: their sums, what they are, how many registers sums are, and other operands."""
     _shared: dict[Any, ir.Value] = dataclasses.field(default_factory=dict)
     """Constants at the start of the function."""
 

@@ -58,7 +58,7 @@ def lower(compilation: Compilation, arch: Architecture, facts: list[LaunchFacts]
             compilation.run("allow-contraction", allow_contraction)
         compilation.run("expand-narrow-floats", lambda module: _expand_narrow_floats(module, arch))
         compilation.run("unroll-products", unroll_products)
-        compilation.run("order-registers", order_registers)
+        compilation.run("order-registers", lambda module: order_registers(module, {fact.name for fact in facts}))
         compilation.run("legalise-vectors", legalise_vectors)
         compilation.run("convert-branches", convert_branches)
         compilation.run("expand-cute", lambda _: expand_module(expansion))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from ir_testing import after, check
 
@@ -14,6 +16,7 @@ HEAD = """
 %d = "cute.alloc_rmem"() {count = 4 : i64} : () -> R<f32>
 %e = "cute.alloc_rmem"() {count = 4 : i64} : () -> R<f32>
 """
+LONG = '%l = "cute.alloc_rmem"() {count = 8 : i64} : () -> R<f32>\n%four = arith.constant 4 : i32'
 FENCE, COMMIT = '"cute_nvgpu.wgmma_fence"() : () -> ()', '"cute_nvgpu.wgmma_commit"() : () -> ()'
 WRITE = '"cute.store"(%x, %d, %zero) : (f32, R<f32>, i32) -> ()'
 
@@ -27,11 +30,11 @@ def product(d: str = "%d", a: str = "%w", a_type: str = "i64", element: str = "f
     return f'"cute_nvgpu.wgmma"({d}, {a}, %w, %true) {{{given}}} : (R<{element}>, {a_type}, i64, i1) -> ()'
 
 
-def ordered(*lines: str) -> str:
+def ordered(*lines: str, kernels: tuple[str, ...] = ()) -> str:
     body = "\n".join(lines)
     return after(
         f"func.func @f(%x: f32, %v: vector<4xf32>, %n: index, %w: i64, %c: i1) {{ {HEAD} {body}\n return }}",
-        order_registers,
+        lambda module: order_registers(module, kernels),
     )
 
 
@@ -204,11 +207,48 @@ def test_a_run_ends_where_something_happens(between: str):
     assert marked(FENCE, product(), between, product()) == [False, False]
 
 
-def test_products_with_other_sums_are_another_run():
-    wider = product().replace("n = 8", "n = 16")
-    assert marked(FENCE, product(), product("%e"), product("%e"), wider.replace("%d", "%e")) == [
-        False,
-        True,
-        False,
-        False,
-    ]
+def test_products_with_sums_that_are_apart_are_a_run():
+    assert marked(FENCE, product(), product("%e"), product(), COMMIT) == [True, True, False]
+    moved = [f'%m{n} = "cute.ptr_add"(%l, %four) : (R<f32>, i32) -> R<f32>' for n in range(2)]
+    text = ordered(LONG, FENCE, product("%l"), moved[0], product("%m0"), moved[1], product("%m1"), COMMIT)
+    lines = [line for line in text.splitlines() if '"cute_nvgpu.wgmma"' in line]
+    assert ["with_next" in line for line in lines] == [True, True, False]
+    assert len({line.split(",")[0] for line in lines}) == 2  # the same registers have one pointer
+
+
+def test_products_whose_sums_overlap_are_another_run():
+    wider = product("%e").replace("n = 8", "n = 16")
+    assert marked(FENCE, product(), product("%e"), wider, COMMIT) == [True, False, False]
+    chosen = "%p = scf.if %c -> R<f32> { scf.yield %d : R<f32> } else { scf.yield %e : R<f32> }"
+    assert marked(chosen, FENCE, product(), product("%p"), COMMIT) == [False, False]
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+def names(*lines: str, kernels: tuple[str, ...] = ("f",)) -> list[str]:
+    """The registers that products and what holds them have, in order."""
+    text = ordered(*lines, kernels=kernels)
+    found = re.findall(r'"cute_nvgpu\.(?:wgmma|hold_registers)"[^{]*{([^}]*)}', text)
+    first = [re.search(r"first_register = (\d+)", given) for given in found]
+    name = [re.search(r'registers = "(\w+)"', given) for given in found]
+    return [(n.group(1) if n else "") + (f" {f.group(1)}" if f else "") for n, f in zip(name, first, strict=True)]
+
+
+def test_sums_that_only_products_write_have_names():
+    lines = FENCE, product(), COMMIT, product("%e"), COMMIT, wait(0)
+    assert names(*lines) == ["kiln_sums_0_ 0", "kiln_sums_1_ 0", "kiln_sums_0_", "kiln_sums_1_"]
+    text = ordered(*lines, kernels=("f",))
+    assert text.count('".reg .b32 kiln_sums_0_<4>;"') == text.count('".reg .b32 kiln_sums_1_<4>;"') == 1
+    assert names(*lines, kernels=()) == [""] * 4
+
+
+def test_sums_in_parts_of_an_array_have_numbers():
+    moved = '%m = "cute.ptr_add"(%l, %four) : (R<f32>, i32) -> R<f32>'
+    assert names(LONG, moved, FENCE, product("%l"), product("%m"), COMMIT) == ["kiln_sums_0_ 0", "kiln_sums_0_ 4"]
+
+
+def test_sums_that_the_kernel_writes_have_none():
+    assert names(WRITE, FENCE, product(), COMMIT, wait(0)) == [""] * 3
+    chosen = "%p = scf.if %c -> R<f32> { scf.yield %d : R<f32> } else { scf.yield %e : R<f32> }"
+    assert names(chosen, FENCE, product("%p"), product(), COMMIT, wait(0)) == [""] * 4

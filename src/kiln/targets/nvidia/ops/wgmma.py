@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....dialects import cute
 from ....dialects.definition import constant
-from ....dialects.nvgpu.wgmma import SWIZZLES, WITH_NEXT
+from ....dialects.nvgpu.wgmma import FIRST, REGISTERS, SWIZZLES, WITH_NEXT
 from ....hardware import mma_shapes
 from ....mlir import ir
 from ...lowering.builder import int_type
@@ -58,10 +58,18 @@ class _Registers:
 def _hold_registers(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value]:
     element = cute.info(operands[0]).element
     held = _Registers(x, b, op.operands[0], element, op.attributes["count"].value * cute.element_bits(element) // 32)
-    letter = _LETTERS[str(held.type)]
-    made = b.asm("", _tied(letter * held.count), held.read(), [held.type] * held.count)
-    held.write(made)
+    letter, types = _LETTERS[str(held.type)], [held.type] * held.count
+    if REGISTERS in op.attributes:
+        held.write(b.asm(*_copies(op.attributes[REGISTERS].value, letter, held.count), [], types))
+    else:
+        held.write(b.asm("", _tied(letter * held.count), held.read(), types))
     return []
+
+
+@functools.lru_cache(maxsize=64)
+def _copies(name: str, letter: str, count: int) -> tuple[str, str]:
+    """Code that copies registers with a name, and its constraints."""
+    return " ".join(f"mov.b32 ${n}, {name}{n};" for n in range(count)), ",".join([f"={letter}"] * count)
 
 
 @functools.lru_cache(maxsize=256)
@@ -87,9 +95,11 @@ def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceB
     always = constant(accumulate)
     flag = [] if always is not None else [b.value("arith.extui", int_type(32), (accumulate,))]
     name = str(element)
+    named = (op.attributes[REGISTERS].value, op.attributes[FIRST].value) if REGISTERS in op.attributes else None
     x.products.append((
-        d, element,
+        named or (d, element),
         (n, k, _SUMS.get(name, name), left, right, a_major, b_major, in_registers, None if always is None else bool(always)),
+        n // 2 * cute.element_bits(element) // 32,
         [*given, second, *flag],
     ))  # fmt: skip
     if WITH_NEXT not in op.attributes:
@@ -101,25 +111,27 @@ def _issue(x: Expander, b: DeviceBuilder) -> None:
     """Products that follow each other as one piece of code; the sums of each are the same as those of another, or apart from them."""
     values: list[ir.Value] = []
     found: dict[tuple[ir.Value, int], tuple[int, _Registers]] = {}
-    for d, element, form, _ in x.products:
-        if (d, form[0]) not in found:
-            sums = _Registers(x, b, d, element, form[0] // 2 * cute.element_bits(element) // 32)
-            found[d, form[0]] = len(values), sums
-            # what is not added to need not be kept until then
-            values += sums.read() if form[-1] is not False else [b.value("llvm.mlir.undef", sums.type)] * sums.count
-    letters = "".join(_LETTERS[str(sums.type)] * sums.count for _, sums in found.values())
-    codes, constraints, count = [], [_tied(letters)], len(letters)
-    for d, _, form, given in x.products:
-        start, sums = found[d, form[0]]
-        code, letters = _wgmma_text(*form, start, sums.count, count + len(values))
+    """Sums without names, by pointer and count: the first register, and their memory."""
+    for sums, form, count, _ in x.products:
+        if isinstance(sums[0], str) or (sums[0], count) in found:
+            continue
+        registers = _Registers(x, b, sums[0], sums[1], count)
+        found[sums[0], count] = len(values), registers
+        # what is not added to need not be kept until then
+        values += registers.read() if form[-1] is not False else [b.value("llvm.mlir.undef", registers.type)] * count
+    types = [registers.type for _, registers in found.values() for _ in range(registers.count)]
+    codes: list[str] = []
+    constraints = [_tied("".join(_LETTERS[str(type_)] for type_ in types))]
+    for sums, form, count, given in x.products:
+        name, start = sums if isinstance(sums[0], str) else ("$", found[sums[0], count][0])
+        code, letters = _wgmma_text(*form, name, start, count, len(types) + len(values))
         codes.append(code)
         constraints.append(letters)
         values += given
     x.products.clear()
-    types = [sums.type for _, sums in found.values() for _ in range(sums.count)]
-    made = b.asm(" ".join(codes), ",".join(constraints), values, types)
-    for start, sums in found.values():
-        sums.write(made[start : start + sums.count])
+    made = b.asm(" ".join(codes), ",".join(filter(None, constraints)), values, types)
+    for start, registers in found.values():
+        registers.write(made[start : start + registers.count])
 
 
 def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
@@ -128,11 +140,11 @@ def _as_word(b: DeviceBuilder, value: ir.Value) -> ir.Value:
 
 @functools.lru_cache(maxsize=1024)
 def _wgmma_text(
-    n: int, k: int, sums: str, left: str, right: str, a_major: str, b_major: str, in_registers: bool, always: bool | None, start: int,
-    count: int, place: int,
+    n: int, k: int, sums: str, left: str, right: str, a_major: str, b_major: str, in_registers: bool, always: bool | None, name: str,
+    start: int, count: int, place: int,
 ) -> tuple[str, str]:  # fmt: skip
     """The instruction, and the constraints of what it is given besides its sums: these are `count` registers from `start` on, the others begin at `place`."""
-    registers = ", ".join(f"${i}" for i in range(start, start + count))
+    registers = ", ".join(f"{name}{i}" for i in range(start, start + count))
     if in_registers:
         first, letters = "{" + ", ".join(f"${place + i}" for i in range(4)) + "}", ["r"] * 4
     else:

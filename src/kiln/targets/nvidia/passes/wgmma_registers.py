@@ -12,6 +12,9 @@ what a product starts with below the `wgmma_fence` that orders it. So
 vectors of the arrays become accesses to single registers: else LLVM would keep the whole array as one vector, and take it apart and
 put it together for every product.
 
+Sums that nothing but products write are registers with names (`REGISTERS`), which LLVM does not know of: there is nothing to carry through
+loops, and what holds the array copies them to it. (Where a kernel writes sums too, copies of both directions would cost registers.)
+
 Products that follow each other are marked (`WITH_NEXT`): they become one piece of inline PTX, whose registers everyone from here to ptxas
 handles once instead of once for each.
 """
@@ -25,12 +28,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....dialects import cute, nvgpu
-from ....dialects.nvgpu.wgmma import WITH_NEXT
+from ....dialects.nvgpu.wgmma import FIRST, REGISTERS, WITH_NEXT
 from ....mlir import context, find, ir
-from ...lowering.builder import constant_value
+from ...lowering.builder import constant_value, int_type
+from ..device_builder import DeviceBuilder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
 _WGMMA, _FENCE, _COMMIT, _WAIT = (f"cute_nvgpu.wgmma{end}" for end in ("", "_fence", "_commit", "_wait"))
 _ALIASES = frozenset(("cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref", "cute.through"))
@@ -53,13 +57,14 @@ class _Array:
         return self.alloc.attributes["count"].value  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def order_registers(module: ir.Module) -> None:
-    """Hold registers around fences and waits of products."""
+def order_registers(module: ir.Module, kernels: Container[str] = ()) -> None:
+    """Hold registers around fences and waits of products. Those of kernels may have names: other functions are inlined, more than once perhaps."""
     products: dict[ir.Operation, list[ir.Operation]] = {}
     for op in find(module.operation, (_WGMMA,)):
         products.setdefault(_function(op), []).append(op)
     for function, found in products.items():
-        _Function(function, found).run()
+        name: Any = function.attributes["sym_name"]
+        _Function(function, found).run(name.value in kernels)
         _mark_runs(found)
 
 
@@ -75,6 +80,7 @@ class _Function:
     def __init__(self, function: ir.Operation, products: list[ir.Operation]) -> None:
         self._function = function
         self._entry = function.regions[0].blocks[0]
+        self._products = products
         self._constants: dict[tuple[ir.Type, int], ir.Value] = {}
         self._arrays: list[_Array] = []
         self._of: dict[ir.Operation, list[_Array]] = {}
@@ -88,21 +94,48 @@ class _Function:
                     hint="make them with cute.make_rmem_tensor (or make_fragment_C) in the kernel that multiplies",
                 )  # fmt: skip
 
-    def run(self) -> None:
+    def run(self, may_name: bool) -> None:
         """Insert what holds registers, and make accesses those of registers."""
         held = _Flow(self._of).follow(_events(self._function, self._of))
+        named = self._name() if may_name else {}
         for array in self._arrays:
             if array.alloc.block != self._entry:  # what holds them may be outside
                 array.alloc.move_before(self._entry.operations[0])
         for (op, is_before), arrays in held.items():
             point = ir.InsertionPoint(op) if is_before else ir.InsertionPoint.after(op)
             for array in sorted(arrays, key=self._arrays.index):  # the same code each time
-                nvgpu.wgmma.hold_registers(array.alloc.results[0], array.count, point, op.location)
+                nvgpu.wgmma.hold_registers(
+                    array.alloc.results[0], array.count, named.get(array, ""), point, op.location
+                )
         for array in self._arrays:
             for op in array.accesses:
                 self._split(op)
 
     # -- arrays ------------------------------------------------------------------------------------------------------
+
+    def _name(self) -> dict[_Array, str]:
+        """Give names to the registers of sums that only products write, tell the products, and declare them."""
+        sums = {op: _Sums.of(op) for op in self._products}
+        arrays = {array.alloc: array for array in self._arrays}
+        other = {
+            array
+            for op, written in self._of.items()
+            if op.name != _WGMMA or sums[op].first is None
+            for array in written
+        }
+        named: dict[_Array, str] = {}
+        for op, (memory, first, _) in sums.items():
+            array = arrays.get(memory)
+            if array is None or first is None or array in other:
+                continue
+            if array not in named:
+                named[array] = name = f"kiln_sums_{len(named)}_"
+                words = array.count * cute.element_bits(cute.info(array.alloc.results[0].type).element) // 32
+                b = DeviceBuilder(ir.InsertionPoint.at_block_begin(self._entry), array.alloc.location)
+                b.asm(f".reg .b32 {name}<{words}>;", "")
+            op.attributes[REGISTERS] = ir.StringAttr.get(named[array], context())
+            op.attributes[FIRST] = ir.IntegerAttr.get(int_type(32), first // 32)
+        return named
 
     def _allocations(self, products: Iterable[ir.Operation]) -> Iterable[ir.Operation]:
         """What makes the registers of products; all of the function where they cannot be followed to it."""
@@ -276,7 +309,11 @@ class _Sums(NamedTuple):
         """Whether the two have no register in common, for sure."""
         if self.first is None or other.first is None:
             return False
-        return self.memory != other.memory or self.first + self.count <= other.first or other.first + other.count <= self.first
+        return (
+            self.memory != other.memory
+            or self.first + self.count <= other.first
+            or other.first + other.count <= self.first
+        )
 
     @staticmethod
     def of(product: ir.Operation) -> _Sums:
