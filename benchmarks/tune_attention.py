@@ -1,21 +1,23 @@
 """Measure plans of attention on Hopper, fit the model that chooses among them, and show what its choices cost.
 
     python benchmarks/tune_attention.py compile [--only 16,128] [--seconds 80] [--part 0/4]   # what is missing, for the disk cache
-    python benchmarks/tune_attention.py measure [--only 16,128] [--seconds 60]   # needs the GPU
+    python benchmarks/tune_attention.py measure [--only 16,128] [--seconds 60] [--part 0/4]   # needs the GPU
     python benchmarks/tune_attention.py fit       # writes src/kiln/kernels/attentions/hopper_model.py
     python benchmarks/tune_attention.py report    # chosen and best plans, shape by shape
 
 Each line of `benchmarks/data/attention_h200.jsonl` is a plan (groups, block_k, stages, in_turns, queries_held) of a shape: bits of an element,
-batch, length, heads, heads of keys, D, whether causal; microseconds of it, the spread of its turns, and those of cuDNN in the same run (of 8
+batch, length, heads, heads of keys, D (or D and that of values), whether causal; microseconds of it, the spread of its turns, and those of cuDNN in the same run (of 8
 bits: 0). Lines are written at once, and `measure` goes on where it was stopped. The first shape of a kind (bits, D, causal or not) is measured with all
-plans that work, steps of fewer than two thirds of the most keys left out; the others with those that were less than a tenth behind the best there. Plans take
+plans that work, steps of fewer than two thirds of the most keys left out; the others with the best of those that were less than a tenth behind there. Plans take
 turns in short bursts with normal data, f16 or e4m3. `compile` goes first, in several processes; what it did is in `--compiled`, and no other plan
-is measured.
+is measured. `measure` may have several processes, too, with kinds of their own (`--part`): they trace at the same time, and then measure one after another.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import functools
 import itertools
 import json
@@ -39,29 +41,46 @@ _MODEL = Path(hopper_model.__file__)
 _SPEEDS, _TILES = np.linspace(4.0, 11.0, 281), np.linspace(0.0, 8.0, 81)
 """TFLOP/s of a multiprocessor and microseconds of a tile that are tried."""
 _NEAR, _MANY = 1.10, 20
+_BEST = 12
+"""Plans of the first shape of a kind that the others are measured with, at most."""
 _LONG = 1500.0
 """Microseconds of a call of which one is enough."""
 _KEPT = 6
 """Tilings of a kind that are chosen among."""
 _TOKENS = 32768
+_BOTH = (False, True)
 SHAPES = [
-    *[(16, _TOKENS // n, n, 16, 16, 128, c) for n in (8192, 1024, 2048, 4096, 16384, 32768) for c in (False, True)],
-    *[(16, 4, 8192, 32, 8, 128, c) for c in (False, True)],
-    *[(16, _TOKENS // n, n, 8, 8, 256, c) for n in (8192, 2048) for c in (False, True)],
-    *[(8, 1, 16384, 2048 // d, 2048 // d, d, c) for d in (128, 256) for c in (False, True)],
-    *[(16, _TOKENS // n, n, 32, 32, 64, c) for n in (8192, 2048, 1024) for c in (False, True)],
-    *[(16, 4, 4096, 16, 16, 192, c) for c in (False, True)],
-    *[(8, 1, 16384, 32, 32, 64, c) for c in (False, True)],
-    *[(16, 4, 8192, 16, 16, 96, c) for c in (False, True)],
-    *[(16, 1, 1024, 16, 16, 128, c) for c in (False, True)],
-    (16, 2, 1536, 16, 16, 128, True),
+    *[(16, _TOKENS // n, n, 16, 16, 128, c) for n in (8192, 1024, 2048, 4096, 16384, 32768) for c in _BOTH],
+    *[(16, _TOKENS // n, n, 32, 8, 128, c) for n in (8192, 1024, 2048, 32768) for c in _BOTH],
+    *[(8, 1, 16384, 2048 // d, 2048 // d, d, c) for d in (128, 256, 64) for c in _BOTH],
+    *[(8, 8, 2048, 2048 // d, 2048 // d, d, c) for d in (128, 256, 64) for c in _BOTH],
+    *[(16, _TOKENS // n, n, 16, 16, (192, 128), c) for n in (8192, 2048) for c in _BOTH],
+    *[(16, _TOKENS // n, n, 16, 16, 192, c) for n in (8192, 2048) for c in _BOTH],
+    *[(16, _TOKENS // n, n, 8, 8, 256, c) for n in (8192, 2048, 1024, 32768) for c in _BOTH],
+    *[(16, _TOKENS // n, n, 32, 32, 64, c) for n in (8192, 2048, 1024, 4096, 16384, 32768) for c in _BOTH],
+    *[(16, _TOKENS // n, n, 16, 16, 96, c) for n in (8192, 2048) for c in _BOTH],
 ]
 
 
+def dims_of(shape: Any) -> tuple[int, int]:
+    """Elements of a head of queries and keys, and of values."""
+    return (shape[5], shape[5]) if isinstance(shape[5], int) else tuple(shape[5])
+
+
+def kind_of(shape: Any) -> tuple[Any, ...]:
+    """What kernels are compiled for: extents are not compiled in."""
+    return shape[0], *dims_of(shape), shape[6]
+
+
+def first_of(kind: Any) -> Any:
+    """The shape of a kind that is measured with all plans."""
+    return next(x for x in SHAPES if kind_of(x) == kind)
+
+
 def problem_of(shape: Any) -> Attention:
-    bits, batch, length, heads, heads_k, dim, causal = shape
+    bits, batch, length, heads, heads_k, _, causal = shape
     dtype = Float16 if bits == 16 else Float8E4M3FN
-    return Attention(batch, length, length, heads, heads_k, dim, dim, dtype, right=0 if causal else None)
+    return Attention(batch, length, length, heads, heads_k, *dims_of(shape), dtype, right=0 if causal else None)
 
 
 def plan_of(tiling: Any, causal: bool) -> HopperAttentionTiling:
@@ -74,7 +93,7 @@ def tiling_of(plan: HopperAttentionTiling) -> tuple[Any, ...]:
 
 
 @functools.cache
-def all_tilings(bits: int, dim: int) -> list[tuple[Any, ...]]:
+def all_tilings(bits: int, dim: int, dim_v: int) -> list[tuple[Any, ...]]:
     """Those that work, with steps of at least two thirds of the keys that fit: fewer have been seen to be slower."""
     device, found = device_of("sm_90a"), []
     for groups, held in itertools.product((3, 2), (False, True)):
@@ -82,7 +101,7 @@ def all_tilings(bits: int, dim: int) -> list[tuple[Any, ...]]:
         for block_k, stages, in_turns in itertools.product(range(32, 257, 512 // bits // 2), (2, 3), (False, True)):
             tiling = (groups, block_k, stages, in_turns, held)
             try:
-                plan_of(tiling, False).check(dim, dim, device.smem, bits)
+                plan_of(tiling, False).check(dim, dim_v, device.smem, bits)
             except DSLUserCodeTypeError:
                 continue
             working.append(tiling)
@@ -100,7 +119,8 @@ class Journal:
             self.keep(json.loads(line))
 
     def keep(self, row: dict[str, Any]) -> None:
-        self.rows[tuple(row["shape"]), tuple(row["plan"])] = row
+        row["shape"] = tuple(tuple(x) if isinstance(x, list) else x for x in row["shape"])
+        self.rows[row["shape"], tuple(row["plan"])] = row
 
     def add(self, row: dict[str, Any]) -> None:
         self.keep(row)
@@ -118,14 +138,15 @@ class Journal:
 
     def wanted(self, shape: Any) -> list[Any]:
         """Plans of a shape that are to be measured: those of the model first."""
-        bits, *_, dim, causal = shape
-        first = next(x for x in SHAPES if (x[0], x[5], x[6]) == (bits, dim, causal))
-        tilings = [f.tiling for f in FIGURES[bits, dim]]
+        kind = kind_of(shape)
+        first = first_of(kind)
+        tilings = [f.tiling for f in FIGURES.get(kind[:3], ())]
         there = self.of(first)
         if first == shape:
-            tilings += all_tilings(bits, dim)
+            tilings += all_tilings(*kind[:3])
         elif there:
-            tilings += [x for x, us in there.items() if us <= _NEAR * min(there.values())]
+            near = [x for x, us in there.items() if us <= _NEAR * min(there.values())]
+            tilings += sorted(near, key=there.__getitem__)[:_BEST]
         known = self.of(shape)
         return [x for x in dict.fromkeys(tilings) if x not in known]
 
@@ -136,87 +157,122 @@ class Journal:
 def _arrays(shape: Any) -> tuple[Any, Any, Any]:
     import torch
 
-    bits, batch, length, heads, heads_k, dim, _ = shape
-    made = (torch.randn(batch, length, n, dim, device="cuda", dtype=torch.float16) for n in (heads, heads_k, heads_k))
+    bits, batch, length, heads, heads_k, *_ = shape
+    dim, dim_v = dims_of(shape)
+    modes = ((heads, dim), (heads_k, dim), (heads_k, dim_v))
+    made = (torch.randn(batch, length, *mode, device="cuda", dtype=torch.float16) for mode in modes)
     q, k, v = (x if bits == 16 else x.to(torch.float8_e4m3fn) for x in made)
     return q, k, v
 
 
-def _label(bits: int, dim: int, causal: bool, tiling: Any) -> str:
-    return f"{bits} {dim} {causal} {tiling}"
+def _small(kind: Any) -> tuple[Any, Any, Any]:
+    """Arrays of a kind that have more tiles than there are multiprocessors, and little work."""
+    bits, dim, dim_v, causal = kind
+    return _arrays((bits, 256, 64, 1, 1, (dim, dim_v), causal))
+
+
+def _label(kind: Any, tiling: Any) -> str:
+    return f"{kind} {tiling}"
+
+
+def _parted(only: Any, part: str) -> list[Any]:
+    """Shapes of the kinds that one of several processes has."""
+    number, count = map(int, part.split("/"))
+    kinds = list(dict.fromkeys(kind_of(s) for s in SHAPES if only is None or kind_of(s)[: len(only)] == only))
+    own = [s for s in SHAPES if kind_of(s) in kinds[number::count]]
+    return sorted(own, key=lambda shape: shape != first_of(kind_of(shape)))
 
 
 def compile_all(journal: Journal, only: Any, seconds: float, part: str, compiled: Path) -> None:
-    """Kernels of one of several processes: extents are not compiled in."""
+    """Kernels of one of several processes."""
     from kiln import kernels
 
     number, count = map(int, part.split("/"))
-    wanted = [
-        (s[0], s[5], s[6], tiling) for s in SHAPES if only in (None, (s[0], s[5])) for tiling in journal.wanted(s)
-    ]
+    wanted = [(kind_of(s), tiling) for s in _parted(only, "0/1") for tiling in journal.wanted(s)]
     end = time.perf_counter() + seconds
-    for bits, dim, causal, tiling in list(dict.fromkeys(wanted))[number::count]:
+    for kind, tiling in list(dict.fromkeys(wanted))[number::count]:
         if time.perf_counter() > end:
             break
-        q, k, v = _arrays((bits, 1, 4096 * 8, 2, 2, dim, causal))
-        label = _label(bits, dim, causal, tiling)
         try:
-            kernels.flash_attention(q, k, v, causal=causal, plan=plan_of(tiling, causal))
+            kernels.flash_attention(*_small(kind), causal=kind[3], plan=plan_of(tiling, kind[3]))
         except Exception as wrong:  # told, and not measured
-            print(f"{label}: {wrong}", flush=True)
+            print(f"{_label(kind, tiling)}: {wrong}", flush=True)
             continue
         with compiled.open("a") as file:
-            file.write(label + "\n")
+            file.write(_label(kind, tiling) + "\n")
 
 
-def measure(journal: Journal, only: Any, seconds: float, compiled: Path) -> None:
+@contextlib.contextmanager
+def _locked(path: Path, how: int) -> Any:
+    """While open, no other process measures (or, if it is shared, none does)."""
+    with path.open("a") as file:
+        fcntl.flock(file, how)
+        yield
+
+
+def measure(journal: Journal, only: Any, seconds: float, part: str, compiled: Path) -> None:
+    from kiln import kernels
+
+    known = set(compiled.read_text().splitlines()) if compiled.exists() else None
+    end = time.perf_counter() + seconds
+    shapes, lock = _parted(only, part), compiled.with_suffix(".lock")
+
+    def wanted(shape: Any) -> list[Any]:
+        return [x for x in journal.wanted(shape) if known is None or _label(kind_of(shape), x) in known]
+
+    with _locked(lock, fcntl.LOCK_SH):
+        for kind in dict.fromkeys(map(kind_of, shapes)):
+            tilings = {x: None for s in shapes if kind_of(s) == kind for x in wanted(s)}
+            given = _small(kind) if tilings else ()
+            for tiling in tilings:
+                kernels.flash_attention(*given, causal=kind[3], plan=plan_of(tiling, kind[3]))
+    for shape in shapes:
+        if time.perf_counter() > end:
+            print("time is up: the same command goes on from here")
+            return
+        tilings = wanted(shape)
+        if tilings:
+            with _locked(lock, fcntl.LOCK_EX):
+                _measure_shape(journal, shape, tilings)
+
+
+def _measure_shape(journal: Journal, shape: Any, tilings: list[Any]) -> None:
     import torch
     from attention import sdpa
     from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
 
     from kiln import kernels
 
-    known = set(compiled.read_text().splitlines()) if compiled.exists() else None
-    end = time.perf_counter() + seconds
-    for shape in SHAPES:
-        bits, *_, dim, causal = shape
-        tilings = [
-            x for x in journal.wanted(shape) if known is None or _label(bits, dim, causal, x) in known
-        ]  # fmt: skip
-        if only not in (None, (bits, dim)) or not tilings:
-            continue
-        if time.perf_counter() > end:
-            print("time is up: the same command goes on from here")
-            return
-        q, k, v = _arrays(shape)
-        calls: dict[Any, Any] = {}
-        wanted: Any = None
-        if bits == 16:
-            theirs = sdpa(q, k, v, causal)
+    bits, *_, causal = shape
+    q, k, v = _arrays(shape)
+    calls: dict[Any, Any] = {}
+    wanted: Any = None
+    if bits == 16:
+        theirs = sdpa(q, k, v, causal)
 
-            def cudnn(call: Any = theirs) -> Any:
-                with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
-                    return call()
+        def cudnn() -> Any:
+            with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+                return theirs()
 
-            calls["cuDNN"] = cudnn
+        with contextlib.suppress(RuntimeError):  # it does not take such heads
             wanted = cudnn().transpose(1, 2)
-        for tiling in tilings:
-            call = functools.partial(kernels.flash_attention, q, k, v, causal=causal, plan=plan_of(tiling, causal))
-            wanted = call() if wanted is None else wanted
-            if not (call() - wanted).abs().mean().item() < 5e-3:
-                print(f"{shape} {tiling}: WRONG", flush=True)
-                continue
-            calls[tiling] = call
-        times = _in_turns(torch, calls, 2 if len(calls) > _MANY else 4)
-        theirs_us = statistics.median(times["cuDNN"]) if bits == 16 else 0.0
-        for tiling in list(calls)[bits == 16 :]:
-            own = times[tiling]
-            us = statistics.median(own)
-            row = {"shape": shape, "plan": tiling, "us": round(us, 1), "spread": round((max(own) - min(own)) / us, 3)}
-            journal.add({**row, "cudnn_us": round(theirs_us, 1)})
-        found = journal.of(shape)
-        best = min(found, key=found.__getitem__)
-        print(f"{shape}: {len(tilings)} plans, best {best} {found[best]:.1f} us, cuDNN {theirs_us:.1f}", flush=True)
+            calls["cuDNN"] = cudnn
+    for tiling in tilings:
+        call = functools.partial(kernels.flash_attention, q, k, v, causal=causal, plan=plan_of(tiling, causal))
+        wanted = call() if wanted is None else wanted
+        if not (call() - wanted).abs().mean().item() < 5e-3:
+            print(f"{shape} {tiling}: WRONG", flush=True)
+            continue
+        calls[tiling] = call
+    times = _in_turns(torch, calls, 2 if len(calls) > _MANY else 3)
+    theirs_us = statistics.median(times.pop("cuDNN")) if "cuDNN" in calls else 0.0
+    for tiling, own in times.items():
+        us = statistics.median(own)
+        row = {"shape": shape, "plan": tiling, "us": round(us, 1), "spread": round((max(own) - min(own)) / us, 3)}
+        journal.add({**row, "cudnn_us": round(theirs_us, 1)})
+    found = journal.of(shape)
+    best = min(found, key=found.__getitem__)
+    print(f"{shape}: {len(tilings)} plans, best {best} {found[best]:.1f} us, cuDNN {theirs_us:.1f}", flush=True)
 
 
 def _in_turns(torch: Any, calls: dict[Any, Any], turns: int) -> dict[Any, list[float]]:
@@ -246,9 +302,9 @@ def fit(journal: Journal) -> None:
     """Speed and time of a tile of each tiling: the pair for which relative errors are least. Tilings are kept that are needed for all shapes to
     have one that is near the best, and those that are best most often."""
     device = device_of("sm_90a")
-    made: dict[tuple[int, int], list[Figures]] = {}
-    for bits, dim in dict.fromkeys((shape[0], shape[5]) for shape, _ in journal.rows):
-        shapes = [s for s in SHAPES if (s[0], s[5]) == (bits, dim) and journal.of(s)]
+    made: dict[tuple[int, int, int], list[Figures]] = {}
+    for key in dict.fromkeys(kind_of(shape)[:3] for shape, _ in journal.rows):
+        shapes = [s for s in SHAPES if kind_of(s)[:3] == key and journal.of(s)]
         if len(shapes) < 2:  # of one alone both figures cannot be told
             continue
         times = {s: journal.of(s) for s in shapes}
@@ -265,15 +321,15 @@ def fit(journal: Journal) -> None:
                 errors += (model / times[shape][tiling] - 1) ** 2
             at = np.unravel_index(errors.argmin(), errors.shape)
             figures = Figures(tiling, round(float(speed[at]), 3), round(float(tile[at]), 2))
-            made.setdefault((bits, dim), []).append(figures)
+            made.setdefault(key, []).append(figures)
     made |= {key: list(value) for key, value in FIGURES.items() if key not in made}
     text = _MODEL.read_text()
     start, end = text.index("FIGURES: "), text.index('"""By bits of')
     rows = [
         f"    {key}: (\n" + "".join(f"        Figures({f.tiling}, {f.speed}, {f.tile}),\n" for f in value) + "    ),\n"
-        for key, value in sorted(made.items(), key=lambda item: (-item[0][0], item[0][1]))
+        for key, value in sorted(made.items(), key=lambda item: (-item[0][0], *item[0][1:]))
     ]
-    types = "dict[tuple[int, int], tuple[Figures, ...]]"
+    types = "dict[tuple[int, int, int], tuple[Figures, ...]]"
     _MODEL.write_text(text[:start] + f"FIGURES: {types} = {{\n" + "".join(rows) + "}\n" + text[end:])
 
 
@@ -325,9 +381,17 @@ def report(journal: Journal) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("compile", "measure", "fit", "report"))
-    parser.add_argument("--only", type=lambda text: tuple(map(int, text.split(","))), help="bits and D")
+    parser.add_argument(
+        "--only",
+        type=lambda text: tuple(map(int, text.split(","))),
+        help="bits and D (and that of values, and whether causal)",
+    )
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--part", default="0/1", help="of the kernels that are to be compiled, this of so many")
+    parser.add_argument(
+        "--part",
+        default="0/1",
+        help="of the kernels that are to be compiled, or of the kinds that are to be measured, this of so many",
+    )
     parser.add_argument("--compiled", type=Path, default=Path("attention_compiled.txt"))
     parser.add_argument("--journal", type=Path, default=_DATA)
     given = parser.parse_args()
@@ -335,7 +399,7 @@ def main() -> None:
     if given.what == "compile":
         compile_all(journal, given.only, given.seconds, given.part, given.compiled)
     elif given.what == "measure":
-        measure(journal, given.only, given.seconds, given.compiled)
+        measure(journal, given.only, given.seconds, given.part, given.compiled)
     else:
         {"fit": fit, "report": report}[given.what](journal)
 

@@ -91,8 +91,8 @@ def _keys(problem: Attention, plan: HopperAttentionTiling, tiles: int) -> float:
 
 
 def _figures(problem: Attention) -> tuple[Figures, ...]:
-    bits = problem.dtype.width
-    return next(found for (width, most), found in FIGURES.items() if width == bits and max(problem.head_dims) <= most)
+    bits, dim, dim_v = problem.dtype.width, *problem.head_dims
+    return next(found for (width, k, v), found in FIGURES.items() if width == bits and dim <= k and dim_v <= v)
 
 
 def figures_of(problem: Attention, plan: HopperAttentionTiling) -> Figures:
