@@ -16,7 +16,8 @@ def normal(*shape: int, dtype: Any = torch.bfloat16) -> Any:
 
 
 def exact(
-    q: Any, k: Any, v: Any, causal: bool = False, window: Any = None, softcap: float = 0.0, slopes: Any = None, sinks: Any = None
+    q: Any, k: Any, v: Any, causal: bool = False, window: Any = None, softcap: float = 0.0, slopes: Any = None, sinks: Any = None,
+    score: Any = None,
 ) -> Any:  # fmt: skip
     """Outputs (queries, heads, D) and logarithms (heads, queries) of one sequence, head by head in float64."""
     outputs, logarithms = [], []
@@ -37,6 +38,9 @@ def exact(
             scores = softcap * torch.tanh(scores / softcap)
         if slopes is not None:
             scores = scores - slopes[head].double() * distance.abs()
+        if score is not None:
+            places = torch.arange(q.shape[0], device="cuda")[:, None], torch.arange(k.shape[0], device="cuda")[None]
+            scores = score(scores, head, *places)
         scores.masked_fill_(hidden, -float("inf"))
         if sinks is not None:
             scores = torch.cat([scores, sinks[head].double().expand(len(scores), 1)], 1)
@@ -190,7 +194,7 @@ def test_warp_groups_of_packed_sequences(plan, causal):
 @hopper
 @pytest.mark.parametrize("page", [1, 16, 128, 256])
 def test_pages_of_packed_queries(page):
-    """Of packed queries, by warp groups but where pages are too small; other rows of pages are no numbers."""
+    """Of packed queries; pages of one row are laid in succession first; other rows of pages are no numbers."""
     lengths, used = [300, 1, 777], [2000, 1, 1500]
     starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
     count = -(-2048 // page)
@@ -215,17 +219,19 @@ def test_pages_of_packed_queries(page):
 DESCALES = ("q_descale", "k_descale", "v_descale")
 
 
-def check_8_bits(got: Any, q: Any, k: Any, v: Any, factors: Any, causal: bool) -> None:
+def check_8_bits(got: Any, q: Any, k: Any, v: Any, factors: Any, causal: bool, **options: Any) -> None:
     """Of one sequence: weights are rounded, so that outputs are within a 14th of the sum of weight times |value|.
 
     Those below 2^-11 of the largest, which have fewer bits, change by at most 2^-15 of it. It is no more than the root of the sum of their squares.
     """
     keys = k.double() * (factors[0] * factors[1])[:, None]
     values = v.double() * factors[2][:, None]
-    wanted, logarithms = exact(q, keys, values, causal)
-    largest = (exact(2 * q.double(), keys, values, causal)[1] / 2 - logarithms).exp().nan_to_num(0.0)
+    wanted, logarithms = exact(q, keys, values, causal, **options)
+    largest = torch.ones_like(logarithms)
+    if not options:
+        largest = (exact(2 * q.double(), keys, values, causal)[1] / 2 - logarithms).exp().nan_to_num(0.0)
     lost = largest.T[..., None] * values.abs().sum(0).repeat_interleave(q.shape[1] // k.shape[1], 0) * 2.0**-15
-    assert ((got[0].double() - wanted).abs() <= exact(q, keys, values.abs(), causal)[0] / 14 + lost).all()
+    assert ((got[0].double() - wanted).abs() <= exact(q, keys, values.abs(), causal, **options)[0] / 14 + lost).all()
     torch.testing.assert_close(got[1].double(), logarithms, rtol=2e-3, atol=2e-3)
 
 
@@ -263,7 +269,7 @@ def test_sequences_of_8_bits():
 
 
 @hopper
-@pytest.mark.parametrize("page", [16, 64, 256])
+@pytest.mark.parametrize("page", [1, 16, 64, 256])
 def test_pages_of_8_bits(page):
     """Other rows of pages are no numbers."""
     used, count = [2000, 1, 1500], -(-2048 // page)
@@ -300,6 +306,45 @@ def test_a_function_of_scores(dim):
             s = torch.where(places[0] >= places[1], s + 0.01 * (n + 1) * head, s * 0.5)
             wanted = (torch.softmax(s, -1) @ c)[:, None], torch.logsumexp(s, -1)[None]
             check((got[0][n, :, head : head + 1], got[1][n, head : head + 1]), wanted)
+
+
+@hopper
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+@pytest.mark.parametrize(("dims", "page"), [((64, 64), 0), ((128, 128), 16), ((192, 128), 1), ((256, 256), 0)])
+def test_all_options_at_once(dims, page, dtype):
+    """A window, a cap, slopes, a function, sinks, factors, for sequences of which not all keys exist, one after another or in pages."""
+    lengths, used = [300, 0, 777, 130], [1000, 5, 1500, 77]
+    starts, starts_k = (torch.tensor([0, *n], device="cuda").cumsum(0).int() for n in (lengths, [n + 5 for n in used]))
+    q = normal(sum(lengths), 8, dims[0]).to(dtype)
+    rows = [[normal(n, 2, dim).to(dtype) for n in used] for dim in dims]
+    more: dict[str, Any] = {"cu_seqlens_k": starts_k}
+    k, v = (torch.full((sum(used) + 20, 2, dim), float("nan"), device="cuda").to(dtype) for dim in dims)
+    if page:
+        count = -(-2000 // page)
+        k, v = (torch.full((5 * count, page, 2, dim), float("nan"), device="cuda").to(dtype) for dim in dims)
+        more = {"page_table": torch.randperm(5 * count, device="cuda", dtype=torch.int32)[: 4 * count].view(4, count)}
+    for to, each in zip((k, v), rows, strict=True):
+        for n, x in enumerate(each):
+            at = torch.arange(len(x), device="cuda")
+            place = (more["page_table"][n][at // page].long(), at % page) if page else (at + int(starts_k[n]),)
+            to.view(torch.uint8)[place] = x.view(torch.uint8)
+    narrow = dtype.itemsize == 1
+    factors = [1 + torch.rand(4, 2, device="cuda") for _ in range(3)]
+    slopes, sinks = 0.01 * torch.rand(8, device="cuda"), torch.randn(8, device="cuda")
+    options: dict[str, Any] = {"window": (400, 90), "softcap": 9.0, "sinks": sinks}
+    out, lse = kernels.flash_attention(
+        q, k, v, cu_seqlens_q=starts, seqused_k=torch.tensor(used, dtype=torch.int32, device="cuda"), max_seqlen_q=777, return_lse=True,
+        alibi_slopes=slopes, score=lambda s, b, h, q, k: s + 0.1 * h if q > k else s * 0.5, **options, **more,
+        **(dict(zip(DESCALES, factors, strict=True)) if narrow else {}),
+    )  # fmt: skip
+    options |= {"slopes": slopes, "score": lambda s, h, q, k: torch.where(q > k, s + 0.1 * h, s * 0.5)}
+    for n in (0, 2, 3):
+        own, keys, values = slice(*starts[n : n + 2].tolist()), rows[0][n], rows[1][n]
+        got = out[own], lse[:, own]
+        if narrow:
+            check_8_bits(got, q[own], keys, values, [x[n] for x in factors], False, **options)
+        else:
+            check(got, exact(q[own], keys, values, **options))
 
 
 @hopper

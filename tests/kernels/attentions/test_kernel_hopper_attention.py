@@ -204,8 +204,9 @@ def test_pages_of_8_bits():
     """Keys are copied from pages, values laid in order before; other rows of pages are no numbers."""
     page = 16
     starts, used = np.array([0, 5, 5, 75], np.int32), np.array([90, 0, 41], np.int32)
-    table = RNG.permutation(24)[: 3 * (96 // page + 1)].reshape(3, -1).astype(np.int32)
-    k, v = (np.full((24, page, 2, 32), np.nan, np.float32).astype(FLOAT8) for _ in range(2))
+    count = 3 * (96 // page + 1)
+    table = RNG.permutation(count + 6).astype(np.int32)[:count].reshape(3, -1)
+    k, v = (np.full((count + 6, page, 2, 32), np.nan, np.float32).astype(FLOAT8) for _ in range(2))
     q, places = normal(75, 4, 32, dtype=np.float32).astype(FLOAT8), []
     for n, length in enumerate(used):
         places.append((table[n][np.arange(length) // page], np.arange(length) % page))
@@ -220,12 +221,14 @@ def test_pages_of_8_bits():
         close_in_8_bits((out[rows], lse[:, rows]), q[rows], k[places[n]], v[places[n]], np.ones((3, 2)), causal=True)
 
 
-@pytest.mark.parametrize("page", [24, 64])
+@pytest.mark.parametrize("page", [1, 24, 64])
 def test_keys_in_pages(page):
-    """Parts of several in a step, or a step a part of one; of packed queries; other rows of pages are no numbers."""
+    """Parts of several in a step, or a step a part of one; laid in succession first, those of one row; of packed queries; other rows of
+    pages are no numbers."""
     starts, used = np.array([0, 5, 5, 75], np.int32), np.array([90, 0, 41], np.int32)
-    table = RNG.permutation(24)[: 3 * (96 // page + 1)].reshape(3, -1).astype(np.int32)
-    k, v = np.full((24, page, 2, 32), np.nan, np.float16), np.full((24, page, 2, 48), np.nan, np.float16)
+    count = 3 * (96 // page + 1)
+    table = RNG.permutation(count + 6).astype(np.int32)[:count].reshape(3, -1)
+    k, v = (np.full((count + 6, page, 2, dim), np.nan, np.float16) for dim in (32, 48))
     dense = []
     for n, length in enumerate(used):
         rows = table[n][np.arange(length) // page], np.arange(length) % page
@@ -239,6 +242,40 @@ def test_keys_in_pages(page):
     for n in (0, 2):
         rows = slice(*starts[n : n + 2])
         close((out[None, rows], lse[None, :, rows]), exact(q[None, rows], *dense[n], causal=True))
+
+
+@pytest.mark.parametrize(("dtype", "page"), [(np.float16, 0), (FLOAT8, 4)])
+def test_all_options_at_once(dtype, page):
+    """A window, a cap, slopes, a function, sinks, factors, for sequences of which not all keys exist; values of another size."""
+    starts, used = np.array([0, 9, 100], np.int32), np.array([20, 77], np.int32)
+    q = normal(100, 4, 64, dtype=np.float32).astype(dtype)
+    rows = [[normal(n, 2, dim, dtype=np.float32).astype(dtype) for n in used] for dim in (64, 32)]
+    lengths = {"cu_seqlens_q": starts, "seqused_k": used}
+    if page:
+        k, v = (np.full((80, page, 2, dim), np.nan, np.float32).astype(dtype) for dim in (64, 32))
+        lengths["page_table"] = table = RNG.permutation(80).astype(np.int32).reshape(2, 40)
+        for to, each in ((k, rows[0]), (v, rows[1])):
+            for n, x in enumerate(each):
+                to[table[n][np.arange(len(x)) // page], np.arange(len(x)) % page] = x
+    else:
+        k, v = (np.concatenate([x[0], np.full_like(x[0][:5], np.nan), x[1]]) for x in rows)
+        lengths["cu_seqlens_k"] = np.array([0, 25, 102], np.int32)
+    factors = [np.float32(1.0 + RNG.random((2, 2))) if page else np.ones((2, 2)) for _ in FACTORS]
+    options: dict[str, Any] = {
+        "window": (40, 9), "softcap": 3.0, "alibi_slopes": np.float32([0.1, 0.0, 0.2, 0.05]), "sinks": np.float32([0.5, -1.0, 2.0, -np.inf])
+    }  # fmt: skip
+    with kiln.target("cpu"):
+        out, lse = kernels.flash_attention(
+            q, k, v, score=lambda s, b, h, q, k: s + 0.1 * h if q > k else s * 0.5, return_lse=True, plan=ONE, **options, **lengths,
+            **(dict(zip(FACTORS, factors, strict=True)) if page else {}),
+        )  # fmt: skip
+    options["score"] = lambda s, b, h, q, k: np.where(q > k, s + 0.1 * h, s * 0.5)
+    for n in range(2):
+        own, keys, values = slice(*starts[n : n + 2]), rows[0][n], rows[1][n]
+        if page:
+            close_in_8_bits((out[own], lse[:, own]), q[own], keys, values, [x[n] for x in factors], **options)
+        else:
+            close((out[None, own], lse[None, :, own]), exact(q[None, own], keys[None], values[None], **options))
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
@@ -302,11 +339,12 @@ def test_who_is_chosen():
         dataclasses.replace(training, packed=True, right=0),
         dataclasses.replace(training, partial=True, sloped=True, sinks=True),
         dataclasses.replace(training, head_dim=40),
+        dataclasses.replace(training, page=1, room=8192),
     ):
         assert isinstance(FAMILY.choose(other, HOPPER).implementation, HopperAttention)
     for other in (
         dataclasses.replace(training, queries=1),  # few queries: keys are cut into parts
-        dataclasses.replace(training, page=1),
+        dataclasses.replace(training, page=1, room=1 << 20),  # it would take too much memory to lay them in succession
     ):
         assert not isinstance(FAMILY.choose(other, HOPPER).implementation, HopperAttention)
     for arch in ("sm_80", "sm_90", "sm_100a"):

@@ -311,12 +311,15 @@ class Asked:
         """What is asked for, of so many queries."""
         q, k, v, _, starts, _, used, table, slopes, sinks, *_ = self.given
         left, right = _limits(self.causal, self.window)
-        most = self.mean() if table is not None else k.shape[-3]
+        most, page, room = k.shape[-3], 0, 0
+        if table is not None:
+            most = room = self.mean()
+            page = k.shape[1]
         keys = self.mean() if self.max_k is None else min(int(self.max_k), most)
         return Attention(
             self.batches, longest, keys, q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1],
             self.elements[str(q.dtype).rpartition(".")[2]], left, right, self.softcap > 0.0, self.return_lse,
-            starts is not None, used is not None, 0 if table is None else k.shape[1], sloped=slopes is not None, sinks=sinks is not None,
+            starts is not None, used is not None, page, room, sloped=slopes is not None, sinks=sinks is not None,
             score=None if self.score is None else check_score(self.score),
             out_dtype=self.out_type() if len(self.out_types()) > 1 else None,
         )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from .hopper_model import FIGURES, Figures
 from .hopper_plan import ROWS, HopperAttentionTiling
+from .rows_of_pages import LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +23,8 @@ _LAUNCH = 4.0
 """Microseconds of a launch."""
 _COUNTER = 2.0
 """Microseconds that a counter of tiles takes."""
+_MEMORY = 4.0e6
+"""Bytes that are read or written in a microsecond."""
 _UNKNOWN = 0.95
 """What a tiling that was not measured is taken to do, of the speed of the one that is most like it."""
 
@@ -48,7 +51,8 @@ def expected(problem: Attention, plan: HopperAttentionTiling, device: Device) ->
 def parts(
     problem: Attention, plan: HopperAttentionTiling, device: Device, figures: Figures | None = None
 ) -> dict[str, float]:
-    """Microseconds one after the other: of steps, of beginning and ending tiles, of multiprocessors that wait for the last, of launches."""
+    """Microseconds one after the other: of steps, of beginning and ending tiles, of multiprocessors that wait for the last, of launches, of laying
+    rows of small pages in succession."""
     figures = figures or figures_of(problem, plan)
     steps, tiles, waiting = units(problem, plan, device)
     return {
@@ -56,7 +60,22 @@ def parts(
         "tiles": tiles * figures.tile,
         "waiting": waiting[0] / figures.speed + waiting[1] * figures.tile,
         "launch": _LAUNCH + (_COUNTER if plan.counted else 0.0),
+        **_of_pages(problem),
     }
+
+
+def _of_pages(problem: Attention) -> dict[str, float]:
+    """What laying rows in succession takes, of keys that there may be."""
+    moved = 2 * laid_bytes(problem) * min(1.0, problem.keys / max(1, problem.room))
+    return {"pages": 2 * _LAUNCH + moved / _MEMORY} if moved else {}
+
+
+def laid_bytes(problem: Attention) -> int:
+    """Bytes of keys, and of values of 16 bits, that are laid in succession first: those in pages that the copy engine does not take."""
+    if problem.page % LEAST == 0:
+        return 0
+    columns = sum(problem.head_dims) if problem.dtype.width == 16 else problem.head_dim
+    return problem.batches * problem.room * problem.heads_k * columns * problem.dtype.width // 8
 
 
 def units(problem: Attention, plan: HopperAttentionTiling, device: Device) -> tuple[float, float, tuple[float, float]]:

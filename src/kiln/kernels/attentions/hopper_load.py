@@ -78,12 +78,12 @@ class Loader:
         step behind."""
         (producer_q, producer_k, producer_v), of, tiling = producers, self.of, self.of.tiling
         last, steps, _, _ = self.tiles.span(work)
-        q, k, v, layer, layer_v = self.q, self.k, self.v, work.batch, work.batch
+        q, k, v, layer_q, layer_k = self.q, self.k, self.v, work.batch, work.batch
         if const_expr(of.packed):
-            layer = Int32(0)
+            layer_q = Int32(0)
             q = cute.domain_offset((work.first_q if of.share == 1 else (0, work.first_q), 0, 0, 0), q)
-        if const_expr(of.packed and of.page == 0):
-            layer_v, first_v = Int32(0), work.first_k
+        if const_expr(self.tiles.lengths.starts_k is not None):
+            layer_k, first_v = Int32(0), work.first_k
             if const_expr(of.narrow):
                 first_v = first_place(work.first_k, work.batch, tiling.block_k)
             k = cute.domain_offset((work.first_k, 0, 0, 0), k)
@@ -94,7 +94,7 @@ class Loader:
         if const_expr(producer_q is not None):
             stage = producer_q.acquire_and_advance()
             for group in range_constexpr(tiling.groups):
-                rows = of_q[None, of.row_tile(work.tile * tiling.groups + group), work.head, layer]
+                rows = of_q[None, of.row_tile(work.tile * tiling.groups + group), work.head, layer_q]
                 cute.copy(self.load_q, rows, to_q[None, group], tma_bar_ptr=stage.barrier)
         head_k = work.head // self.share
         # what a copy fills of a buffer: all of it, or as much as is in one page
@@ -105,10 +105,10 @@ class Loader:
                 pieces_v = cute.local_tile(pieces_v, (of.dim_v, of.piece_v), (0, None, None))
         parts_k = partitioned(self.load_k, pieces_k, cute.local_tile(k, (of.piece, of.dim), (None, 0, None, None)))
         parts_v = partitioned(self.load_v, pieces_v, cute.local_tile(v, (of.dim_v, of.piece_v), (0, None, None, None)))
-        place_k, place_v = (head_k, layer), (head_k, layer_v)
         # pages are looked up a block ahead, and are the same for keys and values
         pages, following = self.pages(work.batch, last), self.pages(work.batch, last - 1)
-        keys, values = (self.load_k, parts_k, producer_k, place_k), (self.load_v, parts_v, producer_v, place_v)
+        place = head_k, layer_k
+        keys, values = (self.load_k, parts_k, producer_k, place), (self.load_v, parts_v, producer_v, place)
         self.block(keys, last, pages, of.page > 0)
         for i in range(1, steps):
             later = self.pages(work.batch, last - i - 1)

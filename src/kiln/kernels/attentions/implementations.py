@@ -16,6 +16,7 @@ from .hopper_plan import HopperAttentionTiling
 from .parts import columns_of_a_part
 from .plan import AttentionTiling, default_tiling, expected
 from .problem import MOST_LAYERS, Attention
+from .rows_of_pages import rows_of_pages
 from .score_functions import score_function
 from .transposed_values import places_of_all, transposed_values
 
@@ -30,6 +31,8 @@ FAMILY = Family("attentions")
 _LOG2_E = 1.4426950408889634
 _L2_SHARE = 24 << 20
 """Bytes of keys and values that blocks of threads which run at the same time may need: about half of a large L2 cache."""
+_MOST_LAID = 4 << 30
+"""Bytes that a call takes for keys and values in succession, at most, where they lie in small pages."""
 _FAR = 1 << 28
 """Further than any key."""
 
@@ -125,8 +128,11 @@ class HopperAttention(Implementation):
     def supports(self, problem: Attention, device: Device) -> str | None:
         if not device.warp_groups:
             return "it is for sm_90a"
-        if problem.page % 8:
-            return f"pages are multiples of 8 rows, not {problem.page}"
+        laid = hopper_cost.laid_bytes(problem)
+        if laid > _MOST_LAID:
+            return (
+                f"rows of pages of {problem.page} are laid in succession, which takes {laid} bytes: up to {_MOST_LAID}"
+            )
         return None
 
     def plans(self, problem: Attention, device: Device) -> Iterator[HopperAttentionTiling]:
@@ -155,6 +161,9 @@ class HopperAttention(Implementation):
 
     def run(self, problem: Attention, plan: HopperAttentionTiling, given: Given) -> None:
         q, device = given.q, devices.current()
+        values = self.laid(problem, plan, given) if problem.dtype.width == 8 else None
+        if hopper_cost.laid_bytes(problem):
+            problem, given = self.in_succession(problem, given)
         masks = (problem.right is not None, problem.left is not None, problem.capped)
         share = problem.share if plan.grouped else 1
         tiling = dataclasses.replace(plan, persistent=True, grouped=False, counted=False)
@@ -171,7 +180,6 @@ class HopperAttention(Implementation):
             counter = arrays.empty(q, (1,), arrays.named_type(q, "int32"))
             arrays.fill(counter, 0)
         more = hopper.More(*given.lengths, given.slopes, given.sinks, counter, *given.factors)
-        values = self.laid(problem, plan, given) if problem.dtype.width == 8 else given.v
         compiled = _compiled_hopper(
             calls.mode(), kernel, _memory_of(q), problem.lse, tuple(x is not None for x in more)
         )
@@ -182,8 +190,19 @@ class HopperAttention(Implementation):
             * _side_by_side(problem.heads_k, given.mean * sum(problem.head_dims) * problem.dtype.width // 8),
             blocks,
         )  # fmt: skip
-        rows = (q, given.k, values, given.out, given.lse)
+        rows = (q, given.k, given.v if values is None else values, given.out, given.lse)
         launches.run_arguments(compiled, [*rows, more, numbers, arrays.stream_of(q)])
+
+    def in_succession(self, problem: Attention, given: Given) -> tuple[Attention, Given]:
+        """Keys, and values of 16 bits, that lay in pages."""
+        lengths, laid = given.lengths, []
+        for x in (given.k, given.v) if problem.dtype.width == 16 else (given.k,):
+            laid.append(arrays.empty(x, (problem.batches, problem.room, *x.shape[2:]), None))
+            kernel = rows_of_pages(problem.dtype, x.shape[3], problem.page)
+            compiled = _compiled_rows(calls.mode(), kernel, _memory_of(x), lengths.used is not None)
+            launches.run_arguments(compiled, [x, laid[-1], lengths.used, lengths.table, arrays.stream_of(x)])
+        given = given._replace(lengths=lengths._replace(table=None), **dict(zip("kv", laid)))
+        return dataclasses.replace(problem, page=0, partial=True), given
 
     def laid(self, problem: Attention, plan: HopperAttentionTiling, given: Given) -> Any:
         """Values of 8 bits as the kernel takes them."""
@@ -262,6 +281,13 @@ def _compiled_transposed(_mode: Any, kernel: Any, space: Any, there: tuple[bool,
     rows = [_fake(kernel.dtype, 4, space) for _ in range(2)]
     more = [_fake(Int32, modes, space) if given else None for given, modes in zip(there, (1, 1, 2), strict=True)]
     return cute.compile(kernel, *rows, *more, 0)
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled_rows(_mode: Any, kernel: Any, space: Any, used: bool) -> Any:
+    """The function that lays rows of pages in succession."""
+    rows = [_fake(kernel.dtype, 4, space) for _ in range(2)]
+    return cute.compile(kernel, *rows, _fake(Int32, 1, space) if used else None, _fake(Int32, 2, space), 0)
 
 
 def _memory_of(x: Any) -> Any:

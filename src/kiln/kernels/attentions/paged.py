@@ -59,6 +59,7 @@ def paged_attention(
     problem = Attention(
         batch, queries, max(1, keys), heads, k_cache.shape[2], q.shape[3], v_cache.shape[3],
         ELEMENTS[str(q.dtype).rpartition(".")[2]], left, right, softcap > 0.0, return_lse, partial=True, page=size,
+        room=page_table.shape[1] * size,
     )  # fmt: skip
 
     def run(out: Any, lse: Any) -> None:

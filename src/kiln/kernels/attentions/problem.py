@@ -46,6 +46,8 @@ class Attention(Problem):
     """Whether only some of the keys of a sequence exist."""
     page: int = 0
     """Rows of a page, where keys and values lie in pages; 0: they do not."""
+    room: int = 0
+    """Rows that the pages of a sequence have."""
 
     sloped: bool = False
     """Whether scores have slopes (ALiBi)."""
