@@ -118,6 +118,8 @@ class HopperForward:
             self.frees_queries = "at once"
         elif masks[0]:
             self.frees_queries = "with scores"
+        # warp groups leave out blocks of keys that only others see; where they take turns, all have as many
+        self.skips = tiling.groups > 1 and not tiling.in_turns
         # looking up pages takes some more
         self.registers = (40, 232) if page and tiling.groups == 2 else tiling.registers
 
@@ -278,7 +280,7 @@ class HopperForward:
             slot = hearing.wait_and_advance()
             work = told.heard(slot, tiles)
             while work.tile >= 0:
-                last, steps, masked, whole = tiles.span(work)
+                last, steps, masked, whole = tiles.span(work, group if self.skips else None)
                 seen = Seen(work.tile * of.block_q + group * ROWS, work.head, work.batch, work.queries, work.keys)
                 softmax.begin()
                 head_k = work.head // (q.shape[2] // k.shape[2])
@@ -286,6 +288,14 @@ class HopperForward:
                     factors: Any = (more.factors_q, more.factors_k)
                     factor = factors[0][work.batch, head_k] * factors[1][work.batch, head_k]
                     softmax.scales[0], scores.factor[0] = numbers.scale * factor, factor
+                if const_expr(self.skips):
+                    latest = tiles.span(work).last
+                    for i in range(latest - last):
+                        consumer_k.wait_and_advance().release()
+                        skipped = consumer_v.wait_and_advance()
+                        self.clear_if_needed(ring_v, skipped, group, work.keys - (latest - i) * of.block_k)
+                        pipe_v.consumer_release(used_v)
+                        used_v.advance()
                 filled_q = consumer_q.wait_and_advance()
                 if const_expr(of.queries_held):
                     products.take_queries()
@@ -301,8 +311,7 @@ class HopperForward:
                 softmax.powers(False)
                 softmax.make_weights()
                 filled_v = consumer_v.wait_and_advance()
-                if const_expr((self.packed or self.partial) and not self.narrow):
-                    self.clear(ring_v[None, None, filled_v.index], group, work.keys - last * of.block_k)
+                self.clear_if_needed(ring_v, filled_v, group, work.keys - last * of.block_k)
                 if const_expr(self.right):
                     for i in range(1, 1 + masked):
                         self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True, filled_q, steps - 1 - i)
@@ -318,6 +327,14 @@ class HopperForward:
                 warpgroup.wait_group(0)
                 pipe_v.consumer_release(used_v)
                 used_v.advance()
+                if const_expr(self.skips):
+                    tile = told.heard(slot, tiles)
+                    whole_span, own_span = tiles.span(tile), tiles.span(tile, group)
+                    for i in range(whole_span.steps - whole_span.last + own_span.last - own_span.steps):
+                        consumer_k.wait_and_advance().release()
+                        consumer_v.wait_and_advance()
+                        pipe_v.consumer_release(used_v)
+                        used_v.advance()
                 # Where results go is read again, not kept in registers that the loops need.
                 epilogue.finish(told.heard(slot, tiles), out, lse, more.sinks, more.factors_v)
                 if const_expr(not self.own_outputs):
@@ -375,6 +392,11 @@ class HopperForward:
         else:
             softmax.rescale()
         softmax.make_weights()
+
+    def clear_if_needed(self, ring_v: Any, filled_v: Any, group: Any, rows: Any) -> None:
+        """Clear a buffer of values after so many rows, where not all may exist."""
+        if (self.packed or self.partial) and not self.narrow:
+            self.clear(ring_v[None, None, filled_v.index], group, rows)
 
     @cute.jit
     def clear(self, values: cute.Tensor, group: Int32, rows: Int32):

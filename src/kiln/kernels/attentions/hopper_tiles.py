@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import Int32, const_expr, cute, pipeline, range_constexpr
 from ...cute import arch
+from .hopper_plan import ROWS
 
 if TYPE_CHECKING:
     from .hopper import HopperForward
@@ -119,24 +120,31 @@ class Tiles:
         return found, number - start, (first, before)
 
     @cute.jit
-    def span(self, work: Any):
-        """The keys that the queries of a tile see: a query at position p sees those from p - left to p + right, both included.
+    def span(self, work: Any, group: Any = None):
+        """The keys that the queries of a tile, or of one of its warp groups, see: a query at position p sees those from p - left to
+        p + right, both included.
 
-        Where they see none, it is one block, all of it masked.
+        Where they see none, it is one block, all of it masked; and one block where there are no such queries.
         """
-        of, numbers, keys = self.of, self.numbers, work.keys
+        of, numbers, keys, each = self.of, self.numbers, work.keys, self.each
         block_k = of.tiling.block_k
-        position = work.tile * self.each + keys - work.queries
+        query = work.tile * self.each
+        if const_expr(group is not None):
+            each = ROWS // of.share
+            query = query + group * each
+        position = query + keys - work.queries
         end, whole_end = keys, keys
         if const_expr(of.right):
-            end = min(keys, position + self.each + numbers.right)
+            end = min(keys, position + each + numbers.right)
             whole_end = max(Int32(0), min(keys, position + numbers.right + 1))
         begin, whole_begin = Int32(0), Int32(0)
         if const_expr(of.left):
             begin = max(Int32(0), position - numbers.left)
-            whole_begin = max(Int32(0), position + self.each - 1 - numbers.left)
+            whole_begin = max(Int32(0), position + each - 1 - numbers.left)
         last = max(cute.ceil_div(end, block_k), Int32(1)) - 1
         first = begin // block_k
+        if const_expr(group is not None):
+            first = min(first, last) if query < work.queries else last
         steps = last - first + 1
         # the blocks that are whole are those from `low` to `high`, both included
         high = min(last - 1, whole_end // block_k - 1)
