@@ -38,7 +38,7 @@ from kiln.kernels.devices import device_of
 
 _DATA = Path(__file__).parent / "data" / "attention_h200.jsonl"
 _MODEL = Path(hopper_model.__file__)
-_SPEEDS, _TILES = np.linspace(4.0, 11.0, 281), np.linspace(0.0, 8.0, 81)
+_SPEEDS, _TILES = np.linspace(4.0, 13.0, 361), np.linspace(0.0, 8.0, 81)
 """TFLOP/s of a multiprocessor and microseconds of a tile that are tried."""
 _NEAR, _MANY = 1.15, 20
 _BEST = 12

@@ -118,8 +118,6 @@ class HopperForward:
             self.frees_queries = "at once"
         elif masks[0]:
             self.frees_queries = "with scores"
-        # warp groups leave out blocks of keys that only others see; where they take turns, all have as many
-        self.skips = tiling.groups > 1 and not tiling.in_turns
         # looking up pages takes some more
         self.registers = (40, 232) if page and tiling.groups == 2 else tiling.registers
 
@@ -280,7 +278,7 @@ class HopperForward:
             slot = hearing.wait_and_advance()
             work = told.heard(slot, tiles)
             while work.tile >= 0:
-                last, steps, masked, whole = tiles.span(work, group if self.skips else None)
+                last, steps, masked, whole = tiles.span(work, group if of.skips else None)
                 seen = Seen(work.tile * of.block_q + group * ROWS, work.head, work.batch, work.queries, work.keys)
                 softmax.begin()
                 head_k = work.head // (q.shape[2] // k.shape[2])
@@ -288,7 +286,7 @@ class HopperForward:
                     factors: Any = (more.factors_q, more.factors_k)
                     factor = factors[0][work.batch, head_k] * factors[1][work.batch, head_k]
                     softmax.scales[0], scores.factor[0] = numbers.scale * factor, factor
-                if const_expr(self.skips):
+                if const_expr(of.skips):
                     latest = tiles.span(work).last
                     for i in range(latest - last):
                         consumer_k.wait_and_advance().release()
@@ -327,10 +325,10 @@ class HopperForward:
                 warpgroup.wait_group(0)
                 pipe_v.consumer_release(used_v)
                 used_v.advance()
-                if const_expr(self.skips):
+                if const_expr(of.skips):
                     tile = told.heard(slot, tiles)
                     whole_span, own_span = tiles.span(tile), tiles.span(tile, group)
-                    for i in range(whole_span.steps - whole_span.last + own_span.last - own_span.steps):
+                    for _ in range(whole_span.steps - whole_span.last + own_span.last - own_span.steps):
                         consumer_k.wait_and_advance().release()
                         consumer_v.wait_and_advance()
                         pipe_v.consumer_release(used_v)

@@ -100,13 +100,16 @@ def units(problem: Attention, plan: HopperAttentionTiling, device: Device) -> tu
 def _keys(problem: Attention, plan: HopperAttentionTiling, tiles: int) -> float:
     """Keys of a tile that are multiplied, on average."""
     keys, share = problem.keys, problem.share if plan.grouped else 1
-    each, seen = plan.block_q // share, 0
-    for tile in range(0, tiles, max(1, tiles // 16)):
-        position = tile * each + keys - problem.queries
+    parts = plan.groups if plan.skips else 1  # what has keys of its own
+    each, seen = plan.block_q // share // parts, 0
+    some = [tile * parts + part for tile in range(0, tiles, max(1, tiles // 16)) for part in range(parts)]
+    for part in some:
+        position = part * each + keys - problem.queries
         end = keys if problem.right is None else min(keys, position + each + problem.right)
         begin = 0 if problem.left is None else max(0, position - problem.left)
-        seen += max(1, -(-end // plan.block_k) - begin // plan.block_k)
-    return seen * plan.block_k / len(range(0, tiles, max(1, tiles // 16)))
+        there = part * each < problem.queries
+        seen += max(1, -(-end // plan.block_k) - begin // plan.block_k) if there else 1
+    return seen * plan.block_k / len(some)
 
 
 def _figures(problem: Attention) -> tuple[Figures, ...]:
@@ -129,9 +132,12 @@ def figures_of(problem: Attention, plan: HopperAttentionTiling) -> Figures:
 
 def _fitting(problem: Attention, tiling: HopperAttentionTiling) -> HopperAttentionTiling:
     """A tiling as a problem needs it."""
-    block_k = tiling.block_k
-    if problem.score is not None and tiling.groups == 3:  # functions need registers
-        block_k -= 256 // problem.dtype.width
+    block_k, width = tiling.block_k, problem.dtype.width
+    need = (problem.score is not None) + problem.sloped  # registers, for functions and slopes
+    if need and width == 8:
+        block_k -= 32 * (4 - tiling.groups)
+    elif tiling.groups == 3 or tiling.queries_held:
+        block_k -= 16 * need
     grouped = problem.share > 1 and problem.queries < tiling.block_q and ROWS % problem.share == 0
     # where tiles are equally long, they need no counter
     uneven = problem.left is not None or problem.right is not None or problem.packed or problem.partial

@@ -56,6 +56,11 @@ class HopperAttentionTiling:
         return 128 * (self.groups + 1)
 
     @property
+    def skips(self) -> bool:
+        """Whether warp groups leave out blocks of keys that only others see: where they take turns, all have as many."""
+        return self.groups > 1 and not self.in_turns
+
+    @property
     def registers(self) -> tuple[int, int]:
         """Registers of a thread that loads, and of one that computes."""
         return _REGISTERS[self.groups]
