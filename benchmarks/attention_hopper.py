@@ -215,12 +215,18 @@ def bursts(calls: dict[str, Call], turns: int) -> dict[str, list[float]]:
 def sustained(calls: dict[str, Call], turns: int) -> tuple[dict[str, list[float]], str]:
     """Microseconds of calls back to back, in turns; clock and power meanwhile."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    first = {name: statistics.median(own) for name, own in bursts(calls, 1).items()}
+    counts: dict[str, int] = {}
+    for name, call in calls.items():
+        start.record()
+        call()
+        end.record()
+        torch.cuda.synchronize()
+        counts[name] = max(1, round(_SLICE / 3e-3 / start.elapsed_time(end)))
     times: dict[str, list[float]] = {name: [] for name in calls}
     watch = timers.timer().watch()
     for turn in range(turns + 1):
         for name, call in calls.items():
-            timed = max(1, round(_SLICE / 3 * 1e6 / first[name]))
+            timed = counts[name]
             for n in range(3 * timed):
                 if n == 2 * timed:
                     start.record()

@@ -344,6 +344,7 @@ def test_who_is_chosen():
         assert isinstance(FAMILY.choose(other, HOPPER).implementation, HopperAttention)
     for other in (
         dataclasses.replace(training, queries=1),  # few queries: keys are cut into parts
+        Attention(16, 16, 16384, 32, 8, 128, 128, right=0, partial=True, page=16, room=16384),
         dataclasses.replace(training, page=1, room=1 << 20),  # it would take too much memory to lay them in succession
     ):
         assert not isinstance(FAMILY.choose(other, HOPPER).implementation, HopperAttention)

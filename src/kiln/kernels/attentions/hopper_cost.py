@@ -107,8 +107,7 @@ def _keys(problem: Attention, plan: HopperAttentionTiling, tiles: int) -> float:
         position = part * each + keys - problem.queries
         end = keys if problem.right is None else min(keys, position + each + problem.right)
         begin = 0 if problem.left is None else max(0, position - problem.left)
-        there = part * each < problem.queries
-        seen += max(1, -(-end // plan.block_k) - begin // plan.block_k) if there else 1
+        seen += max(1, -(-end // plan.block_k) - begin // plan.block_k)
     return seen * plan.block_k / len(some)
 
 

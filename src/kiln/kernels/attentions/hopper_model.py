@@ -19,20 +19,22 @@ class Figures(NamedTuple):
 
 FIGURES: dict[tuple[int, int, int], tuple[Figures, ...]] = {
     (16, 64, 64): (
-        Figures((3, 128, 3, False, False), 4.475, 1.8),
+        Figures((3, 128, 3, False, False), 4.575, 1.1),
         Figures((3, 128, 3, True, False), 4.575, 1.6),
     ),
     (16, 96, 96): (
-        Figures((3, 112, 3, False, False), 5.425, 2.4),
+        Figures((3, 112, 3, False, False), 5.5, 1.8),
         Figures((3, 80, 3, True, False), 5.45, 2.0),
         Figures((3, 112, 2, True, False), 5.525, 2.4),
     ),
     (16, 128, 128): (
-        Figures((3, 80, 3, False, False), 6.0, 2.1),
-        Figures((3, 64, 3, False, False), 5.85, 2.0),
+        Figures((3, 80, 3, False, False), 6.075, 0.7),
+        Figures((3, 64, 3, False, False), 5.925, 0.5),
         Figures((2, 128, 2, False, True), 5.6, 1.2),
     ),
-    (16, 192, 128): (Figures((3, 80, 2, False, False), 6.125, 3.1),),
+    (16, 192, 128): (
+        Figures((3, 80, 2, False, False), 6.2, 2.2),
+    ),
     (16, 192, 192): (
         Figures((2, 80, 2, True, True), 6.075, 2.1),
         Figures((2, 64, 2, False, True), 5.875, 2.2),
@@ -42,11 +44,13 @@ FIGURES: dict[tuple[int, int, int], tuple[Figures, ...]] = {
         Figures((2, 64, 2, True, False), 6.125, 4.1),
         Figures((2, 80, 2, False, False), 6.125, 3.9),
     ),
-    (8, 64, 64): (Figures((3, 128, 3, False, False), 5.35, 2.7),),
+    (8, 64, 64): (
+        Figures((3, 128, 3, False, False), 5.625, 2.8),
+    ),
     (8, 128, 128): (
-        Figures((3, 96, 3, False, False), 8.65, 4.7),
+        Figures((3, 96, 3, False, False), 9.1, 4.8),
         Figures((2, 192, 2, False, False), 8.65, 3.7),
-        Figures((3, 64, 3, False, False), 8.4, 4.8),
+        Figures((3, 64, 3, False, False), 8.825, 4.8),
     ),
     (8, 256, 256): (
         Figures((2, 128, 2, False, False), 11.225, 6.3),
