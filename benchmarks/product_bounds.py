@@ -1,6 +1,6 @@
 """What bounds large products on Hopper: products of shared memory alone, then with loads, then with stores, beside cuBLAS; speed, clock, energy.
 
-    python benchmarks/product_bounds.py [--only steps,zeros,bf16,kinds,one_wave] [--seconds 1] [--rounds 3] [--clock MHZ] [--public FOLDER]
+    python benchmarks/product_bounds.py [--only steps,zeros,bf16,bytes,kinds,one_wave] [--seconds 1] [--rounds 3] [--clock MHZ] [--public FOLDER]
 
 Everything runs back to back, one after the other, `--rounds` times; of the `--seconds` of each the last half counts. Watts are those of NVML's counter of
 energy. With `--clock` the clock is held (which needs an administrator): without the power limit energies are exact, and comparable. A kernel of nothing but products fills shared memory once, with normal data, and then multiplies it: four stages of A with each of four stages of B, so
@@ -267,37 +267,47 @@ SINGLE = dataclasses.replace(PLAN, cluster_mn=(1, 1))
 WIDE = kernels.HopperTiling((256, 192, 64), (1, 2), 3, 8, buffers=4)
 
 
-def unwritten(a: Any, b: Any, out: Any, plan: Any = PLAN) -> Callable[[], None]:
+def unwritten(a: Any, b: Any, out: Any, plan: Any = PLAN, precision: str = "ieee") -> Callable[[], None]:
     """The library's product of (L, M, K) and (L, K, N), without results."""
-    given, problem = Given(a, b, out), Product(arrays.laid(a), arrays.laid(b), arrays.laid(out))
+    given = Given(a, b, out)
+    problem = Product(arrays.laid(a), arrays.laid(b), arrays.laid(out), precision=precision)
     plan = UnwrittenTiling(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
     return lambda: hopper_products.HopperProducts().run(problem, plan, given)
 
 
-def from_cache(m: int, n: int, k: int, batches: int, plan: Any = PLAN) -> Work:
+def from_cache(m: int, n: int, k: int, batches: int, plan: Any = PLAN, dtype: Any = F16) -> Work:
     """The same for matrices that all batches share, and the L2 cache holds."""
-    a, b = (torch.randn(rows, k, device="cuda", dtype=F16).expand(batches, rows, k) for rows in (m, n))
-    out = torch.empty(batches, m, n, device="cuda", dtype=F16)
-    return Work(unwritten(a, b.mT, out, plan), 2.0 * batches * m * n * k)
+    a, b = (torch.randn(rows, k, device="cuda").to(dtype).expand(batches, rows, k) for rows in (m, n))
+    out = torch.empty(batches, m, n, device="cuda", dtype=_out(dtype))
+    return Work(unwritten(a, b.mT, out, plan, "fast" if dtype is E4M3 else "ieee"), 2.0 * batches * m * n * k)
+
+
+def _out(dtype: Any) -> Any:
+    return BF16 if dtype is E4M3 else dtype
 
 
 class Square:
     """A product of A (m, k) and B (n, k), transposed, and what computes it."""
 
     def __init__(self, m: int, n: int, k: int, dtype: Any = F16, zeros: bool = False) -> None:
-        self.a, self.b = (torch.randn(rows, k, device="cuda", dtype=dtype) for rows in (m, n))
+        self.a, self.b = (torch.randn(rows, k, device="cuda").to(dtype) for rows in (m, n))
         for x in (self.a, self.b) if zeros else ():
             x.zero_()
-        self.out, self.flops = torch.empty(m, n, device="cuda", dtype=dtype), 2.0 * m * n * k
+        self.out, self.flops = torch.empty(m, n, device="cuda", dtype=_out(dtype)), 2.0 * m * n * k
 
-    def cublas(self) -> Work:
+    def cublas(self, fast: bool = True) -> Work:
+        if self.a.dtype is E4M3:
+            one = torch.ones((), device="cuda")
+            options = {"out_dtype": BF16, "use_fast_accum": fast}
+            return Work(lambda: torch._scaled_mm(self.a, self.b.T, one, one, **options), self.flops)
         return Work(lambda: torch.mm(self.a, self.b.T, out=self.out), self.flops)
 
-    def kiln(self, plan: Any = None) -> Work:
-        return Work(lambda: kernels.gemm(self.a, self.b.T, out=self.out, plan=plan), self.flops)
+    def kiln(self, plan: Any = None, precision: str = "ieee") -> Work:
+        call = functools.partial(kernels.gemm, self.a, self.b.T, out=self.out, plan=plan, precision=precision)
+        return Work(call, self.flops)
 
-    def unwritten(self, plan: Any = PLAN) -> Work:
-        return Work(unwritten(self.a[None], self.b.T[None], self.out[None], plan), self.flops)
+    def unwritten(self, plan: Any = PLAN, precision: str = "ieee") -> Work:
+        return Work(unwritten(self.a[None], self.b.T[None], self.out[None], plan, precision), self.flops)
 
 
 # --- tables --------------------------------------------------------------------------------------------------------------
@@ -347,6 +357,25 @@ def of_steps(dtype: Any = F16, folder: str = "") -> dict[str, Work]:
         program = program_at(Path(folder) / "cute" / PUBLIC["dense_gemm_persistent"])
         found["`dense_gemm_persistent`"] = Work(public(program, square.a, square.b, square.out), square.flops)
     return {**found, "cuBLAS": square.cublas()}
+
+
+BYTES = {
+    "128x192, in turns": kernels.HopperTiling((128, 192, 128), (2, 1), 5, 8, pingpong=True),
+    "128x256": kernels.HopperTiling((128, 256, 128), (2, 1), 4, 8, buffers=4),
+}
+"""Plans of products of 8-bit floats without additions besides."""
+
+
+def of_bytes() -> dict[str, Work]:
+    """The same steps for 8-bit floats: with fast sums, then with exact ones."""
+    square = Square(8192, 8192, 8192, E4M3)
+    found = {"float8 products alone": alone(Kind(E4M3))}
+    for name, plan in BYTES.items():
+        found[f"float8 and loads from the L2 cache, {name}"] = from_cache(2048, 2304, 4096, 32, plan, E4M3)
+        found[f"float8 and loads, {name}"] = square.unwritten(plan, "fast")
+        found[f"float8 and results: Kiln, {name}"] = square.kiln(plan, "fast")
+    found |= {"float8 Kiln, exact sums": square.kiln(), "float8 cuBLAS, exact sums": square.cublas(False)}
+    return {**found, "float8 cuBLAS": square.cublas()}
 
 
 def of_zeros() -> dict[str, Work]:
@@ -399,6 +428,7 @@ PARTS: dict[str, Callable[[int, float], None]] = {
     "steps": lambda *given: table("f16, 8192 cubed", of_steps(F16, _folder[0]), *given),
     "zeros": lambda *given: table("f16, 8192 cubed, zeros", of_zeros(), *given),
     "bf16": lambda *given: table("bf16, 8192 cubed", of_steps(BF16), *given),
+    "bytes": lambda *given: table("e4m3, 8192 cubed", of_bytes(), *given),
     "kinds": lambda *given: table("products alone", of_kinds(), *given, bursts=False),
     "one_wave": one_wave,
 }
@@ -406,6 +436,7 @@ MADE = {
     "steps": lambda: of_steps(F16, _folder[0]),
     "zeros": of_zeros,
     "bf16": functools.partial(of_steps, BF16),
+    "bytes": of_bytes,
     "kinds": of_kinds,
     "one_wave": of_one_wave,
 }

@@ -130,6 +130,64 @@ def groups(plans: bool) -> None:
             )  # fmt: skip
 
 
+QUANTISED_GROUPS = [
+    (64, 128, 4096, 2048, "equal"),
+    (8, 1024, 4096, 7168, "equal"),
+    (32, 256, 4096, 7168, "uneven"),
+    (256, 64, 4096, 2048, "uneven"),
+]
+"""As `GROUPS`, of 8-bit floats."""
+
+
+class OtherGroups(Groups):
+    """The same groups masked (as long as the longest, of which the first rows count), and of 8-bit floats with factors of blocks."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        starts = torch.cat([self.ends.new_zeros(1), self.ends[:-1]])
+        self.counts = self.ends - starts
+        (total, k), (count, _, n), most = self.a.shape, self.b.shape, int(self.counts.max())
+        self.padded = torch.randn(count, most, k, device="cuda", dtype=BF16)
+        self.padded_out = torch.empty(count, most, n, device="cuda", dtype=BF16)
+        self.a8, self.b8 = self.a.to(E4M3), self.b.mT.contiguous().to(E4M3).mT
+        self.padded8 = self.padded.to(E4M3)
+        rows = [torch.rand(*shape, k // 128, device="cuda") + 0.5 for shape in ((total,), (count, most))]
+        columns = torch.rand(count, k // 128, n // 128, device="cuda") + 0.5
+        self.blocks, self.padded_blocks = ({"scale_a": x, "scale_b": columns} for x in rows)
+        self.ones = torch.ones(total, device="cuda"), torch.ones(count, n, device="cuda")
+
+    def calls(self) -> dict[str, Callable[[], Any]]:
+        """What is beside each other: PyTorch's has factors of rows and columns."""
+        grouped = functools.partial(functools.partial, kernels.grouped_gemm)
+        masked = {"counts": self.counts, "expected_rows": self.rows, "out": self.padded_out}
+        scaled = functools.partial(
+            torch._scaled_grouped_mm, self.a8, self.b8, *self.ones, offs=self.ends, out_dtype=BF16, use_fast_accum=True
+        )
+        return {
+            "PyTorch, bf16": self.theirs(),
+            "bf16": self.ours(),
+            "bf16, masked": grouped(self.padded, self.b, **masked),
+            "PyTorch, e4m3": scaled,
+            "e4m3 in blocks": grouped(self.a8, self.b8, offsets=self.ends, out=self.out, **self.blocks),
+            "e4m3 in blocks, masked": grouped(self.padded8, self.b8, **masked, **self.padded_blocks),
+        }
+
+
+def other_groups() -> None:
+    print()
+    for number, given in enumerate(QUANTISED_GROUPS):
+        case = OtherGroups(*given)
+        calls = case.calls()
+        if number == 0:
+            print("| groups | rows of each | N | K | " + " | ".join(calls) + " |\n" + "|---" * (4 + len(calls)) + "|")
+        print(
+            f"| {case.name} | "
+            + " | ".join(f"{case.work / us * 1e6:.0f}" for us in in_turns([*calls.values()]))
+            + " |",
+            flush=True,
+        )
+
+
 class Quantised:
     """A product of 8-bit floats."""
 

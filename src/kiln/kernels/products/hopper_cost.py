@@ -75,7 +75,9 @@ def candidates(problem: Product, device: Device) -> Iterator[HopperTiling]:
             )  # fmt: skip
             if plan.registers(promoted) > most or not (plan.staged or plan.piece(out_bits, bool(more), tuple(more))):
                 continue
-            ahead = (device.smem - plan.smem_bytes(bits, out_bits, tuple(more))) // plan.stage_bytes(bits)
+            blocks = bool(problem.blocks)
+            spare = device.smem - plan.smem_bytes(bits, out_bits, tuple(more), blocks)
+            ahead = spare // plan.stage_bytes(bits, blocks)
             plan = dataclasses.replace(plan, stages=min(_MOST_OF_FEW if tile.swapped else _MOST_STAGES, 1 + ahead))
             if plan.stages >= _LEAST_STAGES:
                 yield plan

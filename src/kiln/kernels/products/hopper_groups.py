@@ -132,7 +132,7 @@ class HopperGroups(HopperProducts):
         for plan in hopper_cost.candidates(like, device):
             if plan.splits * plan.sums > 1:
                 continue
-            spare = device.smem - plan.smem_bytes(like.dtype.width, like.out.dtype.width) - _table_bytes(problem)
+            spare = device.smem - _smem_bytes(problem, plan)
             if spare < 0:
                 plan = dataclasses.replace(plan, stages=plan.stages - 1)
             if plan.stages >= 3:
@@ -148,7 +148,7 @@ class HopperGroups(HopperProducts):
     def check(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> None:
         super().check(problem, plan, device)
         arrays.require(plan.splits * plan.sums == 1, f"{plan}: K of groups is not cut into parts")
-        used = plan.smem_bytes(problem.dtype.width, problem.out.dtype.width) + _table_bytes(problem)
+        used = _smem_bytes(problem, plan)
         arrays.require(
             used <= device.smem,
             f"{plan} takes {used} bytes of shared memory with a table of {problem.matrices} groups, and a block has {device.smem}",
@@ -191,5 +191,7 @@ def _table_groups(problem: GroupedProduct) -> int:
     return max(_WARP, arrays.power_of_two(problem.matrices))
 
 
-def _table_bytes(problem: GroupedProduct) -> int:
-    return 8 * (_table_groups(problem) + 1)
+def _smem_bytes(problem: GroupedProduct, plan: HopperTiling) -> int:
+    """Of a block: as for products, and the table."""
+    own = plan.smem_bytes(problem.dtype.width, problem.out.dtype.width, blocks=bool(problem.blocks))
+    return own + 8 * (_table_groups(problem) + 1)

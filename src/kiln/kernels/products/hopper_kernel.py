@@ -14,7 +14,7 @@ from ... import Float32, Int32, Int64, TFloat32, const_expr, cute, pipeline, ran
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
-from .hopper_blocks import BlockFactors
+from .hopper_blocks import LANES, BlockFactors, FactorSource
 from .hopper_plan import GROUP, GROUPS
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class HopperGemm:
         self.batched = batched
         self.promoted = promoted
         self.blocks = blocks
+        self.scaled = promoted and blocks
         self.plan = plan
         self.scheduler = scheduler
         self.epilogue = epilogue
@@ -140,11 +141,14 @@ class HopperGemm:
         ring_a = smem.allocate_tensor(self.a.dtype, layout_a.outer, 1024, layout_a.inner)
         ring_b = smem.allocate_tensor(self.b.dtype, layout_b.outer, 1024, layout_b.inner)
         buffers = self.epilogue.buffers(smem)
+        factors = blocks
+        if const_expr(self.scaled):
+            factors = smem.allocate_tensor(Float32, cute.make_layout((sum(plan.factors), plan.stages)), 16)
         group = warp // (GROUP // 32) - 1
         turns = self.turns(group) if const_expr(plan.pingpong) else None
         ring = pipeline.PipelineTmaAsync.create(
             num_stages=plan.stages,
-            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
+            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 1 + LANES if self.scaled else 1),
             consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, plan.sharers * GROUP // 32),
             tx_count=self.stage_bytes(),
             cta_layout_vmnk=cute.make_layout((1, *plan.cluster_mn, 1)),
@@ -162,12 +166,15 @@ class HopperGemm:
             arch.setmaxregister_decrease(_LOADS)
             if warp == 0:
                 self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, tiles)
+            if const_expr(self.scaled):
+                if warp == 1:
+                    self.fetch_factors(ring, blocks, factors, tiles)
         else:
             arch.setmaxregister_increase(_MULTIPLIES)
             arch.griddepcontrol_wait()
             _, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])))
             into = (stores, to_d, d, sums, extras, alpha, beta)
-            self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, tiles, blocks, into)
+            self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, tiles, factors, into)
 
     def stage_bytes(self) -> int:
         """Of tiles of A and B."""
@@ -220,6 +227,22 @@ class HopperGemm:
             number = number + self.scheduler.step()
         producer.tail()  # other blocks may still release stages here
 
+    @cute.jit
+    def fetch_factors(self, ring: Any, blocks: Any, held: Any, tiles: Any):
+        """Ask for factors of the blocks that this block multiplies, one stage after the other."""
+        begin, depth = self.scheduler.steps(Int32(blocks[0].shape[1]))
+        filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.plan.stages)
+        number, count = self.scheduler.first(), self.scheduler.count(tiles)
+        while number < count:
+            source = FactorSource(blocks, self.plan, self.scheduler.tile(number, tiles))
+            arch.griddepcontrol_wait()
+            for k in range(begin, begin + depth):
+                ring.sync_object_empty.wait(filling.index, filling.phase)
+                source.ask(k, held[None, filling.index])
+                arch.cp_async_mbarrier_arrive_noinc(ring.producer_get_barrier(filling))
+                filling.advance()
+            number = number + self.scheduler.step()
+
     def sources(self, place: Any, of: tuple[Any, Any], of_a: tuple[Any, ...], of_b: tuple[Any, ...]) -> tuple[Any, Any]:
         """Where the stages of a tile come from; `of_a` and `of_b` are what `shared` was given."""
         sides, batches = list(of), [place.batch, place.matrix]
@@ -245,7 +268,7 @@ class HopperGemm:
     @cute.jit
     def multiply(
         self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, depth: Any, ring_a: Any, ring_b: Any, buffers: Any,
-        tiles: Any, blocks: Any, into: Any,
+        tiles: Any, factors: Any, into: Any,
     ):  # fmt: skip
         """Multiply the tiles that a warp group has, and store the results."""
         plan, scheduler = self.plan, self.scheduler
@@ -256,6 +279,7 @@ class HopperGemm:
         right = mma.make_fragment_B(same.partition_B(ring_b))
         acc = cute.make_rmem_tensor(mma.partition_shape_C(plan.block_mnk[:2]), self.epilogue.acc_dtype)
         part_sums = cute.make_rmem_tensor_like(acc) if const_expr(self.promoted) else acc
+        factors = BlockFactors(part, plan, factors) if const_expr(self.scaled) else None
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
         used = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
         number, step, count = scheduler.first(), scheduler.step(), scheduler.count(tiles)
@@ -268,11 +292,8 @@ class HopperGemm:
             if const_expr(plan.pingpong):
                 # A stage is waited for only when its use before has been waited for: barriers tell no more than two uses apart.
                 turns.wait()
-            if const_expr(self.blocks):
-                factors = BlockFactors(blocks, part, plan.block_mnk[:2], scheduler.tile(number, tiles))
+            if const_expr(self.promoted):
                 self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc, factors)
-            elif const_expr(self.promoted):
-                self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc, None)
             else:
                 self.accumulate(ring, turns, mma, reading, used, depth, left, right, acc)
             place = scheduler.tile(number, tiles)  # beside the last products
@@ -327,14 +348,7 @@ class HopperGemm:
     ):  # fmt: skip
         """The same with sums of each stage that are then added in f32, multiplied by factors if there are any."""
         acc.fill(0)
-        begin = 0
-        if const_expr(self.blocks):
-            begin, _ = self.scheduler.steps(Int32(factors.depth()))
-            factors.load(begin)
-            factors.use_loaded()
-        for k in range(depth):
-            if const_expr(self.blocks):
-                factors.load(begin + k + 1)  # beside everything of this stage
+        for _ in range(depth):
             ring.consumer_wait(reading)
             mma.set(warpgroup.Field.ACCUMULATE, False)
             warpgroup.fence()
@@ -343,12 +357,13 @@ class HopperGemm:
                 cute.gemm(mma, stage, left[place], right[place], stage)
                 mma.set(warpgroup.Field.ACCUMULATE, True)
             warpgroup.commit_group()
+            if const_expr(self.scaled):
+                factors.take(reading.index)
             warpgroup.wait_group(0)
             ring.consumer_release(reading)
             reading.advance()
-            if const_expr(self.blocks):
+            if const_expr(self.scaled):
                 factors.add(acc, stage)
-                factors.use_loaded()
             else:
                 acc.store(acc.load() + stage.load())
         if const_expr(self.plan.pingpong):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 from ..common import arrays
+from .problem import BLOCK
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -96,26 +98,34 @@ class HopperTiling:
         wide = [n for n in (*even, *fit) if n * out_bits // 8 >= _SPANS[1]]
         return next(iter(wide or even or fit), 0)
 
-    def stage_bytes(self, bits: int) -> int:
-        """Of a stage of the ring: tiles of A and B."""
+    def stage_bytes(self, bits: int, blocks: bool = False) -> int:
+        """Of a stage of the ring: tiles of A and B, and factors of `blocks`."""
         m, n, k = self.block_mnk
-        return (m + n) * k * bits // 8
+        return (m + n) * k * bits // 8 + (4 * sum(self.factors) if blocks else 0)
 
-    def smem_bytes(self, bits: int, out_bits: int, more: tuple[int, ...] = ()) -> int:
-        """Shared memory of a block: the ring, sums or some pieces of each result for each warp group, barriers."""
+    @property
+    def factors(self) -> tuple[int, int]:
+        """Of blocks, that a stage has: of rows, and of columns that have one in common."""
+        m, n, _ = self.block_mnk
+        return m, n // math.gcd(n, BLOCK)
+
+    def smem_bytes(self, bits: int, out_bits: int, more: tuple[int, ...] = (), blocks: bool = False) -> int:
+        """Shared memory of a block: the ring, sums or some pieces of each result for each warp group, factors of `blocks`, barriers."""
         piece = self.piece(out_bits, bool(more), more)
         pieces = GROUPS * self.buffers * ATOM_M * piece * (out_bits + sum(more)) // 8
         if self.staged:
             pieces = self.staged_bytes
-        return self.stages * self.stage_bytes(bits) + pieces + _BARRIERS
+        return self.stages * self.stage_bytes(bits, blocks) + pieces + _BARRIERS
 
     def registers(self, promoted: bool) -> int:
         """Registers of a thread for sums."""
         m, n, _ = self.block_mnk
         return m * n // (self.sharers * GROUP) * (2 if promoted else 1)
 
-    def check(self, dtype: Any, out_types: tuple[Any, ...], promoted: bool, device: Device) -> None:
-        """Refuse what cannot work for elements of some types."""
+    def check(
+        self, dtype: Any, out_types: tuple[Any, ...], promoted: bool, device: Device, blocks: bool = False
+    ) -> None:
+        """Refuse what cannot work for elements of some types; `blocks` of them have factors."""
         (m, n, k), bits = self.block_mnk, dtype.width
         out_bits, *more = (kind.width for kind in out_types)
         rows = ATOM_M * self.sharers
@@ -155,7 +165,7 @@ class HopperTiling:
             f"{self}: a thread has {self.registers(promoted)} sums, and registers for {MOST_SUMS}",
             hint="a smaller tile" if self.sharers == 2 else "a smaller tile, or pingpong=False",
         )
-        used = self.smem_bytes(bits, out_bits, tuple(more))
+        used = self.smem_bytes(bits, out_bits, tuple(more), blocks)
         arrays.require(
             used <= device.smem,
             f"{self} takes {used} bytes of shared memory, and a block has {device.smem}",

@@ -73,7 +73,7 @@ class HopperProducts(Implementation):
         return hopper_cost.bounds(problem, plan, device)
 
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
-        plan.check(problem.dtype, problem.out_types, problem.promoted, device)
+        plan.check(problem.dtype, problem.out_types, problem.promoted, device, bool(problem.blocks))
         arrays.require(
             not problem.summed or not (plan.staged or plan.sums > 1),
             f"{plan}: sums of rows are made of whole sums, in rows of the tile",
