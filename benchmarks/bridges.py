@@ -2,7 +2,8 @@
 
     python benchmarks/bridges.py [--cpu] [--rounds N]
 
-Medians of batches of 100 calls, the cases taking turns; the device is drained between batches. `--cpu` runs on the CPU target, where the work
+Medians of batches of 100 calls, the cases taking turns; the device is drained between batches. Hosts differ, and so does one from minute to
+minute: the last column is what a call costs beyond the bare launch of its round (medians of the differences). `--cpu` runs on the CPU target, where the work
 itself is part of the time. Frameworks that are not installed are left out.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import functools
 import os
 import statistics
 import struct as struct_packing
@@ -26,12 +28,15 @@ import torch
 import kiln
 import kiln.cute as cute
 import kiln.torch
-from kiln.cute.runtime import from_dlpack
-from kiln.native import Fn, Ptr, address, i32, i64, native, struct
+from kiln import Float32
+from kiln.cute.runtime import from_dlpack, make_fake_compact_tensor
+from kiln.native import Fn, Ptr, address, f32, i32, i64, native, struct
 
 Case = tuple[Any, ...]
 """A name and a function; after them how many calls it makes at once, if that is not 1."""
 BATCH = 100
+LAUNCH = "compiled function, a prepared tensor (the launch)"
+C_LAUNCH = "peer: C, the launch (compiled code with its slots)"
 
 
 @cute.kernel
@@ -56,6 +61,19 @@ def into(x: cute.Tensor, y: cute.Tensor):
     increased(x, y).launch(grid=1, block=64)
 
 
+@cute.kernel
+def multiplied(x: cute.Tensor, y: cute.Tensor, by: Float32):
+    row, _, _ = cute.arch.block_idx()
+    column, _, _ = cute.arch.thread_idx()
+    if column < x.shape[1]:
+        y[row, column] = x[row, column] * by
+
+
+@cute.jit
+def scaled(x: cute.Tensor, y: cute.Tensor, by: Float32):
+    multiplied(x, y, by).launch(grid=1, block=64)
+
+
 @cute.jit
 def operator(x: cute.Tensor, y: cute.Tensor, stream):
     increased(x, y).launch(grid=1, block=64, stream=stream)
@@ -71,7 +89,7 @@ def python_cases(x: torch.Tensor) -> list[Case]:
     fake = from_dlpack(x).mark_layout_dynamic()
     short, long, y = cute.compile(one, fake), cute.compile(three, fake, fake, fake), torch.empty_like(x)
     return [
-        ("compiled function, a prepared tensor (the launch)", lambda: short(fake)),
+        (LAUNCH, lambda: short(fake)),
         ("compiled function, 1 tensor", lambda: short(x)),
         ("compiled function, 3 tensors", lambda: long(x, y, x)),
         ("jit function, 3 tensors", lambda: three(x, y, x)),
@@ -121,6 +139,8 @@ def torch_cases(x: torch.Tensor) -> list[Case]:
 
     with_gradient = torch.ops.kiln_benchmark.increase.default
     leaf = x.clone().requires_grad_()
+    guards = torch._C._dynamo.guards
+    make = guards._empty_strided_cuda if x.is_cuda else guards._empty_strided_cpu
     return [
         ("kiln.torch.op, output allocated", lambda: ours(x)),
         ("the same under torch.ops, where autograd comes first", lambda: with_gradient(x)),
@@ -128,6 +148,7 @@ def torch_cases(x: torch.Tensor) -> list[Case]:
         ("kiln.torch.op, no output", lambda: inside(x, y)),
         ("peer: torch, x + 1", lambda: x + 1),
         ("peer: torch, empty_like(x)", lambda: torch.empty_like(x)),
+        ("peer: torch, a tensor made as Inductor's code makes it", lambda: make((64,), (1,), torch.float32)),
         ("peer: torch.library.custom_op around a compiled function", lambda: custom(x)),
     ]
 
@@ -171,10 +192,10 @@ def jax_cases(device: str) -> list[Case]:
 
 @struct
 class Called:
-    """What `repeat` calls: a wrapper of an exported function, or compiled code itself."""
+    """What `repeat` calls: a wrapper of an exported function with one tensor, or with two and a number, or compiled code itself."""
 
-    exported: i64
-    wrapper: Fn[[Ptr, Ptr], i32]
+    one: Fn[[Ptr, Ptr], i32]
+    two: Fn[[Ptr, Ptr, Ptr, f32], i32]
     code: Fn[[Ptr], Ptr]
     tensor: Ptr
 
@@ -183,38 +204,51 @@ class Called:
 def repeat(called: Ptr[Called], count: i64) -> i32:
     """The first status that is not 0."""
     for _ in range(count):
-        if called.exported != 0:
-            status = called.wrapper(Ptr(None), called.tensor)
-            if status != 0:
-                return status
+        status = i32(0)
+        if address(called.one) != 0:
+            status = called.one(Ptr(None), called.tensor)
+        elif address(called.two) != 0:
+            status = called.two(Ptr(None), called.tensor, called.tensor, 2.0)
         elif address(called.code(called.tensor)) != 0:
-            return i32(-1)
+            status = i32(-1)
+        if status != 0:
+            return status
     return i32(0)
 
 
 def c_cases(x: torch.Tensor) -> list[Case]:
-    """The function in a shared library, as C programs call it; beside it compiled code, called with its slots."""
-    fake = from_dlpack(x).mark_layout_dynamic()
-    compiled = cute.compile(one, fake)
-    path, _ = kiln.export(one, fake, to=Path(tempfile.mkdtemp()) / "libone.so")
-    library = ctypes.CDLL(path)
-    wrapper = ctypes.cast(library.cute_dsl_one_wrapper, ctypes.c_void_p).value
-    tensor = ctypes.create_string_buffer(struct_packing.pack("<Qi", x.data_ptr(), x.shape[0]), 64)
-    exported = Called(1, wrapper, 0, ctypes.addressof(tensor))
-    direct = Called(0, 0, compiled.executable.address, ctypes.addressof(tensor))
-    _kept.extend((library, tensor, compiled))
+    """Functions in a shared library, as C programs call them; beside them compiled code, called with its slots."""
+    vector = from_dlpack(x).mark_layout_dynamic()
+    matrix = make_fake_compact_tensor(Float32, (cute.SymInt(), cute.SymInt(divisibility=4)), stride_order=(1, 0))
+    compiled, folder = cute.compile(one, vector), Path(tempfile.mkdtemp())
+
+    def function(name: str) -> int:
+        library = ctypes.CDLL(str(folder / f"{name}.so"))
+        _kept.append(library)
+        return ctypes.cast(library[f"cute_dsl_{name}_wrapper"], ctypes.c_void_p).value or 0
+
+    kiln.export(one, vector, to=folder / "one.so")
+    kiln.export(scaled, matrix, matrix, 1.0, to=folder / "two.so")
+    tensors = [
+        ctypes.create_string_buffer(struct_packing.pack(form, x.data_ptr(), *extents), 64)
+        for form, extents in (("<Qi", (64,)), ("<Qiiq", (4, 16, 16)))
+    ]
+    vector_at, matrix_at = map(ctypes.addressof, tensors)
+    cases = {
+        "C: wrapper of an exported function, 1 tensor": Called(function("one"), 0, 0, vector_at),
+        "C: wrapper of an exported function, 2 matrices and a number": Called(0, function("two"), 0, matrix_at),
+        C_LAUNCH: Called(0, 0, compiled.executable.address, vector_at),
+    }
+    _kept.extend((tensors, compiled))
 
     def call(called: Any) -> None:
         status = repeat(called, BATCH)
         if status != 0:
             raise RuntimeError(f"status {status}")
 
-    call(exported)
-    call(direct)
-    return [
-        ("C: wrapper of an exported function, 1 tensor", lambda: call(exported), BATCH),
-        ("peer: C, the launch (compiled code with its slots)", lambda: call(direct), BATCH),
-    ]
+    for called in cases.values():
+        call(called)
+    return [(name, functools.partial(call, called), BATCH) for name, called in cases.items()]
 
 
 def exported_cases(x: torch.Tensor) -> list[Case]:
@@ -259,12 +293,17 @@ def measure(cases: list[Case], rounds: int, device: str) -> dict[str, list[float
     for _, call, *_ in cases:
         for _ in range(5):
             drain(call())
-    for _ in range(rounds):
+    for number in range(-(rounds // 4), rounds):  # the first ones are not counted: native code may still be in the making
         for name, call, *at_once in cases:
+            calls = BATCH // (at_once or [1])[0]
+            for _ in range(-(-calls // 10)):  # what the case before drove out of the processor's caches comes back
+                drain(call())
             begin = time.perf_counter()
-            for _ in range(BATCH // (at_once or [1])[0]):
+            for _ in range(calls):
                 last = call()
-            times[name].append((time.perf_counter() - begin) / BATCH * 1e6)
+            took = (time.perf_counter() - begin) / BATCH * 1e6
+            if number >= 0:
+                times[name].append(took)
             drain(last)
     return times
 
@@ -291,9 +330,12 @@ def main() -> None:
             cases += make(argument)
         except (ImportError, RuntimeError) as failure:
             print(f"left out: {make.__name__}: {failure}")
-    print(f"| call ({device}) | median us | least | greatest |\n|---|--:|--:|--:|")
-    for name, found in measure(cases, given.rounds, device).items():
-        print(f"| {name} | {statistics.median(found):.2f} | {min(found):.2f} | {max(found):.2f} |")
+    print(f"| call ({device}) | median us | least | greatest | over the launch |\n|---|--:|--:|--:|--:|")
+    times = measure(cases, given.rounds, device)
+    for name, found in times.items():
+        bare = times.get(C_LAUNCH if name.startswith("C:") else LAUNCH, found)
+        over = statistics.median(mine - launch for mine, launch in zip(found, bare, strict=True))
+        print(f"| {name} | {statistics.median(found):.2f} | {min(found):.2f} | {max(found):.2f} | {over:.2f} |")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from kiln.targets.host import elf
 HERE = Path(__file__).parent
 LIBC = {
     "aligned_alloc", "bcmp", "clock_gettime", "dladdr", "dlopen", "dlsym", "fclose", "fflush", "fprintf", "free", "gcvt", "malloc", "memcmp", "memcpy", "memmove",
-    "memset", "open_memstream", "pthread_create", "pthread_join", "sched_yield", "sem_init", "sem_post",
+    "memset", "open_memstream", "pthread_create", "pthread_join", "pthread_self", "sched_yield", "sem_init", "sem_post",
     "sem_timedwait", "signal", "strlen", "write",
 }  # fmt: skip
 

@@ -10,10 +10,28 @@ from __future__ import annotations
 from ..calls import plan
 from ..calls.caller.plans import following
 from ..calls.plan import ArrayRecord, GroupRecord, IntegerRecord, Plan, RealRecord, Record
-from ..native import Array, Fn, Library, Ptr, address, i32, i64, local, native, ref, size_of, struct, text, u8, u64
+from ..native import (
+    Array,
+    Fn,
+    Library,
+    Ptr,
+    address,
+    atomic_load,
+    compare_exchange,
+    i32,
+    i64,
+    local,
+    native,
+    ref,
+    size_of,
+    struct,
+    text,
+    u8,
+    u64,
+)
 from ..targets.host.call_context import FAULT, MEMORY_FAULT, TEXT, Context
 from ..targets.host.exported import ILLEGAL_ADDRESS, LAUNCH_FAILED, REFUSED, RULES, Code
-from ..targets.host.libc import free, malloc, memcpy, write
+from ..targets.host.libc import free, malloc, memcpy, pthread_self, write
 from ..targets.host.texts import Text, begin, put, put_form, put_number
 
 ANYTHING = 0
@@ -55,8 +73,6 @@ class Function:
     """What PyTorch is told of it (`torch_entry.py`)."""
     xla: Ptr
     """How XLA passes arguments (`xla_entry.py`)."""
-    error: Array[u8, ROOM]
-    """What the last call that failed had to say, in whichever thread."""
 
 
 @struct
@@ -217,11 +233,45 @@ def run(function: Ptr[Function], slots: Ptr, where: i32, said: Ptr[Text]) -> i32
     return tell_report(function, code, Ptr[Context](record), said)
 
 
-@native
-def keep(function: Ptr[Function], said: Ptr[Text]) -> None:
+@struct
+class Told:
+    """What a thread was told of its last call that failed. Threads have one each, which stay: others may be looking for theirs."""
+
+    next: Ptr
+    thread: u64
+    text: Array[u8, ROOM]
+
+
+told = entry.variable("told", u64)
+
+
+@entry.export
+def last_error(function: Ptr[Function], module: Ptr) -> Ptr:
+    """Where the text of the last call that failed in this thread is, of whichever function of the file; null: there is no memory."""
+    first, thread = atomic_load(told.place, "acquire"), pthread_self()
+    each = Ptr[Told](Ptr(first))
+    while each != None:
+        if each.thread == thread:
+            return Ptr(ref(each).text)
+        each = Ptr[Told](each.next)
+    each = Ptr[Told](malloc(size_of(Told)))
+    if each == None:
+        return None
+    each.thread = thread
+    each.text[0] = 0
+    done = False
+    while not done:
+        each.next = Ptr(first)
+        first, done = compare_exchange(told.place, first, address(each))
+    return Ptr(ref(each).text)
+
+
+@entry.export
+def keep(said: Ptr[Text]) -> None:
     """Leave a text for who asks for it."""
-    function.error[ROOM - 1] = 0
-    memcpy(ref(function).error, said.memory, ROOM - 1)
+    place = last_error(None, None)
+    if place != None:
+        memcpy(place, said.memory, ROOM)
 
 
 # --- calls from C ----------------------------------------------------------------------------------------------------
@@ -327,12 +377,22 @@ def call(function: Ptr[Function], arguments: Ptr[Ptr], count: i64) -> i32:
                     begin(problem, named, ROOM)
                     name_argument(function, function.names, number, problem)
                     put(problem, memory)
-                    keep(function, problem)
+                    keep(problem)
                     return i32(-1 - number)
             record = following(record)
-        status = run(function, slots, 0, said)
+        return call_taken(function, slots)
+    keep(said)
+    return status
+
+
+@entry.export
+def call_taken(function: Ptr[Function], slots: Ptr) -> i32:
+    """The same with arguments that fit, in their slots: 0, or a status."""
+    said, memory = local(Text), local(u8, ROOM)
+    begin(said, memory, ROOM)
+    status = run(function, slots, 0, said)
     if status != 0:
-        keep(function, said)
+        keep(said)
     return status
 
 
@@ -382,7 +442,7 @@ def load(function: Ptr[Function], module: Ptr[CModule]) -> i32:
     begin(said, memory, ROOM)
     status[0] = 0
     if function.choose(function.module, said, status) == None:
-        keep(function, said)
+        keep(said)
     return status[0]
 
 

@@ -87,7 +87,7 @@ def build(
     if on_gpu and on_gpu[0].place is not None:
         addresses["module"], functions = on_gpu[0].place(data, on_gpu)
         addresses |= {field: data.symbol(symbol) for field, symbol in functions.items()}
-    thunks = Thunks(_RECORD, Function.error.offset)
+    thunks = Thunks(_RECORD)
     where = bool(on_host), bool(on_gpu)
     if doors.c:
         thunks.add_c(doors.c, signature)

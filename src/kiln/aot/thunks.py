@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..calls import plan
 from ..mlir import context, ir
 from ..targets.host import jit
 from ..targets.host.elf import Object, read
@@ -13,19 +14,22 @@ from .entry import entry
 from .signature import c_number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ..targets.host.jit import Processor
     from .signature import Parameter, Signature
 
 KERNEL, META, START = "kiln_torch_kernel", "kiln_torch_meta", "kiln_torch_start"
 """Functions that nobody finds by their names."""
 _TYPES = {"float": "f32", "double": "f64"}
+_ALIGNMENT, _RANK, _LEAVES = (getattr(plan.ArrayRecord, name).offset // 8 for name in ("alignment", "rank", "leaves"))
 
 
 class Thunks:
-    """Functions for one function's record, whose symbol is `record`, with a field at `error_at` for texts."""
+    """Functions for one function's record, whose symbol is `record`."""
 
-    def __init__(self, record: str, error_at: int) -> None:
-        self._record, self._error_at = record, error_at
+    def __init__(self, record: str) -> None:
+        self._record = record
         self._location = ir.Location.unknown(context())
         self.names: list[str] = []
         """Those that others see."""
@@ -40,20 +44,24 @@ class Thunks:
         ptr, i32 = ptr_type(), int_type(32)
         self._passing(f"{prefix}_Kernel_Module_Load", "load", [ptr])
         self._passing(f"{prefix}_Kernel_Module_Unload", "unload", [ptr])
+        self._passing(f"{prefix}_Kernel_Module_Error", "last_error", [ptr], ptr)
         self._passing(f"__kiln_packed_{prefix}", "packed", [ptr, i32])
         with context(), self._location:
-            b, _ = self._begin(f"{prefix}_Kernel_Module_Error", [ptr], ptr)
-            b.op("func.return", (), (b.byte_gep(b.address_of(self._record), self._error_at),))
             passed = [each for each in signature.parameters if each.is_in_c]
             b, (_, *given) = self._begin(f"cute_dsl_{prefix}_wrapper", [ptr, *(_c_type(each) for each in passed)], i32)
-            pointers = b.alloca(ptr, max(len(passed), 1))
-            for number, (each, value) in enumerate(zip(passed, given, strict=True)):
-                place = value
-                if each.kind not in ("tensor", "tuple"):
-                    place = b.alloca(value.type)
-                    b.store(value, place)
-                b.store(place, b.gep(pointers, ptr, number))
-            self._return_call(b, "call", [pointers, b.i64(len(passed))], [ptr, int_type(64)])
+            result, pointers = b.alloca(i32), b.alloca(ptr, max(len(passed), 1))
+            places = [b.alloca(value.type) for value in given]
+            slots = b.alloca(int_type(64), -(-signature.slots_bytes // 8) or 1, 16)
+            wrong = _take(b, signature, passed, given, slots)
+            fit, unfit = b.if_else(b.compare("eq", wrong, b.i64(0)))
+            fit.store(self._called(fit, "call_taken", [slots], [ptr], i32)[0], result)
+            for number, (each, value, place) in enumerate(zip(passed, given, places, strict=True)):
+                unfit.store(value, place)
+                by_address = each.kind in ("tensor", "tuple")
+                unfit.store(value if by_address else place, unfit.gep(pointers, ptr, number))
+            told = self._called(unfit, "call", [pointers, unfit.i64(len(passed))], [ptr, int_type(64)], i32)
+            unfit.store(told[0], result)
+            b.op("func.return", (), (b.load(i32, result),))
 
     def add_slots(self, prefix: str) -> None:
         """What Kiln itself calls."""
@@ -123,6 +131,61 @@ class Thunks:
             self._declared.add(callee)
             declare(self._module, callee, [ptr_type(), *inputs], [result])
         return list(b.call(callee, [result], [b.address_of(self._record), *given]).results)
+
+
+def _take(
+    b: Builder, signature: Signature, passed: Sequence[Parameter], given: Sequence[ir.Value], slots: ir.Value
+) -> ir.Value:
+    """Put arguments into the slots: bits that are 0 if they fit, so that one branch decides. What is wrong, `entry.call` says, which also takes tuples."""
+    i64, found = int_type(64), b.alloca(int_type(64))
+    absent = b.i64(int(any(each.kind == "tuple" for each in passed)))
+    for each, value in zip(passed, given, strict=True):
+        if each.kind == "tensor":
+            null = b.compare("eq", b.value("llvm.ptrtoint", i64, (value,)), b.i64(0))
+            absent = b.binary("ori", absent, b.value("arith.extui", i64, (null,)))
+    b.store(absent, found)
+    there = b.if_(b.compare("eq", absent, b.i64(0)))
+    wrong = there.i64(0)
+    for words in signature.ambient:
+        there.store(there.i64(0), there.byte_gep(slots, words[2]))
+    for each, value in zip(passed, given, strict=True):
+        place = there.byte_gep(slots, each.record[2])
+        if each.kind == "number":
+            there.store(there.i64(0), place)
+            there.store(value, place)
+        elif each.kind == "stream":
+            there.store(value, place)
+        elif each.kind != "tuple":
+            wrong = there.binary("ori", wrong, _take_tensor(there, each, value, place))
+    there.store(wrong, found)
+    return b.load(i64, found)
+
+
+def _take_tensor(b: Builder, parameter: Parameter, value: ir.Value, place: ir.Value) -> ir.Value:
+    """The address, dynamic extents and dynamic strides in a tensor's structure; of a pointer, the address."""
+    record, i64, wrong, offset = parameter.record, int_type(64), b.i64(0), 8
+
+    def forbid(number: ir.Value, bits: int) -> None:
+        nonlocal wrong
+        wrong = b.binary("ori", wrong, b.binary("andi", number, b.i64(bits)))
+
+    data = b.value("llvm.ptrtoint", i64, (value,)) if parameter.kind == "pointer" else b.load(i64, value)
+    forbid(data, record[_ALIGNMENT])
+    b.store(data, place)
+    for number in range(2 * record[_RANK]):
+        kind, divisor = record[_LEAVES + 2 * number : _LEAVES + 2 * number + 2]
+        if kind == plan.STATIC:
+            continue
+        size = 8 if kind == plan.DYNAMIC64 else 4
+        offset = -(-offset // size) * size
+        leaf = b.load(int_type(8 * size), b.byte_gep(value, offset))
+        leaf = leaf if size == 8 else b.value("arith.extsi", i64, (leaf,))
+        offset, place = offset + size, b.byte_gep(place, 8)
+        b.store(leaf, place)
+        forbid(leaf, -1 << 63)
+        is_power = divisor & (divisor - 1) == 0
+        forbid(leaf if is_power else b.binary("remui", leaf, b.i64(divisor)), divisor - 1 if is_power else -1)
+    return wrong
 
 
 def _c_type(parameter: Parameter) -> ir.Type:

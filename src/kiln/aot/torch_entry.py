@@ -29,7 +29,7 @@ from ..native import Fn, Library, Ptr, address, extern, i32, i64, local, native,
 from ..targets.host.libc import dlopen, dlsym
 from ..targets.host.texts import Text, begin
 from .arguments import Caller, perform
-from .entry import ROOM, Function, keep, name_argument, say, say_integer
+from .entry import ROOM, Function, keep, last_error, name_argument, say, say_integer
 
 FUNCTIONS = {
     "data": "aoti_torch_get_data_ptr", "rank": "aoti_torch_get_dim", "sizes": "aoti_torch_get_sizes",
@@ -208,7 +208,7 @@ def register_torch(function: Ptr[Function]) -> i32:
         return 0
     status = try_register(function, said)
     if status != 0:
-        keep(function, said)
+        keep(said)
     else:
         door.registered = 1
     return status
@@ -344,14 +344,14 @@ def call_by_torch(function: Ptr[Function], stack: Ptr[u64], runs: i32) -> Ptr:
         return None
     if not read(function, operator, stack, 1 - runs, state, said):
         drop_inputs(operator, stack)
-        keep(function, said)
-        return Ptr(ref(function).error)
+        keep(said)
+        return last_error(function, None)
     good = runs == 0 or run(function, operator, stack, state, said)
     leave(operator, stack, state, good)
     if good:
         return None
-    keep(function, said)
-    return Ptr(ref(function).error)
+    keep(said)
+    return last_error(function, None)
 
 
 @torch_entry.export

@@ -30,7 +30,7 @@ def find_tvm_ffi(function: Ptr[Function]) -> None:
 def refuse(function, kind, said):
     if function.fail != None:
         function.fail(kind, said.memory)
-    keep(function, said)
+    keep(said)
 
 
 @tvm_entry.export

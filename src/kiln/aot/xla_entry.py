@@ -273,5 +273,5 @@ def call_by_xla(function: Ptr[Function], frame: Ptr[Frame]) -> Ptr:
     wrong = take(function, door, frame, reading, said)
     if wrong == 0:
         return None
-    keep(function, said)
+    keep(said)
     return failure(frame, i32(INTERNAL) if wrong == FAILED else i32(INVALID_ARGUMENT), memory)
