@@ -159,6 +159,7 @@ def test_jax_passes_arrays_and_attributes(call: Any) -> None:
         ((3, 8), "float32", [X], {}, "argument 3 (by) of {}: there is no attribute by that is a number"),
         ((3, 8), "float32", [X], {"by": "2"}, "argument 3 (by) of {}: there is no attribute by that is a number"),
         ((3, 8), "float32", [X], {"by": 1e300}, "argument 3 (by) of {}: it is 1e+300, expected a number that 32 bits hold"),
+        ((3, 8), "float32", [X], {"by": 1.0, "also": 2}, "{}: the number of attributes is 2, expected 1, and none is also"),
         ((3, 8), "float32", [X, X], {"by": 1.0}, "{}: the number of arrays that are passed is 2, expected 1"),
         ((3, 8), "int32", [X], {"by": 1.0}, "argument 2 (y) of {}: its elements are int32, expected float32"),
         ((24,), "float32", [X], {"by": 1.0}, "argument 2 (y) of {}: its rank is 1, expected 2"),

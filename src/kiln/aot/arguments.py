@@ -139,10 +139,34 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], said: Ptr[Te
     if tensor.strides != None:
         for mode in range(rank):
             leaf = record.leaves + (rank + mode)
-            if tensor.shape[mode] > 1 and bad_leaf(leaf.kind, leaf.number, tensor.strides[mode]):
+            matters = leaf.kind != plan.STATIC or tensor.shape[mode] > 1
+            if matters and bad_leaf(leaf.kind, leaf.number, tensor.strides[mode]):
                 say_leaf(said, text("its stride"), mode, tensor.strides[mode], leaf.kind, leaf.number)
                 return
-    say(said, text("it has more elements, or they are further apart, than was compiled for"))
+    if where == 0:
+        say(said, text("its address is null, expected that of its elements"))
+        return
+    explain_size(record, tensor, said)
+
+
+@native
+def explain_size(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], said: Ptr[Text]) -> None:
+    """Say that a tensor has too many elements, or too far apart, as `fit` found: no factor of a product exceeds the limit."""
+    total = i64(1)
+    for mode in range(record.rank):
+        if total <= record.limit:
+            total *= tensor.shape[mode]
+    what = text("the number of its elements")
+    if total <= record.limit and tensor.strides != None:
+        total = i64(0)
+        for mode in range(record.rank):
+            if record.leaves[record.rank + mode].kind != plan.DYNAMIC64 and total <= record.limit:
+                stride = tensor.strides[mode]
+                total = record.limit + 1 if stride > record.limit else total + (tensor.shape[mode] - 1) * stride
+        what = text("the offset of its last element")
+    say_number(said, what, -1, total)
+    say(said, text("at most "))
+    say_integer(said, record.limit)
 
 
 @native
@@ -197,7 +221,7 @@ def take_any(record: Ptr[Record], given: Ptr[Argument], slots: Ptr, caller: Ptr[
         tensor = read_tensor(given)
         if tensor != None:
             note_place(caller, tensor)
-        if take_tensor(array, given, place):
+        if take_tensor(array, given, place) and (place[0] != 0 or array.dlpack == NO_ARRAY):
             return 0
         if tensor != None and is_empty(array, tensor):
             caller.empty = 1

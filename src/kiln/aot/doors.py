@@ -156,8 +156,9 @@ class Doors:
             else:
                 sources.append((native.Source(kind=native.STREAM if each.kind == "stream" else native.NOTHING), {}))
         door = native.XlaDoor(
-            passed=passed, made=len(outputs), traits=0 if prints else MAY_BE_CAPTURED, on_host=on_host, on_gpu=on_gpu
-        )
+            passed=passed, made=len(outputs), traits=0 if prints else MAY_BE_CAPTURED, on_host=on_host, on_gpu=on_gpu,
+            numbers=sum(source.kind == native.NUMBER for source, _ in sources),
+        )  # fmt: skip
         return data.records([(door, {"sources": data.records(sources)} if sources else {})])
 
 

@@ -128,7 +128,7 @@ def say_leaf(said: Ptr[Text], what: Ptr, mode: i64, found: i64, kind: i64, numbe
     if kind == plan.STATIC:
         put_number(said, number)
     elif found < 0 or number == 1:
-        put(said, text("0 to 2^31 - 1"))
+        put(said, text("0 to 2^63 - 1") if kind == plan.DYNAMIC64 else text("0 to 2^31 - 1"))
     else:
         put(said, text("a multiple of "))
         put_number(said, number)

@@ -41,7 +41,7 @@ from ..native import (
     u32,
     u64,
 )
-from ..targets.host.texts import Text, begin
+from ..targets.host.texts import Text, begin, put_byte
 from .arguments import FAILED, Caller, perform, wrong_count
 from .entry import ROOM, Function, keep, name_argument, say
 
@@ -74,6 +74,8 @@ class XlaDoor:
 
     passed: i64
     made: i64
+    numbers: i64
+    """Attributes: as many as there are sources of that kind."""
     traits: i32
     on_host: i32
     on_gpu: i32
@@ -155,6 +157,26 @@ def read_number(frame: Ptr[Frame], source: Ptr[Source], argument: Ptr[Argument])
                     argument.value = Ptr[u64](wide)[0]
             return argument.type != NONE
     return False
+
+
+@native
+def name_unknown(
+    function: Ptr[Function], door: Ptr[XlaDoor], frame: Ptr[Frame], end: Ptr[Source], said: Ptr[Text]
+) -> None:
+    """Say which attribute is no parameter's: all parameters have theirs."""
+    attributes = ref(frame).attributes
+    for number in range(attributes.count):
+        name, source, known = attributes.names[number], door.sources, False
+        while source != end:
+            if source.kind == NUMBER and source.length == name.length:
+                known = known or is_named(name.start, source.name, source.length)
+            source += 1
+        if not known:
+            wrong_count(function, text("the number of attributes"), attributes.count, door.numbers, said)
+            say(said, text(", and none is "))
+            for letter in range(i64(name.length)):
+                put_byte(said, name.start[letter])
+            return
 
 
 @native
@@ -252,6 +274,9 @@ def take(function: Ptr[Function], door: Ptr[XlaDoor], frame: Ptr[Frame], reading
             say(said, source.name)
             say(said, text(" that is a number"))
             return 1
+    if ref(frame).attributes.count != door.numbers:
+        name_unknown(function, door, frame, reading.source, said)
+        return 1
     caller.stream = reading.stream
     caller.asks = 0
     caller.enters = i32(1) if reading.device_number >= 0 else i32(0)
