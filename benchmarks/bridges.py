@@ -293,7 +293,9 @@ def measure(cases: list[Case], rounds: int, device: str) -> dict[str, list[float
     for _, call, *_ in cases:
         for _ in range(5):
             drain(call())
-    for number in range(-(rounds // 4), rounds):  # the first ones are not counted: native code may still be in the making
+    for number in range(
+        -(rounds // 4), rounds
+    ):  # the first ones are not counted: native code may still be in the making
         for name, call, *at_once in cases:
             calls = BATCH // (at_once or [1])[0]
             for _ in range(-(-calls // 10)):  # what the case before drove out of the processor's caches comes back

@@ -40,6 +40,17 @@ _PLAIN = {int: "SymInt", float: "float", bool: "bool", str: "str"}
 _DEVICES = ("CPU", "CUDA")
 _is_compiling = torch.compiler.is_dynamo_compiling
 """Dynamo takes it to be true, and sees only the operator. All else that traces is told by tensors and modes."""
+_CALL = """
+def make(kiln_compiles, kiln_direct, kiln_with_gradients):
+    def __call__(kiln_self{names}):
+        if kiln_compiles():
+            return kiln_self.default({passed})
+        found = kiln_direct({passed})
+        if found is NotImplemented:
+            found = kiln_with_gradients({passed})
+        return kiln_self.default({passed}) if found is NotImplemented else found
+    return __call__
+"""
 _kept: list[Any] = []
 """Libraries: an operator is gone when its library is."""
 
@@ -89,6 +100,7 @@ class Operator:
         self.default = self._define(name)
         self._defaults = [p.default for p in self._parameters if p.name in self._inputs and p.default is not p.empty]
         self._direct, self._with_gradients = self._direct_call(), self._call_with_gradients()
+        self._name_parameters()
         if not self._mutates:
             torch.library.register_autograd(name, self._gradient, setup_context=self._keep_for_gradient, lib=library)
         if self._kernel is not None:
@@ -184,6 +196,22 @@ class Operator:
             if found is not NotImplemented:
                 return found
         return self.default(*args, **kwargs)
+
+    def _name_parameters(self) -> None:
+        """Give this operator a `__call__` with its own parameters, so that no tuple or dictionary is made of arguments: a third of what a call costs beyond its launch."""
+        inputs = [p for p in self._parameters if p.name in self._inputs]
+        optional = [p.default is not p.empty for p in inputs]
+        if optional != sorted(optional):
+            return  # one that is passed by name alone
+        names = "".join(f", {p.name}" for p in inputs)
+        scope: dict[str, Any] = {}
+        exec(_CALL.format(names=names, passed=names[2:]), scope)
+        call = scope["make"](_is_compiling, self._direct, self._with_gradients)
+        call.__defaults__ = tuple(self._defaults)
+        kind: Any = type(
+            "Operator", (Operator,), {"__call__": call, "__module__": __name__, "__doc__": Operator.__doc__}
+        )
+        self.__class__ = kind
 
     @property
     def for_export(self) -> tuple[Any, str, Mapping[str, Any], Sequence[str]]:
