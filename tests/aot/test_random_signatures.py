@@ -127,6 +127,13 @@ def test_doors_agree(seed: int, tmp_path: Path) -> None:
         packed = getattr(ctypes.CDLL(library), f"__kiln_packed_{name}")
         assert packed((ctypes.c_void_p * len(pointers))(*pointers), len(pointers)) == 0
         assert status.value == 0
+        wrapper = getattr(ctypes.CDLL(library), f"cute_dsl_{name}_wrapper")
+        wrapper.argtypes = [
+            ctypes.c_void_p, *(type(each) if type(each) in NUMBERS.values() else ctypes.c_void_p for each in given)
+        ]  # fmt: skip
+        out[:] = -1.0
+        passed = [each if type(each) in NUMBERS.values() else ctypes.addressof(each) for each in given]
+        assert wrapper(None, *passed) == 0
 
     calls = [load_module(path)[name], load_module(library)[name], from_c]
     if importlib.util.find_spec("tvm_ffi") is not None:
