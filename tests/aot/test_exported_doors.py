@@ -58,7 +58,7 @@ def test_the_operator_is_what_pytorch_expects(scale: Any) -> None:
     assert str(scale.default._schema) == "examples::scale(Tensor x, float by) -> Tensor"
     assert torch.Tag.pt2_compliant_tag in scale.default.tags
     x = torch.arange(24.0).reshape(3, 8)
-    torch.library.opcheck(scale.default, (x, 2.0), test_utils=("test_faketensor",))
+    torch.library.opcheck(scale.default, (x, 2.0))  # schema, fake tensors, registration and symbolic shapes
     compiled = torch.compile(lambda x: scale(x, 2.0) + 1, fullgraph=True, dynamic=True, backend="eager")
     for rows in (2, 5):  # one graph for both: the shape is symbolic
         assert (compiled(torch.ones(rows, 8)) == 3).all()

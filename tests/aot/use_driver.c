@@ -29,7 +29,7 @@ void *TVMFFIEnvGetStream(int32_t device, int32_t number) { return (void *)(intpt
 
 static void call_by_tvm_ffi(int number, int64_t columns) {
   int64_t shape[2] = {3, 8};
-  dl_tensor tensor = {NULL, 2, number, 2, 2, 32, 1, shape, NULL, 0};
+  dl_tensor tensor = {(void *)4096, 2, number, 2, 2, 32, 1, shape, NULL, 0};
   any arguments[3] = {{7, 0, &tensor}, {7, 0, &tensor}, {1, 0, (void *)3}}, result = {0, 0, NULL};
   shape[1] = columns;
   printf("%d\n", __tvm_ffi_scale(NULL, arguments, 3, &result));

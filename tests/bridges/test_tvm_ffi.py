@@ -5,9 +5,11 @@ import gc
 import os
 import resource
 import threading
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from exporting import build, needs_compiler
 
 import kiln.cute as cute
 from kiln import Boolean, Float32, Float64, Int32, Int64
@@ -206,6 +208,86 @@ def test_tuples_are_taken_apart():
 def scale_at(place: cute.Pointer, by: Float32):
     tensor = cute.make_tensor(place, cute.make_layout((8,)))
     scaled(tensor, tensor, by).launch(grid=1, block=32)
+
+
+class Pair(NamedTuple):
+    x: Any
+    y: Any
+
+
+@cute.jit
+def fill(pair: Pair, shape: cute.Shape, scalar: cute.Tensor, matrix: cute.Tensor):
+    pair.y[0] = pair.x[1] + Float32(shape[1]) + scalar[()] + matrix[1, 2]
+
+
+def test_named_tuples_shapes_and_tensors_of_any_rank():
+    wide = np.arange(24, dtype=np.float32).reshape(3, 8)
+    one, out = np.array(100, np.float32), np.zeros(8, np.float32)
+    given = Pair(dynamic(row()), dynamic(row())), (Int32(1), Int32(2)), from_dlpack(one), dynamic(wide)
+    function = cute.compile(fill, *given, options=OPTION)
+    for call in (function, by_registry(function)):
+        for shape in ((3, 50), [3, 50], tvm_ffi.Shape((3, 50))):
+            out[:] = 0
+            call(Pair(row(), out), shape, tvm_ffi.from_dlpack(one), wide[:, 2:6])  # with an offset, and gaps
+            assert out[0] == 1 + 50 + 100 + wide[1, 4]
+        with pytest.raises((TypeError, ValueError), match="'shape'.*element 1: it is 4294967296, and Int32"):
+            call(Pair(row(), out), (3, 1 << 32), tvm_ffi.from_dlpack(one), wide)
+
+
+def test_extents_addresses_and_symbols_have_their_limits():
+    n = cute.sym_int(divisibility=4)
+    fake = cute.runtime.make_fake_compact_tensor(Float32, (n, 1), stride_order=(1, 0), assumed_align=16)
+    function = by_registry(cute.compile(lambda x: None, fake, options=OPTION))
+    memory = np.zeros(64, np.float32)
+    memory = memory[-memory.ctypes.data % 64 // 4 :]
+    function(memory[:8, None])
+    for bad, words in (
+        (memory[:6, None], "6.*multiple of 4|multiple of 4.*6"),
+        (memory[1:9, None], "16"),
+        (np.lib.stride_tricks.as_strided(memory, (1 << 31, 1), (0, 4)), "2147483648|stride"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            function(bad)
+
+
+REGISTRY = """
+#include <tvm/ffi/c_api.h>
+int call(DLTensor *x, DLTensor *y, double by) { /* 0: it was called; 1: there is none; 2: it failed */
+  TVMFFIByteArray name = {"kiln.test", 9};
+  TVMFFIObjectHandle found = NULL;
+  TVMFFIAny given[3] = {{0}}, result = {0};
+  int status;
+  if (TVMFFIFunctionGetGlobal(&name, &found) || !found)
+    return 1;
+  given[0].type_index = given[1].type_index = kTVMFFIDLTensorPtr;
+  given[0].v_ptr = x, given[1].v_ptr = y;
+  given[2].type_index = kTVMFFIFloat, given[2].v_float64 = by;
+  status = TVMFFIFunctionCall(found, given, 3, &result) ? 2 : 0;
+  TVMFFIObjectDecRef(found);
+  return status;
+}
+"""
+
+
+@needs_compiler
+def test_c_finds_it_in_the_registry(compiled, tmp_path):
+    (tmp_path / "call.c").write_text(REGISTRY)
+    include = os.path.join(os.path.dirname(tvm_ffi.__file__), "include")
+    build(tmp_path, "-std=c11", "-shared", "-fPIC", f"-isystem{include}", "-o", "call.so", "call.c")
+    by_registry(compiled)
+    x, y = row(4), np.zeros(4, np.float32)
+
+    def described(array, strides=None):
+        """DLPack's: address, device, rank and type of elements, extents, strides and offset."""
+        words = [array.ctypes.data, 1, 1 | 2 << 32 | 32 << 40 | 1 << 48, (ctypes.c_int64 * 1)(4), strides, 0]
+        words[3] = ctypes.addressof(kept.setdefault(array.ctypes.data, words[3]))
+        return (ctypes.c_uint64 * 6)(*(word or 0 for word in words))
+
+    kept = {}
+    call = ctypes.CDLL(str(tmp_path / "call.so")).call
+    call.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_double]
+    assert call(described(x), described(y), 3.0) == 0 and np.array_equal(y, 3 * x)  # strides are null: compact
+    assert call(described(x), described(y), 1e300) == 2
 
 
 def test_pointers_may_be_plain_addresses():

@@ -8,7 +8,11 @@ import pytest
 from exporting import COMPILER
 
 PAGE = Path(__file__).parents[2] / "docs" / "bridges.md"
-PROGRAMS = re.findall(r"## (.+?)\n(?:(?!## ).)*?```python\n(.+?)```", PAGE.read_text(), re.S)
+SECTIONS = re.findall(r"^## (.+?)\n(.+?)(?=^## |\Z)", PAGE.read_text(), re.S | re.M)
+PROGRAMS = [
+    (name, "\n\n".join(found)) for name, text in SECTIONS if (found := re.findall(r"```python\n(.+?)```", text, re.S))
+]
+"""All of a section is one program."""
 
 
 @pytest.mark.parametrize("program", [text for _, text in PROGRAMS], ids=[name for name, _ in PROGRAMS])

@@ -1,5 +1,6 @@
 """Kernels as functions of JAX's arrays, on the CPU target."""
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -53,10 +54,18 @@ def test_one_kernel_serves_all_shapes_and_numbers():
     assert len(handler._known) == before
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int32", "float8_e4m3fn", "bool"])
 def test_types_of_elements(dtype):
-    x = matrix(dtype=dtype)
-    assert np.array_equal(scaling(x, 2.0), 2 * x)
+    x = matrix(1, 4).astype(dtype)
+    assert np.array_equal(scaling(x, 2.0).astype(jnp.float32), x.astype(jnp.float32) * (1 if dtype == "bool" else 2))
+
+
+def test_float64_is_what_jax_makes_of_it():
+    wide = np.arange(12.0).reshape(3, 4)  # with x64 off, JAX passes and gives float32
+    assert scaling(wide, 2.0).dtype == jnp.float32
+    with jax.enable_x64(True):
+        assert scaling(jnp.asarray(wide), 2.0).dtype == jnp.float64
+        assert np.array_equal(scaling(jnp.asarray(wide), 2.0), 2 * wide)
 
 
 def test_arrays_without_elements_launch_nothing():
@@ -150,9 +159,18 @@ def test_a_gradient_is_given_by_hand():
     assert np.array_equal(jax.jit(jax.grad(lambda x: (f(x) * 3).sum()))(matrix()), jnp.full((3, 4), 6.0))
 
 
-def test_loops_and_concurrent_devices():
+def test_loops_recomputation_and_threads():
     step = jax.jit(lambda x: jax.lax.scan(lambda c, _: (scaling(c, 2.0), None), x, None, length=5)[0])
     assert np.array_equal(step(matrix()), 32 * matrix())
+    until = lambda x: jax.lax.while_loop(lambda c: c[0, 1] < 9, lambda c: scaling(c, 2.0), x)
+    assert np.array_equal(jax.jit(until)(matrix()), 16 * matrix())
+    f = kj.differentiable(lambda x: (scaling(x, 2.0), ()), lambda _, g: (scaling(g, 2.0),))
+    again = jax.grad(lambda x: jax.checkpoint(lambda x: f(jnp.sin(f(x))))(x).sum())(matrix())
+    assert np.allclose(again, 4 * jnp.cos(2 * matrix()))
+    calls = [jax.jit(lambda x, by=by: scaling(x, by)) for by in range(1, 9)]  # each is lowered in its thread
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        for by, found in enumerate(threads.map(lambda f: f(matrix()), calls), 1):
+            assert np.array_equal(found, by * matrix())
 
 
 def test_a_failing_launch_is_jax_error():
@@ -195,6 +213,15 @@ def test_what_makes_no_sense_is_refused(name):
     act, text = BAD[name]
     with pytest.raises(ValueError, match=text):
         act(matrix())
+
+
+def test_a_tracer_cannot_be_compiled_in():
+    @cute.jit
+    def scale_by(stream, x: cute.Tensor, y: cute.Tensor, *, by: Constexpr[float]):
+        scaled(x, y, by).launch(grid=x.shape[0], block=32, stream=stream)
+
+    with pytest.raises(TypeError, match="depends on the value of the argument by"):
+        jax.jit(lambda x, by: kj.cutlass_call(scale_by, output_shape_dtype=x, by=by)(x))(matrix(), 2.0)
 
 
 def test_python_calls_what_the_handler_cannot(monkeypatch):

@@ -77,6 +77,31 @@ def test_gradients_also_compiled():
     assert torch.equal(torch.autograd.grad(first.sum(), x)[0], torch.full((3, 4), 24.0))  # a gradient has one, too
 
 
+def test_gradients_are_those_of_differences():
+    x = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: scaling(x, 3.0), (x,))
+
+
+def test_channels_last_and_the_same_tensor_twice():
+    """An output like an input has its strides; inputs may be one tensor, or parts of one."""
+
+    @cute.kernel
+    def added(a: cute.Tensor, b: cute.Tensor, y: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        for c in range(a.shape[1]):
+            y[0, c, i, 0] = a[0, c, i, 0] + b[0, c, i, 0]
+
+    @cute.jit
+    def add(a: cute.Tensor, b: cute.Tensor, y: cute.Tensor):
+        added(a, b, y).launch(grid=1, block=2)
+
+    op = kt.op("kiln_tests::add", add, outputs={"y": "a"})
+    x = torch.arange(6.0).reshape(1, 3, 2, 1).to(memory_format=torch.channels_last)
+    for _ in range(2):  # Python's call, and native code's
+        assert torch.equal(op(x, x), 2 * x) and op(x, x).stride() == x.stride()
+        assert torch.equal(op(x[:, :2], x[:, 1:]), x[:, :2] + x[:, 1:])
+
+
 def test_without_a_gradient_backward_says_so():
     plain = kt.op("kiln_tests::plain", scale, outputs={"y": "x"})
     x = matrix().requires_grad_()

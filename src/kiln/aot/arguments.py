@@ -88,7 +88,7 @@ KINDS = {
 }  # fmt: skip
 """What arguments are, by TVM-FFI's numbers."""
 
-arguments = Library("aot_arguments", prefix="kiln_aot_", passes=1, opt=1)
+arguments = Library("aot_arguments", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @native

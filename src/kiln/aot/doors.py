@@ -123,7 +123,7 @@ class Doors:
         types = [
             (
                 torch_entry.ElementType(dlpack=dlpack_type(getattr(numbers, ours))),
-                {"name": data.text(f"aoti_torch_dtype_{theirs}"), "other_name": data.text(f"torch_dtype_{theirs}")},
+                {"name": data.text(f"aoti_torch_dtype_{theirs}")},
             )
             for theirs, ours in TORCH_NAMES.items()
             if not theirs.endswith("_x2")

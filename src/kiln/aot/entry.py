@@ -82,7 +82,7 @@ class CModule:
     function: Ptr
 
 
-entry = Library("aot", prefix="kiln_aot_", passes=1, opt=1)
+entry = Library("aot", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 # --- what went wrong -------------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ class Thunks:
     def object(self, processor: Processor) -> Object:
         """All of them."""
         text = lower_library(self._module, "thunks", [*self.names, *self._hidden])
-        return read(jit.emit_object(jit.optimize(text, 2, processor), 2, processor))
+        return read(jit.emit_object(jit.optimize(text, 1, processor), 1, processor))
 
     def _passing(self, name: str, callee: str, inputs: list[ir.Type], result: ir.Type | None = None) -> None:
         with context(), self._location:

@@ -26,7 +26,7 @@ from ..calls.caller.torch import (
 )
 from ..calls.caller.tvm_ffi import DL_TENSOR, NONE, OPAQUE, Argument
 from ..native import Fn, Library, Ptr, address, extern, i32, i64, local, native, ref, struct, text, u8, u32, u64
-from ..targets.host.libc import dlopen, dlsym
+from ..targets.host.libc import dlopen, dlsym, find_all
 from ..targets.host.texts import Text, begin
 from .arguments import Caller, perform
 from .entry import ROOM, Function, keep, last_error, name_argument, say, say_integer
@@ -40,6 +40,11 @@ FUNCTIONS = {
     "call": "aoti_torch_call_dispatcher", "share": "aoti_torch_new_tensor_handle",
 }  # fmt: skip
 """By fields of `Torch`."""
+RUNS: dict[int, str] = {}
+"""By offsets: the names of those that follow one another."""
+for _offset, _name in sorted((getattr(caller_torch.Torch, field).offset, name) for field, name in FUNCTIONS.items()):
+    _first = next((first for first, names in RUNS.items() if first + 8 * names.count("\0") == _offset), _offset)
+    RUNS[_first] = f"{RUNS.get(_first, '')}{_name}\0"
 ON_HOST, ON_GPU = 1, 2
 VERSION = 2 << 56 | 10 << 48
 """Of PyTorch's interface that kernels are written for."""
@@ -50,9 +55,7 @@ _NOW, _THERE, _STAYS = 2, 4, 0x1000
 @struct
 class ElementType:
     name: Ptr
-    """Of the function that tells torch's number."""
-    other_name: Ptr
-    """In later versions."""
+    """Of the function that tells torch's number; in later versions without what it begins with, "aoti_"."""
     dlpack: i64
 
 
@@ -85,7 +88,7 @@ class AddressInfo:
     place: Ptr
 
 
-torch_entry = Library("aot_torch", prefix="kiln_aot_", passes=1, opt=1)
+torch_entry = Library("aot_torch", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @extern
@@ -99,11 +102,10 @@ def dladdr(place: Ptr, found: Ptr) -> i32: ...
 def find_torch(door: Ptr[TorchDoor], library: Ptr) -> Ptr:
     """Find what the kernel calls: null, or the name of what PyTorch lacks."""
     known = torch.place
-    for field, name in FUNCTIONS.items():
-        found = dlsym(library, text(name))
-        if found == None:
-            return text(name)
-        Ptr[u64](Ptr(known) + getattr(caller_torch.Torch, field).offset)[0] = address(found)
+    for first, names in RUNS.items():
+        missing = find_all(library, text(names), Ptr[u64](Ptr(known) + first))
+        if missing != None:
+            return missing
     box = dlsym(library, text("torch_delete_stable_ivalue"))
     if box == None:
         box = dlsym(None, text("_ZdlPv"))
@@ -117,7 +119,7 @@ def find_torch(door: Ptr[TorchDoor], library: Ptr) -> Ptr:
         each = ref(door.types)[number]
         tell = dlsym(library, each.name)
         if tell == None:
-            tell = dlsym(library, each.other_name)
+            tell = dlsym(library, each.name + 5)
         if tell != None:
             known.types[i64(Fn[[], i32](tell)()) & 63] = u32(each.dlpack)
     for number in range(door.operator.made):

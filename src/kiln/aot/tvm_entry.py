@@ -15,7 +15,7 @@ TVM_FFI = {
 }  # fmt: skip
 """Functions of TVM-FFI, by fields of `Function`."""
 
-tvm_entry = Library("aot_tvm_ffi", prefix="kiln_aot_", passes=1, opt=1)
+tvm_entry = Library("aot_tvm_ffi", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @native

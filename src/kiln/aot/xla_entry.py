@@ -104,7 +104,7 @@ class Reading:
     stream: u64
 
 
-xla_entry = Library("aot_xla", prefix="kiln_aot_", passes=1, opt=1)
+xla_entry = Library("aot_xla", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @native

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import tvm_ffi  # pyright: ignore[reportMissingImports]
@@ -18,7 +19,7 @@ from ..calls.caller import tvm_ffi as native
 from ..calls.caller.arrays import DLTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..base_dsl.function import CompiledFunction
 
@@ -50,7 +51,8 @@ def of(compiled: CompiledFunction) -> Any:
     entry = _entry(engine)
     found = getattr(compiled, "for_caller", None)
     takes_none = compiled.has_results or compiled.static_result is None
-    python, report = _raising_plainly(compiled), _raising_plainly(compiled.reporter() or compiled)
+    keys = [compiled.keys.get(name) for name in compiled.passed]
+    python, report = _raising_plainly(compiled, keys), _raising_plainly(compiled.reporter() or compiled)
     words = [
         plan.address_of(found) if found is not None and takes_none else 0,
         python.__chandle__(), report.__chandle__(), _stream_function(),
@@ -85,12 +87,12 @@ def _stream_function() -> int:
     return ctypes.cast(library.TVMFFIEnvGetStream, ctypes.c_void_p).value or 0
 
 
-def _raising_plainly(function: Callable[..., Any]) -> Any:
-    """A function for TVM-FFI that raises errors of Python's own classes: it knows no others."""
+def _raising_plainly(function: Callable[..., Any], keys: Sequence[Any] = ()) -> Any:
+    """A function for TVM-FFI that raises errors of Python's own classes: it knows no others. `keys` are those of its arguments."""
 
     def call(*args: Any) -> Any:
         try:
-            return function(*map(_plain, args))
+            return function(*itertools.starmap(_plain, itertools.zip_longest(args, keys[: len(args)])))
         except DSLBaseError as failure:
             kind = next((kind for kind in (ValueError, TypeError) if isinstance(failure, kind)), RuntimeError)
             raise kind(str(failure)) from None
@@ -122,10 +124,17 @@ class _Lent:
         return make(ctypes.addressof(self._managed), b"dltensor", None)
 
 
-def _plain(value: Any) -> Any:
-    """An argument as Python's own calls pass it."""
+def _plain(value: Any, key: Any = None) -> Any:
+    """An argument as Python's own calls pass it. TVM-FFI does not tell tuples, named ones and lists apart: it is the one of the key."""
     if isinstance(value, tvm_ffi.Tensor) and not value.__chandle__():
         return _Lent(value)
     if isinstance(value, (tvm_ffi.Array, tvm_ffi.Shape)):
-        return tuple(map(_plain, value))
+        kind, *keys = key if isinstance(key, tuple) and key else (tuple,)
+        elements = list(itertools.starmap(_plain, itertools.zip_longest(value, keys[: len(value)])))
+        if not isinstance(kind, type) or not issubclass(kind, (tuple, list)):
+            return tuple(elements)
+        names = getattr(kind, "_fields", None)
+        if names is None:
+            return kind(elements)
+        return kind(*elements) if len(elements) == len(names) else tuple(elements)  # which is refused
     return value

@@ -69,7 +69,8 @@ def cutlass_call(
             f"cutlass_call() got output_shape_dtype={output_shape_dtype!r}: JAX leaves out calls that give nothing, and arrays are never written to",
             hint="say the shape and dtype of an output; one that is to be an input changed is named by input_output_aliases, too",
         )
-    shapes = tuple(jax.ShapeDtypeStruct(tuple(o.shape), np.dtype(o.dtype)) for o in outputs)
+    types = [jax.numpy.result_type(np.dtype(o.dtype)) for o in outputs]  # float64 is float32 where JAX has no 64 bits
+    shapes = tuple(jax.ShapeDtypeStruct(tuple(o.shape), kind) for o, kind in zip(outputs, types, strict=True))
     output_specs = _specs(output_spec, output_mode, output_tree, len(shapes), "output_spec")
 
     def call(*inputs: Any) -> Any:

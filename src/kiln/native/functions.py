@@ -253,10 +253,10 @@ class Library:
 
     __kiln_static__ = True
 
-    def __init__(self, name: str, prefix: str = "", passes: int = 2, opt: int = 2) -> None:
-        """How much its IR is optimized (`passes`) and its code (`opt`): 0 to 3, 0 for what hardly runs."""
+    def __init__(self, name: str, prefix: str = "", passes: int = 2, opt: int = 2, small: bool = False) -> None:
+        """How much its IR is optimized (`passes`) and its code (`opt`): 0 to 3, 0 for what hardly runs; `small`: for its size."""
         self.name, self.prefix = name, prefix
-        self.passes, self.opt = passes, opt
+        self.passes, self.opt, self.small = passes, opt, small
         self.functions: list[Function] = []
         self.variables: list[Variable] = []
 
@@ -280,6 +280,7 @@ class Library:
     def build(self) -> ir.Module:
         """A module of all of it."""
         unit = Unit.new()
+        unit.small = self.small
         self.add_to(unit.module, unit)
         return unit.module
 
@@ -305,6 +306,8 @@ class Unit(tracing.Trace):
         self._todo: list[tuple[Function, Any]] = []
         self._others: dict[str, Any] = {}
         """What others had put into the module."""
+        self.small = False
+        """Whether functions are compiled for their size."""
 
     @classmethod
     def new(cls) -> Unit:
@@ -346,7 +349,7 @@ class Unit(tracing.Trace):
             }
             end = ir.InsertionPoint(self.module.body)
             declared = ir.Operation.create("func.func", attributes=attributes, regions=1, loc=location, ip=end)
-        passed = (*function.attributes, *(("alwaysinline",) if inlined else ()))
+        passed = (*function.attributes, *["alwaysinline"] * inlined, *["optsize"] * (self.small and defined))
         if passed:
             declared.attributes["llvm.passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get(text) for text in passed])
         if defined:

@@ -193,6 +193,15 @@ class _StaticTree(Node):
         self._value = value
         self.key = key
 
+    def fit(self, expected: Hashable) -> Node | str:
+        """An int where an integer of the object program is taken."""
+        if type(self._value) is not int or type(expected) is not tuple or len(expected) != 2 or expected[0] != ():
+            return ""
+        kind: Any = expected[1]
+        if not kind.min <= self._value <= kind.max:
+            return f"it is {self._value}, and {kind.__name__} goes from {kind.min} to {kind.max}"
+        return TreeNode((), [kind(self._value)], next)
+
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
         return self._value
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ...native import Fn, Ptr, extern, i32, i64, u32, u64
+from ...native import Fn, Ptr, address, extern, i32, i64, native, u8, u32, u64
 
 
 @extern
@@ -116,3 +116,16 @@ def dlopen(name: Ptr, flags: i32) -> Ptr: ...
 
 @extern
 def dlsym(library: Ptr, name: Ptr) -> Ptr: ...
+
+
+@native
+def find_all(library: Ptr, names: Ptr[u8], places: Ptr[u64]) -> Ptr[u8]:
+    """Find functions by names that follow one another, each with a zero at its end and an empty one after them: null, or the first that is not there."""
+    name, place = names, places
+    while name[0] != 0:
+        place[0] = address(dlsym(library, name))
+        if place[0] == 0:
+            return name
+        name += strlen(name) + 1
+        place += 1
+    return None

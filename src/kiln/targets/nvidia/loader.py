@@ -30,7 +30,7 @@ from ...native import (
     u64,
 )
 from ..host.exported import ASSERT, Code, Site
-from ..host.libc import clock_gettime, dlopen, dlsym
+from ..host.libc import clock_gettime, dlopen, find_all
 from ..host.texts import Text, begin, put, put_form, put_number
 from .launch import AFTER, CLOCK, HANDLES, LAUNCH, OWNER, RECENT, SLOW
 from .ops.cute import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
@@ -128,7 +128,9 @@ class Driver:
     cuGetErrorString: u64
 
 
-loading = Library("cuda_loader", prefix="kiln_cuda_", passes=1, opt=1)
+_FUNCTIONS = "".join(f"{name}\0" for name in Driver.__kiln_fields__ if name != "ready")
+"""In the order of their places, which follow one another."""
+loading = Library("cuda_loader", prefix="kiln_cuda_", passes=1, opt=1, small=True)
 driver = loading.variable("driver", Driver)
 finding = loading.variable("finding", u64)
 """Held while the driver is looked for."""
@@ -164,13 +166,12 @@ def find_functions(said: Ptr[Text]) -> i32:
     if library == None:
         put(said, text("there is no CUDA driver: libcuda.so.1 was not found"))
         return _NOT_INITIALIZED
-    for name in Driver.__kiln_fields__:
-        if name != "ready":
-            found = address(dlsym(library, text(name)))
-            if found == 0:
-                put(said, text(f"the CUDA driver lacks {name}: it is older than CUDA 12"))
-                return _NOT_FOUND
-            Ptr[u64](Ptr(driver.place) + getattr(Driver, name).offset)[0] = found
+    missing = find_all(library, text(_FUNCTIONS), ref(driver.place).cuInit)
+    if missing != None:
+        put(said, text("the CUDA driver lacks "))
+        put(said, missing)
+        put(said, text(": it is older than CUDA 12"))
+        return _NOT_FOUND
     status = Fn[[u32], i32](driver.place.cuInit)(0)
     if status != 0:
         put(said, text("the CUDA driver does not start"))
