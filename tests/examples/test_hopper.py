@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from example_running import load
-from nvidia_testing import compile_for, needs_ptxas
+from nvidia_testing import compile_for, needs_nvdisasm
 from sass import check_products
 
 STEPS = {
@@ -30,7 +30,7 @@ def test_products(step: str):
     assert load("hopper/harness.py").check(a, b, c) < 1
 
 
-@needs_ptxas
+@needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("step", STEPS)
 def test_products_run_asynchronously_on_gpus(step: str):

@@ -9,6 +9,7 @@ from kiln.hardware import features
 from kiln.hardware.architectures import DEFAULT, GENERATIONS, Arch, generation_of, of_capability, refusal
 from kiln.hardware.devices import device_of
 from kiln.hardware.features import Feature
+from kiln.hardware.options import GPUArch
 
 
 def test_order_and_families():
@@ -67,6 +68,23 @@ def test_every_architecture_has_limits_and_a_device():
         assert row.threads % row.warp == 0
         assert device.multiprocessors > 0
     assert Arch[DEFAULT].generation in GENERATIONS
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ("sm_35", "the oldest is sm_80; there are sm_80, "),
+        ("sm90", "did you mean sm_90?"),
+        ("sm_90b", "did you mean sm_90a?"),
+        ("sm_88", "the nearest before it is sm_87; there are "),
+        ("sm_999", "the nearest before it is sm_121; there are "),
+        ("hopper", "there are sm_80, "),
+    ],
+)
+def test_what_was_meant(wrong, hint):
+    with pytest.raises(DSLRuntimeError, match=f"unknown GPU architecture '{wrong}'") as refused:
+        GPUArch(wrong)
+    assert str(refused.value.hint).startswith(hint)
 
 
 def test_names_of_generations():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -20,8 +21,28 @@ from kiln.cute.nvgpu import cpasync
 from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream
 
 ROOT = Path(__file__).parents[2]
-COMPILER = shutil.which("gcc") or shutil.which("cc")
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler (Debian: apt install gcc)")
+
+
+def _compiler() -> tuple[str | None, str]:
+    """The C compiler, if what it compiles runs where this Python does; else why there is none."""
+    found, here = shutil.which("gcc") or shutil.which("cc"), platform.machine()
+    if found is None:
+        return None, "there is no C compiler (Debian: apt install gcc)"
+    said = subprocess.run([found, "-dumpmachine"], capture_output=True, text=True).stdout.partition("-")[0].strip()
+    if said and said != here:
+        return (
+            None,
+            f"{found} compiles for {said}, and this Python runs on {here}, as if emulated: no programs of C here",
+        )
+    return found, ""
+
+
+COMPILER, _WHY_NONE = _compiler()
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason=_WHY_NONE)
+needs_strip = pytest.mark.skipif(
+    COMPILER is None or shutil.which("strip") is None,
+    reason=_WHY_NONE or "there is no strip (Debian: apt install binutils)",
+)
 
 
 @cute.kernel

@@ -13,6 +13,7 @@ import pytest
 
 import kiln.cute as cute
 from kiln.base_dsl.compiler import Compilation
+from kiln.hardware import toolchain
 from kiln.mlir import context, dialect_module, ir
 from kiln.targets.host import jit
 from kiln.targets.host.runtime import SOFT_FLOAT
@@ -27,6 +28,11 @@ ARCHITECTURES = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_
 needs_ptxas = pytest.mark.skipif(
     codegen.ptxas_version() is None, reason="there is no ptxas: pip install nvidia-cuda-nvcc"
 )
+needs_nvdisasm = pytest.mark.skipif(
+    codegen.ptxas_version() is None or toolchain.find("nvdisasm") is None,
+    reason="there is no nvdisasm, or no ptxas: pip install nvidia-cuda-nvdisasm nvidia-cuda-nvcc",
+)
+"""Of what reads SASS."""
 
 
 def compile_for(function: Any, *arguments: Any, arch: str = "sm_90a", options: str = "") -> Any:

@@ -227,6 +227,17 @@ def test_what_makes_no_operator_is_refused(name):
         act()
 
 
+def test_a_name_is_taken_once():
+    with pytest.raises(TypeError, match="there is an operator kiln_tests::scale already") as refused:
+        kt.op("kiln_tests::scale", scale, outputs={"y": "x"})
+    assert 'scaling = kt.op("kiln_tests::scale"' in str(refused.value)  # where it was made first
+    with pytest.raises(TypeError, match="aten::mm already, and kiln.torch.op did not make it"):
+        kt.op("aten::mm", scale, outputs={"y": "x"})
+    with pytest.raises(TypeError, match="outputs names"):
+        kt.op("kiln_tests::w9", scale, outputs={"z": "x"})
+    kt.op("kiln_tests::w9", scale, outputs={"y": "x"})  # what was refused is not taken
+
+
 def test_a_bad_argument_through_torch():
     with pytest.raises(RuntimeError, match="expected.*Tensor|Expected a value of type 'Tensor'"):
         torch.ops.kiln_tests.scale(3)

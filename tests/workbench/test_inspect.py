@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from browser import dom_of, needs_chromium, result_of
 from example_running import EXAMPLES, load
-from nvidia_testing import needs_ptxas
+from nvidia_testing import needs_nvdisasm, needs_ptxas
 
 import kiln.cute as cute
 from kiln import Float32, utils
@@ -207,7 +207,7 @@ $L__BB0_1:
     assert not any(".loc" in line or "inline asm" in line or "tmp" in line for line in read.lines)
 
 
-@needs_ptxas
+@needs_nvdisasm
 def test_sass_has_the_lines_of_the_cubin(run, model):
     """Against another reading of what nvdisasm prints: cut at its notes on lines."""
     kept, _ = run
@@ -424,7 +424,7 @@ def line_of_product(text: str) -> int:
     return next(n for n, line in enumerate(source, 1) if text in line)
 
 
-@needs_ptxas
+@needs_nvdisasm
 @needs_chromium
 def test_c12_a_product_of_hopper(tmp_path, product):
     """The lines that a link lights are those of the line tables, in every pane, and the page is small."""

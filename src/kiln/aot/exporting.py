@@ -11,7 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
-from ..base_dsl.options import EnableTVMFFI, HostTarget
+from ..base_dsl.options import EnableTVMFFI, HostTarget, parsed_host_target
 from ..calls import plan
 from .doors import NAMES, Doors
 from .header import check_name, declaration, header
@@ -124,6 +124,8 @@ def export(
         **{door: f"{namespace}::{name}" if door == "torch" else name for door in doors},
         outputs=dict(outputs or {}), mutates=mutates,
     )  # fmt: skip
+    if host:
+        parsed_host_target(host, "host=")
     common = [options, EnableTVMFFI(True) if "tvm_ffi" in doors else None, HostTarget(host) if host else None]
     compiled: list[CompiledFunction] = []
     for arch in archs:

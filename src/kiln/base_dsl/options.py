@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from . import settings
-from .diagnostics import DSLRuntimeError
+from .diagnostics import DSLRuntimeError, error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -102,8 +102,8 @@ HOSTS = ("x86_64", "aarch64")
 """Architectures that host code can be compiled for."""
 
 
-def parsed_host_target(text: str) -> tuple[str, str, str]:
-    """The triple, processor and features that `--host-target` names; the latter may be empty."""
+def parsed_host_target(text: str, said: str = "--host-target ") -> tuple[str, str, str]:
+    """The triple, processor and features that `--host-target`, or what else was `said`, names; the latter may be empty."""
     words = text.split()
     found = {"-mtriple": "", "-mcpu": "", "-mattr": ""}
     if len(words) == 1 and words[0].startswith("linux-"):
@@ -112,12 +112,13 @@ def parsed_host_target(text: str) -> tuple[str, str, str]:
         for word in words[1:]:
             name, equals, value = word.partition("=")
             if name not in found or not equals:
-                raise DSLRuntimeError(f"--host-target {text!r}: {word!r} is none of {', '.join(found)}=...")
+                raise error(DSLRuntimeError, f"{said}{text!r}: {word!r} is none of {', '.join(found)}=...")
             found[name] = value
     triple = found["-mtriple"]
     if triple.partition("-")[0] not in HOSTS or "linux" not in triple:
-        raise DSLRuntimeError(
-            f"--host-target {text!r} names no machine that host code can be compiled for",
+        raise error(
+            DSLRuntimeError,
+            f"{said}{text!r} names no machine that host code can be compiled for",
             hint=f"linux-x86_64, linux-aarch64, or 'llvm -mtriple=T [-mcpu=C] [-mattr=F]' with T for Linux on {' or '.join(HOSTS)}",
         )
     return triple, found["-mcpu"], found["-mattr"]

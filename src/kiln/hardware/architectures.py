@@ -208,6 +208,24 @@ def generation_of(name: str) -> Generation:
     return older[-1]._replace(major=asked[0], minor=asked[1])
 
 
+def meant(name: str) -> str:
+    """What to write instead of a name that is no architecture: of those there are, the newest that is not newer than what it says."""
+    known = f"there are {', '.join(Arch.__members__)}"
+    named = re.fullmatch(r"(?:sm|compute)?_?(\d+)([a-z]?)", name.strip().lower())
+    if named is None:
+        return known
+    number = int(named[1])
+    older = [arch for arch in Arch if arch.number <= number]
+    if not older:
+        return f"the oldest is {next(iter(Arch)).name}; {known}"
+    like = [arch for arch in older if arch.number == older[-1].number]
+    plain, *specific = like
+    nearest = next((arch for arch in specific if named[2]), plain)
+    if plain.number == number:
+        return f"did you mean {nearest.name}?"
+    return f"the nearest before it is {nearest.name}; {known}"
+
+
 def of_capability(major: int, minor: int) -> Architecture:
     """The architecture to compile for to use all of a GPU; for a newer one than Kiln knows, all that it can run."""
     found = [arch for arch in Arch if arch.suffix != "f" and arch.runs_on((major, minor))]

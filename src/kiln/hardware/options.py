@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..base_dsl.diagnostics import DSLRuntimeError
-from ..base_dsl.options import BooleanCompileOption, StringCompileOption, register, suggestion
-from .architectures import Arch
+from ..base_dsl.options import BooleanCompileOption, StringCompileOption, register
+from .architectures import Arch, meant
 
 
 class GPUArch(StringCompileOption):
@@ -21,7 +21,7 @@ class GPUArch(StringCompileOption):
     def check(cls, value: Any) -> str:
         value = super().check(value)
         if value and value not in Arch.__members__:
-            raise DSLRuntimeError(f"unknown GPU architecture {value!r}", hint=suggestion(value, Arch.__members__))
+            raise DSLRuntimeError(f"unknown GPU architecture {value!r}", hint=meant(value))
         return value
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..base_dsl.arguments import AMBIENT_STREAM
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error
 from ..base_dsl.function import JitFunction
 from ..base_dsl.parameters import Parameters
 from ..base_dsl.target import target, target_name
@@ -53,6 +53,8 @@ def make(kiln_compiles, kiln_direct, kiln_with_gradients):
 """
 _kept: list[Any] = []
 """Libraries: an operator is gone when its library is."""
+_made_at: dict[str, Span | None] = {}
+"""Where each operator was made."""
 
 
 class Operator:
@@ -91,6 +93,7 @@ class Operator:
             tuple(save),
         )
         self._tags = tuple(tags)
+        self._refuse_another(name)
         self._read_parameters()
         self.schema = self._make_schema()
         self._kernel = self._native_kernel()
@@ -98,6 +101,7 @@ class Operator:
         _kept.append(library)
         self._library, self._vmap, self._autocast = library, self._leading if vmap else self._each, autocast
         self.default = self._define(name)
+        _made_at[name] = next(iter(call_chain()), None)
         self._defaults = [p.default for p in self._parameters if p.name in self._inputs and p.default is not p.empty]
         self._direct, self._with_gradients = self._direct_call(), self._call_with_gradients()
         self._name_parameters()
@@ -108,6 +112,19 @@ class Operator:
             library.define(hidden + self.schema.replace("(", "(int failed, " if self._inputs else "(int failed", 1))
             for device in _DEVICES:
                 library.impl(hidden, self._run_telling, device)
+
+    def _refuse_another(self, name: str) -> None:
+        """Refuse a name that has an operator, and say where that was made."""
+        namespace, _, short = name.partition("::")
+        if not hasattr(getattr(torch.ops, namespace), short):
+            return
+        first = _made_at.get(name)
+        raise error(
+            DSLUserCodeTypeError,
+            f"there is an operator {name} already" + ("" if first else ", and kiln.torch.op did not make it"),
+            hint="another name: PyTorch knows one operator of a name, as long as the process lives",
+            notes=((first, f"{name} was made here"),) if first else (),
+        )
 
     def _beside(self, what: str) -> str:
         """The name of another operator that serves this one."""

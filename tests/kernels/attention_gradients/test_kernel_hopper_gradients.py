@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from attention_testing import normal
 from gradient_testing import close_gradients, exact_gradients
-from nvidia_testing import needs_ptxas
+from nvidia_testing import needs_nvdisasm
 from sass import check_products
 
 import kiln
@@ -294,7 +294,7 @@ def test_plans_that_are_refused(plan, message):
 # --- the machine code ---
 
 
-@needs_ptxas
+@needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize(
     ("dim", "masks", "packed"), [(64, (False, False, False), False), (128, (True, False, True), True)]

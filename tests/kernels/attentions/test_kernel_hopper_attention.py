@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from attention_testing import RNG, close, exact, normal
-from nvidia_testing import needs_ptxas
+from nvidia_testing import needs_nvdisasm
 from sass import check_products
 
 import kiln
@@ -416,7 +416,7 @@ def compiled(
         return _compiled_hopper.__wrapped__(None, kernel, cute.AddressSpace.gmem, False, given)
 
 
-@needs_ptxas
+@needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 def test_nothing_waits_where_there_is_much_besides(monkeypatch):
     """Sequences of any length, slopes, sinks, a function, queries in registers: nothing is spilled, and products run asynchronously."""
@@ -428,7 +428,7 @@ def test_nothing_waits_where_there_is_much_besides(monkeypatch):
     check_products(made, moves=8)
 
 
-@needs_ptxas
+@needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize(
     ("dtype", "dim", "page", "tiling"),
@@ -446,7 +446,7 @@ def test_warps_that_load_have_registers_enough(dtype, dim, page, tiling, monkeyp
     check_products(compiled((dim, dim), tiling, more + factors, dtype, **options), moves=8)
 
 
-@needs_ptxas
+@needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("dim", [64, 128, 256])
 def test_softmax_beside_products(dim, monkeypatch):

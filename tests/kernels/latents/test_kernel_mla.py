@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from attention_testing import close, exact, normal
-from nvidia_testing import needs_ptxas
+from nvidia_testing import needs_nvdisasm
 from sass import check_products
 
 import kiln
@@ -226,7 +226,7 @@ def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
     return loop
 
 
-@needs_ptxas
+@needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 def test_products_are_begun_together(monkeypatch):
     """Those of the other's weights and the scores run one after the other without a wait."""
@@ -240,7 +240,7 @@ def test_products_are_begun_together(monkeypatch):
     assert sum(waits[1] < n < waits[2] for n in powers) >= 34
 
 
-@needs_ptxas
+@needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("stored", [None, Float8E4M3FN])
 def test_latents_as_rows(stored, monkeypatch):

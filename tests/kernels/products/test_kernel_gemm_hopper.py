@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import sass
+from nvidia_testing import needs_nvdisasm
 
 import kiln
 from kiln import cute, kernels
-from kiln.hardware import toolchain
 from kiln.kernels.common import launches
 from kiln.kernels.common.problem import Laid
 from kiln.kernels.devices import device_of
@@ -483,7 +483,7 @@ if LONG:
     ]
 
 
-@pytest.mark.skipif(toolchain.find("ptxas") is None, reason="ptxas is not installed")
+@needs_nvdisasm
 @pytest.mark.parametrize(("dtype", "layout", "options"), [x[1:] for x in SHIPPED], ids=[x[0] for x in SHIPPED])
 def test_products_do_not_wait_for_each_other(dtype, layout, options):
     """Nor are registers spilled: compiled for a GPU that is not there."""

@@ -9,10 +9,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 import sass
+from nvidia_testing import needs_nvdisasm
 
 import kiln
 from kiln import kernels
-from kiln.hardware import toolchain
 from kiln.kernels.common import launches
 from kiln.kernels.products.grouped_functions import OneByOne
 from kiln.testing import dry_run
@@ -141,7 +141,7 @@ def test_nothing_to_compute():
     assert kernels.grouped_gemm(normal(0, 16), Y, offsets=ENDS).shape == (0, 8)
 
 
-@pytest.mark.skipif(toolchain.find("ptxas") is None, reason="ptxas is not installed")
+@needs_nvdisasm
 @pytest.mark.parametrize("rows", [16, 128] if LONG else [16])
 def test_products_do_not_wait_for_each_other(rows):
     """Nor are registers spilled: compiled for a GPU that is not there. Matrices have more elements than 32 bits count."""

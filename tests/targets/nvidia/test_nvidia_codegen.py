@@ -9,7 +9,7 @@ import threading
 
 import numpy as np
 import pytest
-from nvidia_testing import ARCHITECTURES, compile_for, floats, needs_ptxas, resources
+from nvidia_testing import ARCHITECTURES, compile_for, floats, needs_nvdisasm, needs_ptxas, resources
 
 import kiln
 import kiln.cute as cute
@@ -99,7 +99,7 @@ def test_sixteen_bytes_at_a_time(dtype):
     assert len(re.findall(r"(ld|st)\.global", ptx)) == 2
 
 
-@needs_ptxas
+@needs_nvdisasm
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
 @pytest.mark.parametrize(("name", "wide"), [("sm_90a", False), ("sm_100a", True), ("sm_120a", True)])
 def test_thirty_two_bytes_at_a_time(dtype, name, wide):
@@ -352,9 +352,8 @@ def test_lines_of_the_program():
     assert ".loc" not in compile_for(launcher(double), floats(4, 128)).__ptx__
 
 
+@needs_nvdisasm
 def test_lines_reach_sass():
-    if toolchain.find("nvdisasm") is None:
-        pytest.skip("there is no nvdisasm")
     sass = compile_for(launcher(double), floats(4, 128), options="--generate-line-info").__sass__
     assert "test_nvidia_codegen.py" in sass
     assert "LDG.E" in sass

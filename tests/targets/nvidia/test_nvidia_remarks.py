@@ -8,7 +8,7 @@ import re
 import warnings
 
 import pytest
-from nvidia_testing import floats, needs_ptxas
+from nvidia_testing import floats, needs_nvdisasm, needs_ptxas
 
 import kiln
 import kiln.cute as cute
@@ -88,6 +88,7 @@ def compile_with(function, *options, x=None):
     return wanted(function, floats(64) if x is None else x, 3, target="nvidia")
 
 
+@needs_nvdisasm
 def test_local_memory_is_reported_at_its_line(capfd):
     compile_with(launch_indexed, cute.RemarkFilter("local-memory"))
     said = capfd.readouterr().err.splitlines()
@@ -96,6 +97,7 @@ def test_local_memory_is_reported_at_its_line(capfd):
     assert not [line for line in said if "resources" in line]
 
 
+@needs_nvdisasm
 def test_spills_are_reported_also_from_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "0")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvidia_testing import compile_for, floats, needs_ptxas
+from nvidia_testing import compile_for, floats, needs_nvdisasm
 
 from kiln import cute
 from kiln.cute import arch
@@ -10,7 +10,7 @@ from kiln.pipeline.arrivals import ThreadArrival
 from kiln.pipeline.asynchronous import PipelineAsync, PipelineTmaAsync
 
 
-@needs_ptxas
+@needs_nvdisasm
 def test_who_only_read_a_buffer_of_another_block_publishes_nothing():
     """A release for the cluster waits for all writes to be known to the GPU: too long for the end of a turn of a main loop."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from nvidia_testing import compile_for, needs_ptxas, resources
+from nvidia_testing import compile_for, needs_nvdisasm, needs_ptxas, resources
 from tma_testing import Box, Map, coordinates, tile
 
 import kiln.cute as cute
@@ -183,7 +183,7 @@ def test_what_an_instruction_has_as_part_of_itself_is_known():
         compiled(body)
 
 
-@needs_ptxas
+@needs_nvdisasm
 def test_one_elected_thread_copies_with_uniform_registers():
     """No operand becomes uniform under the predicate of the election: the hardware has no such instruction."""
 

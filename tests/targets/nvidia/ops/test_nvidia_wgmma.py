@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import sass
-from nvidia_testing import compile_for, floats, needs_ptxas
+from nvidia_testing import compile_for, floats, needs_nvdisasm, needs_ptxas
 
 import kiln
 from kiln import cute, utils
@@ -96,6 +96,7 @@ CASES = [
 ]  # fmt: skip
 
 
+@needs_nvdisasm
 @pytest.mark.parametrize(("kind", "second", "sums", "n", "options"), CASES)
 def test_a_main_loop_is_products_and_addresses(kind, second, sums, n, options):
     made = compiled(main_loop(kind, second, sums, n, **options), n)
@@ -133,6 +134,7 @@ def tiled(tile, groups=1):
     )
 
 
+@needs_nvdisasm
 @pytest.mark.parametrize(("tile", "groups", "products"), [((128, 256, 64), 2, 4), ((128, 128, 64), 1, 8)])
 def test_a_persistent_loop_with_an_epilogue(tile, groups, products):
     """Tiles in a `while`, k in a `for` whose first product does not accumulate, an epilogue that reads the sums."""
@@ -208,6 +210,7 @@ def attention(n, d, rows_in_order=True):
     return kernel
 
 
+@needs_nvdisasm
 @pytest.mark.parametrize("n", [64, 192])
 def test_sums_that_are_added_to_others_now_and_then(n):
     """As products of 8 bits are kept exact: twice the registers of the sums, and no copies of either. One fence before the loop."""
@@ -243,6 +246,7 @@ def test_sums_that_are_added_to_others_now_and_then(n):
     assert resources.registers <= n + 32
 
 
+@needs_nvdisasm
 def test_the_order_of_attention():
     """Scores are read while products that add to the output are in flight, which are scaled when they are complete."""
     (loop,) = sass.check_products(compiled(attention(64, 128), 128), 8)
@@ -278,6 +282,7 @@ def test_a_missing_wait_is_warned_of():
         compiled(kernel, 64)
 
 
+@needs_nvdisasm
 @pytest.mark.parametrize("least", [0, 1])
 def test_requests_for_registers_need_a_number_of_blocks(least):
     @cute.kernel
