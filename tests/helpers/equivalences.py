@@ -129,7 +129,11 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
             "starts in the other phase",
         ): _ONLY_THE_INDEX,
     },
+    "library_gemm": {("products.mainloop.compute: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE},
+    "library_sgemm": {("products.mainloop.compute: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE},
     "library_hopper_gemm": {
+        ("products.hopper_kernel.kernel: griddepcontrol_wait() (2)", "deleted"): _NOTHING_BEFORE,
+        ("products.hopper_kernel.fetch: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
         (
             "products.hopper_kernel.turns: each = CooperativeGroup(Agent.Thread, GROUP)",
             "one arrival fewer",

@@ -2,6 +2,7 @@
 
     python tests/helpers/mutation.py --save      # all of it into docs/data/mutants.md: some minutes
     python tests/helpers/mutation.py -v ring     # of the programs with "ring" in their name, with what was found; --save: the others' lines stay
+    python tests/helpers/mutation.py --new --save      # only mutants that the record lacks, where it is of other kernels
 
 The programs are the files in `mutants`. One that names a `LIBRARY` mutates those modules of Kiln's kernels, from their source as
 it is, and runs the library with them. In one that says `GUARDS = True` comparisons that guard accesses, predicates of copies and
@@ -475,14 +476,26 @@ def judge(mutant: Mutant, folder: Path, number: int, seeds: tuple[int, ...] = SE
 
 
 def row(verdict: Verdict) -> str:
-    """A verdict as a line of the table, in Markdown."""
-    m = verdict.mutant
-    return f"| {m.program} | {m.line} | `{m.statement}` | {m.change} | {verdict.outcome} | {verdict.reason} |"
+    """A verdict as a line of the table, in Markdown; without the number of the mutant's line, which any change of a kernel moves."""
+    return f"{_begins(verdict.mutant)} {verdict.outcome} | {verdict.reason} |"
+
+
+def _begins(mutant: Mutant) -> str:
+    return f"| {mutant.program} | `{mutant.statement}` | {mutant.change} |"
+
+
+def stale(program: str) -> list[str]:
+    """Mutants of a program that there are and the record has not, and those that it has and there are not, as its lines begin."""
+    kept = [line for line in recorded() if _of(line)[0] == program]
+    begins = {_begins(mutant) for mutant in mutants(program)}
+    missing = [f"+ {begin}" for begin in begins if not any(line.startswith(begin) for line in kept)]
+    return missing + [f"- {line}" for line in kept if not line.startswith(tuple(begins))]
 
 
 def recorded() -> list[str]:
     """The lines of the record, of programs that there are."""
-    return [line for line in RECORD.read_text().splitlines() if line.count(" | ") > 4 and _of(line)[0] in programs()]
+    known, lines = set(programs()), RECORD.read_text().splitlines()
+    return [line for line in lines if line.count(" | ") > 3 and line.count("`") > 1 and _of(line)[0] in known]
 
 
 def _of(line: str) -> tuple[str, str]:
@@ -498,7 +511,7 @@ def tables(lines: list[str]) -> str:
         of = [outcome for name, outcome in outcomes if not program or name == program]
         cells = [str(n) for n in (len(of), *(of.count(kind) for kind in ("detected", "equivalent", "missed")))]
         counts.append("| " + " | ".join([program, *cells] if program else [f"**{c}**" for c in ("all", *cells)]) + " |")
-    head = ["", "| program | line | statement | change | outcome | by |", "|---|---|---|---|---|---|"]
+    head = ["", "| program | statement | change | outcome | by |", "|---|---|---|---|---|"]
     return "\n".join([*counts, *head, *lines])
 
 
@@ -506,11 +519,17 @@ def main(words: list[str]) -> int:
     verbose = "-v" in words
     wanted = [word for word in words if not word.startswith("-")]
     verdicts: list[Verdict] = []
+    lines: list[str] = []
+    before = recorded() if "--new" in words else []
+    kept = {line.rsplit(" | ", 2)[0] + " |": line for line in before}
     false_alarms = 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for program in programs():
             if wanted and not any(word in program for word in wanted):
+                continue
+            if kept and not stale(program):
+                lines += [line for line in before if _of(line)[0] == program]
                 continue
             original = load(program, f"original_{program}", None, folder)
             for seed, threads in itertools.product((0, 1, 2, 3, 4), (1, 2)):
@@ -519,14 +538,17 @@ def main(words: list[str]) -> int:
                     false_alarms += 1
                     print(f"ORIGINAL {program} seed {seed}, {threads} worker(s): {right} {fault}", *findings, sep="\n")
             for number, mutant in enumerate(mutants(program)):
+                if _begins(mutant) in kept:
+                    lines.append(kept[_begins(mutant)])
+                    continue
                 verdict = judge(mutant, folder, number)
                 verdicts.append(verdict)
+                lines.append(row(verdict))
                 if verbose:
                     print(f"{verdict.outcome:10} {mutant.name}: {verdict.reason}", flush=True)
-    lines = [row(verdict) for verdict in verdicts]
     print(tables(lines))
     if "--save" in words:
-        ran = {verdict.mutant.program for verdict in verdicts}
+        ran = {_of(line)[0] for line in lines}
         others = [line for line in recorded() if _of(line)[0] not in ran] if wanted else []
         whole = tables(sorted(lines + others, key=lambda line: _of(line)[0]))  # those of a program stay in order
         RECORD.write_text(f"# The mutation corpus\n\n<!-- {WRITTEN} -->\n\n{whole}\n")

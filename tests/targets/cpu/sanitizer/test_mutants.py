@@ -54,6 +54,14 @@ def test_a_barrier_gone_from_the_library_is_detected(program: str, tmp_path: Pat
     assert any(mutation.judge(m, tmp_path, number).outcome == "detected" for number, m in enumerate(deletions))
 
 
+@pytest.mark.parametrize("program", mutation.programs() if ALL else PROGRAMS)
+def test_the_record_has_the_mutants_there_are(program: str) -> None:
+    """Those of the library, too, where they are judged: judging them takes minutes, and kernels change often."""
+    stale = mutation.stale(program)
+    told = f"docs/data/mutants.md is of other kernels: python tests/helpers/mutation.py --new --save {program}"
+    assert not stale, "\n".join([told, *stale])
+
+
 def test_equivalent_mutants_exist() -> None:
     existing = {(m.program, m.statement, m.change) for program in PROGRAMS for m in mutation.mutants(program)}
     listed = {(program, *key) for program in PROGRAMS for key in mutation.EQUIVALENT.get(program, {})}

@@ -30,7 +30,7 @@ def run(kernels):
     pairs = [
         (kernels.gemm(a, b, plan=tiling((128, 32, 32), (2, 1), 2, 2)), want),
         (kernels.gemm(a, b, bias=bias, plan=tiling((64, 64, 32), (1, 1), 2, 1, True)), want + bias),
-        (kernels.gemm(a[:8], b, plan=tiling((128, 8, 32), (1, 1), 2, 2, splits=2, swapped=True)), want[:8]),
+        (kernels.gemm(a[:16], b, plan=tiling((128, 16, 32), (1, 1), 2, 2, splits=2, swapped=True)), want[:16]),
         (
             kernels.gemm(few, weights, plan=tiling((128, 8, 64), (1, 1), 2, 2, swapped=True)),
             few.astype(np.float64) @ weights.astype(np.float64),
