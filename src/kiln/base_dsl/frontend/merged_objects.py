@@ -29,17 +29,16 @@ class Merged(NamedTuple):
     span: Span | None
 
 
-def objects_in(value: Any) -> list[Any]:
-    """The objects and containers that can be changed in place and are reached through a value."""
-    return [x for x in Snapshot([("", value)])._keep if not isinstance(x, tuple)] if tree.is_mutable(value) else []
+def objects_in(*values: Any) -> set[int]:
+    """The identities of objects and containers that can be changed in place and are reached through values."""
+    kept = Snapshot([("", value) for value in values if tree.is_mutable(value)])._keep  # each is looked at once
+    return {id(x) for x in kept if not isinstance(x, tuple)}
 
 
 def note(merged: Any, first: Any, second: Any, in_use: Iterable[Any], name: str, span: Span | None) -> None:
     """Watch an object made of `first` and `second`, if something of them is among the values `in_use`."""
-    origins = {id(x) for value in (first, second) for x in objects_in(value)}
-    # what both have in common is not copied
-    origins -= {id(x) for x in objects_in(merged)}
-    if origins and any(id(x) in origins for value in in_use for x in objects_in(value)):
+    origins = objects_in(first, second) - objects_in(merged)  # what both have in common is not copied
+    if origins and not origins.isdisjoint(objects_in(*in_use)):
         trace = tracing.require("a branch")
         trace.merged.append(Merged(Snapshot([(name, merged)]), name, span))
 
