@@ -20,7 +20,9 @@ long   := KILN_LONG_TESTS=1 KILN_MUTANTS=all KILN_CPU_OPT=2 $(quick)
 gpu    := $(BIN)/python -m pytest -q tests/gpu
 ray    := KILN_RAY_TESTS=1 $(BIN)/python -m pytest -q tests/workbench/test_ray.py
 
+# The runtime's code is made anew where sources have changed: else every process that a test starts would make it, 10 to 20 s for all of it.
 test: .venv/.dev $(if $(filter ray,$(STAGE)),.venv/.ray)
+	-@$(BIN)/python tools/native_objects.py --here > /dev/null
 	$(if $(filter $(STAGE),$(STAGES)),$($(STAGE)),$(error STAGE is one of: $(STAGES)))
 
 # The same tests on the CPU target under five schedules, with one and with two worker threads.

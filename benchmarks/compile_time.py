@@ -5,7 +5,7 @@
 Nothing is launched, so no GPU is needed: kernels are compiled for sm_90a. FOLDER is `examples/python/CuTeDSL` of a checkout
 of NVIDIA's public repository; programs of it for Ampere and Hopper are then compiled too, as they are. Times are the best of the rounds,
 in ms; "all" is what a caller waits for, and "process" adds what comes before it: Python, and all that is imported. Before kinds of products, a process has
-compiled the f16 product; before the others, a kernel of rows.
+compiled the f16 product, before kinds of attention another kind of it; before the others, a kernel of rows.
 CuTe DSL was measured to take 0.8 to 1.4 s for `tensorop_gemm` and 4.0 to 5.3 s for `flash_attention_v2` on such a machine.
 """
 
@@ -259,9 +259,11 @@ def child(name: str, warm: bool, folder: str) -> None:
     with dry_run("sm_90a"):
         os.environ["CUTE_DSL_LINEINFO"] = "0"  # as in programs that do not ask for it: a dry run does
         if warm:
-            others = {"softmax": "elementwise", "attention full": "attention causal"}
-            others |= dict.fromkeys(PRODUCTS, "gemm") | {x: "attention full" for x in ATTENTION if x not in others}
-            prepared(others.get(name, "softmax"), "")()
+            before = {"softmax": "elementwise", "attention full": "attention causal"} | dict.fromkeys(PRODUCTS, "gemm")
+            for kind in (ATTENTION, GRADIENTS, LATENTS):
+                first, second, *_ = kind
+                before |= {x: second if x == first else first for x in kind}
+            prepared(before.get(name, "softmax"), "")()
         run = prepared(name, folder)
         report.clear()
         start = time.perf_counter()
@@ -319,7 +321,9 @@ def measured(names: list[str], given: argparse.Namespace) -> dict[tuple[str, str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="the program of this name, or those whose names contain it")
+    parser.add_argument(
+        "--only", default="", help="programs of these names, or those whose names contain one, separated by commas"
+    )
     parser.add_argument("--states", type=lambda text: text.split(","), default=["new", "warm"])
     parser.add_argument("--cores", type=int, default=0, help="how many cores a program has; all by default")
     parser.add_argument("--beside", type=int, default=1, help="how many programs run beside each other")
@@ -333,7 +337,8 @@ def main() -> None:
         return
     print(f"{platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}; ms")
     names = OWN + (tuple(PUBLIC) if given.public else ())
-    chosen = [name for name in names if name == given.only] or [name for name in names if given.only in name]
+    wanted = given.only.split(",")
+    chosen = [name for name in names if name in wanted] or [name for name in names if any(x in name for x in wanted)]
     found = measured(chosen, given)
     print(f"{'':26}" + "".join(f"{column:>9}" for column in next(iter(found.values()))))
     for (name, state), spent in found.items():

@@ -60,30 +60,31 @@ def _on_the_stack(code: types.CodeType) -> list[str]:
 
 def _computed_again(frame: types.FrameType) -> Iterator[Any]:
     """What a frame has given to `exec` or `compile` on its current line, as far as that can be computed without effects."""
-    tree = _parsed("".join(linecache.getlines(frame.f_code.co_filename)))
     line = frame.f_lineno
-    if tree is None or line is None:
+    if line is None:
         return
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in ("exec", "compile", "eval")
-            and node.args
-            and node.lineno <= line <= (node.end_lineno or node.lineno)
-        ):
+    for call in _calls("".join(linecache.getlines(frame.f_code.co_filename))):
+        if call.lineno <= line <= (call.end_lineno or call.lineno):
             try:
-                yield _value(node.args[0], frame)
+                yield _value(call.args[0], frame)
             except (_Unknown, AttributeError, KeyError, IndexError, TypeError, ValueError):
                 continue
 
 
-@functools.lru_cache(maxsize=16)
-def _parsed(text: str) -> ast.Module | None:
+@functools.lru_cache(maxsize=256)
+def _calls(text: str) -> list[ast.Call]:
+    """The calls of `exec` and its like in a text, with what they are given. Found once: the stack has many frames of few files."""
+    if not any(name in text for name in _RUNNERS):
+        return []
     try:
-        return ast.parse(text)
+        tree = ast.parse(text)
     except (SyntaxError, ValueError):
-        return None
+        return []
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args)
+    return [call for call in calls if isinstance(call.func, ast.Name) and call.func.id in _RUNNERS]
+
+
+_RUNNERS = ("exec", "compile", "eval")
 
 
 class _Unknown(Exception):
