@@ -378,10 +378,13 @@ class _Finder:
     def finish(self) -> None:
         """Look for the attributes that may be read, until nothing more is found."""
         size = -1
+        noted = self._noted
         while size != (size := self._size()):
+            texts = sorted(self._texts)
             for owner in list(self._owners.values()):
-                for name in sorted(self._attributes & owner.keys()) + sorted(self._texts):
-                    self._name(owner, name)
+                for name in sorted(self._attributes & owner.keys()) + texts:
+                    if (id(owner), name) not in noted:
+                        self._name(owner, name)
             if self._anything:
                 for module in list(self._modules.values()):
                     self._all_of(vars(module))
@@ -401,8 +404,12 @@ class _Finder:
             wanted = {name for name in vars(base) if self._is_state(name)}
             wanted |= self._attributes | self._texts
             self._found._members.append((base, {name: vars(base).get(name, _MISSING) for name in wanted}))
+        names = self._attributes | self._texts
+        computed = {kind: _computed(kind, names) for kind in set(map(type, self._opaque.values()))}
         for opaque in self._opaque.values():
-            for name in sorted(self._attributes | self._texts):
+            kept = getattr(opaque, "__dict__", None)
+            asked = computed[type(opaque)] | (names & kept.keys() if type(kept) is dict else set())
+            for name in sorted(asked):
                 key = _asked(opaque, name)
                 if key is not None:
                     self._found._asked.append((opaque, name, key))
@@ -432,6 +439,15 @@ def _parts_of_member(member: Any) -> list[Any]:
 def _content(value: Any) -> Hashable:
     """What is in a value that is read; objects of libraries are asked for the attributes that are read."""
     return static_key(value, Met(_is_closed))
+
+
+def _computed(kind: type, names: set[str]) -> set[str]:
+    """Which of some names are attributes that instances of a class compute."""
+    found: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        own = vars(base)
+        found.update((name, own[name]) for name in names & own.keys())
+    return {name for name, member in found.items() if type(member) in _COMPUTED}
 
 
 def _asked(owner: Any, name: str) -> Hashable | None:
