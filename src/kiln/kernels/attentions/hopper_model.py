@@ -32,9 +32,7 @@ FIGURES: dict[tuple[int, int, int], tuple[Figures, ...]] = {
         Figures((3, 64, 3, False, False), 5.925, 0.5),
         Figures((2, 128, 2, False, True), 5.6, 1.2),
     ),
-    (16, 192, 128): (
-        Figures((3, 80, 2, False, False), 6.2, 2.2),
-    ),
+    (16, 192, 128): (Figures((3, 80, 2, False, False), 6.2, 2.2),),
     (16, 192, 192): (
         Figures((2, 80, 2, True, True), 6.075, 2.1),
         Figures((2, 64, 2, False, True), 5.875, 2.2),
@@ -44,9 +42,7 @@ FIGURES: dict[tuple[int, int, int], tuple[Figures, ...]] = {
         Figures((2, 64, 2, True, False), 6.125, 4.1),
         Figures((2, 80, 2, False, False), 6.125, 3.9),
     ),
-    (8, 64, 64): (
-        Figures((3, 128, 3, False, False), 5.625, 2.8),
-    ),
+    (8, 64, 64): (Figures((3, 128, 3, False, False), 5.625, 2.8),),
     (8, 128, 128): (
         Figures((3, 96, 3, False, False), 9.1, 4.8),
         Figures((2, 192, 2, False, False), 8.65, 3.7),
