@@ -286,7 +286,7 @@ class HopperForward:
                     factors: Any = (more.factors_q, more.factors_k)
                     factor = factors[0][work.batch, head_k] * factors[1][work.batch, head_k]
                     softmax.scales[0], scores.factor[0] = numbers.scale * factor, factor
-                if const_expr(of.skips):
+                if const_expr(of.skips and self.right):
                     latest = tiles.span(work).last
                     for i in range(latest - last):
                         consumer_k.wait_and_advance().release()
