@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import threading
 from typing import Any
 
 import numpy as np
@@ -183,3 +184,28 @@ def test_tensors_of_pytorch(file: str) -> None:
             assert not wrong and memory[start] == (np.float32(number) if x.numel() else -1)
         except RuntimeError as failure:
             assert wrong and wrong in str(failure), (wrong, failure)
+
+
+def test_texts_of_errors_are_the_thread_s(file: str, memory: np.ndarray) -> None:
+    torch = pytest.importorskip("torch")
+    torch.ops.load_library(file)
+    library, told = ctypes.CDLL(file), []
+    library.touch_Kernel_Module_Error.restype = ctypes.c_char_p
+
+    def call(extent: int) -> None:
+        matrix = Matrix(memory.ctypes.data, (3, extent), 8)
+        for _ in range(100):
+            library.cute_dsl_touch_wrapper(None, ctypes.byref(matrix), 1)
+            told.append((extent, library.touch_Kernel_Module_Error(None).decode()))
+            try:
+                torch.ops.random.touch(torch.zeros(3, extent), 1)
+            except RuntimeError as failure:
+                told.append((extent, str(failure)))
+
+    threads = [threading.Thread(target=call, args=(extent,)) for extent in (1, 2, 3, 5, 6, 7)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert len(told) == 6 * 200
+    assert all(f"its extent 1 is {extent}, expected a multiple of 4" in text for extent, text in told)

@@ -11,6 +11,7 @@ import pytest
 import kiln.cute as cute
 from kiln import Constexpr, Float32, Int32
 
+LONG = os.environ.get("KILN_LONG_TESTS", "") not in ("", "0")
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
 kj = pytest.importorskip("kiln.jax")
@@ -293,3 +294,33 @@ def test_types_and_test_arrays():
     assert float(x.min()) >= -2 and float(x.max()) <= 2 and float(x.std()) > 0.5
     assert testing.create_tensor((2, 2), jnp.int32, key, fill_arange=True).tolist() == [[0, 1], [2, 3]]
     assert testing.create_tensor((2,), jnp.float32, key, fill_value=3).tolist() == [3, 3]
+
+
+SHARDED = """
+import sys, numpy as np, jax, jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec as P
+jax.config.update("jax_compilation_cache_dir", sys.argv[1])
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+sys.path.insert(0, sys.argv[2])
+from test_jax import scaling, matrix
+mesh = Mesh(np.array(jax.devices()), ("rows",))
+part = jax.shard_map(lambda x: scaling(x, 2.0), mesh=mesh, in_specs=P("rows"), out_specs=P("rows"))
+assert len(jax.devices()) == 2 and np.array_equal(jax.jit(part)(matrix(4, 4)), 2 * matrix(4, 4))
+for device in jax.devices():  # each by itself
+    x = jax.device_put(matrix(), device)
+    assert np.array_equal(jax.jit(lambda x: scaling(x, 3.0))(x), 3 * matrix())
+"""
+
+
+@pytest.mark.skipif(not LONG, reason="two processes of JAX; set KILN_LONG_TESTS=1")
+def test_two_devices_and_the_cache_of_another_process(child, tmp_path):
+    """What JAX's persistent cache keeps serves a process that compiled nothing."""
+    (tmp_path / "sharded.py").write_text(SHARDED)
+    kept, here = tmp_path / "kept", os.path.dirname(__file__)
+    for _ in range(2):
+        done = child(
+            "sharded.py", str(kept), here, XLA_FLAGS="--xla_force_host_platform_device_count=2", KILN_TARGET="cpu"
+        )
+        assert done.returncode == 0, done.stderr
+        assert list(kept.iterdir())
