@@ -12,9 +12,13 @@ import sass
 from nvidia_testing import needs_nvdisasm
 
 import kiln
-from kiln import kernels
+from kiln import BFloat16, kernels
 from kiln.kernels.common import launches
+from kiln.kernels.common.problem import Laid
+from kiln.kernels.devices import device_of
 from kiln.kernels.products.grouped_functions import OneByOne
+from kiln.kernels.products.grouped_problem import GroupedProduct
+from kiln.kernels.products.hopper_groups import HopperGroups
 from kiln.testing import dry_run
 
 F16, BF16, F32, E4M3 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn
@@ -135,6 +139,15 @@ REFUSED = [
 def test_refused(call, says):
     with pytest.raises(TypeError, match=says):
         call()
+
+
+@pytest.mark.parametrize("rows", [16, 64, 256, 1024])
+def test_clusters_lie_along_columns(rows):
+    """A group's last rows fill one tile of two, as likely as not."""
+    a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 32 * rows, 7168), (32, 7168, 4096), (1, 32 * rows, 4096)))
+    plans = HopperGroups().plans(GroupedProduct(a, b, out, rows=rows), device_of("sm_90a"))
+    assert plans
+    assert all(plan.cluster_mn[0] == 1 for plan in plans)
 
 
 def test_nothing_to_compute():

@@ -106,8 +106,13 @@ def expected(
     problem: Product, plan: HopperTiling, device: Device, model: dict[str, float] = MODEL, speed: float | None = None
 ) -> float:
     """Microseconds that a product takes; `speed`: that of the tile, instead of the measured one."""
-    found = bounds(problem, plan, device, model, speed).values()
-    return model["launch"] + max(found) + _BESIDE * (sum(found) - max(found))
+    return total(bounds(problem, plan, device, model, speed), model)
+
+
+def total(found: dict[str, float], model: dict[str, float] = MODEL) -> float:
+    """Microseconds of what is spent side by side, and of a launch."""
+    most = max(found.values())
+    return model["launch"] + most + _BESIDE * (sum(found.values()) - most)
 
 
 def bounds(

@@ -13,6 +13,7 @@ from ..common import arrays, launches
 from . import hopper_cost
 from .given import block_tensors, other_tensors
 from .hopper_kernel import HopperGemm
+from .hopper_plan import ATOM_M, GROUPS
 from .hopper_products import HopperProducts, epilogue_of, tensors_of
 from .scheduler import PersistentTiles, Place
 
@@ -27,16 +28,18 @@ _WARP = 32
 class GroupedTiles(PersistentTiles):
     """Tiles of up to `groups` groups (a power of two), whose bounds the device knows: where each ends, or (not `contiguous`) its rows.
 
-    A tile's rows lie along M, or along N where operands are `swapped`.
+    A tile's rows lie along M, or along N where operands are `swapped`. Where groups have `few` rows, a warp group that has none of a tile multiplies nothing,
+    and the other has the tensor cores for itself. (With more, tiles of the same columns would drift apart, and read them from memory again.)
     """
 
     bounds = 1
 
     def __init__(
         self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int, groups: int, contiguous: bool,
-        swapped: bool,
+        swapped: bool, few: bool,
     ) -> None:  # fmt: skip
         super().__init__(tile, cluster_mn, group, clusters)
+        self.few = few
         self.groups = groups
         self.grouped = contiguous
         self.swapped = swapped
@@ -128,22 +131,33 @@ class HopperGroups(HopperProducts):
         return super().supports(problem, device)
 
     def plans(self, problem: GroupedProduct, device: Device) -> list[HopperTiling]:
-        like, found = problem.like(), []
-        for plan in hopper_cost.candidates(like, device):
+        found: dict[HopperTiling, float] = {}
+        for plan in hopper_cost.candidates(problem.like(), device):
             if plan.splits * plan.sums > 1:
                 continue
+            if plan.block_mnk[0] == ATOM_M and not (plan.swapped or _few(problem)):
+                continue  # read columns twice as often, and were measured for few rows alone
+            if plan.cluster_mn == (2, 1):  # a group's last rows may fill one tile of two: clusters lie along columns
+                plan = dataclasses.replace(plan, cluster_mn=(1, 2), group=2 * plan.group)
             spare = device.smem - _smem_bytes(problem, plan)
             if spare < 0:
                 plan = dataclasses.replace(plan, stages=plan.stages - 1)
             if plan.stages >= 3:
-                found.append((hopper_cost.expected(like, plan, device), plan))
-        return [plan for _, plan in sorted(found, key=lambda pair: pair[0])]
+                found[plan] = self.cost(problem, plan, device)
+        return sorted(found, key=lambda plan: found[plan])
 
     def cost(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> float:
-        return hopper_cost.expected(problem.like(), plan, device)
+        return hopper_cost.total(self.parts(problem, plan, device))
 
     def parts(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> dict[str, float]:
-        return hopper_cost.bounds(problem.like(), plan, device)
+        """As of groups of equal size, with the rows that tiles have besides where sizes differ."""
+        found = hopper_cost.bounds(problem.like(), plan, device)
+        rows, each = problem.rows, plan.block_mnk[1] if plan.swapped else plan.block_mnk[0] * plan.cluster_mn[0]
+        halved = _few(problem) and each == GROUPS * ATOM_M and plan.sharers > 1 and not plan.swapped
+        steps = ATOM_M if halved else each, each
+        multiplied, loaded = (max(rows + step / 2, step) / (-(-rows // each) * each) for step in steps)
+        grown = {"products": multiplied, "power": multiplied, "L2 cache": loaded}
+        return {name: us * grown.get(name, 1.0) for name, us in found.items()}
 
     def check(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> None:
         super().check(problem, plan, device)
@@ -161,11 +175,11 @@ class HopperGroups(HopperProducts):
         out, acc = problem.out_types, problem.acc_dtype
         batched = (not problem.contiguous, True, not problem.contiguous)
         clusters, groups = devices.clusters(plan.blocks), _table_groups(problem)
-        widths = None if follow.plain else problem.other_widths
+        widths, few = None if follow.plain else problem.other_widths, _few(problem)
 
         def make() -> HopperGemm:
             scheduler = GroupedTiles(
-                tile, plan.cluster_mn, plan.group, clusters, groups, problem.contiguous, plan.swapped
+                tile, plan.cluster_mn, plan.group, clusters, groups, problem.contiguous, plan.swapped, few
             )
             epilogue = epilogue_of(problem, plan, widths, problem.contiguous)
             return HopperGemm(a, b, batched, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
@@ -173,7 +187,7 @@ class HopperGroups(HopperProducts):
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
         width = problem.out_width if plan.staged else 0
         key = (
-            GroupedTiles, kinds, batched, problem.promoted, bool(problem.blocks), plan, clusters, groups, width, widths, follow.key,
+            GroupedTiles, kinds, batched, problem.promoted, bool(problem.blocks), plan, clusters, groups, few, width, widths, follow.key,
         )  # fmt: skip
         kernel = launches.made_of(follow.functions, make, *key)
         launches.run_tensors(
@@ -184,6 +198,11 @@ class HopperGroups(HopperProducts):
             ],
             3, given.alpha, given.beta,
         )  # fmt: skip
+
+
+def _few(problem: GroupedProduct) -> bool:
+    """Whether groups have so few rows that memory bounds the product."""
+    return problem.rows <= GROUPS * ATOM_M
 
 
 def _table_groups(problem: GroupedProduct) -> int:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int32, Int64, TFloat32, const_expr, cute, pipeline, range_constexpr, utils
+from ... import Float32, Int32, Int64, TFloat32, const_expr, cute, pipeline, range_constexpr, select_, utils
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
 from .hopper_blocks import LANES, BlockFactors, FactorSource
-from .hopper_plan import GROUP, GROUPS
+from .hopper_plan import ATOM_M, GROUP, GROUPS
+from .scheduler import Place
 
 if TYPE_CHECKING:
     from .hopper_epilogue import StoredEpilogue
@@ -50,6 +51,7 @@ class HopperGemm:
         self.plan = plan
         self.scheduler = scheduler
         self.epilogue = epilogue
+        self.skips = scheduler.few and plan.sharers > 1 and not plan.swapped
 
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
@@ -288,22 +290,40 @@ class HopperGemm:
                 reading.advance(depth)
                 used.advance(depth)
             number, step = number + group * step, 2 * step
+        ahead, wanted = Int32(0), depth
+        if const_expr(self.skips):
+            ahead = Place(*[Int32(0)] * 6)
+            if number < count:
+                ahead = scheduler.tile(number, tiles)
         while number < count:
+            if const_expr(self.skips):
+                wanted = select_(ahead.m * plan.block_mnk[0] + group * ATOM_M < ahead.rows, depth, 0)
             if const_expr(plan.pingpong):
                 # A stage is waited for only when its use before has been waited for: barriers tell no more than two uses apart.
                 turns.wait()
             if const_expr(self.promoted):
-                self.promote(ring, turns, mma, reading, depth, left, right, part_sums, acc, factors)
+                self.promote(ring, turns, mma, reading, wanted, left, right, part_sums, acc, factors)
             else:
-                self.accumulate(ring, turns, mma, reading, used, depth, left, right, acc)
-            place = scheduler.tile(number, tiles)  # beside the last products
+                self.accumulate(ring, turns, mma, reading, used, wanted, left, right, acc)
+            place = ahead if const_expr(self.skips) else scheduler.tile(number, tiles)  # beside the last products
+            if const_expr(self.skips):
+                if number + step < count:
+                    ahead = scheduler.tile(number + step, tiles)
             if const_expr(not self.promoted):
                 warpgroup.wait_group(0)
-                ring.consumer_release(used)
-                used.advance()
+                if const_expr(not self.skips) or wanted > 0:
+                    ring.consumer_release(used)
+                    used.advance()
+            if const_expr(self.skips):
+                for _ in range(depth - wanted):
+                    ring.consumer_wait(reading)
+                    ring.consumer_release(reading)
+                    reading.advance()
+                    used.advance()
             # Sooner, blocks of the next kernel would come one by one, and not lie beside those that share operands with them.
             arch.griddepcontrol_launch_dependents()
-            self.epilogue.write(part, own, group, acc, buffers, into, place)
+            if const_expr(not self.skips) or wanted > 0:
+                self.epilogue.write(part, own, group, acc, buffers, into, place)
             if const_expr(plan.pingpong):
                 reading.advance(depth)
                 used.advance(depth)

@@ -88,6 +88,8 @@ class PersistentTiles:
     """Whether rows of tiles begin and end anywhere."""
     bounds = 0
     """Tensors that `begin` needs besides the result."""
+    few = False
+    """Whether a warp group multiplies nothing where it has no rows of a tile."""
 
     def __init__(
         self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int, batched: bool = True
