@@ -21,7 +21,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PUBLIC = {
     "tensorop_gemm": "ampere/kernel/dense_gemm/tensorop_gemm.py",
@@ -239,8 +242,17 @@ def product(name: str, n: int = 8192, k: int = 256) -> Any:
     return makers[name]()
 
 
-def child(name: str, warm: bool, folder: str) -> None:
-    """Compile one program and print what it took, stage by stage."""
+def before(name: str) -> str:
+    """What a process has compiled when it compiles a program."""
+    found = {"softmax": "elementwise"} | dict.fromkeys(PRODUCTS, "gemm")
+    for kind in (ATTENTION, GRADIENTS, LATENTS):
+        first, second, *_ = kind
+        found |= {x: second if x == first else first for x in kind}
+    return found.get(name, "softmax")
+
+
+def child(name: str, warm: bool, folder: str, rounds: int) -> None:
+    """Compile one program, each time in a process of its own, and print what it took, stage by stage."""
     begun = time.perf_counter()
     from kiln.targets.nvidia.target import NvidiaTarget
     from kiln.testing import dry_run
@@ -259,18 +271,21 @@ def child(name: str, warm: bool, folder: str) -> None:
     with dry_run("sm_90a"):
         os.environ["CUTE_DSL_LINEINFO"] = "0"  # as in programs that do not ask for it: a dry run does
         if warm:
-            before = {"softmax": "elementwise", "attention full": "attention causal"} | dict.fromkeys(PRODUCTS, "gemm")
-            for kind in (ATTENTION, GRADIENTS, LATENTS):
-                first, second, *_ = kind
-                before |= {x: second if x == first else first for x in kind}
-            prepared(before.get(name, "softmax"), "")()
+            prepared(before(name), "")()
         run = prepared(name, folder)
-        report.clear()
-        start = time.perf_counter()
-        run()
-        report["all"] = time.perf_counter() - start
-    report["process"] = time.perf_counter() - begun
-    print(json.dumps(report))
+        ready = time.perf_counter()
+        for _ in range(rounds):
+            process = os.fork()
+            if process:
+                if os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]):
+                    sys.exit(1)
+                continue
+            report.clear()
+            start = time.perf_counter()
+            run()
+            end = time.perf_counter()
+            print(json.dumps({**report, "all": end - start, "process": ready - begun + end - start}), flush=True)
+            os._exit(0)
 
 
 def columns(report: dict[str, float]) -> dict[str, float]:
@@ -281,7 +296,7 @@ def columns(report: dict[str, float]) -> dict[str, float]:
     return found
 
 
-def measured(names: list[str], given: argparse.Namespace) -> dict[tuple[str, str], dict[str, float]]:
+def measured(names: list[str], given: argparse.Namespace) -> Iterator[tuple[str, dict[str, float]]]:
     """The best of the rounds of each program in each state; programs run beside each other, each on cores of its own."""
     environment = {**os.environ, "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
     source = str(Path(__file__).resolve().parents[1] / "src")
@@ -294,28 +309,35 @@ def measured(names: list[str], given: argparse.Namespace) -> dict[tuple[str, str
 
     def one(work: tuple[str, str]) -> dict[str, float]:
         cores = free.get()
+        name, state = work
+        again = given.rounds if state == "warm" else 1  # in one process, which has done all that comes before
+        options = [
+            "--public",
+            given.public,
+            "--rounds",
+            str(again),
+            "--on",
+            ",".join(map(str, cores)),
+            "--child",
+            *work,
+        ]
         try:
-            command = [
-                sys.executable,
-                __file__,
-                "--public",
-                given.public,
-                "--on",
-                ",".join(map(str, cores)),
-                "--child",
-                *work,
-            ]
-            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            said = ""
+            for _ in range(given.rounds // again):
+                done = subprocess.run(
+                    [sys.executable, __file__, *options], env=environment, capture_output=True, text=True, check=False
+                )
+                if done.returncode:
+                    raise RuntimeError(f"{name}: {done.stderr}")
+                said += done.stdout
         finally:
             free.put(cores)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        return columns(json.loads(done.stdout.splitlines()[-1]))
+        found = [columns(json.loads(line)) for line in said.splitlines() if line.startswith("{")]
+        return min(found, key=lambda x: x["all"])
 
     todo = [(name, state) for name in names for state in given.states]
     with concurrent.futures.ThreadPoolExecutor(given.beside) as pool:
-        rounds = [list(found) for found in [pool.map(one, todo) for _ in range(given.rounds)]]
-    return {work: min(found, key=lambda x: x["all"]) for work, *found in zip(todo, *rounds, strict=True)}
+        yield from zip(map(", ".join, todo), pool.map(one, todo), strict=True)
 
 
 def main() -> None:
@@ -333,16 +355,16 @@ def main() -> None:
     given = parser.parse_args()
     if given.child:
         os.sched_setaffinity(0, map(int, given.on.split(",")))
-        child(given.child[0], given.child[1] == "warm", given.public)
+        child(given.child[0], given.child[1] == "warm", given.public, given.rounds)
         return
     print(f"{platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}; ms")
     names = OWN + (tuple(PUBLIC) if given.public else ())
     wanted = given.only.split(",")
     chosen = [name for name in names if name in wanted] or [name for name in names if any(x in name for x in wanted)]
-    found = measured(chosen, given)
-    print(f"{'':26}" + "".join(f"{column:>9}" for column in next(iter(found.values()))))
-    for (name, state), spent in found.items():
-        print(f"{name + ', ' + state:26}" + "".join(f"{1e3 * seconds:9.0f}" for seconds in spent.values()))
+    for number, (work, spent) in enumerate(measured(chosen, given)):
+        if not number:
+            print(f"{'':26}" + "".join(f"{column:>9}" for column in spent))
+        print(f"{work:26}" + "".join(f"{1e3 * seconds:9.0f}" for seconds in spent.values()), flush=True)
 
 
 if __name__ == "__main__":
