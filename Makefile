@@ -6,6 +6,8 @@ TORCH  ?= torch==2.13.0
 TORCH_INDEX := https://download.pytorch.org/whl/cpu
 # Byte code of all that is installed would take a minute or more; what is imported is compiled then.
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# Byte code is kept, wherever this runs: tests start hundreds of processes.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test seeds replay lint format types clean
 
