@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
 
@@ -94,6 +95,30 @@ def test_many_tokens():
     check(normal(3, 70, 2, VALUES + 64), Cache(300, 70, 20), splits=1)
 
 
+@pytest.mark.parametrize("heads", [20, 64])
+def test_prompts(heads):
+    """Tokens of sequences one after another, in parts of three tokens that begin before a sequence does, or of one; latents in pages, or one
+    after another. Tokens at the end belong to nobody."""
+    cache, counts = Cache(70, 5, 130), (3, 5, 2)
+    starts = np.cumsum((0, *counts)).astype(np.int32)
+    q = normal(starts[-1] + 2, heads, VALUES + 64)
+    rows = [cache.sequence(n)[0][0, :, 0] for n in range(3)]
+    places = np.cumsum((0, *map(len, rows))).astype(np.int32)
+    options = {"value_dim": VALUES, "return_lse": True}
+    with kiln.target("cpu"):
+        got = kernels.mla_prefill(
+            q, cache.pages, starts, page_table=cache.table, lengths=cache.lengths, max_length=130, **options
+        )
+        again = kernels.mla_prefill(q, np.concatenate(rows), starts, cu_seqlens_k=places, max_length=130, **options)
+    for n, (first, last) in enumerate(itertools.pairwise(starts)):
+        wanted = exact(q[None, first:last], *cache.sequence(n), causal=True)
+        close([got[0][None, first:last], got[1][None, :, first:last]], wanted)
+    assert not got[0][starts[-1] :].any()
+    assert all(map(np.array_equal, got, again))
+    with pytest.raises(DSLUserCodeTypeError, match="either page_table and lengths, or cu_seqlens_k"):
+        kernels.mla_prefill(q, cache.pages, starts)
+
+
 def test_options():
     """Values of another size in bf16, all latents seen, another scale; the same twice."""
     q, cache = normal(1, 2, 16, 320, dtype=ml_dtypes.bfloat16), Cache(200, dtype=ml_dtypes.bfloat16, value_dim=256)
@@ -129,7 +154,7 @@ def test_clean_under_the_sanitizer(dtype, heads):
 
 
 def _released_too_early(self, count, later=0):
-    group = self.here()
+    group = self.here(self.group)
     self.release(count, 1 - group, group)
     self.pipe_rope.consumer_release(self.of.state(count, 1 - group, 1, 0))
     warpgroup.wait_group(later)
@@ -182,6 +207,7 @@ def test_what_is_refused():
         ({"splits": 0}, "splits 0"),
         ({"cache_scale": np.ones(1, np.float32)}, "for latents of 8 bits"),
         ({"splits": 2, "plan": kernels.LatentTiling(2)}, "a plan says how"),
+        ({"plan": kernels.LatentTiling(2, early=9)}, "early is 0 to 8"),
         ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it is \\(2, 1, 2, 128\\)"),
     ):
         with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
@@ -228,10 +254,11 @@ def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
 
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
-def test_products_are_begun_together(monkeypatch):
+@pytest.mark.parametrize("stored", [None, Float8E4M3FN])
+def test_products_are_begun_together(stored, monkeypatch):
     """Those of the other's weights and the scores run one after the other without a wait."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    loop = _machine_code(hopper.LatentForward(BFloat16, 512))
+    loop = _machine_code(hopper.LatentForward(BFloat16, 512, stored), stored or BFloat16)
     assert len(loop.products) == 36 + 2 * 4
     waits = [n for n, i in enumerate(loop.instructions) if i.name.startswith("WARPGROUP.DEPBAR")]
     powers = [n for n, i in enumerate(loop.instructions) if i.name.startswith("MUFU.EX2")]

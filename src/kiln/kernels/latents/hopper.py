@@ -20,10 +20,12 @@ from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
 from .. import devices
 from ..attentions.pages import Pages
+from ..attentions.tile import only_here
 from . import shares
 from .combine import Combine
+from .forward import FOUND, Forward, Which
 from .hopper_steps import Steps
-from .plan import GROUP, NARROW_REGISTERS, REGISTERS, ROWS, THREADS
+from .plan import EARLY, GROUP, NARROW_REGISTERS, REGISTERS, ROWS, THREADS
 from .shares import KEYS
 from .widening import Widen, raw_layout, raw_tiles, thread_pipe, tma_pipe
 
@@ -57,15 +59,20 @@ class Given(NamedTuple):
     factor: Any = None
 
 
-class LatentForward:
+class LatentForward(Forward):
     """The kernel for queries of some type, values of so many columns. `stored`: the type of latents in the cache, if that is another, of 8
-    bits: one more warp group then makes them such as the queries are. `ways`: of the second kernel."""
+    bits: one more warp group then makes them such as the queries are. `ways`: of the second kernel. `early`: parts of the scores of a block
+    that are begun before the other warp group's weights of the block before are there."""
 
-    def __init__(self, dtype: Any, value_dim: int, stored: Any = None, ways: int = 1) -> None:
+    tile_rows = ROWS
+
+    def __init__(self, dtype: Any, value_dim: int, stored: Any = None, ways: int = 1, early: int = EARLY) -> None:
         self.dtype, self.dim_v, self.stored, self.ways = dtype, value_dim, stored, ways
         self.half = value_dim // 2
         # columns of a half come in so many pieces, and products begin with the first that is there
         self.pieces = 1 if stored is not None else min(PIECES, self.half // 64)
+        self.parts_of_scores = 2 * self.pieces + 1
+        self.early = min(-(-early * self.pieces // PIECES), self.parts_of_scores - 1)
         # Where there are four warp groups, none may have more than 128 registers at the beginning: products of 256 columns do not fit.
         self.columns_at_once = self.half if stored is None else min(self.half, 128)
         self.threads, self.registers = THREADS, REGISTERS
@@ -98,35 +105,42 @@ class LatentForward:
     @cute.jit
     def __call__(self, q: cute.Tensor, cache: cute.Tensor, given: Any, tiles: Int32, numbers: Any, stream: Int64):
         """Launch it for queries (batch, row, column) and latents (page, row, column)."""
-        load = cpasync.CopyBulkTensorTileG2SOp()
-        maps: list[Any] = []
-        for x, across in ((q, self.half), (cache, self.half // self.pieces)):
-            layout_of = raw_layout if const_expr(x.element_type.width == 8) else self.rows
-            half, rope = (cute.slice_(layout_of(columns, 1), (None, None, 0)) for columns in (across, ROPE))
-            first, row, column = x.shape
-            each = 128 // x.element_type.width
-            strides = [cute.assume(s // each * each, divby=each) for s in x.stride[:2]]
-            layout = cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
-            turned = cute.make_tensor(x.iterator, layout)
-            maps += cpasync.make_tiled_tma_atom(load, turned, half, (ROWS, across))
-            maps += cpasync.make_tiled_tma_atom(load, turned, rope, (ROWS, ROPE))
+        maps = (
+            *self.maps(q, self.half, self.rows),
+            *self.maps(cache, self.half // self.pieces, self.layout_of_latents()),
+        )
         self.kernel(*maps, given, tiles, numbers).launch(
             grid=(tiles * numbers.shares, 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1, stream=stream
         )
         Combine(self.dtype, self.dim_v, self.ways)(given, numbers, stream)
 
+    def layout_of_latents(self) -> Any:
+        """What says how tiles of latents lie as they come."""
+        return self.rows if self.stored is None else raw_layout
+
+    def maps(self, x: Any, across: int, layout_of: Any) -> list[Any]:
+        """What loads tiles of so many columns, and of the last, each with its tensor. Called on the host."""
+        first, row, column = x.shape
+        each = 128 // x.element_type.width
+        strides = [cute.assume(s // each * each, divby=each) for s in x.stride[:2]]
+        turned = cute.make_tensor(
+            x.iterator, cute.make_layout((row, column, first), stride=(strides[1], 1, strides[0]))
+        )
+        made: list[Any] = []
+        for columns in (across, ROPE):
+            tile = cute.slice_(layout_of(columns, 1), (None, None, 0))
+            made += cpasync.make_tiled_tma_atom(cpasync.CopyBulkTensorTileG2SOp(), turned, tile, (ROWS, columns))
+        return made
+
     def pipes(self) -> tuple[Any, ...]:
         """Of queries, halves and last columns of latents; and of the latter two as they come, if they are not used so."""
         of_queries = tma_pipe(1, 8, 2 * ROWS * (self.dim_v + ROPE))
         if self.stored is None:
-            return of_queries, self.pipe_of_halves(), tma_pipe(2, 4, 2 * ROWS * ROPE), None, None
+            halves = tma_pipe(4 * self.pieces, 4, 2 * ROWS * self.half // self.pieces)
+            return of_queries, halves, tma_pipe(2, 4, 2 * ROWS * ROPE), None, None
         return (
             of_queries, thread_pipe(4), thread_pipe(2), tma_pipe(4, 4, ROWS * self.half), tma_pipe(2, 4, ROWS * ROPE)
         )  # fmt: skip
-
-    def pipe_of_halves(self) -> Any:
-        """Of the pieces of two blocks of two halves."""
-        return tma_pipe(4 * self.pieces, 4, 2 * ROWS * self.half // self.pieces)
 
     # --- the kernel ---
 
@@ -148,89 +162,71 @@ class LatentForward:
         )
         references = memory.allocate_tensor(Float32, cute.make_layout((ROWS, 2)), 16)
         totals = memory.allocate_tensor(Float32, cute.make_layout((ROWS, 2, 2)), 16)
-        found = memory.allocate_tensor(Int32, cute.make_layout((4,)), 16)
+        found = memory.allocate_tensor(Int32, cute.make_layout((FOUND,)), 16)
         pipe_q, pipe_half, pipe_rope, pipe_raw, pipe_raw_rope = self.pipes()
         raw = raw_rope = None
         if const_expr(self.stored is not None):
             raw, raw_rope = raw_tiles(ring, self.half, self.stored), raw_tiles(ring_rope, ROPE, self.stored)
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
-        most = given.table.shape[1] * KEYS
-        # keys at the end that no row of this tile sees
-        last = min((tile + 1) * ROWS, q.shape[0]) - 1
-        unseen = max(numbers.hidden - last // numbers.heads, Int32(0))
+        which = Which(found, q.shape[0], numbers)
         if warp == 0:
             for atom in (load_q, load_q_rope, load_k, load_k_rope):
                 cpasync.prefetch_descriptor(atom)
-            shares.find(given.lengths, most, share, numbers.shares, found, given.found, tile == 0)
+            self.find(given, share, tile, which)
         arch.sync_threads()
-        at = shares.Share(*(arch.make_warp_uniform(found[i]) for i in range(3)))
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(self.registers[0])
             if warp < _WARP_OF_ROPE:
                 across = self.half // self.pieces
                 in_pieces = cute.make_tensor(ring.iterator, self.rows(across, 4 * self.pieces).outer)
-                parts = self.parts(load_k, in_pieces if raw is None else raw, k, across)
-                self.load(load_k, parts, (pipe_half, pipe_raw), given, at, share, Int32(warp), (most, unseen), 2)
+                parts = self.parts(load_k, in_pieces if raw is None else raw, k, (KEYS, across))
+                self.load(load_k, parts, (pipe_half, pipe_raw), given, which, Int32(warp), 2)
             elif warp == _WARP_OF_ROPE:
-                parts = self.parts(load_k_rope, ring_rope if raw_rope is None else raw_rope, k_rope, ROPE)
-                pipes = (pipe_rope, pipe_raw_rope)
-                self.load(load_k_rope, parts, pipes, given, at, share, Int32(self.dim_v // ROPE), (most, unseen), 1)
+                parts = self.parts(load_k_rope, ring_rope if raw_rope is None else raw_rope, k_rope, (KEYS, ROPE))
+                self.load(load_k_rope, parts, (pipe_rope, pipe_raw_rope), given, which, Int32(self.dim_v // ROPE), 1)
             else:
-                parts = self.parts(load_q, tile_q, q, self.half)
-                rope = self.parts(load_q_rope, tile_q_rope, q_rope, ROPE)
-                self.load_queries((load_q, load_q_rope), (parts, rope), pipe_q, given, at, share, tile, (most, unseen))
+                parts = self.parts(load_q, tile_q, q, (ROWS, self.half))
+                rope = self.parts(load_q_rope, tile_q_rope, q_rope, (ROWS, ROPE))
+                self.load_queries((load_q, load_q_rope), (parts, rope), pipe_q, given, which)
         elif warp < THREADS // 32:
             arch.setmaxregister_increase(self.registers[1])
             values = cute.make_tensor(ring.iterator, self.columns(4).outer)
             steps = Steps(
                 self, warp // 4 - 1, (tile_q, tile_q_rope, ring, ring_rope, values), (references, totals), (pipe_half, pipe_rope),
-                numbers.scale, None if given.factor is None else given.factor[0],
+                numbers.scale, given.factor,
             )  # fmt: skip
-            self.compute(steps, pipe_q, given, at, share, tile, q.shape[0], (most, unseen), numbers)
+            self.compute(steps, pipe_q, given, which)
         else:
             if const_expr(self.stored is not None):
                 arch.setmaxregister_decrease(self.registers[2])
-                blocks = self.blocks_of(given, at, share, (most, unseen))
                 widen = Widen(self, ((ring, raw, pipe_half, pipe_raw), (ring_rope, raw_rope, pipe_rope, pipe_raw_rope)))
-                for count in range(blocks):
+                for count in range(self.blocks_of(given, which)):
                     widen.block(count)
 
     @cute.jit
-    def blocks_of(self, given: Any, at: Any, share: Int32, limits: Any):
+    def blocks_of(self, given: Any, which: Any):
         """Blocks of keys of a share."""
-        sequence, start, each = at
-        most, unseen = limits
+        sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
         count = Int32(0)
-        while sequence < given.lengths.shape[0] and start < (share + 1) * each:
-            own = shares.piece(shares.length_of(given.lengths, sequence, most), unseen, start, share * each, each)
+        while self.inside(given, sequence, start, which):
+            _, own = self.own(given, sequence, start, which)
             count = count + own.last - own.first
             start = shares.following(start, own.count)
             sequence = sequence + 1
         return count
 
-    def parts(self, atom: Any, tile: Any, x: Any, columns: int) -> tuple[Any, Any]:
-        """Tiles in shared and global memory as the copy engine copies them."""
-        tiles = cute.local_tile(x, (ROWS, columns), (None, None, None))
-        return cpasync.tma_partition(
-            atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
-        )
-
     @cute.jit
     def load(
-        self, atom: Any, parts: Any, pipes: Any, given: Any, at: Any, share: Int32, column: Int32, limits: Any,
-        buffers: Constexpr,
+        self, atom: Any, parts: Any, pipes: Any, given: Any, which: Any, column: Int32, buffers: Constexpr
     ):  # fmt: skip
         """Load some columns of all blocks of a share; a block of keys has so many `buffers` of the pipeline."""
         to, of = parts
         pipe, raw = pipes
-        sequence, start, each = at
-        most, unseen = limits
-        batch = given.lengths.shape[0]
-        begin = share * each
+        sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
         count = Int32(0)
-        while sequence < batch and start < begin + each:
-            own = shares.piece(shares.length_of(given.lengths, sequence, most), unseen, start, begin, each)
+        while self.inside(given, sequence, start, which):
+            _, own = self.own(given, sequence, start, which)
             pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
                 page = pages.number((own.last - 1 - i) * KEYS)
@@ -255,20 +251,15 @@ class LatentForward:
         return pipeline.PipelineState(2 * buffers * pieces, 0, index, (count >> 1 & 1) ^ loads)
 
     @cute.jit
-    def load_queries(
-        self, atoms: Any, parts: Any, pipe: Any, given: Any, at: Any, share: Int32, tile: Int32, limits: Any
-    ):
+    def load_queries(self, atoms: Any, parts: Any, pipe: Any, given: Any, which: Any):
         """Load the queries of all sequences of a share."""
         (to, of), (to_rope, of_rope) = parts
-        sequence, start, each = at
-        most, unseen = limits
-        batch = given.lengths.shape[0]
-        begin = share * each
+        sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
         producer, _ = pipe.make_participants()
-        while sequence < batch and start < begin + each:
-            own = shares.piece(shares.length_of(given.lengths, sequence, most), unseen, start, begin, each)
+        while self.inside(given, sequence, start, which):
+            _, own = self.own(given, sequence, start, which)
             if own.first < own.last:
-                stage = producer.acquire_and_advance()
+                stage, tile = producer.acquire_and_advance(), which.tile
                 for half in range_constexpr(2):
                     cute.copy(atoms[0], of[None, tile, half, sequence], to[None, half], tma_bar_ptr=stage.barrier)
                 column = self.dim_v // ROPE
@@ -277,54 +268,53 @@ class LatentForward:
             sequence = sequence + 1
 
     @cute.jit
-    def compute(
-        self, steps: Any, pipe_q: Any, given: Any, at: Any, share: Int32, tile: Int32, rows: Int32, limits: Any, numbers: Any,
-    ):  # fmt: skip
+    def compute(self, steps: Any, pipe_q: Any, given: Any, which: Any):
         """The outputs of all sequences of a share."""
-        sequence, start, each = at
-        most, unseen = limits
-        batch = given.lengths.shape[0]
-        begin = share * each
+        sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
         count, pieces = Int32(0), Int32(0)
-        hidden = max(
-            numbers.hidden - tile * ROWS // numbers.heads, Int32(0)
-        )  # keys at the end that some row does not see
         _, consumer = pipe_q.make_participants()
-        while sequence < batch and start < begin + each:
-            length = shares.length_of(given.lengths, sequence, most)
-            own = shares.piece(length, unseen, start, begin, each)
+        parts, early = self.parts_of_scores, self.early
+        while self.inside(given, sequence, start, which):
+            length, own = self.own(given, sequence, start, which)
             blocks = arch.make_warp_uniform(own.last - own.first)
             if blocks > 0:
-                # which of the blocks are this warp group's: the first or the second, and every other one from there on
+                # Which of the blocks are this warp group's: the first or the second, and every other one from there on, the last of keys
+                # in front. `number`: of all blocks; `there`: keys of the sequence from the block's first on.
                 first = (steps.group ^ count) & 1
+                number, there = count + first, length - (own.last - 1 - first) * KEYS
                 turns = (blocks + 1 - first) // 2
-                seen = (length, hidden, tile * ROWS, rows, numbers)
                 steps.begin()
                 filled = consumer.wait_and_advance()
                 done = Int32(0)
                 if first == 0:
-                    steps.begin_scores(count)
+                    steps.begin_scores(number, range(parts))
                     steps.end_scores()
-                    steps.weights(count, own.last - 1, seen)
-                    steps.add_own(count)
-                    done = Int32(1)
-                for turn in range(done, turns):
-                    i = 2 * turn + first
-                    # The other's block first: its buffer is to be filled again while this one is used.
-                    steps.begin_others(count + i - 1)
-                    steps.begin_scores(count + i)
-                    steps.end_others(count + i - 1, 1)
+                    steps.weights(number, there, which)
+                    steps.add_own(number)
+                    number, there, done = number + 2, there + 2 * KEYS, Int32(1)
+                for _ in range(done, turns):
+                    # While the other has its softmax, the first scores; then its block: its buffer is to be filled again while this one is used.
+                    if const_expr(early > 0):
+                        steps.begin_scores(number, range(early))
+                    steps.begin_others(number - 1)
+                    steps.begin_scores(number, range(early, parts))
+                    steps.end_others(number - 1, 1)
                     steps.end_scores()
-                    steps.weights(count + i, own.last - 1 - i, seen)
-                    steps.add_own(count + i)
+                    steps.weights(number, there, which)
+                    steps.add_own(number)
+                    number, there = number + 2, there + 2 * KEYS
                 filled.release()
-                if (blocks - first) % 2 == 0:
+                # found again: sums leave no registers to keep it in
+                _, own = self.own(given, only_here(sequence), start, which)
+                blocks = arch.make_warp_uniform(own.last - own.first)
+                if (blocks - (steps.group ^ count)) & 1 == 0:  # the other's was the last
                     steps.begin_others(count + blocks - 1)
                     steps.end_others(count + blocks - 1)
-                slot = 2 * share + Int32(own.first == 0)
-                steps.finish(pieces, given, sequence, slot, own.whole, tile, rows, numbers)
                 count = count + blocks
+                slot = 2 * which.share + Int32(own.first == 0)
+                steps.finish(pieces, given, sequence, slot, own.whole, which)
                 pieces = pieces + 1
+            _, own = self.own(given, only_here(sequence), start, which)
             start = shares.following(start, own.count)
             sequence = sequence + 1
 

@@ -8,8 +8,8 @@ from ... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ..attentions.epilogue import LN_2
-from ..attentions.steps import NOTHING
 from ..attentions.tile import only_here
+from .forward import BARRIERS, GroupSteps
 from .plan import GROUP, ROWS
 from .shares import KEYS
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _SLACK = 8.0
 """So far, in powers of two, a score may exceed what counts as a row's maximum."""
-_WEIGHTS, _GROUP, _BOTH = 1, 3, 5
-"""Named barriers: weights of a block are there (two), threads of a warp group (two), all that compute."""
+_WEIGHTS = BARRIERS
+"""Named barriers: weights of a block are there (two)."""
 
 
 @cute.jit
@@ -28,7 +28,7 @@ def lower(before: Float32, most: Float32, scale: Float32):
     return -(most * scale) if cute.math.fma(most, scale, before) > _SLACK else before
 
 
-class Steps:
+class Steps(GroupSteps):
     """The steps of warp group `group`, 0 or 1: it has that half of the columns of the outputs, and the blocks of keys in that one of the two
     buffers are its own."""
 
@@ -36,7 +36,7 @@ class Steps:
         self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipes: Any, scale: Any, factor: Any
     ) -> None:
         self.of, self.group, self.factor = of, group, factor
-        self.scale = scale if factor is None else scale * factor
+        self.scale = scale if factor is None else scale * factor[0]
         self.pipe_half, self.pipe_rope = pipes
         self.references, self.all_totals = exchanged
         tile_q, tile_q_rope, self.ring, ring_rope, ring_v = tiles
@@ -53,40 +53,27 @@ class Steps:
         self.own_weights = cute.make_rmem_tensor(((2, 2, 2), 1, KEYS // 16), of.dtype)
         self.lowered, self.totals, self.factors = (cute.make_rmem_tensor((2,), Float32) for _ in range(3))
 
-    def here(self) -> Any:
-        """The warp group as a value that exists from here on only: what is computed from it for each product, where tiles begin, is not kept
-        in registers all through the loop."""
-        return arch.make_warp_uniform(only_here(self.group))
-
-    def begin(self) -> None:
-        """Nothing has been summed."""
-        self.lowered.fill(NOTHING)
-        self.totals.fill(0.0)
-        self.sums.fill(0.0)
-
-    def meet(self) -> None:
-        """All threads of the warp group."""
-        pipeline.NamedBarrier(_GROUP + self.group, GROUP).arrive_and_wait()
-
-    def begin_scores(self, count: Any) -> None:
-        """Begin the scores of a block, with the half that is loaded first in front."""
-        pipe, of, group = self.pipe_half, self.of, self.here()
-        for number in range(2):
-            half = group ^ number
-            for k in range(of.half // 16):
-                piece, within = divmod(k, of.half // of.pieces // 16)
-                if within == 0:
-                    pipe.consumer_wait(of.state(count, group, 2, half, piece=piece))
-                if number == k == 0:
-                    warpgroup.fence()
-                self.mma_scores.set(warpgroup.Field.ACCUMULATE, number > 0 or k > 0)
-                queries, keys = self.q[None, None, k, half], self.k[None, None, k, group * 2 + half]
+    def begin_scores(self, count: Any, parts: range) -> None:
+        """Begin some parts of the scores of a block: those of the pieces of its halves, the half that is loaded first in front, and of the
+        last columns."""
+        pipe, of, group = self.pipe_half, self.of, self.here(self.group)
+        for part in parts:
+            number, piece = divmod(part, of.pieces)
+            if number < 2:
+                half = group ^ number
+                pipe.consumer_wait(of.state(count, group, 2, half, piece=piece))
+                each = of.half // of.pieces // 16
+                steps = range(piece * each, (piece + 1) * each)
+                operands = [(self.q[None, None, k, half], self.k[None, None, k, group * 2 + half]) for k in steps]
+            else:
+                self.pipe_rope.consumer_wait(of.state(count, group, 1, 0))
+                steps = range(cute.size(self.q_rope, mode=[2]))
+                operands = [(self.q_rope[None, None, k, 0], self.k_rope[None, None, k, group]) for k in steps]
+            if part == parts[0]:
+                warpgroup.fence()
+            for n, (queries, keys) in enumerate(operands):
+                self.mma_scores.set(warpgroup.Field.ACCUMULATE, part > 0 or n > 0)
                 cute.gemm(self.mma_scores, self.acc, queries, keys, self.acc)
-        self.pipe_rope.consumer_wait(of.state(count, group, 1, 0))
-        self.mma_scores.set(warpgroup.Field.ACCUMULATE, True)
-        for k in range(cute.size(self.q_rope, mode=[2])):
-            queries, keys = self.q_rope[None, None, k, 0], self.k_rope[None, None, k, group]
-            cute.gemm(self.mma_scores, self.acc, queries, keys, self.acc)
         warpgroup.commit_group()
 
     def end_scores(self) -> None:
@@ -96,7 +83,7 @@ class Steps:
 
     def begin_others(self, count: Any) -> None:
         """Begin to add what the other warp group's weights of a block give."""
-        group = self.here()
+        group = self.here(self.group)
         other = 1 - group
         pipeline.NamedBarrier(_WEIGHTS + other, 2 * GROUP).arrive_and_wait()
         row = self.row()
@@ -116,14 +103,14 @@ class Steps:
     def end_others(self, count: Any, later: int = 0) -> None:
         """Wait for that, but not for so many products that were begun `later`, and let the block's columns and weights be overwritten."""
         warpgroup.wait_group(later)
-        group = self.here()
+        group = self.here(self.group)
         other = 1 - group
         self.release(count, other, group)
         self.pipe_rope.consumer_release(self.of.state(count, other, 1, 0))
 
     def add_own(self, count: Any) -> None:
         """Add what the weights of a block give."""
-        group = self.here()
+        group = self.here(self.group)
         self.rescale()
         warpgroup.fence()
         self.mma_own.set(warpgroup.Field.ACCUMULATE, True)
@@ -163,13 +150,13 @@ class Steps:
             row.store(row.load() * self.factors[half])
 
     @cute.jit
-    def weights(self, count: Int32, block: Int32, seen: Any):
-        """Scores to weights, for this warp group and, with their references, for the other."""
-        length, hidden, first_row, rows, numbers = seen
-        if (block + 1) * KEYS > length - hidden:
-            self.mask(block, length, first_row, rows, numbers)
-        if (block + 1) * KEYS > length:
-            self.clear(count, length - block * KEYS)
+    def weights(self, count: Int32, there: Int32, which: Any):
+        """Scores to weights, for this warp group and, with their references, for the other. `there`: keys of the sequence from the block's
+        first on."""
+        if there - KEYS < which.hidden:
+            self.mask(there, which)
+        if there < KEYS:
+            self.clear(count, there)
         self.powers()
         self.own_weights.store(self.acc.load().to(self.of.dtype).reshape(self.own_weights.shape))
         row = self.row()
@@ -186,12 +173,13 @@ class Steps:
         pipeline.NamedBarrier(_WEIGHTS + self.group, 2 * GROUP).arrive()
 
     @cute.jit
-    def mask(self, block: Int32, length: Int32, first_row: Int32, rows: Int32, numbers: Any):
+    def mask(self, there: Int32, which: Any):
         """Hide the keys that a query does not see: those after its own."""
+        numbers = which.numbers
         column = arch.lane_idx() % 4 * 2
         for half in range_constexpr(2):
-            query = min(first_row + self.row() + 8 * half, rows - 1) // numbers.heads
-            end = min(length, length - numbers.hidden + query) - block * KEYS - column
+            query = min(which.tile * ROWS + self.row() + 8 * half, which.rows - 1) // numbers.heads
+            end = min(there, there - numbers.hidden + query) - column
             for n in range_constexpr(KEYS // 8):
                 for c in range_constexpr(2):
                     value = self.acc[(c, half, n), 0, 0]
@@ -220,20 +208,21 @@ class Steps:
             for distance in (1, 2):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
             before = self.lowered[half]
-            now = lower(before, most, self.scale)
+            scale = self.scale
+            now = lower(before, most, scale)
             factor = arch.exp2(now - before)
             total = self.totals[half] * factor
             for n in range(KEYS // 8):
                 for c in range(2):
-                    power = arch.exp2(cute.math.fma(self.acc[(c, half, n), 0, 0], self.scale, now))
+                    power = arch.exp2(cute.math.fma(self.acc[(c, half, n), 0, 0], scale, now))
                     self.acc[(c, half, n), 0, 0] = power
                     total = total + power
             self.lowered[half], self.totals[half], self.factors[half] = now, total, factor
 
     @cute.jit
     def finish(
-        self, turn: Int32, given: Any, sequence: Int32, slot: Int32, whole: Any, tile: Int32, rows: Int32, numbers: Any
-    ):
+        self, turn: Int32, given: Any, sequence: Int32, slot: Int32, whole: Any, which: Any
+    ):  # fmt: skip
         """Write the outputs, divided by the sums of all weights, or if these are of a part of the keys, a piece of them."""
         row, column = self.row(), arch.lane_idx() % 4 * 2
         for half in range_constexpr(2):
@@ -243,24 +232,25 @@ class Steps:
             self.totals[half] = total
             if column == 0:
                 self.all_totals[row + 8 * half, self.group, turn & 1] = total
-        pipeline.NamedBarrier(_BOTH, 2 * GROUP).arrive_and_wait()
+        self.meet_both()
         for half in range_constexpr(2):
             other = self.all_totals[row + 8 * half, 1 - self.group, turn & 1]
             total = self.totals[half] + other
-            own = tile * ROWS + row + 8 * half
+            own = which.tile * ROWS + row + 8 * half
             inverse, logarithm = Float32(0.0), Float32(-float("inf"))
             if total != 0.0:
                 inverse = arch.rcp_approx(total)
                 if const_expr(self.factor is not None):
-                    inverse = inverse * self.factor
+                    inverse = inverse * self.factor[0]
                 logarithm = cute.math.log2(total) - self.lowered[half]
-            if own < rows:
+            if own < which.rows:
                 start = self.group * self.of.half + column
                 if whole:
                     self.write(given.out[sequence, own, None], self.of.dtype, start, half, inverse)
                     if const_expr(given.lse is not None):
                         if self.group == 0 and column == 0:
-                            given.lse[sequence, own % numbers.heads, own // numbers.heads] = logarithm * LN_2
+                            heads = which.numbers.heads
+                            given.lse[sequence, own % heads, own // heads] = logarithm * LN_2
                 else:
                     self.write(given.pieces[slot, own, None], Float32, start, half, inverse)
                     if self.group == 0 and column == 0:

@@ -12,7 +12,7 @@ from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation
 from . import hopper
 from .columns import LatentColumns
-from .plan import TURNED_ROWS, LatentTiling, default_tiling, parts
+from .plan import EARLY, TURNED_ROWS, LatentTiling, default_tiling, parts
 from .problem import LatentAttention
 from .shares import MEMBERS
 from .turned import turned_forward
@@ -85,7 +85,7 @@ class HopperLatents(Implementation):
         ways = _WAYS if plan.shares > _MANY * problem.batches else 1
         compiled = _compiled(
             calls.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None, problem.stored,
-            given.factor is not None, ways, min(-(-rows // 16) * 16, TURNED_ROWS) if plan.turned else 0,
+            given.factor is not None, ways, min(-(-rows // 16) * 16, TURNED_ROWS) if plan.turned else 0, plan.early,
         )  # fmt: skip
         # of a query the keys of those after it are hidden
         hidden = problem.queries - 1 if problem.causal else 0
@@ -108,6 +108,7 @@ def _compiled(
     scaled: bool = False,
     ways: int = 1,
     turned: int = 0,
+    early: int = EARLY,
 ) -> Any:
     """The function for arrays of any shape and strides."""
     given = hopper.Given(
@@ -117,9 +118,11 @@ def _compiled(
     )  # fmt: skip
     numbers = hopper.Numbers(Float32(1.0), 1, 0, 1)
     rows = [_fake(x, 3, space, 16) for x in (element, stored or element)]
-    kernel: Any = hopper.latent_forward(element, value_dim, stored, ways)
-    if turned:
-        kernel = turned_forward(element, value_dim, turned, ways, stored)
+    kernel: Any = (
+        turned_forward(element, value_dim, turned, ways, stored)
+        if turned
+        else hopper.latent_forward(element, value_dim, stored, ways, early)
+    )
     return cute.compile(kernel, *rows, given, Int32(1), numbers, 0)
 
 

@@ -23,19 +23,24 @@ REGISTERS: tuple[int, ...] = (24, 240)
 """Of a thread that loads, and of one that computes."""
 NARROW_REGISTERS = (32, 208, 64)
 """The same where latents of 8 bits are made such of 16 in shared memory, and of a thread that does that."""
+EARLY = 8
+"""Eighths of the columns of values."""
 
 
 @dataclasses.dataclass(frozen=True)
 class LatentTiling:
     """How attention to latents is cut on Hopper: into `shares`, equal numbers of keys of all sequences together, one for each tile of
-    queries and heads. `turned`: latents are the rows of products and up to 32 queries and heads their columns, not 64 their rows."""
+    queries and heads. `turned`: latents are the rows of products and up to 32 queries and heads their columns, not 64 their rows.
+    `early`: eighths of the columns of values whose part of the scores of a block is begun before the weights of the block before are there."""
 
     shares: int = 132
     turned: bool = False
+    early: int = EARLY
 
     def check(self, problem: LatentAttention, device: Device) -> None:
         """Refuse what cannot work."""
         arrays.require(1 <= self.shares <= 65535, f"{self}: keys are cut into 1 to 65535 shares")
+        arrays.require(0 <= self.early <= 8, f"{self}: early is 0 to 8 eighths")
         used = 2 * ROWS * 3 * problem.dim + 4096
         arrays.require(
             used <= device.smem,

@@ -11,7 +11,7 @@ Latents come in pieces of 64 columns, which lie in a ring.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 from ... import Float16, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from ...cute import arch
@@ -22,6 +22,7 @@ from ..attentions.pages import Pages
 from ..attentions.tile import only_here
 from . import shares
 from .combine import Combine
+from .forward import FOUND, Forward, Which
 from .plan import GROUP, REGISTERS, THREADS
 from .shares import KEYS
 from .turned_narrow import NarrowSteps
@@ -34,21 +35,13 @@ _ROOM = 226 * 1024
 """Bytes of shared memory for queries, weights and latents; what is left is for small things."""
 
 
-class Which(NamedTuple):
-    """What a block of threads computes: its share of keys, its tile of so many rows of a sequence, and what else is known."""
-
-    share: Any
-    tile: Any
-    rows: Any
-    numbers: Any
-
-
-class TurnedForward:
+class TurnedForward(Forward):
     """The kernel for queries of some type, values of so many columns, so many `rows` (queries and heads, 16 or 32). `stored`: the type of
     latents in the cache, if that is another, of 8 bits. `ways`: of the second kernel."""
 
     def __init__(self, dtype: Any, value_dim: int, rows: int, ways: int = 1, stored: Any = None) -> None:
         self.dtype, self.dim_v, self.rows, self.ways, self.stored = dtype, value_dim, rows, ways, stored
+        self.tile_rows = rows
         # what is multiplied: latents of 8 bits are such of f16 without a loss
         self.operand = dtype if stored is None else Float16
         self.pieces = value_dim // PIECE + 1
@@ -130,25 +123,24 @@ class TurnedForward:
         # of each row, by warp (two warp groups of four): highest scores, sums of weights; and references by warp group
         highest, totals = (memory.allocate_tensor(Float32, cute.make_layout((self.rows, 4, 2)), 16) for _ in range(2))
         references = memory.allocate_tensor(Float32, cute.make_layout((self.rows, 2)), 16)
-        found = memory.allocate_tensor(Int32, cute.make_layout((4,)), 16)
+        found = memory.allocate_tensor(Int32, cute.make_layout((FOUND,)), 16)
         pipe_q = tma_pipe(1, 8, 2 * self.rows * self.pieces * PIECE)
         pipe = tma_pipe(self.buffers, 4, self.piece_bytes)
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
-        most = given.table.shape[1] * KEYS
+        which = Which(found, q.shape[0], numbers)
         if warp == 0:
             for atom in (load_q, load_k):
                 cpasync.prefetch_descriptor(atom)
-            shares.find(given.lengths, most, share, numbers.shares, found, given.found, tile == 0)
+            self.find(given, share, tile, which)
         arch.sync_threads()
-        which = Which(share, tile, q.shape[0], numbers)
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(REGISTERS[0])
             if warp == 0:
-                self.load(load_k, self.parts(load_k, ring, k, (KEYS, PIECE)), pipe, given, found, which)
+                self.load(load_k, self.parts(load_k, ring, k, (KEYS, PIECE)), pipe, given, which)
             elif warp == 1:
                 parts = self.parts(load_q, tile_q, q, (self.rows, self.pieces * PIECE))
-                self.load_queries(load_q, parts, pipe_q, given, found, which)
+                self.load_queries(load_q, parts, pipe_q, given, which)
         else:
             arch.setmaxregister_increase(REGISTERS[1])
             exchanged = highest, totals, references
@@ -158,23 +150,16 @@ class TurnedForward:
                 operands = tile_halves, ring, tile_p
                 steps = NarrowSteps(self, warp // 4 - 1, operands, exchanged, pipe, numbers.scale)
                 steps.take(tile_q, factors, given.factor)
-            self.compute(steps, pipe_q, given, found, which)
-
-    def parts(self, atom: Any, tile: Any, x: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
-        """Tiles in shared and global memory as the copy engine copies them."""
-        tiles = cute.local_tile(x, shape, (None, None, None))
-        return cpasync.tma_partition(
-            atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
-        )
+            self.compute(steps, pipe_q, given, which)
 
     @cute.jit
-    def load(self, atom: Any, parts: Any, pipe: Any, given: Any, found: Any, which: Any):
+    def load(self, atom: Any, parts: Any, pipe: Any, given: Any, which: Any):
         """Load all blocks of a share."""
         to, of = parts
-        sequence, start = (arch.make_warp_uniform(found[i]) for i in range(2))
+        sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
         count = Int32(0)
-        while sequence < given.lengths.shape[0] and start < (which.share + 1) * found[2]:
-            _, own = self.own(given, sequence, start, found, which)
+        while self.inside(given, sequence, start, which):
+            _, own = self.own(given, sequence, start, which)
             pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
                 page = pages.number((own.last - 1 - i) * KEYS)
@@ -188,13 +173,13 @@ class TurnedForward:
             sequence = sequence + 1
 
     @cute.jit
-    def load_queries(self, atom: Any, parts: Any, pipe: Any, given: Any, found: Any, which: Any):
+    def load_queries(self, atom: Any, parts: Any, pipe: Any, given: Any, which: Any):
         """Load the queries of all sequences of a share."""
         to, of = parts
-        sequence, start = (arch.make_warp_uniform(found[i]) for i in range(2))
+        sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
         producer, _ = pipe.make_participants()
-        while sequence < given.lengths.shape[0] and start < (which.share + 1) * found[2]:
-            _, own = self.own(given, sequence, start, found, which)
+        while self.inside(given, sequence, start, which):
+            _, own = self.own(given, sequence, start, which)
             if own.first < own.last:
                 stage = producer.acquire_and_advance()
                 cute.copy(atom, of[None, which.tile, 0, sequence], to[None, 0], tma_bar_ptr=stage.barrier)
@@ -202,48 +187,43 @@ class TurnedForward:
             sequence = sequence + 1
 
     @cute.jit
-    def compute(self, steps: Any, pipe_q: Any, given: Any, found: Any, which: Any):
+    def compute(self, steps: Any, pipe_q: Any, given: Any, which: Any):
         """The outputs of all sequences of a share."""
-        sequence, start = (arch.make_warp_uniform(found[i]) for i in range(2))
+        sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
         count = Int32(0)
         _, consumer = pipe_q.make_participants()
-        while sequence < given.lengths.shape[0] and start < (which.share + 1) * found[2]:
-            length, own = self.own(given, sequence, start, found, which)
+        while self.inside(given, sequence, start, which):
+            length, own = self.own(given, sequence, start, which)
             blocks = arch.make_warp_uniform(own.last - own.first)
             if blocks > 0:
                 # which of the blocks are this warp group's: the first or the second, and every other one from there on
                 first = (steps.group ^ count) & 1
+                # keys of the sequence from the block's first on
+                there = length - (own.last - 1 - first) * KEYS
                 steps.begin()
                 filled = consumer.wait_and_advance()
                 if const_expr(self.stored is not None):
                     steps.convert_queries()
                     filled.release()
-                for i in range(first, blocks, 2):
-                    steps.scores(count + i)
-                    steps.weights(count + i, own.last - 1 - i, (length, which))
-                    steps.outputs(count + i, i + 2 < blocks)
+                number, count = count + first, count + blocks
+                # Which way of counting fits into registers was tried.
                 if const_expr(self.stored is None):
+                    for numbered in range(number, count, 2):
+                        steps.block(numbered, there, which, numbered + 2 < count)
+                        there = there + 2 * KEYS
                     filled.release()
-            # found again: sums leave no registers to keep it in
-            sequence = only_here(sequence)
-            _, own = self.own(given, sequence, start, found, which)
-            blocks = arch.make_warp_uniform(own.last - own.first)
-            if blocks > 0:
+                else:
+                    for _ in range(first, blocks, 2):
+                        steps.block(number, there, which, number + 2 < count)
+                        number, there = number + 2, there + 2 * KEYS
+                # found again: sums leave no registers to keep it in
+                _, own = self.own(given, only_here(sequence), start, which)
+                blocks = arch.make_warp_uniform(own.last - own.first)
                 slot = 2 * which.share + Int32(own.first == 0)
-                steps.finish(count, blocks, given, sequence, slot, own.whole, which)
-                count = count + blocks
+                steps.finish(count - blocks, blocks, given, sequence, slot, own.whole, which)
+            _, own = self.own(given, only_here(sequence), start, which)
             start = shares.following(start, own.count)
             sequence = sequence + 1
-
-    @cute.jit
-    def own(self, given: Any, sequence: Int32, start: Int32, found: Any, which: Any):
-        """The length of a sequence, and what a share has of it for a tile."""
-        most = only_here(Int32(given.table.shape[1])) * KEYS
-        length = shares.length_of(given.lengths, sequence, most)
-        # keys at the end that no row of the tile sees
-        last = min((only_here(which.tile) + 1) * self.rows, which.rows) - 1
-        unseen = max(which.numbers.hidden - last // which.numbers.heads, Int32(0))
-        return length, shares.piece(length, unseen, start, which.share * found[2], found[2])
 
 
 turned_forward = functools.lru_cache(maxsize=64)(TurnedForward)

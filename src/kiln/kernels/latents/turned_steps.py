@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Constexpr, Float32, Int32, const_expr, cute, pipeline, range_constexpr
+from ... import Constexpr, Float32, Int32, const_expr, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ...utils import sm90
 from ..attentions.epilogue import LN_2
-from ..attentions.steps import NOTHING
 from ..attentions.tile import only_here
+from .forward import GroupSteps
 from .hopper_steps import lower
 from .plan import GROUP
 from .shares import KEYS
@@ -18,15 +18,13 @@ from .shares import KEYS
 if TYPE_CHECKING:
     from .turned import TurnedForward
 
-_GROUP, _BOTH = 1, 3
-"""Named barriers: threads of a warp group (two), all that compute."""
 _WIDTH = 4
 """Columns of outputs that a thread writes at once."""
 _ROWS = 4
 """Rows of which a thread puts sums together at once."""
 
 
-class TurnedSteps:
+class TurnedSteps(GroupSteps):
     """The steps of warp group `group`, 0 or 1."""
 
     def __init__(self, of: TurnedForward, group: Any, tiles: Any, exchanged: Any, pipe: Any, scale: Any) -> None:
@@ -68,23 +66,12 @@ class TurnedSteps:
         self.k = self.mma_scores.make_fragment_A(scores.partition_A(self.ring))
         self.v = self.mma_outputs.make_fragment_A(outputs.partition_A(values))
 
-    def here(self, count: Any) -> Any:
-        """A number as a value that exists from here on only, the same for all threads: what is computed from it is not kept in registers."""
-        return arch.make_warp_uniform(only_here(count))
-
-    def begin(self) -> None:
-        """Nothing has been summed."""
-        self.lowered.fill(NOTHING)
-        self.totals.fill(0.0)
-        self.sums.fill(0.0)
-
-    def meet(self) -> None:
-        """All threads of the warp group."""
-        pipeline.NamedBarrier(_GROUP + self.group, GROUP).arrive_and_wait()
-
-    def meet_both(self) -> None:
-        """All threads that compute."""
-        pipeline.NamedBarrier(_BOTH, 2 * GROUP).arrive_and_wait()
+    def block(self, count: Any, there: Any, which: Any, again: Any) -> None:
+        """All that is done with a block, the `count`th of all. `there`: keys of the sequence from its first on; `again`: whether this warp
+        group has one more."""
+        self.scores(count)
+        self.weights(count, there, which)
+        self.outputs(count, again)
 
     def scores(self, count: Any) -> None:
         """The scores of a block."""
@@ -153,14 +140,13 @@ class TurnedSteps:
                 of_row.store(of_row.load() * self.factors[i])
 
     @cute.jit
-    def weights(self, count: Int32, block: Int32, seen: Any):
-        """Scores to weights, in shared memory."""
-        length, which = seen
-        if (block + 1) * KEYS > length - which.numbers.hidden:
-            self.mask(block, length, which)
+    def weights(self, count: Int32, there: Int32, which: Any):
+        """Scores to weights, in shared memory. `there`: keys of the sequence from the block's first on."""
+        if there - KEYS < which.hidden:
+            self.mask(there, which)
         self.find_highest()
-        if (block + 1) * KEYS > length:
-            self.clear(count, length - block * KEYS)
+        if there < KEYS:
+            self.clear(count, there)
         self.powers()
         rounded = cute.make_rmem_tensor(self.acc.shape, self.of.operand)
         rounded.store(self.acc.load().to(self.of.operand))
@@ -175,14 +161,14 @@ class TurnedSteps:
         self.meet()
 
     @cute.jit
-    def mask(self, block: Int32, length: Int32, which: Any):
+    def mask(self, there: Int32, which: Any):
         """Hide the keys that a query does not see: those after its own."""
         tile, rows, numbers = which.tile, which.rows, which.numbers
         first = self.lane() % 4 * 2 + tile * self.of.rows
-        key = self.key() + block * KEYS
+        key = self.key()
         for i in range_constexpr(self.of.rows // 4):
             query = min(first + 8 * (i // 2) + i % 2, rows - 1) // numbers.heads
-            end = min(length, length - numbers.hidden + query)
+            end = min(there, there - numbers.hidden + query)
             for half in range_constexpr(2):
                 at = (i % 2, half, i // 2), 0, 0
                 value = self.acc[at]
