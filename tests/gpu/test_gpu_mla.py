@@ -96,6 +96,27 @@ def test_many_tokens():
     check(got, q, cache)
 
 
+@pytest.mark.parametrize("heads", [16, 128])
+def test_prompts(heads):
+    """Tokens of sequences one after another; latents in pages, or one after another."""
+    cache, counts = Cache([1000, 300, 140], torch.bfloat16), [150, 1, 139]
+    starts, places = (torch.tensor([0, *x], device="cuda").cumsum(0).int() for x in (counts, [1000, 300, 140]))
+    q = torch.randn(sum(counts) + 3, heads, 576, device="cuda", dtype=torch.bfloat16)
+    paged = {"page_table": cache.table, "lengths": cache.lengths}
+    got = kernels.mla_prefill(q, cache.pages, starts, **paged, return_lse=True)
+    again = kernels.mla_prefill(q, torch.cat(cache.rows), starts, cu_seqlens_k=places, return_lse=True)
+    first = 0
+    for count, rows in zip(counts, cache.rows, strict=True):
+        wanted = exact(q[first : first + count], rows)
+        for outputs, logarithms in (got, again):
+            step = torch.finfo(q.dtype).eps
+            own = outputs[first : first + count].double(), logarithms[:, first : first + count].double()
+            torch.testing.assert_close(own[0], wanted[0], rtol=2 * step, atol=2 * step)
+            torch.testing.assert_close(own[1], wanted[1], rtol=1e-5, atol=1e-5)
+        first += count
+    assert not got[0][first:].any()
+
+
 def test_in_a_graph():
     cache = Cache([3000, 200], torch.bfloat16)
     q = torch.randn(2, 1, 128, 576, device="cuda", dtype=torch.bfloat16)

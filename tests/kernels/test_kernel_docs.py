@@ -35,11 +35,13 @@ def test_the_page_runs(tmp_path):
             ("v_pages", (5, 4, 1, 32)),
             ("latents", (5, 64, 576)),
             ("absorbed", (1, 1, 16, 576)),
-            ("several", (1, 3, 16, 576)),
+            ("packed", (3, 16, 576)),
+            ("latent_rows", (9, 576)),
         )
     }
     names["starts"] = np.array([0, 5, 12], np.int32)
     names["lengths"] = np.array([9], np.int32)
+    names["cu_seqlens_q"], names["cu_seqlens_k"] = np.array([0, 3], np.int32), np.array([0, 9], np.int32)
     names["page_table"] = np.array([[4, 0, 2]], np.int32)
     with kiln.target("cpu"):
         for number, code in enumerate(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)):

@@ -40,6 +40,7 @@ _PLACES = {
     "mean": ".reductions.functions",
     "min": ".reductions.functions",
     "mla_decode": ".latents.functions",
+    "mla_prefill": ".latents.prefill",
     "paged_attention": ".attentions.paged",
     "rms_norm": ".rows.functions",
     "rms_norm_backward": ".rows.gradients",
