@@ -1,9 +1,10 @@
 """Decoding on one GPU: few queries and a cache that is read once, in pages and not, and of latents (MLA), beside PyTorch's attention.
 
-    python benchmarks/decode.py [paged] [mla] [prompt] [--quick] [--compile]
+    python benchmarks/decode.py [paged] [mla] [latents] [prompt] [--quick] [--compile]
 
-Times are of the device alone, with an empty L2 cache; TB/s are of the cache that sequences have, read once, beside a copy's.
-`--compile` only compiles, `--quick` leaves PyTorch, bursts and sustained rates of `mla` out.
+Times are of the device alone, with an empty L2 cache; those of `latents` are of bursts (5 calls after 0.2 s of idleness) and sustained
+(the last second of three). TB/s are of the cache that sequences have, read once, beside a copy's. `--compile` only compiles and compares,
+`--quick` leaves PyTorch and sustained rates out.
 """
 
 from __future__ import annotations
@@ -37,8 +38,14 @@ LATENT = (
     (16, 1, 16, 32768), (1, 1, 16, 131072), (1, 1, 128, 131072),
 )  # fmt: skip
 """Batch, tokens, heads, latents of a sequence; bf16."""
-PACED = ((128, 1, 16, 8192), (128, 1, 128, 4096), (128, 2, 128, 4096))
-"""Those that are measured in bursts and sustained, too."""
+PACED = tuple(
+    (128, tokens, heads, 8192 if heads == 16 else 4096) for tokens in (1, 2, 4) for heads in (16, 32, 64, 128)
+)
+"""The same, in bursts."""
+SUSTAINED = PACED[:4] + PACED[7:8]
+"""Those that are sustained, too."""
+RAGGED = ((128, 1, 16, 8192), (128, 1, 32, 4096), (128, 1, 64, 4096), (128, 1, 128, 4096), (37, 2, 128, 16384))
+"""The same, of sequences of lengths anywhere from 1 on."""
 PROMPTS = ((4, 512, 16, 4096), (4, 512, 128, 4096), (1, 2048, 128, 16384))
 """The same: the last tokens of prompts, whose latents are in the cache already."""
 
@@ -49,10 +56,10 @@ def device_us(call: Callable[[], Any]) -> float:
 
 
 def copy_rate() -> float:
-    """TB/s that a copy of 1 GiB reads and writes."""
+    """TB/s that a kernel reads and writes which copies 1 GiB with another sign. (`copy_` of a graph is not done by a kernel: 2.7 TB/s.)"""
     x = torch.randn(1 << 28, device="cuda")
     y = torch.empty_like(x)
-    return 8 * x.numel() / measure.measure(lambda: y.copy_(x), l2="warm", effort=measure.QUICK).us / 1e6
+    return 8 * x.numel() / measure.measure(lambda: torch.neg(x, out=y), l2="warm", effort=measure.QUICK).us / 1e6
 
 
 def in_pages(x: torch.Tensor, size: int, table: torch.Tensor) -> torch.Tensor:
@@ -110,28 +117,37 @@ def latents_in_pages(batch: int, tokens: int, heads: int, keys: int) -> tuple[to
 
 
 def prompt(only_compile: bool) -> None:
-    """Attention of many tokens to latents in pages of 64: each sees those before it, and its own."""
+    """Attention of many tokens to latents in pages of 64, and one after another: each sees those before it, and its own."""
     print(
-        "\n| batch | tokens | heads | latents | Kiln us | TFLOP/s | f8 cache us | TFLOP/s |\n" + "|---" * 8 + "|",
+        "\n| batch | tokens | heads | latents | Kiln us | TFLOP/s | not in pages us | f8 cache us | TFLOP/s |\n"
+        + "|---" * 9 + "|",
         flush=True,
-    )
+    )  # fmt: skip
     for batch, tokens, heads, keys in PROMPTS:
-        _, q, cache, table, lengths, out = latents_in_pages(batch, tokens, heads, keys)
+        latents, q, cache, table, lengths, _ = latents_in_pages(batch, tokens, heads, keys)
+        q, out = q.flatten(0, 1), q.new_empty(batch * tokens, heads, 512)
+        starts, places = (torch.arange(batch + 1, device="cuda", dtype=torch.int32) * n for n in (tokens, keys))
         work = 2 * batch * heads * tokens * (keys - (tokens - 1) / 2) * (576 + 512)
-        cells = []
-        for stored in (cache, cache.to(torch.float8_e4m3fn)):
-            call = functools.partial(kernels.mla_decode, q, stored, table, lengths, out=out)
-            call()
-            if not only_compile:
-                us = device_us(call)
-                cells += [shown(us), f"{work / us / 1e6:.0f}"]
-        if not only_compile:
-            print(f"| {batch} | {tokens} | {heads} | {keys} | {' | '.join(cells)} |", flush=True)
+        paged = functools.partial(kernels.mla_prefill, page_table=table, lengths=lengths, out=out)
+        calls = [
+            functools.partial(paged, q, cache, starts),
+            functools.partial(kernels.mla_prefill, q, latents.flatten(0, 1), starts, cu_seqlens_k=places, max_length=keys, out=out),
+            functools.partial(paged, q, cache.to(torch.float8_e4m3fn), starts),
+        ]  # fmt: skip
+        if only_compile:
+            wanted = calls[0]().clone()
+            torch.testing.assert_close(calls[1](), wanted, rtol=2e-2, atol=2e-2)
+            torch.testing.assert_close(calls[2](), wanted, rtol=2e-1, atol=1e-1)
+            continue
+        us = [device_us(call) for call in calls]
+        rates = [f"{work / x / 1e6:.0f}" for x in us]
+        cells = (shown(us[0]), rates[0], shown(us[1]), shown(us[2]), rates[2])
+        print(f"| {batch} | {tokens} | {heads} | {keys} | {' | '.join(cells)} |", flush=True)
 
 
 def mla(only_compile: bool, quick: bool = False) -> None:
     """Attention to latents in pages of 64."""
-    columns = "batch | tokens | heads | latents | PyTorch us | Kiln us | Kiln TB/s | Kiln TFLOP/s | f8 cache us | TB/s | burst TB/s | TFLOP/s | sustained TB/s | TFLOP/s | clock, power"
+    columns = "batch | tokens | heads | latents | PyTorch us | Kiln us | Kiln TB/s | Kiln TFLOP/s | f8 cache us | TB/s"
     print(f"\n| {columns} |\n{'|---' * (columns.count('|') + 1)}|", flush=True)
     one = torch.ones(1, device="cuda")
     for batch, tokens, heads, keys in LATENT:
@@ -149,28 +165,53 @@ def mla(only_compile: bool, quick: bool = False) -> None:
         size, work = 2 * batch * keys * 576, 2 * batch * tokens * heads * keys * (576 + 512)
         us, us8 = device_us(ours), device_us(narrow)
         cells = f"{'' if quick else shown(device_us(theirs))} | {shown(us)} | {size / us / 1e6:.2f} | {work / us / 1e6:.0f} | {shown(us8)} | {size / 2 / us8 / 1e6:.2f}"
-        if (batch, tokens, heads, keys) in PACED and not quick:
-            pace = measure.paces({"Kiln": ours})["Kiln"]
-            rates = " | ".join(
-                f"{size / x.us / 1e6:.2f} | {work / x.us / 1e6:.0f}" for x in (pace.burst, pace.sustained)
-            )
-            cells += f" | {rates} | {pace.sustained.clock_mhz or 0:.0f} MHz, {pace.sustained.watts or 0:.0f} W"
-        else:
-            cells += " | | | | |"
         print(f"| {batch} | {tokens} | {heads} | {keys} | {cells} |", flush=True)
+
+
+def latents(only_compile: bool, quick: bool = False) -> None:
+    """The same in bursts and sustained, of sequences of one length and of several."""
+    columns = "batch | tokens | heads | latents | burst us | TB/s | TFLOP/s | f8 cache us | TB/s | TFLOP/s | sustained us | TB/s | TFLOP/s | clock, power | f8 cache us | TFLOP/s | clock, power"
+    print(f"\n| {columns} |\n{'|---' * (columns.count('|') + 1)}|", flush=True)
+    burst = measure.BURST._replace(stopping=measure.statistics.Stopping(0.02, 10, 0.0, 0.7))
+    for ragged, shapes in ((False, PACED), (True, RAGGED)):
+        for batch, tokens, heads, keys in shapes:
+            _, q, cache, table, lengths, out = latents_in_pages(batch, tokens, heads, keys)
+            if ragged:
+                lengths = torch.randint(1, keys + 1, (batch,), device="cuda", dtype=torch.int32)
+            total = int(lengths.sum())
+            caches = cache, cache.to(torch.float8_e4m3fn)
+            calls = [functools.partial(kernels.mla_decode, q, x, table, lengths, causal=False, out=out) for x in caches]
+            if only_compile:
+                wanted = calls[0]().clone()
+                torch.testing.assert_close(calls[1](), wanted, rtol=2e-1, atol=1e-1)
+                continue
+            size, work = 2 * total * 576, 2 * tokens * heads * total * (576 + 512)
+            cells = [str(batch), str(tokens), str(heads), f"{'1 to ' if ragged else ''}{keys}"]
+            for n, call in enumerate(calls):
+                us = measure.measure(call, l2="warm", effort=burst).us
+                cells += [shown(us), f"{size / (n + 1) / us / 1e6:.2f}", f"{work / us / 1e6:.0f}"]
+            if not ragged and not quick and (batch, tokens, heads, keys) in SUSTAINED:
+                for n, call in enumerate(calls):
+                    found = measure.measure(call, l2="warm", steady=True, effort=measure.SUSTAINED)
+                    cells += [shown(found.us), *([f"{size / found.us / 1e6:.2f}"] if n == 0 else [])]
+                    cells += [
+                        f"{work / found.us / 1e6:.0f}",
+                        f"{found.clock_mhz or 0:.0f} MHz, {found.watts or 0:.0f} W",
+                    ]
+            print("|", " | ".join(cells), "|", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", help="paged, mla, prompt; all by default")
+    parser.add_argument("tables", nargs="*", help="paged, mla, latents, prompt; all by default")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--quick", action="store_true")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
-    tables = {"paged": paged, "mla": mla, "prompt": prompt}
+    tables = {"paged": paged, "mla": mla, "latents": latents, "prompt": prompt}
     for name in arguments.tables or tables:
-        tables[name](arguments.compile, **({"quick": True} if name == "mla" and arguments.quick else {}))
+        tables[name](arguments.compile, **({"quick": True} if name in ("mla", "latents") and arguments.quick else {}))
     print(f"\nA copy of 1 GiB: {copy_rate():.2f} TB/s")
 
 
