@@ -1,6 +1,6 @@
 """Kiln's memory-bound kernels beside PyTorch's own, torch.compile and a copy, on one GPU, on the same data, in one run.
 
-    python benchmarks/memory_bound.py [rows] [gradients] [fusions] [losses] [reductions] [elements] [--no-compile]
+    python benchmarks/memory_bound.py [rows] [gradients] [fusions] [losses] [reductions] [elements] [--no-compile] [--short]
 
 Times are of the device alone, by `kiln.measure`: medians of calls in a CUDA graph, the L2 cache emptied before each. Data is standard normal; constant data is refused. Results are compared with PyTorch's in Float32 before they are timed.
 "of a copy" is the bandwidth beside that of `out.copy_(x)` for the same array: bytes that must be read and written, once each.
@@ -8,6 +8,7 @@ Times are of the device alone, by `kiln.measure`: medians of calls in a CUDA gra
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import torch
 from normal_data import refuse_constants
 
 from kiln import kernels, measure
+from kiln.measure.statistics import Stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +38,12 @@ ROWS = (
 COMPILED = {(16384, 4096), (16384, 8192), (4096, 32768), (1024, 131072), (16384, 8191), (2048, 50257)}
 """Shapes that torch.compile is asked about: it takes seconds for each function."""
 COMPILED_GRADIENTS = {(16384, 8192), (4096, 32768)}
+COMPILED_FUSIONS = {
+    "x + residual, rms_norm", "the same, to 8-bit floats", "layer_norm, to 8-bit floats", "swiglu", "swiglu, to 8-bit floats", "geglu",
+    "rotary embedding, 32 heads of 128", "softmax, 8 largest",
+}  # fmt: skip
+"""The same, of several functions in one kernel: the first shape of each."""
+SHORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.1), warmup=0.04, window=0.01, batch=0.003)
 REDUCTIONS = (
     ((16384, 8192), 1, torch.bfloat16),
     ((16384, 8192), 0, torch.bfloat16),
@@ -57,7 +65,7 @@ def normal(*shape: int, dtype: torch.dtype) -> torch.Tensor:
 
 def device_us(call: Callable[[], Any]) -> float:
     """Microseconds of a call."""
-    return measure.measure(call, effort=measure.QUICK).us
+    return measure.measure(call, effort=SHORT if "--short" in sys.argv else measure.QUICK).us
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -218,6 +226,10 @@ def fused_cases() -> Any:
     x, r, d = (normal(count, n, dtype=bf16) for _ in range(3))
     w, b = normal(n, dtype=bf16), normal(n, dtype=bf16)
     yield (
+        "layer_norm, to 8-bit floats", (x, w, b), lambda x, w, b: kernels.layer_norm(x, w, b, quantize=e4m3),
+        lambda x, w, b: quantized(functional.layer_norm(x.float(), (x.shape[-1],), w.float(), b.float())), 1.5 * x.numel(),
+    )  # fmt: skip
+    yield (
         "rms_norm, to 8-bit floats", (x, w), lambda x, w: kernels.rms_norm(x, w, quantize=e4m3),
         lambda x, w: quantized(norm(x.float(), (x.shape[-1],), w.float(), 1e-6)), 1.5 * x.numel(),
     )  # fmt: skip
@@ -280,13 +292,18 @@ def fused_cases() -> Any:
 
 
 def fusions(compiled: bool) -> None:
-    """Several functions in one kernel; the copy is of 16384 x 8192 elements of 16 bits."""
-    x = normal(16384, 8192, dtype=torch.bfloat16)
-    out = torch.empty_like(x)
-    copy = 4 * x.numel() / device_us(lambda: out.copy_(x))
+    """Several functions in one kernel, beside a copy that moves as many bytes."""
+
+    @functools.cache
+    def copied(moved: int) -> float:
+        x = normal(moved // 2, dtype=torch.bfloat16)
+        out = torch.empty_like(x)
+        return device_us(lambda: out.copy_(x))
+
     print(
         "\n| fused | shape | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |\n|---|---|---|---|---|---|---|"
     )
+    done: set[str] = set()
     for name, given, ours, theirs, moved in fused_cases():
         made, wanted = ours(*given), theirs(*given)
         for got, value in zip(*(x if isinstance(x, tuple) else (x,) for x in (made, wanted)), strict=True):
@@ -295,14 +312,14 @@ def fusions(compiled: bool) -> None:
             elif got.is_floating_point():
                 compare(got, value.float(), torch.bfloat16, 1 if got.ndim > 1 else len(given[0]))
         eager, inductor = device_us(lambda f=theirs, given=given: f(*given)), "-"
-        if compiled:
+        if compiled and name not in done and name in COMPILED_FUSIONS:
+            done.add(name)
             fused = torch.compile(theirs, dynamic=False)
             inductor = f"{device_us(lambda f=fused, given=given: f(*given)):.1f}"
         us = device_us(lambda f=ours, given=given: f(*given))
         shape = "x".join(map(str, given[0].shape))
-        speed = 2 * moved / us
         print(
-            f"| {name} | {shape} | {eager:.1f} | {inductor} | {us:.1f} | {speed / 1e6:.2f} | {speed / copy:.2f} |",
+            f"| {name} | {shape} | {eager:.1f} | {inductor} | {us:.1f} | {2 * moved / us / 1e6:.2f} | {copied(int(moved)) / us:.2f} |",
             flush=True,
         )
 

@@ -134,6 +134,7 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
     "library_hopper_gemm": {
         ("products.hopper_kernel.kernel: griddepcontrol_wait() (2)", "deleted"): _NOTHING_BEFORE,
         ("products.hopper_kernel.fetch: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
+        ("products.hopper_kernel.fetch_factors: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
         (
             "products.hopper_kernel.turns: each = CooperativeGroup(Agent.Thread, GROUP)",
             "one arrival fewer",

@@ -259,14 +259,33 @@ FUSED = {
     "topk_softmax": lambda x, w: kernels.topk_softmax(x, 8),
 }
 WIDTHS = [
-    (BF16, n) for n in (64, 1000, 2048, 2880, 4096, 5120, 7168, 8191, 8192, 14336, 16384, 28672, 65536, 131072, 300000)
+    (BF16, n)
+    for n in (
+        64,
+        1536,
+        50256,
+        1000,
+        2048,
+        2880,
+        4096,
+        5120,
+        7168,
+        8191,
+        8192,
+        14336,
+        16384,
+        28672,
+        65536,
+        131072,
+        300000,
+    )
 ]
 WIDTHS += [(F32, n) for n in (256, 1024, 4096, 8192, 16384, 65536)]
 TIGHT = {
     "fused_add_layer_norm": [(BF16, 8192)],
-    "layer_norm to e4m3": [(BF16, 4096)],
+    "layer_norm to e4m3": [(BF16, 2880), (BF16, 4096), (BF16, 5120)],
     "fused_add_rms_norm to e4m3": [(BF16, 8192), (BF16, 65536)],
-    "fused_add_layer_norm to e4m3": [(BF16, 5120), (BF16, 16384)],
+    "fused_add_layer_norm to e4m3": [(BF16, 2880), (BF16, 16384)],
     "fused_add_layer_norm_backward": [(BF16, 7168)],
     "swiglu to e4m3": [(BF16, 14336)],
     "geglu_backward": [(BF16, 14336)],

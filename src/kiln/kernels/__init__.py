@@ -17,6 +17,7 @@ _PLACES = {
     "RowTiling": ".rows.kernel",
     "StreamTiling": ".rows.stream",
     "Tiling": ".products.plan",
+    "TurnTiling": ".rows.in_turn",
     "argmax": ".reductions.functions",
     "argmin": ".reductions.functions",
     "cross_entropy": ".losses.functions",

@@ -15,7 +15,7 @@ from row_formulas import close, layer_norm, norm_gradients, normal, rms_norm, un
 
 import kiln
 from kiln import cute, kernels
-from kiln.kernels import RowTiling
+from kiln.kernels import RowTiling, TurnTiling
 
 BF16, F16, F32 = ml_dtypes.bfloat16, np.float16, np.float32
 E4M3 = ml_dtypes.float8_e4m3fn
@@ -111,6 +111,26 @@ def test_quantized(n, dtype, tiling):
         close_quantized(q, scales, rms_norm(x, weight))
         q, scales, _ = kernels.fused_add_layer_norm(x, residual, weight, bias, quantize=dtype)
         close_quantized(q, scales, layer_norm(summed, weight, bias))
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "tiling"),
+    [
+        (7, 512, TurnTiling(64, 64, 1, 2, 1, 4)),
+        (3, 1000, TurnTiling(64, 64, 1, 2, 1, 2)),
+        (5, 256, TurnTiling(32, 32, 1, 1, 1, 8)),
+    ],
+)
+def test_quantized_in_turn(rows, n, tiling):
+    """The last block has fewer rows than the others; some threads have no vector at the end."""
+    x, residual, weight, bias = (normal(*s, dtype=BF16) for s in ((rows, n), (rows, n), (n,), (n,)))
+    summed = (x.astype(F32) + residual.astype(F32)).astype(BF16)
+    with kiln.sanitize():
+        q, scales = kernels.layer_norm(x, weight, bias, quantize=E4M3, plan=tiling)
+        close_quantized(q, scales, layer_norm(x, weight, bias))
+        q, scales, total = kernels.fused_add_layer_norm(x, residual, weight, bias, quantize=E4M3, plan=tiling)
+    close_quantized(q, scales, layer_norm(summed, weight, bias))
+    np.testing.assert_array_equal(total, summed)
 
 
 def test_quantized_rows_of_any_length_and_numbers():
@@ -270,6 +290,9 @@ X = np.zeros((3, 8), F32)
         (lambda: kernels.rms_norm(X, quantize=E4M3, out=X), "out of a quantized result"),
         (lambda: kernels.rms_norm(X, out=X.astype(E4M3)), "Float8E4M3FN elements"),
         (lambda: kernels.rms_norm(X, quantize=E4M3, plan=kernels.StreamTiling(32, 32)), "quantized ones depend"),
+        (lambda: kernels.rms_norm(X, quantize=E4M3, plan=TurnTiling(32, 32, 1, 1)), "largest result is found after"),
+        (lambda: kernels.layer_norm(X, quantize=E4M3, plan=TurnTiling(32, 32)), "all of it in shared memory"),
+        (lambda: kernels.layer_norm(X, quantize=E4M3, plan=TurnTiling(32, 32, 1, 1, 1, 0)), "0 rows of a block"),
         (lambda: kernels.swiglu(X[:, :7]), "equally long"),
         (lambda: kernels.geglu(X, X, approximate="erf"), "approximate='erf'"),
     ],

@@ -49,6 +49,7 @@ class Joined:
 class Adds:
     """Of a norm: its input is the sum of two sources, rounded to the type of the second result, which it is."""
 
+    rereads = True
     problem: Any
     quantizes: bool
     whole: bool
@@ -63,8 +64,8 @@ class Adds:
         return (values[0] + values[1]).to(self.problem.outs[1])
 
     def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        found, _ = super().absorb(state, Joined(part, self.join, self.stays))  # type: ignore[misc]
-        return found, None
+        found, kept = super().absorb(state, Joined(part, self.join, self.stays))  # type: ignore[misc]
+        return found, kept if self.stays else None
 
     def results(self, values: list[Any], *others: Any) -> list[Any]:
         found = values[1] if self.stays else as_f32(self.join(values))

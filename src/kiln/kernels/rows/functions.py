@@ -124,7 +124,7 @@ class LayerNorm(ForwardKernel):
         return Float32(0.0), Float32(0.0), Float32(0.0)
 
     def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
-        return spread(state, part), None
+        return spread(state, part)[0], None
 
     def merge(self, states: list[State], lanes: int) -> State:
         return joined_spread(states, lanes)
@@ -133,7 +133,11 @@ class LayerNorm(ForwardKernel):
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
         scale = cute.math.rsqrt(state[2] * numbers[1] + numbers[0])
-        made = (values[0] - state[1]) * scale
+        if kept is None:
+            made = (values[0] - state[1]) * scale
+        else:
+            distance, near = kept
+            made = cute.math.fma(distance, *(cute.full_like(distance, x) for x in (scale, (near - state[1]) * scale)))
         scaled, shifted = (dtype is not None for dtype in self.problem.columns)
         if scaled and shifted:
             return [cute.math.fma(made, columns[0], columns[1])]
@@ -184,7 +188,11 @@ class QuantizedRmsNorm(Quantized, RmsNorm):
 
 
 class QuantizedLayerNorm(Quantized, LayerNorm):
-    """LayerNorm, quantized."""
+    """LayerNorm, quantized. Distances are kept: instructions are what it has fewest of, beside 3 bytes for each element."""
+
+    def absorb(self, state: State | None, part: Part) -> tuple[State, list[Any] | None]:
+        found, distances = spread(state, part)
+        return found, distances if part.few else None
 
 
 def largest_magnitude(vectors: list[Any]) -> Any:
@@ -205,22 +213,24 @@ def products(part: Part) -> Any:
     return total(summed)
 
 
-def spread(state: State | None, part: Part) -> State:
-    """Number, mean and sum of squared distances of elements seen before and of a thread's part of a row.
+def spread(state: State | None, part: Part) -> tuple[State, list[Any]]:
+    """Number, mean and sum of squared distances of elements seen before and of a thread's part of a row; distances, and from what.
 
     Distances are from one of the elements: it is not so far from the others that the difference of sums would lose them.
     """
     first = part.first()[0][0]
     summed: Any = None
     squares: Any = None
+    distances: list[Any] = []
     for v in range(part.count):
         distance = part.kept(v, part.values(v)[0] - first, 0.0)
+        distances.append((distance, first))
         summed = distance if summed is None else summed + distance
         squares = distance * distance if squares is None else cute.math.fma(distance, distance, squares)
     count, whole = part.elements(), total(summed)
     ahead = whole * reciprocal(count)
     found = (count, first + ahead, maximum(total(squares) - whole * ahead, Float32(0.0)))
-    return found if state is None else joined_spread([state, found], 1)
+    return found if state is None else joined_spread([state, found], 1), distances
 
 
 def reciprocal(count: Any) -> Any:
@@ -262,15 +272,24 @@ def forward_tiling(n: int, width: int, bits: int, device: Device, columns: int =
     if (
         width * bits == 128 and 128 < units <= 1024 and units & (units - 1)
     ):  # no power of two: as few threads idle as can be
+        if (
+            columns > 1
+        ):  # few threads have many vectors each: what a row costs besides its elements is shared by more of them
+            threads = even_threads(units, 7, few=True)
+            return RowTiling(threads, threads, 1, 7, 640 // threads)
         threads = even_threads(units, 7 if columns else 5)
         vectors, block = -(-units // threads), max(128, threads)
-        return RowTiling(block, threads, 1, vectors if columns else 0, (1024 if columns == 1 else 768) // block)
+        return RowTiling(block, threads, 1, vectors if columns else 0, 1024 // block if columns else 768 // block)
     if width * bits != 128 or not 512 < units <= 1024:
         return default_tiling(n, width, bits, device, columns)
     together = 4 if units == 1024 else 3  # predicates take registers, too
     if columns < 2 or bits == 32:
         return RowTiling(512, 512, 1, 0, together)
     return RowTiling(256, 256, 1, 4, together)
+
+
+MOST_OF_A_BLOCK = 13 * 512
+"""Vectors of a row that a block holds where a cluster's threads would be without them for the most part."""
 
 
 def softmax_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowTiling | StreamTiling:
@@ -288,6 +307,8 @@ def rms_norm_tiling(n: int, width: int, bits: int, device: Device, columns: int 
     cluster = arrays.power_of_two(-(-units // 2048))
     if width * bits != 128 or units <= 4096 or cluster > device.cluster:
         return forward_tiling(n, width, bits, device, columns)
+    if units <= MOST_OF_A_BLOCK:
+        return RowTiling(512, 512, 1, 13, 2)
     return RowTiling(128, 128, cluster, 12, 8) if cluster <= 8 else StreamTiling(512, 512, cluster, 6)
 
 
@@ -297,6 +318,8 @@ def layer_norm_tiling(n: int, width: int, bits: int, device: Device, columns: in
     cluster = arrays.power_of_two(-(-units // 2048))
     if width * bits != 128 or units <= 4096 or cluster > device.cluster:
         return forward_tiling(n, width, bits, device, columns)
+    if units <= MOST_OF_A_BLOCK:
+        return RowTiling(512, 512, 1, 13, 2)
     return StreamTiling(512, 512, cluster, 8, overlapped=cluster == 16)
 
 

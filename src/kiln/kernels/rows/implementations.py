@@ -11,6 +11,7 @@ from ..common import arrays, launches
 from ..common.family import Family, MemoryBound, varied
 from ..common.matrices import in_step
 from ..reductions.functions import sum as sum_over
+from .in_turn import TurnTiling, in_turn
 from .kernel import WARP, RowProblem, RowTiling
 from .line_sums import line_pitch
 from .norm_sums import NormSums, rows_at_once
@@ -118,14 +119,20 @@ class HeldRows(RowImplementation):
         notes = list(given.notes)
         if problem.totals:
             notes = [arrays.empty(given.sources[0], (problem.rows,), wanted) for _ in range(2)]
-        kernel = launches.made(
-            problem.kind, RowProblem(*problem.types, len(notes), width, vectors, exact, plan, overlaps=overlaps)
-        )
+        kernel = self.made(problem, len(notes), width, vectors, exact, plan, overlaps)
         taken = [*given.sources, *given.outs, *given.columns, *notes]
-        blocks = -(-problem.rows // plan.rows) * plan.cluster
-        launches.launcher(kernel, taken, *_sizes(problem), _typed(given.numbers), Int32(blocks))(taken)
+        blocks = Int32(self.blocks(problem, plan))
+        launches.launcher(kernel, taken, *_sizes(problem), _typed(given.numbers), blocks)(taken)
         if problem.totals:
             self._sum(problem, given, notes, device)
+
+    def made(self, problem: Rows, *more: Any) -> Any:
+        """The kernel, for what else a `RowProblem` has."""
+        return launches.made(problem.kind, RowProblem(*problem.types, *more))
+
+    def blocks(self, problem: Rows, plan: Any) -> int:
+        """How many there are."""
+        return -(-problem.rows // plan.rows) * plan.cluster
 
     def _sum(self, problem: Rows, given: Given, notes: list[Any], device: Device) -> None:
         """Sum over rows, which are read again, given the statistics of each."""
@@ -144,6 +151,30 @@ class HeldRows(RowImplementation):
         launches.launcher(kernel, taken, rows, length, steps[:2], Int32(parts), Int32(each))(taken)
         for vector, found in zip(given.totals, partial, strict=True):
             sum_over(found, 0, out=vector)
+
+
+@FAMILY.register
+class RowsInTurn(HeldRows):
+    """A block takes some rows one after the other, the next one on its way."""
+
+    plan = TurnTiling
+
+    def supports(self, problem: Rows, device: Device) -> str | None:
+        if not problem.kind.quantizes or problem.kind.finds_largest or problem.kind.fields == 0:
+            return "it is for quantized rows whose largest result is found after their statistics"
+        if problem.width * min(x.dtype.width for x in problem.sources) < 32:
+            return "copies into shared memory take 4 bytes or more"
+        return super().supports(problem, device)
+
+    def first(self, problem: Rows, device: Device) -> TurnTiling | None:
+        plan = problem.rule(problem, device)
+        return plan if type(plan) is TurnTiling else None
+
+    def made(self, problem: Rows, *more: Any) -> Any:
+        return launches.made(in_turn(problem.kind), RowProblem(*problem.types, *more))
+
+    def blocks(self, problem: Rows, plan: TurnTiling) -> int:
+        return -(-problem.rows // plan.turns)
 
 
 @FAMILY.register

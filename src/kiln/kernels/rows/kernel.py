@@ -22,8 +22,10 @@ from .findings import State, most_of, told
 WARP = 32
 LARGEST = {Float8E4M3FN: 448.0, Float8E5M2: 57344.0}
 """The types that rows are quantized to, and their largest numbers."""
-MOST_IN_REGISTERS, MOST_ELEMENTS, MOST_KEPT = 64, 128, 32
+MOST_IN_REGISTERS, MOST_ELEMENTS, MOST_KEPT = 64, 128, 64
 """Elements of a row that a thread holds at most, in registers and altogether; and of which it keeps what it has computed."""
+REGISTERS, OTHERS = 65536, 32
+"""Registers of a multiprocessor, and those of a thread that are for other things than what it keeps."""
 
 
 def check_threads(tiling: Any, device: devices.Device) -> None:
@@ -134,7 +136,7 @@ class Part:
         self, kernel: RowKernel, held: list[Any], shared: list[Any], columns: list[Any], unit: Any, units: Any
     ) -> None:
         self._kernel = kernel
-        self._held = held
+        self._registers = held
         self._shared = shared
         self._columns = columns
         self._unit = unit
@@ -150,15 +152,24 @@ class Part:
     @property
     def few(self) -> bool:
         """Whether there are so few elements that something of each can be kept in registers, wherever they are held."""
-        return self._kernel.whole and self.count * self._kernel.width <= MOST_KEPT
+        tiling = self._kernel.tiling
+        free = REGISTERS // (tiling.threads * tiling.together) - OTHERS
+        most = (
+            MOST_KEPT if tiling.cluster == 1 else MOST_KEPT // 2
+        )  # blocks that share a row need registers for that, too
+        return self._kernel.whole and self.count * self._kernel.width <= min(most, free)
 
     def values(self, v: int) -> list[Any]:
         """Vector `v` of each source; zeros where the row has ended."""
-        return [as_f32(x.load()) for x in self._places(v)]
+        return [as_f32(x) for x in self.held(v)]
+
+    def held(self, v: int) -> list[Any]:
+        """The same in their own types."""
+        return [x.load() for x in self._places(v)]
 
     def _places(self, v: int) -> list[Any]:
         before = self.count - self._kernel.shared
-        return [x[None, v] for x in self._held] if v < before else [x[None, v - before] for x in self._shared]
+        return [x[None, v] for x in self._registers] if v < before else [x[None, v - before] for x in self._shared]
 
     def put(self, v: int, source: int, value: Any) -> None:
         """Hold another vector instead of that of a source, of its type."""
@@ -184,7 +195,7 @@ class Part:
 
     def exists(self, v: int) -> Any:
         """Whether the row has elements there; None: it does everywhere."""
-        return None if self._kernel.exact else self._unit + v * self._kernel.tiling.row_threads < self._units
+        return None if self._kernel.full(v) else self._unit + v * self._kernel.tiling.row_threads < self._units
 
     def kept(self, v: int, value: Any, instead: float) -> Any:
         """A value where the row has elements, else a number."""
@@ -197,9 +208,11 @@ class Part:
         """How many elements there are: a Python number where that is known."""
         if self._kernel.exact:
             return float(self._kernel.width * self.count)
-        found = Float32(0.0)
-        for v in range(self.count):
-            found = found + select_(self.exists(v), Float32(float(self._kernel.width)), Float32(0.0))
+        width = float(self._kernel.width)
+        there = [self.exists(v) for v in range(self.count)]
+        found: Any = width * there.count(None)
+        for some in there:
+            found = found if some is None else found + select_(some, Float32(width), Float32(0.0))
         return found
 
     def release(self) -> None:
@@ -254,6 +267,8 @@ class RowKernel:
     """Whether rows that begin anywhere may be taken between edges."""
     takes_alone = False
     """Whether `absorb` takes an element at the edges of a row, too, with those of a thread; else it is a part of its own."""
+    rereads = False
+    """Whether `results` takes elements of sources, of their types, besides what was kept of them."""
     quantizes = False
     """Whether the first result is divided by a number of its row, which is noted, so that the largest is as large as its type has."""
     finds_largest = False
@@ -434,8 +449,8 @@ class RowKernel:
         """What is written for vector `v`, of its values or of what was kept of them."""
         weights = part.columns(v)
         part.prepare(v + 1)
-        values, mine = (part.values(v), None) if kept is None else ([], kept[v])
-        return self.results(values, weights, mine, own, state, numbers, n)
+        values = part.values(v) if kept is None else part.held(v) if self.rereads else []
+        return self.results(values, weights, None if kept is None else kept[v], own, state, numbers, n)
 
     def most_of_row(self, most: Any, exchange: Any, within: Any, thread: Any, rank: Any, slots: int) -> Any:
         """The largest of numbers of the threads of a row."""
@@ -448,7 +463,8 @@ class RowKernel:
         if self.finds_largest:
             most, factor = self.largest_of(state, numbers)
         found, limit = maximum(most, Float32(1e-12)), LARGEST[self.problem.outs[0]]
-        return (*state, found * (1.0 / limit), Float32(limit) / found * factor)
+        scale = found * (1.0 / limit)
+        return (*state, scale, arch.rcp_approx(scale) * factor)
 
     # -- memory ----------------------------------------------------------------------------------------------------
 
@@ -464,11 +480,15 @@ class RowKernel:
         op = cpasync.CopyG2SOp(mode)
         return cute.make_copy_atom(op, dtype, num_bits_per_copy=bits, l2_evict_priority=self.priority)
 
-    def there(self, exists: Any, unit: Any, units: Any) -> Any:
-        """Whether a row that may exist has a vector; None: all do. A row that has its blocks to itself exists."""
+    def full(self, v: int) -> bool:
+        """Whether all threads of a row have a vector `v`: but for the last, where one block has the row."""
+        return self.exact or (self.whole and self.tiling.cluster == 1 and v < self.vectors - 1)
+
+    def there(self, exists: Any, unit: Any, units: Any, v: int) -> Any:
+        """Whether a row that may exist has vector `v` of a thread; None: all do. A row that has its blocks to itself exists."""
         if self.tiling.rows == 1:
-            return None if self.exact else unit < units
-        return exists if self.exact else (unit < units) & exists
+            return None if self.full(v) else unit < units
+        return exists if self.full(v) else (unit < units) & exists
 
     def part(self, x: Any, row: Any, exists: Any, unit: Any) -> Any:
         """A vector of a row; of the first row where there is none."""
@@ -482,11 +502,12 @@ class RowKernel:
         wide = self.width * x.element_type.width == 128
         atom = self.atom(x.element_type, self.priority) if wide else self.atom(x.element_type)
         held = cute.make_rmem_tensor((self.width, count), x.element_type)
-        if const_expr(self.there(exists, unit, units) is not None):
-            held.fill(0)
         for v in range_constexpr(count):
             at = unit + v * self.tiling.row_threads
-            cute.copy(atom, self.part(x, row, exists, at), held[None, v], pred=self.there(exists, at, units))
+            there = self.there(exists, at, units, v)
+            if const_expr(there is not None):
+                held[None, v].fill(0)
+            cute.copy(atom, self.part(x, row, exists, at), held[None, v], pred=there)
         return held
 
     @cute.jit
@@ -509,7 +530,7 @@ class RowKernel:
                 held = cute.make_rmem_tensor((self.width,), out.element_type)
                 held.store(value.to(out.element_type))
                 place, atom = self.part(out, row, exists, at), self.atom(out.element_type)
-                cute.copy(atom, held, place, pred=self.there(exists, at, units))
+                cute.copy(atom, held, place, pred=self.there(exists, at, units, v))
 
     @cute.jit
     def read_vector(self, x: Any, unit: Any, units: Any, v: Any):
@@ -518,7 +539,7 @@ class RowKernel:
         held = cute.make_rmem_tensor((self.width,), x.element_type)
         at = unit + v * self.tiling.row_threads
         part = cute.local_tile(x, (self.width,), (at,))
-        if const_expr(self.exact):
+        if const_expr(self.full(v)):
             cute.copy(atom, part, held)
         else:
             held.fill(0)
@@ -535,12 +556,19 @@ class RowKernel:
     @cute.jit
     def fetch(self, x: Any, row: Any, exists: Any, unit: Any, units: Any, thread: Any):
         """Begin to copy the last vectors of a thread's part of a row to its shared memory; zeros where the row ends."""
-        held, atom = self.fetch_buffer(x.element_type, thread), self.fetch_atom(x.element_type)
-        for v in range_constexpr(self.shared):
-            at = unit + (self.vectors - self.shared + v) * self.tiling.row_threads
-            cute.copy(atom, self.part(x, row, exists, at), held[None, v], pred=self.there(exists, at, units))
+        held = self.fetch_buffer(x.element_type, thread)
+        self.copy_row(x, row, exists, unit, units, held)
         arch.cp_async_commit_group()
         return held
+
+    @cute.jit
+    def copy_row(self, x: Any, row: Any, exists: Any, unit: Any, units: Any, held: Any):
+        """Begin to copy vectors to shared memory of a thread (element, vector)."""
+        atom = self.fetch_atom(x.element_type)
+        for v in range_constexpr(self.shared):
+            place = self.vectors - self.shared + v
+            at = unit + place * self.tiling.row_threads
+            cute.copy(atom, self.part(x, row, exists, at), held[None, v], pred=self.there(exists, at, units, place))
 
     # -- findings of several threads -------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ..common import arrays
+from .in_turn import TurnTiling
 from .kernel import MOST_IN_REGISTERS, WARP, RowTiling
 from .stream import StreamTiling
 
@@ -58,9 +59,11 @@ def shared_rule(problem: Rows, device: Device) -> RowTiling:
     return shared_tiling(problem.n, problem.width, problem.bits, device)
 
 
-def even_threads(units: int, most: int) -> int:
-    """Threads that share so many vectors best, two to `most` each: the fewest are left without one, and more threads have fewer."""
-    return min((512, 256, 128, 64), key=lambda t: (not 2 <= -(-units // t) <= most, -(-units // t) * t))
+def even_threads(units: int, most: int, few: bool = False) -> int:
+    """Threads that share so many vectors best, two to `most` each: the fewest are left without one; of equals the more, or the `few`er."""
+    return min(
+        (512, 256, 128, 64), key=lambda t: (not 2 <= -(-units // t) <= most, -(-units // t) * t, t if few else -t)
+    )
 
 
 def quantized_rule(problem: Rows, device: Device) -> RowTiling:
@@ -76,9 +79,15 @@ def quantized_rule(problem: Rows, device: Device) -> RowTiling:
     if plan.cluster > 1 and columns == 0 and plan.together > 1:
         threads = min(512, max(128, arrays.power_of_two(-(-units // 32))))
         return RowTiling(threads, threads, arrays.power_of_two(-(-units // (4 * threads))), 16, 1024 // threads)
+    if problem.bits == 16 and problem.kind.fields and units > 128 and problem.rows > 2 * device.multiprocessors:
+        found = quantized_norm_tiling(units, len(problem.sources), problem.kind.counted)
+        if found is not None:
+            return found
     alone = columns == 1 and len(problem.sources) == 1
     if plan.together > 1 and (plan.cluster > 1 or (units > 1024 and alone)):
-        together = 2 if columns > 1 and problem.bits == 32 else 3
+        uneven = units % (256 * plan.cluster) != 0  # predicates take registers, too
+        many = columns > 1 or len(problem.sources) > 1
+        together = 2 if (uneven and many) or (columns > 1 and problem.bits == 32) else 3
         return dataclasses.replace(plan, threads=256, row_threads=256, together=together)
     if not 256 < units <= 1024:
         return plan
@@ -88,6 +97,29 @@ def quantized_rule(problem: Rows, device: Device) -> RowTiling:
     threads = even_threads(units, 5) if columns and units % 5 == 0 else arrays.power_of_two(-(-units // 4))
     block = max(128, threads)
     return RowTiling(block, threads, 1, 5, (768 if columns > 1 or threads * 4 < units else 1024) // block)
+
+
+def quantized_norm_tiling(units: int, sources: int, centred: bool) -> RowTiling | None:
+    """Of norms with many rows: four to eight vectors to a thread, which keeps what it computes of them; None: as other quantized rows.
+
+    LayerNorm waits twice for a row's threads, and computes most for each byte: blocks take rows in turn, the next on its way. Where a sum
+    is made and written there are more bytes, and rows are in registers, which takes fewest instructions.
+    """
+    choices = [t for t in (WARP, 64, 128, 256, 512) if 4 <= -(-units // t) <= (6 if t == WARP else 8)]
+    if not choices:
+        return None
+    threads = min(choices, key=lambda t: (-(-units // t) * t, t))
+    vectors = -(-units // threads)
+    if not centred:
+        even = units & (units - 1) == 0 or sources > 1 or units > 1024
+        block = max(threads, 128 if threads == WARP else 0)
+        return None if even else RowTiling(block, threads, 1, vectors, 768 // block)
+    together = 512 if threads == WARP or vectors > 6 else 768 if vectors == 5 else 640  # threads of a multiprocessor
+    if sources == 1 and units != 2048:
+        return TurnTiling(threads, threads, 1, vectors, together // threads)
+    if threads == WARP:
+        return RowTiling(128, threads, 1, vectors, 4)
+    return RowTiling(threads, threads, 1, 0, (512 if units % threads else min(together, 640)) // threads)
 
 
 def held_bits(problem: Rows) -> tuple[int, int, int, int]:
