@@ -322,10 +322,10 @@ def main() -> None:
     cases: list[Case] = []
     for make, argument in (
         (python_cases, x),
+        (c_cases, x),  # before JAX: its threads are not done when its arrays are
         (tvm_cases, x),
         (torch_cases, x),
         (jax_cases, device),
-        (c_cases, x),
         (exported_cases, x),
     ):
         try:
