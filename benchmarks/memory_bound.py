@@ -43,7 +43,7 @@ COMPILED_FUSIONS = {
     "rotary embedding, 32 heads of 128", "softmax, 8 largest",
 }  # fmt: skip
 """The same, of several functions in one kernel: the first shape of each."""
-SHORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.1), warmup=0.04, window=0.01, batch=0.003)
+SHORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.08), warmup=0.03, window=0.01, batch=0.003)
 REDUCTIONS = (
     ((16384, 8192), 1, torch.bfloat16),
     ((16384, 8192), 0, torch.bfloat16),
