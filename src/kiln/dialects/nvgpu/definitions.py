@@ -10,6 +10,7 @@ the words of its class.
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -140,13 +141,13 @@ def round_float(
     if value == 0:
         return 0.0
     exponent = _exponent(abs(value))
-    step = Fraction(2) ** max(exponent - precision + 1, least)
+    step = _power(max(exponent - precision + 1, least))
     units = value / step
     whole = {
         "rn": lambda: round(units), "rz": lambda: math.trunc(units), "rm": lambda: math.floor(units), "rp": lambda: math.ceil(units),
     }[rounding]()  # fmt: skip
     made = whole * step
-    largest = (2 - Fraction(2) ** (1 - precision)) * Fraction(2) ** most
+    largest = _largest(precision, most)
     if abs(made) > largest:
         inward = rounding == "rz" or rounding == ("rm" if value > 0 else "rp")
         return math.copysign(float(largest) if inward else math.inf, value)
@@ -156,7 +157,18 @@ def round_float(
 def _exponent(value: Fraction) -> int:
     """e with 2^e <= value < 2^(e + 1)."""
     e = value.numerator.bit_length() - value.denominator.bit_length()
-    return e if Fraction(2) ** e <= value else e - 1
+    return e if _power(e) <= value else e - 1
+
+
+@functools.cache
+def _power(exponent: int) -> Fraction:
+    return Fraction(2) ** exponent
+
+
+@functools.cache
+def _largest(precision: int, most: int) -> Fraction:
+    """The largest float of `precision` bits whose exponent is `most`."""
+    return (2 - _power(1 - precision)) * _power(most)
 
 
 def packed_f32x2(
