@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kiln import DSLRuntimeError, cute
+from kiln.base_dsl.frontend import texts
 
 PROGRAM = """\
 from kiln import cute
@@ -291,3 +292,14 @@ def test_the_interactive_interpreter(child, tmp_path):
     if sys.version_info < (3, 13) and "readline" not in sys.builtin_module_names:
         pytest.importorskip("readline")
     assert "result 1 10" in done.stdout, done.stdout + done.stderr
+
+
+def test_files_on_the_stack_are_parsed_once() -> None:
+    """A program under a debugger or a test runner has a hundred frames of large files, and many functions."""
+    text = "def f(): return 1"
+    space: dict[str, Any] = {}
+    exec(text, space)
+    assert text in texts.guesses(space["f"].__code__)
+    before = texts._calls.cache_info().misses
+    texts.guesses(space["f"].__code__)
+    assert texts._calls.cache_info().misses == before
