@@ -23,6 +23,7 @@ from ...cute.nvgpu import cpasync, warp, warpgroup
 from ...utils import LayoutEnum, sm90
 from ..attentions.tile import VALUES, only_here
 from .hopper_blocks import Blocks
+from .hopper_meanwhile import Meanwhile
 from .hopper_plan import BUFFERS, GROUPS, KEYS, REGISTERS
 from .hopper_steps import ROWS, Products, Weights
 
@@ -37,7 +38,7 @@ _FULL, _EMPTY, _CHANGES, _DONE, _CLEARED = 1, 3, 5, 7, 8
 
 class Numbers(NamedTuple):
     """Factors of the scores (in powers of two), of the cap and of gradients of scores, keys seen before and after a query's own, heads whose
-    blocks of keys are done side by side, blocks of keys that add to the same sums."""
+    blocks of keys are done side by side, blocks of keys that add to the same sums, heads whose gradients are made meanwhile."""
 
     scale: Any
     cap: Any
@@ -46,6 +47,7 @@ class Numbers(NamedTuple):
     right: Any
     side: Any
     part: Any
+    early: Any
 
 
 class Shared(NamedTuple):
@@ -127,10 +129,10 @@ class HopperBackward:
 
     @cute.jit
     def __call__(
-        self, own: Any, other: Any, to: Any, found: cute.Tensor, sums: cute.Tensor, counters: Any, lengths: Any,
+        self, own: Any, other: Any, to: Any, dq: Any, found: cute.Tensor, sums: cute.Tensor, counters: Any, lengths: Any,
         longest: Int32, numbers: Any, stream: Int64,
     ):  # fmt: skip
-        """Launch it: K and V, Q and dO, dK and dV; what is known of queries, sums of dQ, `Counters` (or None); `Lengths`, keys of the longest
+        """Launch it: K and V, Q and dO, dK and dV, dQ (None, if none is made meanwhile); what is known of queries, sums of dQ, `Counters` (or None); `Lengths`, keys of the longest
         sequence, `Numbers`."""
         of_keys, of_queries, _ = (cute.slice_(x, (None, None, 0)) for x in self.layouts())
         of_results = cute.slice_(self.results(), (None, None, 0))
@@ -149,7 +151,7 @@ class HopperBackward:
         # what threads store, the last rows of a sequence, they need as it lies
         rows = tuple(self.rows_of(x) for x in to) if const_expr(self.packed) else (None, None)
         self.kernel(
-            *(part for one in maps for part in one), *rows, found, sums, counters, lengths, each, numbers
+            *(part for one in maps for part in one), *rows, dq, found, sums, counters, lengths, each, numbers
         ).launch(
             grid=(each * heads * batches, 1, 1),
             block=(self.tiling.threads, 1, 1),
@@ -167,7 +169,7 @@ class HopperBackward:
     def kernel(
         self, load_k: cute.CopyAtom, k: cute.Tensor, load_v: cute.CopyAtom, v: cute.Tensor, load_q: cute.CopyAtom,
         q: cute.Tensor, load_o: cute.CopyAtom, o: cute.Tensor, store_k: cute.CopyAtom, dk: cute.Tensor,
-        store_v: cute.CopyAtom, dv: cute.Tensor, rows_k: Any, rows_v: Any, found: cute.Tensor, sums: cute.Tensor,
+        store_v: cute.CopyAtom, dv: cute.Tensor, rows_k: Any, rows_v: Any, dq: Any, found: cute.Tensor, sums: cute.Tensor,
         counters: Any, lengths: Any, each: Int32, numbers: Any,
     ):  # fmt: skip
         of = self.tiling
@@ -213,6 +215,9 @@ class HopperBackward:
                     )  # fmt: skip
                 if warp_number == 1 or warp_number == 2:
                     self.add_to_queries(warp_number - 1, shared, sums, counters, (blocks, work, span), share, steps)
+                if const_expr(dq is not None):
+                    if warp_number == 3:
+                        Meanwhile(self, blocks, sums, counters.turns, dq, share).convert(shared.number[0])
             else:
                 arch.setmaxregister_increase(REGISTERS[1])
                 group = warp_number // 4 - 1

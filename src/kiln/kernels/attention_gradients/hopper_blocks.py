@@ -72,15 +72,17 @@ class Blocks:
         self.of, self.lengths, self.each, self.numbers = of, lengths, each, numbers
         self.queries, self.keys, self.heads, self.layers = q.shape[0], k.shape[0], k.shape[2], k.shape[3]
 
+    def all_heads(self) -> Any:
+        """Heads of keys of all sequences."""
+        starts = self.lengths.starts_q
+        return self.heads * (self.layers if starts is None else starts.shape[0] - 1)
+
     @cute.jit
     def work(self, number: Int32):
         """The block of keys with a number."""
         side, each, lengths = self.numbers.side, self.each, self.lengths
-        all_heads = self.heads * self.layers
-        if const_expr(lengths.starts_q is not None):
-            all_heads = self.heads * (lengths.starts_q.shape[0] - 1)
         first, rest = number // (each * side) * side, number % (each * side)
-        beside = min(side, all_heads - first)
+        beside = min(side, self.all_heads() - first)
         head = first + rest % beside
         batch = head // self.heads
         layer, first_q, first_k, first_tile = batch, Int32(0), Int32(0), Int32(0)
@@ -126,6 +128,22 @@ class Blocks:
             seen = tile * self.of.tiling.block_q + work.keys - work.queries - self.numbers.left
             first = max(first, seen // KEYS)
         return work.block - first
+
+    @cute.jit
+    def adders(self, batch: Int32, tile: Int32):
+        """How many blocks of keys add to a block of queries of a sequence, one of arrays that have the same lengths for all."""
+        numbers, keys = self.numbers, Int32(self.keys)
+        if const_expr(self.lengths.used is not None):
+            keys = max(Int32(0), min(self.lengths.used[batch], keys))
+        position = tile * self.of.tiling.block_q + keys - self.queries
+        first, end = Int32(0), cute.ceil_div(keys, KEYS)
+        if const_expr(self.of.right):
+            end = min(end, max(position + self.of.tiling.block_q - 1 + numbers.right + KEYS, 0) // KEYS)
+        if const_expr(self.of.left):
+            first = max(position - numbers.left, 0) // KEYS
+            if position - numbers.left >= keys:
+                end = Int32(0)
+        return max(end - first, Int32(0))
 
     @cute.jit
     def take(self, counters: Any, memory: cute.Tensor):

@@ -132,3 +132,13 @@ def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device:
         return side, _ALL, 1
     part = -(-blocks // parts)
     return side, part, -(-blocks // part)
+
+
+def made_meanwhile(problem: AttentionGradient, side: int, parts: int) -> int:
+    """Heads of queries whose gradients are made while those of others are computed: all but those that are done last.
+
+    Not if there are parts, which are added up when all are complete, or if nobody knows when they are.
+    """
+    of = problem.attention
+    known = problem.deterministic and parts == 1 and not of.packed
+    return of.share * (of.heads_k * of.batches - side) if known else 0

@@ -31,25 +31,27 @@ class Queries:
         dq: cute.Tensor,
         starts: Any,
         longest: Int32,
-        factor: Float32,
+        numbers: Any,
         stream: Int64,
     ):
         """Launch it for sums (batch, heads, numbers), how many have added to them (or None, if they began with zeros) and gradients (batch,
-        queries, heads, D), which are sums times a factor; where sequences start (or None), queries of the longest."""
-        strides = tuple(s if isinstance(s, int) else cute.assume(s // VALUES * VALUES, divby=VALUES) for s in dq.stride)
-        dq = cute.make_tensor(dq.iterator, cute.make_layout(dq.shape, stride=strides))
-        batches = dq.shape[0] if const_expr(starts is None) else starts.shape[0] - 1
-        self.kernel(sums, turns, dq, starts, factor).launch(
+        queries, heads, D), which are sums times a factor; where sequences start (or None), queries of the longest, `Numbers`."""
+        # those of the first heads have been made meanwhile
+        batches = starts.shape[0] - 1 if const_expr(starts is not None) else dq.shape[0] - numbers.early // dq.shape[2]
+        self.kernel(sums, turns, dq, starts, numbers).launch(
             grid=(cute.ceil_div(longest, self.of.tiling.block_q), dq.shape[2], batches),
             block=(_THREADS, 1, 1),
             stream=stream,
         )
 
     @cute.kernel
-    def kernel(self, sums: cute.Tensor, turns: Any, dq: cute.Tensor, starts: Any, factor: Float32):
+    def kernel(self, sums: cute.Tensor, turns: Any, dq: cute.Tensor, starts: Any, numbers: Any):
         tile, head, batch = arch.block_idx()
+        factor = numbers.factor
         if const_expr(starts is None):
-            self.convert(sums, turns, dq, factor, (tile, head, batch), tile, Int32(0), Int32(dq.shape[1]))
+            batch = batch + numbers.early // dq.shape[2]
+            if batch * dq.shape[2] + head >= numbers.early:
+                self.convert(sums, turns, dq, factor, (tile, head, batch), tile, Int32(0), Int32(dq.shape[1]))
         else:
             first, queries = stretch(starts, batch, Int32(dq.shape[1]))
             if tile * self.of.tiling.block_q < queries:

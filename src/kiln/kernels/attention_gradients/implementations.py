@@ -10,6 +10,7 @@ from .. import devices
 from ..attentions.forward import Lengths
 from ..attentions.implementations import _factors, _fake, _memory_of
 from ..attentions.plan import padded
+from ..attentions.tile import VALUES
 from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
 from . import hopper, hopper_plan
@@ -136,7 +137,8 @@ class HopperGradients(Implementation):
             turns = arrays.empty(q, (parts * layers, of.heads, tiles * hopper_plan.GROUPS), number)
             counters = Counters(turns, arrays.empty(q, (1,), number))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
-        numbers = hopper.Numbers(scale, cap, given.scale, left, right, side, part)
+        early = hopper_plan.made_meanwhile(problem, side, parts)
+        numbers = hopper.Numbers(scale, cap, given.scale, left, right, side, part, early)
         rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
         launches.run_arguments(
             compiled, [*rows, found, sums, counters, given.lengths, *given.longest, numbers, arrays.stream_of(q)]
@@ -171,9 +173,12 @@ class OnePass:
         # in turns, the first does not add but write
         cleared = None if const_expr(self.main.turns) else sums
         self.rows(dout, out, lse, found, cleared, counters, starts, longest_q, stream)
-        self.main((k, v), (q, dout), (dk, dv), found, sums, counters, lengths, longest_k, numbers, stream)
+        strides = tuple(s if isinstance(s, int) else cute.assume(s // VALUES * VALUES, divby=VALUES) for s in dq.stride)
+        dq = cute.make_tensor(dq.iterator, cute.make_layout(dq.shape, stride=strides))
         turns = None if const_expr(counters is None) else counters.turns
-        self.queries(sums, turns, dq, starts, longest_q, numbers.factor, stream)
+        meanwhile = None if const_expr(turns is None or self.main.packed) else dq
+        self.main((k, v), (q, dout), (dk, dv), meanwhile, found, sums, counters, lengths, longest_k, numbers, stream)
+        self.queries(sums, turns, dq, starts, longest_q, numbers, stream)
 
 
 def _numbers(problem: AttentionGradient, given: Given) -> Numbers:
@@ -234,7 +239,7 @@ def _compiled_hopper(
     real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]
     counters = Counters(_fake(Int32, 3, space), _fake(Int32, 1, space)) if turns else None
     vectors = Lengths(*(_fake(Int32, 1, space) if there else None for there in lengths))
-    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1)
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0)
     return cute.compile(
         OnePass(element, head_dims, tiling, masks, turns, packed=lengths[0], partial=lengths[2]),
         *rows, real[0], *results, *real[1:], counters, vectors, Int32(1), Int32(1), numbers, 0,

@@ -1,0 +1,104 @@
+"""What a warp of a block of threads does beside the products: it makes gradients of the sums of dQ that others have completed.
+
+Blocks of threads that have keys of some heads share the gradients of queries of the heads before. All that add to those have begun by then, so that
+none waits forever. Those of the last heads are left to `hopper_queries.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ... import Float32, Int32, cute, range_constexpr
+from ...cute import arch
+from ...cute.nvgpu import CopyUniversalOp
+from .hopper_plan import GROUPS
+
+if TYPE_CHECKING:
+    from .hopper import HopperBackward
+    from .hopper_blocks import Blocks
+
+_WARPS = 4
+"""Of a warp group, whose registers dQ lies as."""
+_PAUSE = 500
+"""Nanoseconds until the warp looks again."""
+
+
+class Meanwhile:
+    """Sums (batch, heads, numbers), how many have added to them, and gradients (batch, queries, heads, D), which are sums times a factor."""
+
+    __kiln_immutable__ = True
+
+    def __init__(self, of: HopperBackward, blocks: Blocks, sums: Any, turns: Any, dq: Any, share: Any) -> None:
+        self.of, self.blocks, self.sums, self.turns, self.dq, self.share = of, blocks, sums, turns, dq, share
+
+    @cute.jit
+    def convert(self, number: Int32):
+        """The share of a block of threads of the heads before its own, from the last queries to the first, as they are completed."""
+        blocks, numbers = self.blocks, self.blocks.numbers
+        each, side = blocks.each, numbers.side
+        turn = number // (each * side)
+        if turn > 0 and numbers.early > 0:
+            tiles = cute.ceil_div(Int32(self.dq.shape[1]), self.of.tiling.block_q)
+            beside = side * self.share
+            count = Float32(beside * tiles)
+            own = Float32(number - turn * each * side)
+            every = Float32(each * min(side, blocks.all_heads() - turn * side))
+            begin, end = (Int32(count * self.done(x / every)) for x in (own, own + 1.0))
+            for unit in range(begin, end):
+                head = (turn - 1) * beside + unit % beside
+                heads = Int32(self.dq.shape[2])
+                self.convert_tile(head // heads, head % heads, tiles - 1 - unit // beside)
+
+    def done(self, part: Any) -> Any:
+        """Which part of all steps is in a part of the blocks of threads: under a causal mask the first have more."""
+        return part * (2.0 - part) if self.of.right and not self.of.left else part
+
+    @cute.jit
+    def convert_tile(self, batch: Int32, head: Int32, tile: Int32):
+        """A block of queries, when all have added to it."""
+        of, lane = self.of, arch.lane_idx()
+        adders = self.blocks.adders(batch, tile)
+        for group in range_constexpr(GROUPS):
+            turn = self.turns[batch, head, None].iterator + (tile * GROUPS + group)
+            while arch.load(turn, Int32, sem="acquire", scope="gpu") < adders:
+                arch.nanosleep(_PAUSE)
+        pieces = of.columns // 8
+        start = self.sums[batch, head, None].iterator + cute.assume(
+            tile * (of.tiling.block_q * of.elements) + lane * 4, divby=4
+        )
+        load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
+        store = cute.make_copy_atom(CopyUniversalOp(), of.dtype, num_bits_per_copy=32)
+        # not more at once than there are registers for
+        at_once = 2 - pieces % 2
+        for number in range(GROUPS * _WARPS * pieces // at_once):
+            group, rest = number // (_WARPS * pieces // at_once), number % (_WARPS * pieces // at_once)
+            element = rest % _WARPS * 16 + lane % 4 * 2
+            query = tile * of.tiling.block_q + rest // _WARPS * (8 * at_once) + lane // 4
+            if of.by_elements:
+                element = element + 64 * group
+            else:
+                query = query + of.columns * group
+            at = start + cute.assume((group * pieces + rest // _WARPS * at_once) * 512 + rest % _WARPS * 128, divby=4)
+            held = cute.make_rmem_tensor((4, at_once), Float32)
+            for n in range_constexpr(at_once):
+                piece = cute.make_tensor((at + 512 * n).with_alignment(16), cute.make_layout(4))
+                cute.copy(load, piece, held[None, n])
+            if adders == 0:  # where nothing has been added there is nothing
+                held.fill(0.0)
+            halves = cute.make_rmem_tensor((4, at_once), of.dtype)
+            halves.store((held.load() * self.blocks.numbers.factor).to(of.dtype))
+            # two queries of an element become two elements of a query
+            words = cute.recast_tensor(halves, Int32)
+            for n in range_constexpr(2 * at_once):
+                words[n] = arch.inline_ptx(
+                    "movmatrix.sync.aligned.m8n8.trans.b16 {$w0}, {$r0};",
+                    write_only_types=[Int32], read_only_args=[words[n]],
+                )  # fmt: skip
+            for n in range_constexpr(at_once):
+                if query + 8 * n < self.dq.shape[1]:
+                    to = self.dq[batch, query + 8 * n, head, None].iterator
+                    for half in range_constexpr(2):
+                        if element + 8 * half < self.dq.shape[3]:
+                            pair = cute.make_tensor(halves.iterator + (4 * n + 2 * half), cute.make_layout(2))
+                            place = (to + cute.assume(element + 8 * half, divby=2)).with_alignment(4)
+                            cute.copy(store, pair, cute.make_tensor(place, cute.make_layout(2)))
