@@ -118,6 +118,26 @@ def test_attention_of_sequences_one_after_another():
     )
 
 
+def test_attention_with_distances_and_sinks():
+    """Gradients of sinks, too."""
+    q, k, v = (normal(1, 9, 2, 16, dtype=torch.float16) + shift for shift in (0, 0.2, 0.5))
+    slopes, sinks = torch.tensor([0.1, 0.3]), torch.tensor([0.5, -0.5])
+
+    def reference(q, k, v, sinks):
+        q, k, v = (x.transpose(1, 2).float() for x in (q, k, v))
+        distance = torch.arange(9)[None] - torch.arange(9)[:, None]
+        scores = q @ k.transpose(2, 3) / 4.0 - slopes[:, None, None] * distance.abs()
+        scores = torch.cat(
+            [scores.masked_fill(distance > 0, -torch.inf), sinks[None, :, None, None].expand(1, 2, 9, 1)], -1
+        )
+        return (scores.softmax(-1)[..., :-1] @ v).transpose(1, 2).half()
+
+    both(
+        lambda q, k, v, sinks: nn.attention(q, k, v, causal=True, alibi_slopes=slopes, sinks=sinks),
+        reference, q, k, v, sinks,
+    )  # fmt: skip
+
+
 def test_operators_pass_the_checks_of_torch():
     arguments = normal(4, 16).requires_grad_(), normal(8, 16).requires_grad_()
     assert set(torch.library.opcheck(nn.linear.default, arguments).values()) == {"SUCCESS"}

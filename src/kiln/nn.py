@@ -394,46 +394,71 @@ def cross_entropy(
 
 def _attention_options(
     causal: bool, scale: float, softcap: float, left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None,
-    longest_q: int, longest_k: int,
+    longest_q: int, longest_k: int, slopes: Tensor | None, sinks: Tensor | None,
 ) -> dict[str, Any]:  # fmt: skip
     """What `kernels.flash_attention` calls these: 0 and, of a window, -1 stand for what is not given."""
     return {
         "causal": causal, "scale": scale or None, "softcap": softcap, "window": (left, right), "cu_seqlens_q": starts_q,
         "cu_seqlens_k": starts_k, "max_seqlen_q": longest_q or None, "max_seqlen_k": longest_k or None,
+        "alibi_slopes": None if slopes is None else slopes.float(), "sinks": None if sinks is None else sinks.float(),
     }  # fmt: skip
 
 
 def _attention(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float = 0.0, softcap: float = 0.0, left: int = -1,
     right: int = -1, starts_q: Tensor | None = None, starts_k: Tensor | None = None, longest_q: int = 0,
-    longest_k: int = 0,
+    longest_k: int = 0, slopes: Tensor | None = None, sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    options = _attention_options(causal, scale, softcap, left, right, starts_q, starts_k, longest_q, longest_k)
+    options = _attention_options(
+        causal, scale, softcap, left, right, starts_q, starts_k, longest_q, longest_k, slopes, sinks
+    )
     return kernels.flash_attention(q, k, v, return_lse=True, **options)
 
 
 def _attention_backward(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float, softcap: float,
     left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None, longest_q: int, longest_k: int,
+    slopes: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    options = _attention_options(causal, scale, softcap, left, right, starts_q, starts_k, longest_q, longest_k)
-    return kernels.flash_attention_backward(dy.contiguous(), q, k, v, out, lse, **options)
+    options = _attention_options(
+        causal, scale, softcap, left, right, starts_q, starts_k, longest_q, longest_k, slopes, None
+    )
+    return kernels.flash_attention_backward(dy.contiguous(), q, k, v, out, lse, **options)  # type: ignore[return-value]
 
 
-_attention_gradient = Operator(
-    "kiln::attention_backward",
-    _attention_backward,
+def _attention_backward_with_sinks(
+    dy: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, causal: bool, scale: float, softcap: float,
+    left: int, right: int, starts_q: Tensor | None, starts_k: Tensor | None, longest_q: int, longest_k: int,
+    slopes: Tensor | None, sinks: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    options = _attention_options(
+        causal, scale, softcap, left, right, starts_q, starts_k, longest_q, longest_k, slopes, sinks
+    )
+    return kernels.flash_attention_backward(dy.contiguous(), q, k, v, out, lse, **options)  # type: ignore[return-value]
+
+
+_ATTENTION_GRADIENTS = {
+    "dq": lambda dy, q, k, v, *_: _like(q),
+    "dk": lambda dy, q, k, v, *_: _like(k),
+    "dv": lambda dy, q, k, v, *_: _like(v),
+}
+_attention_gradient = Operator("kiln::attention_backward", _attention_backward, outputs=_ATTENTION_GRADIENTS)
+_attention_gradient_with_sinks = Operator(
+    "kiln::attention_backward_with_sinks",
+    _attention_backward_with_sinks,
     outputs={
-        "dq": lambda dy, q, k, v, *_: _like(q),
-        "dk": lambda dy, q, k, v, *_: _like(k),
-        "dv": lambda dy, q, k, v, *_: _like(v),
+        **_ATTENTION_GRADIENTS,
+        "dsinks": lambda dy, *rest: rest[-1].new_empty(rest[-1].shape, dtype=torch.float32),
     },
 )
 
 
 def _attention_gradients(q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, *given: Any) -> tuple[Any, ...]:
-    *options, dy, _ = given
-    return (*_attention_gradient(dy, q, k, v, out, lse, *options), None, None)
+    *options, sinks, dy, _ = given
+    if sinks is None:
+        return (*_attention_gradient(dy, q, k, v, out, lse, *options), None, None, None, None)
+    dq, dk, dv, dsinks = _attention_gradient_with_sinks(dy, q, k, v, out, lse, *options, sinks)
+    return dq, dk, dv, None, None, None, dsinks
 
 
 _attention_operator = Operator(
@@ -446,7 +471,7 @@ _attention_operator = Operator(
     backward=_attention_gradients,
     save=(
         "q", "k", "v", "out", "lse", "causal", "scale", "softcap", "left", "right", "starts_q", "starts_k", "longest_q",
-        "longest_k",
+        "longest_k", "slopes", "sinks",
     ),
     autocast=True,
 )  # fmt: skip
@@ -465,16 +490,19 @@ def attention(
     cu_seqlens_k: Tensor | None = None,
     max_seqlen_q: int = 0,
     max_seqlen_k: int = 0,
+    alibi_slopes: Tensor | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """softmax(scale * q k^T) v: (batch, tokens, heads, D) each, f16 or bf16; fewer heads of keys than of queries serve several each.
 
     With `cu_seqlens_q` and `cu_seqlens_k`, sequences of any lengths one after another, (tokens, heads, D). Options are those of
-    `kernels.flash_attention`; `max_seqlen_q` and `max_seqlen_k` save looking up the longest.
+    `kernels.flash_attention`; `max_seqlen_q` and `max_seqlen_k` save looking up the longest. Of `alibi_slopes` there is no gradient.
     """
     left, right = (-1 if x is None else x for x in window or (None, None))
     return _attention_operator(
-        q, k, v, causal, scale or 0.0, softcap, left, right, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k
-    )[0]
+        q, k, v, causal, scale or 0.0, softcap, left, right, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
+        alibi_slopes, sinks,
+    )[0]  # fmt: skip
 
 
 # --- modules ---------------------------------------------------------------------------------------------------------

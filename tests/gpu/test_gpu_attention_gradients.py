@@ -126,3 +126,40 @@ def test_sequences_of_any_length(dim, options):
     assert all(bool((x[-50:] == 7.0).all()) for x in got)
     again = kernels.flash_attention_backward(dout, q, k, v, out, lse, **given)
     assert all(torch.equal(a[:-50], b[:-50]) for a, b in zip(got, again, strict=True))
+
+
+def bent(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return 0.05 * s * s + s - 0.25 * b + 0.5 * h - 0.001 * (q - k)
+
+
+@pytest.mark.parametrize("names", [("alibi_slopes", "sinks"), ("alibi_slopes", "sinks", "score", "softcap")])
+@pytest.mark.parametrize("dim", [64, 128, 192])
+def test_what_is_done_to_scores(dim, names):
+    """Against PyTorch's own derivatives in float64; sinks have gradients, too."""
+    q, dout = (normal(2, 333, 4, dim) for _ in range(2))
+    k, v = (normal(2, 300, 2, dim) for _ in range(2))
+    every = {"alibi_slopes": torch.rand(2, 4, device="cuda") / 50, "sinks": torch.rand(4, device="cuda")}
+    every |= {"score": bent, "softcap": 20.0}
+    options = {"causal": True, **{name: every[name] for name in names}}
+    out, lse = kernels.flash_attention(q, k, v, return_lse=True, **options)
+    gradient = {"score_gradient": lambda s, b, h, q, k: 0.1 * s + 1.0} if "score" in names else {}
+    run = lambda: kernels.flash_attention_backward(dout, q, k, v, out, lse, **options, **gradient)  # noqa: E731
+    got = run()
+    given = [x.double().requires_grad_() for x in (q, k, v, every["sinks"])]
+    wide = [x.repeat_interleave(2, 2) for x in given[1:3]]
+    scores = torch.einsum("bqhd,bkhd->bhqk", given[0], wide[0]) * dim**-0.5
+    if "softcap" in names:
+        scores = 20.0 * torch.tanh(scores / 20.0)
+    place = torch.meshgrid(*(torch.arange(n, device="cuda") for n in scores.shape), indexing="ij")
+    distance = place[3] - (place[2] + 300 - 333)
+    scores = scores - every["alibi_slopes"].double()[:, :, None, None] * distance.abs()
+    if "score" in names:
+        scores = bent(scores, *place)
+    scores = scores.masked_fill(distance > 0, -float("inf"))
+    with_sinks = torch.cat([scores, given[3][None, :, None, None].expand(2, 4, 333, 1)], -1)
+    outputs = torch.einsum("bhqk,bkhd->bqhd", torch.softmax(with_sinks, -1)[..., :-1], wide[1])
+    wanted = torch.autograd.grad(outputs, given, dout.double())
+    for name, x, y in zip(("dq", "dk", "dv", "dsinks"), got, wanted, strict=True):
+        error = (x.double() - y).abs().max() / y.abs().max()
+        assert error < 0.02, f"{name}: {error}"
+    assert all(torch.equal(a, b) for a, b in zip(got, run(), strict=True))

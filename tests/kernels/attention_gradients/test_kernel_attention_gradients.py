@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from attention_testing import normal
-from gradient_testing import close_gradients, exact_gradients
+from gradient_testing import changes, close_gradients, exact_gradients
 
 import kiln
 from kiln import kernels
@@ -30,7 +30,8 @@ def _cpu():
 
 def check(q: Any, k: Any, v: Any, plan: Any = SMALL, **options: Any) -> None:
     dout = normal(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
-    out, lse = kernels.flash_attention(q, k, v, return_lse=True, plan=kernels.AttentionTiling(16, 16, 1, 1), **options)
+    forward = {name: x for name, x in options.items() if name != "score_gradient"}
+    out, lse = kernels.flash_attention(q, k, v, return_lse=True, plan=kernels.AttentionTiling(16, 16, 1, 1), **forward)
     got = kernels.flash_attention_backward(dout, q, k, v, out, lse, plan=plan, **options)
     close_gradients(got, exact_gradients(dout, q, k, v, **options))
 
@@ -51,6 +52,15 @@ def test_windows(window):
     """And caps, heads of values of another size, another type: keys that no query sees have gradient 0, too."""
     q, k, v = (2 * normal(1, n, 1, d, dtype=ml_dtypes.bfloat16) for n, d in ((30, 40), (52, 40), (52, 24)))
     check(q, k, v, window=window, softcap=3.0, scale=0.3)
+
+
+@pytest.mark.parametrize(
+    "names", [("alibi_slopes", "sinks"), ("score", "score_gradient"), ("alibi_slopes", "sinks", "softcap", "score", "score_gradient")]
+)  # fmt: skip
+def test_what_is_done_to_scores(names):
+    """Heads that share keys, queries that see nothing but the sink."""
+    q, k, v = normal(2, 40, 4, 32), normal(2, 33, 2, 32), normal(2, 33, 2, 32)
+    check(q, k, v, causal=True, **{name: x for name, x in changes(4).items() if name in names})
 
 
 def test_large_scores():

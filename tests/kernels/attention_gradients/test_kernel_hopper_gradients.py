@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from attention_testing import normal
-from gradient_testing import close_gradients, exact_gradients
+from gradient_testing import changes, close_gradients, exact_gradients
 from nvidia_testing import needs_nvdisasm
 from sass import check_products
 
@@ -31,6 +31,7 @@ from kiln.kernels.attention_gradients import (
 from kiln.kernels.attention_gradients.implementations import HopperGradients
 from kiln.kernels.attentions import Attention
 from kiln.kernels.attentions.forward import Lengths
+from kiln.kernels.common import launches
 from kiln.kernels.devices import device_of
 
 HOPPER = device_of("sm_90a")
@@ -44,7 +45,7 @@ def forward(q: Any, k: Any, v: Any, **options: Any) -> Any:
 
 
 def gradients(q: Any, k: Any, v: Any, dout: Any, plan: Any = SMALL, deterministic: bool = True, **options: Any) -> Any:
-    out, lse = forward(q, k, v, **options)
+    out, lse = forward(q, k, v, **{name: x for name, x in options.items() if name != "score_gradient"})
     with kiln.target("cpu"):
         return kernels.flash_attention_backward(
             dout, q, k, v, out, lse, plan=plan, deterministic=deterministic, **options
@@ -76,6 +77,13 @@ def test_windows(window):
     """Heads of keys and values of other sizes, filled up, in another type, with a cap; values in registers, in any order."""
     q, k, v = (normal(1, n, 1, d, dtype=ml_dtypes.bfloat16) for n, d in ((150, 72), (170, 72), (170, 40)))
     check(q, k, v, window=window, softcap=3.0, plan=kernels.HopperGradientTiling(32, 2, 1), deterministic=False)
+
+
+@pytest.mark.parametrize("names", [("alibi_slopes", "sinks"), tuple(changes(4))])
+def test_what_is_done_to_scores(names):
+    """Heads that share keys, queries that see nothing but the sink."""
+    q, k, v = normal(2, 150, 4, 64), normal(2, 140, 2, 64), normal(2, 140, 2, 64)
+    check(q, k, v, causal=True, **{name: x for name, x in changes(4).items() if name in names})
 
 
 @pytest.mark.parametrize(
@@ -172,7 +180,15 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
         q, k = (from_dlpack(np.zeros((n, 1, heads, 2), np.int32)) for n in (queries, keys))
         counters = hopper_blocks.Counters(None, from_dlpack(np.zeros(1, np.int32)))
         numbers = hopper.Numbers(
-            Float32(1), Float32(1), Float32(1), Int32(left), Int32(right), Int32(side), Int32(part), Int32(0)
+            Float32(1),
+            Float32(1),
+            Float32(1),
+            Int32(left),
+            Int32(right),
+            Int32(side),
+            Int32(part),
+            Int32(0),
+            Float32(1),
         )
         found = np.full((4 * heads * 2, 2 + tiles), -7, np.int32)
         Turns((window[1] is not None, window[0] is not None, False))(q, k, counters, numbers, from_dlpack(found))
@@ -241,7 +257,7 @@ MUTANTS = {
 @long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name, monkeypatch):
-    for made in (implementations._compiled_hopper, hopper.hopper_backward):
+    for made in (implementations._compiled_hopper, launches.made):
         made.cache_clear()
     MUTANTS[name](monkeypatch)
     starts_q, starts_k = (np.array([0, n], np.int32) for n in (70, 130))
@@ -249,7 +265,7 @@ def test_mutants_are_found(name, monkeypatch):
     lengths = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k}
     with pytest.raises(Exception, match="race|register|in flight"), kiln.sanitize():
         gradients(q, k, v, normal(70, 1, 64), **lengths)
-    for made in (implementations._compiled_hopper, hopper.hopper_backward):
+    for made in (implementations._compiled_hopper, launches.made):
         made.cache_clear()
 
 
@@ -303,8 +319,10 @@ def test_products_run_asynchronously(dim, masks, packed, monkeypatch):
     """Five for each step and one after the last, waited for once each, and nothing spilled."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     plan = hopper_plan.default_tiling(AttentionGradient(Attention(4, 8192, 8192, 16, 16, dim, dim)), HOPPER)
-    compiled = implementations._compiled_hopper.__wrapped__
+    kernels_of = implementations.OnePass(BFloat16, (dim, dim), plan, masks, True, packed, packed)
     with kiln.target("nvidia"):
-        made = compiled(None, BFloat16, cute.AddressSpace.gmem, (dim, dim), plan, masks, True, (packed,) * 3)
+        made = implementations._compiled_hopper.__wrapped__(
+            None, kernels_of, cute.AddressSpace.gmem, (packed,) * 3, False, False
+        )
     check_products(made, products=2 * dim // 16 + 2 * plan.block_q // 16 + 2 * 128 // 16, moves=8)
     assert made.executable.artifacts["sass"].count("WARPGROUP.DEPBAR") == 5

@@ -12,7 +12,6 @@ threads in a fixed order.
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
@@ -21,6 +20,7 @@ from ...cute.nvgpu import CopyUniversalOp
 from ..attentions.forward import Forward
 from ..attentions.tile import only_here
 from ..common.smem import swizzled
+from .score_changes import NOTHING, Change
 from .steps import Products, Weights
 
 if TYPE_CHECKING:
@@ -31,13 +31,15 @@ KEYS, QUERIES = "keys", "queries"
 
 
 class Numbers(NamedTuple):
-    """Factors of the scores (in powers of two), of the cap and of gradients of scores; keys seen before and after a query's own."""
+    """Factors of the scores (in powers of two), of the cap and of gradients of scores; keys seen before and after a query's own; the factor
+    that makes scores what functions are given."""
 
     scale: Any
     cap: Any
     factor: Any
     left: Any
     right: Any
+    natural: Any
 
 
 class Ends(NamedTuple):
@@ -58,26 +60,28 @@ class Pass(Forward):
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], tiling: GradientTiling, masks: tuple[bool, bool, bool], side: str,
-        of_scores: bool, of_weights: bool,
+        of_scores: bool, of_weights: bool, change: Change = NOTHING,
     ) -> None:  # fmt: skip
         super().__init__(dtype, head_dims, cast("Any", tiling), masks)
+        self.change = change
         self.side, self.of_scores, self.of_weights = side, of_scores, of_weights
         # in the order of rows of the other side
         self.hides_before, self.hides_after = (self.left, self.right) if side == QUERIES else (self.right, self.left)
 
     @cute.jit
     def __call__(
-        self, own: Any, other: Any, to: Any, found: cute.Tensor, lengths: Any, longest: Int32, numbers: Any,
+        self, own: Any, other: Any, to: Any, found: cute.Tensor, lengths: Any, slopes: Any, longest: Int32, numbers: Any,
         stream: Int64,
     ):  # fmt: skip
-        """Launch it: X and Y, U and W, the gradients (one may be None), what is known of queries, `Lengths`, and `Numbers`."""
+        """Launch it: X and Y, U and W, the gradients (one may be None), what is known of queries, `Lengths`, slopes of heads (or None),
+        rows of the longest sequence, and `Numbers`."""
         own, other = (tuple(self.aligned(x) for x in pair) for pair in (own, other))
         to = tuple(None if x is None else self.aligned(x) for x in to)
         batches = own[0].shape[0]
         if const_expr(lengths.starts_q is not None):
             batches = lengths.starts_q.shape[0] - 1
         tiles = cute.ceil_div(longest, self.tiling.block)
-        self.kernel(own, other, to, found, lengths, numbers).launch(
+        self.kernel(own, other, to, found, lengths, slopes, numbers).launch(
             grid=(tiles, own[0].shape[2], batches),
             block=(self.tiling.threads, 1, 1),
             min_blocks_per_mp=1,
@@ -87,7 +91,7 @@ class Pass(Forward):
     # --- the kernel ---
 
     @cute.kernel
-    def kernel(self, own: Any, other: Any, to: Any, found: cute.Tensor, lengths: Any, numbers: Any):
+    def kernel(self, own: Any, other: Any, to: Any, found: cute.Tensor, lengths: Any, slopes: Any, numbers: Any):
         tile, head, batch = arch.block_idx()
         starts_q, starts_k, used = lengths.starts_q, lengths.starts_k, lengths.used
         own_starts, other_starts = (starts_q, starts_k) if self.side == QUERIES else (starts_k, starts_q)
@@ -106,7 +110,9 @@ class Pass(Forward):
             heads = own[0].shape[2], other[0].shape[2]
             ratio = heads[0] // heads[1] if self.side == QUERIES else heads[1] // heads[0]
             place = (tile, head, batch, ratio)
-            tiles, sums = self.one_tile((x_rows, y_rows), other, other_starts, found, starts_q, place, ends, numbers)
+            tiles, sums = self.one_tile(
+                (x_rows, y_rows), other, other_starts, found, starts_q, slopes, place, ends, numbers
+            )
             factors = (numbers.factor, Float32(1.0))
             arch.sync_threads()
             for n in range_constexpr(2):
@@ -116,8 +122,8 @@ class Pass(Forward):
 
     @cute.jit
     def one_tile(
-        self, own: Any, other: Any, other_starts: Any, found: cute.Tensor, starts_q: Any, place: Any, ends: Any,
-        numbers: Any,
+        self, own: Any, other: Any, other_starts: Any, found: cute.Tensor, starts_q: Any, slopes: Any, place: Any,
+        ends: Any, numbers: Any,
     ):  # fmt: skip
         """What the other side adds to a tile: sums by way of scores and of weights (or None), and shared memory to stage them."""
         tile, head, batch, ratio = place
@@ -167,8 +173,11 @@ class Pass(Forward):
             products.gradients(buffer)
             if const_expr(self.capped):
                 weights.cap_scores()
+            if const_expr(self.change):
+                of_queries = head if const_expr(self.side == QUERIES) else first_head + i // count
+                self.change_scores(weights, (tile * block, at * step), slopes, (batch, of_queries), ends)
             if (at + 1) * step > whole[1] or at * step < whole[0]:
-                self.hide(products.acc_scores, tile * block, at * step, ends)
+                self.hide(products.acc_scores, weights.slopes, tile * block, at * step, ends)
             weights.make()
             products.add(buffer)
         producer.tail()
@@ -207,8 +216,33 @@ class Pass(Forward):
             self.fetch(copies[n], rows, rings[n][None, None, buffer], dims[n], block, Int32(length))
 
     @cute.jit
-    def hide(self, scores: cute.Tensor, first_row: Int32, first_column: Int32, ends: Any):
-        """Give scores of rows that do not see each other the weight 0."""
+    def change_scores(self, weights: Any, first: Any, slopes: Any, place: Any, ends: Any):
+        """What distances and a function do to scores of rows and columns from the first on, of a sequence and a head; slopes of that."""
+        thread = only_here(arch.thread_idx()[0])
+        places = (
+            self.mma().get_slice(thread).partition_C(cute.make_identity_tensor((self.tiling.block, self.tiling.step)))
+        )
+        batch, head = place
+        scores, slope = weights.products.acc_scores, Float32(0.0)
+        if const_expr(slopes is not None):
+            slope = slopes[min(batch, slopes.shape[0] - 1), head]
+        for half in range_constexpr(2):
+            row, column = places[(0, half), 0, 0]
+            row, column = first[0] + row, first[1] + column
+            distance = Float32(row + ends.shift - column)
+            for n in range_constexpr(self.tiling.step // 8):
+                for c in range_constexpr(2):
+                    at, other = ((c, half), 0, n), column + (8 * n + c)
+                    natural = scores[at] * weights.numbers.natural
+                    natural = self.change.lowered(natural, slope, distance - (8.0 * n + c))
+                    query, key = (row, other) if const_expr(self.side == QUERIES) else (other, row)
+                    scores[at], changes = self.change.applied(natural, (batch, head, query, key))
+                    if const_expr(changes is not None):
+                        weights.slopes[at] = weights.slopes[at] * changes if const_expr(self.capped) else changes
+
+    @cute.jit
+    def hide(self, scores: cute.Tensor, slopes: Any, first_row: Int32, first_column: Int32, ends: Any):
+        """Give scores of rows that do not see each other the weight 0, and slopes 0: functions may give what is no number there."""
         thread = only_here(arch.thread_idx()[0])
         places = (
             self.mma().get_slice(thread).partition_C(cute.make_identity_tensor((self.tiling.block, self.tiling.step)))
@@ -228,6 +262,9 @@ class Pass(Forward):
                         there = there & (begin <= 8 * n + c)
                     value = scores[(c, half), 0, n]
                     scores[(c, half), 0, n] = value if there else Float32(-float("inf"))
+                    if const_expr(slopes is not None and self.change):
+                        slope = slopes[(c, half), 0, n]
+                        slopes[(c, half), 0, n] = slope if there else Float32(0.0)
 
     @cute.jit
     def write(
@@ -260,6 +297,3 @@ class Pass(Forward):
                 row, column = coords[0, i, j]
                 inside[0, i, j] = (tile * block + row < length) & (column < dim)
         cute.copy(copy, held, copy.partition_D(cute.local_tile(out, (block, padded), (tile, 0))), pred=inside)
-
-
-backward = functools.lru_cache(maxsize=1024)(Pass)

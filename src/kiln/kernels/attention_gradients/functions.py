@@ -12,6 +12,8 @@ from ..common import arrays
 from ..common.calls import cannot_repeat, kernel_function
 from .implementations import FAMILY, Given
 from .problem import AttentionGradient
+from .rows import Sinks
+from .score_changes import check_gradient
 
 __all__ = ["flash_attention_backward"]
 
@@ -19,7 +21,8 @@ _NAME = "flash_attention_backward"
 
 
 @kernel_function(
-    "dout", "q", "k", "v", "out", "lse", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "dq", "dk", "dv"
+    "dout", "q", "k", "v", "out", "lse", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks", "dq", "dk", "dv",
+    "dsinks",
 )  # fmt: skip
 def flash_attention_backward(
     dout: Any,
@@ -33,6 +36,10 @@ def flash_attention_backward(
     window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
     softcap: float = 0.0,
+    alibi_slopes: Any = None,
+    score: Any = None,
+    score_gradient: Any = None,
+    sinks: Any = None,
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
     seqused_k: Any = None,
@@ -42,32 +49,40 @@ def flash_attention_backward(
     dq: Any = None,
     dk: Any = None,
     dv: Any = None,
+    dsinks: Any = None,
     plan: Any = None,
-) -> tuple[Any, Any, Any]:
-    """The gradients of q, k and v, given that of the outputs, `dout`, and what `flash_attention(..., return_lse=True)` gave.
+) -> tuple[Any, ...]:
+    """The gradients of q, k and v, and of `sinks` if there are any, given that of the outputs, `dout`, and what
+    `flash_attention(..., return_lse=True)` gave.
 
-    Arrays and options are those of `flash_attention`; `dq`, `dk` and `dv` are arrays for the gradients, or None. A query that sees no
+    Arrays and options are those of `flash_attention`; `dq`, `dk`, `dv` and `dsinks` are arrays for the gradients, or None. With a function
+    `score`, `score_gradient(s, b, h, q, k)` is its derivative at s: 1.0 where something is added to s. A query that sees no
     key, and a key that no query sees, has gradient 0. Sums are in f32; scores and their gradients are rounded to the type of the arrays
     before they are multiplied. The same call gives the same bits; with `deterministic=False` only nearly, which may be faster.
     """
-    given = (q, k, v, None, cu_seqlens_q, cu_seqlens_k, seqused_k)
-    asked = Asked(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, True, None)
+    given = (q, k, v, None, cu_seqlens_q, cu_seqlens_k, seqused_k, None, alibi_slopes, sinks)
+    functions = check_gradient(score, score_gradient)
+    asked = Asked(given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, True, None, score)
     _check(asked, dout, out, lse)
-    made = tuple(
-        _result(name, x, like, (dout, q, k, v, out, lse))
-        for name, x, like in (("dq", dq, q), ("dk", dk, k), ("dv", dv, v))
-    )
+    read = (dout, q, k, v, out, lse, *(x for x in (alibi_slopes, sinks) if x is not None))
+    wanted = (("dq", dq, q), ("dk", dk, k), ("dv", dv, v), ("dsinks", dsinks, sinks))
+    arrays.require(sinks is not None or dsinks is None, f"{_NAME} with dsinks and without sinks")
+    made = tuple(_result(name, x, like, read) for name, x, like in wanted if like is not None)
     if 0 in out.shape or 0 in k.shape:
         for x in made:
             arrays.fill(x, 0)
         return made
-    for x in (dout, q, k, v, out, *made):
+    for x in (dout, q, k, v, out, *made[:3]):
         _check_rows(x)
     lse = lse if lse.ndim == 3 else arrays.with_batch(lse)
     longest = asked.longest(), _longest_keys(asked)
-    read, written = _as_rows((dout, q, k, v, out)), _as_rows(made)
-    taken = Given(*read, lse, *written, Lengths(*given[4:]), longest, asked.factor, float(softcap))  # type: ignore
-    FAMILY.run(AttentionGradient(asked.problem(longest[0]), deterministic), devices.current(), taken, plan)
+    rows, written = _as_rows((dout, q, k, v, out)), _as_rows(made[:3])
+    if alibi_slopes is not None and alibi_slopes.ndim == 1:
+        alibi_slopes = arrays.with_batch(alibi_slopes)
+    ends = Sinks(sinks, made[3]) if sinks is not None else None
+    taken = Given(*rows, lse, *written, Lengths(*given[4:7]), longest, asked.factor, float(softcap), alibi_slopes, ends)  # type: ignore
+    problem = AttentionGradient(asked.problem(longest[0]), deterministic, functions)
+    FAMILY.run(problem, devices.current(), taken, plan)
     return made
 
 

@@ -14,7 +14,6 @@ has weight 0, but may not be a number. The last rows of a sequence are stored by
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
@@ -25,7 +24,8 @@ from ..attentions.tile import VALUES, only_here
 from .hopper_blocks import Blocks
 from .hopper_meanwhile import Meanwhile
 from .hopper_plan import BUFFERS, GROUPS, KEYS, REGISTERS
-from .hopper_steps import ROWS, Products, Weights
+from .hopper_steps import ROWS, Products, Seen, Weights
+from .score_changes import NOTHING, Change
 
 if TYPE_CHECKING:
     from .hopper_plan import HopperGradientTiling
@@ -38,7 +38,8 @@ _FULL, _EMPTY, _CHANGES, _DONE, _CLEARED = 1, 3, 5, 7, 8
 
 class Numbers(NamedTuple):
     """Factors of the scores (in powers of two), of the cap and of gradients of scores, keys seen before and after a query's own, heads whose
-    blocks of keys are done side by side, blocks of keys that add to the same sums, heads whose gradients are made meanwhile."""
+    blocks of keys are done side by side, blocks of keys that add to the same sums, heads whose gradients are made meanwhile; the factor that
+    makes scores what functions are given."""
 
     scale: Any
     cap: Any
@@ -48,6 +49,7 @@ class Numbers(NamedTuple):
     side: Any
     part: Any
     early: Any
+    natural: Any
 
 
 class Shared(NamedTuple):
@@ -96,8 +98,9 @@ class HopperBackward:
 
     def __init__(
         self, dtype: Any, elements: int, tiling: HopperGradientTiling, masks: tuple[bool, bool, bool], turns: bool,
-        packed: bool = False, partial: bool = False,
+        packed: bool = False, partial: bool = False, change: Change = NOTHING,
     ) -> None:  # fmt: skip
+        self.change = change
         self.dtype, self.elements, self.tiling, self.turns = dtype, elements, tiling, turns
         self.right, self.left, self.capped = masks
         self.packed, self.partial = packed, partial
@@ -130,10 +133,10 @@ class HopperBackward:
     @cute.jit
     def __call__(
         self, own: Any, other: Any, to: Any, dq: Any, found: cute.Tensor, sums: cute.Tensor, counters: Any, lengths: Any,
-        longest: Int32, numbers: Any, stream: Int64,
+        slopes: Any, longest: Int32, numbers: Any, stream: Int64,
     ):  # fmt: skip
-        """Launch it: K and V, Q and dO, dK and dV, dQ (None, if none is made meanwhile); what is known of queries, sums of dQ, `Counters` (or None); `Lengths`, keys of the longest
-        sequence, `Numbers`."""
+        """Launch it: K and V, Q and dO, dK and dV, dQ (None, if none is made meanwhile); what is known of queries, sums of dQ, `Counters` (or None); `Lengths`, slopes of heads (or
+        None), keys of the longest sequence, `Numbers`."""
         of_keys, of_queries, _ = (cute.slice_(x, (None, None, 0)) for x in self.layouts())
         of_results = cute.slice_(self.results(), (None, None, 0))
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
@@ -151,7 +154,7 @@ class HopperBackward:
         # what threads store, the last rows of a sequence, they need as it lies
         rows = tuple(self.rows_of(x) for x in to) if const_expr(self.packed) else (None, None)
         self.kernel(
-            *(part for one in maps for part in one), *rows, dq, found, sums, counters, lengths, each, numbers
+            *(part for one in maps for part in one), *rows, dq, found, sums, counters, lengths, slopes, each, numbers
         ).launch(
             grid=(each * heads * batches, 1, 1),
             block=(self.tiling.threads, 1, 1),
@@ -170,7 +173,7 @@ class HopperBackward:
         self, load_k: cute.CopyAtom, k: cute.Tensor, load_v: cute.CopyAtom, v: cute.Tensor, load_q: cute.CopyAtom,
         q: cute.Tensor, load_o: cute.CopyAtom, o: cute.Tensor, store_k: cute.CopyAtom, dk: cute.Tensor,
         store_v: cute.CopyAtom, dv: cute.Tensor, rows_k: Any, rows_v: Any, dq: Any, found: cute.Tensor, sums: cute.Tensor,
-        counters: Any, lengths: Any, each: Int32, numbers: Any,
+        counters: Any, lengths: Any, slopes: Any, each: Int32, numbers: Any,
     ):  # fmt: skip
         of = self.tiling
         warp_number = arch.make_warp_uniform(arch.warp_idx())
@@ -265,19 +268,20 @@ class HopperBackward:
                         weights.cap_scores()
                     if exist < ROWS or self.partly_hidden(edge, numbers):
                         self.hide(products.acc_scores, edge, exist, numbers)
-                    weights.make_weights(filled_q.index, 0)
+                    seen = self.seen(edge, key, i, slopes, blocks, shared) if const_expr(self.change) else None
+                    weights.make_weights(filled_q.index, 0, seen)
                     filled_o = consumer_o.wait_and_advance()
                     if const_expr(self.packed):
                         if edge == first:
                             self.clear_last(shared.gradients[None, None, filled_o.index], blocks, shared, group)
-                    if const_expr(self.right or self.left or self.packed):
+                    if const_expr(self.right or self.left or self.packed or self.change):
                         edge = first if edge == last else edge + of.block_q
                     warpgroup.wait_group(0)
                     if i > 0:
                         dq.write()
                     warpgroup.fence()
                     products.begin_gradients(own, filled_o.index)
-                    weights.make_weights(filled_q.index, 1)
+                    weights.make_weights(filled_q.index, 1, seen)
                     weights.round_weights()
                     warpgroup.fence()
                     products.begin_values(filled_o.index)
@@ -471,6 +475,20 @@ class HopperBackward:
                     scores[(c, half, n), 0, 0] = value if seen else Float32(-float("inf"))
 
     @cute.jit
+    def seen(self, edge: Int32, key: Int32, number: Int32, slopes: Any, blocks: Any, shared: Any):
+        """What scores of a step are of: sequence, head, the first query and key of this thread, their distance; the slope of the head."""
+        work = blocks.taken(shared.number)
+        span = blocks.span(work)
+        thread = only_here(arch.thread_idx()[0]) % GROUP
+        head = work.head * blocks.share + number // span.count
+        query = key - (work.keys - work.queries) - blocks.numbers.right - edge + thread % 4 * 2
+        key = key + thread // 32 * 16 + thread % 32 // 4
+        slope = Float32(0.0)
+        if const_expr(slopes is not None):
+            slope = slopes[min(work.batch, slopes.shape[0] - 1), head]
+        return Seen(work.batch, head, query, key, Float32(key - query - (work.keys - work.queries)), slope)
+
+    @cute.jit
     def write_results(
         self, sums: cute.Tensor, factor: Float32, memory: cute.Tensor, target: Any, group: Int32, work: Any
     ):
@@ -512,6 +530,3 @@ class HopperBackward:
             cute.autovec_copy(cute.make_tensor(start, cute.make_layout((VALUES,))), held)
             place = cute.domain_offset((work.first_k + first + row, column, work.head, 0), out).iterator
             cute.autovec_copy(held, cute.make_tensor(place.with_alignment(16), cute.make_layout((VALUES,))))
-
-
-hopper_backward = functools.lru_cache(maxsize=1024)(HopperBackward)

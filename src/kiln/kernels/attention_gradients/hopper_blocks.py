@@ -27,7 +27,7 @@ class Counters(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A block of keys of a head; the layer of the arrays, and where in it queries and keys of the sequence begin.
+    """A block of keys of a head of a sequence (`batch`); the layer of the arrays, and where in it queries and keys of the sequence begin.
 
     `keys`: those that exist; `rows`: those that there are gradients of. `first_tile`: where what is known of queries begins, in blocks of them.
     """
@@ -41,6 +41,7 @@ class Work(NamedTuple):
     keys: Any
     rows: Any
     first_tile: Any
+    batch: Any
 
 
 class Span(NamedTuple):
@@ -71,6 +72,7 @@ class Blocks:
     def __init__(self, of: HopperBackward, q: Any, k: Any, lengths: Any, each: Any, numbers: Any) -> None:
         self.of, self.lengths, self.each, self.numbers = of, lengths, each, numbers
         self.queries, self.keys, self.heads, self.layers = q.shape[0], k.shape[0], k.shape[2], k.shape[3]
+        self.share = q.shape[2] // k.shape[2]
 
     def all_heads(self) -> Any:
         """Heads of keys of all sequences."""
@@ -94,7 +96,7 @@ class Blocks:
         keys = rows
         if const_expr(lengths.used is not None):
             keys = max(Int32(0), min(lengths.used[batch], rows))
-        return Work(rest // beside, head % self.heads, layer, first_q, queries, first_k, keys, rows, first_tile)
+        return Work(rest // beside, head % self.heads, layer, first_q, queries, first_k, keys, rows, first_tile, batch)
 
     @cute.jit
     def span(self, work: Any):

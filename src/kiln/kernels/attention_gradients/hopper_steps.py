@@ -9,6 +9,7 @@ from ...cute import arch
 from ...cute.nvgpu import warp, warpgroup
 from ...utils import sm90
 from .hopper_plan import BUFFERS
+from .score_changes import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,6 +27,17 @@ class Own(NamedTuple):
     values: Any
     keys_across: Any
     changes: Any
+
+
+class Seen(NamedTuple):
+    """What scores are of: sequence, head, the first query and key of a thread, how far the key is after the query; the slope of the head."""
+
+    batch: Any
+    head: Any
+    query: Any
+    key: Any
+    distance: Any
+    slope: Any
 
 
 class Products:
@@ -135,6 +147,7 @@ class Weights:
     ) -> None:
         self.of, self.products, self.numbers = of, products, numbers
         self.sixteens = of.tiling.block_q // 16
+        self.sloping = of.capped or of.change.function is not None
         self.known = shared.known
         self.first = thread % 4 * 4
         # dS lies (query, key) in shared memory, and is written as (key, query)
@@ -155,10 +168,24 @@ class Weights:
             power = arch.exp2(scores[i] * self.numbers.cap)
             scores[i] = 1.0 - 2.0 * arch.rcp_approx(power + 1.0)
 
-    def make_weights(self, buffer: Any, half_of: int) -> None:
-        """P = exp(S - logarithms), the first half of it or the second.
+    def _changed(self, score: Any, at: Any, seen: Any) -> tuple[Any, Any]:
+        """A score after what distances and a function do to it, and the slope of that (None: 1). One that is hidden, -inf, stays hidden."""
+        change = self.of.change
+        if not change:
+            return score, None
+        (c, half, eight), _, _ = at
+        query, key = 8 * eight + c, 8 * half
+        natural = change.lowered(score * self.numbers.natural, seen.slope, seen.distance + float(key - query))
+        made, slope = change.applied(natural, (seen.batch, seen.head, seen.query + query, seen.key + key))
+        if slope is None:
+            return made, None
+        there = score > -float("inf")
+        return shown(there, made, -float("inf")), shown(there, slope, 0.0)
 
-        With a cap they are rounded at once, and what stays is P times the slopes at the scores: no register has to keep these.
+    def make_weights(self, buffer: Any, half_of: int, seen: Any) -> None:
+        """P = exp(S - logarithms), the first half of it or the second; `seen`: what scores are of, if that matters.
+
+        With a cap, or a function, they are rounded at once, and what stays is P times the slopes at the scores: no register has to keep these.
         """
         scores = self.products.acc_scores
         middle = self.sixteens // 2
@@ -167,9 +194,11 @@ class Weights:
             slopes = []
             for at, number in self._places(k):
                 # one that is hidden is -inf, and has slope 0
-                slopes.append(cute.arch.fmax(1.0 - scores[at] * scores[at], 0.0) if self.of.capped else None)
-                scores[at] = arch.exp2(cute.math.fma(scores[at], self.numbers.scale, -known[number]))
-            if self.of.capped:
+                of_cap = cute.arch.fmax(1.0 - scores[at] * scores[at], 0.0) if self.of.capped else None
+                score, slope = self._changed(scores[at], at, seen)
+                slopes.append(of_cap if slope is None else slope if of_cap is None else slope * of_cap)
+                scores[at] = arch.exp2(cute.math.fma(score, self.numbers.scale, -known[number]))
+            if self.sloping:
                 self._round(scores, self.products.weights, [k])
                 for (at, _), slope in zip(self._places(k), slopes, strict=True):
                     scores[at] = scores[at] * slope
@@ -181,7 +210,7 @@ class Weights:
     def round_weights(self) -> None:
         """P in the type of operands."""
         products = self.products
-        if not self.of.capped:
+        if not self.sloping:
             self._round(products.acc_scores, products.weights, range(self.sixteens))
 
     def make_changes(self, buffer: Any) -> None:

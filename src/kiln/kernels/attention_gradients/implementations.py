@@ -14,13 +14,14 @@ from ..attentions.tile import VALUES
 from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
 from . import hopper, hopper_plan
-from .backward import KEYS, QUERIES, Numbers, backward
+from .backward import KEYS, QUERIES, Numbers, Pass
 from .hopper_blocks import Counters
 from .hopper_plan import HopperGradientTiling
 from .hopper_queries import Queries
 from .plan import GradientTiling, default_tiling, expected
 from .problem import AttentionGradient
-from .rows import QueryRows
+from .rows import QueryRows, SinkGradients, Sinks
+from .score_changes import NOTHING, SLOPED, Change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +53,8 @@ class Given(NamedTuple):
     longest: tuple[int, int]
     scale: float
     softcap: float
+    slopes: Any = None
+    sinks: Sinks | None = None
 
 
 @FAMILY.register
@@ -77,14 +80,13 @@ class TensorCoreGradients(Implementation):
 
     def run(self, problem: AttentionGradient, plan: GradientTiling, given: Given) -> None:
         q = given.q
-        compiled = _compiled(
-            calls.mode(), problem.dtype, _memory_of(q), problem.attention.head_dims, plan, problem.masks,
-            tuple(x is not None for x in given.lengths),
-        )  # fmt: skip
+        shape = (problem.dtype, problem.attention.head_dims, plan, problem.masks)
+        compiled = _compiled(calls.mode(), _kernels(TwoPasses, problem, shape), _memory_of(q), *_there(given))
         found = arrays.empty(q, (2, *given.lse.shape), arrays.named_type(q, "float32"))
         numbers = _numbers(problem, given)
         rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv, found)
-        launches.run_arguments(compiled, [*rows, given.lengths, *given.longest, numbers, arrays.stream_of(q)])
+        more = (given.lengths, given.slopes, given.sinks)
+        launches.run_arguments(compiled, [*rows, *more, *given.longest, numbers, arrays.stream_of(q)])
 
 
 @FAMILY.register
@@ -121,10 +123,8 @@ class HopperGradients(Implementation):
     def run(self, problem: AttentionGradient, plan: HopperGradientTiling, given: Given) -> None:
         q, of = given.q, problem.attention
         elements = hopper_plan.padded(of.head_dims)
-        compiled = _compiled_hopper(
-            calls.mode(), problem.dtype, _memory_of(q), of.head_dims, plan, problem.masks, problem.deterministic,
-            tuple(x is not None for x in given.lengths),
-        )  # fmt: skip
+        shape = (problem.dtype, of.head_dims, plan, problem.masks, problem.deterministic, of.packed, of.partial)
+        compiled = _compiled_hopper(calls.mode(), _kernels(OnePass, problem, shape), _memory_of(q), *_there(given))
         layers, queries = q.shape[0], q.shape[1]
         # each of the sequences that lie one after another has blocks of queries of its own
         tiles = queries // plan.block_q + of.batches if of.packed else -(-queries // plan.block_q)
@@ -138,10 +138,11 @@ class HopperGradients(Implementation):
             counters = Counters(turns, arrays.empty(q, (1,), number))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
         early = hopper_plan.made_meanwhile(problem, side, parts)
-        numbers = hopper.Numbers(scale, cap, given.scale, left, right, side, part, early)
+        numbers = hopper.Numbers(scale, cap, given.scale, left, right, side, part, early, given.softcap or given.scale)
         rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
+        more = (given.lengths, given.slopes, given.sinks)
         launches.run_arguments(
-            compiled, [*rows, found, sums, counters, given.lengths, *given.longest, numbers, arrays.stream_of(q)]
+            compiled, [*rows, found, sums, counters, *more, *given.longest, numbers, arrays.stream_of(q)]
         )
 
 
@@ -157,43 +158,51 @@ class OnePass:
         turns: bool,
         packed: bool,
         partial: bool,
+        change: Change = NOTHING,
     ) -> None:
-        self.rows = QueryRows(dtype, head_dims[1], tiling.block_q)
+        self.dtype, self.turns = dtype, turns
+        self.rows, self.of_sinks = QueryRows(dtype, head_dims[1], tiling.block_q), SinkGradients(tiling.block_q)
         elements = hopper_plan.padded(head_dims)
-        self.main = hopper.hopper_backward(dtype, elements, tiling, masks, turns, packed, partial)
+        self.main = hopper.HopperBackward(dtype, elements, tiling, masks, turns, packed, partial, change)
         self.queries = Queries(self.main, head_dims[0])
 
     @cute.jit
     def __call__(
         self, dout: cute.Tensor, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: cute.Tensor,
         dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, sums: cute.Tensor, counters: Any,
-        lengths: Any, longest_q: Int32, longest_k: Int32, numbers: Any, stream: Int64,
+        lengths: Any, slopes: Any, sinks: Any, longest_q: Int32, longest_k: Int32, numbers: Any, stream: Int64,
     ):  # fmt: skip
         starts = lengths.starts_q
         # in turns, the first does not add but write
         cleared = None if const_expr(self.main.turns) else sums
         self.rows(dout, out, lse, found, cleared, counters, starts, longest_q, stream)
+        if const_expr(sinks is not None):
+            self.of_sinks(found, sinks, starts, Int32(q.shape[1]), stream)
         strides = tuple(s if isinstance(s, int) else cute.assume(s // VALUES * VALUES, divby=VALUES) for s in dq.stride)
         dq = cute.make_tensor(dq.iterator, cute.make_layout(dq.shape, stride=strides))
         turns = None if const_expr(counters is None) else counters.turns
         meanwhile = None if const_expr(turns is None or self.main.packed) else dq
-        self.main((k, v), (q, dout), (dk, dv), meanwhile, found, sums, counters, lengths, longest_k, numbers, stream)
+        self.main(
+            (k, v), (q, dout), (dk, dv), meanwhile, found, sums, counters, lengths, slopes, longest_k, numbers, stream
+        )
         self.queries(sums, turns, dq, starts, longest_q, numbers, stream)
 
 
 def _numbers(problem: AttentionGradient, given: Given) -> Numbers:
     scale, cap, left, right = _factors(problem.attention, given)  # type: ignore[arg-type]
-    return Numbers(scale, cap, given.scale, left, right)
+    return Numbers(scale, cap, given.scale, left, right, given.softcap or given.scale)
 
 
 class TwoPasses:
     """All kernels of a call."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], tiling: GradientTiling, masks: tuple[bool, bool, bool]
-    ) -> None:
-        self.rows = QueryRows(dtype, head_dims[1])
-        made = functools.partial(backward, dtype, head_dims, tiling, masks)
+        self, dtype: Any, head_dims: tuple[int, int], tiling: GradientTiling, masks: tuple[bool, bool, bool],
+        change: Change = NOTHING,
+    ) -> None:  # fmt: skip
+        self.dtype = dtype
+        self.rows, self.of_sinks = QueryRows(dtype, head_dims[1]), SinkGradients()
+        made = functools.partial(Pass, dtype, head_dims, tiling, masks, change=change)
         self.of_queries = made(QUERIES, True, False)
         together = max(map(padded, head_dims)) <= _MOST_TOGETHER
         self.of_keys = [made(KEYS, True, True)] if together else [made(KEYS, True, False), made(KEYS, False, True)]
@@ -201,46 +210,55 @@ class TwoPasses:
     @cute.jit
     def __call__(
         self, dout: cute.Tensor, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: cute.Tensor,
-        dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, lengths: Any, longest_q: Int32,
-        longest_k: Int32, numbers: Any, stream: Int64,
+        dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, lengths: Any, slopes: Any, sinks: Any,
+        longest_q: Int32, longest_k: Int32, numbers: Any, stream: Int64,
     ):  # fmt: skip
         self.rows(dout, out, lse, found, None, None, None, longest_q, stream)
+        if const_expr(sinks is not None):
+            self.of_sinks(found, sinks, lengths.starts_q, Int32(q.shape[1]), stream)
         for of_keys in self.of_keys:
             to = (dk if const_expr(of_keys.of_scores) else None, dv if const_expr(of_keys.of_weights) else None)
-            of_keys((k, v), (q, dout), to, found, lengths, longest_k, numbers, stream)
-        self.of_queries((q, dout), (k, v), (dq, None), found, lengths, longest_q, numbers, stream)
+            of_keys((k, v), (q, dout), to, found, lengths, slopes, longest_k, numbers, stream)
+        self.of_queries((q, dout), (k, v), (dq, None), found, lengths, slopes, longest_q, numbers, stream)
+
+
+def _kernels(kind: type[Any], problem: AttentionGradient, shape: tuple[Any, ...]) -> Any:
+    """One object for equal shapes and functions of scores."""
+    sloped, functions = problem.attention.sloped, problem.functions
+    if functions is None:
+        return launches.made(kind, *shape, SLOPED if sloped else NOTHING)
+    return launches.made_of(functions, lambda: kind(*shape, Change(sloped, functions)), kind, *shape, sloped)
+
+
+def _there(given: Given) -> tuple[Any, ...]:
+    """Which arrays there are."""
+    return tuple(x is not None for x in given.lengths), given.slopes is not None, given.sinks is not None
+
+
+def _described(kernels: Any, space: Any, lengths: tuple[bool, ...], sloped: bool, sinks: bool) -> tuple[Any, ...]:
+    """Five arrays that are read and three gradients, of any shape and strides; lengths, slopes and sinks."""
+    rows = [_fake(kernels.dtype, 4, space) for _ in range(8)]
+    vectors = Lengths(*(_fake(Int32, 1, space) if there else None for there in lengths))
+    of_heads = Sinks(*(_fake(Float32, 1, space) for _ in range(2))) if sinks else None
+    return rows[:5], rows[5:], (vectors, _fake(Float32, 2, space) if sloped else None, of_heads)
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(
-    _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: GradientTiling,
-    masks: tuple[bool, bool, bool], lengths: tuple[bool, ...],
-) -> Any:  # fmt: skip
+def _compiled(_mode: Any, kernels: TwoPasses, space: Any, *there: Any) -> Any:
     """The function for arrays of any shape and strides with heads of some dimensions."""
-    rows = [_fake(element, 4, space) for _ in range(5)]
-    results = [_fake(element, 4, space) for _ in range(3)]
+    rows, results, more = _described(kernels, space, *there)
     known = [_fake(Float32, modes, space) for modes in (3, 4)]
-    vectors = Lengths(*(_fake(Int32, 1, space) if there else None for there in lengths))
-    numbers = Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0)
-    return cute.compile(
-        TwoPasses(element, head_dims, tiling, masks),
-        *rows, known[0], *results, known[1], vectors, Int32(1), Int32(1), numbers, 0,
-    )  # fmt: skip
+    numbers = Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, Float32(1.0))
+    return cute.compile(kernels, *rows, known[0], *results, known[1], *more, Int32(1), Int32(1), numbers, 0)
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled_hopper(
-    _mode: Any, element: Any, space: Any, head_dims: tuple[int, int], tiling: HopperGradientTiling,
-    masks: tuple[bool, bool, bool], turns: bool, lengths: tuple[bool, ...],
-) -> Any:  # fmt: skip
+def _compiled_hopper(_mode: Any, kernels: OnePass, space: Any, *there: Any) -> Any:
     """The function for arrays of any shape and strides with heads of some dimensions."""
-    rows = [_fake(element, 4, space) for _ in range(5)]
-    results = [_fake(element, 4, space) for _ in range(3)]
+    rows, results, more = _described(kernels, space, *there)
     real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]
-    counters = Counters(_fake(Int32, 3, space), _fake(Int32, 1, space)) if turns else None
-    vectors = Lengths(*(_fake(Int32, 1, space) if there else None for there in lengths))
-    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0)
+    counters = Counters(_fake(Int32, 3, space), _fake(Int32, 1, space)) if kernels.turns else None
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0, Float32(1.0))
     return cute.compile(
-        OnePass(element, head_dims, tiling, masks, turns, packed=lengths[0], partial=lengths[2]),
-        *rows, real[0], *results, *real[1:], counters, vectors, Int32(1), Int32(1), numbers, 0,
+        kernels, *rows, real[0], *results, *real[1:], counters, *more, Int32(1), Int32(1), numbers, 0
     )  # fmt: skip

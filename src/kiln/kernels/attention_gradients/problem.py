@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..attentions.problem import Attention
 from ..common.problem import Problem
 
+if TYPE_CHECKING:
+    from ..common.element_functions import Functions
+
 
 @dataclasses.dataclass(frozen=True)
 class AttentionGradient(Problem):
-    """The gradients of queries, keys and values of an attention. `deterministic`: the same call gives the same bits."""
+    """The gradients of queries, keys and values of an attention. `deterministic`: the same call gives the same bits. `functions`: what
+    changes scores, and the derivative of that, or None."""
 
     attention: Attention
     deterministic: bool = True
+    functions: Functions | None = None
 
     name = "flash_attention_backward"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
-from ... import Float32, Int32, Int64, const_expr, cute, range_constexpr
+from ... import Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from .hopper_blocks import stretch, tile_of
@@ -126,3 +126,60 @@ class QueryRows:
         for place in range(first * each + 4 * arch.thread_idx()[0], end, 4 * _THREADS):
             at = (sums.iterator + cute.assume(first_place * each + place, divby=4)).with_alignment(16)
             cute.copy(store, zeros, cute.make_tensor(at, cute.make_layout((4,))))
+
+
+class Sinks(NamedTuple):
+    """Logits of one more key for each head, and where their gradients go."""
+
+    given: Any
+    gradients: Any
+
+
+class SinkGradients:
+    """The kernel of gradients of sinks (heads), given these and what is known of queries: minus the sum of their weights times sums.
+
+    A block of threads has a head, and adds up in a fixed order. `block_q`: as for `QueryRows`.
+    """
+
+    def __init__(self, block_q: int = 0) -> None:
+        self.block_q = block_q
+
+    @cute.jit
+    def __call__(self, found: cute.Tensor, sinks: Any, starts: Any, rows: Int32, stream: Int64):
+        """Launch it for `Sinks`; where sequences start (or None), and rows of all of them."""
+        self.kernel(found, sinks.given, sinks.gradients, starts, rows).launch(
+            grid=(sinks.given.shape[0], 1, 1), block=(_THREADS, 1, 1), stream=stream
+        )
+
+    @cute.kernel
+    def kernel(self, found: cute.Tensor, sinks: cute.Tensor, to: cute.Tensor, starts: Any, rows: Int32):
+        head, thread = arch.block_idx()[0], arch.thread_idx()[0]
+        sink, total = sinks[head] * _LOG2_E, Float32(0.0)
+        if const_expr(starts is None):
+            for batch in range(found.shape[1]):
+                total = total + self.sequence(found, sink, head, batch, Int32(0), Int32(found.shape[3]))
+        else:
+            for batch in range(starts.shape[0] - 1):
+                first, queries = stretch(starts, batch, rows)
+                if const_expr(self.block_q > 0):
+                    first = tile_of(first, batch, Int32(self.block_q)) * self.block_q
+                    queries = cute.ceil_div(queries, self.block_q) * self.block_q
+                total = total + self.sequence(found, sink, head, Int32(0), first, queries)
+        total = arch.warp_reduction_sum(total)
+        shared = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout(_THREADS // 32), 16)
+        if thread % 32 == 0:
+            shared[thread // 32] = total
+        arch.sync_threads()
+        if thread == 0:
+            for n in range_constexpr(1, _THREADS // 32):
+                total = total + shared[n]
+            to[head] = -total
+
+    @cute.jit
+    def sequence(self, found: cute.Tensor, sink: Float32, head: Int32, batch: Int32, first: Int32, count: Int32):
+        """What a thread has of a sequence."""
+        total = Float32(0.0)
+        for row in range(first + arch.thread_idx()[0], first + count, _THREADS):
+            weight = arch.exp2(sink - found[0, batch, head, row])
+            total = cute.math.fma(weight, found[1, batch, head, row], total)
+        return total

@@ -113,7 +113,8 @@ class Weights:
         self.by_rows = of.side == "queries"
         known = 2 if self.by_rows else 2 * self.pairs
         self.lowered, self.sums = (cute.make_rmem_tensor((known,), Float32) for _ in range(2))
-        self.slopes: Any = cute.make_rmem_tensor(products.acc_scores.shape, Float32) if of.capped else None
+        sloping = of.capped or of.change.function is not None
+        self.slopes: Any = cute.make_rmem_tensor(products.acc_scores.shape, Float32) if sloping else None
 
     def take_rows(self, known: Any, first: Any, end: Any) -> None:
         """Keep what is known of the queries whose rows this thread has."""
