@@ -262,7 +262,7 @@ class Pass(Forward):
                         there = there & (begin <= 8 * n + c)
                     value = scores[(c, half), 0, n]
                     scores[(c, half), 0, n] = value if there else Float32(-float("inf"))
-                    if const_expr(slopes is not None and self.change):
+                    if const_expr(self.change.function is not None):
                         slope = slopes[(c, half), 0, n]
                         slopes[(c, half), 0, n] = slope if there else Float32(0.0)
 

@@ -20,7 +20,7 @@ def check_gradient(function: Any, slope: Any) -> Functions | None:
         f"{name} with {'score' if slope is None else 'score_gradient'} alone",
         hint="score=lambda s, b, h, q, k: s * s, score_gradient=lambda s, b, h, q, k: 2 * s; 1.0 if something is added to s",
     )
-    if function is None:
+    if function is None or slope is None:
         return None
     arrays.require(callable(slope), f"{name} with score_gradient {slope!r}: a function")
     try:
