@@ -178,7 +178,7 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
     left, right = (x if x is not None else 1 << 20 for x in window)
     with kiln.target("cpu"):
         q, k = (from_dlpack(np.zeros((n, 1, heads, 2), np.int32)) for n in (queries, keys))
-        counters = hopper_blocks.Counters(None, from_dlpack(np.zeros(1, np.int32)))
+        counters = hopper_blocks.Counters(None, from_dlpack(np.zeros(1, np.int32)), None)
         numbers = hopper.Numbers(
             Float32(1),
             Float32(1),

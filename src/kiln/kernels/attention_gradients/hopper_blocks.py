@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 
 class Counters(NamedTuple):
-    """How many have added to each piece of sums of dQ, (layers of sums, heads, pieces), and how many blocks of threads have begun, (1)."""
+    """How many have added to each piece of sums of dQ, (layers of sums, heads, pieces), how many blocks of threads have begun, (1), and whether a
+    block of queries is known, (layers, heads, blocks)."""
 
     turns: Any
     begun: Any
+    known: Any
 
 
 class Work(NamedTuple):

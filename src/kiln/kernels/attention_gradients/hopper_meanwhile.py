@@ -1,14 +1,15 @@
-"""What a warp of a block of threads does beside the products: it makes gradients of the sums of dQ that others have completed.
+"""What a warp of a block of threads does beside the products: it computes what will be needed of queries, and makes gradients of sums of dQ.
 
-Blocks of threads that have keys of some heads share the gradients of queries of the heads before. All that add to those have begun by then, so that
-none waits forever. Those of the last heads are left to `hopper_queries.py`.
+Blocks of threads that have keys of some heads share the queries of the heads after and before. All that add to the gradients of those before
+have begun by then, and so have all who compute what others wait for: none waits forever. What is known of the first heads is computed by `rows.py`, the
+gradients of the last are made by `hopper_queries.py`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ... import Float32, Int32, cute, range_constexpr
+from ... import Float32, Int32, const_expr, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from .hopper_plan import GROUPS
@@ -23,43 +24,85 @@ _PAUSE = 500
 """Nanoseconds until the warp looks again."""
 
 
+class Rows(NamedTuple):
+    """Gradients of outputs, outputs and gradients of queries, (batch, queries, heads, D), and logarithms, (batch, heads, queries)."""
+
+    dout: Any
+    out: Any
+    lse: Any
+    dq: Any
+
+
 class Meanwhile:
-    """Sums (batch, heads, numbers), how many have added to them, and gradients (batch, queries, heads, D), which are sums times a factor."""
+    """What is known of queries, sums of their gradients, `Counters` and `Rows`."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperBackward, blocks: Blocks, sums: Any, turns: Any, dq: Any, share: Any) -> None:
-        self.of, self.blocks, self.sums, self.turns, self.dq, self.share = of, blocks, sums, turns, dq, share
+    def __init__(self, of: HopperBackward, blocks: Blocks, found: Any, sums: Any, counters: Any, rows: Rows) -> None:
+        self.of, self.blocks, self.found, self.sums, self.counters, self.rows = of, blocks, found, sums, counters, rows
+        self.dq = rows.dq
 
     @cute.jit
-    def convert(self, number: Int32):
-        """The share of a block of threads of the heads before its own, from the last queries to the first, as they are completed."""
-        blocks, numbers = self.blocks, self.blocks.numbers
-        each, side = blocks.each, numbers.side
-        turn = number // (each * side)
-        if turn > 0 and numbers.early > 0:
-            tiles = cute.ceil_div(Int32(self.dq.shape[1]), self.of.tiling.block_q)
-            beside = side * self.share
-            count = Float32(beside * tiles)
-            own = Float32(number - turn * each * side)
-            every = Float32(each * min(side, blocks.all_heads() - turn * side))
-            begin, end = (Int32(count * self.done(x / every)) for x in (own, own + 1.0))
+    def run(self, number: Int32):
+        """The share of a block of threads, from the last queries to the first: what is known of the heads after, gradients of those before."""
+        side, each = self.blocks.numbers.side, self.blocks.each
+        if self.blocks.numbers.early > 0:
+            turn = number // (each * side)
+            first = (turn + 1) * side
+            heads = max(min(side, self.blocks.all_heads() - first), Int32(0)) * self.blocks.share
+            begin, end = self.part(number, turn, heads)
             for unit in range(begin, end):
-                head = (turn - 1) * beside + unit % beside
-                heads = Int32(self.dq.shape[2])
-                self.convert_tile(head // heads, head % heads, tiles - 1 - unit // beside)
+                self.know_tile(first * self.blocks.share + unit % heads, self.tiles() - 1 - unit // heads)
+            if turn > 0:
+                heads = side * self.blocks.share
+                begin, end = self.part(number, turn, heads)
+                for unit in range(begin, end):
+                    self.convert_tile((turn - 1) * heads + unit % heads, self.tiles() - 1 - unit // heads)
 
-    def done(self, part: Any) -> Any:
-        """Which part of all steps is in a part of the blocks of threads: under a causal mask the first have more."""
-        return part * (2.0 - part) if self.of.right and not self.of.left else part
+    def tiles(self) -> Any:
+        """Blocks of queries of a head."""
+        return cute.ceil_div(Int32(self.dq.shape[1]), self.of.tiling.block_q)
 
     @cute.jit
-    def convert_tile(self, batch: Int32, head: Int32, tile: Int32):
-        """A block of queries, when all have added to it."""
+    def part(self, number: Int32, turn: Int32, heads: Int32):
+        """Which of the blocks of queries of some heads a block of threads has; under a causal mask the first take longer, and have more."""
+        blocks = self.blocks
+        side = blocks.numbers.side
+        own = Float32(number - turn * blocks.each * side)
+        every = Float32(blocks.each * min(side, blocks.all_heads() - turn * side))
+        begin, end = own / every, (own + 1.0) / every
+        if const_expr(self.of.right and not self.of.left):
+            begin, end = begin * (2.0 - begin), end * (2.0 - end)
+        count = Float32(heads * self.tiles())
+        return Int32(count * begin), Int32(count * end)
+
+    @cute.jit
+    def know_tile(self, head: Int32, tile: Int32):
+        """Sums of a block of queries of one of all heads."""
+        of_rows, rows, block_q = self.of.of_rows, self.rows, self.of.tiling.block_q
+        batch, head = head // self.dq.shape[2], head % self.dq.shape[2]
+        lane, lanes = arch.lane_idx(), of_rows.lanes
+        limits = (Int32(0), Int32(self.dq.shape[1]), Int32(0), Int32(self.found.shape[3]), batch)
+        for n in range(-(-block_q * lanes // 32)):
+            row = n * (32 // lanes) + lane // lanes
+            if row < block_q:
+                of_rows.one_row(
+                    (rows.dout, rows.out, rows.lse, self.found), limits, head, tile * block_q + row, lane % lanes
+                )
+        arch.sync_warp()
+        if lane == 0:
+            arch.atomic_add(
+                self.counters.known[batch, head, None].iterator + tile, Int32(1), sem="release", scope="gpu"
+            )
+
+    @cute.jit
+    def convert_tile(self, head: Int32, tile: Int32):
+        """A block of queries of one of all heads, when all have added to it."""
         of, lane = self.of, arch.lane_idx()
+        batch, head = head // self.dq.shape[2], head % self.dq.shape[2]
         adders = self.blocks.adders(batch, tile)
         for group in range_constexpr(GROUPS):
-            turn = self.turns[batch, head, None].iterator + (tile * GROUPS + group)
+            turn = self.counters.turns[batch, head, None].iterator + (tile * GROUPS + group)
             while arch.load(turn, Int32, sem="acquire", scope="gpu") < adders:
                 arch.nanosleep(_PAUSE)
         pieces = of.columns // 8

@@ -40,15 +40,15 @@ class QueryRows:
         counters: Any,
         starts: Any,
         longest: Int32,
+        later: Int32,
         stream: Int64,
     ):
         """Launch it for outputs (batch, queries, heads, D) and logarithms (batch, heads, queries); where sequences start, if each has
-        blocks of its own, and queries of the longest (or None)."""
-        dout, out = (self.aligned(x) for x in (dout, out))
-        rows, batches = found.shape[3], out.shape[0]
+        blocks of its own, and queries of the longest (or None); heads that are left for later, the last ones."""
+        rows, batches = found.shape[3], out.shape[0] - later // out.shape[2]
         if const_expr(starts is not None):
             rows, batches = cute.ceil_div(longest, self.block_q) * self.block_q, starts.shape[0] - 1
-        self.kernel(dout, out, lse, found, sums, counters, starts).launch(
+        self.kernel(dout, out, lse, found, sums, counters, starts, later).launch(
             grid=(cute.ceil_div(rows, self.rows), out.shape[2], batches),
             block=(_THREADS, 1, 1),
             stream=stream,
@@ -62,7 +62,7 @@ class QueryRows:
     @cute.kernel
     def kernel(
         self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, counters: Any,
-        starts: Any,
+        starts: Any, later: Int32,
     ):  # fmt: skip
         block, head, batch = arch.block_idx()
         rows = (Int32(0), Int32(out.shape[1]), Int32(0), Int32(found.shape[3]), batch)
@@ -70,7 +70,8 @@ class QueryRows:
             first, queries = stretch(starts, batch, Int32(out.shape[1]))
             place = tile_of(first, batch, Int32(self.block_q)) * self.block_q
             rows = (first, queries, place, cute.ceil_div(queries, self.block_q) * self.block_q, Int32(0))
-        self.one_block(dout, out, lse, found, sums, rows)
+        if batch * out.shape[2] + head < out.shape[0] * out.shape[2] - later or later == 0:
+            self.one_block(dout, out, lse, found, sums, rows)
         if const_expr(counters is not None):
             number = (batch * arch.grid_dim()[1] + head) * arch.grid_dim()[0] + block
             every = arch.grid_dim()[0] * arch.grid_dim()[1] * arch.grid_dim()[2] * _THREADS
@@ -85,11 +86,18 @@ class QueryRows:
     ):
         """What a block of threads has of a sequence: where that begins, how many queries it has, where what is known of them begins, of how many,
         and the layer of the arrays."""
-        first, queries, first_place, places, batch = rows
+        _, _, first_place, places, batch = rows
         thread = arch.thread_idx()[0]
         block, head, _ = arch.block_idx()
-        lane = thread % self.lanes
-        row = block * self.rows + thread // self.lanes
+        self.one_row((dout, out, lse, found), rows, head, block * self.rows + thread // self.lanes, thread % self.lanes)
+        if const_expr(sums is not None):
+            self.clear(sums[batch, head, None], sums.shape[2] // found.shape[3], first_place, places)
+
+    @cute.jit
+    def one_row(self, given: Any, rows: Any, head: Int32, row: Int32, lane: Int32):
+        """A row of a head, of which a lane has some elements."""
+        dout, out, lse, found = given
+        first, queries, first_place, places, batch = rows
         total = Float32(0.0)
         if row < queries and lane * _VALUES < self.dim:
             load = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=_VALUES * self.dtype.width)
@@ -112,8 +120,6 @@ class QueryRows:
                 place = (row & ~15) | ((row & 6) << 1) | ((row & 8) >> 2) | (row & 1)
             found[0, batch, head, first_place + place] = logarithm
             found[1, batch, head, first_place + place] = total
-        if const_expr(sums is not None):
-            self.clear(sums[batch, head, None], sums.shape[2] // found.shape[3], first_place, places)
 
     @cute.jit
     def clear(self, sums: cute.Tensor, each: Int32, first_place: Int32, places: Int32):
