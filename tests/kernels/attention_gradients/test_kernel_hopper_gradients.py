@@ -35,7 +35,7 @@ from kiln.kernels.common import launches
 from kiln.kernels.devices import device_of
 
 HOPPER = device_of("sm_90a")
-SMALL, HELD = kernels.HopperGradientTiling(32), kernels.HopperGradientTiling(32, 3, 2)
+SMALL, HELD = kernels.HopperGradientTiling(32), kernels.HopperGradientTiling(32, 3, 2, 2)
 long = pytest.mark.skipif(not os.environ.get("KILN_LONG_TESTS"), reason="long: KILN_LONG_TESTS=1")
 
 
@@ -127,14 +127,17 @@ def test_sequences_of_any_length(exist, options):
     assert all((x[-rest:] == 7.0).all() for x in got)
 
 
-def test_the_same_bits_in_every_order(monkeypatch):
-    """However threads and blocks take turns; two blocks of keys of three have their own sums."""
-    monkeypatch.setattr(hopper_plan, "side_by_side", lambda *_: (2, 2, 2))
+@pytest.mark.parametrize(("side", "options"), [((2, 2, 2), {}), ((1, 1 << 20, 1), {"causal": True})])
+def test_the_same_bits_in_every_order(side, options, monkeypatch):
+    """However threads and blocks take turns; two blocks of keys of three have their own sums. Heads one after the other: queries of one are
+    done while the next is."""
+    monkeypatch.setattr(hopper_plan, "side_by_side", lambda *_: side)
     q, dout, k, v = (normal(1, n, 2, 64) for n in (100, 100, 300, 300))
-    first = gradients(q, k, v, dout, HELD, scale=0.3)
-    close_gradients(first, exact_gradients(dout, q, k, v, scale=0.3))
+    options = {"scale": 0.3, **options}
+    first = gradients(q, k, v, dout, HELD, **options)
+    close_gradients(first, exact_gradients(dout, q, k, v, **options))
     monkeypatch.setenv("KILN_CPU_SEED", "7")
-    for x, y in zip(first, gradients(q, k, v, dout, HELD, scale=0.3), strict=True):
+    for x, y in zip(first, gradients(q, k, v, dout, HELD, **options), strict=True):
         np.testing.assert_array_equal(x, y)
 
 

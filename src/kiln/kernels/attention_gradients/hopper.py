@@ -32,8 +32,9 @@ if TYPE_CHECKING:
 
 GROUP = 128
 """Threads of a warp group."""
-_FULL, _EMPTY, _CHANGES, _DONE, _CLEARED = 1, 3, 5, 7, 8
-"""Numbers of barriers: dQ of a group is in shared memory, and has been read; dS of a group is there; all products are complete; tiles are cleared."""
+_CHANGES, _DONE, _CLEARED, _FULL, _EMPTY = 1, 3, 4, 5, 9
+"""Numbers of barriers: dS of a group is there; all products are complete; tiles are cleared; dQ of a group is in shared memory, in one of two
+buffers, and has been read."""
 
 
 class Numbers(NamedTuple):
@@ -54,7 +55,7 @@ class Numbers(NamedTuple):
 
 class Shared(NamedTuple):
     """Tiles in shared memory: keys and values (row, element), queries and gradients of outputs (row, element, buffer), dS (query, key,
-    buffer), dQ as it lies in registers (number, group), what is known of queries (row, which, buffer), the number of the block of threads."""
+    buffer), dQ as it lies in registers (number, group, buffer), what is known of queries (row, which, buffer), the number of the block of threads."""
 
     keys: Any
     values: Any
@@ -73,23 +74,29 @@ class DQ:
 
     def __init__(self, of: HopperBackward, products: Products, shared: Shared, group: Any, thread: Any) -> None:
         self.columns, self.dq = of.columns, products.dq
-        self.full, self.empty = (pipeline.NamedBarrier(x + group, GROUP + 32) for x in (_FULL, _EMPTY))
-        self.start = shared.sums[None, group].iterator + thread * 4
+        self.group, self.buffers, self.size = group, of.tiling.sums, ROWS * of.columns * GROUPS
+        self.start = shared.sums[None, group, 0].iterator + thread * 4
 
-    def wait(self) -> None:
-        """Until what was written before has been read."""
-        self.empty.arrive_and_wait()
+    def wait(self, step: Any) -> None:
+        """Until what was written before where this step writes has been read."""
+        barrier_of(_EMPTY, self.group, step, self.buffers).arrive_and_wait()
 
-    def write(self) -> None:
+    def write(self, step: Any) -> None:
         """To shared memory, as it lies in registers: pieces of 16 bytes of all threads, one after the other."""
-        self.wait()
+        self.wait(step)
+        start = self.start + step % self.buffers * self.size
         store = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32, num_bits_per_copy=128)
         for n in range(self.columns // 8):
             piece = cute.make_tensor(self.dq.iterator + 4 * n, cute.make_layout(4))
-            at = (self.start + n * (4 * GROUP)).with_alignment(16)
+            at = (start + n * (4 * GROUP)).with_alignment(16)
             cute.copy(store, piece, cute.make_tensor(at, cute.make_layout(4)))
         arch.fence_proxy("async.shared", space="cta")
-        self.full.arrive()
+        barrier_of(_FULL, self.group, step, self.buffers).arrive()
+
+
+def barrier_of(first: int, group: Any, step: Any, buffers: int) -> Any:
+    """Where a warp group and the warp that adds its dQ meet, by steps."""
+    return pipeline.NamedBarrier(first + group + step % buffers * GROUPS, GROUP + 32)
 
 
 class HopperBackward:
@@ -288,7 +295,7 @@ class HopperBackward:
                         edge = first if edge == last else edge + of.block_q
                     warpgroup.wait_group(0)
                     if i > 0:
-                        dq.write()
+                        dq.write(i - 1)
                     warpgroup.fence()
                     products.begin_gradients(own, filled_o.index)
                     weights.make_weights(filled_q.index, 1, seen)
@@ -309,8 +316,9 @@ class HopperBackward:
                 products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - steps % 2)
                 warpgroup.wait_group(0)
                 if steps > 0:
-                    dq.write()
-                dq.wait()
+                    dq.write(steps - 1)
+                for n in range_constexpr(of.sums):  # all has been read
+                    dq.wait(steps + n)
                 # keys are read by both warp groups
                 pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
                 work = blocks.taken(shared.number)
@@ -327,7 +335,7 @@ class HopperBackward:
         keys, values = (make(of_keys)[None, None, 0] for _ in range(2))
         queries, gradients, changes = make(of_queries), make(of_queries), make(of_changes)
         block_q = self.tiling.block_q
-        sums = memory.allocate_tensor(Float32, cute.make_layout((ROWS * self.columns, GROUPS)), 128)
+        sums = memory.allocate_tensor(Float32, cute.make_layout((ROWS * self.columns, GROUPS, self.tiling.sums)), 128)
         known = memory.allocate_tensor(Float32, cute.make_layout((block_q, 2, self.tiling.stages)), 128)
         number = memory.allocate_tensor(Int32, cute.make_layout(1), 16)
         return Shared(keys, values, queries, gradients, changes, sums, known, number)
@@ -403,14 +411,16 @@ class HopperBackward:
     ):
         """What the warp does that adds the dQ^T of a warp group to those of others."""
         blocks, work, span = place
-        full, empty = (pipeline.NamedBarrier(x + group, GROUP + 32) for x in (_FULL, _EMPTY))
+        buffers = self.tiling.sums
         size = ROWS * self.columns
         add = cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(cpasync.ReductionKind.ADD), Float32)
         put = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
-        from_ = shared.sums[None, group]
         layer = blocks.layer_of_sums(work)
-        empty.arrive()
+        for n in range_constexpr(buffers):
+            barrier_of(_EMPTY, group, Int32(n), buffers).arrive()
         for i in range(steps):
+            full, empty = (barrier_of(x, group, i, buffers) for x in (_FULL, _EMPTY))
+            from_ = shared.sums[None, group, i % buffers]
             head, tile = blocks.place(i, span)
             head = work.head * share + head
             piece = (work.first_tile + tile) * GROUPS + group

@@ -49,12 +49,13 @@ class HopperGradientTiling:
     """How gradients of attention are cut on Hopper: a block of threads has 128 keys, `block_q` are the queries of a step.
 
     Two warp groups have 64 keys each; one more loads for them and adds to the gradients of queries. `stages`: buffers of queries and
-    of gradients of outputs. `held`: 1, values are held in registers, 2, keys are, too; 0, neither.
+    of gradients of outputs. `held`: 1, values are held in registers, 2, keys are, too; 0, neither. `sums`: buffers of dQ on its way to be added.
     """
 
     block_q: int = 64
     stages: int = 2
     held: int = 0
+    sums: int = 1
 
     @property
     def threads(self) -> int:
@@ -65,7 +66,13 @@ class HopperGradientTiling:
         """Shared memory of a block for heads of so many elements, filled up."""
         rows = 2 * KEYS + 2 * self.stages * self.block_q
         known = 8 * self.stages * self.block_q
-        return 2 * rows * elements + 2 * BUFFERS * self.block_q * KEYS + 4 * self.block_q * elements + known + _BARRIERS
+        return (
+            2 * rows * elements
+            + 2 * BUFFERS * self.block_q * KEYS
+            + 4 * self.sums * self.block_q * elements
+            + known
+            + _BARRIERS
+        )
 
     @arrays.checked_once
     def check(self, elements: int, capacity: int) -> None:
@@ -76,6 +83,7 @@ class HopperGradientTiling:
             f"{self}: queries of a step are a multiple of 16, up to 256",
         )
         require(0 <= self.held <= 2, f"{self}: values, or values and keys, are held in registers")
+        require(1 <= self.sums <= 2, f"{self}: there are one or two buffers of dQ")
         require(self.stages >= 2, f"{self}: there are at least two buffers of queries")
         taken = elements + self.block_q + self.block_q // 4 + self.held * elements // 4
         require(
