@@ -132,6 +132,8 @@ def test_the_same_bits_in_every_order(side, options, monkeypatch):
     """However threads and blocks take turns; two blocks of keys of three have their own sums. Heads one after the other: queries of one are
     done while the next is."""
     monkeypatch.setattr(hopper_plan, "side_by_side", lambda *_: side)
+    if side[2] == 1:
+        monkeypatch.setattr(hopper_plan, "done_meanwhile", lambda *_: (1, 1))
     q, dout, k, v = (normal(1, n, 2, 64) for n in (100, 100, 300, 300))
     options = {"scale": 0.3, **options}
     first = gradients(q, k, v, dout, HELD, **options)

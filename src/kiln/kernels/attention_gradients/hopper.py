@@ -39,8 +39,8 @@ buffers, and has been read."""
 
 class Numbers(NamedTuple):
     """Factors of the scores (in powers of two), of the cap and of gradients of scores, keys seen before and after a query's own, heads whose
-    blocks of keys are done side by side, blocks of keys that add to the same sums, heads whose gradients are made meanwhile; the factor that
-    makes scores what functions are given."""
+    blocks of keys are done side by side, blocks of keys that add to the same sums, heads whose gradients are made meanwhile, and of whose
+    queries all is known only meanwhile; the factor that makes scores what functions are given."""
 
     scale: Any
     cap: Any
@@ -50,6 +50,7 @@ class Numbers(NamedTuple):
     side: Any
     part: Any
     early: Any
+    late: Any
     natural: Any
 
 
@@ -251,9 +252,8 @@ class HopperBackward:
                 # the keys of this warp group: how many exist, and which of a block of queries is the first that sees the first of them
                 key = work.block * KEYS + group * ROWS
                 exist = work.keys - key
-                last = key - (work.keys - work.queries) - numbers.right - span.first * of.block_q
-                first = last - (span.count - 1) * of.block_q
-                edge = first
+                first = key - (work.keys - work.queries) - numbers.right - (span.first + span.count - 1) * of.block_q
+                edge, beside = first, Int32(0)
                 used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
                 # The products of dS with keys are those of the step before, of which there are none in the first.
                 weights.clear_changes(Int32(1))
@@ -292,7 +292,11 @@ class HopperBackward:
                         if edge == first:
                             self.clear_last(shared.gradients[None, None, filled_o.index], blocks, shared, group)
                     if const_expr(self.right or self.left or self.packed or self.change):
-                        edge = first if edge == last else edge + of.block_q
+                        # after the heads that share keys come the queries before
+                        beside = beside + 1
+                        if beside == share:
+                            beside = Int32(0)
+                            edge = edge + of.block_q
                     warpgroup.wait_group(0)
                     if i > 0:
                         dq.write(i - 1)
@@ -382,7 +386,7 @@ class HopperBackward:
     @cute.jit
     def wait_until_known(self, flag: Any, layer: Int32, head: Int32, q: cute.Tensor, blocks: Any):
         """Until another block of threads has written what is known of a block of queries, if not the kernel before did."""
-        if layer * q.shape[2] + head >= q.shape[2] * q.shape[3] - blocks.numbers.early:
+        if layer * q.shape[2] + head >= q.shape[2] * q.shape[3] - blocks.numbers.late:
             while arch.load(flag, Int32, sem="acquire", scope="gpu") == 0:
                 pass
             with arch.elect_one():
@@ -519,9 +523,8 @@ class HopperBackward:
     def seen(self, edge: Int32, key: Int32, number: Int32, slopes: Any, blocks: Any, shared: Any):
         """What scores of a step are of: sequence, head, the first query and key of this thread, their distance; the slope of the head."""
         work = blocks.taken(shared.number)
-        span = blocks.span(work)
         thread = only_here(arch.thread_idx()[0]) % GROUP
-        head = work.head * blocks.share + number // span.count
+        head = work.head * blocks.share + number % blocks.share
         query = key - (work.keys - work.queries) - blocks.numbers.right - edge + thread % 4 * 2
         key = key + thread // 32 * 16 + thread % 32 // 4
         slope = Float32(0.0)

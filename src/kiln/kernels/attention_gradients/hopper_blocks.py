@@ -117,8 +117,9 @@ class Blocks:
 
     @cute.jit
     def place(self, number: Int32, span: Any):
-        """Which head, of those that share keys, and which block of queries a step has."""
-        return number // span.count, span.first + span.count - 1 - number % span.count
+        """Which head, of those that share keys, and which block of queries a step has: those of all heads one after the other, so that a block
+        of threads that has fewer of them does not come to another head before those it waits for."""
+        return number % self.share, span.first + span.count - 1 - number // self.share
 
     def layer_of_sums(self, work: Any) -> Any:
         """Where sums are to which this block of keys adds: each part of the blocks has its own."""

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _WARPS = 4
 """Of a warp group, whose registers dQ lies as."""
+_AT_ONCE = 2
+"""Loads before the first is used: not more than there are registers for."""
 _PAUSE = 500
 """Nanoseconds until the warp looks again."""
 
@@ -50,9 +52,10 @@ class Meanwhile:
             turn = number // (each * side)
             first = (turn + 1) * side
             heads = max(min(side, self.blocks.all_heads() - first), Int32(0)) * self.blocks.share
-            begin, end = self.part(number, turn, heads)
-            for unit in range(begin, end):
-                self.know_tile(first * self.blocks.share + unit % heads, self.tiles() - 1 - unit // heads)
+            if self.blocks.numbers.late > 0:
+                begin, end = self.part(number, turn, heads)
+                for unit in range(begin, end):
+                    self.know_tile(first * self.blocks.share + unit % heads, self.tiles() - 1 - unit // heads)
             if turn > 0:
                 heads = side * self.blocks.share
                 begin, end = self.part(number, turn, heads)
@@ -83,12 +86,12 @@ class Meanwhile:
         batch, head = head // self.dq.shape[2], head % self.dq.shape[2]
         lane, lanes = arch.lane_idx(), of_rows.lanes
         limits = (Int32(0), Int32(self.dq.shape[1]), Int32(0), Int32(self.found.shape[3]), batch)
+        first = tile * block_q
+        for row in range(first + lane, first + block_q, 32):
+            of_rows.take_logarithm(rows.lse, self.found, limits, head, row)
         for n in range(-(-block_q * lanes // 32)):
-            row = n * (32 // lanes) + lane // lanes
-            if row < block_q:
-                of_rows.one_row(
-                    (rows.dout, rows.out, rows.lse, self.found), limits, head, tile * block_q + row, lane % lanes
-                )
+            row = first + n * (32 // lanes) + lane // lanes
+            of_rows.sum_row(rows.dout, rows.out, self.found, limits, head, row, lane % lanes)
         arch.sync_warp()
         if lane == 0:
             arch.atomic_add(
@@ -111,8 +114,7 @@ class Meanwhile:
         )
         load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
         store = cute.make_copy_atom(CopyUniversalOp(), of.dtype, num_bits_per_copy=32)
-        # not more at once than there are registers for
-        at_once = 2 - pieces % 2
+        at_once = _AT_ONCE if pieces % _AT_ONCE == 0 else 1
         for number in range(GROUPS * _WARPS * pieces // at_once):
             group, rest = number // (_WARPS * pieces // at_once), number % (_WARPS * pieces // at_once)
             element = rest % _WARPS * 16 + lane % 4 * 2

@@ -35,6 +35,8 @@ _LITTLE, _MOST_PARTS = 0.03, 8
 """Which part of the time blocks of threads may wait, and how many sums of dQ there are at most so that they do not."""
 _ALL = 1 << 30
 """Blocks of keys: more than there are."""
+_CONVERTED, _SUMMED = 12, 14
+"""Steps of a block of threads beside which a warp makes gradients of a block of queries, and computes its sums."""
 _ROWS_OF_A_BLOCK = 192
 """What beginning and ending a block of threads takes, in queries."""
 
@@ -123,12 +125,12 @@ def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device:
     """Heads whose blocks of keys are done side by side, equally many each time; blocks of keys that add to the same sums, and how many parts
     that makes of those of a head."""
     of = problem.attention
-    masked = of.left is not None or of.right is not None
-    seen_by = _most_seen_by(problem) // (2 if (of.left is None) != (of.right is None) else 1)
-    steps = of.share * max(1, seen_by // plan.block_q)
+    masked, steps = of.left is not None or of.right is not None, _steps(problem, plan)
     heads, blocks, at_once = of.heads_k * of.batches, -(-of.keys // KEYS), device.multiprocessors
     in_cache = _IN_CACHE // (of.share * of.queries * padded(of.head_dims) * 8)
-    turns = -(-heads // max(1, min(in_cache, round(_APART * at_once / steps))))
+    # blocks of keys that have fewer queries than others are all there are at the end of some heads: enough of them for all multiprocessors
+    least = round(at_once / blocks) if masked else 1
+    turns = -(-heads // max(1, least, min(in_cache, round(_APART * at_once / steps))))
     side = -(-heads // turns)
     parts = 1
     if problem.deterministic and not masked and not of.packed:
@@ -142,11 +144,24 @@ def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device:
     return side, part, -(-blocks // part)
 
 
-def made_meanwhile(problem: AttentionGradient, side: int, parts: int) -> int:
-    """Heads of queries whose gradients are made while those of others are computed: all but those that are done last.
+def done_meanwhile(problem: AttentionGradient, plan: HopperGradientTiling, side: int, parts: int) -> tuple[int, int]:
+    """Heads of queries whose gradients are made, and of which sums are computed, while those of others are: all but the last, or first, that are
+    done side by side.
 
-    Not if there are parts, which are added up when all are complete, or if nobody knows when they are.
+    Not if there are parts, which are added up when all are complete, or if nobody knows when they are; and not if a block of threads has
+    fewer steps than that would take beside them.
     """
     of = problem.attention
-    known = problem.deterministic and parts == 1 and not of.packed
-    return of.share * (of.heads_k * of.batches - side) if known else 0
+    if not problem.deterministic or parts > 1 or of.packed:
+        return 0, 0
+    tiles, blocks = -(-of.queries // plan.block_q), -(-of.keys // KEYS)
+    steps, share = _steps(problem, plan), of.share * tiles / blocks
+    heads = of.share * (of.heads_k * of.batches - side)
+    return heads * (_CONVERTED * share <= steps), heads * ((_CONVERTED + _SUMMED) * share <= steps)
+
+
+def _steps(problem: AttentionGradient, plan: HopperGradientTiling) -> int:
+    """Of a block of threads, on average."""
+    of = problem.attention
+    seen_by = _most_seen_by(problem) // (2 if (of.left is None) != (of.right is None) else 1)
+    return of.share * max(1, seen_by // plan.block_q)

@@ -138,8 +138,10 @@ class HopperGradients(Implementation):
             known = arrays.empty(q, (layers, of.heads, tiles), number)
             counters = Counters(turns, arrays.empty(q, (1,), number), known)
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
-        early = hopper_plan.made_meanwhile(problem, side, parts)
-        numbers = hopper.Numbers(scale, cap, given.scale, left, right, side, part, early, given.softcap or given.scale)
+        early, late = hopper_plan.done_meanwhile(problem, plan, side, parts)
+        numbers = hopper.Numbers(
+            scale, cap, given.scale, left, right, side, part, early, late, given.softcap or given.scale
+        )
         rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
         more = (given.lengths, given.slopes, given.sinks)
         launches.run_arguments(
@@ -177,7 +179,7 @@ class OnePass:
         # in turns, the first does not add but write
         cleared = None if const_expr(self.main.turns) else sums
         dout, out, dq = (self.rows.aligned(x) for x in (dout, out, dq))
-        self.rows(dout, out, lse, found, cleared, counters, starts, longest_q, numbers.early, stream)
+        self.rows(dout, out, lse, found, cleared, counters, starts, longest_q, numbers.late, stream)
         turns = None if const_expr(counters is None) else counters.turns
         meanwhile = None if const_expr(turns is None or self.main.packed) else Rows(dout, out, lse, dq)
         self.main(
@@ -259,7 +261,7 @@ def _compiled_hopper(_mode: Any, kernels: OnePass, space: Any, *there: Any) -> A
     rows, results, more = _described(kernels, space, *there)
     real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]
     counters = Counters(*(_fake(Int32, modes, space) for modes in (3, 1, 3))) if kernels.turns else None
-    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0, Float32(1.0))
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0, 0, Float32(1.0))
     return cute.compile(
         kernels, *rows, real[0], *results, *real[1:], counters, *more, Int32(1), Int32(1), numbers, 0
     )  # fmt: skip

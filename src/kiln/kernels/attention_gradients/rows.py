@@ -89,15 +89,19 @@ class QueryRows:
         _, _, first_place, places, batch = rows
         thread = arch.thread_idx()[0]
         block, head, _ = arch.block_idx()
-        self.one_row((dout, out, lse, found), rows, head, block * self.rows + thread // self.lanes, thread % self.lanes)
+        row = block * self.rows + thread // self.lanes
+        self.sum_row(dout, out, found, rows, head, row, thread % self.lanes)
+        if thread % self.lanes == 0:
+            self.take_logarithm(lse, found, rows, head, row)
         if const_expr(sums is not None):
             self.clear(sums[batch, head, None], sums.shape[2] // found.shape[3], first_place, places)
 
     @cute.jit
-    def one_row(self, given: Any, rows: Any, head: Int32, row: Int32, lane: Int32):
-        """A row of a head, of which a lane has some elements."""
-        dout, out, lse, found = given
-        first, queries, first_place, places, batch = rows
+    def sum_row(
+        self, dout: cute.Tensor, out: cute.Tensor, found: cute.Tensor, rows: Any, head: Int32, row: Int32, lane: Int32
+    ):
+        """Write the sum of a row of a head, of which a lane has some elements."""
+        first, queries, _, _, batch = rows
         total = Float32(0.0)
         if row < queries and lane * _VALUES < self.dim:
             load = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=_VALUES * self.dtype.width)
@@ -109,17 +113,29 @@ class QueryRows:
                 total = cute.math.fma(held[0][i].to(Float32), held[1][i].to(Float32), total)
         for step in range_constexpr(self.lanes.bit_length() - 1):
             total = total + arch.shuffle_sync_bfly(total, offset=1 << step)
-        if lane == 0 and row < places:
-            logarithm = Float32(float("inf"))
-            if row < queries:
-                given = lse[batch, head, first + row]
-                if given != -float("inf"):
-                    logarithm = given * _LOG2_E
+        if lane == 0:
+            self.write(found, 1, rows, head, row, total)
+
+    @cute.jit
+    def take_logarithm(self, lse: cute.Tensor, found: cute.Tensor, rows: Any, head: Int32, row: Int32):
+        """Write the logarithm of a row of a head."""
+        first, queries, _, _, batch = rows
+        logarithm = Float32(float("inf"))
+        if row < queries:
+            given = lse[batch, head, first + row]
+            if given != -float("inf"):
+                logarithm = given * _LOG2_E
+        self.write(found, 0, rows, head, row, logarithm)
+
+    @cute.jit
+    def write(self, found: cute.Tensor, which: int, rows: Any, head: Int32, row: Int32, known: Float32):
+        """Write what is known of a row."""
+        _, _, first_place, places, batch = rows
+        if row < places:
             place = row
             if const_expr(self.block_q > 0):
                 place = (row & ~15) | ((row & 6) << 1) | ((row & 8) >> 2) | (row & 1)
-            found[0, batch, head, first_place + place] = logarithm
-            found[1, batch, head, first_place + place] = total
+            found[which, batch, head, first_place + place] = known
 
     @cute.jit
     def clear(self, sums: cute.Tensor, each: Int32, first_place: Int32, places: Int32):
