@@ -147,7 +147,8 @@ def test_the_same_bits_in_every_order(side, options, monkeypatch):
 
 
 class Turns:
-    """What `Blocks` says, in a row for each block of threads: what it took, and its rank for each block of queries (-1: it does not see them)."""
+    """What `Blocks` says, in a row for each block of threads: what it took, and its rank for each block of queries (-1: it does not see them); in the last row, how many
+    add to those."""
 
     def __init__(self, masks: tuple[bool, bool, bool]) -> None:
         self.of = hopper.HopperBackward(BFloat16, 64, SMALL, masks, True)
@@ -172,6 +173,7 @@ class Turns:
             for tile in range(found.shape[1] - 2):
                 seen = (tile >= span.first) & (tile < span.first + span.count)
                 row[tile + 2] = blocks.rank(work, tile) if seen else Int32(-1)
+                found[found.shape[0] - 1, tile + 2] = blocks.adders(work.batch, tile)
 
 
 @pytest.mark.parametrize(("side", "part"), [(1, 4), (3, 4), (4, 3)])
@@ -184,19 +186,11 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
     with kiln.target("cpu"):
         q, k = (from_dlpack(np.zeros((n, 1, heads, 2), np.int32)) for n in (queries, keys))
         counters = hopper_blocks.Counters(None, from_dlpack(np.zeros(1, np.int32)), None)
-        numbers = hopper.Numbers(
-            Float32(1),
-            Float32(1),
-            Float32(1),
-            Int32(left),
-            Int32(right),
-            Int32(side),
-            Int32(part),
-            Int32(0),
-            Float32(1),
-        )
-        found = np.full((4 * heads * 2, 2 + tiles), -7, np.int32)
+        whole = (Int32(x) for x in (left, right, side, part, 0, 0))
+        numbers = hopper.Numbers(Float32(1), Float32(1), Float32(1), *whole, Float32(1))
+        found = np.full((4 * heads * 2 + 1, 2 + tiles), -7, np.int32)
         Turns((window[1] is not None, window[0] is not None, False))(q, k, counters, numbers, from_dlpack(found))
+    found, adders = found[:-1], found[-1, 2:]
     assert {tuple(x) for x in found[:, :2]} == {(head, block) for head in range(4) for block in range(4)}
     for head in range(4):
         rows = found[found[:, 0] == head]
@@ -209,7 +203,7 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
             seen = [
                 ((position - left < block * 128 + 128) & (position + right >= block * 128)).any() for block in range(4)
             ]
-            assert len(here) == sum(seen)
+            assert len(here) == sum(seen) == adders[tile]
 
 
 # --- under the sanitizer ---

@@ -321,13 +321,13 @@ class HopperBackward:
                 warpgroup.wait_group(0)
                 if steps > 0:
                     dq.write(steps - 1)
-                for n in range_constexpr(of.sums):  # all has been read
-                    dq.wait(steps + n)
                 # keys are read by both warp groups
                 pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
                 work = blocks.taken(shared.number)
                 self.write_results(products.dk, numbers.factor, shared.keys, (store_k, dk, rows_k), group, work)
                 self.write_results(products.dv, Float32(1.0), shared.values, (store_v, dv, rows_v), group, work)
+                for n in range_constexpr(of.sums):  # all has been read
+                    dq.wait(steps + n)
                 if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
                     arch.cp_async_bulk_wait_group(0, read=True)
 

@@ -23,8 +23,6 @@ _BARRIERS = 1024
 """Bytes of shared memory for mbarriers."""
 _REST = 24
 """Registers of a thread that computes besides its accumulators, at least."""
-_SPEED = 5.2e6
-"""Multiplications and additions that a multiprocessor does in a microsecond."""
 _APART = 2.4
 """Steps between the beginnings of blocks of threads that have successive keys of a head, so that they hardly wait for each other."""
 _IN_CACHE = 32 << 20
@@ -37,8 +35,6 @@ _ALL = 1 << 30
 """Blocks of keys: more than there are."""
 _CONVERTED, _SUMMED = 12, 14
 """Steps of a block of threads beside which a warp makes gradients of a block of queries, and computes its sums."""
-_ROWS_OF_A_BLOCK = 192
-"""What beginning and ending a block of threads takes, in queries."""
 
 
 def padded(head_dims: tuple[int, int]) -> int:
@@ -107,18 +103,16 @@ def default_tiling(problem: AttentionGradient, device: Device) -> HopperGradient
     return HopperGradientTiling(96, held=2) if padded(problem.attention.head_dims) == 64 else HopperGradientTiling(64)
 
 
-def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> float:
-    """Microseconds that gradients take."""
-    of, elements = problem.attention, padded(problem.attention.head_dims)
-    rows = of.share * (-(-_most_seen_by(problem) // plan.block_q) * plan.block_q) + _ROWS_OF_A_BLOCK
-    blocks = -(-of.keys // KEYS) * of.heads_k * of.batches
-    return 10 * KEYS * rows * elements / _SPEED * -(-blocks // device.multiprocessors)
-
-
 def _most_seen_by(problem: AttentionGradient) -> int:
     """Queries that see a block of keys, at most."""
     of = problem.attention
     return of.queries if of.left is None or of.right is None else min(of.queries, of.left + of.right + KEYS)
+
+
+def _equal_shares(heads: int, wanted: int) -> int:
+    """About so many heads each time, equally many if that can be: a few that are left would be alone at the end."""
+    near = [n for n in range(wanted // 2 + 1, wanted * 3 // 2 + 1) if heads % n == 0]
+    return min(near, key=lambda n: max(n / wanted, wanted / n)) if near else -(-heads // -(-heads // wanted))
 
 
 def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> tuple[int, int, int]:
@@ -130,8 +124,7 @@ def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device:
     in_cache = _IN_CACHE // (of.share * of.queries * padded(of.head_dims) * 8)
     # blocks of keys that have fewer queries than others are all there are at the end of some heads: enough of them for all multiprocessors
     least = round(at_once / blocks) if masked else 1
-    turns = -(-heads // max(1, least, min(in_cache, round(_APART * at_once / steps))))
-    side = -(-heads // turns)
+    side = _equal_shares(heads, max(1, least, min(in_cache, round(_APART * at_once / steps))))
     parts = 1
     if problem.deterministic and not masked and not of.packed:
         # those of a head that begin together come to the same queries together, and wait for each other
@@ -160,8 +153,14 @@ def done_meanwhile(problem: AttentionGradient, plan: HopperGradientTiling, side:
     return heads * (_CONVERTED * share <= steps), heads * ((_CONVERTED + _SUMMED) * share <= steps)
 
 
+def seen_by(problem: AttentionGradient) -> float:
+    """Queries that see a block of keys, on average."""
+    of = problem.attention
+    # under a mask on one side half of them, and half of what is around the diagonal
+    one_sided = (of.left is None) != (of.right is None)
+    return (_most_seen_by(problem) + KEYS) / 2 if one_sided else _most_seen_by(problem)
+
+
 def _steps(problem: AttentionGradient, plan: HopperGradientTiling) -> int:
     """Of a block of threads, on average."""
-    of = problem.attention
-    seen_by = _most_seen_by(problem) // (2 if (of.left is None) != (of.right is None) else 1)
-    return of.share * max(1, seen_by // plan.block_q)
+    return problem.attention.share * max(1, int(seen_by(problem) // plan.block_q))

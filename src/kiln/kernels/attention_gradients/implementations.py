@@ -12,7 +12,7 @@ from ..attentions.implementations import _factors, _fake, _memory_of
 from ..attentions.plan import padded
 from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
-from . import hopper, hopper_plan
+from . import hopper, hopper_cost, hopper_plan
 from .backward import KEYS, QUERIES, Numbers, Pass
 from .hopper_blocks import Counters
 from .hopper_meanwhile import Rows
@@ -115,7 +115,10 @@ class HopperGradients(Implementation):
         )
 
     def cost(self, problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> float:
-        return hopper_plan.expected(problem, plan, device)
+        return hopper_cost.expected(problem, plan, device)
+
+    def parts(self, problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> dict[str, float]:
+        return hopper_cost.parts(problem, plan, device)
 
     def check(self, problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> None:
         plan.check(hopper_plan.padded(problem.attention.head_dims), device.smem)

@@ -1,0 +1,76 @@
+"""What gradients of attention are expected to take on Hopper, and what bounds them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .hopper_plan import (
+    GROUPS,
+    KEYS,
+    HopperGradientTiling,
+    default_tiling,
+    done_meanwhile,
+    padded,
+    seen_by,
+    side_by_side,
+)
+
+if TYPE_CHECKING:
+    from ..devices import Device
+    from .problem import AttentionGradient
+
+_CYCLES = 1980.0
+"""Of a microsecond, in bursts."""
+_STEP = {128: 1.97, 64: 1.76}
+"""Microseconds of a step with the tiling that is taken, by elements of a head, filled up: fitted to sequences of 1024 to 8192 on an H200."""
+_BLOCK = 9.5
+"""Microseconds that beginning and ending a block of threads takes, fitted to the same."""
+_LAUNCHES = 6.0
+"""Microseconds of three launches."""
+_BYTES = 4.2e6
+"""Bytes that passes before and after the products move in a microsecond."""
+
+
+def cycles(plan: HopperGradientTiling, elements: int) -> dict[str, float]:
+    """Cycles of a step side by side: of tensor cores, of shared memory at 128 bytes each, and of the unit for powers."""
+    rows, other = plan.block_q, GROUPS * plan.block_q * elements
+    # keys and values for scores and their gradients, unless they are held in registers; queries and gradients of outputs twice each
+    operands = (2 - plan.held) * KEYS * elements + 4 * other
+    # dQ: each warp group has some of the elements, or some of the queries
+    by_elements = elements == 64 * GROUPS
+    operands += KEYS * elements * (1 if by_elements else GROUPS) + rows * KEYS * (GROUPS if by_elements else 1)
+    moved = 2 * operands + 2 * KEYS * rows + 4 * rows * elements + 2 * 4 * rows * elements
+    return {
+        "tensor cores": 10 * KEYS * rows * elements / 4096,
+        "shared memory": moved / 128,
+        "powers": KEYS * rows / 16,
+    }
+
+
+def parts(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> dict[str, float]:
+    """Microseconds side by side of the units of a multiprocessor, if nothing waits."""
+    blocks, steps = _work(problem, plan)
+    each = blocks * steps / device.multiprocessors / _CYCLES
+    return {name: each * count for name, count in cycles(plan, padded(problem.attention.head_dims)).items()}
+
+
+def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> float:
+    """Microseconds that gradients take."""
+    of, elements = problem.attention, padded(problem.attention.head_dims)
+    worst = lambda one: max(cycles(one, elements).values())
+    step = _STEP[elements] * worst(plan) / worst(default_tiling(problem, device))
+    blocks, steps = _work(problem, plan)
+    rounds = blocks / device.multiprocessors
+    if of.left is None and of.right is None:  # all are equally long
+        rounds = -(-blocks // device.multiprocessors)
+    side, _, sums = side_by_side(problem, plan, device)
+    early, late = done_meanwhile(problem, plan, side, sums)
+    rows, heads = of.queries * of.head_dim, of.heads * of.batches
+    passes = (heads - late) * 4 * rows + (heads - early) * rows * (2 + 4 * sums)
+    return max(1.0, rounds) * (steps * step + _BLOCK) + passes / _BYTES + _LAUNCHES
+
+
+def _work(problem: AttentionGradient, plan: HopperGradientTiling) -> tuple[int, float]:
+    """Blocks of threads, and steps of one on average."""
+    of = problem.attention
+    return -(-of.keys // KEYS) * of.heads_k * of.batches, of.share * max(1.0, seen_by(problem) / plan.block_q)
