@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 GROUP = 128
 """Threads of a warp group."""
-_CHANGES, _DONE, _CLEARED, _FULL, _EMPTY = 1, 3, 4, 5, 9
+_CHANGES, _DONE, _CLEARED, _FULL, _EMPTY, _RESULTS = 1, 3, 4, 5, 9, 13
 """Numbers of barriers: dS of a group is there; all products are complete; tiles are cleared; dQ of a group is in shared memory, in one of two
-buffers, and has been read."""
+buffers, and has been read; gradients of keys or values of a group are in shared memory."""
 
 
 class Numbers(NamedTuple):
@@ -549,7 +549,7 @@ class HopperBackward:
         tiles = cute.make_tensor(memory.iterator, self.results().outer)
         cute.copy(write, write.retile(rounded), write.get_slice(thread).partition_D(tiles[None, None, group]))
         arch.fence_proxy("async.shared", space="cta")
-        pipeline.NamedBarrier(_FULL + group, GROUP).arrive_and_wait()
+        pipeline.NamedBarrier(_RESULTS + group, GROUP).arrive_and_wait()
         row = work.block * GROUPS + group
         count = Int32(ROWS)
         if const_expr(self.packed):
