@@ -283,6 +283,21 @@ def test_who_is_chosen():
         assert not isinstance(chosen.implementation, HopperGradients)
 
 
+def test_what_is_done_meanwhile():
+    """Queries of other heads, if blocks of threads are long enough for that."""
+    long, middle, short = (AttentionGradient(Attention(4, n, n, 16, 16, 128, 128, right=0)) for n in (8192, 4096, 1024))
+    for problem, wanted in ((long, (60, 60)), (middle, (56, 0)), (short, (0, 0))):
+        plan = hopper_plan.default_tiling(problem, HOPPER)
+        side, _, parts = hopper_plan.side_by_side(problem, plan, HOPPER)
+        assert hopper_plan.done_meanwhile(problem, plan, side, parts) == wanted
+    assert hopper_plan.done_meanwhile(dataclasses.replace(long, deterministic=False), plan, 4, 1) == (0, 0)
+
+
+def test_what_bounds_it():
+    problem = AttentionGradient(Attention(4, 8192, 8192, 16, 16, 128, 128))
+    assert FAMILY.explain(problem, HOPPER).bound == "shared memory"
+
+
 @pytest.mark.parametrize("dim", [16, 64, 80, 128])
 def test_plans_work(dim):
     problem = AttentionGradient(Attention(4, 8192, 8192, 16, 16, dim, dim))
@@ -295,6 +310,7 @@ def test_plans_work(dim):
     [
         (kernels.HopperGradientTiling(24), "multiple of 16"),
         (kernels.HopperGradientTiling(64, 1), "at least two buffers"),
+        (kernels.HopperGradientTiling(64, 2, 0, 3), "one or two buffers"),
         (kernels.HopperGradientTiling(64, 2, 3), "values, or values and keys"),
         (kernels.HopperGradientTiling(128), "registers of a thread"),
         (kernels.HopperGradientTiling(64, 4), "bytes of shared memory"),
