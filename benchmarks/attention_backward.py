@@ -1,17 +1,18 @@
 """Gradients of attention beside cuDNN's, in bursts and sustained.
 
-    python benchmarks/attention_backward.py [--dims 128,64] [--length 8192] [--plans] [--packed]
+    python benchmarks/attention_backward.py [--dims 128,64] [--length 8192] [--plans] [--packed] [--shapes]
 
 A burst is 5 calls after 0.2 s of idleness, thrice at least; sustained is the last second of three back to back. All take turns, with
 normal data in bf16, 32768 queries of 2048 elements in all heads. The work is that of five products. `--plans` compares plans, and gradients
 that are added up in any order, in bursts instead. `--packed`: twelve sequences of 100 to 8192 one after another, causal, beside PyTorch's
-`varlen_attn` (FlashAttention-2), in bursts.
+`varlen_attn` (FlashAttention-2), in bursts. `--shapes`: other lengths, heads that share keys, few heads, other sizes of heads, in bursts.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,12 +25,21 @@ if TYPE_CHECKING:
 
 TOKENS, WIDTH = 32768, 2048
 PLANS: dict[int, list[tuple[int, ...]]] = {
-    128: [(64, 2), (64, 3)],
-    64: [(96, 2), (96, 2, 1), (96, 2, 2), (80, 2, 2), (112, 2)],
+    128: [(64, 2), (64, 3), (64, 2, 0, 2)],
+    64: [(96, 2), (96, 2, 1), (96, 2, 2), (96, 2, 2, 2), (80, 2, 2), (112, 2)],
 }
 """Of `kernels.HopperGradientTiling`, to compare, by elements of a head."""
 LENGTHS = (3000, 500, 1200, 8192, 700, 4100, 2048, 100, 900, 6000, 2400, 3628)
 """Of sequences that lie one after another: 32768 in all."""
+
+
+SHAPES = [
+    *((32768 // n, n, 16, 16, 128, 128) for n in (1024, 2048, 4096, 16384)),
+    *((32768 // n, n, 32, 32, 64, 64) for n in (1024, 2048, 4096, 16384)),
+    (4, 8192, 16, 4, 128, 128), (1, 8192, 2, 2, 128, 128), (1, 8192, 4, 4, 128, 128), (1, 8192, 8, 8, 128, 128),
+    (2, 4096, 8, 8, 192, 192), (2, 4096, 8, 8, 192, 128), (2, 4096, 8, 8, 256, 256),
+]  # fmt: skip
+"""Sequences, their length, heads, those of keys, elements of a head of queries and of values."""
 
 
 class Case:
@@ -59,17 +69,21 @@ class Case:
         )
 
     def theirs(self) -> Callable[[], Any]:
-        from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
-
-        q, k, v = (x.transpose(1, 2).detach().requires_grad_() for x in (self.q, self.k, self.v))
-        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
-            out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
-        gradient = self.dout.transpose(1, 2)
-        return lambda: torch.autograd.grad(out, (q, k, v), gradient, retain_graph=True)
+        return _theirs(self.q, self.k, self.v, self.dout, self.causal)
 
     def check(self) -> None:
         for x, y in zip(self.ours()(), self.theirs()(), strict=True):
             torch.testing.assert_close(x, y.transpose(1, 2), rtol=3e-2, atol=3e-2)
+
+
+def _theirs(q: Any, k: Any, v: Any, dout: Any, causal: bool) -> Callable[[], Any]:
+    from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
+
+    q, k, v = (x.transpose(1, 2).detach().requires_grad_() for x in (q, k, v))
+    with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+        shared = q.shape[1] != k.shape[1]
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=shared)
+    return lambda: torch.autograd.grad(out, (q, k, v), dout.transpose(1, 2), retain_graph=True)
 
 
 def beside(arguments: argparse.Namespace) -> None:
@@ -96,6 +110,28 @@ def plans(arguments: argparse.Namespace) -> None:
         found = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements
         for name, rate in zip(found, _rates(case, found), strict=True):
             print(f"| {case.name} | {name} | {rate} |", flush=True)
+
+
+def shapes(arguments: argparse.Namespace) -> None:
+    """TFLOP/s of other shapes."""
+    print("| sequences | length | heads | D | | cuDNN | Kiln | in any order |\n|---|---|---|---|---|---|---|---|")
+    for (batch, length, heads, heads_k, dim, dim_v), causal in itertools.product(SHAPES, (False, True)):
+        sizes = ((heads, dim), (heads_k, dim), (heads_k, dim_v), (heads, dim_v))
+        q, k, v, dout = (torch.randn(batch, length, *x, device="cuda", dtype=torch.bfloat16) for x in sizes)
+        out, lse = kernels.flash_attention(q, k, v, causal=causal, return_lse=True)
+        ours = functools.partial(kernels.flash_attention_backward, dout, q, k, v, out, lse, causal=causal)
+        calls = {
+            "cuDNN": _theirs(q, k, v, dout, causal),
+            "Kiln": ours,
+            "any": functools.partial(ours, deterministic=False),
+        }
+        found = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements
+        work = 2 * batch * heads * length * length * (3 * dim + 2 * dim_v) / (2 if causal else 1) / 1e6
+        cells = (f"{work / one.us:.0f} ({found['cuDNN'].us / one.us:.2f})" for one in found.values())
+        kind = "causal" if causal else "full"
+        print(
+            f"| {batch} | {length} | {heads}, {heads_k} | {dim}, {dim_v} | {kind} | {' | '.join(cells)} |", flush=True
+        )
 
 
 def packed(arguments: argparse.Namespace) -> None:
@@ -147,9 +183,11 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=8192)
     parser.add_argument("--plans", action="store_true")
     parser.add_argument("--packed", action="store_true")
+    parser.add_argument("--shapes", action="store_true")
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    (plans if arguments.plans else packed if arguments.packed else beside)(arguments)
+    chosen = [run for run in (plans, packed, shapes) if getattr(arguments, run.__name__)]
+    (chosen or [beside])[0](arguments)
 
 
 if __name__ == "__main__":
