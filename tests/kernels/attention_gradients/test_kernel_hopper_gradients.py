@@ -133,7 +133,7 @@ def test_the_same_bits_in_every_order(side, options, monkeypatch):
     done while the next is."""
     monkeypatch.setattr(hopper_plan, "side_by_side", lambda *_: side)
     if side[2] == 1:
-        monkeypatch.setattr(hopper_plan, "done_meanwhile", lambda *_: (1, 1))
+        monkeypatch.setattr(hopper_plan, "made_meanwhile", lambda *_: 1)
     q, dout, k, v = (normal(1, n, 2, 64) for n in (100, 100, 300, 300))
     options = {"scale": 0.3, **options}
     first = gradients(q, k, v, dout, HELD, **options)
@@ -185,8 +185,8 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
     left, right = (x if x is not None else 1 << 20 for x in window)
     with kiln.target("cpu"):
         q, k = (from_dlpack(np.zeros((n, 1, heads, 2), np.int32)) for n in (queries, keys))
-        counters = hopper_blocks.Counters(None, from_dlpack(np.zeros(1, np.int32)), None)
-        whole = (Int32(x) for x in (left, right, side, part, 0, 0))
+        counters = hopper_blocks.Counters(None, from_dlpack(np.zeros(1, np.int32)))
+        whole = (Int32(x) for x in (left, right, side, part, 0))
         numbers = hopper.Numbers(Float32(1), Float32(1), Float32(1), *whole, Float32(1))
         found = np.full((4 * heads * 2 + 1, 2 + tiles), -7, np.int32)
         Turns((window[1] is not None, window[0] is not None, False))(q, k, counters, numbers, from_dlpack(found))
@@ -283,14 +283,14 @@ def test_who_is_chosen():
         assert not isinstance(chosen.implementation, HopperGradients)
 
 
-def test_what_is_done_meanwhile():
+def test_what_is_made_meanwhile():
     """Queries of other heads, if blocks of threads are long enough for that."""
     long, middle, short = (AttentionGradient(Attention(4, n, n, 16, 16, 128, 128, right=0)) for n in (8192, 4096, 1024))
-    for problem, wanted in ((long, (60, 60)), (middle, (56, 0)), (short, (0, 0))):
+    for problem, wanted in ((long, 60), (middle, 56), (short, 0)):
         plan = hopper_plan.default_tiling(problem, HOPPER)
         side, _, parts = hopper_plan.side_by_side(problem, plan, HOPPER)
-        assert hopper_plan.done_meanwhile(problem, plan, side, parts) == wanted
-    assert hopper_plan.done_meanwhile(dataclasses.replace(long, deterministic=False), plan, 4, 1) == (0, 0)
+        assert hopper_plan.made_meanwhile(problem, plan, side, parts) == wanted
+    assert hopper_plan.made_meanwhile(dataclasses.replace(long, deterministic=False), plan, 4, 1) == 0
 
 
 def test_what_bounds_it():

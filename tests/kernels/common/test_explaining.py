@@ -46,7 +46,7 @@ CALLS = {
     "flash_attention": ("tensor cores", lambda: (kernels.flash_attention, HEADS, HEADS, HEADS)),
     "flash_attention of few": ("launch", lambda: (kernels.flash_attention, *[HEADS[:1, :64, :2]] * 3)),
     "flash_attention_backward": (
-        "tensor cores",
+        "shared memory",
         lambda: (kernels.flash_attention_backward, *[HEADS] * 5, blank(2, 16, 2048, dtype=F32)),
     ),
     "paged_attention": ("memory", lambda: (kernels.paged_attention, ONE, PAGES, PAGES, WHICH, LENGTHS)),

@@ -39,8 +39,8 @@ buffers, and has been read; gradients of keys or values of a group are in shared
 
 class Numbers(NamedTuple):
     """Factors of the scores (in powers of two), of the cap and of gradients of scores, keys seen before and after a query's own, heads whose
-    blocks of keys are done side by side, blocks of keys that add to the same sums, heads whose gradients are made meanwhile, and of whose
-    queries all is known only meanwhile; the factor that makes scores what functions are given."""
+    blocks of keys are done side by side, blocks of keys that add to the same sums, heads whose gradients are made meanwhile; the factor that
+    makes scores what functions are given."""
 
     scale: Any
     cap: Any
@@ -50,7 +50,6 @@ class Numbers(NamedTuple):
     side: Any
     part: Any
     early: Any
-    late: Any
     natural: Any
 
 
@@ -102,14 +101,13 @@ def barrier_of(first: int, group: Any, step: Any, buffers: int) -> Any:
 
 class HopperBackward:
     """The kernel for some tiles and masks (right, left, a cap). `elements`: those of a head, filled up. `turns`: in a fixed order. `packed`:
-    sequences lie one after another. `partial`: not all keys exist. `of_rows`: `QueryRows`, for what is done meanwhile."""
+    sequences lie one after another. `partial`: not all keys exist."""
 
     def __init__(
         self, dtype: Any, elements: int, tiling: HopperGradientTiling, masks: tuple[bool, bool, bool], turns: bool,
-        packed: bool = False, partial: bool = False, change: Change = NOTHING, of_rows: Any = None,
+        packed: bool = False, partial: bool = False, change: Change = NOTHING,
     ) -> None:  # fmt: skip
         self.change = change
-        self.of_rows = of_rows
         self.dtype, self.elements, self.tiling, self.turns = dtype, elements, tiling, turns
         self.right, self.left, self.capped = masks
         self.packed, self.partial = packed, partial
@@ -141,10 +139,10 @@ class HopperBackward:
 
     @cute.jit
     def __call__(
-        self, own: Any, other: Any, to: Any, meanwhile: Any, found: cute.Tensor, sums: cute.Tensor, counters: Any, lengths: Any,
+        self, own: Any, other: Any, to: Any, dq: Any, found: cute.Tensor, sums: cute.Tensor, counters: Any, lengths: Any,
         slopes: Any, longest: Int32, numbers: Any, stream: Int64,
     ):  # fmt: skip
-        """Launch it: K and V, Q and dO, dK and dV, `Rows` for what is done meanwhile (or None); what is known of queries, sums of dQ, `Counters` (or None); `Lengths`, slopes of heads (or
+        """Launch it: K and V, Q and dO, dK and dV, dQ (None, if none is made meanwhile); what is known of queries, sums of dQ, `Counters` (or None); `Lengths`, slopes of heads (or
         None), keys of the longest sequence, `Numbers`."""
         of_keys, of_queries, _ = (cute.slice_(x, (None, None, 0)) for x in self.layouts())
         of_results = cute.slice_(self.results(), (None, None, 0))
@@ -165,7 +163,7 @@ class HopperBackward:
         self.kernel(
             *(part for one in maps for part in one),
             *rows,
-            meanwhile,
+            dq,
             found,
             sums,
             counters,
@@ -190,7 +188,7 @@ class HopperBackward:
     def kernel(
         self, load_k: cute.CopyAtom, k: cute.Tensor, load_v: cute.CopyAtom, v: cute.Tensor, load_q: cute.CopyAtom,
         q: cute.Tensor, load_o: cute.CopyAtom, o: cute.Tensor, store_k: cute.CopyAtom, dk: cute.Tensor,
-        store_v: cute.CopyAtom, dv: cute.Tensor, rows_k: Any, rows_v: Any, meanwhile: Any, found: cute.Tensor, sums: cute.Tensor,
+        store_v: cute.CopyAtom, dv: cute.Tensor, rows_k: Any, rows_v: Any, early_dq: Any, found: cute.Tensor, sums: cute.Tensor,
         counters: Any, lengths: Any, slopes: Any, each: Int32, numbers: Any,
     ):  # fmt: skip
         of = self.tiling
@@ -232,13 +230,13 @@ class HopperBackward:
                 if warp_number == 0:
                     self.load(
                         (load_k, k, load_v, v, load_q, q, load_o, o), found, shared, (producer_k, producer_q, producer_o),
-                        (blocks, work, span), share, steps, counters if const_expr(meanwhile is not None) else None,
+                        (blocks, work, span), share, steps,
                     )  # fmt: skip
                 if warp_number == 1 or warp_number == 2:
                     self.add_to_queries(warp_number - 1, shared, sums, counters, (blocks, work, span), share, steps)
-                if const_expr(meanwhile is not None):
+                if const_expr(early_dq is not None):
                     if warp_number == 3:
-                        Meanwhile(self, blocks, found, sums, counters, meanwhile).run(shared.number[0])
+                        Meanwhile(self, blocks, sums, counters.turns, early_dq).run(shared.number[0])
             else:
                 arch.setmaxregister_increase(REGISTERS[1])
                 group = warp_number // 4 - 1
@@ -354,9 +352,8 @@ class HopperBackward:
         place: Any,
         share: Int32,
         steps: Int32,
-        counters: Any,
     ):
-        """What the warp does that loads. `counters`: if not all is known of queries when the kernel begins."""
+        """What the warp does that loads."""
         load_k, k, load_v, v, load_q, q, load_o, o = given
         producer_k, producer_q, producer_o = producers
         blocks, work, span = place
@@ -372,8 +369,6 @@ class HopperBackward:
             head, tile = blocks.place(i, span)
             head = work.head * share + head
             rows = cute.local_tile(found[None, layer, head, None], (1, block_q), (None, work.first_tile + tile))
-            if const_expr(counters is not None):
-                self.wait_until_known(counters.known[layer, head, None].iterator + tile, layer, head, q, blocks)
             stage = producer_q.acquire_and_advance()
             cute.copy(load_q, of_q[None, tile, head, layer], to_q[None, stage.index], tma_bar_ptr=stage.barrier)
             with arch.elect_one():
@@ -382,15 +377,6 @@ class HopperBackward:
             cute.copy(load_o, of_o[None, tile, head, layer], to_o[None, stage.index], tma_bar_ptr=stage.barrier)
             with arch.elect_one():
                 cute.copy(row, self.line(rows, 1), shared.known[None, 1, stage.index], mbar_ptr=stage.barrier)
-
-    @cute.jit
-    def wait_until_known(self, flag: Any, layer: Int32, head: Int32, q: cute.Tensor, blocks: Any):
-        """Until another block of threads has written what is known of a block of queries, if not the kernel before did."""
-        if layer * q.shape[2] + head >= q.shape[2] * q.shape[3] - blocks.numbers.late:
-            while arch.load(flag, Int32, sem="acquire", scope="gpu") == 0:
-                pass
-            with arch.elect_one():
-                arch.fence_proxy("async.global")
 
     def tiles(self, x: Any, first: Any, rows: int) -> Any:
         """An array cut into tiles of so many rows, from the first row of the sequence on."""

@@ -20,12 +20,10 @@ if TYPE_CHECKING:
 
 
 class Counters(NamedTuple):
-    """How many have added to each piece of sums of dQ, (layers of sums, heads, pieces), how many blocks of threads have begun, (1), and whether a
-    block of queries is known, (layers, heads, blocks)."""
+    """How many have added to each piece of sums of dQ, (layers of sums, heads, pieces), and how many blocks of threads have begun, (1)."""
 
     turns: Any
     begun: Any
-    known: Any
 
 
 class Work(NamedTuple):

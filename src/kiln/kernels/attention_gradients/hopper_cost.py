@@ -9,7 +9,7 @@ from .hopper_plan import (
     KEYS,
     HopperGradientTiling,
     default_tiling,
-    done_meanwhile,
+    made_meanwhile,
     padded,
     seen_by,
     side_by_side,
@@ -64,9 +64,9 @@ def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Dev
     if of.left is None and of.right is None:  # all are equally long
         rounds = -(-blocks // device.multiprocessors)
     side, _, sums = side_by_side(problem, plan, device)
-    early, late = done_meanwhile(problem, plan, side, sums)
+    early = made_meanwhile(problem, plan, side, sums)
     rows, heads = of.queries * of.head_dim, of.heads * of.batches
-    passes = (heads - late) * 4 * rows + (heads - early) * rows * (2 + 4 * sums)
+    passes = heads * 4 * rows + (heads - early) * rows * (2 + 4 * sums)
     return max(1.0, rounds) * (steps * step + _BLOCK) + passes / _BYTES + _LAUNCHES
 
 

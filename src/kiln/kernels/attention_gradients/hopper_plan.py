@@ -33,8 +33,8 @@ _LITTLE, _MOST_PARTS = 0.03, 8
 """Which part of the time blocks of threads may wait, and how many sums of dQ there are at most so that they do not."""
 _ALL = 1 << 30
 """Blocks of keys: more than there are."""
-_CONVERTED, _SUMMED = 12, 14
-"""Steps of a block of threads beside which a warp makes gradients of a block of queries, and computes its sums."""
+_CONVERTED = 12
+"""Steps of a block of threads beside which a warp makes gradients of a block of queries."""
 
 
 def padded(head_dims: tuple[int, int]) -> int:
@@ -100,7 +100,9 @@ class HopperGradientTiling:
 
 def default_tiling(problem: AttentionGradient, device: Device) -> HopperGradientTiling:
     """The tiling for a problem."""
-    return HopperGradientTiling(96, held=2) if padded(problem.attention.head_dims) == 64 else HopperGradientTiling(64)
+    if padded(problem.attention.head_dims) == 64:
+        return HopperGradientTiling(96, held=2)
+    return HopperGradientTiling(64, sums=2)
 
 
 def _most_seen_by(problem: AttentionGradient) -> int:
@@ -123,7 +125,7 @@ def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device:
     heads, blocks, at_once = of.heads_k * of.batches, -(-of.keys // KEYS), device.multiprocessors
     in_cache = _IN_CACHE // (of.share * of.queries * padded(of.head_dims) * 8)
     # blocks of keys that have fewer queries than others are all there are at the end of some heads: enough of them for all multiprocessors
-    least = round(at_once / blocks) if masked else 1
+    least = 2 * round(at_once / blocks) if masked else 1
     side = _equal_shares(heads, max(1, least, min(in_cache, round(_APART * at_once / steps))))
     parts = 1
     if problem.deterministic and not masked and not of.packed:
@@ -137,20 +139,18 @@ def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device:
     return side, part, -(-blocks // part)
 
 
-def done_meanwhile(problem: AttentionGradient, plan: HopperGradientTiling, side: int, parts: int) -> tuple[int, int]:
-    """Heads of queries whose gradients are made, and of which sums are computed, while those of others are: all but the last, or first, that are
-    done side by side.
+def made_meanwhile(problem: AttentionGradient, plan: HopperGradientTiling, side: int, parts: int) -> int:
+    """Heads of queries whose gradients are made while those of others are computed: all but those that are done last.
 
-    Not if there are parts, which are added up when all are complete, or if nobody knows when they are; and not if a block of threads has
+    None if there are parts, which are added up when all are complete, or if nobody knows when they are; and none if a block of threads has
     fewer steps than that would take beside them.
     """
     of = problem.attention
     if not problem.deterministic or parts > 1 or of.packed:
-        return 0, 0
-    tiles, blocks = -(-of.queries // plan.block_q), -(-of.keys // KEYS)
-    steps, share = _steps(problem, plan), of.share * tiles / blocks
-    heads = of.share * (of.heads_k * of.batches - side)
-    return heads * (_CONVERTED * share <= steps), heads * ((_CONVERTED + _SUMMED) * share <= steps)
+        return 0
+    each = of.share * -(-of.queries // plan.block_q) / -(-of.keys // KEYS)
+    enough = _CONVERTED * each <= _steps(problem, plan)
+    return of.share * (of.heads_k * of.batches - side) if enough else 0
 
 
 def seen_by(problem: AttentionGradient) -> float:

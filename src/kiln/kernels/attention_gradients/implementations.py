@@ -15,7 +15,6 @@ from ..common.family import Family, Implementation, varied
 from . import hopper, hopper_cost, hopper_plan
 from .backward import KEYS, QUERIES, Numbers, Pass
 from .hopper_blocks import Counters
-from .hopper_meanwhile import Rows
 from .hopper_plan import HopperGradientTiling
 from .hopper_queries import Queries
 from .plan import GradientTiling, default_tiling, expected
@@ -138,13 +137,10 @@ class HopperGradients(Implementation):
         counters = None
         if problem.deterministic:
             turns = arrays.empty(q, (parts * layers, of.heads, tiles * hopper_plan.GROUPS), number)
-            known = arrays.empty(q, (layers, of.heads, tiles), number)
-            counters = Counters(turns, arrays.empty(q, (1,), number), known)
+            counters = Counters(turns, arrays.empty(q, (1,), number))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
-        early, late = hopper_plan.done_meanwhile(problem, plan, side, parts)
-        numbers = hopper.Numbers(
-            scale, cap, given.scale, left, right, side, part, early, late, given.softcap or given.scale
-        )
+        early = hopper_plan.made_meanwhile(problem, plan, side, parts)
+        numbers = hopper.Numbers(scale, cap, given.scale, left, right, side, part, early, given.softcap or given.scale)
         rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
         more = (given.lengths, given.slopes, given.sinks)
         launches.run_arguments(
@@ -169,7 +165,7 @@ class OnePass:
         self.dtype, self.turns = dtype, turns
         self.rows, self.of_sinks = QueryRows(dtype, head_dims[1], tiling.block_q), SinkGradients(tiling.block_q)
         elements = hopper_plan.padded(head_dims)
-        self.main = hopper.HopperBackward(dtype, elements, tiling, masks, turns, packed, partial, change, self.rows)
+        self.main = hopper.HopperBackward(dtype, elements, tiling, masks, turns, packed, partial, change)
         self.queries = Queries(self.main, head_dims[0])
 
     @cute.jit
@@ -182,15 +178,15 @@ class OnePass:
         # in turns, the first does not add but write
         cleared = None if const_expr(self.main.turns) else sums
         dout, out, dq = (self.rows.aligned(x) for x in (dout, out, dq))
-        self.rows(dout, out, lse, found, cleared, counters, starts, longest_q, numbers.late, stream)
+        self.rows(dout, out, lse, found, cleared, counters, starts, longest_q, stream)
+        if const_expr(sinks is not None):
+            self.of_sinks(found, sinks, starts, Int32(q.shape[1]), stream)
         turns = None if const_expr(counters is None) else counters.turns
-        meanwhile = None if const_expr(turns is None or self.main.packed) else Rows(dout, out, lse, dq)
+        meanwhile = None if const_expr(turns is None or self.main.packed) else dq
         self.main(
             (k, v), (q, dout), (dk, dv), meanwhile, found, sums, counters, lengths, slopes, longest_k, numbers, stream
         )
         self.queries(sums, turns, dq, starts, longest_q, numbers, stream)
-        if const_expr(sinks is not None):  # when all is known of all queries
-            self.of_sinks(found, sinks, starts, Int32(q.shape[1]), stream)
 
 
 def _numbers(problem: AttentionGradient, given: Given) -> Numbers:
@@ -219,7 +215,7 @@ class TwoPasses:
         longest_q: Int32, longest_k: Int32, numbers: Any, stream: Int64,
     ):  # fmt: skip
         dout, out = (self.rows.aligned(x) for x in (dout, out))
-        self.rows(dout, out, lse, found, None, None, None, longest_q, Int32(0), stream)
+        self.rows(dout, out, lse, found, None, None, None, longest_q, stream)
         if const_expr(sinks is not None):
             self.of_sinks(found, sinks, lengths.starts_q, Int32(q.shape[1]), stream)
         for of_keys in self.of_keys:
@@ -263,8 +259,8 @@ def _compiled_hopper(_mode: Any, kernels: OnePass, space: Any, *there: Any) -> A
     """The function for arrays of any shape and strides with heads of some dimensions."""
     rows, results, more = _described(kernels, space, *there)
     real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]
-    counters = Counters(*(_fake(Int32, modes, space) for modes in (3, 1, 3))) if kernels.turns else None
-    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0, 0, Float32(1.0))
+    counters = Counters(*(_fake(Int32, modes, space) for modes in (3, 1))) if kernels.turns else None
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0, Float32(1.0))
     return cute.compile(
         kernels, *rows, real[0], *results, *real[1:], counters, *more, Int32(1), Int32(1), numbers, 0
     )  # fmt: skip

@@ -40,15 +40,14 @@ class QueryRows:
         counters: Any,
         starts: Any,
         longest: Int32,
-        later: Int32,
         stream: Int64,
     ):
         """Launch it for outputs (batch, queries, heads, D) and logarithms (batch, heads, queries); where sequences start, if each has
-        blocks of its own, and queries of the longest (or None); heads that are left for later, the last ones."""
-        rows, batches = found.shape[3], out.shape[0] - later // out.shape[2]
+        blocks of its own, and queries of the longest (or None)."""
+        rows, batches = found.shape[3], out.shape[0]
         if const_expr(starts is not None):
             rows, batches = cute.ceil_div(longest, self.block_q) * self.block_q, starts.shape[0] - 1
-        self.kernel(dout, out, lse, found, sums, counters, starts, later).launch(
+        self.kernel(dout, out, lse, found, sums, counters, starts).launch(
             grid=(cute.ceil_div(rows, self.rows), out.shape[2], batches),
             block=(_THREADS, 1, 1),
             stream=stream,
@@ -62,7 +61,7 @@ class QueryRows:
     @cute.kernel
     def kernel(
         self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, counters: Any,
-        starts: Any, later: Int32,
+        starts: Any,
     ):  # fmt: skip
         block, head, batch = arch.block_idx()
         rows = (Int32(0), Int32(out.shape[1]), Int32(0), Int32(found.shape[3]), batch)
@@ -70,8 +69,7 @@ class QueryRows:
             first, queries = stretch(starts, batch, Int32(out.shape[1]))
             place = tile_of(first, batch, Int32(self.block_q)) * self.block_q
             rows = (first, queries, place, cute.ceil_div(queries, self.block_q) * self.block_q, Int32(0))
-        if batch * out.shape[2] + head < out.shape[0] * out.shape[2] - later or later == 0:
-            self.one_block(dout, out, lse, found, sums, rows)
+        self.one_block(dout, out, lse, found, sums, rows)
         if const_expr(counters is not None):
             number = (batch * arch.grid_dim()[1] + head) * arch.grid_dim()[0] + block
             every = arch.grid_dim()[0] * arch.grid_dim()[1] * arch.grid_dim()[2] * _THREADS
@@ -86,22 +84,11 @@ class QueryRows:
     ):
         """What a block of threads has of a sequence: where that begins, how many queries it has, where what is known of them begins, of how many,
         and the layer of the arrays."""
-        _, _, first_place, places, batch = rows
+        first, queries, first_place, places, batch = rows
         thread = arch.thread_idx()[0]
         block, head, _ = arch.block_idx()
+        lane = thread % self.lanes
         row = block * self.rows + thread // self.lanes
-        self.sum_row(dout, out, found, rows, head, row, thread % self.lanes)
-        if thread % self.lanes == 0:
-            self.take_logarithm(lse, found, rows, head, row)
-        if const_expr(sums is not None):
-            self.clear(sums[batch, head, None], sums.shape[2] // found.shape[3], first_place, places)
-
-    @cute.jit
-    def sum_row(
-        self, dout: cute.Tensor, out: cute.Tensor, found: cute.Tensor, rows: Any, head: Int32, row: Int32, lane: Int32
-    ):
-        """Write the sum of a row of a head, of which a lane has some elements."""
-        first, queries, _, _, batch = rows
         total = Float32(0.0)
         if row < queries and lane * _VALUES < self.dim:
             load = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=_VALUES * self.dtype.width)
@@ -113,29 +100,19 @@ class QueryRows:
                 total = cute.math.fma(held[0][i].to(Float32), held[1][i].to(Float32), total)
         for step in range_constexpr(self.lanes.bit_length() - 1):
             total = total + arch.shuffle_sync_bfly(total, offset=1 << step)
-        if lane == 0:
-            self.write(found, 1, rows, head, row, total)
-
-    @cute.jit
-    def take_logarithm(self, lse: cute.Tensor, found: cute.Tensor, rows: Any, head: Int32, row: Int32):
-        """Write the logarithm of a row of a head."""
-        first, queries, _, _, batch = rows
-        logarithm = Float32(float("inf"))
-        if row < queries:
-            given = lse[batch, head, first + row]
-            if given != -float("inf"):
-                logarithm = given * _LOG2_E
-        self.write(found, 0, rows, head, row, logarithm)
-
-    @cute.jit
-    def write(self, found: cute.Tensor, which: int, rows: Any, head: Int32, row: Int32, known: Float32):
-        """Write what is known of a row."""
-        _, _, first_place, places, batch = rows
-        if row < places:
+        if lane == 0 and row < places:
+            logarithm = Float32(float("inf"))
+            if row < queries:
+                given = lse[batch, head, first + row]
+                if given != -float("inf"):
+                    logarithm = given * _LOG2_E
             place = row
             if const_expr(self.block_q > 0):
                 place = (row & ~15) | ((row & 6) << 1) | ((row & 8) >> 2) | (row & 1)
-            found[which, batch, head, first_place + place] = known
+            found[0, batch, head, first_place + place] = logarithm
+            found[1, batch, head, first_place + place] = total
+        if const_expr(sums is not None):
+            self.clear(sums[batch, head, None], sums.shape[2] // found.shape[3], first_place, places)
 
     @cute.jit
     def clear(self, sums: cute.Tensor, each: Int32, first_place: Int32, places: Int32):
