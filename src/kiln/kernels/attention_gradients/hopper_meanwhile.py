@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ... import Float32, Int32, const_expr, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
+from ..attentions.tile import only_here
 from .hopper_plan import GROUPS
 
 if TYPE_CHECKING:
@@ -43,15 +44,12 @@ class Meanwhile:
             heads = numbers.side * self.blocks.share
             begin, end = self.part(number, turn, heads)
             for unit in range(begin, end):
-                self.convert_tile((turn - 1) * heads + unit % heads, self.tiles() - 1 - unit // heads)
-
-    def tiles(self) -> Any:
-        """Blocks of queries of a head."""
-        return cute.ceil_div(Int32(self.dq.shape[1]), self.of.tiling.block_q)
+                self.convert_tile((turn - 1) * heads + unit % heads, unit // heads)
 
     @cute.jit
     def part(self, number: Int32, turn: Int32, heads: Int32):
-        """Which of the blocks of queries of some heads a block of threads has; under a causal mask the first take longer, and have more."""
+        """Which of the blocks of queries of some heads a block of threads has, the first the last; under a causal mask the first take longer, and
+        have more."""
         blocks = self.blocks
         side = blocks.numbers.side
         own = Float32(number - turn * blocks.each * side)
@@ -59,14 +57,15 @@ class Meanwhile:
         begin, end = own / every, (own + 1.0) / every
         if const_expr(self.of.right and not self.of.left):
             begin, end = begin * (2.0 - begin), end * (2.0 - end)
-        count = Float32(heads * self.tiles())
-        return Int32(count * begin), Int32(count * end)
+        count = heads * cute.ceil_div(Int32(self.dq.shape[1]), self.of.tiling.block_q)
+        return count - Int32(Float32(count) * end), count - Int32(Float32(count) * begin)
 
     @cute.jit
     def convert_tile(self, head: Int32, tile: Int32):
         """A block of queries of one of all heads, when all have added to it."""
         of, lane = self.of, arch.lane_idx()
-        batch, head = head // self.dq.shape[2], head % self.dq.shape[2]
+        every = only_here(Int32(self.dq.shape[2]))  # what divisions need of it is not kept in registers
+        batch, head = head // every, head % every
         adders = self.blocks.adders(batch, tile)
         for group in range_constexpr(GROUPS):
             turn = self.turns[batch, head, None].iterator + (tile * GROUPS + group)
@@ -78,16 +77,17 @@ class Meanwhile:
         )
         load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
         store = cute.make_copy_atom(CopyUniversalOp(), of.dtype, num_bits_per_copy=32)
-        at_once = _AT_ONCE if pieces % _AT_ONCE == 0 else 1
+        at_once = _AT_ONCE if pieces % (2 * _AT_ONCE) == 0 else 1
         for number in range(GROUPS * _WARPS * pieces // at_once):
-            group, rest = number // (_WARPS * pieces // at_once), number % (_WARPS * pieces // at_once)
-            element = rest % _WARPS * 16 + lane % 4 * 2
-            query = tile * of.tiling.block_q + rest // _WARPS * (8 * at_once) + lane // 4
+            # a warp of a warp group, the group, some of the pieces
+            of_warp, group, first = number % _WARPS, number // _WARPS % GROUPS, number // (_WARPS * GROUPS) * at_once
+            element = of_warp * 16 + lane % 4 * 2
+            query = tile * of.tiling.block_q + first * 8 + lane // 4
             if of.by_elements:
                 element = element + 64 * group
             else:
                 query = query + of.columns * group
-            at = start + cute.assume((group * pieces + rest // _WARPS * at_once) * 512 + rest % _WARPS * 128, divby=4)
+            at = start + cute.assume((group * pieces + first) * 512 + of_warp * 128, divby=4)
             held = cute.make_rmem_tensor((4, at_once), Float32)
             for n in range_constexpr(at_once):
                 piece = cute.make_tensor((at + 512 * n).with_alignment(16), cute.make_layout(4))

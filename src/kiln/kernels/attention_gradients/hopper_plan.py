@@ -33,8 +33,8 @@ _LITTLE, _MOST_PARTS = 0.03, 8
 """Which part of the time blocks of threads may wait, and how many sums of dQ there are at most so that they do not."""
 _ALL = 1 << 30
 """Blocks of keys: more than there are."""
-_CONVERTED = 12
-"""Steps of a block of threads beside which a warp makes gradients of a block of queries."""
+_CONVERTED = {128: 12, 64: 20}
+"""Steps of a block of threads beside which a warp makes gradients of a block of queries, by elements of a head, filled up."""
 
 
 def padded(head_dims: tuple[int, int]) -> int:
@@ -149,7 +149,7 @@ def made_meanwhile(problem: AttentionGradient, plan: HopperGradientTiling, side:
     if not problem.deterministic or parts > 1 or of.packed:
         return 0
     each = of.share * -(-of.queries // plan.block_q) / -(-of.keys // KEYS)
-    enough = _CONVERTED * each <= _steps(problem, plan)
+    enough = _CONVERTED[padded(of.head_dims)] * each <= _steps(problem, plan)
     return of.share * (of.heads_k * of.batches - side) if enough else 0
 
 
