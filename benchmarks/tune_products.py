@@ -5,8 +5,8 @@
     python benchmarks/tune_products.py fit        # writes src/kiln/kernels/products/hopper_model.py
     python benchmarks/tune_products.py report     # chosen and best plans, shape by shape
 
-Shapes are those of `benchmarks/data/products_shapes.json`: forty that figures are fitted to and rules were made after, and ten (`--only unseen`)
-that are measured once, when all of that is done. Each measurement is a line of
+Shapes are those of `benchmarks/data/products_shapes.json`: those that figures are fitted to and rules were made after, of which thirty are drawn by
+chance (`drawn`), and ten drawn with another seed (`--only unseen`) that are measured once, when all of that is done. Each measurement is a line of
 `benchmarks/data/products_h200.jsonl`, written at once: `measure` goes on where it was stopped. Plans of a shape take turns, beside cuBLAS, with
 normal data, in graphs of calls: how fast the host is does not count. Plans that were measured on different days are compared by how much faster
 than cuBLAS they were. `compile` goes first, in several processes: `measure` would compile one after the other.
@@ -39,19 +39,62 @@ _DATA = Path(__file__).parent / "data"
 _MODEL = Path(hopper_model.__file__)
 _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
 _PLANS = {"HopperTiling": HopperTiling, "Tiling": Tiling}
-_STAY = 0.3
+_STAY = 0.02
 """How much figures are held where they were: what few measurements tell of hardly moves."""
-_REGRET, _BEHIND = 20.0, 1.02
-"""How much it counts that a chosen plan is slower than the best, by more than that."""
+_REGRET, _BEHIND, _SHARP = 3.0, 1.01, 60
+"""How much it counts that a chosen plan is slower than the best, by more than that; and how sharply costs choose."""
 _SLICES = (8e-3, 90e-3)
 """Seconds of back to back calls that are timed at once, and of products that take long, which run at the power limit: two thirds of them, then."""
+_WARM = 1.0
+"""Seconds of work before anything is timed."""
 _LONG = 100.0
 """Microseconds of such a product, and how much slower plans may be expected to be that are measured for it."""
 _NEAR = 1.2
 
 
 def shapes() -> list[dict[str, Any]]:
-    return json.loads((_DATA / "products_shapes.json").read_text())
+    """Those of the data file; `{"drawn": seed}` stands for ten."""
+    found = json.loads((_DATA / "products_shapes.json").read_text())
+    return [y for x in found for y in (drawn(x["drawn"], x["held_out"]) if "drawn" in x else [x])]
+
+
+_HIDDEN, _WIDER = (2048, 2560, 3072, 3584, 4096, 5120, 6144, 7168, 8192), (1.0, 1.5, 2.0, 2.6875, 3.5, 4.0)
+"""Widths of layers, and of what is between them."""
+
+
+def drawn(seed: int, held_out: bool) -> list[dict[str, Any]]:
+    """Ten shapes of the kinds of the forty, by chance."""
+    chance, found = random.Random(seed), []
+
+    def add(m: int, n: int, k: int, dtype: str = "bfloat16", layout: str = "NT") -> None:
+        found.append(
+            {
+                "kind": "unseen" if held_out else f"drawn {seed}",
+                "dtype": dtype,
+                "m": m,
+                "n": n,
+                "k": k,
+                "layout": layout,
+                "held_out": held_out,
+            }
+        )
+
+    def layer() -> tuple[int, int]:
+        hidden = chance.choice(_HIDDEN)
+        sizes = [hidden, int(hidden * chance.choice(_WIDER)) // 64 * 64]
+        chance.shuffle(sizes)
+        return sizes[0], sizes[1]
+
+    for _ in range(2):  # layers
+        add(128 * chance.randint(4, 64), *layer())
+    for _ in range(3):  # few rows
+        add(int(2 ** chance.uniform(0, 8)), *layer())
+    for _ in range(2):  # long K
+        add(64 * chance.randint(1, 12), 64 * chance.randint(1, 12), 1024 * chance.randint(8, 64))
+    add(512 * chance.randint(4, 32), 8 * chance.randint(2, 32), layer()[1])  # thin N
+    add(*(8 * chance.randint(60, 500) for _ in range(3)))  # type: ignore[reportArgumentType]  # odd
+    add(*(64 * chance.randint(8, 64) for _ in range(3)), "float16", chance.choice(["NN", "TN", "TT"]))  # type: ignore[reportArgumentType]
+    return found
 
 
 def problem_of(shape: dict[str, Any]) -> Product:
@@ -169,6 +212,10 @@ def measure(todo: list[tuple[dict[str, Any], list[Any]]], journal: Journal, seco
     from kiln import kernels
 
     end = time.perf_counter() + seconds
+    large = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
+    while time.perf_counter() < end - seconds + _WARM:  # until clocks have risen
+        torch.mm(large, large)
+        torch.cuda.synchronize()
     for shape, plans in todo:
         if time.perf_counter() > end:
             print("time is up: the same command goes on from here")
@@ -250,83 +297,59 @@ class Timed:
 # --- the model -------------------------------------------------------------------------------------------------------
 
 
+def _given_up(problem: Product, plan: HopperTiling) -> bool:
+    """Whether a plan was measured once, and is not made any more."""
+    few = not plan.swapped and 2 * problem.shape[1] <= plan.block_mnk[0]
+    return few or (plan.sums > 1 and plan.blocks > plan.splits) or (plan.splits > 1 and plan.registers(False) > 96)
+
+
 def fit(journal: Journal) -> None:
-    """Speeds of tiles and the other figures such that logarithms of times are met, and the best plans chosen, of shapes that are not held out."""
+    """Figures such that logarithms of times are met, and the best plans chosen, of shapes that are not held out."""
     device = device_of("sm_90a")
-    rows, shape_of = [], []
+    rows, shape_of, others = [], [], []
     for number, shape in enumerate(shapes()):
         for plan, us, _ in journal.of(shape) if not shape["held_out"] else ():
-            rows.append((problem_of(shape), plan, us))
+            problem, hopper = problem_of(shape), isinstance(plan, HopperTiling)
+            if hopper and _given_up(problem, plan):
+                continue
+            rows.append((problem, plan, us))
             shape_of.append(number)
-    places = [
-        hopper_model.TILES.index(hopper_cost.tile_of(plan)) if isinstance(plan, HopperTiling) else None
-        for _, plan, _ in rows
-    ]
-    others = [
-        math.nan
-        if place is not None
-        else FAMILY.choose(problem, device, plan).implementation.cost(problem, plan, device)
-        for (problem, plan, _), place in zip(rows, places, strict=True)
-    ]
+            found = None if hopper else FAMILY.choose(problem, device, plan).implementation.cost(problem, plan, device)
+            others.append(found)
     best = {n: min(us for (_, _, us), own in zip(rows, shape_of, strict=True) if own == n) for n in set(shape_of)}
-    values = [*(tile.speed for tile in hopper_model.TILES), *hopper_model.MODEL.values()]
-    first = [*values]
-    count, names = len(hopper_model.TILES), list(hopper_model.MODEL)
-    fixed = {"bytes", "promoted", "others", "followed", "launch"}  # not told apart by these shapes
+    model = dict(hopper_model.MODEL)
+    first = dict(model)
+    fixed = {"bytes", "promoted", "alone", "others", "followed", "launch"}  # not told apart by these shapes
 
-    def costs(values: list[float], known: list[float], chosen: int | None) -> list[float]:
-        """Of all measured plans; known but for those of a tile."""
-        model = dict(zip(names, values[count:], strict=True))
-        return [
-            hopper_cost.expected(problem, plan, device, model, values[place])
-            if place is not None and chosen in (None, place)
-            else before
-            for (problem, plan, _), place, before in zip(rows, places, known, strict=True)
-        ]
-
-    def error(values: list[float], found: list[float]) -> float:
+    def error(model: dict[str, float]) -> float:
         total, choices = 0.0, {}
-        for (_, _, us), place, cost, number in zip(rows, places, found, shape_of, strict=True):
-            ratio = math.log(cost / us)
-            weight = (
-                (best[number] / us) ** 4 if place is not None else 0.0
-            )  # plans that are near the best are what is chosen among
-            total += weight * min(abs(ratio), 0.5 + 0.2 * abs(ratio)) ** 1.5
-            choices[number] = min(choices.get(number, (math.inf, 0.0)), (cost, us))
-        behind = sum(max(0.0, us / best[number] - _BEHIND) for number, (_, us) in choices.items())
-        moved = sum(_STAY * math.log(x / y) ** 2 for x, y in zip(values, first, strict=True))
-        return total + _REGRET * behind + moved
+        for (problem, plan, us), known, number in zip(rows, others, shape_of, strict=True):
+            cost = known or hopper_cost.expected(problem, plan, device, model)
+            ratio = abs(math.log(cost / us))
+            weight = 0.0 if known else (best[number] / us) ** 4  # plans near the best are what is chosen among
+            total += weight * min(ratio, 0.5 + 0.2 * ratio) ** 1.5
+            choices.setdefault(number, []).append((cost, us))
+        for number, found in choices.items():  # what is chosen, or nearly
+            least = min(cost for cost, _ in found)
+            weights = [(least / cost) ** _SHARP for cost, _ in found]
+            mean = sum(w * us for w, (_, us) in zip(weights, found, strict=True)) / sum(weights)
+            total += _REGRET * max(0.0, mean / best[number] - _BEHIND)
+        return total + sum(_STAY * math.log(model[name] / first[name]) ** 2 for name in model)
 
-    known = costs(values, others, None)
-    now = error(values, known)
+    now = error(model)
     for sweep in range(12):
         before = now
-        for place in range(len(values)):
-            if (place < count and place not in places) or (place >= count and names[place - count] in fixed):
-                continue
-            for factor in (1.3, 1.1, 1.03, 1.01, 0.99, 0.97, 0.9, 0.75):
-                tried = [*values]
-                tried[place] *= factor
-                made = costs(tried, known, place if place < count else None)
-                found = error(tried, made)
-                if found < now:
-                    values, known, now = tried, made, found
+        for name in model.keys() - fixed:
+            for factor in (1.3, 1.1, 1.03, 0.97, 0.9, 0.75):
+                tried = {**model, name: model[name] * factor}
+                if (found := error(tried)) < now:
+                    model, now = tried, found
         print(f"sweep {sweep}: {now:.3f} of {len(rows)} measurements", flush=True)
-        if now > 0.999 * before:
+        if now > 0.997 * before:
             break
-    _write(values[:count], dict(zip(names, values[count:], strict=True)))
-
-
-def _write(speeds: list[float], model: dict[str, float]) -> None:
     lines = _MODEL.read_text().splitlines()
-    first, last = lines.index("TILES = ("), lines.index("}")
-    made = ["TILES = ("]
-    for tile, speed in zip(hopper_model.TILES, speeds, strict=True):
-        flags = "".join(f", {name}=True" for name in ("pingpong", "swapped") if getattr(tile, name))
-        flags += {1: ", parts=_ANY", 2: ", parts=_SOME"}[tile.parts[0]] if len(tile.parts) > 1 else ""
-        made.append(f"    Tile({tile.block_mn}, {tile.cluster_mn}, {speed:.3g}{flags}),")
-    made += [")", "MODEL = {", *(f'    "{name}": {value:.3g},' for name, value in model.items()), "}"]
-    _MODEL.write_text("\n".join([*lines[:first], *made, *lines[last + 1 :]]) + "\n")
+    made = ["MODEL = {", *(f'    "{name}": {value:.3g},' for name, value in model.items()), "}"]
+    _MODEL.write_text("\n".join([*lines[: lines.index("MODEL = {")], *made, *lines[lines.index("}") + 1 :]]) + "\n")
 
 
 def short(plan: Any) -> str:
@@ -335,6 +358,7 @@ def short(plan: Any) -> str:
     if isinstance(plan, HopperTiling):
         text = f"wgmma {text}, cluster {plan.cluster_mn[0]}x{plan.cluster_mn[1]}"
         text += ", pingpong" * plan.pingpong + ", swapped" * plan.swapped + f", {plan.sums} sums" * (plan.sums > 1)
+        text += ", turned" * plan.turned
         text += f", {plan.buffers} buffers" * (plan.buffers > 2 and not plan.staged)
     else:
         text = f"mma.sync {text}, warps {plan.warps_mn[0]}x{plan.warps_mn[1]}"
@@ -342,9 +366,13 @@ def short(plan: Any) -> str:
 
 
 def report(journal: Journal) -> None:
-    """What is chosen, as measured, beside the best that was measured and beside cuBLAS: shapes of the fit, then the others."""
-    for held_out in (False, True):
-        _report(journal, [shape for shape in shapes() if shape["held_out"] == held_out])
+    """What is chosen, as measured, beside the best that was measured and beside cuBLAS: the forty shapes, others of the fit, and the unseen."""
+    groups: list[list[dict[str, Any]]] = [[], [], []]
+    for shape in shapes():
+        later = shape["kind"] == "once unseen" or shape["kind"].startswith("drawn")
+        groups[2 if shape["held_out"] else 1 if later else 0].append(shape)
+    for some in groups:
+        _report(journal, some)
 
 
 def _report(journal: Journal, some: list[dict[str, Any]]) -> None:

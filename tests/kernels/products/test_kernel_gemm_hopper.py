@@ -32,6 +32,7 @@ TURNS = kernels.HopperTiling((64, 64, 32), (1, 1), 3, 1, pingpong=True)
 PARTS = dataclasses.replace(SMALL, splits=2)
 TURNS_IN_PARTS = kernels.HopperTiling((64, 32, 32), (1, 1), 3, 1, pingpong=True, splits=2)
 SWAPPED = kernels.HopperTiling((128, 16, 32), (1, 1), 2, 2, swapped=True)
+TURNED = kernels.HopperTiling((64, 24, 32), (1, 1), 3, 1, pingpong=True, swapped=True, turned=True)
 H200 = device_of("sm_90a")
 RNG = np.random.default_rng(0)
 LONG = bool(os.environ.get("KILN_LONG_TESTS"))
@@ -239,9 +240,21 @@ def test_few_rows(layout, m):
     for splits in (1, 2):
         plan = dataclasses.replace(SWAPPED, block_mnk=(128, 64 if layout == "TN" else 16, 32), splits=splits)
         close(kernels.gemm(a, b, c=c, plan=plan), exact(a, b) + c)
-    turns = kernels.HopperTiling((64, 16, 32), (1, 1), 3, 1, pingpong=True, swapped=True)
     if layout == "NT":
+        turns = kernels.HopperTiling((64, 16, 32), (1, 1), 3, 1, pingpong=True, swapped=True)
         close(kernels.gemm(a, b, activation="relu", plan=turns), np.maximum(exact(a, b), 0.0))
+
+
+@pytest.mark.parametrize("plan", [TURNED, kernels.HopperTiling((128, 40, 32), (1, 1), 2, 2, swapped=True, turned=True)])
+def test_turned_results(plan, monkeypatch):
+    """Of swapped operands, stored by the copy engine: of one tile after the other, with rows and columns that end inside of it."""
+    monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)
+    a, b, c, bias = operand(23, 72), operand(72, 200, way="T"), operand(23, 200), operand(1, 200)[0]
+    with kiln.sanitize("all") as found:
+        close(kernels.gemm(a, b, plan=plan), exact(a, b))
+        got = kernels.gemm(a, b, c=c, bias=bias, activation="relu", plan=plan)
+    assert not found
+    close(got, np.maximum(exact(a, b) + bias + c.astype(np.float64), 0.0))
 
 
 def test_parts_of_k():
@@ -311,7 +324,10 @@ def test_odd_numbers_of_pieces(monkeypatch):
     ("plan", "seed"),
     [
         *((plan, seed) for plan in (PAIRED, dataclasses.replace(TURNS, cluster_mn=(2, 1))) for seed in (0, 5)),
-        (PARTS, 5),
+        (
+            dataclasses.replace(PARTS, block_mnk=(128, 64, 32)),
+            5,
+        ),  # sums of one warp group take the place of what the other reads
         (SWAPPED, 0),
         (TURNS_IN_PARTS, 5),
         (dataclasses.replace(TURNS_IN_PARTS, block_mnk=(64, 24, 32), splits=3, swapped=True), 0),
@@ -383,8 +399,25 @@ def test_large_products_are_copied_first():
 
 
 def test_sums_of_a_second_kernel():
-    a, b, bias = operand(70, 256), operand(256, 56, way="T"), operand(1, 56)[0]
-    close(kernels.gemm(a, b, bias=bias, plan=dataclasses.replace(SMALL, sums=4)), exact(a, b) + bias)
+    """Parts of whole stages of K, not all of them as long; blocks of a cluster may share those. The same bits each time."""
+    a, b, bias = operand(70, 264), operand(264, 56, way="T"), operand(1, 56)[0]
+    with kiln.sanitize("all") as found:
+        for plan in (dataclasses.replace(SMALL, sums=4), dataclasses.replace(PARTS, sums=3)):
+            got = kernels.gemm(a, b, bias=bias, plan=plan)
+            close(got, exact(a, b) + bias)
+            assert got.tobytes() == kernels.gemm(a, b, bias=bias, plan=plan).tobytes()
+        close(kernels.gemm(a[:9], b, plan=dataclasses.replace(SWAPPED, sums=5)), exact(a[:9], b))
+    assert not found
+
+
+@pytest.mark.parametrize(("sums", "splits"), [(5, 1), (3, 2), (7, 1)])
+def test_parts_have_each_stage_once(sums, splits):
+    """Of any number of stages, as many to each part as to others, or one more."""
+    plan = dataclasses.replace(SMALL, sums=sums, splits=splits)
+    for stages in range(sums * splits, 25):
+        a, b = np.ones((1, 32 * stages), F16), padded((32 * stages, 8), F16)
+        b[...] = 2.0 ** -(np.arange(32 * stages) // 32)[:, None]
+        assert kernels.gemm(a, b, out_dtype=np.dtype(F32), plan=plan)[0, 0] == 32 * (2 - 2.0 ** (1 - stages))
 
 
 def test_other_architectures():
@@ -414,7 +447,9 @@ REFUSED = [
     (lambda: T((128, 64, 64), (1, 1), splits=3), "64 columns, a multiple of 8"),
     (lambda: T((128, 20, 64), (1, 1), swapped=True), "multiple of 8"),
     (lambda: T((128, 128, 32), (1, 1), splits=9), "K of a stage|at most 8"),
-    (lambda: T((128, 64, 64), (1, 1), sums=3), "a multiple of 24"),
+    (lambda: T((128, 64, 64), sums=3), "have none"),
+    (lambda: T(turned=True), "of swapped operands are turned"),
+    (lambda: T((128, 64, 64), (1, 1), swapped=True, turned=True, splits=2), "where no blocks share a tile"),
     (lambda: T(swapped=None), "True or False"),  # pyright: ignore[reportArgumentType]
 ]
 
@@ -468,6 +503,12 @@ SHIPPED = [
         BF16,
         "NT",
         {"plan": kernels.HopperTiling((64, 64, 64), (1, 1), 8, 8, pingpong=True, splits=2, swapped=True)},
+    ),
+    (
+        "bf16, turned",
+        BF16,
+        "NT",
+        {"plan": kernels.HopperTiling((64, 192, 64), (1, 1), 6, 8, pingpong=True, swapped=True, turned=True)},
     ),
     ("e4m3", E4M3, "NT", {}),
     ("e4m3, factors of blocks", E4M3, "NT", {"scale_a": (2048, 16), "scale_b": (16, 16)}),

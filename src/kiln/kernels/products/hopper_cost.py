@@ -1,16 +1,20 @@
 """What a matrix product cut by a `HopperTiling` is expected to take: waves of tiles, as in `cost.py`.
 
-A multiprocessor computes its tiles one after the other; where warp groups take turns, all but the last of its results are written
-beside the next tile. No product is faster than its operands come from the caches or from memory. The figures are in `hopper_model.py`.
+A multiprocessor computes its tiles one after the other, a stage of K at a time, and a stage takes as long as its products, or as its operands
+take to come: from the L2 cache, whose lines are asked for once for all blocks of a cluster, and into the multiprocessor. Where warp groups take
+turns, all but the last of its results are written beside the next tile. No product is faster than memory. There are no figures of single
+tiles: what is said of one that was never measured is as good as what is said of others. The figures are in `hopper_model.py`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import functools
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 from ... import Float32
-from .hopper_model import MODEL, TILES, Tile
+from .hopper_model import MODEL
 from .hopper_plan import MOST_SUMS, HopperTiling
 
 if TYPE_CHECKING:
@@ -26,165 +30,267 @@ _MOST_OF_FEW = 20
 """Stages where rows are few, and stages small: what counts is how much memory is asked for ahead."""
 _LEAST_PART = 4
 """Stages of a part of K: fewer cost more to add than they save."""
-_LEAST_SUM = 1024
-"""K of a product whose sums a second kernel adds."""
+_LEAST_SUM = 6
+"""The same of a part that a second kernel adds."""
+_MOST_SHARED = 96
+"""Sums of a thread where blocks share a tile: they are sent from registers."""
 _MOST_OF_SEVERAL = 160
 """Sums of a thread where three values or more are made of each."""
 _BUFFERS = 4
 """For pieces of results where nothing is multiplied meanwhile: none waits for the one before."""
-_COLUMNS = (8, 16, 24, 32, 48, 64, 96, 128)
+_COLUMNS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 144, 160, 192, 224, 256)
 """N of tiles with operands swapped: the least that has all rows of the result is taken."""
-_COARSE = (8, 16, 32, 64, 96)
-"""The same where K is cut into parts."""
 _L2 = 45e6
 """Bytes that stay in the L2 cache from one product to the next."""
 _HOT = 8e10
 """Operations of a product that is large enough for the power limit to be felt."""
-_FEW = 128
-"""Rows that are a tile, or two."""
-_KNOWN = {(tile.block_mn, tile.cluster_mn, tile.pingpong, tile.swapped): tile for tile in TILES}
-_BESIDE = 0.05
-"""What is left of the time of what is done beside something that takes longer."""
+_WAVES = (1, 2, 3, 4)
+"""Rounds of tiles for which N of a tile is made as small as it can be."""
+_BESIDE = 8
+"""How little what is done beside something that takes longer adds to it: the power of a norm."""
+_OWN = 1.03
+"""How much better a tile has to be that is compiled for one shape alone."""
+_LINE = 128
+"""Bytes of K of a stage, and of a line of the L2 cache."""
 _SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
 """The share of multiprocessors that clusters of 1, 2, ... blocks can have: they lie within groups of multiprocessors."""
 
 
-def candidates(problem: Product, device: Device) -> Iterator[HopperTiling]:
-    """Plans to choose from, each with as many stages as fit."""
-    (_, rows, _), k, bits = problem.shape, problem.k, problem.dtype.width
-    (out_bits, *more), promoted = (kind.width for kind in problem.out_types), problem.promoted
-    stages = _ceil(k, 1024 // bits)
-    most = MOST_SUMS if len(problem.results) + problem.summed < 3 else _MOST_OF_SEVERAL
-    columns = [n for n in _COLUMNS if n >= rows][:1] + [n for n in _COARSE if n >= rows][:1]
-    for tile in TILES:
-        if tile.swapped and (problem.blocks or problem.summed or tile.block_mn[1] not in columns):
-            continue
-        if (
-            tile.cluster_mn[1] > 1
-            and tile.block_mn[1] < 128
-            and problem.shape[2] > tile.cluster_mn[1] * tile.block_mn[1]
-        ):
+class Tile(NamedTuple):
+    """A tile to choose from, in clusters of so many; K may be cut into so many parts."""
+
+    block_mn: tuple[int, int]
+    cluster_mn: tuple[int, int] = (1, 1)
+    pingpong: bool = False
+    parts: tuple[int, ...] = (1,)
+
+
+_ANY = (1, 2, 4, 8)
+TILES = (
+    Tile((128, 256), (2, 1)),
+    Tile((128, 256)),
+    Tile((256, 128), (1, 2)),
+    Tile((256, 128)),
+    Tile((256, 160), (1, 2)),
+    Tile((256, 192), (1, 2)),
+    Tile((128, 224), (2, 1)),
+    Tile((128, 224)),
+    Tile((128, 192), (2, 1)),
+    Tile((128, 192)),
+    Tile((128, 192), (2, 1), True),
+    Tile((128, 160), (2, 1), True),
+    Tile((128, 160), (1, 1), True),
+    Tile((128, 160)),
+    Tile((192, 128), (2, 1), True),
+    Tile((192, 112), (1, 1), True),
+    Tile((192, 96), (1, 2), True),
+    Tile((192, 64), (1, 1), True, (1, 2, 4, 8)),
+    Tile((128, 128), (2, 1), True),
+    Tile((128, 128), (1, 1), True),
+    Tile((128, 128), (2, 1)),
+    Tile((128, 128), (1, 1), False, _ANY),
+    Tile((128, 96), (1, 1), True),
+    Tile((128, 96), (1, 1), False, _ANY),
+    Tile((128, 64), (2, 1)),
+    Tile((128, 64), (1, 1), False, _ANY),
+    Tile((128, 32), (1, 2)),
+    Tile((128, 32), (1, 1), False, _ANY),
+    Tile((128, 16), (1, 1), False, _ANY),
+    Tile((64, 256), (2, 1), True),
+    Tile((64, 256), (1, 1), True),
+    Tile((64, 224), (1, 1), True),
+    Tile((64, 192), (1, 1), True),
+    Tile((64, 160), (1, 1), True),
+    Tile((64, 128), (2, 1), True),
+    Tile((64, 128), (1, 1), True, _ANY),
+    Tile((64, 96), (1, 1), True, (1, 2, 4)),
+    Tile((64, 64), (1, 2), True),
+    Tile((64, 64), (1, 1), True, _ANY),
+    Tile((64, 32), (1, 2), True),
+    Tile((64, 32), (1, 1), True),
+)
+_SWAPPED = ((64, True), (128, False), (192, True), (256, False))
+"""M of tiles with operands swapped, and whether warp groups take turns."""
+
+
+def candidates(problem: Product, device: Device, grouped: bool = False) -> Iterator[HopperTiling]:
+    """Plans to choose from, each with as many stages as fit. `grouped`: of groups, behind whose rows others lie."""
+    turning = not grouped and all(kind.width == 16 for kind in problem.out_types)
+    able, (_, rows, columns) = not (problem.blocks or problem.summed), problem.shape
+    swapped = [(tile, True) for tile in _swapped(problem, device, turning)] if able else []
+    for tile, swap in [*((tile, False) for tile in TILES), *swapped]:
+        (m, n), (_, along_n) = tile.block_mn, tile.cluster_mn
+        if able and not (swap or grouped) and 2 * rows <= m:
+            continue  # rows that are not there are slow to fill in
+        if along_n > 1 and n < 128 and not swap and columns > along_n * n:
             continue  # these are for all columns at once, so that rows are read once
-        group = max(1, _ROWS // (tile.block_mn[0] * tile.cluster_mn[0]))
         for splits in tile.parts:
-            if splits > 1 and (problem.summed or stages < splits * _LEAST_PART or tile.block_mn[1] % (8 * splits)):
-                continue
-            plan = HopperTiling(
-                (*tile.block_mn, 1024 // bits), tile.cluster_mn, 1, group, tile.pingpong, splits, tile.swapped,
-                buffers=_BUFFERS if out_bits <= 16 and not tile.pingpong else 2,
-            )  # fmt: skip
-            if plan.registers(promoted) > most or not (plan.staged or plan.piece(out_bits, bool(more), tuple(more))):
-                continue
-            blocks = bool(problem.blocks)
-            spare = device.smem - plan.smem_bytes(bits, out_bits, tuple(more), blocks)
-            ahead = spare // plan.stage_bytes(bits, blocks)
-            plan = dataclasses.replace(plan, stages=min(_MOST_OF_FEW if tile.swapped else _MOST_STAGES, 1 + ahead))
-            if plan.stages >= _LEAST_STAGES:
+            plan = _plan(problem, device, tile, swap, splits, turning)
+            if plan is not None:
                 yield plan
                 yield from _second_kernels(problem, plan, device)
 
 
+def _plan(
+    problem: Product, device: Device, tile: Tile, swapped: bool, splits: int, turning: bool
+) -> HopperTiling | None:
+    """The plan of a tile, if there is one."""
+    bits, (out_bits, *more) = problem.dtype.width, (kind.width for kind in problem.out_types)
+    (m, n), stages = tile.block_mn, _ceil(problem.k, 8 * _LINE // bits)
+    if splits > 1 and (problem.summed or stages < splits * _LEAST_PART or n % (8 * splits)):
+        return None
+    turned = turning and swapped and splits == 1
+    plan = HopperTiling(
+        (m, n, 8 * _LINE // bits), tile.cluster_mn, 1, max(1, _ROWS // (m * tile.cluster_mn[0])), tile.pingpong, splits, swapped,
+        buffers=_BUFFERS if out_bits <= 16 and not (tile.pingpong or turned) else 2, turned=turned,
+    )  # fmt: skip
+    most = MOST_SUMS if len(problem.results) + problem.summed < 3 else _MOST_OF_SEVERAL
+    if plan.registers(problem.promoted) > (_MOST_SHARED if splits > 1 else most):
+        return None
+    if not (plan.staged or plan.piece(out_bits, bool(more), tuple(more))):
+        return None
+    blocks = bool(problem.blocks)
+    ahead = (device.smem - plan.smem_bytes(bits, out_bits, tuple(more), blocks)) // plan.stage_bytes(bits, blocks)
+    stages = min(_MOST_OF_FEW if swapped else _MOST_STAGES, 1 + ahead)
+    return dataclasses.replace(plan, stages=stages) if stages >= _LEAST_STAGES else None
+
+
+def _swapped(problem: Product, device: Device, turning: bool) -> Iterator[Tile]:
+    """Tiles with operands swapped: all rows of the result in one, if they are few; otherwise as narrow as some rounds of tiles allow."""
+    batches, rows, columns = problem.shape
+    own = [n for n in _COLUMNS if n >= rows][:1]
+    for m, pingpong in _SWAPPED:
+        across = batches * _ceil(columns, m)
+        fit = [n for waves in _WAVES if (n := _narrowest(rows, waves * device.multiprocessors // across)) >= 64]
+        for n in own:
+            yield Tile((m, n), (1, 1), pingpong, (*_ANY, 3) if n % 24 == 0 else _ANY)
+        if rows > 64 and turning and (m, pingpong) != (64, True):
+            for n in set(fit) - set(own):
+                yield Tile((m, n), (1, 1), pingpong)
+                if n % 16 == 0 and across % 2 == 0 and math.inf in _facts(problem)[0]:  # more lines are asked for
+                    yield Tile((m, n), (2, 1), pingpong)
+
+
+def _narrowest(rows: int, tiles: int) -> int:
+    """Columns of tiles, so many of which have all rows; 0: none has."""
+    n = _ceil(_ceil(rows, tiles), 8) * 8 if tiles else 0
+    return n if n <= 256 else 0
+
+
 def _second_kernels(problem: Product, plan: HopperTiling, device: Device) -> Iterator[HopperTiling]:
-    """The same with K cut into products of their own, as many as there are multiprocessors for."""
+    """The same with K cut into products of their own, as many as there are multiprocessors for, or half as many."""
     (batches, m, n), (tile_m, tile_n, tile_k) = problem.shape, plan.block_mnk
-    if batches > 1 or n % 4 or plan.staged or problem.blocks or problem.summed or problem.acc_dtype is not Float32:
+    if (
+        plan.cluster_mn != (1, 1)
+        or batches > 1
+        or n % 4
+        or problem.blocks
+        or problem.summed
+        or problem.acc_dtype is not Float32
+    ):
         return
-    tiles = _ceil(m, tile_m) * _ceil(n, tile_n)
-    for sums in (4, 8, 16, 32):
-        if (
-            tiles * sums <= device.multiprocessors
-            and problem.k % (sums * tile_k) == 0
-            and problem.k >= sums * _LEAST_SUM
-        ):
-            more = plan.smem_bytes(problem.dtype.width, 32) - device.smem  # of f32
-            stages = plan.stages - max(0, _ceil(more, plan.stage_bytes(problem.dtype.width)))
-            if stages >= _LEAST_STAGES and plan.piece(32):
-                yield dataclasses.replace(plan, sums=sums, stages=stages)
+    if plan.swapped:
+        m, n = n, m
+    tiles, stages = _ceil(m, tile_m) * _ceil(n, tile_n) * plan.splits, _ceil(problem.k, tile_k)
+    bits, counts = problem.dtype.width, set[int]()
+    for blocks in (device.multiprocessors, device.multiprocessors // 2):
+        if most := min(blocks // tiles, stages // (_LEAST_SUM * plan.splits)):
+            counts.add(_ceil(stages, _ceil(stages, most * plan.splits) * plan.splits))
+    counts.discard(1)
+    if not counts:
+        return
+    plan = dataclasses.replace(plan, turned=False)
+    more = plan.smem_bytes(bits, 32) - device.smem  # of f32
+    ahead = plan.stages - max(0, _ceil(more, plan.stage_bytes(bits)))
+    if ahead >= _LEAST_STAGES and (plan.staged or plan.piece(32)):
+        yield from (dataclasses.replace(plan, sums=sums, stages=ahead) for sums in counts)
 
 
-def expected(
-    problem: Product, plan: HopperTiling, device: Device, model: dict[str, float] = MODEL, speed: float | None = None
-) -> float:
-    """Microseconds that a product takes; `speed`: that of the tile, instead of the measured one."""
-    return total(bounds(problem, plan, device, model, speed), model)
+def expected(problem: Product, plan: HopperTiling, device: Device, model: dict[str, float] = MODEL) -> float:
+    """Microseconds that a product takes."""
+    own = _OWN if plan.turned and plan.block_mnk[1] not in _COLUMNS else 1.0
+    return own * total(bounds(problem, plan, device, model), model)
 
 
 def total(found: dict[str, float], model: dict[str, float] = MODEL) -> float:
     """Microseconds of what is spent side by side, and of a launch."""
-    most = max(found.values())
-    return model["launch"] + most + _BESIDE * (sum(found.values()) - most)
+    return model["launch"] + sum(us**_BESIDE for us in found.values()) ** (1 / _BESIDE)
 
 
 def bounds(
-    problem: Product, plan: HopperTiling, device: Device, model: dict[str, float] = MODEL, speed: float | None = None
+    problem: Product, plan: HopperTiling, device: Device, model: dict[str, float] = MODEL, grouped: bool = False
 ) -> dict[str, float]:
-    """Microseconds that are spent side by side: on products and results, on what comes from the L2 cache, and from memory; and what the power
-    limit lets large ones take."""
+    """Microseconds that are spent side by side: on products, on what comes from the L2 cache and into multiprocessors, on waiting for stages, and on
+    memory; and what the power limit lets large ones take."""
     (batches, m, n), k, bits = problem.shape, problem.k, problem.dtype.width
-    moved, wide = problem.bytes, sum(kind.width for kind in problem.out_types)
+    units, moved, wide, large = _facts(problem)
+    sides = reversed(plan.block_mnk[:2]) if plan.swapped else plan.block_mnk[:2]
+    a, b = (tile % unit > 0 for tile, unit in zip(sides, units))  # more lines are asked for than a tile has
     if plan.swapped:
-        m, n = n, m
+        m, n, a, b = n, m, b, a
     if plan.sums > 1:
-        batches, k, wide = plan.sums, k // plan.sums, 32
-        moved += 2 * plan.sums * m * n * 4
+        batches, wide = plan.sums, 32
     (tile_m, tile_n, tile_k), (along_m, along_n) = plan.block_mnk, plan.cluster_mn
-    tiles = batches * _ceil(m, tile_m * along_m) * _ceil(n, tile_n * along_n) * plan.blocks
-    slots = int(device.multiprocessors * _SLOTS[plan.blocks - 1]) // plan.blocks * plan.blocks
+    down, across = _ceil(m, tile_m * along_m) * along_m, _ceil(n, tile_n * along_n) * along_n
+    tiles = batches * down * across * plan.splits
+    slots = round(device.multiprocessors * _SLOTS[plan.blocks - 1]) // plan.blocks * plan.blocks
     each = _ceil(tiles, max(slots, plan.blocks))
-    depth = _ceil(_ceil(k, tile_k), plan.splits) * tile_k
-    faster = 0.5 if bits == 32 else model["promoted" if problem.promoted else "bytes"] if bits == 8 else 1.0
-    speed = (speed or tile_of(plan).speed) * faster
+    steps = each * _ceil(_ceil(k, tile_k), plan.splits * plan.sums)
     area = tile_m * tile_n / 128**2
-    large = sum(all(step for step, extent in zip(x.strides, x.shape) if extent > 1) for x in problem.others)
+    # A stage: products read rows of 64 from shared memory for all columns; the copy engine asks for lines, and fills in rows that are not there.
+    faster = model["promoted" if problem.promoted else "bytes"] if bits == 8 else 1.0
+    if problem.promoted and plan.pingpong:  # nothing is multiplied while sums are added
+        faster *= model["alone"]
+    fed = (model["operands"] + tile_n / 4) / (tile_n / 2)  # from shared memory, beside products
+    speed = model["turns" if plan.pingpong else "shared"] * faster / (1 + fed**_BESIDE) ** (1 / _BESIDE)
+    beyond = (down * tile_m - m) * _ceil(each, down) / each + (across * tile_n - n) * _ceil(each, across) / each
+    lines = tile_m / along_n * (model["between"] if a else 1.0) + tile_n / along_m * (model["between"] if b else 1.0)
+    arrival = max(lines / model["lines"], (tile_m + tile_n) / model["arrival"])
+    arrival += 0.0 if grouped else beyond * model["beyond"] / model["arrival"]
+    fixed = model["start"] + (model["meet"] if along_m * along_n > 1 else 0.0)
     if plan.staged:
-        store = model["staged"] + (model["staged_area"] + model["others"] * large) * area
+        store = model["staged"] + (model["staged_area"] + model["others"] * large) * area / plan.splits
     else:
         alone = 2 if plan.pingpong else 1  # a warp group writes the tile by itself
         store = model["store"] + (model["store_area"] * alone * wide / 16 + model["others"] * large) * area
     if not (problem.follow.plain or plan.pingpong):  # nothing is multiplied meanwhile
         store += model["followed"] * area
-    start = model["start"]
-    took = start + each * 2 * tile_m * tile_n * depth / 1e6 / speed + store * (1 if plan.pingpong else each)
+    fixed += store * (1 if plan.pingpong else each)
     after = 0.0  # when everything has come
-    if plan.splits > 1:  # blocks do not take one tile after the other
-        took += start * (each - 1) + (model["parts"] + model["parts_area"] * area) * (each - 1)
-        after = model["parts"] + model["parts_area"] * area
-    read = tiles * (tile_m / along_n + tile_n / along_m) * depth * bits / 8 / 1e6
+    if plan.splits > 1:
+        after = model["parts"] + model["parts_area"] * area * (plan.splits - 1) / plan.splits
+        fixed += (model["start"] + after) * (each - 1)  # blocks do not take one tile after the other
     if plan.sums > 1:
-        after = model["second"] + plan.sums * m * n * 4 / 1e6 / model["cache"] * 2
-        if 2 * tiles > slots:  # its blocks find no room beside those of the first
+        after += model["second"] + model["round"] * _ceil(plan.sums, 8) + plan.sums * m * n * 8 / 1e6 / model["added"]
+        if tiles > 0.75 * device.multiprocessors:  # its blocks find no room beside those of the first
             after += model["crowded"]
-    if any(x.k_major and x.dtype.width * k % 1024 for x in problem.operands()):  # rows begin between lines of 128 bytes
-        read *= model["between"]
-    if m < _FEW and m % tile_m:  # rows beyond the last are slow to fill in
-        read *= model["beyond"]
-    most = each * slots * read / tiles  # if all had as many tiles as those that have most: each can read so much
-    found = {"products": took, "L2 cache": start + most * device.multiprocessors / slots / model["cache"]}
+    found = {
+        "products": fixed + steps * 2 * tile_m * tile_n * 64 / 1e6 / speed,
+        "L2 cache": fixed + steps * arrival * _LINE / 1e6,
+        "latency": fixed + steps * model["stage"] / (plan.stages - 1),
+    }
+    read = tiles * (tile_m / along_n + tile_n / along_m) * steps / each * _LINE / 1e6
     if problem.flops > _HOT:
-        found["power"] = problem.flops / 1e6 / (model["power"] * faster) + read / model["power_cache"]
+        found["power"] = problem.flops / 1e6 / (model["power"] * faster * 16 / bits) + read / model["power_cache"]
     if moved > _L2:
-        waiting = min(tiles, slots) * plan.stage_bytes(bits) * (plan.stages - 1) / 1e6
-        found["memory"] = start + moved / 1e6 / min(model["memory"], waiting / model["latency"])
+        rest, own = tiles - (each - 1) * slots, plan.stage_bytes(bits) * (plan.stages - 1) / 1e6 / model["latency"]
+        rates = [min(model["memory"], blocks * own) for blocks in (slots, rest)]
+        again = max(0.0, read - moved / 1e6)  # from the L2 cache, at some cost
+        came = moved / 1e6 + model["again"] * again
+        found["memory"] = fixed + came / tiles * ((tiles - rest) / rates[0] + rest / rates[1])
     return {name: us + after for name, us in found.items()}
 
 
-def tile_of(plan: HopperTiling) -> Tile:
-    """The measured one that is like that of a plan, or most like it."""
-    same = _KNOWN.get((plan.block_mnk[:2], plan.cluster_mn, plan.pingpong, plan.swapped))
-    if same is not None and plan.splits in same.parts:
-        return same
-
-    def unlike(found: Tile) -> Any:
-        (m, n), (x, y) = found.block_mn, plan.block_mnk[:2]
-        return (
-            found.swapped != plan.swapped,
-            plan.splits not in found.parts,
-            max(m, x) / min(m, x) * max(n, y) / min(n, y),
-            found.pingpong != plan.pingpong,
-            found.cluster_mn != plan.cluster_mn,
-        )
-
-    return min(TILES, key=unlike)
+@functools.lru_cache(64)
+def _facts(problem: Product) -> tuple[tuple[float, ...], int, int, int]:
+    """Rows and columns that tiles are a whole number of, if no line of the L2 cache is asked for twice (infinite: one always is, since rows begin between
+    lines); bytes of all arrays; bits of a result of each; other tensors that are as large."""
+    units = []
+    for x, extent in zip(problem.operands(), problem.shape[1:], strict=True):
+        between = (problem.k if x.k_major else extent) * x.dtype.width % (8 * _LINE) > 0
+        units.append(math.inf if between else 1 if x.k_major else 8 * _LINE // x.dtype.width)
+    large = sum(all(step for step, extent in zip(x.strides, x.shape) if extent > 1) for x in problem.others)
+    return tuple(units), problem.bytes, sum(kind.width for kind in problem.out_types), large
 
 
 def _ceil(a: int, b: int) -> int:

@@ -29,7 +29,7 @@ class StoredEpilogue:
 
     `other_widths`: how many neighbours in N of each of the other tensors can be loaded at once; None: sums are at most scaled.
     `grouped`: a tile has rows of a group, and those of the next lie behind them: pieces that are not whole are stored by threads.
-    `summed`: the last value is summed along rows of the tile: the sums are those of a tile in N.
+    Tiles of a plan that is `turned` lie across the results. `summed`: the last value is summed along rows of the tile: the sums are those of a tile in N.
     """
 
     def __init__(
@@ -40,11 +40,15 @@ class StoredEpilogue:
         self.sharers = plan.sharers
         self.slots = plan.buffers
         self.piece = piece
+        self.order = LayoutEnum.COL_MAJOR if plan.turned else LayoutEnum.ROW_MAJOR
         self.acc_dtype = acc_dtype
         self.out_types = out_types
         self.combine = combine
         self.out_width = 128 // max(kind.width for kind in out_types)
         self.other_widths = other_widths or ()
+        if plan.turned:
+            self.other_widths = (1,) * len(self.other_widths)
+        self.turned = plan.turned
         self.followed = other_widths is not None
         self.grouped = grouped
         self.summed = summed
@@ -52,7 +56,7 @@ class StoredEpilogue:
     def layouts(self) -> list[Any]:
         """How the pieces of all warp groups lie in shared memory, for each result."""
         shape, count = (ATOM_M, self.piece), GROUPS * self.slots
-        return [sm90.make_smem_layout_epi(kind, LayoutEnum.ROW_MAJOR, shape, count) for kind in self.out_types]
+        return [sm90.make_smem_layout_epi(kind, self.order, shape, count) for kind in self.out_types]
 
     def atoms(self, d: Any) -> tuple[list[Any], list[Any]]:
         """What stores a piece, and the coordinates of the result (M, N, L), for each result. Called on the host."""
@@ -63,7 +67,7 @@ class StoredEpilogue:
         ]
         return [atom for atom, _ in made], [to for _, to in made]
 
-    def buffers(self, smem: Any) -> Any:
+    def buffers(self, smem: Any, ring: Any) -> Any:
         """The pieces in shared memory, of each result."""
         return [
             smem.allocate_tensor(kind, layout.outer, 1024, layout.inner)
@@ -108,6 +112,8 @@ class StoredEpilogue:
             places = part.partition_C(places)  # ((2, 2, columns / 8), rows / 64, 1)
             if const_expr(self.grouped):
                 extras = [cute.domain_offset((start, 0, 0), x) for x in extras]
+            if const_expr(self.turned):
+                extras = [cute.select(x, mode=[1, 0, 2]) for x in extras]
             last = (count_rows if const_expr(self.grouped) else d.shape[0]) - 1, d.shape[1] - 1
             held = self.held(extras)
             atoms = rows // ATOM_M // self.sharers
@@ -242,7 +248,7 @@ class StoredEpilogue:
         k = warpgroup.OperandMajorMode.K
         sums = sm90.make_trivial_tiled_mma(Float16, Float16, k, k, Float32, (1, 1, 1), (ATOM_M, self.piece))
         if kind.width == 16:
-            atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4 if self.piece % 16 == 0 else 2), kind)
+            atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(self.turned, 4 if self.piece % 16 == 0 else 2), kind)
         else:
             bits = 2 * kind.width
             atom = cute.make_copy_atom(CopyUniversalOp(), kind, num_bits_per_copy=bits)

@@ -132,11 +132,13 @@ class HopperGroups(HopperProducts):
 
     def plans(self, problem: GroupedProduct, device: Device) -> list[HopperTiling]:
         found: dict[HopperTiling, float] = {}
-        for plan in hopper_cost.candidates(problem.like(), device):
+        for plan in hopper_cost.candidates(problem.like(), device, grouped=True):
             if plan.splits * plan.sums > 1:
                 continue
-            if plan.block_mnk[0] == ATOM_M and not (plan.swapped or _few(problem)):
-                continue  # read columns twice as often, and were measured for few rows alone
+            if plan.block_mnk[0] == ATOM_M and not plan.swapped:
+                continue  # read columns twice as often; of few rows a tile of 128 multiplies half
+            if plan.block_mnk[0] > (GROUPS * ATOM_M if plan.swapped else 256) or plan.block_mnk[0] == 192:
+                continue  # not measured for groups
             if plan.cluster_mn == (2, 1):  # a group's last rows may fill one tile of two: clusters lie along columns
                 plan = dataclasses.replace(plan, cluster_mn=(1, 2), group=2 * plan.group)
             spare = device.smem - _smem_bytes(problem, plan)
@@ -151,7 +153,7 @@ class HopperGroups(HopperProducts):
 
     def parts(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> dict[str, float]:
         """As of groups of equal size, with the rows that tiles have besides where sizes differ."""
-        found = hopper_cost.bounds(problem.like(), plan, device)
+        found = hopper_cost.bounds(problem.like(), plan, device, grouped=True)
         rows, each = problem.rows, plan.block_mnk[1] if plan.swapped else plan.block_mnk[0] * plan.cluster_mn[0]
         halved = _few(problem) and each == GROUPS * ATOM_M and plan.sharers > 1 and not plan.swapped
         steps = ATOM_M if halved else each, each
@@ -161,7 +163,11 @@ class HopperGroups(HopperProducts):
 
     def check(self, problem: GroupedProduct, plan: HopperTiling, device: Device) -> None:
         super().check(problem, plan, device)
-        arrays.require(plan.splits * plan.sums == 1, f"{plan}: K of groups is not cut into parts")
+        arrays.require(
+            plan.splits * plan.sums == 1 and not plan.turned,
+            f"{plan}: K of groups is not cut into parts, and what is stored of a group begins and ends anywhere",
+            hint="splits=1, sums=1, turned=False",
+        )
         used = _smem_bytes(problem, plan)
         arrays.require(
             used <= device.smem,

@@ -142,7 +142,7 @@ class HopperGemm:
         smem = utils.SmemAllocator()
         ring_a = smem.allocate_tensor(self.a.dtype, layout_a.outer, 1024, layout_a.inner)
         ring_b = smem.allocate_tensor(self.b.dtype, layout_b.outer, 1024, layout_b.inner)
-        buffers = self.epilogue.buffers(smem)
+        buffers = self.epilogue.buffers(smem, ring_a.iterator)
         factors = blocks
         if const_expr(self.scaled):
             factors = smem.allocate_tensor(Float32, cute.make_layout((sum(plan.factors), plan.stages)), 16)
@@ -174,9 +174,11 @@ class HopperGemm:
         else:
             arch.setmaxregister_increase(_MULTIPLIES)
             arch.griddepcontrol_wait()
-            _, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])))
+            if const_expr(self.scheduler.summed):  # what comes next has few threads, and takes the place of none
+                arch.griddepcontrol_launch_dependents()
+            steps = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])), tiles)
             into = (stores, to_d, d, sums, extras, alpha, beta)
-            self.multiply(ring, turns, mma, group, thread - GROUP, depth, ring_a, ring_b, buffers, tiles, factors, into)
+            self.multiply(ring, turns, mma, group, thread - GROUP, steps, ring_a, ring_b, buffers, tiles, factors, into)
 
     def stage_bytes(self) -> int:
         """Of tiles of A and B."""
@@ -201,7 +203,7 @@ class HopperGemm:
         tile_a, tile_b = (m, of_a_k), (n, of_b_k)
         to_a, of_a, mask_a = self.shared(load_a, a, tile_a, ring_a, cluster, at, 1)
         to_b, of_b, mask_b = self.shared(load_b, b, tile_b, ring_b, cluster, at, 0)
-        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], of_a_k)))
+        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], of_a_k)), tiles)
         producer = ring.make_producer()
         number, count = self.scheduler.first(), self.scheduler.count(tiles)
         while number < count:  # a range would be counted first, by a division
@@ -232,7 +234,7 @@ class HopperGemm:
     @cute.jit
     def fetch_factors(self, ring: Any, blocks: Any, held: Any, tiles: Any):
         """Ask for factors of the blocks that this block multiplies, one stage after the other."""
-        begin, depth = self.scheduler.steps(Int32(blocks[0].shape[1]))
+        begin, depth = self.scheduler.steps(Int32(blocks[0].shape[1]), tiles)
         filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.plan.stages)
         number, count = self.scheduler.first(), self.scheduler.count(tiles)
         while number < count:
@@ -269,11 +271,11 @@ class HopperGemm:
 
     @cute.jit
     def multiply(
-        self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, depth: Any, ring_a: Any, ring_b: Any, buffers: Any,
+        self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, steps: Any, ring_a: Any, ring_b: Any, buffers: Any,
         tiles: Any, factors: Any, into: Any,
     ):  # fmt: skip
-        """Multiply the tiles that a warp group has, and store the results."""
-        plan, scheduler = self.plan, self.scheduler
+        """Multiply the tiles that a warp group has, and store the results. `steps`: which stages of K."""
+        plan, scheduler, depth = self.plan, self.scheduler, steps[1]
         own = thread % GROUP
         part = mma.get_slice(own if const_expr(plan.pingpong) else thread)
         same = mma.get_slice(0 if const_expr(plan.pingpong) else group * GROUP)  # for all threads of a warp group
@@ -321,7 +323,8 @@ class HopperGemm:
                     reading.advance()
                     used.advance()
             # Sooner, blocks of the next kernel would come one by one, and not lie beside those that share operands with them.
-            arch.griddepcontrol_launch_dependents()
+            if const_expr(not scheduler.summed):
+                arch.griddepcontrol_launch_dependents()
             if const_expr(not self.skips) or wanted > 0:
                 self.epilogue.write(part, own, group, acc, buffers, into, place)
             if const_expr(plan.pingpong):

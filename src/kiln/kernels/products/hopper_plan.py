@@ -22,10 +22,16 @@ _SPANS = (128, 64, 32)
 """Bytes of a row in shared memory that the copy engine and the tensor cores know a swizzle for."""
 MOST_SUMS = 192
 """A thread has registers for."""
+_TURNED = (32, 24, 16, 8)
+"""Columns at a time that are turned around."""
 _FOLLOWED = 32
 """Columns at a time where other arrays and functions follow the sums."""
 _BARRIERS = 512
 """Bytes for the barriers of the ring, and for what aligns the buffers."""
+_EXTENTS = ("block_mnk", 3), ("cluster_mn", 2)
+_COUNTS = "stages", "group", "splits", "sums", "buffers"
+_FLAGS = "pingpong", "swapped", "turned"
+"""Fields by what they have to be."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +45,7 @@ class HopperTiling:
     For few tiles K is cut into `splits` parts, each for a block of a cluster, whose sums are added in a fixed order. For few rows
     operands are `swapped`: M of the tile is N of the result, N of the tile (from 8 on) its M. For few tiles and a long K it may be cut into
     `sums` products besides, whose sums a second kernel adds. Results go through shared memory a piece at a time, of which a warp group has `buffers`.
+    `turned`: those of swapped operands do too, turned around on the way, for the copy engine to store; if not, all sums of a tile go through it.
     """
 
     block_mnk: tuple[int, int, int] = (128, 256, 64)
@@ -50,20 +57,21 @@ class HopperTiling:
     swapped: bool = False
     sums: int = 1
     buffers: int = 2
+    turned: bool = False
 
     def __post_init__(self) -> None:
-        for name, count in (("block_mnk", 3), ("cluster_mn", 2)):
+        for name, count in _EXTENTS:
             value = getattr(self, name)
-            arrays.require(
-                isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value),
-                f"HopperTiling with {name}={value!r}: {count} positive integers",
-            )
-        for name in ("stages", "group", "splits", "sums", "buffers"):
+            if not (isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value)):
+                arrays.require(False, f"HopperTiling with {name}={value!r}: {count} positive integers")
+        for name in _COUNTS:
             value = getattr(self, name)
-            arrays.require(type(value) is int and value > 0, f"HopperTiling with {name}={value!r}: a positive integer")
-        for name in ("pingpong", "swapped"):
+            if type(value) is not int or value < 1:
+                arrays.require(False, f"HopperTiling with {name}={value!r}: a positive integer")
+        for name in _FLAGS:
             value = getattr(self, name)
-            arrays.require(isinstance(value, bool), f"HopperTiling with {name}={value!r}: True or False")
+            if not isinstance(value, bool):
+                arrays.require(False, f"HopperTiling with {name}={value!r}: True or False")
 
     @property
     def sharers(self) -> int:
@@ -78,12 +86,15 @@ class HopperTiling:
     @property
     def staged(self) -> bool:
         """Whether sums go through shared memory as they are, instead of results for the copy engine."""
-        return self.splits > 1 or self.swapped
+        return self.splits > 1 or (self.swapped and not self.turned)
 
     @property
     def staged_bytes(self) -> int:
-        """Of such sums: of a tile, or of one for each warp group that has tiles of its own."""
-        return self.block_mnk[0] * self.block_mnk[1] * 4 * (GROUPS if self.pingpong and self.splits == 1 else 1)
+        """Of such sums, beside the ring: of a tile, or of one for each warp group that has tiles of its own; or those that other blocks send."""
+        m, n, _ = self.block_mnk
+        if self.splits > 1:
+            return m * n * 4 // self.splits * (self.splits - 1)
+        return m * n * 4 * (GROUPS if self.pingpong else 1)
 
     def piece(self, out_bits: int, followed: bool = False, more: tuple[int, ...] = ()) -> int:
         """Columns of the results that a warp group stores at a time; 0: none fits. Fewer where something follows the sums: it takes registers.
@@ -91,6 +102,9 @@ class HopperTiling:
         An even number of pieces is better: buffers are used in turn, from one tile to the next. Shorter ones than 64 bytes are worst. Those of `more`
         results, of so many bits each, have as many columns.
         """
+        if self.turned:
+            fit = [n for n in _TURNED if self.block_mnk[1] % n == 0]
+            return next((n for n in fit if self.block_mnk[1] // n % self.buffers == 0), *fit[:1])
         spans = _SPANS if self.buffers == 2 else _SPANS[1:]
         sizes = [span * 8 // out_bits for span in spans if not followed or span * 8 // out_bits <= _FOLLOWED]
         fit = [n for n in sizes if self.block_mnk[1] % n == 0 and all(n * bits // 8 in _SPANS for bits in more)]
@@ -130,7 +144,12 @@ class HopperTiling:
         out_bits, *more = (kind.width for kind in out_types)
         rows = ATOM_M * self.sharers
         arrays.require(m % rows == 0, f"{self}: M of a tile is a multiple of {rows}, the rows of its warp groups")
-        if self.staged:
+        arrays.require(
+            not self.turned or (self.swapped and self.splits == 1 and all(kind.width == 16 for kind in out_types)),
+            f"{self}: results of swapped operands are turned around, of 16 bits, where no blocks share a tile",
+            hint="turned=False",
+        )
+        if self.staged or self.turned:
             arrays.require(n % 8 == 0 and n <= 256, f"{self}: N of a tile is a multiple of 8, and at most 256")
         else:
             arrays.require(
@@ -147,13 +166,18 @@ class HopperTiling:
         arrays.require(self.buffers >= 2, f"{self}: a piece is stored while the next is made, in another buffer")
         arrays.require(self.blocks <= 8, f"{self}: a cluster has at most 8 blocks")
         arrays.require(
-            self.splits == 1 or self.cluster_mn == (1, 1),
-            f"{self}: blocks that share a tile are the cluster",
+            self.splits * self.sums == 1 or self.cluster_mn == (1, 1),
+            f"{self}: blocks that share a tile are the cluster, and others with parts of K have none",
             hint="cluster_mn=(1, 1)",
         )
         arrays.require(
             self.splits == 1 or n % (8 * self.splits) == 0,
             f"{self}: each of the {self.splits} blocks that share a tile writes as many of its {n} columns, a multiple of 8",
+        )
+        arrays.require(
+            self.splits == 1 or m * n * 4 // self.splits <= self.stages * self.stage_bytes(bits),
+            f"{self}: sums that a block writes take the place of its ring, which is smaller",
+            hint="more stages, or more parts",
         )
         across = (m // self.cluster_mn[1], n // self.cluster_mn[0])
         arrays.require(

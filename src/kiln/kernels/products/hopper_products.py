@@ -15,7 +15,7 @@ from .hopper_epilogue import StoredEpilogue
 from .hopper_kernel import HopperGemm
 from .hopper_plan import HopperTiling
 from .hopper_staged import StagedEpilogue
-from .parts import add_rows, run_parts
+from .parts import add_rows, run_sums
 from .problem import BLOCK
 from .scheduler import PersistentTiles, SplitTiles
 
@@ -75,7 +75,7 @@ class HopperProducts(Implementation):
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
         plan.check(problem.dtype, problem.out_types, problem.promoted, device, bool(problem.blocks))
         arrays.require(
-            not problem.summed or not (plan.staged or plan.sums > 1),
+            not problem.summed or not (plan.staged or plan.swapped or plan.sums > 1),
             f"{plan}: sums of rows are made of whole sums, in rows of the tile",
             hint="splits=1, swapped=False, sums=1",
         )
@@ -90,19 +90,27 @@ class HopperProducts(Implementation):
             plan.splits * plan.sums <= stages,
             f"{plan}: K of {problem.k} is {stages} stages, of which each part has one at least",
         )
-        if plan.sums > 1:
-            unit = plan.sums * 8 * _UNIT // problem.dtype.width
-            arrays.require(
-                problem.k % unit == 0 and problem.shape[2] % 4 == 0 and problem.shape[0] == 1 and problem.acc_dtype is Float32
-                and not problem.blocks,
-                f"{plan}: parts that a second kernel adds are of one product of floats, and K of {problem.k} is a multiple of {unit}, N of "
-                f"{problem.shape[2]} of 4",
-            )  # fmt: skip
+        arrays.require(
+            plan.sums == 1
+            or (
+                problem.shape[0] == 1
+                and problem.acc_dtype is Float32
+                and not problem.blocks
+                and problem.shape[2] % 4 == 0
+            ),
+            f"{plan}: parts that a second kernel adds are of one product of floats without factors of blocks, and N of {problem.shape[2]} "
+            f"is a multiple of 4",
+        )
 
     def run(self, problem: Product, plan: HopperTiling, given: Given) -> None:
         if plan.sums > 1:
-            run_parts(self, problem, dataclasses.replace(plan, sums=1), plan.sums, given)
-            return
+            own = dataclasses.replace(plan, sums=2)  # however many there are: the same kernel
+            run_sums(problem, plan.sums, given, lambda laid, parts: self.launch(laid, own, parts))
+        else:
+            self.launch(problem, plan, given)
+
+    def launch(self, problem: Product, plan: HopperTiling, given: Given) -> None:
+        """Run the kernel. Where a plan has `sums`, batches of the result are of parts of K."""
         a, b = problem.operands()
         follow, tile = problem.follow, plan.block_mnk[:2]
         widths = None if follow.plain else problem.other_widths
@@ -110,8 +118,8 @@ class HopperProducts(Implementation):
         clusters = devices.clusters(plan.blocks)
 
         def make() -> HopperGemm:
-            if plan.splits > 1:
-                scheduler = SplitTiles(tile, plan.group, plan.splits, differ[2])
+            if plan.splits * plan.sums > 1:
+                scheduler = SplitTiles(tile, plan.group, plan.splits, differ[2], plan.sums > 1)
             else:
                 scheduler = PersistentTiles(tile, plan.cluster_mn, plan.group, clusters, differ[2])
             epilogue = epilogue_of(problem, plan, widths)

@@ -50,41 +50,37 @@ class StagedEpilogue(Epilogue):
         return [], d
 
     @cute.jit
-    def buffers(self, smem: Any):
-        """Shared memory for the sums of a tile, or of one for each warp group; and an mbarrier for those that other blocks send."""
+    def buffers(self, smem: Any, ring: Any):
+        """Shared memory for the sums of a tile, or of one for each warp group. Where blocks share a tile: for those that others send, with an
+        mbarrier that counts them; and the ring, which the one tile of a block needs no more when it is written."""
         memory, arrived = smem.allocate(self.plan.staged_bytes, 128), smem.allocate(Int64, 8)
         if const_expr(self.plan.splits > 1):
             if arch.thread_idx()[0] == 0:
                 arch.mbarrier_init(arrived, 1)
-                arch.mbarrier_arrive_and_expect_tx(arrived, self.plan.staged_bytes - self.own_bytes())
-        return memory, arrived
-
-    def own_bytes(self) -> int:
-        """Of the sums that a block writes."""
-        return self.plan.staged_bytes // self.plan.splits
+                arch.mbarrier_arrive_and_expect_tx(arrived, self.plan.staged_bytes)
+        return memory, arrived, ring
 
     @cute.jit
     def write(self, part: Any, thread: Any, group: Any, acc: cute.Tensor, buffers: Any, into: Any, place: Any):
         """Write the sums that a thread of a warp group has of a tile. `into`: as `StoredEpilogue.write` is given."""
         _, _, d, _, extras, alpha, beta = into
         m, n, batch, _, start, rows = place
-        memory, arrived = buffers
+        memory, arrived, ring = buffers
         if const_expr(not self.plan.pingpong):
             thread = thread + group * GROUP
         if const_expr(self.plan.splits > 1):
             rank = arch.make_warp_uniform(arch.block_idx_in_cluster())
             acc = self.exchanged(acc, thread, rank, memory, arrived)
             n = n * self.plan.splits + rank
-            memory = memory + (self.plan.staged_bytes - self.own_bytes())
+            memory = ring
             k = warpgroup.OperandMajorMode.K
             narrow = sm90.make_trivial_tiled_mma(
                 Float16, Float16, k, k, Float32, (self.plan.sharers, 1, 1), (ATOM_M, self.columns)
             )
             part = narrow.get_slice(thread)
-        else:
-            if const_expr(self.plan.pingpong):
-                memory = memory + group * (self.plan.staged_bytes // GROUPS)
-            self.meet()  # nobody reads sums of the tile before
+        elif const_expr(self.plan.pingpong):
+            memory = memory + group * (self.plan.staged_bytes // GROUPS)
+        self.meet()  # nobody reads sums of the tile before, or the ring
         where = (m, n)
         if const_expr(self.plan.swapped):
             where, d = (n, m), [cute.select(x, mode=[1, 0, 2]) for x in d]

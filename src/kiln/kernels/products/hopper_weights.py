@@ -60,7 +60,7 @@ class ConvertingGemm(HopperGemm):
 
     @cute.jit
     def multiply(
-        self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, depth: Any, ring_a: Any, ring_b: Any, buffers: Any,
+        self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, steps: Any, ring_a: Any, ring_b: Any, buffers: Any,
         tiles: Any, blocks: Any, into: Any,
     ):  # fmt: skip
         plan, scheduler = self.plan, self.scheduler
@@ -71,9 +71,7 @@ class ConvertingGemm(HopperGemm):
         left = cute.make_rmem_tensor(((2, 2, 2), 1, _DEPTH // 16), self.b.dtype)
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
         used = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
-        begin = 0
-        if const_expr(self.group > 0):
-            begin, _ = scheduler.steps(Int32(blocks[0].shape[1] * (self.group // _DEPTH)))
+        begin, depth = steps
         number, count = scheduler.first(), scheduler.count(tiles)
         while number < count:
             place = scheduler.tile(number, tiles)

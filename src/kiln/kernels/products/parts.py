@@ -12,6 +12,8 @@ from .problem import Product
 from .split_sum import SplitSum
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..common.family import Implementation
 
 
@@ -24,6 +26,15 @@ def run_parts(implementation: Implementation, problem: Product, plan: Any, count
     sums = arrays.empty(given.a, (count, m, n), arrays.named_type(given.a, "float32"))
     laid = Product(arrays.laid(a), arrays.laid(b), arrays.laid(sums), precision=problem.precision)
     implementation.run(laid, plan, Given(a, b, sums))
+    combine_parts(problem, sums, given)
+
+
+def run_sums(problem: Product, count: int, given: Given, run: Callable[[Product, Given], None]) -> None:
+    """The same with parts of whole stages of K: a kernel knows which of them is whose, and has all of A and B."""
+    (_, m, n), sums = problem.shape, arrays.named_type(given.a, "float32")
+    sums = arrays.empty(given.a, (count, m, n), sums)
+    a, b = (arrays.broadcast_to(x, (count, *x.shape[1:])) for x in (given.a, given.b))
+    run(Product(arrays.laid(a), arrays.laid(b), arrays.laid(sums), precision=problem.precision), Given(a, b, sums))
     combine_parts(problem, sums, given)
 
 

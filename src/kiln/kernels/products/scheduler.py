@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ... import cute, select_
+from ... import const_expr, cute, select_
 from ...cute import arch
 
 _GROUP = 16
@@ -90,6 +90,8 @@ class PersistentTiles:
     """Tensors that `begin` needs besides the result."""
     few = False
     """Whether a warp group multiplies nothing where it has no rows of a tile."""
+    summed = False
+    """Whether a second kernel adds the results."""
 
     def __init__(
         self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int, batched: bool = True
@@ -145,7 +147,7 @@ class PersistentTiles:
         batch, number = divmod(number, of_batch) if self.batched else (0, number)
         return *_place(number, self._clusters(d)[0], order, self.group), batch
 
-    def steps(self, depth: Any) -> tuple[Any, Any]:
+    def steps(self, depth: Any, tiles: Any) -> tuple[Any, Any]:
         """Which of so many stages of K a block multiplies: the first, and their number."""
         return 0, depth
 
@@ -155,17 +157,32 @@ class PersistentTiles:
 
 
 class SplitTiles(PersistentTiles):
-    """`splits` blocks to a tile, which are a cluster and each take a part of K; every cluster has one tile."""
+    """`splits` blocks to a tile, which are a cluster and each take a part of K; every cluster has one tile.
 
-    def __init__(self, tile: tuple[int, int], group: int, splits: int, batched: bool = True) -> None:
-        super().__init__(tile, (1, 1), group, 0, batched)
+    `summed`: each of several results is of a part of K, too.
+    """
+
+    def __init__(
+        self, tile: tuple[int, int], group: int, splits: int, batched: bool = True, summed: bool = False
+    ) -> None:
+        super().__init__(tile, (1, 1), group, 0, batched and not summed)
         self.splits = splits
+        self.summed = summed
 
     def grid(self, d: Any):
-        return self.count((d, ())) * self.splits, 1, 1
+        return self.count((d, ())) * self.splits, d.shape[2] if self.summed else 1, 1
 
-    def cluster(self) -> tuple[int, int, int]:
-        return self.splits, 1, 1
+    def cluster(self) -> tuple[int, int, int] | None:
+        return (self.splits, 1, 1) if self.splits > 1 else None
+
+    @cute.jit
+    def divisors(self, d: Any):
+        parts = [cute.fast_divmod_create_divisor(self.splits * d.shape[2])] if const_expr(self.summed) else []
+        return [*PersistentTiles.divisors(self, d), *parts]
+
+    def count(self, tiles: Any) -> Any:
+        across, down = self._clusters(tiles[0])
+        return across * down if self.summed else super().count(tiles)
 
     def first(self) -> Any:
         return arch.block_idx()[0] // self.splits
@@ -174,10 +191,16 @@ class SplitTiles(PersistentTiles):
         return arch.grid_dim()[0] // self.splits
 
     def tile(self, number: Any, tiles: Any) -> Place:
-        m, n, batch = self.place(number, tiles)
+        d, (*divisors, parts) = tiles if self.summed else (tiles[0], (*tiles[1], None))
+        m, n, batch = self.place(number, (d, divisors))
+        if parts is not None:
+            batch = arch.block_idx()[1]
         return Place(m, n, batch, batch)
 
-    def steps(self, depth: Any) -> tuple[Any, Any]:
-        rank = arch.block_idx()[0] % self.splits
-        first = depth * rank // self.splits
-        return first, depth * (rank + 1) // self.splits - first
+    def steps(self, depth: Any, tiles: Any) -> tuple[Any, Any]:
+        x, y, _ = arch.block_idx()
+        part, parts = (
+            (x % self.splits + y * self.splits, tiles[1][-1]) if self.summed else (x % self.splits, self.splits)
+        )
+        first = depth * part // parts
+        return first, depth * (part + 1) // parts - first
