@@ -251,8 +251,8 @@ def before(name: str) -> str:
     return found.get(name, "softmax")
 
 
-def child(name: str, warm: bool, folder: str, rounds: int) -> None:
-    """Compile one program, each time in a process of its own, and print what it took, stage by stage."""
+def child(name: str, warm: bool, folder: str) -> None:
+    """Compile one program and print what it took, stage by stage."""
     begun = time.perf_counter()
     from kiln.targets.nvidia.target import NvidiaTarget
     from kiln.testing import dry_run
@@ -273,19 +273,12 @@ def child(name: str, warm: bool, folder: str, rounds: int) -> None:
         if warm:
             prepared(before(name), "")()
         run = prepared(name, folder)
-        ready = time.perf_counter()
-        for _ in range(rounds):
-            process = os.fork()
-            if process:
-                if os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]):
-                    sys.exit(1)
-                continue
-            report.clear()
-            start = time.perf_counter()
-            run()
-            end = time.perf_counter()
-            print(json.dumps({**report, "all": end - start, "process": ready - begun + end - start}), flush=True)
-            os._exit(0)
+        report.clear()
+        start = time.perf_counter()
+        run()
+        report["all"] = time.perf_counter() - start
+    report["process"] = time.perf_counter() - begun
+    print(json.dumps(report))
 
 
 def columns(report: dict[str, float]) -> dict[str, float]:
@@ -309,30 +302,18 @@ def measured(names: list[str], given: argparse.Namespace) -> Iterator[tuple[str,
 
     def one(work: tuple[str, str]) -> dict[str, float]:
         cores = free.get()
-        name, state = work
-        again = given.rounds if state == "warm" else 1  # in one process, which has done all that comes before
-        options = [
-            "--public",
-            given.public,
-            "--rounds",
-            str(again),
-            "--on",
-            ",".join(map(str, cores)),
-            "--child",
-            *work,
-        ]
+        options = ["--public", given.public, "--on", ",".join(map(str, cores)), "--child", *work]
+        found: list[dict[str, float]] = []
         try:
-            said = ""
-            for _ in range(given.rounds // again):
+            for _ in range(given.rounds):  # a fork of one process would have no driver
                 done = subprocess.run(
                     [sys.executable, __file__, *options], env=environment, capture_output=True, text=True, check=False
                 )
                 if done.returncode:
-                    raise RuntimeError(f"{name}: {done.stderr}")
-                said += done.stdout
+                    raise RuntimeError(f"{work[0]}: {done.stderr}")
+                found.append(columns(json.loads(done.stdout.splitlines()[-1])))
         finally:
             free.put(cores)
-        found = [columns(json.loads(line)) for line in said.splitlines() if line.startswith("{")]
         return min(found, key=lambda x: x["all"])
 
     todo = [(name, state) for name in names for state in given.states]
@@ -355,7 +336,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.child:
         os.sched_setaffinity(0, map(int, given.on.split(",")))
-        child(given.child[0], given.child[1] == "warm", given.public, given.rounds)
+        child(given.child[0], given.child[1] == "warm", given.public)
         return
     print(f"{platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}; ms")
     names = OWN + (tuple(PUBLIC) if given.public else ())
