@@ -192,7 +192,7 @@ def test_mutants(steps, name, monkeypatch):
     implementations._compiled.cache_clear()
     try:
         with pytest.raises(Exception, match=f"(?i){said}"), kiln.sanitize():
-            check(2 * normal(2, 1, 40 if steps is Steps else 8, VALUES + 64), Cache(70, 600), splits=1)
+            check(8 * normal(2, 1, 40 if steps is Steps else 8, VALUES + 64), Cache(70, 600), splits=1)
     finally:
         implementations._compiled.cache_clear()
 
