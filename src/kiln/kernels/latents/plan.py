@@ -23,7 +23,7 @@ REGISTERS: tuple[int, ...] = (24, 240)
 """Of a thread that loads, and of one that computes."""
 NARROW_REGISTERS = (32, 208, 64)
 """The same where latents of 8 bits are made such of 16 in shared memory, and of a thread that does that."""
-EARLY = 8
+EARLY = 4
 """Eighths of the columns of values."""
 
 
