@@ -248,6 +248,8 @@ def bounds(
     arrival = max(lines / model["lines"], (tile_m + tile_n) / model["arrival"])
     arrival += 0.0 if grouped else beyond * model["beyond"] / model["arrival"]
     fixed = model["start"] + (model["meet"] if along_m * along_n > 1 else 0.0)
+    if tile_n <= 16 and moved <= _L2:  # stages of so few rows are slower than their bytes
+        fixed += model["small"]
     if plan.staged:
         store = model["staged"] + (model["staged_area"] + model["others"] * large) * area / plan.splits
     else:

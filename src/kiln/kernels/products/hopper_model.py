@@ -9,6 +9,7 @@ MODEL = {
     "launch": 0.5,
     "start": 0.0458,
     "meet": 0.636,
+    "small": 1.5,
     "store": 0.639,
     "store_area": 0.0921,
     "staged": 1.44,
@@ -38,7 +39,8 @@ MODEL = {
     "power": 896,
     "power_cache": 61.2,
 }
-"""Microseconds: of a launch; before the first product, and more for blocks of a cluster that `meet`; to write a tile, and what is added for each 128 x 128 of it
+"""Microseconds: of a launch; before the first product, and more for blocks of a cluster that `meet`, and for
+`small` tiles of 8 or 16 columns of what stays in the L2 cache; to write a tile, and what is added for each 128 x 128 of it
 (`staged`: without the copy engine; `parts`: sums of a cluster; `second`: a second kernel, for each `round` of eight parts that it loads, at `added` TB/s, `crowded`:
 where no multiprocessors are left for it; `others`: another tensor as large as the result; `followed`: anything that follows the sums); `stage`: until one has come.
 TFLOP/s of a multiprocessor in f16 whose warp groups have a tile in common (`shared`), or take `turns`; cycles for `operands` of 64 rows of shared memory beside those of
