@@ -225,9 +225,12 @@ def test_a_tracer_cannot_be_compiled_in():
         jax.jit(lambda x, by: kj.cutlass_call(scale_by, output_shape_dtype=x, by=by)(x))(matrix(), 2.0)
 
 
-def test_python_calls_what_the_handler_cannot(monkeypatch):
+@pytest.mark.parametrize("memory", ["the host's own", "a GPU's, which the host's stands for"])
+def test_python_calls_what_the_handler_cannot(monkeypatch, memory):
+    from kiln.hardware import current
     from kiln.jax import handler
 
+    monkeypatch.setattr(current, "cuda_is_host_memory", memory != "the host's own")
     monkeypatch.setattr(handler, "add", lambda compiled, sources: None)
 
     @cute.jit
