@@ -17,12 +17,8 @@ from ..base_dsl.diagnostics import DSLUserCodeTypeError, DSLUserCodeValueError, 
 from ..base_dsl.typing import Numeric
 from ..calls.caller.xla import ARGUMENT, NUMBER, RESULT, STREAM
 from ..cute import compile as compile_function
-from ..cute.host.arrays import read_array
-from ..cute.host.runtime import RuntimeTensor, make_fake_stream
+from ..cute.host.runtime import as_device_memory, make_fake_stream
 from ..cute.host.stream import Stream
-from ..cute.host.tensor_forms import form
-from ..cute.tensor.pointer import AddressSpace, natural_alignment
-from ..hardware import current as hardware
 from . import handler
 from .spec import HOST_ALIGNMENT, TensorSpec
 
@@ -360,15 +356,6 @@ def _aligned(shape: Any, dtype: Any, contents: Any = None) -> Any:
     return made
 
 
-def _in_global_memory(x: Any) -> Any:
-    """An array of the host as what JAX's are compiled for, where the host's memory stands for a GPU's."""
-    if not hardware.cuda_is_host_memory:
-        return x
-    array = read_array(x)
-    made = form(array.dtype, AddressSpace.gmem, natural_alignment(array.dtype), False, array.shape, array.strides)
-    return RuntimeTensor(made, array.address, x)
-
-
 def _call_python(compiled: Any, call: _Call, *arrays: Any) -> Any:
     """A call that Python makes: under the sanitizer, for example."""
     in_place = {o: i for i, o in call.aliases.items()}
@@ -379,7 +366,7 @@ def _call_python(compiled: Any, call: _Call, *arrays: Any) -> Any:
             inputs[in_place[o]] if o in in_place else _aligned(s.shape, s.dtype) for o, s in enumerate(call.shapes)
         ]
         seen = lambda arrays, specs: [
-            _in_global_memory(x.transpose(spec.order(x.ndim))) for x, spec in zip(arrays, specs, strict=True)
+            as_device_memory(x.transpose(spec.order(x.ndim))) for x, spec in zip(arrays, specs, strict=True)
         ]
         arguments = jax.tree.unflatten(call.tree, seen(inputs, call.specs))
         passed = [None if o in in_place else x for o, x in enumerate(seen(outputs, call.output_specs))]

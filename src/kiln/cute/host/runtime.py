@@ -16,6 +16,7 @@ from ...base_dsl import doors
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import Float32, NumericMeta, TFloat32
 from ...calls import plan
+from ...hardware import current as hardware
 from ..layout.layout import Layout
 from ..tensor.pointer import AddressSpace, Pointer, element_bits, natural_alignment
 from ..tensor.tensor import Tensor
@@ -262,6 +263,14 @@ def _static_form(array: Array, alignment: int | None) -> Form:
         _check_address(array, alignment)
     space = AddressSpace.gmem if array.device == "cuda" else AddressSpace.generic
     return form(array.dtype, space, alignment, array.readonly, tuple(array.shape), tuple(array.strides))
+
+
+def as_device_memory(x: Any) -> Any:
+    """An array of the host as one of the GPU, where the host's memory stands for that; elsewhere the array itself."""
+    if not hardware.cuda_is_host_memory:
+        return x
+    array = read_array(x)._replace(device="cuda")
+    return RuntimeTensor(_static_form(array, None), array.address, x)
 
 
 def _check_address(array: Array, alignment: int) -> None:
