@@ -50,7 +50,7 @@ def exact_gradients(
         seen &= distance >= -left
     if alibi_slopes is not None:
         scores = scores - np.atleast_2d(alibi_slopes)[:, :, None, None] * abs(distance)
-    if score is not None:
+    if score is not None and score_gradient is not None:
         place = np.meshgrid(*map(np.arange, scores.shape), indexing="ij")
         scores, slopes = score(scores, *place), slopes * score_gradient(scores, *place)
     slopes = np.where(seen, slopes, 0.0)

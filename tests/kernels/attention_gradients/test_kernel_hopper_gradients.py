@@ -187,7 +187,7 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
         q, k = (from_dlpack(np.zeros((n, 1, heads, 2), np.int32)) for n in (queries, keys))
         counters = hopper_blocks.Counters(None, from_dlpack(np.zeros(1, np.int32)))
         whole = (Int32(x) for x in (left, right, side, part, 0))
-        numbers = hopper.Numbers(Float32(1), Float32(1), Float32(1), *whole, Float32(1))
+        numbers = hopper.Numbers(Float32(1), Float32(1), Float32(1), *whole, natural=Float32(1))
         found = np.full((4 * heads * 2 + 1, 2 + tiles), -7, np.int32)
         Turns((window[1] is not None, window[0] is not None, False))(q, k, counters, numbers, from_dlpack(found))
     found, adders = found[:-1], found[-1, 2:]
