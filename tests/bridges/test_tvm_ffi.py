@@ -277,13 +277,13 @@ def test_c_finds_it_in_the_registry(compiled, tmp_path):
     by_registry(compiled)
     x, y = row(4), np.zeros(4, np.float32)
 
-    def described(array, strides=None):
-        """DLPack's: address, device, rank and type of elements, extents, strides and offset."""
-        words = [array.ctypes.data, 1, 1 | 2 << 32 | 32 << 40 | 1 << 48, (ctypes.c_int64 * 1)(4), strides, 0]
-        words[3] = ctypes.addressof(kept.setdefault(array.ctypes.data, words[3]))
-        return (ctypes.c_uint64 * 6)(*(word or 0 for word in words))
+    extents = (ctypes.c_int64 * 1)(4)
 
-    kept = {}
+    def described(array):
+        """DLPack's: address, device, rank and type of elements, extents, strides and offset."""
+        kind = 1 | 2 << 32 | 32 << 40 | 1 << 48
+        return (ctypes.c_uint64 * 6)(array.ctypes.data, 1, kind, ctypes.addressof(extents), 0, 0)
+
     call = ctypes.CDLL(str(tmp_path / "call.so")).call
     call.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_double]
     assert call(described(x), described(y), 3.0) == 0 and np.array_equal(y, 3 * x)  # strides are null: compact

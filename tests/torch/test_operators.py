@@ -227,6 +227,13 @@ def test_what_makes_no_operator_is_refused(name):
         act()
 
 
+def test_arguments_are_counted_as_those_of_functions():
+    with pytest.raises(TypeError, match=r"kiln_tests::scale\(\) missing 1 required positional argument"):
+        scaling()
+    with pytest.raises(TypeError, match=r"kiln_tests::scale\(\) got an unexpected keyword argument 'times'"):
+        scaling(torch.ones(2, 2), times=2.0)
+
+
 def test_a_name_is_taken_once():
     with pytest.raises(TypeError, match="there is an operator kiln_tests::scale already") as refused:
         kt.op("kiln_tests::scale", scale, outputs={"y": "x"})

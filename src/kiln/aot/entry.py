@@ -247,7 +247,9 @@ told = entry.variable("told", u64)
 
 @entry.export
 def last_error(function: Ptr[Function], module: Ptr) -> Ptr:
-    """Where the text of the last call that failed in this thread is, of whichever function of the file; null: there is no memory."""
+    """Where the text of the last call that failed in this thread is, of whichever function of the file; null: there is no memory.
+
+    A thread that begins when another has ended may have its number, and finds its text until a call of its own fails."""
     first, thread = atomic_load(told.place, "acquire"), pthread_self()
     each = Ptr[Told](Ptr(first))
     while each != None:
@@ -267,11 +269,13 @@ def last_error(function: Ptr[Function], module: Ptr) -> Ptr:
 
 
 @entry.export
-def keep(said: Ptr[Text]) -> None:
-    """Leave a text for who asks for it."""
+def keep(said: Ptr[Text]) -> Ptr:
+    """Leave a text for who asks for it: where it is now."""
     place = last_error(None, None)
-    if place != None:
-        memcpy(place, said.memory, ROOM)
+    if place == None:
+        return text("there is no memory for the text of the error")
+    memcpy(place, said.memory, ROOM)
+    return place
 
 
 # --- calls from C ----------------------------------------------------------------------------------------------------

@@ -97,7 +97,11 @@ def export(
             "kiln.export got a function that is compiled already, and compiles for each architecture itself",
             hint="kiln.export(function, *arguments, to=...), or compiled.export_to_c(...)",
         )
-    doors, archs = (each.split(",") if isinstance(each, str) else list(each) for each in (doors, archs or ("",)))
+    doors, archs = (
+        [part.strip() for part in each.split(",") if part.strip()] if isinstance(each, str) else list(each)
+        for each in (doors, archs or ())
+    )
+    archs = archs or [""]
     operator = getattr(function, "for_export", None)
     if operator is not None:
         function, known, outputs, mutates = operator

@@ -71,8 +71,8 @@ def header(prefix: str, signature: Signature, version: str, architectures: Seque
     lines = [
         f"/* {signature.text}, exported by Kiln {version} for {', '.join(architectures)}.", " *",
         " * Functions return 0, a CUresult, or a negative number: -1 - n where argument n does not fit, other ones where",
-        f" * arguments do not fit together. {prefix}_Kernel_Module_Error then tells what is wrong. A null module is loaded",
-        " * at the first call.", " */", f"#ifndef {guard}", f"#define {guard}", "",
+        f" * arguments do not fit together. {prefix}_Kernel_Module_Error then tells, in the thread that called,",
+        " * what is wrong. A null module is loaded at the first call.", " */", f"#ifndef {guard}", f"#define {guard}", "",
         *(f"#include <{name}.h>" for name in ("stddef", "stdint", "stdio", "stdlib")), "",
         "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
     ]  # fmt: skip

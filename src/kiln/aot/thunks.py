@@ -137,8 +137,9 @@ def _take(
     b: Builder, signature: Signature, passed: Sequence[Parameter], given: Sequence[ir.Value], slots: ir.Value
 ) -> ir.Value:
     """Put arguments into the slots: bits that are 0 if they fit, so that one branch decides. What is wrong, `entry.call` says, which also takes tuples."""
-    i64, found = int_type(64), b.alloca(int_type(64))
-    absent = b.i64(int(any(each.kind == "tuple" for each in passed)))
+    if any(each.kind == "tuple" for each in passed):
+        return b.i64(1)
+    i64, found, absent = int_type(64), b.alloca(int_type(64)), b.i64(0)
     for each, value in zip(passed, given, strict=True):
         if each.kind == "tensor":
             null = b.compare("eq", b.value("llvm.ptrtoint", i64, (value,)), b.i64(0))
@@ -155,14 +156,14 @@ def _take(
             there.store(value, place)
         elif each.kind == "stream":
             there.store(value, place)
-        elif each.kind != "tuple":
+        else:
             wrong = there.binary("ori", wrong, _take_tensor(there, each, value, place))
     there.store(wrong, found)
     return b.load(i64, found)
 
 
 def _take_tensor(b: Builder, parameter: Parameter, value: ir.Value, place: ir.Value) -> ir.Value:
-    """The address, dynamic extents and dynamic strides in a tensor's structure; of a pointer, the address."""
+    """The address, dynamic extents and dynamic strides in a tensor's structure, as `entry.take_struct` has them; of a pointer, the address."""
     record, i64, wrong, offset = parameter.record, int_type(64), b.i64(0), 8
 
     def forbid(number: ir.Value, bits: int) -> None:

@@ -29,7 +29,7 @@ from ..native import Fn, Library, Ptr, address, extern, i32, i64, local, native,
 from ..targets.host.libc import dlopen, dlsym, find_all
 from ..targets.host.texts import Text, begin
 from .arguments import Caller, perform
-from .entry import ROOM, Function, keep, last_error, name_argument, say, say_integer
+from .entry import ROOM, Function, keep, name_argument, say, say_integer
 
 FUNCTIONS = {
     "data": "aoti_torch_get_data_ptr", "rank": "aoti_torch_get_dim", "sizes": "aoti_torch_get_sizes",
@@ -346,14 +346,12 @@ def call_by_torch(function: Ptr[Function], stack: Ptr[u64], runs: i32) -> Ptr:
         return None
     if not read(function, operator, stack, 1 - runs, state, said):
         drop_inputs(operator, stack)
-        keep(said)
-        return last_error(function, None)
+        return keep(said)
     good = runs == 0 or run(function, operator, stack, state, said)
     leave(operator, stack, state, good)
     if good:
         return None
-    keep(said)
-    return last_error(function, None)
+    return keep(said)
 
 
 @torch_entry.export

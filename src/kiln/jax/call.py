@@ -48,7 +48,7 @@ def cutlass_call(
 ) -> Callable[..., Any]:
     """A function of arrays that runs `fn(stream, *inputs, *outputs, **kwargs)`.
 
-    `output_shape_dtype` is anything with a shape and a dtype, or a tree of those; the function gives arrays in the same tree. Specs are
+    `output_shape_dtype` is anything with a shape and a dtype, or a tree of those, of which there is one at least; the function gives arrays in the same tree. Specs are
     `TensorSpec`s, one for each input or output, or trees of them; None stands for the default. `input_mode` and `output_mode` are short
     for specs that give the mode alone. An output that `input_output_aliases` makes the same as an input, by numbers, is not passed to
     `fn`. Tensors have dynamic layouts unless `use_static_tensors` or their spec says otherwise. Keyword arguments that are numbers are

@@ -224,7 +224,7 @@ class Operator:
         scope: dict[str, Any] = {}
         exec(_CALL.format(names=names, passed=names[2:]), scope)
         call = scope["make"](_is_compiling, self._direct, self._with_gradients)
-        call.__defaults__ = tuple(self._defaults)
+        call.__defaults__, call.__qualname__ = tuple(self._defaults), self.name
         kind: Any = type(
             "Operator", (Operator,), {"__call__": call, "__module__": __name__, "__doc__": Operator.__doc__}
         )
