@@ -1,6 +1,6 @@
 """Grouped products and products of quantised numbers on Hopper, beside PyTorch's or beside Kiln's without the feature.
 
-    python benchmarks/products_grouped.py [--only groups,blocks,rows] [--plans] [--seconds 0.6] [--rounds 3]
+    python benchmarks/products_grouped.py [--only groups,others,blocks,rows] [--plans] [--seconds 0.6] [--rounds 3]
 
 Calls take turns, back to back, with normal data; of the `--seconds` of a turn the last half counts, and the middle turn is given. Results are compared first.
 `--plans` shows several plans of each instead of the one that is taken. What is timed is compiled beforehand, in several processes (`--compile` does nothing more,
@@ -269,7 +269,7 @@ def compile_some(numbers: list[int], parts: list[str], plans: bool) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=["groups", "blocks", "rows"])
+    parser.add_argument("--only", type=lambda text: text.split(","), default=["groups", "others", "blocks", "rows"])
     parser.add_argument("--plans", action="store_true")
     parser.add_argument("--seconds", type=float, default=PACE[1], help="of a turn")
     parser.add_argument("--rounds", type=int, default=PACE[0])
@@ -284,6 +284,8 @@ def main() -> None:
     torch.manual_seed(0)
     if "groups" in given.only:
         groups(given.plans)
+    if "others" in given.only:
+        other_groups()
     if "blocks" in given.only:
         quantised(given.plans)
     if "rows" in given.only:

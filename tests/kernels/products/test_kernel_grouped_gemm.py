@@ -50,8 +50,9 @@ def check(got: np.ndarray, a: np.ndarray, b: np.ndarray, ends: list[int], tolera
         first = max(first, last)
 
 
+@pytest.mark.parametrize("rows", [None, 256])
 @pytest.mark.parametrize("plan", [T((128, 32, 32), (2, 1), 2, 2), TURNS, SWAPPED, *LONG], ids=str)
-def test_groups_one_after_another(plan):
+def test_groups_one_after_another(plan, rows):
     """Empty groups, groups of one row, of more than a tile, and rows behind the last, which stay as they are. What is no number
     is one row's own."""
     ends = [30, 30, 31, 170, 180]
@@ -60,7 +61,14 @@ def test_groups_one_after_another(plan):
     a[180:], a[100] = np.nan, np.nan
     with kiln.sanitize("all") as found:
         kernels.grouped_gemm(
-            a, b, offsets=np.array(ends, np.int32), out=out, epilogue=lambda v, g: v * g, extras=[gate], plan=plan
+            a,
+            b,
+            offsets=np.array(ends, np.int32),
+            out=out,
+            epilogue=lambda v, g: v * g,
+            extras=[gate],
+            plan=plan,
+            expected_rows=rows,
         )
     assert not found
     assert np.isnan(out[100]).all()

@@ -122,7 +122,7 @@ def candidates(problem: Product, device: Device, grouped: bool = False) -> Itera
         (m, n), (_, along_n) = tile.block_mn, tile.cluster_mn
         if able and not (swap or grouped) and 2 * rows <= m:
             continue  # rows that are not there are slow to fill in
-        if along_n > 1 and n < 128 and not swap and columns > along_n * n:
+        if along_n > 1 and n < 128 and columns > along_n * n:
             continue  # these are for all columns at once, so that rows are read once
         for splits in tile.parts:
             plan = _plan(problem, device, tile, swap, splits, turning)

@@ -137,7 +137,7 @@ class HopperGroups(HopperProducts):
                 continue
             if plan.block_mnk[0] == ATOM_M and not plan.swapped:
                 continue  # read columns twice as often; of few rows a tile of 128 multiplies half
-            if plan.block_mnk[0] > (GROUPS * ATOM_M if plan.swapped else 256) or plan.block_mnk[0] == 192:
+            if plan.block_mnk[0] == 192 or (plan.swapped and plan.block_mnk[0] > GROUPS * ATOM_M):
                 continue  # not measured for groups
             if plan.cluster_mn == (2, 1):  # a group's last rows may fill one tile of two: clusters lie along columns
                 plan = dataclasses.replace(plan, cluster_mn=(1, 2), group=2 * plan.group)

@@ -1,7 +1,7 @@
 """Products on sm_90a: the copy engine loads, warp groups multiply (`wgmma`), the copy engine stores.
 
 There is a block for each multiprocessor, which computes one tile after the other. One warp of its first warp group asks for
-tiles of A and B, several stages ahead, through a ring in shared memory; the two other warp groups multiply what has come. Which
+tiles of A and B (another for factors of blocks), several stages ahead, through a ring in shared memory; the two other warp groups multiply what has come. Which
 tiles a block has is the scheduler's, what becomes of the sums the epilogue's.
 """
 

@@ -1,6 +1,6 @@
 """How the sums of warp groups become results without the copy engine: in whole rows, by way of shared memory.
 
-For tiles of which blocks of a cluster have parts of K, and for products with operands swapped, whose tiles lie across the result: N of the
+For tiles of which blocks of a cluster have parts of K, and for products with operands swapped and not `turned`, whose tiles lie across the result: N of the
 result is M of the tensor cores. Blocks that share a tile each write some of its columns: they are sent the sums of those from registers, and
 an mbarrier counts what has come, so that nobody waits for more.
 """

@@ -169,7 +169,7 @@ class HopperWeights(Implementation):
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
         plan.check(problem.dtype, problem.out_types, False, device)
         arrays.require(
-            plan.block_mnk[::2] == (_ROWS, _DEPTH) and plan.swapped and not plan.pingpong and plan.sums == 1 and plan.blocks == plan.splits,
+            plan.block_mnk[::2] == (_ROWS, _DEPTH) and plan.swapped and not (plan.pingpong or plan.turned) and plan.sums == 1 and plan.blocks == plan.splits,
             f"{plan}: weights are rows of the tile, {_ROWS} of them for {_DEPTH} of K",
             hint=f"block_mnk=({_ROWS}, n, {_DEPTH}), cluster_mn=(1, 1), swapped=True",
         )  # fmt: skip

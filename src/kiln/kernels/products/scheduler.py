@@ -191,9 +191,8 @@ class SplitTiles(PersistentTiles):
         return arch.grid_dim()[0] // self.splits
 
     def tile(self, number: Any, tiles: Any) -> Place:
-        d, (*divisors, parts) = tiles if self.summed else (tiles[0], (*tiles[1], None))
-        m, n, batch = self.place(number, (d, divisors))
-        if parts is not None:
+        m, n, batch = self.place(number, (tiles[0], tiles[1][:3]))
+        if self.summed:
             batch = arch.block_idx()[1]
         return Place(m, n, batch, batch)
 
