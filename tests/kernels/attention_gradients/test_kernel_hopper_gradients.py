@@ -291,6 +291,16 @@ def test_what_is_made_meanwhile():
         side, _, parts = hopper_plan.side_by_side(problem, plan, HOPPER)
         assert hopper_plan.made_meanwhile(problem, plan, side, parts) == wanted
     assert hopper_plan.made_meanwhile(dataclasses.replace(long, deterministic=False), plan, 4, 1) == 0
+    odd = AttentionGradient(Attention(1, 8192, 8192, 17, 17, 128, 128, right=0))
+    assert hopper_plan.made_meanwhile(odd, plan, 4, 1) == 16  # all but the last, which has nobody beside it
+
+
+@pytest.mark.parametrize(("dim", "shared", "queries", "keys"), [(128, 1, 70, 130), (40, 2, 150, 60)])
+def test_gradients_made_meanwhile(dim, shared, queries, keys, monkeypatch):
+    """Of three heads of keys, two side by side: those of queries that see no key, that share keys, of elements and queries that are not there."""
+    monkeypatch.setattr(hopper_plan, "side_by_side", lambda *_: (2, 1 << 20, 1))
+    monkeypatch.setattr(hopper_plan, "made_meanwhile", lambda *_: 2 * shared)
+    check(normal(1, queries, 3 * shared, dim), *(normal(1, keys, 3, dim) for _ in "kv"), causal=True, scale=0.3)
 
 
 def test_what_bounds_it():

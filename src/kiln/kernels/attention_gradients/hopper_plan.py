@@ -150,7 +150,7 @@ def made_meanwhile(problem: AttentionGradient, plan: HopperGradientTiling, side:
         return 0
     each = of.share * -(-of.queries // plan.block_q) / -(-of.keys // KEYS)
     enough = _CONVERTED[padded(of.head_dims)] * each <= _steps(problem, plan)
-    return of.share * (of.heads_k * of.batches - side) if enough else 0
+    return of.share * ((of.heads_k * of.batches - 1) // side * side) if enough else 0
 
 
 def seen_by(problem: AttentionGradient) -> float:
