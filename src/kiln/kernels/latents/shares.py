@@ -12,19 +12,11 @@ from ... import Int32, cute
 from ...cute import arch
 
 MEMBERS = 4
-"""Numbers that are kept of a share."""
+"""Numbers that are kept of a share: its first sequence, where its blocks begin in the row, blocks of each share, blocks of that sequence."""
 KEYS = 64
 """Keys of a block: rows of a page."""
 _OF_A_SEQUENCE = 3
 """Blocks that beginning and ending a sequence takes as long as."""
-
-
-class Share(NamedTuple):
-    """The first sequence of a share, where its blocks begin in the row, and blocks of each share."""
-
-    sequence: Any
-    start: Any
-    each: Any
 
 
 class Piece(NamedTuple):
@@ -74,7 +66,7 @@ def piece(length: Int32, unseen: Int32, start: Int32, begin: Int32, each: Int32)
 def find(
     lengths: cute.Tensor, most: Int32, number: Int32, shares: Int32, found: cute.Tensor, kept: cute.Tensor, keeps: Any
 ):  # fmt: skip
-    """One warp finds a share and leaves it in `found`, the members of `Share` and blocks of its first sequence; and if it `keeps` it, in its
+    """One warp finds a share and leaves its `MEMBERS` in `found`; and if it `keeps` it, in its
     row of `kept` (share, member)."""
     lane = arch.lane_idx()
     batch = Int32(lengths.shape[0])
