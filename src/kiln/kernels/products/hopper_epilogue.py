@@ -1,11 +1,12 @@
 """How the sums of a warp group become elements of a result that the copy engine stores.
 
-A warp group combines and converts its sums a piece of columns at a time, in registers; a piece goes through one of its two buffers in
+A warp group combines and converts its sums some columns at a time, in registers; a piece of them goes through one of its two buffers in
 shared memory. While one is stored the next is made, and what is left of a tile is stored while the next is multiplied.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from ... import Float16, Float32, Int32, const_expr, cute, pipeline, range_constexpr, select_
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _FIRST_BARRIER = 1
 """Named barriers from there on belong to the warp groups that store."""
+_TIGHT, _STEP = 160, 16
+"""Where a thread has more sums, no more columns are combined at a time: registers for others, and for what is made of them, are few."""
 
 
 class StoredEpilogue:
@@ -40,6 +43,8 @@ class StoredEpilogue:
         self.sharers = plan.sharers
         self.slots = plan.buffers
         self.piece = piece
+        tight = other_widths is not None and plan.registers(False) > _TIGHT
+        self.step = math.gcd(piece, _STEP) if tight else piece
         self.order = LayoutEnum.COL_MAJOR if plan.turned else LayoutEnum.ROW_MAJOR
         self.acc_dtype = acc_dtype
         self.out_types = out_types
@@ -93,7 +98,7 @@ class StoredEpilogue:
         d = d[0]
         row, column = m * (rows // ATOM_M) + (group if self.sharers > 1 else 0), n * across
         total = rows // ATOM_M // self.sharers * across
-        count = self.piece // 2
+        steps, count = self.piece // self.step, self.step // 2
         if const_expr(
             total % self.slots > 0
         ):  # the buffer of the last piece of the tile before is that of the first of this one
@@ -106,7 +111,8 @@ class StoredEpilogue:
                 for i in range_constexpr(count):
                     values[i] = acc[number * count + i]
                 where = row + number // across * self.sharers, column + number % across
-                self.store(self.combine(values.load(), alpha, beta), where, number % self.slots, stored)
+                self.keep(self.combine(values.load(), alpha, beta), ways, 0, group, number % self.slots)
+                self.store(where, number % self.slots, stored)
         else:  # in a loop, so that the code of what follows is there once
             places = cute.local_tile(cute.make_identity_tensor((d.shape[0], d.shape[1])), self.tile_mn, (m, n))
             places = part.partition_C(places)  # ((2, 2, columns / 8), rows / 64, 1)
@@ -119,22 +125,26 @@ class StoredEpilogue:
             atoms = rows // ATOM_M // self.sharers
             of_rows = cute.make_rmem_tensor((2 * atoms,), Float32)
             of_rows.fill(0.0)
-            self.load(held, extras, last, batch, places, 0, across)
-            for number in dynamic_range(total, unroll=1):
+            fine = across * steps
+            self.load(held, extras, last, batch, places, 0, fine)
+            for number in dynamic_range(total * steps, unroll=1):
                 values = cute.make_rmem_tensor((count,), self.acc_dtype)
-                for each in range_constexpr(total):  # registers have no numbers that a loop could count
+                for each in range_constexpr(total * steps):  # registers have no numbers that a loop could count
                     if number == each:
                         for i in range_constexpr(count):
                             values[i] = acc[each * count + i]
                 made = self.combine(values.load(), alpha, beta, *[x.load() for x in held])
-                self.load(held, extras, last, batch, places, min(number + 1, total - 1), across)
+                self.load(held, extras, last, batch, places, min(number + 1, total * steps - 1), fine)
                 if const_expr(self.summed):
-                    added = self.row_sums(made[-1], places, number, across, d.shape[1])
+                    added = self.row_sums(made[-1], places, number, fine, d.shape[1])
                     for i in range_constexpr(2 * atoms):  # not a branch, which would take their place in memory
-                        mine = select_(number // across == i // 2, added[i % 2], Float32(0.0))
+                        mine = select_(number // fine == i // 2, added[i % 2], Float32(0.0))
                         of_rows[i] = of_rows[i] + mine
-                where = row + number // across * self.sharers, column + number % across
-                self.store(made, where, number % self.slots, stored)
+                piece = number // steps
+                self.keep(made, ways, number % steps, group, piece % self.slots)
+                if const_expr(steps == 1) or number % steps == steps - 1:
+                    where = row + piece // across * self.sharers, column + piece % across
+                    self.store(where, piece % self.slots, stored)
             if const_expr(self.summed):
                 self.store_row_sums(of_rows, sums[0], places, d.shape[0], thread, n, batch)
 
@@ -148,12 +158,12 @@ class StoredEpilogue:
         return kind, write, write.get_slice(thread).partition_D(staged), store, *pair
 
     def row_sums(self, value: Any, places: Any, number: Any, across: int, columns: Any) -> list[Any]:
-        """The sums of what a thread has of a piece, in its two rows of each eight columns."""
-        values = cute.make_rmem_tensor((self.piece // 2,), Float32)
+        """The sums of what a thread has of some columns, in its two rows of each eight."""
+        values = cute.make_rmem_tensor((self.step // 2,), Float32)
         values.store(value)
         found = [Float32(0.0), Float32(0.0)]
-        eights = self.piece // 8
-        for i in range(self.piece // 4):
+        eights = self.step // 8
+        for i in range(self.step // 4):
             _, column = places[((0, i % 2, number % across * eights + i // 2), 0, 0)]
             for pair in range(2):
                 there = select_(column + pair < columns, values[2 * i + pair], Float32(0.0))
@@ -172,14 +182,18 @@ class StoredEpilogue:
                 sums[n, batch, row] = total
 
     @cute.jit
-    def store(self, made: Any, where: Any, buffer: Any, stored: Any):
-        """Store a piece of each result at a place, counted in pieces, by way of a buffer."""
+    def keep(self, made: Any, ways: Any, step: Any, group: Any, buffer: Any):
+        """Write some columns of a piece of each result to a buffer."""
+        for value, (kind, write, slots, _, _, _) in zip(made, ways):
+            result = cute.make_rmem_tensor(((2, 2, self.step // 8), 1, 1), kind)
+            result.store(value.to(kind).reshape(result.shape))
+            cute.copy(write, write.retile(result)[None, None, 0], slots[None, None, step, group * self.slots + buffer])
+
+    @cute.jit
+    def store(self, where: Any, buffer: Any, stored: Any):
+        """Store the piece of each result that is in a buffer at a place, counted in pieces."""
         ways, group, left, leads = stored
         slot = group * self.slots + buffer
-        for value, (kind, write, slots, _, _, _) in zip(made, ways):
-            result = cute.make_rmem_tensor(((2, 2, self.piece // 8), 1, 1), kind)
-            result.store(value.to(kind).reshape(result.shape))
-            cute.copy(write, write.retile(result), slots[None, None, None, slot])
         arch.fence_proxy("async.shared", space="cta")
         if leads:  # the other buffer, which is written next, has been read
             arch.cp_async_bulk_wait_group(self.slots - 2, read=True)
@@ -219,15 +233,15 @@ class StoredEpilogue:
                 cute.copy(atom, held[None, i, j], to[None, i, j], pred=inside)
 
     def held(self, extras: Any) -> list[Any]:
-        """Registers for what a piece needs of the other tensors."""
-        return [cute.make_rmem_tensor((self.piece // 2,), x.element_type) for x in extras]
+        """Registers for what some columns need of the other tensors."""
+        return [cute.make_rmem_tensor((self.step // 2,), x.element_type) for x in extras]
 
     @cute.jit
     def load(self, held: Any, extras: Any, last: Any, batch: Any, places: Any, number: Any, across: Any):
-        """Load what a piece needs of the other tensors; outside of the result, where nothing is stored, what is last in it."""
+        """Load what some columns need of the other tensors; outside of the result, where nothing is stored, what is last in it."""
         rows, columns = last
-        eights = self.piece // 8
-        for i in range_constexpr(self.piece // 4):
+        eights = self.step // 8
+        for i in range_constexpr(self.step // 4):
             row, column = places[((0, i % 2, number % across * eights + i // 2), number // across, 0)]
             row = min(row, rows)
             for x, to, width in zip(extras, held, self.other_widths):
@@ -244,11 +258,11 @@ class StoredEpilogue:
         arch.cp_async_bulk_wait_group(0, read=True)
 
     def copy(self, kind: Any) -> Any:
-        """How a warp group writes a piece of some type to shared memory: as the tensor cores give out sums of so many columns."""
+        """How a warp group writes some columns of a type to shared memory: as the tensor cores give out sums of so many."""
         k = warpgroup.OperandMajorMode.K
-        sums = sm90.make_trivial_tiled_mma(Float16, Float16, k, k, Float32, (1, 1, 1), (ATOM_M, self.piece))
+        sums = sm90.make_trivial_tiled_mma(Float16, Float16, k, k, Float32, (1, 1, 1), (ATOM_M, self.step))
         if kind.width == 16:
-            atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(self.turned, 4 if self.piece % 16 == 0 else 2), kind)
+            atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(self.turned, 4 if self.step % 16 == 0 else 2), kind)
         else:
             bits = 2 * kind.width
             atom = cute.make_copy_atom(CopyUniversalOp(), kind, num_bits_per_copy=bits)
