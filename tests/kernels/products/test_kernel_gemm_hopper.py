@@ -18,6 +18,7 @@ from kiln.kernels.common import launches
 from kiln.kernels.common.problem import Laid
 from kiln.kernels.devices import device_of
 from kiln.kernels.products import FAMILY, Product
+from kiln.kernels.products.follow import Follow
 from kiln.kernels.products.hopper_padded import Padded
 from kiln.kernels.products.hopper_products import HopperProducts
 from kiln.kernels.products.hopper_weights import HopperWeights
@@ -32,6 +33,8 @@ TURNS = kernels.HopperTiling((64, 64, 32), (1, 1), 3, 1, pingpong=True)
 PARTS = dataclasses.replace(SMALL, splits=2)
 TURNS_IN_PARTS = kernels.HopperTiling((64, 32, 32), (1, 1), 3, 1, pingpong=True, splits=2)
 SWAPPED = kernels.HopperTiling((128, 16, 32), (1, 1), 2, 2, swapped=True)
+TIGHT = kernels.HopperTiling((128, 192, 32), (1, 1), 3, 1, pingpong=True)
+"""A thread has 192 sums."""
 TURNED = kernels.HopperTiling((64, 24, 32), (1, 1), 3, 1, pingpong=True, swapped=True, turned=True)
 H200 = device_of("sm_90a")
 RNG = np.random.default_rng(0)
@@ -201,7 +204,9 @@ def test_everything_after_the_sums():
     close(got, np.where(flags, value * column, value), 64.0)
 
 
-@pytest.mark.parametrize(("plan", "outs"), [(PAIRED, (F16, F16)), (TURNS, (F16, F32)), (SWAPPED, (F16, E4M3))])
+@pytest.mark.parametrize(
+    ("plan", "outs"), [(PAIRED, (F16, F16)), (TURNS, (F16, F32)), (TIGHT, (F16, E4M3)), (SWAPPED, (F16, E4M3))]
+)
 def test_several_results(plan, outs):
     """Of one kernel: each value of the epilogue, and sums of rows where tiles have whole sums of them."""
     rows = None if plan.staged else "squares"
@@ -463,6 +468,27 @@ def test_refused(made, says):
         FAMILY.choose(product(kiln.Float16, *SIZE), H200, made())
 
 
+BLOCKS = (Laid.dense(kiln.Float32, 1, 256, 2), Laid.dense(kiln.Float32, 1, 2, 2))
+ROWS = Follow.of(False, False, None, None, True, False, row_sums="squares")
+REFUSED_OF = [
+    (product(kiln.Float16, *SIZE, follow=ROWS), T((128, 64, 64), (1, 1), splits=2), "made of whole sums"),
+    (product(kiln.Float16, *SIZE, follow=ROWS), T((128, 64, 64), (1, 1), swapped=True, turned=True), "made of whole sums"),
+    (product(kiln.Float16, *SIZE, follow=ROWS), T((128, 64, 64), (1, 1), sums=2), "made of whole sums"),
+    (product(kiln.Float8E4M3FN, *SIZE, blocks=BLOCKS), T((128, 64, 64), (1, 1)), "of blocks of 128 of K"),
+    (product(kiln.Float8E4M3FN, *SIZE, blocks=BLOCKS), T((128, 64, 128), (1, 1), swapped=True), "rows of the tile"),
+    (product(kiln.Float8E4M3FN, *SIZE, blocks=BLOCKS), T((128, 64, 128), (1, 1), sums=2), "without factors of blocks"),
+    (product(kiln.Int8, *SIZE), T((128, 64, 128), (1, 1), sums=2), "one product of floats"),
+    (product(kiln.Float16, 256, 90, 256), T((128, 64, 64), (1, 1), sums=2), "N of 90 is a multiple of 4"),
+    (product(kiln.Float16, 256, 256, 64), T((128, 64, 64), (1, 1), sums=2), "is 1 stages"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("problem", "plan", "says"), REFUSED_OF)
+def test_refused_of_some_problems(problem, plan, says):
+    with pytest.raises(TypeError, match=says):
+        HopperProducts().check(problem, plan, H200)
+
+
 @pytest.mark.parametrize("dtype", [kiln.Float16, kiln.BFloat16, kiln.Int8, kiln.Float8E4M3FN])
 @pytest.mark.parametrize("out", [kiln.Float16, kiln.Float32, kiln.Int8])
 def test_plans_fit(dtype, out):
@@ -488,18 +514,11 @@ SHIPPED = [
     ("f16", F16, "NT", {}),
     ("f16, rows of K", F16, "TN", {}),
     ("bf16, in turns", BF16, "NT", {"plan": kernels.HopperTiling((128, 192, 64), (2, 1), 5, 8, True)}),
-    ("bf16, everything", BF16, "NT", {"bias": (2048,), "c": (2048, 2048), "activation": "gelu"}),
-    (
-        "bf16, two results and sums of rows",
-        BF16,
-        "NT",
-        {"bias": (2048,), "epilogue": lambda x: (x, x * x), "row_sums": "squares"},
-    ),
     (
         "bf16, parts",
         BF16,
         "NT",
-        {"plan": kernels.HopperTiling((128, 128, 64), (1, 1), 5, 8, splits=2), "bias": (2048,)},
+        {"plan": kernels.HopperTiling((192, 64, 64), (1, 1), 6, 8, pingpong=True, splits=2), "bias": (2048,)},
     ),
     (
         "bf16, parts of a warp group",
@@ -531,17 +550,40 @@ if LONG:
 @pytest.mark.parametrize(("dtype", "layout", "options"), [x[1:] for x in SHIPPED], ids=[x[0] for x in SHIPPED])
 def test_products_do_not_wait_for_each_other(dtype, layout, options):
     """Nor are registers spilled: compiled for a GPU that is not there."""
-    a, b = np.zeros((2048, 2048), dtype), np.zeros((2048, 2048), np.int8 if layout == "weights" else dtype)
+    found = made(2048, dtype, layout, options)
+    if (
+        layout != "weights"
+    ):  # nothing that is multiplied comes from memory: a register would wait for it between products
+        assert not [one for loop in found for one in loop.instructions if one.name.startswith("LDG")]
+
+
+LARGE = 8192
+FOLLOWED = [
+    ("bf16, everything", BF16, {"bias": (LARGE,), "c": (LARGE, LARGE), "activation": "gelu"}),
+    ("f16, two others", F16, {"epilogue": lambda x, y, z: cute.math.tanh(x * y + z) * x, "extras": 2}),
+    ("bf16, two results and sums of rows", BF16, {"bias": (LARGE,), "epilogue": lambda x: (x, x * x), "row_sums": "squares"}),
+    ("e4m3, factors", E4M3, {"scale_a": (LARGE, 1), "scale_b": (1, LARGE), "precision": "fast", "out_dtype": np.dtype(E4M3)}),
+]  # fmt: skip
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize(("dtype", "options"), [x[1:] for x in FOLLOWED], ids=[x[0] for x in FOLLOWED])
+def test_what_follows_large_products_is_kept_in_registers(dtype, options):
+    """Of which a thread has as many sums as it has registers for, or nearly."""
+    extras = [np.zeros((LARGE, LARGE), dtype)] * options.get("extras", 0)
+    (loop,) = made(LARGE, dtype, "NT", {**options, "extras": extras})
+    assert len({register for one in loop.products for register in sass.sums(one)}) >= 160
+
+
+def made(size: int, dtype: Any, layout: str, options: dict[str, Any]) -> list[sass.Loop]:
+    """The loops of a product of so many rows, columns and K, compiled for a GPU that is not there."""
+    a, b = np.zeros((size, size), dtype), np.zeros((size, size), np.int8 if layout == "weights" else dtype)
     given = {
         key: np.zeros(x, F32 if "scale" in key else dtype) if isinstance(x, tuple) else x for key, x in options.items()
     }
     with kiln.target("nvidia"), dry_run("sm_90a"):
         kernels.gemm(a.T if layout[0] == "T" else a, b if layout[1] == "N" else b.T, **given)
-    made = list(launches._compiled.values())
-    compiled = next(x for x in reversed(made) if "HopperGemm_kernel" in x.executable.resources)
+    compiled = next(x for x in reversed(launches._compiled.values()) if "HopperGemm_kernel" in x.executable.resources)
     found = sass.check_products(compiled)
     assert found
-    if (
-        layout != "weights"
-    ):  # nothing that is multiplied comes from memory: a register would wait for it between products
-        assert not [one for loop in found for one in loop.instructions if one.name.startswith("LDG")]
+    return found

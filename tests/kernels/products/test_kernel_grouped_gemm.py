@@ -141,6 +141,20 @@ REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, extras=[X]), "no epilogue"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, plan=T((128, 32, 32), (1, 1), 2, splits=2)), "parts|stages"),
 ]
+PLANS = [
+    (T((128, 32, 32), (1, 1), 2, splits=2), "not cut into parts"),
+    (T((128, 32, 32), (1, 1), 2, sums=2), "not cut into parts"),
+    (T((128, 32, 32), (1, 1), 2, swapped=True, turned=True), "begins and ends anywhere"),
+    (T((128, 256, 64), (1, 1), 4, 8, buffers=4), "with a table of 1024 groups"),
+]
+
+
+@pytest.mark.parametrize(("plan", "says"), PLANS)
+def test_plans_that_are_refused(plan, says):
+    groups = 1024 if "table" in says else 2
+    a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 64, 256), (groups, 256, 64), (1, 64, 64)))
+    with pytest.raises(TypeError, match=says):
+        HopperGroups().check(GroupedProduct(a, b, out, rows=32), plan, device_of("sm_90a"))
 
 
 @pytest.mark.parametrize(("call", "says"), REFUSED, ids=[says for _, says in REFUSED])

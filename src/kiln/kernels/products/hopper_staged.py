@@ -109,10 +109,12 @@ class StagedEpilogue(Epilogue):
             slot = select_(rank < other, rank, rank - 1)  # a block has a box for each other
             for i in range_constexpr(each * atoms):
                 first = 4 * (other * each + i % each + i // each * each * splits)
-                if rank == other:
-                    for j in range_constexpr(4):
-                        own[j, i] = acc[first + j]
-                else:
+                for j in range_constexpr(4):
+                    mine = acc[first + j]
+                    own[j, i] = mine if other == 0 else select_(rank == other, mine, own[j, i])
+            if rank != other:
+                for i in range_constexpr(each * atoms):
+                    first = 4 * (other * each + i % each + i // each * each * splits)
                     for j in range_constexpr(4):
                         four[j] = acc[first + j]
                     cute.copy(send, four, there[None, thread, i, slot], mbar_ptr=full)
