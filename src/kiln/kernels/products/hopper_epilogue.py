@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 _FIRST_BARRIER = 1
 """Named barriers from there on belong to the warp groups that store."""
-_TIGHT, _STEP = 160, 16
-"""Where a thread has more sums, no more columns are combined at a time: registers for others, and for what is made of them, are few."""
+_TIGHT, _STEP, _LEAST_STEP = 160, 16, 8
+"""Where a thread has more sums, no more columns are combined at a time: registers for others, and for what is made of them, are few. (There are fewer still
+where others are loaded one by one, to lie across the result, and where rows are stored by threads.)"""
 
 
 class StoredEpilogue:
@@ -44,7 +45,7 @@ class StoredEpilogue:
         self.slots = plan.buffers
         self.piece = piece
         tight = other_widths is not None and plan.registers(False) > _TIGHT
-        self.step = math.gcd(piece, _STEP) if tight else piece
+        self.step = math.gcd(piece, _LEAST_STEP if plan.turned or grouped else _STEP) if tight else piece
         self.order = LayoutEnum.COL_MAJOR if plan.turned else LayoutEnum.ROW_MAJOR
         self.acc_dtype = acc_dtype
         self.out_types = out_types
