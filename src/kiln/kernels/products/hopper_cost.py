@@ -34,8 +34,6 @@ _LEAST_SUM = 6
 """The same of a part that a second kernel adds."""
 _MOST_SHARED = 96
 """Sums of a thread where blocks share a tile: they are sent from registers."""
-_MOST_OF_SEVERAL = 160
-"""Sums of a thread where three values or more are made of each."""
 _BUFFERS = 4
 """For pieces of results where nothing is multiplied meanwhile: none waits for the one before."""
 _COLUMNS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 144, 160, 192, 224, 256)
@@ -144,8 +142,7 @@ def _plan(
         (m, n, 8 * _LINE // bits), tile.cluster_mn, 1, max(1, _ROWS // (m * tile.cluster_mn[0])), tile.pingpong, splits, swapped,
         buffers=_BUFFERS if out_bits <= 16 and not (tile.pingpong or turned) else 2, turned=turned,
     )  # fmt: skip
-    most = MOST_SUMS if len(problem.results) + problem.summed < 3 else _MOST_OF_SEVERAL
-    if plan.registers(problem.promoted) > (_MOST_SHARED if splits > 1 else most):
+    if plan.registers(problem.promoted) > (_MOST_SHARED if splits > 1 else MOST_SUMS):
         return None
     if not (plan.staged or plan.piece(out_bits, bool(more), tuple(more))):
         return None

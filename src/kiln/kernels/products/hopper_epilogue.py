@@ -26,6 +26,8 @@ _FIRST_BARRIER = 1
 _TIGHT, _STEP, _LEAST_STEP = 160, 16, 8
 """Where a thread has more sums, no more columns are combined at a time: registers for others, and for what is made of them, are few. (There are fewer still
 where others are loaded one by one, to lie across the result, and where rows are stored by threads.)"""
+_HELD = 16
+"""Bits of all others of an element of which a piece is loaded at a time, even so."""
 
 
 class StoredEpilogue:
@@ -122,20 +124,22 @@ class StoredEpilogue:
             if const_expr(self.turned):
                 extras = [cute.select(x, mode=[1, 0, 2]) for x in extras]
             last = (count_rows if const_expr(self.grouped) else d.shape[0]) - 1, d.shape[1] - 1
-            held = self.held(extras)
+            held, per = self.held(extras)
             atoms = rows // ATOM_M // self.sharers
             of_rows = cute.make_rmem_tensor((2 * atoms,), Float32)
             of_rows.fill(0.0)
             fine = across * steps
-            self.load(held, extras, last, batch, places, 0, fine)
+            self.load(held, extras, last, batch, places, 0, fine // per)
             for number in dynamic_range(total * steps, unroll=1):
                 values = cute.make_rmem_tensor((count,), self.acc_dtype)
                 for each in range_constexpr(total * steps):  # registers have no numbers that a loop could count
                     if number == each:
                         for i in range_constexpr(count):
                             values[i] = acc[each * count + i]
-                made = self.combine(values.load(), alpha, beta, *[x.load() for x in held])
-                self.load(held, extras, last, batch, places, min(number + 1, total * steps - 1), fine)
+                made = self.combine(values.load(), alpha, beta, *[x.load() for x in self.part(held, number % per, per)])
+                if const_expr(per == 1) or number % per == per - 1:
+                    following = min(number // per + 1, total * steps // per - 1)
+                    self.load(held, extras, last, batch, places, following, fine // per)
                 if const_expr(self.summed):
                     added = self.row_sums(made[-1], places, number, fine, d.shape[1])
                     for i in range_constexpr(2 * atoms):  # not a branch, which would take their place in memory
@@ -233,16 +237,32 @@ class StoredEpilogue:
                 inside = (row < rows) & (column < columns)
                 cute.copy(atom, held[None, i, j], to[None, i, j], pred=inside)
 
-    def held(self, extras: Any) -> list[Any]:
-        """Registers for what some columns need of the other tensors."""
-        return [cute.make_rmem_tensor((self.step // 2,), x.element_type) for x in extras]
+    def held(self, extras: Any) -> tuple[list[Any], int]:
+        """Registers for what so many steps need of the other tensors: those of a piece where there is room, since whoever loads it waits."""
+        per = self.piece // self.step if sum(x.element_type.width for x in extras) <= _HELD else 1
+        return [cute.make_rmem_tensor((per * self.step // 2,), x.element_type) for x in extras], per
+
+    @cute.jit
+    def part(self, held: Any, step: Any, per: int):
+        """What one of those steps needs of it."""
+        if const_expr(per == 1):
+            return held
+        found = [cute.make_rmem_tensor((self.step // 2,), x.element_type) for x in held]
+        for x, own in zip(held, found):
+            of, to = (cute.recast_tensor(t, Int32) if x.element_type.width == 16 else t for t in (x, own))  # pairs
+            count = cute.size(to)
+            for each in range_constexpr(per):
+                if step == each:
+                    for i in range_constexpr(count):
+                        to[i] = of[each * count + i]
+        return found
 
     @cute.jit
     def load(self, held: Any, extras: Any, last: Any, batch: Any, places: Any, number: Any, across: Any):
         """Load what some columns need of the other tensors; outside of the result, where nothing is stored, what is last in it."""
         rows, columns = last
-        eights = self.step // 8
-        for i in range_constexpr(self.step // 4):
+        eights = cute.size(held[0]) // 4 if held else 0
+        for i in range_constexpr(2 * eights):
             row, column = places[((0, i % 2, number % across * eights + i // 2), number // across, 0)]
             row = min(row, rows)
             for x, to, width in zip(extras, held, self.other_widths):
