@@ -310,14 +310,20 @@ class HopperForward:
                 softmax.make_weights()
                 filled_v = consumer_v.wait_and_advance()
                 self.clear_if_needed(ring_v, filled_v, group, work.keys - last * of.block_k)
-                if const_expr(self.right):
-                    for i in range(1, 1 + masked):
-                        self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True, filled_q, steps - 1 - i)
-                for i in range(1 + masked, 1 + masked + whole):
-                    self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, False, filled_q, steps - 1 - i)
-                if const_expr(self.left):
-                    for i in range(1 + masked + whole, steps):
-                        self.step(parts, consumer_k, consumer_v, used_v, last - i, seen, True, filled_q, steps - 1 - i)
+                given = (parts, consumer_k, consumer_v, used_v, last, seen, filled_q, steps)
+                begin, whole_from, whole_to = Int32(1), 1 + masked, 1 + masked + whole
+                if const_expr(self.left and self.right):
+                    # twice at most, by the same code: blocks at the right end, whole ones; then those at the left end
+                    while begin < steps:
+                        self.run_steps(given, begin, whole_from, True)
+                        self.run_steps(given, whole_from, whole_to, False)
+                        begin, whole_from, whole_to = whole_to, steps, steps
+                else:
+                    if const_expr(self.right):
+                        self.run_steps(given, begin, whole_from, True)
+                    self.run_steps(given, whole_from, whole_to, False)
+                    if const_expr(self.left):
+                        self.run_steps(given, whole_to, steps, True)
                 if const_expr(self.frees_queries == "after"):
                     filled_q.release()
                 warpgroup.fence()
@@ -352,20 +358,15 @@ class HopperForward:
             if left == 0:
                 filled_q.release()
 
-    def step(
-        self,
-        parts: Any,
-        consumer_k: Any,
-        consumer_v: Any,
-        used_v: Any,
-        block: Any,
-        seen: Any,
-        masked: bool,
-        filled_q: Any,
-        left: Any,
-    ) -> None:
+    @cute.jit
+    def run_steps(self, given: Any, begin: Int32, end: Int32, masked: bool):
+        """Steps of the numbers from `begin` to `end`: their blocks come before the last one."""
+        for i in range(begin, end):
+            self.step(given, i, masked)
+
+    def step(self, given: Any, number: Any, masked: bool) -> None:
         """A block of keys: its scores, and beside them the outputs of the block before."""
-        products, softmax, scores, order, pipe_v = parts
+        (products, softmax, scores, order, pipe_v), consumer_k, consumer_v, used_v, last, seen, filled_q, steps = given
         filled_k = consumer_k.wait_and_advance()
         if self.tiling.in_turns:
             order.wait()
@@ -376,8 +377,8 @@ class HopperForward:
             order.pass_on()
         warpgroup.wait_group(1)
         filled_k.release()
-        self.free_queries(filled_q, left)
-        scores.change(block, seen, masked)
+        self.free_queries(filled_q, steps - 1 - number)
+        scores.change(last - number, seen, masked)
         softmax.powers(self.tiling.lazy)
         # The values of this block are for the next step. Waiting for them is a loop in the machine code, before which ptxas leaves the
         # softmax: without it, it puts most of that off until the outputs are complete.

@@ -12,6 +12,7 @@ from kiln.targets.nvidia.passes.wgmma_registers import order_registers
 
 HEAD = """
 %true = arith.constant true
+%false = arith.constant false
 %zero = arith.constant 0 : i32
 %d = "cute.alloc_rmem"() {count = 4 : i64} : () -> R<f32>
 %e = "cute.alloc_rmem"() {count = 4 : i64} : () -> R<f32>
@@ -25,9 +26,9 @@ def wait(count: int) -> str:
     return f'"cute_nvgpu.wgmma_wait"() {{count = {count} : i32}} : () -> ()'
 
 
-def product(d: str = "%d", a: str = "%w", a_type: str = "i64", element: str = "f32") -> str:
+def product(d: str = "%d", a: str = "%w", a_type: str = "i64", element: str = "f32", adds: str = "%true") -> str:
     given = 'n = 8 : i32, k = 16 : i32, a_type = "f16", b_type = "f16", a_major = "k", b_major = "k"'
-    return f'"cute_nvgpu.wgmma"({d}, {a}, %w, %true) {{{given}}} : (R<{element}>, {a_type}, i64, i1) -> ()'
+    return f'"cute_nvgpu.wgmma"({d}, {a}, %w, {adds}) {{{given}}} : (R<{element}>, {a_type}, i64, i1) -> ()'
 
 
 def ordered(*lines: str, kernels: tuple[str, ...] = ()) -> str:
@@ -83,6 +84,37 @@ def test_registers_of_a_are_held_before_the_fence():
     write = '%y = arith.truncf %x : f32 to f16\n "cute.store"(%y, %h, %zero) : (f16, R<f16>, i32) -> ()'
     text = ordered(halves, write, FENCE, product(a="%h", a_type="R<f16>"), COMMIT, wait(0))
     assert held(text) == ["store", "g", "fence", "wgmma", "commit", "wait", "d"]
+
+
+def test_what_products_begin_anew_is_not_held():
+    """Neither is what only products behind a later fence read: it is held before that one."""
+    anew, ends = product(adds="%false"), [COMMIT, wait(0)]
+    assert held(ordered(WRITE, FENCE, anew, product(), *ends)) == [
+        "store",
+        "fence",
+        *["wgmma"] * 2,
+        "commit",
+        "wait",
+        "d",
+    ]
+    later = ordered(WRITE, FENCE, product("%e"), *ends, FENCE, product(), COMMIT)
+    assert held(later) == ["store", "fence", "wgmma", "commit", "wait", "e", "d", "fence", "wgmma", "commit"]
+    turns = ordered(WRITE, loop(FENCE, anew, *ends, WRITE))
+    assert held(turns) == ["store", "for", "fence", "wgmma", "commit", "wait", "d", "store"]
+
+
+def test_what_some_product_adds_to_is_held():
+    """In a part that was not begun anew, on one of two ways, in the next turn of a loop."""
+    moved = '%m = "cute.ptr_add"(%l, %four) : (R<f32>, i32) -> R<f32>'
+    write = WRITE.replace("%d", "%l")
+    assert held(ordered(LONG, moved, write, FENCE, product("%l", adds="%false"), product("%m"))).count("g") == 1
+    assert held(ordered(WRITE, FENCE, "scf.if %c {", product(adds="%false"), "}", product()))[:3] == [
+        "store",
+        "d",
+        "fence",
+    ]
+    assert held(ordered(loop(product(), COMMIT, wait(0), WRITE, FENCE)))[-3:] == ["store", "d", "fence"]
+    assert held(ordered(WRITE, FENCE, loop(product("%e"), product(adds="%c"))))[:3] == ["store", "d", "fence"]
 
 
 def loop(*lines: str) -> str:

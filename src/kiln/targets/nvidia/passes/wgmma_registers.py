@@ -5,8 +5,8 @@ makes values of them, and knows nothing of registers: it would compute with sums
 what a product starts with below the `wgmma_fence` that orders it. So
 
 - after a wait the arrays are held whose products it completes,
-- before a fence those that were written since the last one, or, if all that happened before a loop with the fence, before the loop:
-  in the loop they may be in flight
+- before a fence those that were written and that products behind it read, or, if all that happened before a loop with the fence, before the
+  loop: in the loop they may be in flight. (Sums that products begin anew are not read: scores that became weights need not be carried on.)
 
 (`cute_nvgpu.hold_registers`). Which arrays these are is found by following the groups of products through the function. Accesses to
 vectors of the arrays become accesses to single registers: else LLVM would keep the whole array as one vector, and take it apart and
@@ -23,11 +23,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....dialects import cute, nvgpu
+from ....dialects.definition import constant
 from ....dialects.nvgpu.wgmma import FIRST, REGISTERS, WITH_NEXT
 from ....mlir import context, find, ir
 from ...lowering.builder import constant_value, int_type
@@ -85,6 +87,8 @@ class _Function:
         self._arrays: list[_Array] = []
         self._of: dict[ir.Operation, list[_Array]] = {}
         """The arrays that a product adds to, or that an operation writes."""
+        self._left: dict[ir.Operation, list[_Array]] = {}
+        """The arrays that are a product's left operand."""
         for alloc in self._allocations(products):
             self._enter(alloc)
         for op in products:
@@ -96,7 +100,8 @@ class _Function:
 
     def run(self, may_name: bool) -> None:
         """Insert what holds registers, and make accesses those of registers."""
-        held = _Flow(self._of).follow(_events(self._function, self._of))
+        events = _events(self._function, self._of)
+        held = _Flow(self._of, _Needs(self._of, self._left).follow(events)).follow(events)
         named = self._name() if may_name else {}
         for array in self._arrays:
             if array.alloc.block != self._entry:  # what holds them may be outside
@@ -161,6 +166,8 @@ class _Function:
                 is_used = True
                 if number == 0:
                     writers.append(op)
+                else:
+                    self._left.setdefault(op, []).append(array)
             elif name == "cute.load":
                 array.accesses.append(op)
             else:  # a store, or who knows what
@@ -369,6 +376,55 @@ def _events(function: ir.Operation, writers: dict[ir.Operation, Any]) -> list[_R
     return bodies.get(function.regions[0].blocks[0], [])
 
 
+_Read = dict[Any, list[_Array]]
+"""What products read: sums, or an array that is a left operand, with the arrays of each."""
+
+
+class _Needs:
+    """Follows the function backwards, for what products read behind each fence and before the next."""
+
+    def __init__(self, sums: dict[ir.Operation, list[_Array]], left: dict[ir.Operation, list[_Array]]) -> None:
+        self._sums, self._left = sums, left
+        self._found: dict[ir.Operation, set[_Array]] = {}
+
+    def follow(self, body: list[_Region]) -> dict[ir.Operation, set[_Array]]:
+        """The arrays that products behind a fence read, and those of all fences of a loop."""
+        self._body(body, {})
+        return self._found
+
+    def _body(self, body: list[_Region], read: _Read) -> _Read:
+        """What products read from the beginning of a body on, given what they read from its end on."""
+        for event in reversed(body):
+            read = self._event(event, read)
+        return read
+
+    def _event(self, event: _Region, read: _Read) -> _Read:
+        op = event.op
+        if op.name == _FENCE:
+            self._found.setdefault(op, set()).update(*read.values())
+            return {}
+        if op.name == _WGMMA:
+            sums = _Sums.of(op)
+            others = {place: arrays for place, arrays in read.items() if place != sums}
+            added = {} if constant(op.operands[3]) == 0 else {sums: self._sums[op]}
+            return others | added | {array: [array] for array in self._left.get(op, ())}
+        if op.name == "scf.if":
+            ways = [self._body(body, read) for body in event.bodies]
+            return ways[0] | ways[1]
+        if not event.bodies:
+            return read
+        while True:  # a turn of the loop may follow each
+            before = read
+            for body in reversed(event.bodies):
+                read = before | self._body(body, read)
+            if read == before:
+                break
+        fences = [self._found[fence] for fence in _fences(event.bodies)]
+        if fences:
+            self._found[op] = set().union(*fences)
+        return read
+
+
 @dataclasses.dataclass
 class _State:
     """What is known of arrays at a place of the function, whichever way it was reached."""
@@ -392,8 +448,8 @@ class _State:
 class _Flow:
     """Follows the groups of products."""
 
-    def __init__(self, arrays: dict[ir.Operation, list[_Array]]) -> None:
-        self._of = arrays
+    def __init__(self, arrays: dict[ir.Operation, list[_Array]], needs: dict[ir.Operation, set[_Array]]) -> None:
+        self._of, self._needs = arrays, needs
         self._held: dict[tuple[ir.Operation, bool], dict[_Array, None]] = {}
 
     def follow(self, body: list[_Region]) -> dict[tuple[ir.Operation, bool], dict[_Array, None]]:
@@ -404,6 +460,12 @@ class _Flow:
     def _hold(self, op: ir.Operation, is_before: bool, arrays: Iterable[_Array]) -> None:
         for array in arrays:
             self._held.setdefault((op, is_before), {})[array] = None
+
+    def _hold_written(self, op: ir.Operation, state: _State) -> None:
+        """Before a fence, or a loop with fences, hold what was written and is read behind it."""
+        held = state.written & self._needs.get(op, set())
+        self._hold(op, True, held)
+        state.written -= held
 
     def _body(self, body: list[_Region], state: _State) -> _State:
         for event in body:
@@ -418,8 +480,7 @@ class _Flow:
         if name == _WGMMA:
             state.ages.update(dict.fromkeys(self._of[op], (0, 0)))
         elif name == _FENCE:
-            self._hold(op, True, state.written)
-            state.written.clear()
+            self._hold_written(op, state)
         elif name == _COMMIT:
             state.ages = {array: (_older(least), _older(most)) for array, (least, most) in state.ages.items()}
         elif name == _WAIT:
@@ -440,9 +501,7 @@ class _Flow:
         if event.op.name == "scf.if":
             outcomes = [self._body(body, state.copy()) for body in event.bodies]
             return outcomes[0].join(outcomes[1])
-        if any(_has_fence(body) for body in event.bodies):
-            self._hold(event.op, True, state.written)
-            state.written.clear()
+        self._hold_written(event.op, state)
         while True:
             if event.op.name == "scf.while":
                 left = self._body(event.bodies[0], state.copy())
@@ -460,5 +519,8 @@ def _older(age: int) -> int:
     return min(age + 1, _NEVER)
 
 
-def _has_fence(body: list[_Region]) -> bool:
-    return any(event.op.name == _FENCE or any(map(_has_fence, event.bodies)) for event in body)
+def _fences(bodies: list[list[_Region]]) -> Iterator[ir.Operation]:
+    for event in itertools.chain(*bodies):
+        if event.op.name == _FENCE:
+            yield event.op
+        yield from _fences(event.bodies)
