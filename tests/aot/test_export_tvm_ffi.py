@@ -11,7 +11,9 @@ from exporting import build, matrix, needs_compiler, scale_here
 import kiln
 import kiln.cute as cute
 from kiln import Float32, Int32
-from kiln.cute.runtime import load_module, make_fake_compact_tensor
+from kiln.cute.host.arrays import Array
+from kiln.cute.host.dlpack_export import capsule
+from kiln.cute.runtime import from_dlpack, load_module, make_fake_compact_tensor
 
 tvm_ffi = pytest.importorskip("tvm_ffi")
 
@@ -73,6 +75,21 @@ def test_tuples_shapes_and_numbers(tmp_path: Path) -> None:
 X = np.zeros((3, 8), np.float32)
 
 
+def strided(shape: tuple[int, int], step: int) -> np.ndarray:
+    """An array whose rows are so many elements apart, in memory that is not there."""
+    return np.lib.stride_tricks.as_strided(X, shape, (4 * step, 4))
+
+
+class Nowhere:
+    """An array of 3 x 8 elements at no address."""
+
+    def __dlpack__(self, **_: object) -> object:
+        return capsule(Array(0, (3, 8), (8, 1), Float32, "cpu", False, None), versioned=False)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "words"),
     [
@@ -93,3 +110,26 @@ X = np.zeros((3, 8), np.float32)
 def test_what_does_not_fit(file: Path, arguments: tuple, kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         load_module(file, enable_tvm_ffi=True).scale(*arguments)
+
+
+@cute.jit
+def touch(x: cute.Tensor):
+    x[0, 0] = Float32(1)
+
+
+def test_sizes_and_addresses_have_their_limits(tmp_path: Path) -> None:
+    with kiln.target("cpu"):
+        x = from_dlpack(X, use_32bit_stride=True).mark_layout_dynamic()
+        cute.compile(touch, x, options="--enable-tvm-ffi").export_to_c(tmp_path / "a.o", function_name="touch")
+    call = load_module(tmp_path / "a.o", enable_tvm_ffi=True).touch
+    for x, words in (
+        (strided((1 << 28, 8), 0), "the number of its elements is 2147483648, expected at most 2147483647"),
+        (strided((3, 8), 1 << 30), "the offset of its last element is 2147483648, expected at most 2147483647"),
+        (Nowhere(), "its address is null, expected that of its elements"),
+    ):
+        failure = None
+        try:
+            call(x)
+        except ValueError as caught:  # nobody may show the arrays: their memory is not there
+            failure = str(caught)
+        assert words in (failure or "")

@@ -300,6 +300,7 @@ def test_what_a_file_says_of_itself(library: str) -> None:
         ({"doors": "torch,java"}, "no door 'java'"),
         ({"doors": ()}, "needs a door"),
         ({"name": "a-b::scale"}, "'a-b' is no name of C"),
+        ({"to": "folder"}, "(?s)into the folder folder needs a name.*ends in .o or .so"),
         ({"archs": "sm_35"}, "(?s)unknown GPU architecture 'sm_35'.*the oldest is sm_80"),
         ({"host": "linux-mips"}, "(?s)host='linux-mips' names no machine.*linux-aarch64"),
     ],
@@ -311,8 +312,7 @@ def test_what_cannot_be_exported_for_frameworks(options: dict[str, Any], words: 
             matrix(),
             matrix(),
             1.0,
-            to=tmp_path / "a.so",
-            **{"doors": ("torch",), "archs": ("cpu",), **options},
+            **{"to": tmp_path / "a.so", "doors": ("torch",), "archs": ("cpu",), **options},
         )
     assert not list(tmp_path.iterdir())
 

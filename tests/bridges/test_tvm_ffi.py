@@ -232,6 +232,8 @@ def test_named_tuples_shapes_and_tensors_of_any_rank():
             assert out[0] == 1 + 50 + 100 + wide[1, 4]
         with pytest.raises((TypeError, ValueError), match="'shape'.*element 1: it is 4294967296, and Int32"):
             call(Pair(row(), out), (3, 1 << 32), tvm_ffi.from_dlpack(one), wide)
+        with pytest.raises((TypeError, ValueError), match=r"'pair'.*it is tuple\(.*expected Pair\("):
+            call((row(), out, out), (3, 50), tvm_ffi.from_dlpack(one), wide)  # is no `Pair`
 
 
 def test_extents_addresses_and_symbols_have_their_limits():

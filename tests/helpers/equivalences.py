@@ -25,7 +25,6 @@ _STAGES_HELD = (
     "turns order products, not memory: stages that the warp of the late thread has not released are not filled again"
 )
 _ONE_TILE = "each block has one tile: nothing is released after it"
-_NO_GROUPS = "only warp groups without rows of a group skip stages, and the program has no groups"
 _NOTHING_BEFORE = "no kernel that runs before it writes what it reads"
 _WARNED = "stores are complete when the kernel is, and the block's memory is not used again; where nobody has waited a warning says so"
 _OTHERS_HAVE_NONE = "the other lanes have given nothing: their groups are empty"
@@ -136,12 +135,6 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("products.hopper_kernel.kernel: griddepcontrol_wait() (2)", "deleted"): _NOTHING_BEFORE,
         ("products.hopper_kernel.fetch: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
         ("products.hopper_kernel.fetch_factors: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
-        ("products.hopper_kernel.multiply: ring.consumer_wait(reading)", "deleted"): _NO_GROUPS,
-        ("products.hopper_kernel.multiply: ring.consumer_release(reading)", "deleted"): _NO_GROUPS,
-        ("products.hopper_kernel.multiply: reading.advance()", "deleted"): _NO_GROUPS,
-        ("products.hopper_kernel.multiply: reading.advance()", "twice"): _NO_GROUPS,
-        ("products.hopper_kernel.multiply: used.advance() (2)", "deleted"): _NO_GROUPS,
-        ("products.hopper_kernel.multiply: used.advance() (2)", "twice"): _NO_GROUPS,
         (
             "products.hopper_kernel.turns: each = CooperativeGroup(Agent.Thread, GROUP)",
             "one arrival fewer",

@@ -206,6 +206,20 @@ def test_fake_and_meta_tensors_need_no_kernel():
     assert torch.equal(program.module()(matrix(7)), 4 * matrix(7))
 
 
+def test_parameters_that_have_only_names():
+    """Also of functions that do not say what they return, where PyTorch calls and Python answers."""
+
+    @cute.jit
+    def by_name(x: cute.Tensor, y: cute.Tensor, *, by: Float32 = 2.0):
+        scaled(x, y, by).launch(grid=x.shape[0], block=64)
+
+    made = kt.op("kiln_tests::by_name", by_name, outputs={"y": "x"})
+    for _ in range(2):
+        assert torch.equal(made(matrix()), 2 * matrix())
+        assert torch.equal(made(matrix(), by=3.0), 3 * matrix())
+    assert torch.equal(torch.ops.kiln_tests.by_name(matrix(), by=5.0), 5 * matrix())
+
+
 WRONG = {
     "name": (lambda: kt.op("scale", scale), "called namespace::name"),
     "only output": (lambda: kt.op("kiln_tests::w0", scale, outputs={"z": "x"}), "outputs names 'z'"),

@@ -1,5 +1,6 @@
 """Products of the kernel library on sm_90a: blocks of a cluster load for each other, one tile after the other; warp groups in turns, with
-a bias; K shared by the blocks of a cluster, operands swapped; weights that threads convert; 8-bit floats with factors of blocks, in turns."""
+a bias; K shared by the blocks of a cluster, operands swapped; weights that threads convert; 8-bit floats with factors of blocks, in turns;
+groups, one with rows for one of two warp groups only, the other with none."""
 
 import importlib
 
@@ -27,6 +28,10 @@ def run(kernels):
     left, right = (operand(rng, rows, 256, ml_dtypes.float8_e4m3fn) for rows in (128, 32))
     factors = [np.ones(shape, np.float32) for shape in ((128, 2), (2, 1))]
     want = a.astype(np.float64) @ b.astype(np.float64)
+    experts, ends = operand(rng, 3 * 32, 96).reshape(3, 32, 96).transpose(0, 2, 1), np.array([30, 30, 130])
+    grouped = [
+        a[first:end].astype(np.float64) @ b for first, end, b in zip((0, 30, 30), ends, experts.astype(np.float64))
+    ]
     pairs = [
         (kernels.gemm(a, b, plan=tiling((128, 32, 32), (2, 1), 2, 2)), want),
         (kernels.gemm(a, b, bias=bias, plan=tiling((64, 64, 32), (1, 1), 2, 1, True)), want + bias),
@@ -40,6 +45,10 @@ def run(kernels):
                 left, right.T, scale_a=factors[0], scale_b=factors[1], plan=tiling((64, 32, 128), (1, 1), 2, 2, True)
             ),
             left.astype(np.float64) @ right.T.astype(np.float64),
+        ),
+        (
+            kernels.grouped_gemm(a[:130], experts, offsets=ends, plan=tiling((128, 32, 32), (1, 1), 2, 2)),
+            np.concatenate(grouped),
         ),
     ]
     return all(np.array_equal(np.asarray(got).astype(np.float64), wanted) for got, wanted in pairs)
