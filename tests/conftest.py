@@ -26,7 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Folders whose tests say what programs mean, not how quick they are: LLVM would take most of their time. Those of the CPU
-# target, of arithmetic, of vectors and of most kernels optimize, as users' programs do; `KILN_CPU_OPT=2 make test`, and the long
+# target, of arithmetic, of vectors and of kernels of rows and elements optimize, as users' programs do; `KILN_CPU_OPT=2 make test`, and the long
 # stage, let all of them.
 UNOPTIMIZED = (
     "base_dsl/frontend",
@@ -35,7 +35,13 @@ UNOPTIMIZED = (
     "cute/host",
     "cute/nvgpu",
     "cute/program",
+    "kernels/attention_gradients",
+    "kernels/attentions",
+    "kernels/latents",
+    "kernels/losses",
     "kernels/products",
+    "kernels/rotations",
+    "kernels/selections",
     "pipeline",
     "utils",
 )
