@@ -25,12 +25,12 @@ def with_sink(total: Any, lowered: Any, sink: Any) -> tuple[Any, Any, Any]:
 
 class Epilogue:
     """Writes the outputs of a tile, given what each thread has: sums of values, minus the references of its rows, sums of weights.
-    `sinks`: logits of one more key for each head, or None."""
+    `sinks`: logits of one more key for each head, or None. `factor` of the values, or None."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: Tile, sinks: Any, head: Any) -> None:
-        self.of, self.sinks, self.head = of, sinks, head
+    def __init__(self, of: Tile, sinks: Any, head: Any, factor: Any = None) -> None:
+        self.of, self.sinks, self.head, self.factor = of, sinks, head, factor
 
     @cute.jit
     def total(self, result: Any, number: int, row: Int32, sink_counts: Any = True):
@@ -48,22 +48,24 @@ class Epilogue:
         factor = Float32(0.0)
         if total != 0.0:
             factor = arch.rcp_approx(total) * scaled
+        if const_expr(self.factor is not None):
+            factor = factor * self.factor
         return total, reference, factor
 
     @cute.jit
     def finish(self, memory: cute.Tensor, result: Any, out: cute.Tensor, lse: Any, tile: Int32, queries: Int32):
         """Divide by the sums, and write the outputs by way of shared memory, in whole rows."""
         block_q, m_tiles = self.of.tiling.block_q, self.of.tiling.m_tiles
-        out_acc = result[0]
+        out_acc, dtype, columns = result[0], self.of.out_dtype, self.of.columns
         thread = only_here(arch.thread_idx()[0])
         mma = self.of.mma()
-        places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((block_q, self.of.padded_v)))
+        places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((block_q, columns)))
         for m in range_constexpr(m_tiles):
             for half in range_constexpr(2):
                 row, column = places[(0, half), m, 0]
                 row = row + tile * block_q
                 total, lowered, inverse = self.total(result, 2 * m + half, row)
-                for n in range_constexpr(self.of.padded_v // 8):
+                for n in range_constexpr(columns // 8):
                     for c in range_constexpr(2):
                         out_acc[(c, half), m, n] = out_acc[(c, half), m, n] * inverse
                 if const_expr(lse is not None):
@@ -72,17 +74,25 @@ class Epilogue:
                         if total != 0.0:
                             value = (cute.math.log2(total) - lowered) * LN_2
                         lse[row] = value
-        rounded = cute.make_rmem_tensor(out_acc.shape, self.of.dtype)
-        rounded.store(out_acc.load().to(self.of.dtype))
+        rounded = cute.make_rmem_tensor(out_acc.shape, dtype)
+        rounded.store(out_acc.load().to(dtype))
         # All have read the queries and what else was there.
         arch.sync_threads()
-        store = cute.make_copy_atom(CopyUniversalOp(), self.of.dtype, num_bits_per_copy=32)
-        writer = cute.make_tiled_copy_C(store, mma).get_slice(thread)
-        cute.copy(store, writer.retile(rounded), writer.partition_D(memory))
+        if const_expr(self.of.narrow):
+            for m in range_constexpr(m_tiles):
+                for half in range_constexpr(2):
+                    row, column = places[(0, half), m, 0]
+                    for start, elements in self.of.pieces():
+                        for i, (c, n) in enumerate(elements):
+                            memory[row, 2 * column + start + i] = rounded[(c, half), m, n]
+        else:
+            store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=32)
+            writer = cute.make_tiled_copy_C(store, mma).get_slice(thread)
+            cute.copy(store, writer.retile(rounded), writer.partition_D(memory))
         arch.sync_threads()
-        copy = self.of.row_copy(self.of.padded_v, False).get_slice(thread)
+        copy = self.of.row_copy(columns, False, dtype).get_slice(thread)
         from_ = copy.partition_S(memory)
-        coords = copy.partition_S(cute.make_identity_tensor((block_q, self.of.padded_v)))
+        coords = copy.partition_S(cute.make_identity_tensor((block_q, columns)))
         held = cute.make_fragment_like(from_)
         cute.copy(copy, from_, held)
         inside = cute.make_rmem_tensor((1, *held.shape[1:]), Boolean)
@@ -90,14 +100,14 @@ class Epilogue:
             for j in range_constexpr(cute.size(held, mode=[2])):
                 row, column = coords[0, i, j]
                 there = tile * block_q + row < queries * self.of.share
-                if const_expr(self.of.dim_v != self.of.padded_v):
-                    there = there & (column < self.of.dim_v)
+                if const_expr(self.of.outputs != columns):
+                    there = there & (column < self.of.outputs)
                 inside[0, i, j] = there
                 if const_expr(self.of.share > 1):
                     place = piece(out, tile * block_q + row, column)
                     cute.copy(copy, held[None, i, j], place, pred=inside[None, i, j])
         if const_expr(self.of.share == 1):
-            to = copy.partition_D(cute.local_tile(out, (block_q, self.of.padded_v), (tile, 0)))
+            to = copy.partition_D(cute.local_tile(out, (block_q, columns), (tile, 0)))
             cute.copy(copy, held, to, pred=inside)
 
     @cute.jit
@@ -106,9 +116,11 @@ class Epilogue:
         first part."""
         out_acc = result[0]
         part = self.of.mma().get_slice(only_here(arch.thread_idx()[0]))
-        places = part.partition_C(cute.make_identity_tensor((self.of.tiling.block_q, self.of.padded_v)))
-        store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=64)
-        pair = cute.make_rmem_tensor((2,), Float32)
+        places = part.partition_C(cute.make_identity_tensor((self.of.tiling.block_q, self.of.columns)))
+        pieces = [(start, elements) for start, elements in self.of.pieces() if start < self.of.outputs]
+        size = len(pieces[0][1])
+        store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * size)
+        held = cute.make_rmem_tensor((size,), Float32)
         for m in range_constexpr(self.of.tiling.m_tiles):
             for half in range_constexpr(2):
                 row, column = places[(0, half), m, 0]
@@ -119,10 +131,10 @@ class Epilogue:
                     logarithm = cute.math.log2(total) - lowered
                 if row < queries * self.of.share:
                     target = found[row, None]
-                    for n in range_constexpr(self.of.dim_v // 8):
-                        for c in range_constexpr(2):
-                            pair[c] = out_acc[(c, half), m, n] * inverse
-                        place = (target.iterator + (column + 8 * n)).with_alignment(8)
-                        cute.copy(store, pair, cute.make_tensor(place, cute.make_layout((2,))))
+                    for start, elements in pieces:
+                        for i, (c, n) in enumerate(elements):
+                            held[i] = out_acc[(c, half), m, n] * inverse
+                        place = (target.iterator + (column * (size // 2) + start)).with_alignment(4 * size)
+                        cute.copy(store, held, cute.make_tensor(place, cute.make_layout((size,))))
                     if column == 0:
-                        target[self.of.dim_v] = logarithm
+                        target[self.of.outputs] = logarithm

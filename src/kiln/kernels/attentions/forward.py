@@ -23,6 +23,7 @@ from ...cute import arch
 from .. import devices
 from ..common.smem import swizzled
 from .epilogue import Epilogue
+from .narrow_steps import NarrowProducts, widen_queries
 from .pages import PagedKeys, Pages
 from .parts import PartsSum
 from .steps import NOTHING, Products, Softmax
@@ -42,10 +43,14 @@ class Lengths(NamedTuple):
 
 
 class OfHeads(NamedTuple):
-    """Slopes of scores (sequence or 1, head) and logits of sinks (head): arrays, or None."""
+    """Slopes of scores (sequence or 1, head), logits of sinks (head), factors of queries, keys and values (sequence, head of keys): arrays,
+    or None."""
 
     slopes: Any = None
     sinks: Any = None
+    factors_q: Any = None
+    factors_k: Any = None
+    factors_v: Any = None
 
 
 class Numbers(NamedTuple):
@@ -63,14 +68,14 @@ class Numbers(NamedTuple):
 
 class Forward(Tile):
     """The kernel for some tiles and masks. `parts`: keys are cut into parts; outputs are then those of the parts (see `parts`). `page`: keys
-    and values lie in pages of so many rows. `score`: a function of scores."""
+    and values lie in pages of so many rows. `q_dtype`: queries have another type than keys and values. `score`: a function of scores."""
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], tiling: AttentionTiling, masks: tuple[bool, bool, bool],
-        share: int = 1, parts: bool = False, page: int = 0,
-        score: Any = None,
+        share: int = 1, parts: bool = False, page: int = 0, out_dtype: Any = None, q_dtype: Any = None, score: Any = None,
     ) -> None:  # fmt: skip
-        super().__init__(dtype, head_dims, tiling, share)
+        super().__init__(dtype, head_dims, tiling, share, out_dtype)
+        self.q_dtype = q_dtype or dtype
         self.right, self.left, self.capped = masks
         self.parts, self.page, self.score = parts, page, score
 
@@ -96,12 +101,16 @@ class Forward(Tile):
             stream=stream,
         )
         if const_expr(self.parts):
-            PartsSum(self.dtype, self.dim_v)(found, out, lse, lengths.starts_q, stream)
+            PartsSum(self.out_dtype, self.outputs)(found, out, lse, lengths.starts_q, stream)
 
     def aligned(self, x: Any) -> Any:
-        """(batch, row, head, element) with strides known to be multiples of what is copied at once, elements static."""
-        stride = tuple(cute.assume(s, divby=VALUES) if not isinstance(s, int) else s for s in x.stride)
-        return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=stride))
+        """(batch, row, head, element) with strides known to be multiples of what is copied at once; of 8 bits pairs as one element."""
+        start, shape, strides = x.iterator, x.shape, x.stride
+        if x.element_type.width == 8:
+            start, shape = cute.recast_ptr(start, dtype=self.dtype), (*shape[:3], shape[3] // 2)
+            strides = tuple(s if isinstance(s, int) else s // 2 for s in strides)
+        stride = tuple(cute.assume(s, divby=VALUES) if not isinstance(s, int) else s for s in strides)
+        return cute.make_tensor(start, cute.make_layout(shape, stride=stride))
 
     # --- the kernel ---
 
@@ -117,7 +126,8 @@ class Forward(Tile):
             arch.griddepcontrol_launch_dependents()
         batch, part = self.layer(layer, splits)
         tile, head = self.place(number, of_heads, tiles, group)
-        head_k = head // (q.shape[2] // (self.share * k.shape[2]))
+        group_k = q.shape[2] // (self.share * k.shape[2])
+        head_k = head // group_k
         q_rows, queries = self.sequence(q, starts_q, batch, head, self.share)
         pages = None
         if const_expr(table is not None):
@@ -130,19 +140,33 @@ class Forward(Tile):
             keys = self.within(used[batch], keys)
         if tile * self.tiling.block_q < queries * self.share and head * self.share < q.shape[2]:
             place = (batch, head, more.slopes)
+            for factors in (more.factors_q, more.factors_k):
+                if const_expr(factors is not None):
+                    numbers = self.scaled(numbers, factors[batch, head_k], more)
             memory, result = self.one_tile(q_rows, k_rows, v_rows, pages, queries, keys, tile, part, place, numbers)
             # Where results go is found out again, not kept in registers that the loop needs.
             tile, head = self.place(only_here(number), of_heads, tiles, group)
             if const_expr(self.parts):
                 batch, part = self.layer(only_here(layer), splits)
                 found, _ = self.sequence(out[part, None, None, None, None], starts_q, batch, head, self.share)
-                Epilogue(self, more.sinks, head).finish_part(result, found, tile, queries, part == 0)
+                self.epilogue(more, batch, head, group_k).finish_part(result, found, tile, queries, part == 0)
             else:
                 out_rows, _ = self.sequence(out, starts_q, batch, head, self.share)
                 lse_rows = None
                 if const_expr(lse is not None):
                     lse_rows = self.logarithms(lse, starts_q, batch, head)
-                Epilogue(self, more.sinks, head).finish(memory, result, out_rows, lse_rows, tile, queries)
+                self.epilogue(more, batch, head, group_k).finish(memory, result, out_rows, lse_rows, tile, queries)
+
+    def scaled(self, numbers: Any, factor: Any, more: Any) -> Any:
+        """The same numbers where queries and keys have a factor: it is multiplied into what scores meet first."""
+        changed = self.score is not None or more.slopes is not None
+        first = "cap" if self.capped else "natural" if changed else "scale"
+        return numbers._replace(**{first: getattr(numbers, first) * factor})
+
+    def epilogue(self, more: Any, batch: Any, head: Any, group_k: Any) -> Epilogue:
+        """What writes the outputs of a head, or of those that share keys."""
+        factors = more.factors_v
+        return Epilogue(self, more.sinks, head, None if factors is None else factors[batch, head // group_k])
 
     def layer(self, number: Any, splits: Any) -> tuple[Any, Any]:
         """The sequence and the part of its keys of a block of threads."""
@@ -225,25 +249,28 @@ class Forward(Tile):
 
         # Shared memory: the tile of Q, two buffers of K, two of V; O later where Q was.
         memory = utils.SmemAllocator()
-        q_layout = swizzled(self.dtype, (block_q, self.padded), 1)
+        q_layout = swizzled(self.dtype, (block_q, self.columns_q), 1)
         k_layout = swizzled(self.dtype, (block_k, self.padded, 2), 1)
         v_layout = swizzled(self.dtype, (block_k, self.padded_v, 2), 1)
-        o_layout = swizzled(self.dtype, (block_q, self.padded_v), 1)
+        o_layout = swizzled(self.out_dtype, (block_q, self.columns), 1)
         q_bytes = max(cute.cosize(q_layout), cute.cosize(o_layout)) * self.dtype.width // 8
         q_place = cute.recast_ptr(memory.allocate(q_bytes, 1024), dtype=self.dtype)
-        q_tile, o_tile = cute.make_tensor(q_place, q_layout), cute.make_tensor(q_place, o_layout)
+        q_tile = cute.make_tensor(q_place, q_layout)
+        o_tile = cute.make_tensor(cute.recast_ptr(q_place, dtype=self.out_dtype), o_layout)
         k_ring = memory.allocate_tensor(self.dtype, k_layout, 1024)
         v_ring = memory.allocate_tensor(self.dtype, v_layout, 1024)
 
         # What this thread copies.
         copy_q = self.row_copy(self.padded, True).get_slice(thread)
         copy_v = self.row_copy(self.padded_v, True).get_slice(thread)
-        if const_expr(self.share == 1):
+        if const_expr(self.narrow):
+            widen_queries(self, q, q_tile, tile, queries * self.share)
+        elif const_expr(self.share == 1):
             self.fetch(copy_q, q, q_tile, self.dim, tile, queries)
         else:
             self.fetch_shared(copy_q, q, q_tile, tile, queries * self.share)
 
-        out_acc = cute.make_rmem_tensor(mma.partition_shape_C((block_q, self.padded_v)), Float32)
+        out_acc = cute.make_rmem_tensor(mma.partition_shape_C((block_q, self.columns)), Float32)
         out_acc.fill(0.0)
         scores = cute.make_rmem_tensor(mma.partition_shape_C((block_q, block_k)), Float32)
         rows = 2 * self.tiling.m_tiles
@@ -252,7 +279,8 @@ class Forward(Tile):
         sums.fill(0.0)
         probabilities = cute.make_rmem_tensor((8, self.tiling.m_tiles, block_k // 16), self.dtype)
 
-        products = Products(self, mma, thread, q_tile, k_ring, v_ring, scores, out_acc, probabilities)
+        multiplying = NarrowProducts if const_expr(self.narrow) else Products
+        products = multiplying(self, mma, thread, q_tile, k_ring, v_ring, scores, out_acc, probabilities)
         softmax = Softmax(self, scores, lowered, sums, probabilities, out_acc, scale, cap)
 
         producer, consumer = pipeline.PipelineCpAsyncGroups.create(num_stages=2).make_participants()

@@ -52,7 +52,7 @@ def parts(
     problem: Attention, plan: HopperAttentionTiling, device: Device, figures: Figures | None = None
 ) -> dict[str, float]:
     """Microseconds one after the other: of steps, of beginning and ending tiles, of multiprocessors that wait for the last, of launches, of laying
-    rows of small pages in succession."""
+    rows of small pages in succession and values of 8 bits by columns."""
     figures = figures or figures_of(problem, plan)
     steps, tiles, waiting = units(problem, plan, device)
     return {
@@ -61,6 +61,7 @@ def parts(
         "waiting": waiting[0] / figures.speed + waiting[1] * figures.tile,
         "launch": _LAUNCH + (_COUNTER if plan.counted else 0.0),
         **_of_pages(problem),
+        **_of_values(problem),
     }
 
 
@@ -68,6 +69,13 @@ def _of_pages(problem: Attention) -> dict[str, float]:
     """What laying rows in succession takes, of keys that there may be."""
     moved = 2 * laid_bytes(problem) * min(1.0, problem.keys / max(1, problem.room))
     return {"pages": 2 * _LAUNCH + moved / _MEMORY} if moved else {}
+
+
+def _of_values(problem: Attention) -> dict[str, float]:
+    """What laying values of 8 bits by columns takes."""
+    if problem.dtype.width == 16:
+        return {}
+    return {"values": _LAUNCH + 2 * problem.batches * problem.keys * problem.heads_k * problem.head_dim_v / _MEMORY}
 
 
 def laid_bytes(problem: Attention) -> int:

@@ -66,7 +66,9 @@ class TensorCoreAttention(Implementation):
     repeats = True
 
     def supports(self, problem: Attention, device: Device) -> str | None:
-        return None if problem.dtype.width == 16 else f"it multiplies numbers of 16 bits, not {problem.dtype.__name__}"
+        if problem.dtype.width == 8 and device.capability < (8, 9):
+            return f"sm_{device.capability[0]}{device.capability[1]} does not convert {problem.dtype.__name__}"
+        return None
 
     def plans(self, problem: Attention, device: Device) -> Iterator[AttentionTiling]:
         def check(plan: AttentionTiling) -> None:
@@ -81,7 +83,7 @@ class TensorCoreAttention(Implementation):
         return took if plan == first else max(took, expected(problem, first, device))
 
     def check(self, problem: Attention, plan: AttentionTiling, device: Device) -> None:
-        plan.check(*problem.head_dims, device.smem)
+        plan.check(*problem.head_dims, device.smem, problem.dtype.width)
         arrays.require(
             problem.batches * plan.splits <= MOST_LAYERS,
             f"{plan}: {problem.batches} sequences in {plan.splits} parts are more than {MOST_LAYERS} together",
@@ -97,9 +99,9 @@ class TensorCoreAttention(Implementation):
         shape = (
             problem.dtype, head_dims, dataclasses.replace(plan, splits=1),
             (problem.right is not None, problem.left is not None, problem.capped), share, found is not None,
-            problem.page,
+            problem.page, problem.out_dtype, problem.q_dtype,
         )  # fmt: skip
-        of_heads = OfHeads(given.slopes, given.sinks)
+        of_heads = OfHeads(given.slopes, given.sinks, *given.factors)
         compiled = _compiled(
             calls.mode(), _kernel(forward, Forward, problem.score, shape), _memory_of(q), problem.lse,
             tuple(x is not None for x in given.lengths), tuple(x is not None for x in of_heads),
@@ -111,7 +113,7 @@ class TensorCoreAttention(Implementation):
             given.softcap or given.scale,
             left,
             right,
-            group=_side_by_side(problem.heads // share, 2 * given.mean * sum(head_dims)),
+            group=_side_by_side(problem.heads // share, problem.dtype.width // 8 * given.mean * sum(head_dims)),
             splits=plan.splits,
         )
         rows = (q, given.k, given.v, given.out, found, given.lse)
@@ -128,6 +130,8 @@ class HopperAttention(Implementation):
     def supports(self, problem: Attention, device: Device) -> str | None:
         if not device.warp_groups:
             return "it is for sm_90a"
+        if problem.q_dtype is not None:
+            return f"its queries have the type of keys and values, {problem.dtype.__name__}"
         laid = hopper_cost.laid_bytes(problem)
         if laid > _MOST_LAID:
             return (
@@ -253,13 +257,14 @@ def _compiled(
     _mode: Any, kernel: Forward, space: Any, lse: bool, lengths: tuple[bool, ...], of_heads: tuple[bool, ...]
 ) -> Any:
     """The function for arrays of any shape and strides with heads of some dimensions."""
-    rows = [_fake(kernel.dtype, 4, space) for _ in range(4)]
+    rows = [_fake(dtype, 4, space) for dtype in (kernel.q_dtype, kernel.stored, kernel.stored, kernel.out_dtype)]
     more = [
         _fake(Float32, 5, space) if kernel.parts else None,
         _fake(Float32, 2 if lengths[0] else 3, space) if lse else None,
     ]
     vectors = Lengths(*(_fake(Int32, 1 + (n == 3), space) if there else None for n, there in enumerate(lengths)))
-    others = OfHeads(*(_fake(Float32, modes, space) if there else None for modes, there in zip((2, 1), of_heads)))
+    modes = (2, 1, 2, 2, 2)
+    others = OfHeads(*(_fake(Float32, n, space) if there else None for n, there in zip(modes, of_heads, strict=True)))
     numbers = Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1)
     return cute.compile(kernel, *rows, *more, vectors, others, Int32(1), numbers, 0)
 

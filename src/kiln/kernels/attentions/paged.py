@@ -11,7 +11,7 @@ from ..common.calls import kernel_function
 from .forward import Lengths
 from .functions import _limits
 from .implementations import FAMILY, Given
-from .problem import ELEMENTS, MOST_LAYERS, Attention
+from .problem import ALL_ELEMENTS, ELEMENTS, MOST_LAYERS, Attention
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["paged_attention"]
 
 
-@kernel_function("q", "k_cache", "v_cache", "page_table", "lengths", "out")
+@kernel_function("q", "k_cache", "v_cache", "page_table", "lengths", "out", "k_descale", "v_descale")
 def paged_attention(
     q: Any,
     k_cache: Any,
@@ -32,6 +32,8 @@ def paged_attention(
     scale: float | None = None,
     softcap: float = 0.0,
     max_length: int | None = None,
+    k_descale: Any = None,
+    v_descale: Any = None,
     out: Any = None,
     return_lse: bool = False,
     plan: Any = None,
@@ -39,7 +41,7 @@ def paged_attention(
     """Attention of the last queries of each sequence to keys and values in pages; with `return_lse` also the logarithms of the sums.
 
     `q` is (batch, queries, heads, D), `k_cache` (pages, rows of a page, heads of keys, D), `v_cache` the same with its own D, f16 or
-    bf16. Key n of sequence b is row `n % rows` of page `page_table[b, n // rows]`; `page_table` (batch, pages of a sequence) and
+    bf16; the caches may be of e4m3 instead, with factors `k_descale` and `v_descale` (batch, heads of keys) of f32. Key n of sequence b is row `n % rows` of page `page_table[b, n // rows]`; `page_table` (batch, pages of a sequence) and
     `lengths` (batch: keys that exist, those of the queries included) are int32 and stay on the device: entries of the table beyond a
     sequence's length are not used, and rows of a page beyond it may hold anything. Pages have 1 row or more.
 
@@ -48,7 +50,7 @@ def paged_attention(
     as much as the table has room for), which chooses a plan and changes no result but by rounding. The rest is as for
     `flash_attention`.
     """
-    check(q, k_cache, v_cache, page_table, lengths, out)
+    check(q, k_cache, v_cache, page_table, lengths, out, (k_descale, v_descale))
     require, name = arrays.require, "paged_attention"
     factor = factor_of(name, q, scale)
     require(0.0 <= softcap < math.inf, f"{name} with softcap {softcap}: it is positive, or 0 for none")
@@ -56,15 +58,17 @@ def paged_attention(
     size = k_cache.shape[1]
     keys = most_keys(name, page_table.shape[1] * size, max_length)
     left, right = _limits(causal, window)
+    kind, stored = (ALL_ELEMENTS[str(x.dtype).rpartition(".")[2]] for x in (q, k_cache))
+    others = {} if stored is kind else {"q_dtype": kind, "out_dtype": kind}
     problem = Attention(
-        batch, queries, max(1, keys), heads, k_cache.shape[2], q.shape[3], v_cache.shape[3],
-        ELEMENTS[str(q.dtype).rpartition(".")[2]], left, right, softcap > 0.0, return_lse, partial=True, page=size,
-        room=page_table.shape[1] * size,
+        batch, queries, max(1, keys), heads, k_cache.shape[2], q.shape[3], v_cache.shape[3], stored, left, right, softcap > 0.0, return_lse, partial=True, page=size,
+        room=page_table.shape[1] * size, **others,
     )  # fmt: skip
 
     def run(out: Any, lse: Any) -> None:
         given = Lengths(None, None, lengths, page_table)
-        rows = Given(q, k_cache, v_cache, out, lse, given, queries, keys, factor, float(softcap))
+        factors = (None, k_descale, v_descale)
+        rows = Given(q, k_cache, v_cache, out, lse, given, queries, keys, factor, float(softcap), factors=factors)
         FAMILY.run(problem, devices.current(), rows, plan)
 
     return results(q, v_cache.shape[3], out, return_lse, page_table.shape[1] * k_cache.shape[0] > 0, run)
@@ -99,11 +103,11 @@ def results(q: Any, dim: int, out: Any, return_lse: bool, seen: bool, run: Calla
     return out if lse is None else (out, lse)
 
 
-def check(q: Any, k: Any, v: Any, table: Any, lengths: Any, out: Any) -> None:
+def check(q: Any, k: Any, v: Any, table: Any, lengths: Any, out: Any, factors: tuple[Any, Any]) -> None:
     """Refuse arrays that do not go together."""
     require, name = arrays.require, "paged_attention"
     given = {"q": q, "k_cache": k, "v_cache": v, "page_table": table, "lengths": lengths, "out": out}
-    check_places(name, given)
+    check_places(name, {**given, "k_descale": factors[0], "v_descale": factors[1]})
     shapes = ", ".join(str(tuple(x.shape)) for x in (q, k, v))
     require(
         all(x.ndim == 4 for x in (q, k, v)),
@@ -115,7 +119,20 @@ def check(q: Any, k: Any, v: Any, table: Any, lengths: Any, out: Any) -> None:
     )
     require(k.shape[1] > 0, f"{name}: a page has no rows")
     require(str(q.dtype).rpartition(".")[2] in ELEMENTS, f"{name} of {q.dtype}", hint="float16 or bfloat16")
-    require(q.dtype == k.dtype == v.dtype, f"{name} of {q.dtype}, {k.dtype} and {v.dtype}")
+    narrow = str(k.dtype).rpartition(".")[2] == "float8_e4m3fn"
+    require(
+        k.dtype == v.dtype and (narrow or q.dtype == k.dtype),
+        f"{name} of {q.dtype}, {k.dtype} and {v.dtype}",
+        hint="caches of the type of q, or of float8_e4m3fn",
+    )
+    for label, x in zip(("k_descale", "v_descale"), factors, strict=True):
+        require(x is None or narrow, f"{name} with {label} of a cache of {k.dtype}", hint="float8_e4m3fn")
+        shape = (q.shape[0], k.shape[2])
+        require(
+            x is None
+            or (tuple(x.shape) == shape and str(x.dtype).endswith("float32") and arrays.strides(x)[1] == 1),
+            f"{name}: {label} {() if x is None else tuple(x.shape)} is a contiguous array of f32, {shape}",
+        )
     check_table(name, table, lengths, q.shape[0])
     require(q.shape[0] <= MOST_LAYERS, f"{name} of {q.shape[0]} sequences: up to {MOST_LAYERS} in a call")
     check_out(name, out, q, v.shape[3], {"k_cache": k, "v_cache": v})

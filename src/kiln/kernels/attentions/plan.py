@@ -47,25 +47,27 @@ class AttentionTiling:
         """Tiles of 16 queries of a warp."""
         return self.block_q // (16 * self.warps)
 
-    def smem_bytes(self, head_dim: int, head_dim_v: int) -> int:
-        """Shared memory of a block: the queries or the outputs, two buffers of keys, two of values."""
-        d, d_v = padded(head_dim), padded(head_dim_v)
-        return 2 * (self.block_q * max(d, d_v) + 2 * self.block_k * (d + d_v))
+    def smem_bytes(self, head_dim: int, head_dim_v: int, width: int = 16) -> int:
+        """Shared memory of a block: the queries or the outputs, of 16 bits, two buffers of keys, two of values, of `width` bits."""
+        pack = 16 // width
+        d, d_v = padded(head_dim // pack), padded(head_dim_v // pack)
+        return 2 * (self.block_q * pack * max(d, d_v) + 2 * self.block_k * (d + d_v))
 
-    def registers(self, head_dim_v: int) -> int:
+    def registers(self, head_dim_v: int, width: int = 16) -> int:
         """Registers of a thread that the accumulators take."""
-        return self.m_tiles * (padded(head_dim_v) // 2 + self.block_k // 2)
+        pack = 16 // width
+        return self.m_tiles * (pack * padded(head_dim_v // pack) // 2 + self.block_k // 2)
 
     @arrays.checked_once
-    def check(self, head_dim: int, head_dim_v: int, capacity: int) -> None:
-        """Refuse what cannot work for heads of so many elements where a block has `capacity` bytes of shared memory."""
+    def check(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> None:
+        """Refuse what cannot work for heads of so many elements of `width` bits where a block has `capacity` bytes of shared memory."""
         require = arrays.require
         require(1 <= self.warps <= 32, f"{self}: a block has 1 to 32 warps")
         require(
             self.block_q > 0 and self.block_q % (16 * self.warps) == 0,
             f"{self}: the queries are a multiple of 16 for each warp, and {self.block_q} is none of {16 * self.warps}",
         )
-        copied = max(self.threads // lanes(d) for d in (head_dim, head_dim_v))
+        copied = max(self.threads // lanes(d * width // 16) for d in (head_dim, head_dim_v))
         require(
             self.block_k > 0 and self.block_k % 16 == 0 and self.block_k % copied == 0 and self.block_q % copied == 0,
             f"{self}: the keys of a step are a multiple of 16, and they and the queries of the {copied} rows that "
@@ -74,14 +76,14 @@ class AttentionTiling:
         require(self.blocks_per_sm >= 1, f"{self}: at least one block runs on a multiprocessor")
         require(1 <= self.splits <= MOST_SPLITS, f"{self}: keys are cut into 1 to {MOST_SPLITS} parts")
         available = min(255, _REGISTERS // (self.threads * self.blocks_per_sm) // 8 * 8)
-        taken = self.registers(head_dim_v)
+        taken = self.registers(head_dim_v, width)
         require(
             taken + 40 <= available,
             f"{self}: accumulators for heads of {head_dim_v} take {taken} registers of a thread, which has {available}, "
             "and about 40 for the rest",
             hint="fewer queries for a warp, fewer keys in a step, or fewer blocks on a multiprocessor",
         )
-        used = self.smem_bytes(head_dim, head_dim_v)
+        used = self.smem_bytes(head_dim, head_dim_v, width)
         require(
             used <= capacity,
             f"{self} takes {used} bytes of shared memory for heads of {head_dim}, and a block has {capacity}",
@@ -90,7 +92,7 @@ class AttentionTiling:
 
 
 def padded(head_dim: int) -> int:
-    """Elements of a head in shared memory."""
+    """Elements of a head in shared memory, of 16 bits each."""
     return -(-head_dim // 32) * 32
 
 
@@ -117,7 +119,7 @@ def _work(problem: Attention, plan: AttentionTiling) -> tuple[int, int, float, i
     tiles = -(-rows // plan.block_q) * (problem.heads // share) * problem.batches
     steps = -(-_visible(problem) // plan.block_k)
     written_and_read = 8 * min(rows, plan.block_q) * problem.head_dim_v
-    part_steps = _OF_PARTS * written_and_read / (2 * plan.block_k * (problem.head_dim + problem.head_dim_v))
+    part_steps = _OF_PARTS * written_and_read / (problem.dtype.width // 8 * plan.block_k * sum(problem.head_dims))
     return tiles, steps, part_steps, plan.blocks_per_sm
 
 
@@ -128,26 +130,27 @@ def _visible(problem: Attention) -> int:
     return min(problem.keys, problem.left + problem.right + problem.queries)
 
 
-_SPEED = 3.5e6
-"""Multiplications and additions that a multiprocessor does in a microsecond."""
+_SPEED = {16: 3.5e6, 8: 1.75e6}
+"""Multiplications and additions that a multiprocessor does in a microsecond, by the bits of elements: those of 8 are widened."""
 
 
 def expected(problem: Attention, plan: AttentionTiling, device: Device) -> float:
     """Microseconds that attention takes."""
     work = _work(problem, plan)
-    step = 2 * plan.block_q * plan.block_k * (problem.head_dim + problem.head_dim_v) / _SPEED
+    step = 2 * plan.block_q * plan.block_k * (problem.head_dim + problem.head_dim_v) / _SPEED[problem.dtype.width]
     return step * _time(*work, device.multiprocessors, plan.splits)
 
 
 def _rows_tiling(rows: int, problem: Attention, device: Device) -> AttentionTiling:
     """The tiling for tiles of so many rows, not cut."""
-    head_dim, head_dim_v = problem.head_dim, problem.head_dim_v
+    head_dim, head_dim_v, width = *problem.head_dims, problem.dtype.width
     outputs = padded(head_dim_v)
+    steps = (64, 32) if width == 16 or outputs > 128 else (128, 64, 32)  # as many bytes at once
     if rows <= 32:
         warps = 1 if rows <= 16 else 2
-        tried = [AttentionTiling(16 * warps, keys, warps, 2) for keys in (64, 32)]
+        tried = [AttentionTiling(16 * warps, keys, warps, 2) for keys in steps]
     elif rows <= 64:
-        tried = [AttentionTiling(64, keys, 4, 2 if outputs <= 128 else 1) for keys in (64, 32)]
+        tried = [AttentionTiling(64, keys, 4, 2 if outputs <= 128 else 1) for keys in steps]
     elif outputs > 128:
         tried = [AttentionTiling(128, keys, 8, 1) for keys in ((96, 64) if outputs <= 192 else (64,))]
         tried += [AttentionTiling(64, keys, 4, 1) for keys in (64, 32)]
@@ -155,8 +158,8 @@ def _rows_tiling(rows: int, problem: Attention, device: Device) -> AttentionTili
         tried = [AttentionTiling(128, keys, 4, 2) for keys in ((64, 32) if outputs <= 96 else (32,))]
         tried += [AttentionTiling(64, 32, 4, 1)]
     for tiling in tried:
-        copied = tiling.threads // min(lanes(head_dim), lanes(head_dim_v))
-        used = tiling.smem_bytes(head_dim, head_dim_v)
+        copied = tiling.threads // min(lanes(head_dim * width // 16), lanes(head_dim_v * width // 16))
+        used = tiling.smem_bytes(head_dim, head_dim_v, width)
         if used <= device.smem and tiling.block_k % copied == 0:
             if rows > 32:
                 return tiling

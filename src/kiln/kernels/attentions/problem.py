@@ -57,6 +57,8 @@ class Attention(Problem):
     """A function that changes scores."""
     out_dtype: Any = None
     """The type of outputs, where it is another: of 8 bits it is."""
+    q_dtype: Any = None
+    """The type of queries, where keys and values have another: 8 bits, as caches have."""
 
     name = "flash_attention"
 
@@ -109,7 +111,7 @@ class Attention(Problem):
     @property
     def bytes(self) -> int:
         """Queries, keys and values read once, outputs written once."""
-        size = self.dtype.width // 8
-        read = size * (self.queries * self.heads * self.head_dim + self.keys * self.heads_k * sum(self.head_dims))
+        size, size_q = self.dtype.width // 8, (self.q_dtype or self.dtype).width // 8
+        read = size_q * self.queries * self.heads * self.head_dim + size * self.keys * self.heads_k * sum(self.head_dims)
         logarithms = 4 * self.queries * self.heads if self.lse else 0
         return self.batches * (read + 2 * self.queries * self.heads * self.head_dim_v + logarithms)

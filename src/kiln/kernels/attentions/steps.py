@@ -33,7 +33,7 @@ class Products:
         self, of: Tile, mma: Any, thread: Any, q_tile: Any, k_ring: Any, v_ring: Any, scores: Any, out_acc: Any,
         probabilities: Any,
     ) -> None:  # fmt: skip
-        self.mma, self.m_tiles = mma, of.tiling.m_tiles
+        self.mma, self.m_tiles, self.dtype = mma, of.tiling.m_tiles, of.dtype
         self.acc_scores, self.acc_out, self.probabilities = scores, out_acc, probabilities
         block_q, block_k, warps = of.tiling.block_q, of.tiling.block_k, of.tiling.warps
         depth, depth_v = of.padded // 16, of.padded_v // 16
@@ -45,7 +45,7 @@ class Products:
         lane = thread % 32
         first = arch.make_warp_uniform(thread // 32)
         down, across = (lane % 16, lane // 16), (lane % 8 + lane // 16 * 8, lane // 8 % 2)
-        self.q_from = _Matrices(q_tile, down, (block_q, of.padded), first, warps).of(0)
+        self.q_from = _Matrices(q_tile, down, (block_q, of.columns_q), first, warps).of(0)
         self.k_ring = _Matrices(k_ring, across, (block_k, of.padded))
         self.v_ring = _Matrices(v_ring, down, (block_k, of.padded_v))
 
@@ -69,7 +69,7 @@ class Products:
                         acc.fill(0.0)
                     cute.mma_atom_call(self.mma, acc, self.q_frag[None, m, k], self.k_frag[None, half, n, k], acc)
 
-        _one_ahead(depth, pairs, load, multiply)
+        one_ahead(depth, pairs, load, multiply)
 
     def outputs(self, buffer: Any) -> None:
         """O = O + P V."""
@@ -88,10 +88,10 @@ class Products:
                         self.mma, acc, self.probabilities[None, m, k], self.v_frag[None, half, n, k], acc
                     )
 
-        _one_ahead(depth, pairs, load, multiply)
+        one_ahead(depth, pairs, load, multiply)
 
 
-def _one_ahead(depth: int, pairs: int, load: Callable[[int, int], None], multiply: Callable[[int, int], None]) -> None:
+def one_ahead(depth: int, pairs: int, load: Callable[[int, int], None], multiply: Callable[[int, int], None]) -> None:
     """Load matrices one place ahead of their multiplications."""
     places = [(k, n) for k in range(depth) for n in range(pairs)]
     load(*places[0])
@@ -182,7 +182,7 @@ class Softmax:
             factor = arch.exp2(now - before)
             self.lowered[number] = now
             self.sums[number] = self.sums[number] * factor
-            for n in range(self.of.padded_v // 8):
+            for n in range(self.of.columns // 8):
                 for c in range(2):
                     self.out_acc[(c, half), m, n] = self.out_acc[(c, half), m, n] * factor
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, cute
+from ... import Float16, Float32, cute
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, cpasync, warp
 from .plan import padded
@@ -19,15 +19,30 @@ VALUES = 8
 class Tile:
     """Queries of some element type and head dimensions, cut like this.
 
-    The rows of a tile are queries, of each `share` heads which share their keys in succession.
+    The rows of a tile are queries, of each `share` heads which share their keys in succession. Elements of 8 bits (`narrow`) are multiplied
+    as f16, and copied in pairs, as if each were one of 16: `dim`, `dim_v` and their paddings count what is copied, `outputs` and
+    `columns` elements of values, with their padding.
     """
 
-    def __init__(self, dtype: Any, head_dims: tuple[int, int], tiling: AttentionTiling, share: int = 1) -> None:
-        self.dtype = dtype
-        self.dim, self.dim_v = head_dims
-        self.padded, self.padded_v = map(padded, head_dims)
+    def __init__(
+        self, dtype: Any, head_dims: tuple[int, int], tiling: AttentionTiling, share: int = 1, out_dtype: Any = None
+    ) -> None:
+        self.stored, self.narrow = dtype, dtype.width == 8
+        self.dtype = Float16 if self.narrow else dtype
+        self.out_dtype = out_dtype or self.dtype
+        pack = 16 // dtype.width
+        self.dim, self.dim_v = (dim // pack for dim in head_dims)
+        self.padded, self.padded_v = padded(self.dim), padded(self.dim_v)
+        self.outputs, self.columns, self.columns_q = head_dims[1], pack * self.padded_v, pack * self.padded
         self.tiling = tiling
         self.share = share
+
+    def pieces(self) -> list[tuple[int, list[tuple[int, int]]]]:
+        """Which sums of a row a thread has: columns in succession, where they begin beside the thread's first, as (element, tile of 8)."""
+        if not self.narrow:
+            return [(8 * n, [(0, n), (1, n)]) for n in range(self.columns // 8)]
+        # of pairs of columns the first are in one tile, the second in the next
+        return [(16 * j, [(c, 2 * j + e) for c in range(2) for e in range(2)]) for j in range(self.columns // 16)]
 
     def mma(self) -> Any:
         """The tiled MMA: warps over the queries, 16 columns at a time, so that four matrices of B are loaded at once."""
@@ -35,12 +50,12 @@ class Tile:
         op = warp.MmaF16BF16Op(self.dtype, Float32, (16, 8, 16))
         return cute.make_tiled_mma(op, (warps, 1, 1), (16 * warps, 16, 16))
 
-    def row_copy(self, padded: int, asynchronous: bool) -> Any:
+    def row_copy(self, padded: int, asynchronous: bool, dtype: Any = None) -> Any:
         """How the threads copy rows between global and shared memory."""
         op: Any = CopyUniversalOp()
         if asynchronous:
             op = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL)
-        atom = cute.make_copy_atom(op, self.dtype, num_bits_per_copy=VALUES * self.dtype.width)
+        atom = cute.make_copy_atom(op, dtype or self.dtype, num_bits_per_copy=VALUES * self.dtype.width)
         lanes = (64 if padded % 64 == 0 else 32) // VALUES
         threads = cute.make_layout((self.tiling.threads // lanes, lanes), stride=(lanes, 1))
         return cute.make_tiled_copy_tv(atom, threads, cute.make_layout((1, VALUES)))

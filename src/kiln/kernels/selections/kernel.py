@@ -1,6 +1,7 @@
-"""The largest elements of rows, one after the other.
+"""The largest elements of rows.
 
-Each thread knows the two largest of its elements that come after those already taken; the row's threads find the largest of these, and
+Those that reach a number which as many do are compared with each other (`threshold`). Where that number is not known, or too many do, they are found
+one after the other: each thread knows the two largest of its elements that come after those already taken; the row's threads find the largest of these, and
 the one whose it was goes on with its second, or looks for its next two. Elements are compared by whole numbers in the same order, equal ones
 by their columns. Rows are held in registers; longer ones are read again by who looks for more.
 """
@@ -17,10 +18,9 @@ from ..common.vectors import across, as_f32
 from ..rows.findings import summed_up
 from ..rows.functions import LOG2_E, Softmax, exp2
 from ..rows.kernel import WARP, Part, RowProblem, launch
+from .order import LOWEST, NOT_A_NUMBER, from_order, order
+from .threshold import Candidates, largest
 
-_SIGN = 0x80000000
-_NAN = 0xFFFFFFFF
-"""What stands for all that is not a number: it comes before all others."""
 _NOWHERE = 0x7FFFFFFF
 """The column of what is not there."""
 _UNKNOWN = -1
@@ -34,17 +34,6 @@ class SelectionProblem(RowProblem):
     renormalize: bool = False
     few: bool = True
     index: Any = Int32
-
-
-def order(value: Any) -> Any:
-    """A number whose order is that of f32: all but 0, which stands for what is not there."""
-    bits = Int32((value + 0.0).bitcast(Int32))  # there is one zero
-    return select_(value == value, Uint32(bits) ^ (Uint32(bits >> 31) | _SIGN), Uint32(_NAN))
-
-
-def from_order(key: Any) -> Any:
-    """The opposite; what stands for no number is one."""
-    return select_((key & _SIGN) != 0, key ^ _SIGN, ~key).bitcast(Float32)
 
 
 def nothing() -> Any:
@@ -78,17 +67,80 @@ class TopK(Softmax):
         within, lane, units = thread // tiling.row_threads, thread % tiling.row_threads, n // self.width
         row = arch.block_idx()[0] * tiling.rows + within
         exists, warps = row < rows, max(1, tiling.row_threads // WARP)
-        told = None
-        if const_expr(warps > 1):
-            told = cute.make_tensor(arch.alloc_smem(Uint32, 4 * warps, 8), cute.make_layout((2, warps, 2)))
         held = None
         if const_expr(self.whole):
             held = self.read(x, row, exists, lane, units, self.vectors)
-        top, scale = Float32(0.0), Float32(1.0)
-        state, (key, column, spare, other) = self.survey(x, held, row, exists, lane, units)
+        candidates = Candidates(self, within) if const_expr(problem.few) else None
+        top, scale = Float32(-float("inf")), Float32(1.0)
+        state, most = self.survey(x, held, row, exists, lane, units)
         if const_expr(not problem.renormalize):
             top, summed = self.gathered(state, self.exchange_buffer(warps), within, thread, 0, warps)
             scale = arch.rcp_approx(summed)
+        sums = self.exchange_buffer(warps, fields=1) if const_expr(problem.renormalize) else None
+        target = (values, indices, row, exists, lane, thread, k, top, scale, sums)
+        if const_expr(problem.few):
+            if self.collected(candidates, x, held, row, exists, lane, units, most, k, thread):
+                candidates.write(*target)
+            else:
+                self.one_after_the_other(x, held, units, within, *target)
+        else:
+            self.one_after_the_other(x, held, units, within, *target)
+
+    @cute.jit
+    def survey(self, x: Any, held: Any, row: Any, exists: Any, lane: Any, units: Any):
+        """What softmax finds out about a thread's part of a row, unless results are over their own sum, and its largest element."""
+        state, most, alone = self.fresh(), Float32(-float("inf")), self.problem.renormalize
+        if const_expr(self.whole):
+            if const_expr(not alone):
+                state = self.absorb(None, Part(self, [held], [], [], lane, units))[0]
+            return state, largest(most, self.elements(held, lane, units))
+        for start in range(0, units, self.tiling.row_threads * self.vectors):
+            chunk = self.read(x, row, exists, start + lane, units, self.vectors)
+            if const_expr(not alone):
+                state = self.absorb(state, Part(self, [chunk], [], [], start + lane, units))[0]
+            most = largest(most, self.elements(chunk, start + lane, units))
+        return state, most
+
+    def elements(self, held: Any, unit: Any, units: Any) -> list[tuple[Any, Any]]:
+        """A thread's elements and their columns; the lowest where the row has ended."""
+        found: list[tuple[Any, Any]] = []
+        for v in range(self.vectors):
+            at = unit + v * self.tiling.row_threads
+            for i, x in enumerate(as_f32(held[None, v].load()).to_elements()):
+                there = x if self.full(v) else select_(at < units, x, Float32(-float("inf")))
+                found.append((there, at * self.width + i))
+        return found
+
+    @cute.jit
+    def collected(
+        self, candidates: Any, x: Any, held: Any, row: Any, exists: Any, lane: Any, units: Any, most: Any, k: Any, thread: Any
+    ):  # fmt: skip
+        """Put the elements that may be among the first `k` together; whether that was possible for all rows of the warp."""
+        candidates.begin(lane)
+        key = candidates.limit(most, k, thread)  # all wait here, or next, so that none counts before there is a count
+        candidates.wait()
+        limit, known = from_order(key), key > LOWEST
+        if known:
+            if const_expr(self.whole):
+                candidates.put(limit, self.elements(held, lane, units))
+            elif most >= limit:
+                for start in range(0, units, self.tiling.row_threads * self.vectors):
+                    chunk = self.read(x, row, exists, start + lane, units, self.vectors)
+                    candidates.put(limit, self.elements(chunk, start + lane, units))
+        candidates.wait()
+        return arch.vote_all_sync(known & candidates.fit())
+
+    @cute.jit
+    def one_after_the_other(
+        self, x: Any, held: Any, units: Any, within: Any, values: Any, indices: Any, row: Any, exists: Any, lane: Any, thread: Any, k: Any,
+        top: Any, scale: Any, sums: Any,
+    ):  # fmt: skip
+        """Write the first `k` elements, each of which is found after the one before."""
+        tiling, problem = self.tiling, self.problem
+        told, warps = None, max(1, tiling.row_threads // WARP)
+        if const_expr(warps > 1):
+            told = cute.make_tensor(arch.alloc_smem(Uint32, 4 * warps, 8), cute.make_layout((2, warps, 2)))
+        key, column, spare, other = self.next(x, held, row, exists, lane, units, Uint32(NOT_A_NUMBER), Int32(-1))
         mine, place, highest, whole = Uint32(0), Int32(0), Uint32(0), Float32(0.0)
         for j in range(k):
             first, where = self.first_of_row(key, column, told, j, thread)
@@ -111,9 +163,7 @@ class TopK(Softmax):
         if const_expr(problem.few):
             power = select_(lane < k, exp2((from_order(mine) - top) * LOG2_E), Float32(0.0))
             if const_expr(problem.renormalize):
-                ((whole,),) = self.gathered_each(
-                    [(power,)], self.exchange_buffer(warps, fields=1), [within], thread, 0, warps, summed_up
-                )
+                ((whole,),) = self.gathered_each([(power,)], sums, [within], thread, 0, warps, summed_up)
                 scale = arch.rcp_approx(whole)
             if exists & (lane < k):
                 values[row, lane] = power * scale
@@ -123,21 +173,6 @@ class TopK(Softmax):
             if exists:
                 for j in range(lane, k, tiling.row_threads):
                     values[row, j] = values[row, j] * scale  # which this thread has written
-
-    @cute.jit
-    def survey(self, x: Any, held: Any, row: Any, exists: Any, lane: Any, units: Any):
-        """What softmax finds out about a thread's part of a row, unless results are over their own sum, and its first two elements."""
-        state, found, alone = self.fresh(), nothing(), self.problem.renormalize
-        if const_expr(self.whole):
-            if const_expr(not alone):
-                state = self.absorb(None, Part(self, [held], [], [], lane, units))[0]
-            return state, self.next_of(found, held, lane, units, Uint32(_NAN), Int32(-1))
-        for start in range(0, units, self.tiling.row_threads * self.vectors):
-            chunk = self.read(x, row, exists, start + lane, units, self.vectors)
-            if const_expr(not alone):
-                state = self.absorb(state, Part(self, [chunk], [], [], start + lane, units))[0]
-            found = self.next_of(found, chunk, start + lane, units, Uint32(_NAN), Int32(-1))
-        return state, found
 
     @cute.jit
     def next(self, x: Any, held: Any, row: Any, exists: Any, lane: Any, units: Any, key: Any, column: Any):

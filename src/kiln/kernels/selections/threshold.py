@@ -1,0 +1,128 @@
+"""The largest elements of rows by a number that is not larger than the last of them.
+
+Each warp finds which of its lanes' largest elements is the r-th; the least of these, of w warps, is no larger than the r w-th element of
+the row. The few that reach it are put into shared memory, where each is compared with all others: as many as come before it is its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import Float32, Int32, Uint32, const_expr, cute, range_constexpr, select_
+from ...cute import arch
+from ..common.vectors import across
+from ..rows.findings import summed_up
+from ..rows.functions import LOG2_E, exp2
+from ..rows.kernel import WARP
+from .order import NOT_A_NUMBER, order
+
+
+def largest(most: Any, elements: list[tuple[Any, Any]]) -> Any:
+    """The larger of a number and the largest of elements; no number if one is none."""
+    for value, _ in elements:
+        most = arch.fmax(most, value, nan=True)
+    return most
+
+
+class Candidates:
+    """The elements of a row that reach a number, in shared memory: their count, values and columns. A group of `lanes` threads takes
+    `each` of at most `room`."""
+
+    __kiln_static__ = True
+
+    def __init__(self, kernel: Any, within: Any) -> None:
+        self.kernel, self.lanes = kernel, kernel.tiling.row_threads
+        self.room, rows = max(WARP, self.lanes), kernel.tiling.rows
+        self.each = self.room // self.lanes
+        self.warps = max(1, self.lanes // WARP)
+        self.counts = cute.make_tensor(arch.alloc_smem(Int32, rows), cute.make_layout(rows))
+        layout = cute.make_layout((self.room, rows))
+        self.values, self.columns = (
+            cute.make_tensor(arch.alloc_smem(dtype, self.room * rows), layout)[None, within]
+            for dtype in (Float32, Int32)
+        )
+        self.limits = None
+        if self.warps > 1:
+            self.limits = cute.make_tensor(arch.alloc_smem(Uint32, self.warps), cute.make_layout(self.warps))
+        self.within = within
+
+    def wait(self) -> None:
+        """Until all threads of the row have come here."""
+        if self.warps > 1:
+            arch.sync_threads()
+        else:
+            arch.sync_warp()
+
+    @cute.jit
+    def begin(self, lane: Int32):
+        """There are none."""
+        if lane == 0:
+            self.counts[self.within] = Int32(0)
+
+    @cute.jit
+    def limit(self, most: Float32, k: Int32, thread: Int32):
+        """What at least `k` elements of the row reach, in the order of keys; `LOWEST` or less if that is not known."""
+        key, found = order(most), Uint32(0)
+        spoiled = Uint32(0)
+        for _ in range(cute.ceil_div(k, self.warps)):
+            if const_expr(self.lanes >= WARP):
+                found = arch.warp_redux_sync(key, "max")
+            else:
+                found = across(key, lambda a, b: select_(a > b, a, b), self.lanes)
+            spoiled = select_(found == NOT_A_NUMBER, Uint32(1), spoiled)
+            key = select_(key == found, Uint32(0), key)
+        found = select_(spoiled == 0, found, Uint32(0))
+        if const_expr(self.warps > 1):
+            if thread % WARP == 0:
+                self.limits[thread // WARP] = found
+            self.wait()
+            found = across(self.limits[thread % self.warps], lambda a, b: select_(a < b, a, b), min(WARP, self.warps))
+        return found
+
+    def fit(self) -> Any:
+        """Whether there is room for all."""
+        return self.counts[self.within] <= self.room
+
+    @cute.jit
+    def put(self, limit: Float32, found: Any):
+        """Put a thread's elements that reach a number beside those of others."""
+        count = Int32(0)
+        for value, _ in found:
+            count = count + select_(value >= limit, Int32(1), Int32(0))
+        if count > 0:
+            place: Any = arch.atomic_add(self.counts.iterator + self.within, count, scope="cta")
+            for value, column in found:
+                if (value >= limit) & (place < self.room):
+                    self.values[place] = value
+                    self.columns[place] = column
+                place = place + select_(value >= limit, Int32(1), Int32(0))
+
+    @cute.jit
+    def write(
+        self, values: Any, indices: Any, row: Int32, exists: Any, lane: Int32, thread: Int32, k: Int32, top: Float32,
+        scale: Float32, exchange: Any,
+    ):  # fmt: skip
+        """Write the first `k` of them: powers relative to `top`, times `scale`; or relative to the first, over their sum."""
+        kernel, count = self.kernel, self.counts[self.within]
+        places, powers, columns, summed = [], [], [], Float32(0.0)
+        for n in range_constexpr(self.each):
+            own = min(lane + n * self.lanes, count - 1)
+            value, column = self.values[own], self.columns[own]
+            place, first = Int32(0), top
+            for other in range(count):
+                beside = self.values[other]
+                before = (beside > value) | ((beside == value) & (self.columns[other] < column))
+                place = place + select_(before, Int32(1), Int32(0))
+                if const_expr(kernel.problem.renormalize):
+                    first = arch.fmax(first, beside)
+            place = select_(lane + n * self.lanes < count, place, k)
+            power = exp2((value - first) * LOG2_E)
+            summed = summed + select_(place < k, power, Float32(0.0))
+            places.append(place), powers.append(power), columns.append(column)
+        if const_expr(kernel.problem.renormalize):
+            ((whole,),) = kernel.gathered_each([(summed,)], exchange, [self.within], thread, 0, self.warps, summed_up)
+            scale = arch.rcp_approx(whole)
+        for place, power, column in zip(places, powers, columns, strict=True):
+            if exists & (place < k):
+                values[row, place] = power * scale
+                indices[row, place] = column.to(kernel.problem.index)
