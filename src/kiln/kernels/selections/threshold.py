@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import Float32, Int32, Uint32, const_expr, cute, range_constexpr, select_
+from ... import Float32, Int32, Int64, Uint32, const_expr, cute, range_constexpr, select_
 from ...cute import arch
 from ..common.vectors import across
 from ..rows.findings import summed_up
 from ..rows.functions import LOG2_E, exp2
 from ..rows.kernel import WARP
-from .order import NOT_A_NUMBER, order
+from .order import order
+
+_NONE = 0x7FFFFFFF_FF800000
+"""Minus infinity, in a column after all others."""
+_AT_ONCE = 4
 
 
 def largest(most: Any, elements: list[tuple[Any, Any]]) -> Any:
@@ -36,11 +40,8 @@ class Candidates:
         self.each = self.room // self.lanes
         self.warps = max(1, self.lanes // WARP)
         self.counts = cute.make_tensor(arch.alloc_smem(Int32, rows), cute.make_layout(rows))
-        layout = cute.make_layout((self.room, rows))
-        self.values, self.columns = (
-            cute.make_tensor(arch.alloc_smem(dtype, self.room * rows), layout)[None, within]
-            for dtype in (Float32, Int32)
-        )
+        pairs = cute.make_tensor(arch.alloc_smem(Int64, self.room * rows, 8), cute.make_layout((self.room, rows)))
+        self.pairs = pairs[None, within]
         self.limits = None
         if self.warps > 1:
             self.limits = cute.make_tensor(arch.alloc_smem(Uint32, self.warps), cute.make_layout(self.warps))
@@ -55,23 +56,24 @@ class Candidates:
 
     @cute.jit
     def begin(self, lane: Int32):
-        """There are none."""
+        """There are none: what stands for them comes after all."""
         if lane == 0:
             self.counts[self.within] = Int32(0)
+        for n in range_constexpr(self.each):
+            self.pairs[lane + n * self.lanes] = Int64(_NONE)
 
     @cute.jit
     def limit(self, most: Float32, k: Int32, thread: Int32):
         """What at least `k` elements of the row reach, in the order of keys; `LOWEST` or less if that is not known."""
         key, found = order(most), Uint32(0)
-        spoiled = Uint32(0)
+        spoiled = arch.vote_any_sync(most != most)
         for _ in range(cute.ceil_div(k, self.warps)):
             if const_expr(self.lanes >= WARP):
                 found = arch.warp_redux_sync(key, "max")
             else:
                 found = across(key, lambda a, b: select_(a > b, a, b), self.lanes)
-            spoiled = select_(found == NOT_A_NUMBER, Uint32(1), spoiled)
             key = select_(key == found, Uint32(0), key)
-        found = select_(spoiled == 0, found, Uint32(0))
+        found = select_(spoiled, Uint32(0), found)
         if const_expr(self.warps > 1):
             if thread % WARP == 0:
                 self.limits[thread // WARP] = found
@@ -90,12 +92,17 @@ class Candidates:
         for value, _ in found:
             count = count + select_(value >= limit, Int32(1), Int32(0))
         if count > 0:
-            place: Any = arch.atomic_add(self.counts.iterator + self.within, count, scope="cta")
-            for value, column in found:
-                if (value >= limit) & (place < self.room):
-                    self.values[place] = value
-                    self.columns[place] = column
-                place = place + select_(value >= limit, Int32(1), Int32(0))
+            place = arch.atomic_add(self.counts.iterator + self.within, count, scope="cta")
+            if place + count <= self.room:
+                for value, column in found:
+                    if value >= limit:
+                        self.pairs[place] = (Int64(column) << 32) | Int64(Uint32(value.bitcast(Int32)))
+                        place = place + 1
+
+    def pair(self, place: Any) -> tuple[Any, Any]:
+        """The value and the column of one of them."""
+        found = self.pairs[place]
+        return Int32(found).bitcast(Float32), Int32(found >> 32)
 
     @cute.jit
     def write(
@@ -104,25 +111,26 @@ class Candidates:
     ):  # fmt: skip
         """Write the first `k` of them: powers relative to `top`, times `scale`; or relative to the first, over their sum."""
         kernel, count = self.kernel, self.counts[self.within]
-        places, powers, columns, summed = [], [], [], Float32(0.0)
-        for n in range_constexpr(self.each):
-            own = min(lane + n * self.lanes, count - 1)
-            value, column = self.values[own], self.columns[own]
-            place, first = Int32(0), top
-            for other in range(count):
-                beside = self.values[other]
-                before = (beside > value) | ((beside == value) & (self.columns[other] < column))
-                place = place + select_(before, Int32(1), Int32(0))
+        own = [self.pair(lane + n * self.lanes) for n in range(self.each)]
+        places = cute.make_rmem_tensor((self.each,), Int32)
+        places.fill(0)
+        first = top
+        for turn in range(cute.ceil_div(count, _AT_ONCE)):
+            for i in range_constexpr(_AT_ONCE):
+                beside, there = self.pair(turn * _AT_ONCE + i)
+                for n, (value, column) in enumerate(own):
+                    before = (beside > value) | ((beside == value) & (there < column))
+                    places[n] = places[n] + select_(before, Int32(1), Int32(0))
                 if const_expr(kernel.problem.renormalize):
                     first = arch.fmax(first, beside)
-            place = select_(lane + n * self.lanes < count, place, k)
-            power = exp2((value - first) * LOG2_E)
-            summed = summed + select_(place < k, power, Float32(0.0))
-            places.append(place), powers.append(power), columns.append(column)
+        powers, summed = [exp2((value - first) * LOG2_E) for value, _ in own], Float32(0.0)
+        for n in range_constexpr(self.each):  # what is after the last has a place after them, too
+            summed = summed + select_(places[n] < k, powers[n], Float32(0.0))
         if const_expr(kernel.problem.renormalize):
             ((whole,),) = kernel.gathered_each([(summed,)], exchange, [self.within], thread, 0, self.warps, summed_up)
             scale = arch.rcp_approx(whole)
-        for place, power, column in zip(places, powers, columns, strict=True):
+        for n in range_constexpr(self.each):
+            place = places[n]
             if exists & (place < k):
-                values[row, place] = power * scale
-                indices[row, place] = column.to(kernel.problem.index)
+                values[row, place] = powers[n] * scale
+                indices[row, place] = own[n][1].to(kernel.problem.index)
