@@ -291,6 +291,35 @@ def test_pages_of_8_bits(page):
 
 
 @hopper
+@pytest.mark.parametrize(("dim", "page", "queries"), [(64, 1, 1), (128, 16, 16), (256, 64, 3)])
+def test_few_queries_of_caches_of_8_bits(dim, page, queries):
+    """Of 16 bits and of 8; other rows of pages are no numbers. Outputs are as exact as with keys and values of 16 bits."""
+    used, count = [5000, 1, 1500], -(-5120 // page)
+    table = torch.randperm(4 * count, device="cuda")[: 3 * count].reshape(3, count).int()
+    k, v = (
+        torch.full((4 * count, page, 2, dim), float("nan"), device="cuda").to(torch.float8_e4m3fn) for _ in range(2)
+    )
+    q, lengths = normal(3, queries, 8, dim).to(k.dtype), torch.tensor(used, dtype=torch.int32, device="cuda")
+    factors = [1 + torch.rand(3, 2, device="cuda") for _ in range(2)]
+    dense = []
+    for n, length in enumerate(used):
+        rows = torch.arange(length, device="cuda")
+        place = table[n].long()[rows // page], rows % page
+        dense.append([normal(length, 2, dim).to(k.dtype) for _ in range(2)])
+        for cache, x in zip((k, v), dense[n], strict=True):
+            cache.view(torch.uint8)[place] = x.view(torch.uint8)
+    descale = {"k_descale": factors[0], "v_descale": factors[1]}
+    wide = kernels.paged_attention(q.bfloat16(), k, v, table, lengths, causal=False, return_lse=True, **descale)
+    narrow = kernels.flash_attention(
+        q, k, v, page_table=table, seqused_k=lengths, return_lse=True, q_descale=torch.ones_like(factors[0]), **descale
+    )
+    for n, rows in enumerate(dense):
+        keys, values = (x.double() * f[n, :, None] for x, f in zip(rows, factors, strict=True))
+        for out, lse in (wide, narrow):
+            check((out[n], lse[n]), exact(q[n].double(), keys, values, False))
+
+
+@hopper
 @pytest.mark.parametrize("dim", [64, 128])
 def test_a_function_of_scores(dim):
     def far(s, b, h, q, k):

@@ -435,6 +435,14 @@ def test_nothing_waits_where_there_is_much_besides(monkeypatch):
     [
         (Float16, 128, 16, HopperAttentionTiling(3, 80, 3, in_turns=False)),
         (Float8E4M3FN, 256, 0, HopperAttentionTiling(2, 128)),
+        (
+            Float8E4M3FN,
+            256,
+            16,
+            hopper_cost.default_tiling(
+                Attention(3, 1024, 1024, 4, 1, 256, 256, Float8E4M3FN, partial=True, page=16, room=1024), HOPPER
+            ),
+        ),
     ],
 )
 def test_warps_that_load_have_registers_enough(dtype, dim, page, tiling, monkeypatch):

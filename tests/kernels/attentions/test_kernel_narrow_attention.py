@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import Any
 
 import ml_dtypes
@@ -38,23 +39,20 @@ def factors(heads: int = 2) -> np.ndarray:
     ("dims", "tiling", "options"),
     [
         ((32, 32), Tiling(16, 16, 1, 2, 1, True), {"causal": True}),
+        # parts, 32 rows to a warp; of what is copied some is padding
         (
             (48, 64),
-            Tiling(32, 16, 2, 2, 3, True),
-            {"window": (70, 0), "softcap": 3.0},
-        ),  # a part of what is copied is padding
-        (
-            (64, 16),
-            Tiling(64, 16, 2, 1, 2, False),
-            {"alibi_slopes": np.float32([0.1, 0.2, 0.3, 0.4])},
-        ),  # 32 rows to a warp
+            Tiling(64, 16, 2, 1, 3, True),
+            {"window": (70, 0), "softcap": 3.0, "alibi_slopes": np.float32([0.1, 0.2, 0.3, 0.4])},
+        ),
     ],
 )
 def test_queries_keys_and_values(dims, tiling, options):
-    """The first under the sanitizer, which finds nothing."""
+    """In the long stage the first under the sanitizer, which finds nothing."""
     q, k, v = narrow(2, 5, 4, dims[0]), narrow(2, 150, 2, dims[0]), narrow(2, 150, 2, dims[1])
     of_q, of_k, of_v = factors(), factors(), factors()
-    with kiln.sanitize() if tiling.splits == 1 else contextlib.nullcontext():
+    watched = tiling.splits == 1 and os.environ.get("KILN_LONG_TESTS")
+    with kiln.sanitize() if watched else contextlib.nullcontext():
         got = kernels.flash_attention(
             q, k, v, return_lse=True, plan=tiling, q_descale=of_q, k_descale=of_k, v_descale=of_v, **options
         )

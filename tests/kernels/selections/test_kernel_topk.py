@@ -45,6 +45,7 @@ def check(x: np.ndarray, k: int, renormalize: bool, **options: Any) -> None:
         ((2, 1030), F32, 3, None),  # two warps to a row
         ((2, 700), F32, 5, RowTiling(64, 64)),
         ((2, 700), F32, 40, RowTiling(32, 4)),  # too long to be held
+        ((2, 4500), F32, 20, RowTiling(64, 64)),  # the same, with threads enough
     ],
 )
 def test_values_and_columns(shape, dtype, k, tiling, renormalize):

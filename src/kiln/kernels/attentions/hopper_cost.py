@@ -143,6 +143,8 @@ def _fitting(problem: Attention, tiling: HopperAttentionTiling) -> HopperAttenti
     need = (problem.score is not None) + problem.sloped  # registers, for functions and slopes
     if need and width == 8:
         block_k -= 32 * (4 - tiling.groups)
+    elif width == 8 and problem.page % LEAST == 0 < problem.page and problem.head_dim_v > 128:
+        block_k -= 32  # for what pages take: else products would wait for each other
     elif tiling.groups == 3 or tiling.queries_held:
         block_k -= 16 * need
     grouped = problem.share > 1 and problem.queries < tiling.block_q and ROWS % problem.share == 0
