@@ -23,7 +23,7 @@ _MOST = 65504.0
 
 
 @cute.jit
-def widen_queries(of: Any, source: cute.Tensor, target: cute.Tensor, tile: Int32, rows: Int32):
+def widen_queries(of: Any, source: Any, target: Any, tile: Int32, rows: Int32):
     """Write a tile of queries as f16 to shared memory, zeros after the last: of 16 columns four in succession are a word of each half.
 
     Those of bf16 that f16 has not are the largest it has.

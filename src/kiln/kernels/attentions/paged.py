@@ -129,8 +129,7 @@ def check(q: Any, k: Any, v: Any, table: Any, lengths: Any, out: Any, factors: t
         require(x is None or narrow, f"{name} with {label} of a cache of {k.dtype}", hint="float8_e4m3fn")
         shape = (q.shape[0], k.shape[2])
         require(
-            x is None
-            or (tuple(x.shape) == shape and str(x.dtype).endswith("float32") and arrays.strides(x)[1] == 1),
+            x is None or (tuple(x.shape) == shape and str(x.dtype).endswith("float32") and arrays.strides(x)[1] == 1),
             f"{name}: {label} {() if x is None else tuple(x.shape)} is a contiguous array of f32, {shape}",
         )
     check_table(name, table, lengths, q.shape[0])

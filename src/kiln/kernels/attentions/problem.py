@@ -112,6 +112,8 @@ class Attention(Problem):
     def bytes(self) -> int:
         """Queries, keys and values read once, outputs written once."""
         size, size_q = self.dtype.width // 8, (self.q_dtype or self.dtype).width // 8
-        read = size_q * self.queries * self.heads * self.head_dim + size * self.keys * self.heads_k * sum(self.head_dims)
+        read = size_q * self.queries * self.heads * self.head_dim + size * self.keys * self.heads_k * sum(
+            self.head_dims
+        )
         logarithms = 4 * self.queries * self.heads if self.lse else 0
         return self.batches * (read + 2 * self.queries * self.heads * self.head_dim_v + logarithms)

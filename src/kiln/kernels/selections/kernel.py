@@ -70,7 +70,7 @@ class TopK(Softmax):
         held = None
         if const_expr(self.whole):
             held = self.read(x, row, exists, lane, units, self.vectors)
-        candidates = Candidates(self, within) if const_expr(problem.few) else None
+        candidates: Any = Candidates(self, within) if const_expr(problem.few) else None
         top, scale = Float32(-float("inf")), Float32(1.0)
         state, most = self.survey(x, held, row, exists, lane, units)
         if const_expr(not problem.renormalize):

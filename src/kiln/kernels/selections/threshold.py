@@ -42,7 +42,7 @@ class Candidates:
         self.counts = cute.make_tensor(arch.alloc_smem(Int32, rows), cute.make_layout(rows))
         pairs = cute.make_tensor(arch.alloc_smem(Int64, self.room * rows, 8), cute.make_layout((self.room, rows)))
         self.pairs = pairs[None, within]
-        self.limits = None
+        self.limits: Any = None
         if self.warps > 1:
             self.limits = cute.make_tensor(arch.alloc_smem(Uint32, self.warps), cute.make_layout(self.warps))
         self.within = within
