@@ -186,7 +186,7 @@ def cases(rows: list[str], paced: bool) -> Iterator[Callable[[], Case]]:
         "pages": [*[make(paged, page) for page in (1, 16, 64, 256)], make(paged, 16, float8)],
     }
     if paced:
-        found = {name: found[name][: 4 if name in ("heads", "float8") else 2] for name in list(found)[:-2]}
+        found = {name: found[name][: {"heads": 4, "float8": 6}.get(name, 2)] for name in list(found)[:-2]}
         del found["lengths"], found["odd"]
     for row in rows or found:
         yield from found[row]

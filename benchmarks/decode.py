@@ -27,12 +27,13 @@ FEW = (
     (1, 1, 131072),
     (1, 16, 131072),
     (16, 1, 16384),
+    (16, 4, 16384),
     (16, 16, 16384),
     (64, 1, 4096),
     (64, 4, 4096),
 )
 """Batch, queries, keys; 32 heads that share 8 of keys, D 128, bf16."""
-PAGES = (64, 16, 1)
+PAGES = (256, 64, 16, 1)
 LATENT = (
     (128, 1, 16, 8192), (128, 1, 32, 4096), (64, 1, 64, 8192), (128, 1, 128, 4096), (128, 2, 128, 4096), (32, 1, 128, 16384),
     (16, 1, 16, 32768), (1, 1, 16, 131072), (1, 1, 128, 131072),
@@ -74,21 +75,32 @@ def paged(only_compile: bool) -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
 
     names = " | ".join(f"pages of {size} us" for size in PAGES)
-    print(f"\n| batch | queries | keys | cuDNN us | Kiln us | {names} | Kiln TB/s | slower in pages |")
-    print("|---" * (7 + len(PAGES)) + "|", flush=True)
+    print(
+        f"\n| batch | queries | keys | cuDNN us | Kiln us | {names} | Kiln TB/s | slower in pages | e4m3 us | e4m3 cache, pages of 64 us | TB/s |"
+    )
+    print("|---" * (10 + len(PAGES)) + "|", flush=True)
     for batch, queries, keys in FEW:
         q, k, v = normal(batch, queries, 32, 128), normal(batch, keys, 8, 128), normal(batch, keys, 8, 128)
         out, lengths = torch.empty_like(q), torch.full((batch,), keys, device="cuda", dtype=torch.int32)
         calls: list[Callable[[], Any]] = [functools.partial(kernels.flash_attention, q, k, v, causal=True, out=out)]
-        wanted = calls[0]().clone()
+        wanted, float8 = calls[0]().clone(), torch.float8_e4m3fn
         for size in PAGES:
             table = torch.randperm(batch * keys // size, device="cuda", dtype=torch.int32).view(batch, -1)
             caches = [in_pages(x, size, table) for x in (k, v)]
             calls.append(functools.partial(kernels.paged_attention, q, *caches, table, lengths, out=out))
-            torch.testing.assert_close(calls[-1](), wanted, rtol=2e-2, atol=2e-2)
+            if only_compile:
+                torch.testing.assert_close(calls[-1](), wanted, rtol=2e-2, atol=2e-2)
+        narrow = [x.to(float8) for x in (q, k, v)]
+        table = torch.randperm(batch * keys // 64, device="cuda", dtype=torch.int32).view(batch, -1)
+        caches = [in_pages(x.view(torch.uint8), 64, table).view(float8) for x in narrow[1:]]
+        calls.append(functools.partial(kernels.flash_attention, *narrow, causal=True, out=out))
+        calls.append(functools.partial(kernels.paged_attention, narrow[0].bfloat16(), *caches, table, lengths, out=out))
         if only_compile:
+            wanted = kernels.flash_attention(*(x.bfloat16() for x in narrow), causal=True)
+            for call in calls[-2:]:
+                torch.testing.assert_close(call(), wanted, rtol=2e-2, atol=2e-2)
             continue
-        us = [device_us(call) for call in calls]
+        *us, us8, us_cache = [device_us(call) for call in calls]
         theirs = None
         if queries == 1:
             with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
@@ -96,7 +108,8 @@ def paged(only_compile: bool) -> None:
         size = 2 * 2 * batch * keys * 8 * 128
         slower = ", ".join(f"{100 * x / us[0] - 100:.0f} %" for x in us[1:])
         print(
-            f"| {batch} | {queries} | {keys} | {shown(theirs)} | {' | '.join(map(shown, us))} | {size / us[0] / 1e6:.2f} | {slower} |",
+            f"| {batch} | {queries} | {keys} | {shown(theirs)} | {' | '.join(map(shown, us))} | {size / us[0] / 1e6:.2f} | {slower} "
+            f"| {shown(us8)} | {shown(us_cache)} | {size / 2 / us_cache / 1e6:.2f} |",
             flush=True,
         )
 

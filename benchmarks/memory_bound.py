@@ -1,14 +1,17 @@
 """Kiln's memory-bound kernels beside PyTorch's own, torch.compile and a copy, on one GPU, on the same data, in one run.
 
-    python benchmarks/memory_bound.py [rows] [gradients] [fusions] [losses] [reductions] [elements] [--no-compile] [--short]
+    python benchmarks/memory_bound.py [rows] [gradients] [fusions] [lengths] [losses] [reductions] [elements] [--no-compile] [--short]
+                                      [--ours] [--check]
 
 Times are of the device alone, by `kiln.measure`: medians of calls in a CUDA graph, the L2 cache emptied before each. Data is standard normal; constant data is refused. Results are compared with PyTorch's in Float32 before they are timed.
+`--ours` times Kiln's kernels and copies alone, and compares nothing; `--check` compares, and times nothing.
 "of a copy" is the bandwidth beside that of `out.copy_(x)` for the same array: bytes that must be read and written, once each.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +38,21 @@ ROWS = (
     (16384, 8191, torch.bfloat16),
     (2048, 50257, torch.bfloat16),
 )
+ODD = tuple(
+    (n, columns, torch.bfloat16)
+    for n, columns in ((131072, 1027), (65536, 2047), (32768, 4097), (16384, 8190), (8192, 16383))
+)
+"""Rows that begin anywhere, of which gradients are asked for, too."""
+LENGTHS = (
+    (65536, 1536), (32768, 2880), (32768, 3584), (16384, 4096), (16384, 5120), (16384, 6144), (16384, 7168), (16384, 8192), (8192, 14336),
+    (8192, 16384), (4096, 28672),
+)  # fmt: skip
+"""Rows that are quantized."""
+LARGEST = (
+    (65536, 256, 8), (65536, 128, 4), (65536, 64, 6), (8192, 256, 8), (8192, 64, 2), (256, 256, 8), (512, 128256, 8), (128, 128256, 50),
+)  # fmt: skip
+"""Rows, columns, and how many of the largest."""
+OURS, CHECK = "--ours" in sys.argv, "--check" in sys.argv
 COMPILED = {(16384, 4096), (16384, 8192), (4096, 32768), (1024, 131072), (16384, 8191), (2048, 50257)}
 """Shapes that torch.compile is asked about: it takes seconds for each function."""
 COMPILED_GRADIENTS = {(16384, 8192), (4096, 32768)}
@@ -65,7 +83,15 @@ def normal(*shape: int, dtype: torch.dtype) -> torch.Tensor:
 
 def device_us(call: Callable[[], Any]) -> float:
     """Microseconds of a call."""
+    if CHECK:
+        call()
+        return math.nan
     return measure.measure(call, effort=SHORT if "--short" in sys.argv else measure.QUICK).us
+
+
+def peer_us(call: Callable[[], Any] | None) -> str:
+    """The same of PyTorch's, where there is one, unless Kiln's are asked for alone."""
+    return "-" if OURS or CHECK or call is None else f"{device_us(call):.1f}"
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -101,16 +127,17 @@ def rows(compiled: bool) -> None:
             ),
         }
         for name, (ours, theirs) in cases.items():
-            compare(ours(), theirs(x.float(), weight.float(), bias.float()), dtype)
-            eager = device_us(lambda theirs=theirs, x=x, w=weight, b=bias: theirs(x, w, b))
+            if not OURS:
+                compare(ours(), theirs(x.float(), weight.float(), bias.float()), dtype)
+            eager = peer_us(lambda theirs=theirs, x=x, w=weight, b=bias: theirs(x, w, b))
             inductor = "-"
             if compiled and (count, n) in COMPILED:
                 fused = torch.compile(theirs, dynamic=False)
-                inductor = f"{device_us(lambda fused=fused, x=x, w=weight, b=bias: fused(x, w, b)):.1f}"
+                inductor = peer_us(lambda fused=fused, x=x, w=weight, b=bias: fused(x, w, b))
             us = device_us(ours)
             speed = 2 * x.numel() * x.element_size() / us / 1e6
             print(
-                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager:.1f} | {inductor} | {us:.1f} | {speed:.2f} | {copy / us:.2f} |",
+                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager} | {inductor} | {us:.1f} | {speed:.2f} | {copy / us:.2f} |",
                 flush=True,
             )
 
@@ -136,7 +163,7 @@ def gradients(compiled: bool) -> None:
     """Gradients of functions of rows: two arrays are read and one is written."""
     print("\n| gradient | rows | columns | type | torch us | torch.compile us | Kiln us | Kiln TB/s | of a copy |")
     print("|---|---|---|---|---|---|---|---|---|")
-    for count, n, dtype in ROWS:
+    for count, n, dtype in ROWS + ODD:
         x, dy, weight = normal(count, n, dtype=dtype), normal(count, n, dtype=dtype), normal(n, dtype=dtype)
         bias, out = normal(n, dtype=dtype), torch.empty_like(x)
         y = torch.softmax(x, -1)
@@ -162,16 +189,17 @@ def gradients(compiled: bool) -> None:
             ),
         }
         for name, (ours, theirs, program) in cases.items():
-            wanted = (theirs(),) if program is None and theirs is not None else None
-            if program is not None:
-                wanted = program(dy.float(), x.float(), weight.float())
-            found = ours()
-            for got, value in zip(found if isinstance(found, tuple) else (found,), wanted or (), strict=True):
-                compare(got, value.float(), dtype, 1 if got.ndim > 1 else count)
-            eager, inductor = "-" if theirs is None else f"{device_us(theirs):.1f}", "-"
+            if not OURS:
+                wanted = (theirs(),) if program is None and theirs is not None else None
+                if program is not None:
+                    wanted = program(dy.float(), x.float(), weight.float())
+                found = ours()
+                for got, value in zip(found if isinstance(found, tuple) else (found,), wanted or (), strict=True):
+                    compare(got, value.float(), dtype, 1 if got.ndim > 1 else count)
+            eager, inductor = peer_us(theirs), "-"
             if compiled and program is not None and (count, n) in COMPILED_GRADIENTS:
                 fused = torch.compile(program, dynamic=False)
-                inductor = f"{device_us(lambda fused=fused, dy=dy, x=x, w=weight: fused(dy, x, w)):.1f}"
+                inductor = peer_us(lambda fused=fused, dy=dy, x=x, w=weight: fused(dy, x, w))
             us = device_us(ours)
             speed = 3 * x.numel() * x.element_size() / us / 1e6
             print(
@@ -279,7 +307,7 @@ def fused_cases() -> Any:
         "the same, neighbours turned", (heads, angles.cos(), angles.sin()),
         lambda x, c, s: kernels.rotary_embedding(x, c, s, True), turned_neighbours, 2 * heads.numel(),
     )  # fmt: skip
-    for count, n, k in ((65536, 256, 8), (65536, 64, 6), (256, 256, 8), (512, 128256, 8)):
+    for count, n, k in LARGEST:
         logits = normal(count, n, dtype=torch.float32)
 
         def theirs(x: Any, k: int = k) -> Any:
@@ -287,7 +315,7 @@ def fused_cases() -> Any:
             return values / values.sum(-1, keepdim=True), indices
 
         yield (
-            f"softmax, {k} largest", (logits,), lambda x, k=k: kernels.topk_softmax(x, k, True), theirs, 2 * logits.numel(),
+            f"softmax, {k} largest", (logits,), lambda x, k=k: kernels.topk_softmax(x, k, True), theirs, 2 * logits.numel() + 4 * k * count,
         )  # fmt: skip
 
 
@@ -305,23 +333,44 @@ def fusions(compiled: bool) -> None:
     )
     done: set[str] = set()
     for name, given, ours, theirs, moved in fused_cases():
-        made, wanted = ours(*given), theirs(*given)
+        made, wanted = ((), ()) if OURS else (ours(*given), theirs(*given))
         for got, value in zip(*(x if isinstance(x, tuple) else (x,) for x in (made, wanted)), strict=True):
             if got.dtype == torch.float8_e4m3fn:  # sums of 16 bits are rounded before a norm, or after: a step at most
                 torch.testing.assert_close(got.float(), value.float(), rtol=0.13, atol=0.01)
             elif got.is_floating_point():
                 compare(got, value.float(), torch.bfloat16, 1 if got.ndim > 1 else len(given[0]))
-        eager, inductor = device_us(lambda f=theirs, given=given: f(*given)), "-"
+        eager, inductor = peer_us(lambda f=theirs, given=given: f(*given)), "-"
         if compiled and name not in done and name in COMPILED_FUSIONS:
             done.add(name)
             fused = torch.compile(theirs, dynamic=False)
-            inductor = f"{device_us(lambda f=fused, given=given: f(*given)):.1f}"
+            inductor = peer_us(lambda f=fused, given=given: f(*given))
         us = device_us(lambda f=ours, given=given: f(*given))
         shape = "x".join(map(str, given[0].shape))
         print(
-            f"| {name} | {shape} | {eager:.1f} | {inductor} | {us:.1f} | {2 * moved / us / 1e6:.2f} | {2 * moved / us / copied(min(int(moved), 1 << 28)):.2f} |",
+            f"| {name} | {shape} | {eager} | {inductor} | {us:.1f} | {2 * moved / us / 1e6:.2f} | {2 * moved / us / copied(min(int(moved), 1 << 28)):.2f} |",
             flush=True,
         )
+
+
+def lengths() -> None:
+    """Rows quantized to 8-bit floats, by their length, beside 4.25 TB/s. They are compared by `fusions`, at some lengths."""
+    named: dict[str, tuple[float, Callable[..., Any]]] = {
+        "x + residual, rms_norm": (3.5, lambda x, r, w, b, q: kernels.fused_add_rms_norm(x, r, w, quantize=q)),
+        "rms_norm": (1.5, lambda x, r, w, b, q: kernels.rms_norm(x, w, quantize=q)),
+        "x + residual, layer_norm": (3.5, lambda x, r, w, b, q: kernels.fused_add_layer_norm(x, r, w, b, quantize=q)),
+        "layer_norm": (1.5, lambda x, r, w, b, q: kernels.layer_norm(x, w, b, quantize=q)),
+        "swiglu": (2.5, lambda x, r, w, b, q: kernels.swiglu(x, r, quantize=q)),
+        "geglu": (2.5, lambda x, r, w, b, q: kernels.geglu(x, r, quantize=q)),
+    }
+    print(f"\n| rows | columns | {' | '.join(named)} |\n{'|---' * (2 + len(named))}|")
+    for count, n in LENGTHS:
+        x, r = (normal(count, n, dtype=torch.bfloat16) for _ in range(2))
+        w, b = (normal(n, dtype=torch.bfloat16) for _ in range(2))
+        cells = []
+        for moved, call in named.values():
+            us = device_us(lambda call=call, x=x, r=r, w=w, b=b: call(x, r, w, b, torch.float8_e4m3fn))
+            cells.append(f"{us:.1f} ({2 * moved * x.numel() / us / 4.25e6:.2f})")
+        print(f"| {count} | {n} | {' | '.join(cells)} |", flush=True)
 
 
 def losses(compiled: bool) -> None:
@@ -340,12 +389,13 @@ def losses(compiled: bool) -> None:
         out, one = torch.empty_like(logits), torch.ones((), device="cuda")
         copy = device_us(lambda out=out, x=logits: out.copy_(x))
         loss, lse = kernels.cross_entropy(logits, target, return_lse=True)
-        torch.testing.assert_close(loss, functional.cross_entropy(logits.float(), target), rtol=1e-5, atol=1e-5)
-        compare(
-            kernels.cross_entropy_backward(one, logits, target, lse, out=out)[:512].mul(count),
-            _gradient(logits[:512].float(), target[:512], lse[:512], one).mul(512),
-            dtype,
-        )
+        if not OURS:
+            torch.testing.assert_close(loss, functional.cross_entropy(logits.float(), target), rtol=1e-5, atol=1e-5)
+            compare(
+                kernels.cross_entropy_backward(one, logits, target, lse, out=out)[:512].mul(count),
+                _gradient(logits[:512].float(), target[:512], lse[:512], one).mul(512),
+                dtype,
+            )
         logarithms = torch.log_softmax(logits, -1)
         counted = torch.tensor(float(count), device="cuda", dtype=dtype)
         given = (one.to(dtype), logarithms, target, counted)
@@ -371,11 +421,11 @@ def losses(compiled: bool) -> None:
             inductor = "-"
             if compiled and n in (32000, 50257):
                 fused = torch.compile(written, dynamic=False)
-                inductor = f"{device_us(lambda fused=fused, arguments=arguments: fused(*arguments)):.1f}"
-            eager, us = device_us(theirs), device_us(ours)
+                inductor = peer_us(lambda fused=fused, arguments=arguments: fused(*arguments))
+            eager, us = peer_us(theirs), device_us(ours)
             speed = passes * logits.numel() * logits.element_size() / us / 1e6
             print(
-                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager:.1f} | {inductor} | {us:.1f} | {speed:.2f} | "
+                f"| {name} | {count} | {n} | {name_of(dtype)} | {eager} | {inductor} | {us:.1f} | {speed:.2f} | "
                 f"{passes * copy / 2 / us:.2f} |",
                 flush=True,
             )
@@ -402,7 +452,9 @@ def reductions() -> None:
         options = {} if axis is None else {"dim": axis}
         for name, theirs in (("sum", torch.sum), ("max", torch.amax), ("argmax", torch.argmax)):
             ours = getattr(kernels, name)
-            if name == "sum":
+            if OURS:
+                pass
+            elif name == "sum":
                 wanted = x.double().sum(**options)
                 spread = (x.numel() / wanted.numel()) ** 0.5
                 narrow = dtype != torch.float32
@@ -414,10 +466,10 @@ def reductions() -> None:
                 )
             elif not torch.equal(ours(x, axis), theirs(x, **options)):
                 raise SystemExit(f"{name} of {shape} over {axis} is wrong")
-            eager = device_us(lambda theirs=theirs, x=x, options=options: theirs(x, **options))
+            eager = peer_us(lambda theirs=theirs, x=x, options=options: theirs(x, **options))
             us = device_us(lambda ours=ours, x=x, axis=axis: ours(x, axis))
             print(
-                f"| {name} | {'x'.join(map(str, shape))} | {axis} | {name_of(dtype)} | {eager:.1f} | {us:.1f} | "
+                f"| {name} | {'x'.join(map(str, shape))} | {axis} | {name_of(dtype)} | {eager} | {us:.1f} | "
                 f"{x.numel() * x.element_size() / us / 1e6:.2f} |",
                 flush=True,
             )
@@ -441,12 +493,11 @@ def elements() -> None:
         )  # fmt: skip
         for name, arrays, ours, theirs in cases:
             given = (x, y, row, column, out)
-            torch.testing.assert_close(ours(*given).clone(), theirs(*given), rtol=2e-2, atol=5e-2)
-            eager = device_us(lambda theirs=theirs, given=given: theirs(*given))
+            if not OURS:
+                torch.testing.assert_close(ours(*given).clone(), theirs(*given), rtol=2e-2, atol=5e-2)
+            eager = peer_us(lambda theirs=theirs, given=given: theirs(*given))
             us = device_us(lambda ours=ours, given=given: ours(*given))
-            print(
-                f"| {name} | {name_of(dtype)} | {eager:.1f} | {us:.1f} | {arrays * size / us / 1e6:.2f} |", flush=True
-            )
+            print(f"| {name} | {name_of(dtype)} | {eager} | {us:.1f} | {arrays * size / us / 1e6:.2f} |", flush=True)
 
 
 def _clipped(a: Any) -> Any:
@@ -460,6 +511,7 @@ def main(chosen: list[str]) -> None:
     tables: dict[str, Callable[[], None]] = {
         "rows": lambda: rows("--no-compile" not in chosen),
         "gradients": lambda: gradients("--no-compile" not in chosen), "fusions": lambda: fusions("--no-compile" not in chosen),
+        "lengths": lengths,
         "losses": lambda: losses("--no-compile" not in chosen),
         "reductions": reductions, "elements": elements,
     }  # fmt: skip
