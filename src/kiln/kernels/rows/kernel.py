@@ -520,9 +520,12 @@ class RowKernel:
         The first of them may be `done`.
         """
         for v in range_constexpr(self.vectors):
-            made = self.results_at(v, part, kept, own, state, numbers, n)
-            if const_expr(done is not None):
-                made = [done[v], *made[1:]]
+            if const_expr(done is not None and len(outs) == 1):
+                made = [done[v]]
+            else:
+                made = self.results_at(v, part, kept, own, state, numbers, n)
+                if const_expr(done is not None):
+                    made = [done[v], *made[1:]]
             if const_expr(self.quantizes):
                 made = [made[0] * state[-1], *made[1:]]
             at = unit + v * self.tiling.row_threads

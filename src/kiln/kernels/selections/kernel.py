@@ -72,7 +72,7 @@ class TopK(Softmax):
             held = self.read(x, row, exists, lane, units, self.vectors)
         candidates: Any = Candidates(self, within) if const_expr(problem.few) else None
         top, scale = Float32(-float("inf")), Float32(1.0)
-        state, most = self.survey(x, held, row, exists, lane, units)
+        state, most = self.survey(x, held, row, exists, lane, units, candidates, thread)
         if const_expr(not problem.renormalize):
             top, summed = self.gathered(state, self.exchange_buffer(warps), within, thread, 0, warps)
             scale = arch.rcp_approx(summed)
@@ -87,18 +87,27 @@ class TopK(Softmax):
             self.one_after_the_other(x, held, units, within, *target)
 
     @cute.jit
-    def survey(self, x: Any, held: Any, row: Any, exists: Any, lane: Any, units: Any):
+    def survey(
+        self, x: Any, held: Any, row: Any, exists: Any, lane: Any, units: Any, candidates: Any, thread: Any
+    ):  # fmt: skip
         """What softmax finds out about a thread's part of a row, unless results are over their own sum, and its largest element."""
         state, most, alone = self.fresh(), Float32(-float("inf")), self.problem.renormalize
         if const_expr(self.whole):
             if const_expr(not alone):
                 state = self.absorb(None, Part(self, [held], [], [], lane, units))[0]
             return state, largest(most, self.elements(held, lane, units))
-        for start in range(0, units, self.tiling.row_threads * self.vectors):
-            chunk = self.read(x, row, exists, start + lane, units, self.vectors)
+        if const_expr(candidates is not None):
+            candidates.clear(thread)
+        step = self.tiling.row_threads * self.vectors
+        for number in range(cute.ceil_div(units, step)):
+            unit = number * step + lane
+            chunk = self.read(x, row, exists, unit, units, self.vectors)
             if const_expr(not alone):
-                state = self.absorb(state, Part(self, [chunk], [], [], start + lane, units))[0]
-            most = largest(most, self.elements(chunk, start + lane, units))
+                state = self.absorb(state, Part(self, [chunk], [], [], unit, units))[0]
+            highest = largest(Float32(-float("inf")), self.elements(chunk, unit, units))
+            most = arch.fmax(most, highest, nan=True)
+            if const_expr(candidates is not None):
+                candidates.note(number, thread, highest)
         return state, most
 
     def elements(self, held: Any, unit: Any, units: Any) -> list[tuple[Any, Any]]:
@@ -124,9 +133,12 @@ class TopK(Softmax):
             if const_expr(self.whole):
                 candidates.put(limit, self.elements(held, lane, units))
             elif most >= limit:
-                for start in range(0, units, self.tiling.row_threads * self.vectors):
-                    chunk = self.read(x, row, exists, start + lane, units, self.vectors)
-                    candidates.put(limit, self.elements(chunk, start + lane, units))
+                step = self.tiling.row_threads * self.vectors
+                for number in range(cute.ceil_div(units, step)):
+                    if candidates.noted(number, thread) >= limit:
+                        unit = number * step + lane
+                        chunk = self.read(x, row, exists, unit, units, self.vectors)
+                        candidates.put(limit, self.elements(chunk, unit, units))
         candidates.wait()
         return arch.vote_all_sync(known & candidates.fit())
 

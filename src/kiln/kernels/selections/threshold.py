@@ -19,6 +19,8 @@ from .order import order
 _NONE = 0x7FFFFFFF_FF800000
 """Minus infinity, in a column after all others."""
 _AT_ONCE = 4
+_CHUNKS = 16
+"""Chunks of a thread's part of a row whose largest elements it notes, one after the other, then again from the first."""
 
 
 def largest(most: Any, elements: list[tuple[Any, Any]]) -> Any:
@@ -42,6 +44,10 @@ class Candidates:
         self.counts = cute.make_tensor(arch.alloc_smem(Int32, rows), cute.make_layout(rows))
         pairs = cute.make_tensor(arch.alloc_smem(Int64, self.room * rows, 8), cute.make_layout((self.room, rows)))
         self.pairs = pairs[None, within]
+        self.maxima: Any = None
+        if not kernel.whole:
+            layout = cute.make_layout((_CHUNKS, kernel.tiling.threads), stride=(kernel.tiling.threads, 1))
+            self.maxima = cute.make_tensor(arch.alloc_smem(Float32, cute.size(layout)), layout)
         self.limits: Any = None
         if self.warps > 1:
             self.limits = cute.make_tensor(arch.alloc_smem(Uint32, self.warps), cute.make_layout(self.warps))
@@ -61,6 +67,20 @@ class Candidates:
             self.counts[self.within] = Int32(0)
         for n in range_constexpr(self.each):
             self.pairs[lane + n * self.lanes] = Int64(_NONE)
+
+    def clear(self, thread: Any) -> None:
+        """No chunk has been noted."""
+        for n in range(_CHUNKS):
+            self.maxima[n, thread] = Float32(-float("inf"))
+
+    def note(self, chunk: Any, thread: Any, most: Any) -> None:
+        """Note the largest element of a thread's chunk, of which only it will read."""
+        place = chunk % _CHUNKS
+        self.maxima[place, thread] = arch.fmax(self.maxima[place, thread], most)
+
+    def noted(self, chunk: Any, thread: Any) -> Any:
+        """The largest element of a thread's chunk, or of others noted in its place."""
+        return self.maxima[chunk % _CHUNKS, thread]
 
     @cute.jit
     def limit(self, most: Float32, k: Int32, thread: Int32):
