@@ -145,12 +145,11 @@ def _rows_tiling(rows: int, problem: Attention, device: Device) -> AttentionTili
     """The tiling for tiles of so many rows, not cut."""
     head_dim, head_dim_v, width = *problem.head_dims, problem.dtype.width
     outputs = padded(head_dim_v)
-    steps = (64, 32) if width == 16 or outputs > 128 else (128, 64, 32)  # as many bytes at once
     if rows <= 32:
         warps = 1 if rows <= 16 else 2
-        tried = [AttentionTiling(16 * warps, keys, warps, 2) for keys in steps]
+        tried = [AttentionTiling(16 * warps, keys, warps, 2) for keys in (64, 32)]
     elif rows <= 64:
-        tried = [AttentionTiling(64, keys, 4, 2 if outputs <= 128 else 1) for keys in steps]
+        tried = [AttentionTiling(64, keys, 4, 2 if outputs <= 128 else 1) for keys in (64, 32)]
     elif outputs > 128:
         tried = [AttentionTiling(128, keys, 8, 1) for keys in ((96, 64) if outputs <= 192 else (64,))]
         tried += [AttentionTiling(64, keys, 4, 1) for keys in (64, 32)]
@@ -163,7 +162,8 @@ def _rows_tiling(rows: int, problem: Attention, device: Device) -> AttentionTili
         if used <= device.smem and tiling.block_k % copied == 0:
             if rows > 32:
                 return tiling
-            return dataclasses.replace(tiling, blocks_per_sm=max(1, min(4, (device.smem + 1024) // (used + 1024))))
+            most = 4 if width == 16 else 6  # a step of 8 bits has half of the bytes, and more instructions
+            return dataclasses.replace(tiling, blocks_per_sm=max(1, min(most, (device.smem + 1024) // (used + 1024))))
     return tried[-1]
 
 

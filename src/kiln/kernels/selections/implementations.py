@@ -28,10 +28,20 @@ class Given(NamedTuple):
     indices: Any
 
 
-def selection_tiling(n: int, width: int) -> RowTiling:
-    """A warp or less for short rows: few wait for each other. Longer ones have a block."""
+_MANY = 1 << 15
+"""Rows from which on what each of them takes is what counts, not how soon it is done."""
+
+
+def selection_tiling(n: int, width: int, k: int, rows: int) -> RowTiling:
+    """A warp or less for short rows: few wait for each other. Longer ones have a block.
+
+    Of many rows half a warp or less, where a row has twice as many threads as are asked for: else too many elements reach the number that
+    is found of theirs.
+    """
     units = -(-n // width)
     threads = arrays.power_of_two(units)
+    if rows >= _MANY and n <= 512:
+        threads = min(threads, WARP, max(arrays.power_of_two(2 * k), arrays.power_of_two(-(-n // 24)) // 2, 8))
     if threads > WARP:
         threads = min(512, max(WARP, arrays.power_of_two(-(-n // 32))))
     return RowTiling(128 if threads <= WARP else threads, threads)
@@ -47,7 +57,7 @@ class OneAfterTheOther(MemoryBound):
         return problem.uncountable
 
     def plans(self, problem: TopKProblem, device: Device) -> Iterator[RowTiling]:
-        first = selection_tiling(problem.n, problem.matrices[0].width)
+        first = selection_tiling(problem.n, problem.matrices[0].width, problem.k, problem.rows)
 
         def check(plan: RowTiling) -> None:
             self.check(problem, plan, device)
