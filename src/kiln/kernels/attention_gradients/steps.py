@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ... import Float32, Int32, cute
 from ...cute import arch
 from ...cute.nvgpu import warp
-from ..attentions.steps import _Matrices, _one_ahead
+from ..attentions.steps import _Matrices, one_ahead
 
 if TYPE_CHECKING:
     from .backward import Pass
@@ -77,7 +77,7 @@ class Products:
                     to.fill(0.0)
                 cute.mma_atom_call(self.mma, to, left[None, k], right[None, half, n, k], to)
 
-        _one_ahead(depth, self.steps, load, multiply)
+        one_ahead(depth, self.steps, load, multiply)
 
     def _add(self, sums: Any, left: Any, which: int, buffer: Any) -> None:
         others, pairs = self.as_rows[which].of(buffer), self.depths[which]
@@ -91,7 +91,7 @@ class Products:
                 to = sums[None, 0, 2 * n + half]
                 cute.mma_atom_call(self.mma, to, left[None, 0, k], right[None, half, n, k], to)
 
-        _one_ahead(self.steps, pairs, load, multiply)
+        one_ahead(self.steps, pairs, load, multiply)
 
 
 @cute.jit

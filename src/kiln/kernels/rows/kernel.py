@@ -520,12 +520,10 @@ class RowKernel:
         The first of them may be `done`.
         """
         for v in range_constexpr(self.vectors):
-            if const_expr(done is not None and len(outs) == 1):
-                made = [done[v]]
-            else:
-                made = self.results_at(v, part, kept, own, state, numbers, n)
-                if const_expr(done is not None):
-                    made = [done[v], *made[1:]]
+            first = [] if done is None else [done[v]]
+            made = first
+            if const_expr(len(first) < len(outs)):
+                made = first + self.results_at(v, part, kept, own, state, numbers, n)[len(first) :]
             if const_expr(self.quantizes):
                 made = [made[0] * state[-1], *made[1:]]
             at = unit + v * self.tiling.row_threads
