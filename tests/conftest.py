@@ -26,7 +26,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Folders whose tests say what programs mean, not how quick they are: LLVM would take most of their time. Those of the CPU
-# target, of arithmetic, of vectors and of kernels of rows and elements optimize, as users' programs do; `KILN_CPU_OPT=2 make test`, and the long
+# target, of arithmetic, of vectors and of some kernels optimize, as users' programs do; `KILN_CPU_OPT=2 make test`, and the long
 # stage, let all of them.
 UNOPTIMIZED = (
     "base_dsl/frontend",
@@ -35,16 +35,12 @@ UNOPTIMIZED = (
     "cute/host",
     "cute/nvgpu",
     "cute/program",
-    "kernels/attention_gradients",
-    "kernels/attentions",
-    "kernels/latents",
-    "kernels/losses",
-    "kernels/products",
-    "kernels/rotations",
-    "kernels/selections",
+    "kernels",
     "pipeline",
     "utils",
 )
+OPTIMIZED = ("kernels/pointwise/", "kernels/reductions/", "kernels/rows/")
+"""Of these, folders whose kernels take little time to compile."""
 
 
 def pytest_collection_finish() -> None:
@@ -56,7 +52,8 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def _unoptimized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = request.path.relative_to(Path(__file__).parent).parent.as_posix() + "/"
-    if folder.startswith(tuple(f"{name}/" for name in UNOPTIMIZED)) and "KILN_CPU_OPT" not in os.environ:
+    meant = folder.startswith(tuple(f"{name}/" for name in UNOPTIMIZED)) and not folder.startswith(OPTIMIZED)
+    if meant and "KILN_CPU_OPT" not in os.environ:
         monkeypatch.setenv("KILN_CPU_OPT", "0")
 
 

@@ -23,17 +23,17 @@ def run_parts(implementation: Implementation, problem: Product, plan: Any, count
     k = problem.k // count
     a = arrays.permuted(arrays.reshaped(given.a, (m, count, k)), [1, 0, 2])
     b = arrays.reshaped(given.b, (count, k, n))
-    sums = arrays.empty(given.a, (count, m, n), arrays.named_type(given.a, "float32"))
-    laid = Product(arrays.laid(a), arrays.laid(b), arrays.laid(sums), precision=problem.precision)
-    implementation.run(laid, plan, Given(a, b, sums))
-    combine_parts(problem, sums, given)
+    _run_batch(problem, a, b, given, lambda parts, taken: implementation.run(parts, plan, taken))
 
 
 def run_sums(problem: Product, count: int, given: Given, run: Callable[[Product, Given], None]) -> None:
     """The same with parts of whole stages of K: a kernel knows which of them is whose, and has all of A and B."""
-    (_, m, n), sums = problem.shape, arrays.named_type(given.a, "float32")
-    sums = arrays.empty(given.a, (count, m, n), sums)
     a, b = (arrays.broadcast_to(x, (count, *x.shape[1:])) for x in (given.a, given.b))
+    _run_batch(problem, a, b, given, run)
+
+
+def _run_batch(problem: Product, a: Any, b: Any, given: Given, run: Callable[[Product, Given], None]) -> None:
+    sums = arrays.empty(given.a, (a.shape[0], *problem.shape[1:]), arrays.named_type(given.a, "float32"))
     run(Product(arrays.laid(a), arrays.laid(b), arrays.laid(sums), precision=problem.precision), Given(a, b, sums))
     combine_parts(problem, sums, given)
 
