@@ -39,7 +39,7 @@ UNOPTIMIZED = (
     "pipeline",
     "utils",
 )
-OPTIMIZED = ("kernels/pointwise/", "kernels/reductions/", "kernels/rows/")
+OPTIMIZED = ("kernels/pointwise/", "kernels/reductions/")
 """Of these, folders whose kernels take little time to compile."""
 
 
