@@ -362,6 +362,8 @@ def of_steps(dtype: Any = F16, folder: str = "") -> dict[str, Work]:
 BYTES = {
     "128x192, in turns": kernels.HopperTiling((128, 192, 128), (2, 1), 5, 8, pingpong=True),
     "128x256": kernels.HopperTiling((128, 256, 128), (2, 1), 4, 8, buffers=4),
+    "256x192": kernels.HopperTiling((256, 192, 128), (1, 2), 3, 8),
+    "256x168, turned": kernels.HopperTiling((256, 168, 128), (1, 1), 4, 12, swapped=True, turned=True),
 }
 """Plans of products of 8-bit floats without additions besides."""
 
@@ -371,7 +373,10 @@ def of_bytes() -> dict[str, Work]:
     square = Square(8192, 8192, 8192, E4M3)
     found = {"float8 products alone": alone(Kind(E4M3))}
     for name, plan in BYTES.items():
-        found[f"float8 and loads from the L2 cache, {name}"] = from_cache(2048, 2304, 4096, 32, plan, E4M3)
+        m, n = (
+            (2016, 2304) if plan.swapped else (2048, 2048) if plan.block_mnk[1] == 256 else (2048, 2304)
+        )  # whole tiles
+        found[f"float8 and loads from the L2 cache, {name}"] = from_cache(m, n, 4096, 32, plan, E4M3)
         found[f"float8 and loads, {name}"] = square.unwritten(plan, "fast")
         found[f"float8 and results: Kiln, {name}"] = square.kiln(plan, "fast")
     found |= {"float8 Kiln, exact sums": square.kiln(), "float8 cuBLAS, exact sums": square.cublas(False)}

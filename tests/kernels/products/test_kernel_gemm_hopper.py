@@ -137,8 +137,9 @@ def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         (BlockByBlock(), 16, 16, 256),
     ],
 )
-def test_factors_of_blocks(plan, m, n, k):
-    """Sums of 128 products are multiplied in f32, whatever the factors of others are."""
+def test_factors_of_blocks(plan, m, n, k, monkeypatch):
+    """Sums of 128 products are multiplied in f32, whatever the factors of others are; K is gone through there and back."""
+    monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 2)
     a, b, c = operand(m, k, E4M3), operand(k, n, E4M3, "T"), operand(m, n, F32)
     of_a, of_b = factors(m, n, k)
     with kiln.sanitize("all") as found:

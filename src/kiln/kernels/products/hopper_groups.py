@@ -137,6 +137,10 @@ class HopperGroups(HopperProducts):
                 continue
             if plan.block_mnk[0] == ATOM_M and not plan.swapped:
                 continue  # read columns twice as often; of few rows a tile of 128 multiplies half
+            if _few(problem) and (plan.pingpong or plan.swapped):
+                continue  # multiply rows that are not there, and were slower wherever they were measured
+            if _few(problem) and problem.blocks and (plan.blocks > 1 or plan.stages < 5):
+                continue  # sums of a stage are waited for: more of them have to be on their way, and not for two blocks at once
             if plan.block_mnk[0] == 192 or (plan.swapped and plan.block_mnk[0] > GROUPS * ATOM_M):
                 continue  # not measured for groups
             if plan.cluster_mn == (2, 1):  # a group's last rows may fill one tile of two: clusters lie along columns

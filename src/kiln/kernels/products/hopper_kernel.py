@@ -51,6 +51,8 @@ class HopperGemm:
         self.plan = plan
         self.scheduler = scheduler
         self.epilogue = epilogue
+        # K is gone through there and back, from tile to tile: what was loaded last is found in the L2 cache. (Weights of few bits have factors by its steps.)
+        self.returns = scheduler.bounds == 0 and a.dtype is b.dtype
         self.skips = scheduler.few and plan.sharers > 1 and not plan.swapped
 
     @cute.jit
@@ -205,14 +207,15 @@ class HopperGemm:
         to_b, of_b, mask_b = self.shared(load_b, b, tile_b, ring_b, cluster, at, 0)
         begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], of_a_k)), tiles)
         producer = ring.make_producer()
-        number, count = self.scheduler.first(), self.scheduler.count(tiles)
+        number, count, back = self.scheduler.first(), self.scheduler.count(tiles), Int32(0)
         while number < count:  # a range would be counted first, by a division
             place = self.scheduler.tile(number, tiles)
             steps_a, steps_b = self.sources(
                 place, (of_a, of_b), (load_a, a, tile_a, ring_a, cluster, at, 1), (load_b, b, tile_b, ring_b, cluster, at, 0)
             )  # fmt: skip
             arch.griddepcontrol_wait()
-            for step in range(begin, begin + depth):
+            for each in range(begin, begin + depth):
+                step = self.there_or_back(each, begin, depth, back)
                 stage = producer.acquire_and_advance()
                 cute.copy(
                     load_a,
@@ -228,7 +231,7 @@ class HopperGemm:
                     tma_bar_ptr=stage.barrier,
                     mcast_mask=mask_b,
                 )
-            number = number + self.scheduler.step()
+            number, back = number + self.scheduler.step(), 1 - back
         producer.tail()  # other blocks may still release stages here
 
     @cute.jit
@@ -236,16 +239,21 @@ class HopperGemm:
         """Ask for factors of the blocks that this block multiplies, one stage after the other."""
         begin, depth = self.scheduler.steps(Int32(blocks[0].shape[1]), tiles)
         filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.plan.stages)
-        number, count = self.scheduler.first(), self.scheduler.count(tiles)
+        number, count, back = self.scheduler.first(), self.scheduler.count(tiles), Int32(0)
         while number < count:
             source = FactorSource(blocks, self.plan, self.scheduler.tile(number, tiles))
             arch.griddepcontrol_wait()
-            for k in range(begin, begin + depth):
+            for each in range(begin, begin + depth):
+                k = self.there_or_back(each, begin, depth, back)
                 ring.sync_object_empty.wait(filling.index, filling.phase)
                 source.ask(k, held[None, filling.index])
                 arch.cp_async_mbarrier_arrive_noinc(ring.producer_get_barrier(filling))
                 filling.advance()
-            number = number + self.scheduler.step()
+            number, back = number + self.scheduler.step(), 1 - back
+
+    def there_or_back(self, step: Any, begin: Any, depth: Any, back: Any) -> Any:
+        """Which stage of K is loaded at a step of a tile."""
+        return select_(back == 1, 2 * begin + depth - 1 - step, step) if self.returns else step
 
     def sources(self, place: Any, of: tuple[Any, Any], of_a: tuple[Any, ...], of_b: tuple[Any, ...]) -> tuple[Any, Any]:
         """Where the stages of a tile come from; `of_a` and `of_b` are what `shared` was given."""
