@@ -147,6 +147,8 @@ def _fitting(problem: Attention, tiling: HopperAttentionTiling) -> HopperAttenti
         block_k -= 32  # for what pages take: else products would wait for each other
     elif tiling.groups == 3 or tiling.queries_held:
         block_k -= 16 * need
+    elif need > 1:
+        block_k = min(48, block_k)
     grouped = problem.share > 1 and problem.queries < tiling.block_q and ROWS % problem.share == 0
     # where tiles are equally long, they need no counter
     uneven = problem.left is not None or problem.right is not None or problem.packed or problem.partial
