@@ -87,12 +87,17 @@ class Candidates:
         """What at least `k` elements of the row reach, in the order of keys; `LOWEST` or less if that is not known."""
         key, found = order(most), Uint32(0)
         spoiled = arch.vote_any_sync(most != most)
-        for _ in range(cute.ceil_div(k, self.warps)):
-            if const_expr(self.lanes >= WARP):
+        if const_expr(self.lanes >= WARP):
+            for _ in range(cute.ceil_div(k, self.warps)):
                 found = arch.warp_redux_sync(key, "max")
-            else:
-                found = across(key, lambda a, b: select_(a > b, a, b), self.lanes)
-            key = select_(key == found, Uint32(0), key)
+                key = select_(key == found, Uint32(0), key)
+        else:
+            reached = Int32(1)  # by how many lanes
+            for distance in range_constexpr(1, self.lanes):
+                other = arch.shuffle_sync_bfly(key, offset=distance)
+                reached = reached + select_(other >= key, Int32(1), Int32(0))
+            enough = select_(reached >= k, key, Uint32(0))
+            found = across(enough, lambda a, b: select_(a > b, a, b), self.lanes)
         found = select_(spoiled, Uint32(0), found)
         if const_expr(self.warps > 1):
             if thread % WARP == 0:
