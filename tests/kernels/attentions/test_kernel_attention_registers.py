@@ -19,7 +19,7 @@ from kiln.targets.nvidia.remarks import FENCE_ADDED
 from kiln.testing import dry_run
 
 E4M3, F16 = ml_dtypes.float8_e4m3fn, np.float16
-BATCH, ROWS, HEADS, SHARED = 3, 1024, 4, 1
+BATCH, ROWS, HEADS, SHARED = 8, 1024, 8, 2
 
 
 def changed(s, b, h, q, k):
