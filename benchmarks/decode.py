@@ -1,22 +1,24 @@
 """Decoding on one GPU: few queries and a cache that is read once, in pages and not, and of latents (MLA), beside PyTorch's attention.
 
-    python benchmarks/decode.py [paged] [mla] [latents] [prompt] [--quick] [--compile]
+    python benchmarks/decode.py [paged] [mla] [latents] [prompt] [--quick] [--short] [--compile]
 
 Times are of the device alone, with an empty L2 cache; those of `latents` are of bursts (5 calls after 0.2 s of idleness) and sustained
 (the last second of three). TB/s are of the cache that sequences have, read once, beside a copy's. `--compile` only compiles and compares,
-`--quick` leaves PyTorch and sustained rates out.
+`--quick` leaves PyTorch and sustained rates out, `--short` takes less time for each.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
 import torch
 from attention import normal, sdpa, shown
 
 from kiln import kernels, measure
+from kiln.measure.statistics import Stopping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +35,7 @@ FEW = (
     (64, 4, 4096),
 )
 """Batch, queries, keys; 32 heads that share 8 of keys, D 128, bf16."""
+SHORT = measure.Effort(Stopping(0.015, 8, 0.0, 0.08), warmup=0.03, window=0.01, batch=0.003)
 PAGES = (256, 64, 16, 1)
 LATENT = (
     (128, 1, 16, 8192), (128, 1, 32, 4096), (64, 1, 64, 8192), (128, 1, 128, 4096), (128, 2, 128, 4096), (32, 1, 128, 16384),
@@ -53,7 +56,7 @@ PROMPTS = ((4, 512, 16, 4096), (4, 512, 128, 4096), (1, 2048, 128, 16384))
 
 def device_us(call: Callable[[], Any]) -> float:
     """Microseconds of a call; before each the L2 cache is emptied."""
-    return measure.measure(call, effort=measure.QUICK).us
+    return measure.measure(call, effort=SHORT if "--short" in sys.argv else measure.QUICK).us
 
 
 def copy_rate() -> float:
@@ -219,6 +222,7 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", help="paged, mla, latents, prompt; all by default")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--short", action="store_true", help="each for less time")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")

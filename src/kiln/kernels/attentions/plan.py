@@ -109,7 +109,9 @@ def default_tiling(problem: Attention, device: Device) -> AttentionTiling:
     share = problem.share if problem.queries <= _FEW else 1
     chosen = _rows_tiling(problem.queries * share, problem, device)
     chosen = dataclasses.replace(chosen, grouped=share > 1)
-    return dataclasses.replace(chosen, splits=splits_for(*_work(problem, chosen), device.multiprocessors))
+    return dataclasses.replace(
+        chosen, splits=splits_for(*_work(problem, chosen), device.multiprocessors, _least(problem, chosen))
+    )
 
 
 def _work(problem: Attention, plan: AttentionTiling) -> tuple[int, int, float, int]:
@@ -123,6 +125,15 @@ def _work(problem: Attention, plan: AttentionTiling) -> tuple[int, int, float, i
     return tiles, steps, part_steps, plan.blocks_per_sm
 
 
+_LEAST = 0.45
+"""What the first of several small blocks of a multiprocessor take, of what all of them do: they wait for memory. Measured."""
+
+
+def _least(problem: Attention, plan: AttentionTiling) -> float:
+    """What few blocks take of what all do: where elements are widened for many rows, they wait for their own instructions. Measured."""
+    return _LEAST if problem.dtype.width == 16 or plan.m_tiles == 1 else 0.95
+
+
 def _visible(problem: Attention) -> int:
     """Keys that a query may see, at most."""
     if problem.left is None or problem.right is None:
@@ -130,7 +141,7 @@ def _visible(problem: Attention) -> int:
     return min(problem.keys, problem.left + problem.right + problem.queries)
 
 
-_SPEED = {16: 3.5e6, 8: 1.75e6}
+_SPEED = {16: 3.5e6, 8: 2.2e6}
 """Multiplications and additions that a multiprocessor does in a microsecond, by the bits of elements: those of 8 are widened."""
 
 
@@ -138,7 +149,7 @@ def expected(problem: Attention, plan: AttentionTiling, device: Device) -> float
     """Microseconds that attention takes."""
     work = _work(problem, plan)
     step = 2 * plan.block_q * plan.block_k * (problem.head_dim + problem.head_dim_v) / _SPEED[problem.dtype.width]
-    return step * _time(*work, device.multiprocessors, plan.splits)
+    return step * _time(*work, device.multiprocessors, _least(problem, plan), plan.splits)
 
 
 def _rows_tiling(rows: int, problem: Attention, device: Device) -> AttentionTiling:
@@ -150,6 +161,8 @@ def _rows_tiling(rows: int, problem: Attention, device: Device) -> AttentionTili
         tried = [AttentionTiling(16 * warps, keys, warps, 2) for keys in (64, 32)]
     elif rows <= 64:
         tried = [AttentionTiling(64, keys, 4, 2 if outputs <= 128 else 1) for keys in (64, 32)]
+        if width == 8 and outputs <= 128:  # what is widened serves for twice as many rows
+            tried = [AttentionTiling(64, 32, 2, 4)]
     elif outputs > 128:
         tried = [AttentionTiling(128, keys, 8, 1) for keys in ((96, 64) if outputs <= 192 else (64,))]
         tried += [AttentionTiling(64, keys, 4, 1) for keys in (64, 32)]
@@ -178,29 +191,33 @@ _WORTH_IT = 0.97
 
 
 @functools.lru_cache(maxsize=4096)
-def splits_for(tiles: int, steps: int, part_steps: float, blocks_per_sm: int, multiprocessors: int) -> int:
+def splits_for(
+    tiles: int, steps: int, part_steps: float, blocks_per_sm: int, multiprocessors: int, least: float = _LEAST
+) -> int:
     """How many parts the steps of tiles are cut into: those that take least time.
 
-    Writing and reading the outputs of a part takes as long as `part_steps` steps.
+    Writing and reading the outputs of a part takes as long as `part_steps` steps, few blocks `least` of what all do.
     """
 
     def cost(splits: int) -> float:
-        return _time(tiles, steps, part_steps, blocks_per_sm, multiprocessors, splits)
+        return _time(tiles, steps, part_steps, blocks_per_sm, multiprocessors, least, splits)
 
     best = min(range(1, max(1, min(steps, MOST_SPLITS)) + 1), key=cost)
     return best if cost(best) < _WORTH_IT * cost(1) else 1
 
 
-def _time(tiles: int, steps: int, part_steps: float, blocks_per_sm: int, multiprocessors: int, splits: int) -> float:
+def _time(
+    tiles: int, steps: int, part_steps: float, blocks_per_sm: int, multiprocessors: int, least: float, splits: int
+) -> float:
     """Steps of a block that has a multiprocessor to itself that tiles take whose keys are cut into parts."""
     at_once = blocks_per_sm * multiprocessors
     rounds, rest = divmod(tiles * splits, at_once)
-    whole = rounds + _last_round(rounds, rest / at_once, blocks_per_sm)
+    whole = rounds + _last_round(rounds, rest / at_once, blocks_per_sm, least)
     time = blocks_per_sm * (-(-steps // splits) + _STEPS_OF_A_BLOCK) * whole
     return time if splits == 1 else time + _STEPS_OF_PARTS + part_steps * tiles * splits / multiprocessors
 
 
-def _last_round(rounds: int, share: float, blocks_per_sm: int) -> float:
+def _last_round(rounds: int, share: float, blocks_per_sm: int, least: float) -> float:
     """How long the last round, after `rounds` whole ones, takes with some share of a whole one's blocks: so much of it. Measured.
 
     Blocks that have a multiprocessor to themselves run faster, but before there are as many as multiprocessors some share one.
@@ -212,4 +229,4 @@ def _last_round(rounds: int, share: float, blocks_per_sm: int) -> float:
         return 1.0
     if blocks_per_sm == 2:
         return 0.55 if share <= 0.25 else max(share, 0.9)
-    return max(share if rounds else math.ceil(share * blocks_per_sm) / blocks_per_sm, 0.45)
+    return max(share if rounds else math.ceil(share * blocks_per_sm) / blocks_per_sm, least)
