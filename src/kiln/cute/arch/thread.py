@@ -4,22 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLRuntimeError, error
 from ...base_dsl.typing import Int32
+from .values import kernel_only
 
 Triple = tuple[Int32, Int32, Int32]
-
-
-def _check(what: str) -> None:
-    active = tracing.require(f"{what}()")
-    if active.function.kind != "kernel":
-        raise error(
-            DSLRuntimeError,
-            f"{what}() was called outside a kernel",
-            hint="call it in a function decorated with @kernel, or inlined into one",
-            depth=2,
-        )
 
 
 def _index(name: str, dim: int | None = None) -> Int32:
@@ -29,7 +17,7 @@ def _index(name: str, dim: int | None = None) -> Int32:
 
 
 def _triple(name: str) -> Triple:
-    _check(name)
+    kernel_only(name)
     return _index(name, 0), _index(name, 1), _index(name, 2)
 
 
@@ -55,11 +43,11 @@ def grid_dim(*, loc: Any = None, ip: Any = None) -> Triple:
 
 def lane_idx(*, loc: Any = None, ip: Any = None) -> Int32:
     """Position of this thread in its warp, 0 to 31."""
-    _check("lane_idx")
+    kernel_only("lane_idx")
     return _index("lane_idx")
 
 
 def warp_idx(*, loc: Any = None, ip: Any = None) -> Int32:
     """Number of this thread's warp in its block."""
-    _check("warp_idx")
+    kernel_only("warp_idx")
     return _index("warp_idx")
