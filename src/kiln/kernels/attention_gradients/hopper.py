@@ -270,7 +270,8 @@ class HopperBackward:
                     if there < KEYS:
                         self.clear((shared.keys, shared.values), KEYS, there, group)
                 products.hold(group)
-                for i in range(steps):
+                busy = self.busy_steps(first, span) * share if const_expr(self.right) else steps
+                for i in range(busy):
                     filled_q = consumer_q.wait_and_advance()
                     own = products.own(arch.make_warp_uniform(group))
                     buffer = i % 2
@@ -323,6 +324,21 @@ class HopperBackward:
                     written.arrive()
                     warpgroup.wait_group(1)
                     filled_o.release()
+                if const_expr(self.right):
+                    for i in range(busy, steps):  # those that see keys of the other warp group only
+                        consumer_q.wait_and_advance()
+                        others.arrive_and_wait()
+                        warpgroup.fence()
+                        products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - i % 2)
+                        consumer_o.wait_and_advance().release()
+                        warpgroup.wait_group(0)
+                        if i > 0:
+                            pipe_q.consumer_release(used_q)
+                            used_q.advance()
+                            dq.write(i - 1)
+                        weights.clear_changes(i % 2)
+                        arch.fence_proxy("async.shared", space="cta")
+                        written.arrive()
                 others.arrive_and_wait()
                 warpgroup.fence()
                 products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - steps % 2)
@@ -510,6 +526,12 @@ class HopperBackward:
                     cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VALUES,))))
         arch.fence_proxy("async.shared", space="cta")
         pipeline.NamedBarrier(_CLEARED, GROUPS * GROUP).arrive_and_wait()
+
+    @cute.jit
+    def busy_steps(self, first: Int32, span: Any):
+        """Blocks of queries, from the last on, of which some see keys of a warp group."""
+        block_q = self.tiling.block_q
+        return max(Int32(0), min(span.count, (2 * block_q - 1 - first) // block_q))
 
     @cute.jit
     def partly_hidden(self, edge: Int32, numbers: Any):

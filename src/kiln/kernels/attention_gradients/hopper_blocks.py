@@ -68,6 +68,11 @@ def tile_of(first: Int32, batch: Int32, block_q: Int32):
     return first // block_q + batch
 
 
+def _again(value: Any) -> Any:
+    """A number that is the same in all threads. What is computed of it is not kept in registers from one block of keys to the next."""
+    return arch.make_warp_uniform(only_here(Int32(value)))
+
+
 class Blocks:
     """The blocks of keys of a launch: `each` of a head, whose arrays have some queries and keys."""
 
@@ -90,14 +95,13 @@ class Blocks:
     @cute.jit
     def work(self, number: Int32):
         """The block of keys with a number."""
-        # what is computed of numbers that are the same for all blocks of keys is not kept in registers
-        side, lengths = only_here(Int32(self.numbers.side)), self.lengths
+        side, lengths = _again(self.numbers.side), self.lengths
         first, rest = number // (self.each * side) * side, number % (self.each * side)
-        beside = min(side, only_here(Int32(self.heads)) * self.sequences() - first)
+        beside = min(side, _again(self.heads) * self.sequences() - first)
         head = first + rest % beside
         batch = head // self.heads
         layer, first_q, first_k, first_tile = batch, Int32(0), Int32(0), Int32(0)
-        queries, rows = only_here(Int32(self.queries)), Int32(self.keys)
+        queries, rows = _again(self.queries), Int32(self.keys)
         if const_expr(lengths.starts_q is not None):
             first_q, queries = stretch(lengths.starts_q, batch, queries)
             first_k, rows = stretch(lengths.starts_k, batch, rows)
