@@ -248,7 +248,7 @@ class HopperBackward:
                 weights = Weights(self, products, thread, group, shared, numbers)
                 dq = DQ(self, products, shared, group, thread)
                 written, others = (pipeline.NamedBarrier(_CHANGES + x, GROUPS * GROUP) for x in (group, 1 - group))
-                work = blocks.work(number)
+                work = told.work()
                 span = blocks.span(work)
                 steps = span.count * share
                 products.dk.fill(0.0)
@@ -277,7 +277,7 @@ class HopperBackward:
                     buffer = i % 2
                     if const_expr(self.packed):
                         if edge == first:
-                            self.clear_last(shared.queries[None, None, filled_q.index], blocks, told.number(), group)
+                            self.clear_last(shared.queries[None, None, filled_q.index], blocks, told, group)
                     warpgroup.fence()
                     products.begin_scores(own, filled_q.index)
                     others.arrive_and_wait()
@@ -291,14 +291,14 @@ class HopperBackward:
                         weights.cap_scores()
                     if exist < ROWS or self.partly_hidden(edge, numbers):
                         self.hide(products.acc_scores, edge, exist, numbers)
-                    seen = self.seen(edge, key, i, slopes, blocks, told.number()) if const_expr(self.change) else None
+                    seen = self.seen(edge, key, i, slopes, blocks, told) if const_expr(self.change) else None
                     weights.make_weights(filled_q.index, 0, seen)
                     pipe_v.consumer_wait(turn)
                     filled_o = consumer_o.wait_and_advance()
                     if const_expr(self.packed):
                         if edge == first:
                             self.clear_last(
-                                shared.gradients[None, None, filled_o.index], blocks, told.number(), group
+                                shared.gradients[None, None, filled_o.index], blocks, told, group
                             )
                     if const_expr(self.right or self.left or self.packed or self.change):
                         # after the heads that share keys come the queries before
@@ -342,7 +342,7 @@ class HopperBackward:
                 others.arrive_and_wait()
                 warpgroup.fence()
                 products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - steps % 2)
-                work = blocks.work(told.number())
+                work = told.work()
                 told.release(turn)
                 # The values of a warp group are read by no other: where they were, results are on their way, while the next keys come.
                 pipe_v.consumer_wait(turn)
@@ -407,7 +407,7 @@ class HopperBackward:
                     with arch.elect_one():
                         cute.copy(row, self.line(rows, 1), shared.known[None, 1, stage.index], mbar_ptr=stage.barrier)
                 if i == 0:  # there is room for the first queries before there is for keys
-                    told.tell(telling, number)
+                    told.tell(telling, number, work)
                     telling.advance()
                     of_keys = ((load_k, k, shared.keys, producer_k), (load_v, v, shared.values, producer_v))
                     for atom, x, to, producer in of_keys:
@@ -415,7 +415,7 @@ class HopperBackward:
                         shared_part, tiles = self.parts(atom, to, self.tiles(x, work.first_k, KEYS))
                         cute.copy(atom, tiles[None, work.block, work.head, layer], shared_part, tma_bar_ptr=stage.barrier)
             number = blocks.take(begun)
-        told.tell(telling, number)
+        told.tell(telling, number, ())
 
     def tiles(self, x: Any, first: Any, rows: int) -> Any:
         """An array cut into tiles of so many rows, from the first row of the sequence on."""
@@ -445,8 +445,8 @@ class HopperBackward:
         turn = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
         number = told.heard(turn)
         while number >= 0:
+            work = told.work()
             told.release(turn)
-            work = blocks.work(number)
             span = blocks.span(work)
             for i in range(span.count * blocks.share):
                 self.add_step(i, group, shared, sums, turns, (blocks, work, span))
@@ -502,9 +502,9 @@ class HopperBackward:
             empty.arrive()
 
     @cute.jit
-    def clear_last(self, tile: cute.Tensor, blocks: Any, number: Int32, group: Int32):
+    def clear_last(self, tile: cute.Tensor, blocks: Any, told: Any, group: Int32):
         """Clear what comes after a sequence in the last block of queries that see keys."""
-        work = blocks.work(number)
+        work = told.work()
         span = blocks.span(work)
         there = work.queries - (span.first + span.count - 1) * self.tiling.block_q
         if there < self.tiling.block_q:
@@ -529,9 +529,9 @@ class HopperBackward:
 
     @cute.jit
     def busy_steps(self, first: Int32, span: Any):
-        """Blocks of queries, from the last on, of which some see keys of a warp group."""
+        """Blocks of queries, from the last on, of which some see keys of a warp group; the last is always one, which both clear."""
         block_q = self.tiling.block_q
-        return max(Int32(0), min(span.count, (2 * block_q - 1 - first) // block_q))
+        return min(span.count, max(Int32(1), (2 * block_q - 1 - first) // block_q))
 
     @cute.jit
     def partly_hidden(self, edge: Int32, numbers: Any):
@@ -564,9 +564,9 @@ class HopperBackward:
                     scores[(c, half, n), 0, 0] = value if seen else Float32(-float("inf"))
 
     @cute.jit
-    def seen(self, edge: Int32, key: Int32, step: Int32, slopes: Any, blocks: Any, number: Int32):
+    def seen(self, edge: Int32, key: Int32, step: Int32, slopes: Any, blocks: Any, told: Any):
         """What scores of a step are of: sequence, head, the first query and key of this thread, their distance; the slope of the head."""
-        work = blocks.work(number)
+        work = told.work()
         thread = only_here(arch.thread_idx()[0]) % GROUP
         head = work.head * blocks.share + step % blocks.share
         query = key - (work.keys - work.queries) - blocks.numbers.right - edge + thread % 4 * 2

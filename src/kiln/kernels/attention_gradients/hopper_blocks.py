@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ... import Int32, const_expr, cute, pipeline
+from ... import Int32, const_expr, cute, pipeline, range_constexpr
 from ...cute import arch
 from ..attentions.tile import only_here
 from .hopper_plan import KEYS
@@ -187,7 +187,7 @@ class Blocks:
 
 
 class Told:
-    """What the warp that loads tells the others: blocks of keys, by number, one after the other (-1: no more), in `memory` (1).
+    """What the warp that loads tells the others: blocks of keys, one after the other, in `memory` (1 + fields): the number of one (-1: no more), and its `Work`.
 
     Each warp has a state of its own, of a pipeline with one buffer.
     """
@@ -200,7 +200,7 @@ class Told:
     @classmethod
     def create(cls, smem: Any, warps: int) -> Any:
         """Shared memory and barriers, for so many warps that are told."""
-        memory = smem.allocate_tensor(Int32, cute.make_layout(1), 16)
+        memory = smem.allocate_tensor(Int32, cute.make_layout(1 + len(Work._fields)), 16)
         pipe = pipeline.PipelineAsync.create(
             num_stages=1,
             producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, _WARP),
@@ -210,21 +210,23 @@ class Told:
         return cls(memory, pipe)
 
     @cute.jit
-    def tell(self, state: Any, number: Int32):
+    def tell(self, state: Any, number: Int32, work: Any):
         """Tell of a block of keys. A whole warp does that."""
         self.pipe.producer_acquire(state)
         if arch.lane_idx() == 0:
             self.memory[0] = number
+            for field in range_constexpr(len(work)):
+                self.memory[1 + field] = work[field]
         self.pipe.producer_commit(state)
 
     def heard(self, state: Any) -> Any:
         """The number that is told of, when it is."""
         self.pipe.consumer_wait(state)
-        return self.number()
-
-    def number(self) -> Any:
-        """The number that was heard, until it is released. It is looked up wherever it is needed, and need not be kept in registers."""
         return arch.make_warp_uniform(self.memory[0])
+
+    def work(self) -> Any:
+        """What was heard of, until it is released. It is looked up wherever it is needed, and need not be kept in registers."""
+        return Work(*(arch.make_warp_uniform(self.memory[1 + field]) for field in range(len(Work._fields))))
 
     def release(self, state: Any) -> None:
         """Let another be told of."""
