@@ -276,8 +276,9 @@ class HopperBackward:
                     own = products.own(arch.make_warp_uniform(group))
                     buffer = i % 2
                     if const_expr(self.packed):
-                        if edge == first:
-                            self.clear_last(shared.queries[None, None, filled_q.index], blocks, told, group)
+                        if i < share:
+                            tiles = (shared.queries, filled_q), (shared.gradients, consumer_o.wait())
+                            self.clear_last(tiles, blocks, told, group)
                     warpgroup.fence()
                     products.begin_scores(own, filled_q.index)
                     others.arrive_and_wait()
@@ -291,16 +292,11 @@ class HopperBackward:
                         weights.cap_scores()
                     if exist < ROWS or self.partly_hidden(edge, numbers):
                         self.hide(products.acc_scores, edge, exist, numbers)
-                    seen = self.seen(edge, key, i, slopes, blocks, told) if const_expr(self.change) else None
+                    seen = self.seen(edge, group, i, slopes, blocks, told) if const_expr(self.change) else None
                     weights.make_weights(filled_q.index, 0, seen)
-                    pipe_v.consumer_wait(turn)
+                    pipe_v.consumer_wait(told.turn())
                     filled_o = consumer_o.wait_and_advance()
-                    if const_expr(self.packed):
-                        if edge == first:
-                            self.clear_last(
-                                shared.gradients[None, None, filled_o.index], blocks, told, group
-                            )
-                    if const_expr(self.right or self.left or self.packed or self.change):
+                    if const_expr(self.right or self.left or self.change):
                         # after the heads that share keys come the queries before
                         beside = beside + 1
                         if beside == share:
@@ -339,10 +335,12 @@ class HopperBackward:
                         weights.clear_changes(i % 2)
                         arch.fence_proxy("async.shared", space="cta")
                         written.arrive()
+                # all of this is looked up again, not kept in registers that the loop needs
+                work, turn = told.work(), told.turn()
+                steps = blocks.span(work).count * share
                 others.arrive_and_wait()
                 warpgroup.fence()
                 products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - steps % 2)
-                work = told.work()
                 told.release(turn)
                 # The values of a warp group are read by no other: where they were, results are on their way, while the next keys come.
                 pipe_v.consumer_wait(turn)
@@ -502,13 +500,13 @@ class HopperBackward:
             empty.arrive()
 
     @cute.jit
-    def clear_last(self, tile: cute.Tensor, blocks: Any, told: Any, group: Int32):
-        """Clear what comes after a sequence in the last block of queries that see keys."""
+    def clear_last(self, tiles: Any, blocks: Any, told: Any, group: Int32):
+        """Clear what comes after a sequence in the last block of queries that see keys, and of their gradients."""
         work = told.work()
         span = blocks.span(work)
         there = work.queries - (span.first + span.count - 1) * self.tiling.block_q
         if there < self.tiling.block_q:
-            self.clear((tile,), self.tiling.block_q, there, group)
+            self.clear([x[None, None, filled.index] for x, filled in tiles], self.tiling.block_q, there, group)
 
     @cute.jit
     def clear(self, tiles: Any, rows: int, there: Int32, group: Int32):
@@ -552,7 +550,7 @@ class HopperBackward:
             # relative to the first column of this thread
             begin = edge + row - thread % 4 * 2
             # all or none: said by a product, no branch comes of it, which all scores would have to be carried around
-            end = (exist - row) * self.tiling.block_q
+            end = (only_here(exist) - row) * self.tiling.block_q
             if const_expr(self.left):
                 end = min(end, begin + numbers.left + numbers.right + 1)
             for n in range_constexpr(self.tiling.block_q // 8):
@@ -564,11 +562,12 @@ class HopperBackward:
                     scores[(c, half, n), 0, 0] = value if seen else Float32(-float("inf"))
 
     @cute.jit
-    def seen(self, edge: Int32, key: Int32, step: Int32, slopes: Any, blocks: Any, told: Any):
+    def seen(self, edge: Int32, group: Int32, step: Int32, slopes: Any, blocks: Any, told: Any):
         """What scores of a step are of: sequence, head, the first query and key of this thread, their distance; the slope of the head."""
         work = told.work()
         thread = only_here(arch.thread_idx()[0]) % GROUP
         head = work.head * blocks.share + step % blocks.share
+        key = work.block * KEYS + group * ROWS
         query = key - (work.keys - work.queries) - blocks.numbers.right - edge + thread % 4 * 2
         key = key + thread // 32 * 16 + thread % 32 // 4
         slope = Float32(0.0)

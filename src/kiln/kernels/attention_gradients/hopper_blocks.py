@@ -187,7 +187,8 @@ class Blocks:
 
 
 class Told:
-    """What the warp that loads tells the others: blocks of keys, one after the other, in `memory` (1 + fields): the number of one (-1: no more), and its `Work`.
+    """What the warp that loads tells the others: blocks of keys, one after the other, in `memory` (2 + fields): the number of one (-1: no more), how many there
+    were before, and its `Work`.
 
     Each warp has a state of its own, of a pipeline with one buffer.
     """
@@ -200,7 +201,7 @@ class Told:
     @classmethod
     def create(cls, smem: Any, warps: int) -> Any:
         """Shared memory and barriers, for so many warps that are told."""
-        memory = smem.allocate_tensor(Int32, cute.make_layout(1 + len(Work._fields)), 16)
+        memory = smem.allocate_tensor(Int32, cute.make_layout(2 + len(Work._fields)), 16)
         pipe = pipeline.PipelineAsync.create(
             num_stages=1,
             producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, _WARP),
@@ -215,8 +216,9 @@ class Told:
         self.pipe.producer_acquire(state)
         if arch.lane_idx() == 0:
             self.memory[0] = number
+            self.memory[1] = state.count
             for field in range_constexpr(len(work)):
-                self.memory[1 + field] = work[field]
+                self.memory[2 + field] = work[field]
         self.pipe.producer_commit(state)
 
     def heard(self, state: Any) -> Any:
@@ -226,7 +228,11 @@ class Told:
 
     def work(self) -> Any:
         """What was heard of, until it is released. It is looked up wherever it is needed, and need not be kept in registers."""
-        return Work(*(arch.make_warp_uniform(self.memory[1 + field]) for field in range(len(Work._fields))))
+        return Work(*(arch.make_warp_uniform(self.memory[2 + field]) for field in range(len(Work._fields))))
+
+    def turn(self) -> Any:
+        """The state of a warp that has heard of it."""
+        return pipeline.PipelineState(1, 0, 0, arch.make_warp_uniform(self.memory[1]) & 1)
 
     def release(self, state: Any) -> None:
         """Let another be told of."""

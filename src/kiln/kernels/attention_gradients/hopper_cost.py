@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..common.explaining import copied_bytes
 from .hopper_plan import (
     GROUPS,
     KEYS,
@@ -27,8 +28,6 @@ _BLOCK = 9.5
 """Microseconds that beginning and ending a block of threads takes, fitted to the same."""
 _LAUNCHES = 6.0
 """Microseconds of three launches."""
-_BYTES = 4.2e6
-"""Bytes that passes before and after the products move in a microsecond."""
 
 
 def cycles(plan: HopperGradientTiling, elements: int) -> dict[str, float]:
@@ -67,7 +66,7 @@ def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Dev
     early = made_meanwhile(problem, plan, side, sums)
     rows, heads = of.queries * of.head_dim, of.heads * of.batches
     passes = heads * 4 * rows + (heads - early) * rows * (2 + 4 * sums)
-    return max(1.0, rounds) * (steps * step + _BLOCK) + passes / _BYTES + _LAUNCHES
+    return max(1.0, rounds) * (steps * step + _BLOCK) + passes / copied_bytes(device) + _LAUNCHES
 
 
 def _work(problem: AttentionGradient, plan: HopperGradientTiling) -> tuple[int, float]:
