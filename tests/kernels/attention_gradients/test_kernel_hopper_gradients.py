@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -29,13 +30,16 @@ from kiln.kernels.attention_gradients import (
     implementations,
 )
 from kiln.kernels.attention_gradients.implementations import HopperGradients
+from kiln.kernels.attention_gradients.score_changes import Change
 from kiln.kernels.attentions import Attention
 from kiln.kernels.attentions.forward import Lengths
 from kiln.kernels.common import launches
+from kiln.kernels.common.element_functions import Functions
 from kiln.kernels.devices import device_of
+from kiln.testing import assert_no_spills
 
 HOPPER = device_of("sm_90a")
-SMALL, HELD = kernels.HopperGradientTiling(32), kernels.HopperGradientTiling(32, 3, 2, 2)
+SMALL, HELD = kernels.HopperGradientTiling(32), kernels.HopperGradientTiling(32, 3, 2)
 long = pytest.mark.skipif(not os.environ.get("KILN_LONG_TESTS"), reason="long: KILN_LONG_TESTS=1")
 
 
@@ -332,7 +336,6 @@ def test_plans_work(dim):
     [
         (kernels.HopperGradientTiling(24), "multiple of 16"),
         (kernels.HopperGradientTiling(64, 1), "at least two buffers"),
-        (kernels.HopperGradientTiling(64, 2, 0, 3), "one or two buffers"),
         (kernels.HopperGradientTiling(64, 2, 3), "values, or values and keys"),
         (kernels.HopperGradientTiling(128), "registers of a thread"),
         (kernels.HopperGradientTiling(64, 4), "bytes of shared memory"),
@@ -347,19 +350,59 @@ def test_plans_that_are_refused(plan, message):
 # --- the machine code ---
 
 
+def compiled(dim: int, masks: tuple[bool, bool, bool], packed: bool = False, change: str = "") -> Any:
+    """The plan that is chosen, and the kernels, for Hopper."""
+    right, left, capped = masks
+    slope = lambda s, *_: 0.1 * s + 1.0  # noqa: E731
+    functions, sloped = Functions(bent, slope, branching=True) if "function" in change else None, "sloped" in change
+    of = Attention(
+        4, 8192, 8192, 16, 16, dim, dim, BFloat16, 9 if left else None, 0 if right else None, capped,
+        packed=packed, partial=packed, sloped=sloped,
+    )  # fmt: skip
+    plan = hopper_plan.default_tiling(AttentionGradient(of, True, functions), HOPPER)
+    shape = (BFloat16, (dim, dim), plan, masks, True, packed, packed)
+    with kiln.target("nvidia"):
+        made = implementations._compiled_hopper.__wrapped__(
+            None, implementations.OnePass(*shape, Change(sloped, functions)), cute.AddressSpace.gmem, (packed,) * 3,
+            sloped, False,
+        )  # fmt: skip
+    return plan, made
+
+
+def bent(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return 0.05 * s * s + s - 0.25 * b + 0.5 * h - 0.001 * (q - k)
+
+
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize(
     ("dim", "masks", "packed"), [(64, (False, False, False), False), (128, (True, False, True), True)]
 )
 def test_products_run_asynchronously(dim, masks, packed, monkeypatch):
-    """Five for each step and one after the last, waited for once each, and nothing spilled."""
+    """Five for each step, one after the last, and one for steps of which only the other warp group sees keys, waited for once each, and nothing spilled."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    plan = hopper_plan.default_tiling(AttentionGradient(Attention(4, 8192, 8192, 16, 16, dim, dim)), HOPPER)
-    kernels_of = implementations.OnePass(BFloat16, (dim, dim), plan, masks, True, packed, packed)
-    with kiln.target("nvidia"):
-        made = implementations._compiled_hopper.__wrapped__(
-            None, kernels_of, cute.AddressSpace.gmem, (packed,) * 3, False, False
-        )
-    check_products(made, products=2 * dim // 16 + 2 * plan.block_q // 16 + 2 * 128 // 16, moves=8)
-    assert made.executable.artifacts["sass"].count("WARPGROUP.DEPBAR") == 5
+    plan, made = compiled(dim, masks, packed)
+    idle = int(masks[0])
+    check_products(made, products=2 * dim // 16 + 2 * plan.block_q // 16 + (2 + idle) * 128 // 16, moves=8)
+    assert made.executable.artifacts["sass"].count("WARPGROUP.DEPBAR") == 5 + idle
+
+
+OFFERED = list(
+    itertools.product(
+        (64, 128),
+        itertools.product((False, True), repeat=3),
+        (False, True),
+        ("", "sloped", "function", "sloped, function"),
+    )
+)
+TIGHT = [(dim, (True, False, False), True, "sloped, function") for dim in (64, 128)]
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize(
+    ("dim", "masks", "packed", "change"), OFFERED if os.environ.get("KILN_LONG_TESTS") else TIGHT, ids=str
+)
+def test_nothing_is_spilled(dim, masks, packed, change, monkeypatch):
+    """Whatever is done to scores, in the plans that are chosen."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    assert_no_spills(compiled(dim, masks, packed, change)[1])

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 GROUP = 128
 """Threads of a warp group."""
-_CHANGES, _DONE, _CLEARED, _FULL, _EMPTY, _RESULTS = 1, 3, 4, 5, 9, 13
-"""Numbers of barriers: dS of a group is there; all products are complete; tiles are cleared; dQ of a group is in shared memory, in one of two
-buffers, and has been read; gradients of keys or values of a group are in shared memory."""
+_CHANGES, _DONE, _CLEARED, _FULL, _EMPTY, _RESULTS = 1, 3, 4, 5, 7, 11
+"""Numbers of barriers: dS of a group is there; all products are complete; tiles are cleared; dQ is in shared memory, in one of two buffers;
+that of a group has been read; gradients of keys or values of a group are in shared memory."""
 
 
 class Numbers(NamedTuple):
@@ -56,7 +56,7 @@ class Numbers(NamedTuple):
 
 class Shared(NamedTuple):
     """Tiles in shared memory: keys and values (row, element), queries and gradients of outputs (row, element, buffer), dS (query, key,
-    buffer), dQ as it lies in registers (number, group, buffer), what is known of queries (row, which, buffer)."""
+    buffer), dQ as it lies in registers (number, buffer), what is known of queries (row, which, buffer)."""
 
     keys: Any
     values: Any
@@ -68,35 +68,35 @@ class Shared(NamedTuple):
 
 
 class DQ:
-    """dQ^T of a warp group, on its way to the warp that has it added to those of others."""
+    """dQ^T of a warp group, on its way to the warps that have it added to those of others."""
 
     __kiln_immutable__ = True
 
     def __init__(self, of: HopperBackward, products: Products, shared: Shared, group: Any, thread: Any) -> None:
-        self.columns, self.dq = of.columns, products.dq
-        self.group, self.buffers, self.size = group, of.tiling.sums, ROWS * of.columns * GROUPS
-        self.start = shared.sums[None, group, 0].iterator + thread * 4
-
-    def wait(self, step: Any) -> None:
-        """Until what was written before where this step writes has been read."""
-        barrier_of(_EMPTY, self.group, step, self.buffers).arrive_and_wait()
+        self.columns, self.dq, self.group = of.columns, products.dq, group
+        self.start = shared.sums[None, 0].iterator + (group * (ROWS * of.columns) + thread * 4)
 
     def write(self, step: Any) -> None:
         """To shared memory, as it lies in registers: pieces of 16 bytes of all threads, one after the other."""
-        self.wait(step)
-        start = self.start + step % self.buffers * self.size
+        empty(self.group, step).arrive_and_wait()
+        start = self.start + step % BUFFERS * (ROWS * self.columns * GROUPS)
         store = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32, num_bits_per_copy=128)
         for n in range(self.columns // 8):
             piece = cute.make_tensor(self.dq.iterator + 4 * n, cute.make_layout(4))
             at = (start + n * (4 * GROUP)).with_alignment(16)
             cute.copy(store, piece, cute.make_tensor(at, cute.make_layout(4)))
         arch.fence_proxy("async.shared", space="cta")
-        barrier_of(_FULL, self.group, step, self.buffers).arrive()
+        full(step).arrive()
 
 
-def barrier_of(first: int, group: Any, step: Any, buffers: int) -> Any:
-    """Where a warp group and the warp that adds its dQ meet, by steps."""
-    return pipeline.NamedBarrier(first + group + step % buffers * GROUPS, GROUP + 32)
+def full(step: Any) -> Any:
+    """Where warp groups tell the warp that adds the dQ of a step that it is there."""
+    return pipeline.NamedBarrier(_FULL + step % BUFFERS, GROUPS * GROUP + 32)
+
+
+def empty(group: Any, step: Any) -> Any:
+    """Where that warp tells a warp group that what was written before, where this step writes, has been read."""
+    return pipeline.NamedBarrier(_EMPTY + group + step % BUFFERS * GROUPS, GROUP + 32)
 
 
 class HopperBackward:
@@ -360,8 +360,8 @@ class HopperBackward:
                 pipe_v.consumer_release(turn)
                 turn.advance()
                 number = told.heard(turn)
-            for n in range_constexpr(of.sums):  # all has been read
-                barrier_of(_EMPTY, warp_number // 4 - 1, n, of.sums).arrive_and_wait()
+            for n in range_constexpr(BUFFERS):  # all has been read
+                empty(warp_number // 4 - 1, n).arrive_and_wait()
 
     def shared(self, memory: Any) -> Shared:
         """Shared memory of a block of threads."""
@@ -370,7 +370,7 @@ class HopperBackward:
         keys, values = (make(of_keys)[None, None, 0] for _ in range(2))
         queries, gradients, changes = make(of_queries), make(of_queries), make(of_changes)
         block_q = self.tiling.block_q
-        sums = memory.allocate_tensor(Float32, cute.make_layout((ROWS * self.columns, GROUPS, self.tiling.sums)), 128)
+        sums = memory.allocate_tensor(Float32, cute.make_layout((GROUPS * ROWS * self.columns, BUFFERS)), 128)
         known = memory.allocate_tensor(Float32, cute.make_layout((block_q, 2, self.tiling.stages)), 128)
         return Shared(keys, values, queries, gradients, changes, sums, known)
 
@@ -411,7 +411,9 @@ class HopperBackward:
                     for atom, x, to, producer in of_keys:
                         stage = producer.acquire_and_advance()
                         shared_part, tiles = self.parts(atom, to, self.tiles(x, work.first_k, KEYS))
-                        cute.copy(atom, tiles[None, work.block, work.head, layer], shared_part, tma_bar_ptr=stage.barrier)
+                        cute.copy(
+                            atom, tiles[None, work.block, work.head, layer], shared_part, tma_bar_ptr=stage.barrier
+                        )
             number = blocks.take(begun)
         told.tell(telling, number, ())
 
@@ -433,37 +435,32 @@ class HopperBackward:
         )
 
     @cute.jit
-    def add_to_queries(
-        self, group: Int32, shared: Any, sums: cute.Tensor, turns: Any, blocks: Any, told: Any
-    ):  # fmt: skip
-        """What the warp does that adds the dQ^T of a warp group to those of others."""
-        buffers = self.tiling.sums
-        for n in range_constexpr(buffers):
-            barrier_of(_EMPTY, group, Int32(n), buffers).arrive()
+    def add_to_queries(self, which: Int32, shared: Any, sums: cute.Tensor, turns: Any, blocks: Any, told: Any):
+        """What a warp does that adds dQ^T to those of others: every other step."""
+        for group in range_constexpr(GROUPS):
+            empty(group, which).arrive()
         turn = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
         number = told.heard(turn)
         while number >= 0:
             work = told.work()
             told.release(turn)
             span = blocks.span(work)
-            for i in range(span.count * blocks.share):
-                self.add_step(i, group, shared, sums, turns, (blocks, work, span))
+            for i in range(which, span.count * blocks.share, BUFFERS):
+                self.add_step(i, shared, sums, turns, (blocks, work, span))
             turn.advance()
             number = told.heard(turn)
 
     @cute.jit
-    def add_step(self, i: Int32, group: Int32, shared: Any, sums: cute.Tensor, turns: Any, place: Any):
+    def add_step(self, i: Int32, shared: Any, sums: cute.Tensor, turns: Any, place: Any):
         """Add the dQ^T of a step, when it is there, and it is its turn."""
         blocks, work, span = place
-        buffers, size = self.tiling.sums, ROWS * self.columns
+        size = GROUPS * ROWS * self.columns
         add = cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(cpasync.ReductionKind.ADD), Float32)
         put = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
         layer = blocks.layer_of_sums(work)
-        full, empty = (barrier_of(x, group, i, buffers) for x in (_FULL, _EMPTY))
-        from_ = shared.sums[None, group, i % buffers]
+        from_ = shared.sums[None, i % BUFFERS]
         head, tile = blocks.place(i, span)
-        head = work.head * blocks.share + head
-        piece = (work.first_tile + tile) * GROUPS + group
+        head, piece = work.head * blocks.share + head, work.first_tile + tile
         start = sums[layer, head, None].iterator + cute.assume(piece * size, divby=4)
         to = cute.make_tensor(start.with_alignment(16), cute.make_layout(size))
         if const_expr(self.turns):
@@ -473,7 +470,7 @@ class HopperBackward:
             seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
             while seen < wanted:
                 seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
-            full.arrive_and_wait()
+            full(i).arrive_and_wait()
             with arch.elect_one():
                 # what others have added, as the copy engine sees it
                 arch.fence_proxy("async.global")
@@ -486,18 +483,20 @@ class HopperBackward:
             with arch.elect_one():
                 arch.cp_async_bulk_commit_group()
                 arch.cp_async_bulk_wait_group(0, read=True)
-            empty.arrive()
+            for group in range_constexpr(GROUPS):
+                empty(group, i).arrive()
             with arch.elect_one():
                 arch.cp_async_bulk_wait_group(0)
                 arch.fence_proxy("async.global")
                 arch.atomic_add(turn, Int32(1), sem="release", scope="gpu")
         else:
-            full.arrive_and_wait()
+            full(i).arrive_and_wait()
             with arch.elect_one():
                 cute.copy(add, from_, to)
                 arch.cp_async_bulk_commit_group()
                 arch.cp_async_bulk_wait_group(0, read=True)
-            empty.arrive()
+            for group in range_constexpr(GROUPS):
+                empty(group, i).arrive()
 
     @cute.jit
     def clear_last(self, tiles: Any, blocks: Any, told: Any, group: Int32):

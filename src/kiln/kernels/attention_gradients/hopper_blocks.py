@@ -24,7 +24,7 @@ _WARP = 32
 
 
 class Counters(NamedTuple):
-    """How many have added to each piece of sums of dQ, (layers of sums, heads, pieces) (or None), and how many blocks of keys have been taken, (1)."""
+    """How many have added to each block of queries of sums of dQ, (layers of sums, heads, blocks) (or None), and how many blocks of keys have been taken, (1)."""
 
     turns: Any
     begun: Any

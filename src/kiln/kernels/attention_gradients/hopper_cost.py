@@ -8,8 +8,8 @@ from ..common.explaining import copied_bytes
 from .hopper_plan import (
     GROUPS,
     KEYS,
+    MEASURED,
     HopperGradientTiling,
-    default_tiling,
     made_meanwhile,
     padded,
     seen_by,
@@ -57,7 +57,7 @@ def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Dev
     """Microseconds that gradients take."""
     of, elements = problem.attention, padded(problem.attention.head_dims)
     worst = lambda one: max(cycles(one, elements).values())
-    step = _STEP[elements] * worst(plan) / worst(default_tiling(problem, device))
+    step = _STEP[elements] * worst(plan) / worst(MEASURED[elements])
     blocks, steps = _work(problem, plan)
     rounds = blocks / device.multiprocessors
     if of.left is None and of.right is None:  # all are equally long

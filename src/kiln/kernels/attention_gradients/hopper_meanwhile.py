@@ -84,10 +84,9 @@ class Meanwhile:
         every = only_here(Int32(self.dq.shape[2]))  # what divisions need of it is not kept in registers
         batch, head = head // every, head % every
         adders = self.blocks.adders(batch, tile)
-        for group in range_constexpr(GROUPS):
-            turn = self.turns[batch, head, None].iterator + (tile * GROUPS + group)
-            while arch.load(turn, Int32, sem="acquire", scope="gpu") < adders:
-                arch.nanosleep(_PAUSE)
+        turn = self.turns[batch, head, None].iterator + tile
+        while arch.load(turn, Int32, sem="acquire", scope="gpu") < adders:
+            arch.nanosleep(_PAUSE)
         pieces = of.columns // 8
         start = self.sums[batch, head, None].iterator + cute.assume(
             tile * (of.tiling.block_q * of.elements) + lane * 4, divby=4

@@ -58,9 +58,7 @@ class Products:
         self.of_sums = make(major, minor, Float32, (1, 1, 1), (ROWS, elements), warpgroup.OperandSource.RMEM)
         self.of_queries = make(minor, major, Float32, (1, 1, 1), (ROWS, of.columns))
         self.of_held = make(major, major, Float32, (1, 1, 1), (ROWS, block_q), warpgroup.OperandSource.RMEM)
-        self.held = [
-            cute.make_rmem_tensor(((2, 2, 2), 1, elements // 16), of.dtype) for _ in range(of.tiling.held)
-        ]
+        self.held = [cute.make_rmem_tensor(((2, 2, 2), 1, elements // 16), of.dtype) for _ in range(of.tiling.held)]
         scores, sums = (x.get_slice(thread) for x in (self.of_scores, self.of_sums))
         self.queries, self.gradients = (
             self.of_scores.make_fragment_B(scores.partition_B(x)) for x in (shared.queries, shared.gradients)

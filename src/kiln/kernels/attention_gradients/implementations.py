@@ -137,7 +137,7 @@ class HopperGradients(Implementation):
         sums = arrays.empty(q, (parts * layers, of.heads, tiles * plan.block_q * elements), real)
         turns = None
         if problem.deterministic:
-            turns = arrays.empty(q, (parts * layers, of.heads, tiles * hopper_plan.GROUPS), number)
+            turns = arrays.empty(q, (parts * layers, of.heads, tiles), number)
         counters = Counters(turns, arrays.empty(q, (1,), number))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
         early = hopper_plan.made_meanwhile(problem, plan, side, parts)

@@ -14,7 +14,9 @@ from ..common.element_functions import Functions
 def check_gradient(function: Any, slope: Any) -> Functions | None:
     """A user's function of scores and its slope as part of a problem (None: there is none); refuse one without the other."""
     name = "flash_attention_backward"
-    hint = "score=lambda s, b, h, q, k: s * s, score_gradient=lambda s, b, h, q, k: 2 * s; 1.0 if something is added to s"
+    hint = (
+        "score=lambda s, b, h, q, k: s * s, score_gradient=lambda s, b, h, q, k: 2 * s; 1.0 if something is added to s"
+    )
     arrays.require(
         (function is None) == (slope is None),
         f"{name} with {'score' if slope is None else 'score_gradient'} alone",
