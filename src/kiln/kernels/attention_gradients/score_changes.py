@@ -22,7 +22,7 @@ def check_gradient(function: Any, slope: Any) -> Functions | None:
         f"{name} with {'score' if slope is None else 'score_gradient'} alone",
         hint=hint,
     )
-    if function is None:
+    if function is None or slope is None:
         return None
     check_called(slope, f"{name}: score_gradient", hint)
     return Functions(function, slope, branching=True)
