@@ -290,6 +290,9 @@ class HopperBackward:
                         used_q.advance()
                     if const_expr(self.capped):
                         weights.cap_scores()
+                    if const_expr(self.change):  # registers are few
+                        of_keys = told.work()
+                        exist = of_keys.keys - of_keys.block * KEYS - group * ROWS
                     if exist < ROWS or self.partly_hidden(edge, numbers):
                         self.hide(products.acc_scores, edge, exist, numbers)
                     seen = self.seen(edge, group, i, slopes, blocks, told) if const_expr(self.change) else None

@@ -125,7 +125,10 @@ class HopperGradients(Implementation):
     def run(self, problem: AttentionGradient, plan: HopperGradientTiling, given: Given) -> None:
         q, of = given.q, problem.attention
         elements = hopper_plan.padded(of.head_dims)
-        shape = (problem.dtype, of.head_dims, plan, problem.masks, problem.deterministic, of.packed, of.partial)
+        right, left, capped = problem.masks
+        # what hides keys before a query hides those far after it, too: there is one kernel less
+        masks = (right or left, left, capped)
+        shape = (problem.dtype, of.head_dims, plan, masks, problem.deterministic, of.packed, of.partial)
         compiled = _compiled_hopper(calls.mode(), _kernels(OnePass, problem, shape), _memory_of(q), *_there(given))
         layers, queries = q.shape[0], q.shape[1]
         # each of the sequences that lie one after another has blocks of queries of its own
