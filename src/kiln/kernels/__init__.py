@@ -9,6 +9,7 @@ _PLACES = {
     "ElementTiling": ".pointwise.plan",
     "GradientTiling": ".attention_gradients.plan",
     "HopperAttentionTiling": ".attentions.hopper_plan",
+    "HopperDeepGradientTiling": ".attention_gradients.hopper_deep_plan",
     "HopperGradientTiling": ".attention_gradients.hopper_plan",
     "HopperTiling": ".products.hopper_plan",
     "Implementation": ".common.family",

@@ -16,7 +16,7 @@ GROUPS = 2
 KEYS = 64 * GROUPS
 """Keys of a block of threads, 64 of each warp group."""
 BUFFERS = 2
-"""Of gradients of scores, those of a step being multiplied in the next, and of dQ, on its way to be added."""
+"""Of gradients of scores: those of a step are multiplied in the next."""
 REGISTERS = (24, 240)
 """Registers of a thread that copies, and of one that computes."""
 _BARRIERS = 1024
@@ -47,12 +47,13 @@ class HopperGradientTiling:
     """How gradients of attention are cut on Hopper: a block of threads has 128 keys, `block_q` are the queries of a step.
 
     Two warp groups have 64 keys each; one more loads for them and adds to the gradients of queries. `stages`: buffers of queries and
-    of gradients of outputs. `held`: 1, values are held in registers, 2, keys are, too; 0, neither.
+    of gradients of outputs. `held`: 1, values are held in registers, 2, keys are, too; 0, neither. `sums`: buffers of dQ on its way to be added.
     """
 
     block_q: int = 64
     stages: int = 2
     held: int = 0
+    sums: int = 1
 
     @property
     def threads(self) -> int:
@@ -66,7 +67,7 @@ class HopperGradientTiling:
         return (
             2 * rows * elements
             + 2 * BUFFERS * self.block_q * KEYS
-            + 4 * BUFFERS * self.block_q * elements
+            + 4 * self.sums * self.block_q * elements
             + known
             + _BARRIERS
         )
@@ -80,6 +81,7 @@ class HopperGradientTiling:
             f"{self}: queries of a step are a multiple of 16, up to 256",
         )
         require(0 <= self.held <= 2, f"{self}: values, or values and keys, are held in registers")
+        require(1 <= self.sums <= 2, f"{self}: there are one or two buffers of dQ")
         require(self.stages >= 2, f"{self}: there are at least two buffers of queries")
         taken = elements + self.block_q + self.block_q // 4 + self.held * elements // 4
         require(
@@ -96,16 +98,11 @@ class HopperGradientTiling:
         )
 
 
-MEASURED = {128: HopperGradientTiling(64), 64: HopperGradientTiling(96, held=2)}
-"""The tilings that figures are of, by elements of a head, filled up."""
-
-
 def default_tiling(problem: AttentionGradient, device: Device) -> HopperGradientTiling:
     """The tiling for a problem."""
-    of, elements = problem.attention, padded(problem.attention.head_dims)
-    if elements == 64 and (of.packed or of.partial or of.capped or of.sloped or problem.functions is not None):
-        return HopperGradientTiling(64, held=1)  # else registers are spilled
-    return MEASURED[elements]
+    if padded(problem.attention.head_dims) == 64:
+        return HopperGradientTiling(96, held=2)
+    return HopperGradientTiling(64, sums=2)
 
 
 def _most_seen_by(problem: AttentionGradient) -> int:
@@ -114,7 +111,7 @@ def _most_seen_by(problem: AttentionGradient) -> int:
     return of.queries if of.left is None or of.right is None else min(of.queries, of.left + of.right + KEYS)
 
 
-def _equal_shares(heads: int, wanted: int) -> int:
+def equal_shares(heads: int, wanted: int) -> int:
     """About so many heads each time, equally many if that can be: a few that are left would be alone at the end."""
     near = [n for n in range(wanted // 2 + 1, wanted * 3 // 2 + 1) if heads % n == 0]
     return min(near, key=lambda n: max(n / wanted, wanted / n)) if near else -(-heads // -(-heads // wanted))
@@ -129,7 +126,7 @@ def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device:
     in_cache = _IN_CACHE // (of.share * of.queries * padded(of.head_dims) * 8)
     # blocks of keys that have fewer queries than others are all there are at the end of some heads: enough of them for all multiprocessors
     least = 2 * round(at_once / blocks) if masked else 1
-    side = _equal_shares(heads, max(1, least, min(in_cache, round(_APART * at_once / steps))))
+    side = equal_shares(heads, max(1, least, min(in_cache, round(_APART * at_once / steps))))
     parts = 1
     if problem.deterministic and not masked and not of.packed:
         # those of a head that begin together come to the same queries together, and wait for each other

@@ -12,9 +12,11 @@ from ..attentions.implementations import _factors, _fake, _memory_of
 from ..attentions.plan import padded
 from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
-from . import hopper, hopper_cost, hopper_plan
+from . import hopper, hopper_cost, hopper_deep, hopper_deep_plan, hopper_plan
 from .backward import KEYS, QUERIES, Numbers, Pass
 from .hopper_blocks import Counters
+from .hopper_deep_plan import HopperDeepGradientTiling
+from .hopper_deep_queries import HopperDeepQueries
 from .hopper_plan import HopperGradientTiling
 from .hopper_queries import Queries
 from .plan import GradientTiling, default_tiling, expected
@@ -125,27 +127,22 @@ class HopperGradients(Implementation):
     def run(self, problem: AttentionGradient, plan: HopperGradientTiling, given: Given) -> None:
         q, of = given.q, problem.attention
         elements = hopper_plan.padded(of.head_dims)
-        right, left, capped = problem.masks
-        # what hides keys before a query hides those far after it, too: there is one kernel less
-        masks = (right or left, left, capped)
-        shape = (problem.dtype, of.head_dims, plan, masks, problem.deterministic, of.packed, of.partial)
+        shape = (problem.dtype, of.head_dims, plan, problem.masks, problem.deterministic, of.packed, of.partial)
         compiled = _compiled_hopper(calls.mode(), _kernels(OnePass, problem, shape), _memory_of(q), *_there(given))
         layers, queries = q.shape[0], q.shape[1]
         # each of the sequences that lie one after another has blocks of queries of its own
         tiles = queries // plan.block_q + of.batches if of.packed else -(-queries // plan.block_q)
         real, number = (arrays.named_type(q, name) for name in ("float32", "int32"))
-        device = devices.current()
-        side, part, parts = hopper_plan.side_by_side(problem, plan, device)
+        side, part, parts = hopper_plan.side_by_side(problem, plan, devices.current())
         found = arrays.empty(q, (2, layers, of.heads, tiles * plan.block_q), real)
         sums = arrays.empty(q, (parts * layers, of.heads, tiles * plan.block_q * elements), real)
-        turns = None
+        counters = None
         if problem.deterministic:
-            turns = arrays.empty(q, (parts * layers, of.heads, tiles), number)
-        counters = Counters(turns, arrays.empty(q, (1,), number))
+            turns = arrays.empty(q, (parts * layers, of.heads, tiles * hopper_plan.GROUPS), number)
+            counters = Counters(turns, arrays.empty(q, (1,), number))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
         early = hopper_plan.made_meanwhile(problem, plan, side, parts)
-        order = (side, part, early, device.multiprocessors)
-        numbers = hopper.Numbers(scale, cap, given.scale, left, right, *order, given.softcap or given.scale)
+        numbers = hopper.Numbers(scale, cap, given.scale, left, right, side, part, early, given.softcap or given.scale)
         rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
         more = (given.lengths, given.slopes, given.sinks)
         launches.run_arguments(
@@ -186,12 +183,93 @@ class OnePass:
         self.rows(dout, out, lse, found, cleared, counters, starts, longest_q, stream)
         if const_expr(sinks is not None):
             self.of_sinks(found, sinks, starts, Int32(q.shape[1]), stream)
-        turns = counters.turns
+        turns = None if const_expr(counters is None) else counters.turns
         meanwhile = None if const_expr(turns is None or self.main.packed) else dq
         self.main(
             (k, v), (q, dout), (dk, dv), meanwhile, found, sums, counters, lengths, slopes, longest_k, numbers, stream
         )
         self.queries(sums, turns, dq, starts, longest_q, numbers, stream)
+
+
+@FAMILY.register
+class HopperDeepGradients(Implementation):
+    """Two passes of warp groups that multiply from shared memory (`wgmma`), which the copy engine fills: for heads of more than 128 elements."""
+
+    plan = HopperDeepGradientTiling
+    repeats = True
+
+    def supports(self, problem: AttentionGradient, device: Device) -> str | None:
+        of = problem.attention
+        if not device.warp_groups:
+            return "it is for sm_90a"
+        if max(of.head_dims) <= _MOST_TOGETHER:
+            return f"heads of {max(of.head_dims)} elements are not more than {_MOST_TOGETHER}"
+        return None
+
+    def plans(self, problem: AttentionGradient, device: Device) -> Iterator[HopperDeepGradientTiling]:
+        return varied(
+            hopper_deep_plan.default_tiling(problem, device),
+            lambda plan: self.check(problem, plan, device),
+            block_q=(48, 64),
+            stages=(3, 4),
+            held=(0, 128, 192),
+            block_k=(32, 48, 64),
+            held_q=(0, 128),
+        )
+
+    def cost(self, problem: AttentionGradient, plan: HopperDeepGradientTiling, device: Device) -> float:
+        return hopper_deep_plan.expected(problem, plan, device)
+
+    def parts(self, problem: AttentionGradient, plan: HopperDeepGradientTiling, device: Device) -> dict[str, float]:
+        return hopper_deep_plan.parts(problem, plan, device)
+
+    def check(self, problem: AttentionGradient, plan: HopperDeepGradientTiling, device: Device) -> None:
+        plan.check(hopper_deep_plan.padded(problem.attention.head_dims), device.smem)
+
+    def run(self, problem: AttentionGradient, plan: HopperDeepGradientTiling, given: Given) -> None:
+        q, of = given.q, problem.attention
+        shape = (problem.dtype, of.head_dims, plan, problem.masks, of.packed, of.partial)
+        compiled = _compiled(calls.mode(), _kernels(DeepPasses, problem, shape), _memory_of(q), *_there(given))
+        layers, queries = q.shape[0], q.shape[1]
+        # each of the sequences that lie one after another has blocks of queries of its own
+        tiles = queries // plan.block_q + of.batches if of.packed else -(-queries // plan.block_q)
+        real = arrays.named_type(q, "float32")
+        found = arrays.empty(q, (2, layers, of.heads, tiles * plan.block_q), real)
+        scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
+        side = hopper_deep_plan.side_by_side(problem, devices.current())
+        numbers = hopper_deep.Numbers(scale, cap, given.scale, left, right, side, given.softcap or given.scale)
+        rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv, found)
+        more = (given.lengths, given.slopes, given.sinks)
+        launches.run_arguments(compiled, [*rows, *more, *given.longest, numbers, arrays.stream_of(q)])
+
+
+class DeepPasses:
+    """All kernels of a call."""
+
+    numbers = hopper_deep.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, Float32(1.0))
+
+    def __init__(
+        self, dtype: Any, head_dims: tuple[int, int], tiling: HopperDeepGradientTiling, masks: tuple[bool, bool, bool], packed: bool,
+        partial: bool, change: Change = NOTHING,
+    ) -> None:  # fmt: skip
+        self.dtype = dtype
+        self.rows, self.of_sinks = QueryRows(dtype, head_dims[1], tiling.block_q), SinkGradients(tiling.block_q)
+        given = (dtype, hopper_deep_plan.padded(head_dims), tiling, masks, packed, partial, change)
+        self.of_keys, self.of_queries = hopper_deep.HopperDeepKeys(*given), HopperDeepQueries(*given)
+
+    @cute.jit
+    def __call__(
+        self, dout: cute.Tensor, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, out: cute.Tensor, lse: cute.Tensor,
+        dq: cute.Tensor, dk: cute.Tensor, dv: cute.Tensor, found: cute.Tensor, lengths: Any, slopes: Any, sinks: Any,
+        longest_q: Int32, longest_k: Int32, numbers: Any, stream: Int64,
+    ):  # fmt: skip
+        starts = lengths.starts_q
+        dout, out = (self.rows.aligned(x) for x in (dout, out))
+        self.rows(dout, out, lse, found, None, None, starts, longest_q, stream)
+        if const_expr(sinks is not None):
+            self.of_sinks(found, sinks, starts, Int32(q.shape[1]), stream)
+        self.of_keys((k, v), (q, dout), (dk, dv), found, lengths, slopes, longest_k, numbers, stream)
+        self.of_queries((q, dout), (k, v), dq, found, lengths, slopes, longest_q, numbers, stream)
 
 
 def _numbers(problem: AttentionGradient, given: Given) -> Numbers:
@@ -201,6 +279,8 @@ def _numbers(problem: AttentionGradient, given: Given) -> Numbers:
 
 class TwoPasses:
     """All kernels of a call."""
+
+    numbers = Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, Float32(1.0))
 
     def __init__(
         self, dtype: Any, head_dims: tuple[int, int], tiling: GradientTiling, masks: tuple[bool, bool, bool],
@@ -251,12 +331,11 @@ def _described(kernels: Any, space: Any, lengths: tuple[bool, ...], sloped: bool
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(_mode: Any, kernels: TwoPasses, space: Any, *there: Any) -> Any:
+def _compiled(_mode: Any, kernels: TwoPasses | DeepPasses, space: Any, *there: Any) -> Any:
     """The function for arrays of any shape and strides with heads of some dimensions."""
     rows, results, more = _described(kernels, space, *there)
     known = [_fake(Float32, modes, space) for modes in (3, 4)]
-    numbers = Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, Float32(1.0))
-    return cute.compile(kernels, *rows, known[0], *results, known[1], *more, Int32(1), Int32(1), numbers, 0)
+    return cute.compile(kernels, *rows, known[0], *results, known[1], *more, Int32(1), Int32(1), kernels.numbers, 0)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -264,8 +343,8 @@ def _compiled_hopper(_mode: Any, kernels: OnePass, space: Any, *there: Any) -> A
     """The function for arrays of any shape and strides with heads of some dimensions."""
     rows, results, more = _described(kernels, space, *there)
     real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]
-    counters = Counters(_fake(Int32, 3, space) if kernels.turns else None, _fake(Int32, 1, space))
-    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0, 1, Float32(1.0))
+    counters = Counters(*(_fake(Int32, modes, space) for modes in (3, 1))) if kernels.turns else None
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0, Float32(1.0))
     return cute.compile(
         kernels, *rows, real[0], *results, *real[1:], counters, *more, Int32(1), Int32(1), numbers, 0
     )  # fmt: skip
