@@ -3,7 +3,10 @@
     python benchmarks/tune_products.py compile [--within 1.6] [--only "few rows"]   # what is missing, for the disk cache: needs the GPU
     python benchmarks/tune_products.py measure [--seconds 200] [--within 1.6] [--only "few rows"]   # the same
     python benchmarks/tune_products.py fit        # writes src/kiln/kernels/products/hopper_model.py
-    python benchmarks/tune_products.py report     # chosen and best plans, shape by shape
+    python benchmarks/tune_products.py report [--run last]     # chosen and best plans, shape by shape
+
+`compile --again 4` and `measure --again 4` take the chosen plan of each shape and the best three others that were measured, whether they are missing or not: in one
+run they are beside each other, which those of different days are not.
 
 Shapes are those of `benchmarks/data/products_shapes.json`: those that figures are fitted to and rules were made after, of which thirty are drawn by
 chance (`drawn`), and ten drawn with another seed (`--only unseen`) that are measured once, when all of that is done. Each measurement is a line of
@@ -39,8 +42,10 @@ _DATA = Path(__file__).parent / "data"
 _MODEL = Path(hopper_model.__file__)
 _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
 _PLANS = {"HopperTiling": HopperTiling, "Tiling": Tiling}
-_STAY = 0.02
+_STAY = 1.0
 """How much figures are held where they were: what few measurements tell of hardly moves."""
+_ALL = 0.15
+"""How much it counts how far all plans of a shape are from what was measured, beside how they differ."""
 _REGRET, _BEHIND, _SHARP = 3.0, 1.01, 60
 """How much it counts that a chosen plan is slower than the best, by more than that; and how sharply costs choose."""
 _SLICES = (8e-3, 90e-3)
@@ -136,17 +141,24 @@ class Journal:
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
-    def of(self, shape: dict[str, Any]) -> list[tuple[Any, float, float]]:
-        """Plans of a shape with their microseconds, and cuBLAS's, the fastest first: as if measured beside the median of cuBLAS's."""
-        rows = [
-            row for row in self.rows if all(row["shape"][x] == shape[x] for x in ("dtype", "layout", "m", "n", "k"))
-        ]
+    def last(self, shape: dict[str, Any]) -> str | None:
+        """The last run that has two plans of a shape or more."""
+        runs = [row["run"] for row in self.rows if "run" in row and _same(row["shape"], shape)]
+        return max((run for run in runs if runs.count(run) > 1), default=None)
+
+    def of(self, shape: dict[str, Any], run: str | None = None) -> list[tuple[Any, float, float]]:
+        """Plans of a shape with their microseconds, and cuBLAS's, the fastest first: as if measured beside the median of cuBLAS's. `run`: of that alone."""
+        rows = [row for row in self.rows if _same(row["shape"], shape) and run in (None, row.get("run"))]
         usual = statistics.median(row["cublas_us"] for row in rows) if rows else 0.0
         found = {
             row["key"]: (_PLANS[row["kind"]](**_tuples(row["plan"])), row["us"] * usual / row["cublas_us"], usual)
             for row in rows
         }
         return sorted(found.values(), key=lambda x: x[1])
+
+
+def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return all(a[x] == b[x] for x in ("dtype", "layout", "m", "n", "k"))
 
 
 def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
@@ -185,15 +197,36 @@ def _compile(job: tuple[dict[str, Any], Any]) -> str:
     return ""
 
 
-def compile_all(jobs: list[tuple[dict[str, Any], Any]]) -> None:
+def _kernel(plan: Any) -> Any:
+    """What is the same for plans of one kernel, however many sums they have."""
+    few = isinstance(plan, HopperTiling) and plan.sums > 1
+    return (dataclasses.replace(plan, sums=2), plan.sums > 8) if few else plan
+
+
+def compile_all(jobs: list[tuple[dict[str, Any], Any]], processes: int) -> None:
     """Once for each kind: extents are not compiled in."""
-    kinds = {(s["dtype"], s["layout"], s["m"] == 1, s["n"] % 8, s["k"] % 8, plan): (s, plan) for s, plan in jobs}
+    kinds = {
+        (s["dtype"], s["layout"], s["m"] == 1, s["n"] % 8, s["k"] % 8, _kernel(plan)): (s, plan) for s, plan in jobs
+    }
     start, context = time.perf_counter(), multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(min(14, os.cpu_count() or 1), context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(min(processes, os.cpu_count() or 1), context) as pool:
         for message in pool.map(_compile, kinds.values(), chunksize=4):
             if message:
                 print(message, flush=True)
     print(f"{len(kinds)} kernels compiled in {time.perf_counter() - start:.0f} s", flush=True)
+
+
+def _wanted(shape: dict[str, Any], only: str | None) -> bool:
+    """Whether a shape is of a kind: one of the data file, `forty` for those that were there first, some with commas, None for all that figures are fitted to."""
+    if only and "," in only:
+        return any(_wanted(shape, one) for one in only.split(","))
+    if only in (None, "forty"):
+        return not shape["held_out"] and (only is None or not _later(shape))
+    return shape["kind"] == only
+
+
+def _later(shape: dict[str, Any]) -> bool:
+    return shape["kind"] == "once unseen" or shape["kind"].startswith("drawn")
 
 
 def missing(journal: Journal, within: float, most: int, only: str | None) -> list[tuple[dict[str, Any], list[Any]]]:
@@ -201,9 +234,20 @@ def missing(journal: Journal, within: float, most: int, only: str | None) -> lis
     found = [
         (shape, [p for p in plans_of(shape, within, most) if key_of(shape, p) not in journal.known])
         for shape in shapes()
-        if (not shape["held_out"] if only is None else shape["kind"] == only)
+        if _wanted(shape, only)
     ]
     return sorted([(shape, plans) for shape, plans in found if plans], key=lambda pair: bool(journal.of(pair[0])))
+
+
+def again(journal: Journal, count: int, only: str | None) -> list[tuple[dict[str, Any], list[Any]]]:
+    """The plan that is chosen for each shape and the best others that were measured, so many in all."""
+    found, device = [], device_of("sm_90a")
+    for shape in shapes():
+        if _wanted(shape, only):
+            choices = [choice.plan for choice in FAMILY.choices(problem_of(shape), device)]
+            known = [plan for plan, _, _ in journal.of(shape) if plan in choices]
+            found.append((shape, list(dict.fromkeys([choices[0], *known, *choices[1:]]))[:count]))
+    return sorted(found, key=lambda pair: math.prod(pair[0][x] for x in "mnk"))  # what takes long last
 
 
 def measure(todo: list[tuple[dict[str, Any], list[Any]]], journal: Journal, seconds: float) -> None:
@@ -211,7 +255,7 @@ def measure(todo: list[tuple[dict[str, Any], list[Any]]], journal: Journal, seco
 
     from kiln import kernels
 
-    end = time.perf_counter() + seconds
+    end, run = time.perf_counter() + seconds, time.strftime("%Y-%m-%dT%H:%M", time.gmtime())
     large = torch.randn(4096, 4096, device="cuda", dtype=torch.float16)
     while time.perf_counter() < end - seconds + _WARM:  # until clocks have risen
         torch.mm(large, large)
@@ -248,7 +292,7 @@ def measure(todo: list[tuple[dict[str, Any], list[Any]]], journal: Journal, seco
                 {
                     "key": key_of(shape, plan), "shape": {x: shape[x] for x in ("dtype", "layout", "m", "n", "k")},
                     "kind": type(plan).__name__, "plan": dataclasses.asdict(plan), "us": round(us[plan], 2),
-                    "cublas_us": round(us["cublas"], 2),
+                    "cublas_us": round(us["cublas"], 2), "run": run,
                 }
             )  # fmt: skip
         best = min(list(calls)[1:], key=us.__getitem__, default=None)
@@ -304,48 +348,57 @@ def _given_up(problem: Product, plan: HopperTiling) -> bool:
 
 
 def fit(journal: Journal) -> None:
-    """Figures such that logarithms of times are met, and the best plans chosen, of shapes that are not held out."""
+    """Figures such that plans of a shape differ as they were measured to, and the best are chosen, of shapes that are not held out.
+
+    What counts is which is faster: how far all plans of a shape are from what was measured counts little. Where a run has several of a shape, it tells which is the best."""
     device = device_of("sm_90a")
-    rows, shape_of, others = [], [], []
-    for number, shape in enumerate(shapes()):
+    found: list[tuple[Product, list[tuple[Any, float, float | None]], set[Any]]] = []
+    for shape in shapes():
+        problem, rows = problem_of(shape), []
         for plan, us, _ in journal.of(shape) if not shape["held_out"] else ():
-            problem, hopper = problem_of(shape), isinstance(plan, HopperTiling)
-            if hopper and _given_up(problem, plan):
-                continue
-            rows.append((problem, plan, us))
-            shape_of.append(number)
-            found = None if hopper else FAMILY.choose(problem, device, plan).implementation.cost(problem, plan, device)
-            others.append(found)
-    best = {n: min(us for (_, _, us), own in zip(rows, shape_of, strict=True) if own == n) for n in set(shape_of)}
+            if isinstance(plan, HopperTiling):
+                known = None
+                if _given_up(problem, plan):
+                    continue
+            else:
+                known = FAMILY.choose(problem, device, plan).implementation.cost(problem, plan, device)
+            rows.append((plan, us, known))
+        if len(rows) > 1:
+            beside = {plan for plan, _, _ in journal.of(shape, journal.last(shape))}
+            found.append((problem, rows, beside & {plan for plan, _, _ in rows}))
     model = dict(hopper_model.MODEL)
     first = dict(model)
     fixed = {"bytes", "promoted", "alone", "others", "followed", "launch"}  # not told apart by these shapes
 
     def error(model: dict[str, float]) -> float:
-        total, choices = 0.0, {}
-        for (problem, plan, us), known, number in zip(rows, others, shape_of, strict=True):
-            cost = known or hopper_cost.expected(problem, plan, device, model)
-            ratio = abs(math.log(cost / us))
-            weight = 0.0 if known else (best[number] / us) ** 4  # plans near the best are what is chosen among
-            total += weight * min(ratio, 0.5 + 0.2 * ratio) ** 1.5
-            choices.setdefault(number, []).append((cost, us))
-        for number, found in choices.items():  # what is chosen, or nearly
-            least = min(cost for cost, _ in found)
-            weights = [(least / cost) ** _SHARP for cost, _ in found]
-            mean = sum(w * us for w, (_, us) in zip(weights, found, strict=True)) / sum(weights)
-            total += _REGRET * max(0.0, mean / best[number] - _BEHIND)
+        total = 0.0
+        for problem, rows, beside in found:
+            costs = [known or hopper_cost.expected(problem, plan, device, model) for plan, _, known in rows]
+            best = min(us for plan, us, _ in rows if plan in beside)
+            weights = [min(1.0, best / us) ** 6 * (1.0 if plan in beside else 0.4) for plan, us, _ in rows]
+            ratios = [math.log(cost / us) for cost, (_, us, _) in zip(costs, rows, strict=True)]
+            mean = sum(w * r for w, r in zip(weights, ratios, strict=True)) / sum(weights)
+            for weight, ratio, (_, _, known) in zip(weights, ratios, rows, strict=True):
+                off = abs(ratio - mean)
+                total += weight * min(off, 0.3 + 0.2 * off) ** 1.5
+                total += 0.0 if known else _ALL * weight * min(abs(ratio), 0.3) ** 1.5
+            near = [(cost, us) for cost, (plan, us, _) in zip(costs, rows, strict=True) if plan in beside]
+            least = min(cost for cost, _ in near)
+            shares = [(least / cost) ** _SHARP for cost, _ in near]  # what is chosen, or nearly
+            chosen = sum(share * us for share, (_, us) in zip(shares, near, strict=True)) / sum(shares)
+            total += _REGRET * max(0.0, chosen / best - _BEHIND)
         return total + sum(_STAY * math.log(model[name] / first[name]) ** 2 for name in model)
 
     now = error(model)
     for sweep in range(12):
         before = now
-        for name in model.keys() - fixed:
-            for factor in (1.3, 1.1, 1.03, 0.97, 0.9, 0.75):
+        for name in [name for name in model if name not in fixed]:
+            for factor in (1.25, 1.08, 1.03, 0.97, 0.92, 0.8):
                 tried = {**model, name: model[name] * factor}
-                if (found := error(tried)) < now:
-                    model, now = tried, found
-        print(f"sweep {sweep}: {now:.3f} of {len(rows)} measurements", flush=True)
-        if now > 0.997 * before:
+                if (wrong := error(tried)) < now:
+                    model, now = tried, wrong
+        print(f"sweep {sweep}: {now:.3f} of {sum(len(rows) for _, rows, _ in found)} measurements", flush=True)
+        if now > 0.995 * before:
             break
     lines = _MODEL.read_text().splitlines()
     made = ["MODEL = {", *(f'    "{name}": {value:.3g},' for name, value in model.items()), "}"]
@@ -365,17 +418,16 @@ def short(plan: Any) -> str:
     return text + (f", {plan.splits} parts" if plan.splits > 1 else "")
 
 
-def report(journal: Journal) -> None:
+def report(journal: Journal, run: str | None = None) -> None:
     """What is chosen, as measured, beside the best that was measured and beside cuBLAS: the forty shapes, others of the fit, and the unseen."""
     groups: list[list[dict[str, Any]]] = [[], [], []]
     for shape in shapes():
-        later = shape["kind"] == "once unseen" or shape["kind"].startswith("drawn")
-        groups[2 if shape["held_out"] else 1 if later else 0].append(shape)
+        groups[2 if shape["held_out"] else 1 if _later(shape) else 0].append(shape)
     for some in groups:
-        _report(journal, some)
+        _report(journal, some, run)
 
 
-def _report(journal: Journal, some: list[dict[str, Any]]) -> None:
+def _report(journal: Journal, some: list[dict[str, Any]], run: str | None) -> None:
     print(
         "| | M | N | K | cuBLAS us | best us | chosen us | of the best | of cuBLAS | chosen | best |\n"
         + "|---" * 11
@@ -383,7 +435,7 @@ def _report(journal: Journal, some: list[dict[str, Any]]) -> None:
     )
     behind, ahead = [], []
     for shape in some:
-        found = journal.of(shape)
+        found = journal.of(shape, journal.last(shape) if run == "last" else run)
         if not found:
             continue
         chosen = FAMILY.choose(problem_of(shape), device_of("sm_90a")).plan
@@ -412,18 +464,27 @@ def main() -> None:
     parser.add_argument("--within", type=float, default=1.6)
     parser.add_argument("--most", type=int, default=14, help="plans of a shape; half of them where they take long")
     parser.add_argument("--only")
+    parser.add_argument("--processes", type=int, default=14, help="that compile")
+    parser.add_argument("--again", type=int, help="so many plans of each shape, measured before or not")
+    parser.add_argument(
+        "--run", help="measurements of it alone, by its date; last: of the last that has several plans of a shape"
+    )
     given = parser.parse_args()
     journal = Journal(given.journal)
     if given.what in ("compile", "measure"):
-        todo = missing(journal, given.within, given.most, given.only)
+        todo = (
+            again(journal, given.again, given.only)
+            if given.again
+            else missing(journal, given.within, given.most, given.only)
+        )
         if given.what == "compile":
-            compile_all([(shape, plan) for shape, plans in todo for plan in plans])
+            compile_all([(shape, plan) for shape, plans in todo for plan in plans], given.processes)
         else:
             measure(todo, journal, given.seconds)
     elif given.what == "fit":
         fit(journal)
     else:
-        report(journal)
+        report(journal, given.run)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from kiln import kernels
+from kiln.kernels import devices
+from kiln.kernels.attention_gradients import AttentionGradient, hopper_plan
+from kiln.kernels.attentions import Attention
 
 torch = pytest.importorskip("torch")
 
@@ -100,6 +103,23 @@ def test_more_queries_than_keys(plan):
     check((1, 5, 2, 64), 3000, 2, plan)
     check((1, 700, 2, 256), 300, 1, plan, causal=True)
     check((1, 5, 2, 192), 3000, 2, plan)
+
+
+@pytest.mark.parametrize(
+    ("shape", "causal"), [((1, 4096, 16, 128), True), ((1, 3000, 32, 40), False), ((1, 8000, 34, 64), True)]
+)
+def test_gradients_made_meanwhile(shape, causal):
+    """By a warp beside the products of other heads, where blocks of threads are long enough for that."""
+    batches, rows, heads, dim = shape
+    device = devices.current()
+    if not device.warp_groups:
+        pytest.skip("this GPU has no warp groups that multiply")
+    of = Attention(batches, rows, rows, heads, heads, dim, dim, right=0 if causal else None)
+    problem = AttentionGradient(of)
+    plan = hopper_plan.default_tiling(problem, device)
+    side, _, parts = hopper_plan.side_by_side(problem, plan, device)
+    assert 0 < hopper_plan.made_meanwhile(problem, plan, side, parts) < heads
+    check(shape, rows, heads, causal=causal)
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (300, 40), "softcap": 20.0}], ids=str)

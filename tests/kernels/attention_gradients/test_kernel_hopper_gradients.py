@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from nvidia_testing import needs_nvdisasm
 from sass import check_products
 
 import kiln
-from kiln import BFloat16, Float32, Int32, cute, kernels, utils
+from kiln import BFloat16, Float32, Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.runtime import from_dlpack
 from kiln.kernels.attention_gradients import (
@@ -29,13 +30,16 @@ from kiln.kernels.attention_gradients import (
     implementations,
 )
 from kiln.kernels.attention_gradients.implementations import HopperGradients
+from kiln.kernels.attention_gradients.score_changes import Change
 from kiln.kernels.attentions import Attention
 from kiln.kernels.attentions.forward import Lengths
 from kiln.kernels.common import launches
+from kiln.kernels.common.element_functions import Functions
 from kiln.kernels.devices import device_of
+from kiln.testing import assert_no_spills
 
 HOPPER = device_of("sm_90a")
-SMALL, HELD = kernels.HopperGradientTiling(32), kernels.HopperGradientTiling(32, 3, 2, 2)
+SMALL, HELD = kernels.HopperGradientTiling(32), kernels.HopperGradientTiling(32, 3, 2)
 long = pytest.mark.skipif(not os.environ.get("KILN_LONG_TESTS"), reason="long: KILN_LONG_TESTS=1")
 
 
@@ -45,7 +49,7 @@ def forward(q: Any, k: Any, v: Any, **options: Any) -> Any:
 
 
 def gradients(q: Any, k: Any, v: Any, dout: Any, plan: Any = SMALL, deterministic: bool = True, **options: Any) -> Any:
-    out, lse = forward(q, k, v, **{name: x for name, x in options.items() if name != "score_gradient"})
+    out, lse = forward(q, k, v, **{name: x for name, x in options.items() if name not in ("score_gradient", "dq")})
     with kiln.target("cpu"):
         return kernels.flash_attention_backward(
             dout, q, k, v, out, lse, plan=plan, deterministic=deterministic, **options
@@ -72,7 +76,7 @@ def test_causal(queries, keys):
     check(normal(1, queries, 4, 64), normal(1, keys, 2, 64), normal(1, keys, 2, 64), causal=True)
 
 
-@pytest.mark.parametrize("window", [(0, 0), (20, 9), (70, 64)])
+@pytest.mark.parametrize("window", [(0, 0), (20, 9), (70, 64), (30, None)])
 def test_windows(window):
     """Heads of keys and values of other sizes, filled up, in another type, with a cap; values in registers, in any order."""
     q, k, v = (normal(1, n, 1, d, dtype=ml_dtypes.bfloat16) for n, d in ((150, 72), (170, 72), (170, 40)))
@@ -127,10 +131,17 @@ def test_sequences_of_any_length(exist, options):
     assert all((x[-rest:] == 7.0).all() for x in got)
 
 
+def run_at_once(monkeypatch: Any, blocks: int) -> None:
+    """Have so many blocks of threads: each has several blocks of keys."""
+    device = dataclasses.replace(HOPPER, multiprocessors=blocks)
+    monkeypatch.setattr(implementations.devices, "current", lambda: device)
+
+
 @pytest.mark.parametrize(("side", "options"), [((2, 2, 2), {}), ((1, 1 << 20, 1), {"causal": True})])
 def test_the_same_bits_in_every_order(side, options, monkeypatch):
-    """However threads and blocks take turns; two blocks of keys of three have their own sums. Heads one after the other: queries of one are
-    done while the next is."""
+    """However threads and blocks take turns, two of them having six blocks of keys; two blocks of keys of three have their own sums. Heads one after the
+    other: queries of one are done while the next is."""
+    run_at_once(monkeypatch, 2)
     monkeypatch.setattr(hopper_plan, "side_by_side", lambda *_: side)
     if side[2] == 1:
         monkeypatch.setattr(hopper_plan, "made_meanwhile", lambda *_: 1)
@@ -161,14 +172,12 @@ class Turns:
 
     @cute.kernel
     def kernel(self, q: Any, k: Any, counters: Any, numbers: Any, found: Any, each: Any):
-        memory = utils.SmemAllocator().allocate_tensor(Int32, cute.make_layout(1), 16)
         blocks = hopper_blocks.Blocks(self.of, q, k, Lengths(None, None, None), each, numbers)
-        blocks.take(counters, memory)
-        cute.arch.sync_threads()
-        work = blocks.taken(memory)
+        number = blocks.take(counters.begun)
+        work = blocks.work(number)
         span = blocks.span(work)
         if cute.arch.thread_idx()[0] == 0:
-            row = found[memory[0], None]
+            row = found[number, None]
             row[0], row[1] = work.layer * k.shape[2] + work.head, work.block
             for tile in range(found.shape[1] - 2):
                 seen = (tile >= span.first) & (tile < span.first + span.count)
@@ -186,7 +195,7 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
     with kiln.target("cpu"):
         q, k = (from_dlpack(np.zeros((n, 1, heads, 2), np.int32)) for n in (queries, keys))
         counters = hopper_blocks.Counters(None, from_dlpack(np.zeros(1, np.int32)))
-        whole = (Int32(x) for x in (left, right, side, part, 0))
+        whole = (Int32(x) for x in (left, right, side, part, 0, 1))
         numbers = hopper.Numbers(Float32(1), Float32(1), Float32(1), *whole, natural=Float32(1))
         found = np.full((4 * heads * 2 + 1, 2 + tiles), -7, np.int32)
         Turns((window[1] is not None, window[0] is not None, False))(q, k, counters, numbers, from_dlpack(found))
@@ -214,6 +223,7 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
 @pytest.mark.parametrize("packed", [False, True])
 def test_clean_under_the_sanitizer(packed, seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
+    run_at_once(monkeypatch, 1)  # which has two blocks of keys
     rest = (1,) if not packed else ()
     q, k, v = (normal(*rest, n, 1, 64) for n in (70, 130, 130))
     lengths = {}
@@ -300,7 +310,13 @@ def test_gradients_made_meanwhile(dim, shared, queries, keys, monkeypatch):
     """Of three heads of keys, two side by side: those of queries that see no key, that share keys, of elements and queries that are not there."""
     monkeypatch.setattr(hopper_plan, "side_by_side", lambda *_: (2, 1 << 20, 1))
     monkeypatch.setattr(hopper_plan, "made_meanwhile", lambda *_: 2 * shared)
-    check(normal(1, queries, 3 * shared, dim), *(normal(1, keys, 3, dim) for _ in "kv"), causal=True, scale=0.3)
+    run_at_once(monkeypatch, 2)
+    room = np.full((1, queries, 3 * shared, 128), 7.0, np.float16)  # nothing is written where a head has no elements
+    q, k, v = normal(1, queries, 3 * shared, dim), *(normal(1, keys, 3, dim) for _ in "kv")
+    options, dout = {"causal": True, "scale": 0.3}, normal(*q.shape)
+    got = gradients(q, k, v, dout, dq=room[..., :dim], **options)
+    close_gradients(got, exact_gradients(dout, q, k, v, **options))
+    assert (room[..., dim:] == 7.0).all()
 
 
 def test_what_bounds_it():
@@ -320,7 +336,6 @@ def test_plans_work(dim):
     [
         (kernels.HopperGradientTiling(24), "multiple of 16"),
         (kernels.HopperGradientTiling(64, 1), "at least two buffers"),
-        (kernels.HopperGradientTiling(64, 2, 0, 3), "one or two buffers"),
         (kernels.HopperGradientTiling(64, 2, 3), "values, or values and keys"),
         (kernels.HopperGradientTiling(128), "registers of a thread"),
         (kernels.HopperGradientTiling(64, 4), "bytes of shared memory"),
@@ -335,19 +350,59 @@ def test_plans_that_are_refused(plan, message):
 # --- the machine code ---
 
 
+def compiled(dim: int, masks: tuple[bool, bool, bool], packed: bool = False, change: str = "") -> Any:
+    """The plan that is chosen, and the kernels, for Hopper."""
+    right, left, capped = masks
+    slope = lambda s, *_: 0.1 * s + 1.0  # noqa: E731
+    functions, sloped = Functions(bent, slope, branching=True) if "function" in change else None, "sloped" in change
+    of = Attention(
+        4, 8192, 8192, 16, 16, dim, dim, BFloat16, 9 if left else None, 0 if right else None, capped,
+        packed=packed, partial=packed, sloped=sloped,
+    )  # fmt: skip
+    plan = hopper_plan.default_tiling(AttentionGradient(of, True, functions), HOPPER)
+    shape = (BFloat16, (dim, dim), plan, masks, True, packed, packed)
+    with kiln.target("nvidia"):
+        made = implementations._compiled_hopper.__wrapped__(
+            None, implementations.OnePass(*shape, Change(sloped, functions)), cute.AddressSpace.gmem, (packed,) * 3,
+            sloped, False,
+        )  # fmt: skip
+    return plan, made
+
+
+def bent(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return 0.05 * s * s + s - 0.25 * b + 0.5 * h - 0.001 * (q - k)
+
+
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize(
     ("dim", "masks", "packed"), [(64, (False, False, False), False), (128, (True, False, True), True)]
 )
 def test_products_run_asynchronously(dim, masks, packed, monkeypatch):
-    """Five for each step and one after the last, waited for once each, and nothing spilled."""
+    """Five for each step, one after the last, and one for steps of which only the other warp group sees keys, waited for once each, and nothing spilled."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    plan = hopper_plan.default_tiling(AttentionGradient(Attention(4, 8192, 8192, 16, 16, dim, dim)), HOPPER)
-    kernels_of = implementations.OnePass(BFloat16, (dim, dim), plan, masks, True, packed, packed)
-    with kiln.target("nvidia"):
-        made = implementations._compiled_hopper.__wrapped__(
-            None, kernels_of, cute.AddressSpace.gmem, (packed,) * 3, False, False
-        )
-    check_products(made, products=2 * dim // 16 + 2 * plan.block_q // 16 + 2 * 128 // 16, moves=8)
-    assert made.executable.artifacts["sass"].count("WARPGROUP.DEPBAR") == 5
+    plan, made = compiled(dim, masks, packed)
+    idle = int(masks[0])
+    check_products(made, products=2 * dim // 16 + 2 * plan.block_q // 16 + (2 + idle) * 128 // 16, moves=8)
+    assert made.executable.artifacts["sass"].count("WARPGROUP.DEPBAR") == 5 + idle
+
+
+OFFERED = list(
+    itertools.product(
+        (64, 128),
+        [(r, l, c) for r, l in ((False, False), (True, False), (True, True)) for c in (False, True)],
+        (False, True),
+        ("", "sloped", "function", "sloped, function"),
+    )
+)
+TIGHT = [(dim, (True, False, False), True, "sloped, function") for dim in (64, 128)]
+
+
+@needs_nvdisasm
+@pytest.mark.parametrize(
+    ("dim", "masks", "packed", "change"), OFFERED if os.environ.get("KILN_LONG_TESTS") else TIGHT, ids=str
+)
+def test_nothing_is_spilled(dim, masks, packed, change, monkeypatch):
+    """Whatever is done to scores, in the plans that are chosen."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    assert_no_spills(compiled(dim, masks, packed, change)[1])

@@ -17,7 +17,7 @@ from kiln import cute, kernels
 from kiln.kernels.common import launches
 from kiln.kernels.common.problem import Laid
 from kiln.kernels.devices import device_of
-from kiln.kernels.products import FAMILY, Product
+from kiln.kernels.products import FAMILY, Product, hopper_cost
 from kiln.kernels.products.follow import Follow
 from kiln.kernels.products.hopper_padded import Padded
 from kiln.kernels.products.hopper_products import HopperProducts
@@ -417,6 +417,18 @@ def test_sums_of_a_second_kernel():
             assert got.tobytes() == kernels.gemm(a, b, bias=bias, plan=plan).tobytes()
         close(kernels.gemm(a[:9], b, plan=dataclasses.replace(SWAPPED, sums=5)), exact(a[:9], b))
     assert not found
+    a, b = operand(9, 544), operand(544, 24, way="T")  # 16 are loaded at a time, and one is left
+    close(kernels.gemm(a, b, plan=dataclasses.replace(SWAPPED, sums=17)), exact(a, b))
+
+
+def test_parts_are_loaded_before_they_are_added():
+    """Eight at least, by four elements: the compiler, left to itself, leaves registers for two of them."""
+    a, b = (np.zeros((128, 4096), BF16) for _ in range(2))
+    with kiln.target("nvidia"), dry_run("sm_90a"):
+        kernels.gemm(a, b.T, plan=kernels.HopperTiling((128, 64, 64), (1, 1), 4, 8, sums=8))
+    made = [getattr(x.executable, "resources", {}) for x in launches._compiled.values()]
+    used = next(x["SplitSum_kernel"] for x in reversed(made) if "SplitSum_kernel" in x)
+    assert used.registers > 8 * 4
 
 
 @pytest.mark.parametrize(("sums", "splits"), [(5, 1), (3, 2), (7, 1)])
@@ -427,6 +439,15 @@ def test_parts_have_each_stage_once(sums, splits):
         a, b = np.ones((1, 32 * stages), F16), padded((32 * stages, 8), F16)
         b[...] = 2.0 ** -(np.arange(32 * stages) // 32)[:, None]
         assert kernels.gemm(a, b, out_dtype=np.dtype(F32), plan=plan)[0, 0] == 32 * (2 - 2.0 ** (1 - stages))
+
+
+def test_rows_that_begin_within_lines_take_longer_to_come():
+    """Of the L2 cache: most where they begin within the 32 bytes that it reads at a time."""
+    plan = kernels.HopperTiling((128, 128, 64), (1, 1), 6, 16, buffers=4)
+    whole, cut, between = (
+        hopper_cost.bounds(product(kiln.Float16, 1024, 1024, k), plan, H200)["L2 cache"] for k in (1088, 1040, 1032)
+    )
+    assert whole < cut < between
 
 
 def test_other_architectures():

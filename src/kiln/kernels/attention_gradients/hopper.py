@@ -21,7 +21,7 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warp, warpgroup
 from ...utils import LayoutEnum, sm90
 from ..attentions.tile import VALUES, only_here
-from .hopper_blocks import Blocks
+from .hopper_blocks import Blocks, Told
 from .hopper_meanwhile import Meanwhile
 from .hopper_plan import BUFFERS, GROUPS, KEYS, REGISTERS
 from .hopper_steps import ROWS, Products, Seen, Weights
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 GROUP = 128
 """Threads of a warp group."""
-_CHANGES, _DONE, _CLEARED, _FULL, _EMPTY, _RESULTS = 1, 3, 4, 5, 9, 13
-"""Numbers of barriers: dS of a group is there; all products are complete; tiles are cleared; dQ of a group is in shared memory, in one of two
-buffers, and has been read; gradients of keys or values of a group are in shared memory."""
+_CHANGES, _DONE, _CLEARED, _FULL, _EMPTY, _RESULTS = 1, 3, 4, 5, 7, 11
+"""Numbers of barriers: dS of a group is there; all products are complete; tiles are cleared; dQ is in shared memory, in one of two buffers;
+that of a group has been read; gradients of keys or values of a group are in shared memory."""
 
 
 class Numbers(NamedTuple):
     """Factors of the scores (in powers of two), of the cap and of gradients of scores, keys seen before and after a query's own, heads whose
-    blocks of keys are done side by side, blocks of keys that add to the same sums, heads whose gradients are made meanwhile; the factor that
-    makes scores what functions are given."""
+    blocks of keys are done side by side, blocks of keys that add to the same sums, heads whose gradients are made meanwhile, blocks of threads that
+    run at once; the factor that makes scores what functions are given."""
 
     scale: Any
     cap: Any
@@ -50,12 +50,13 @@ class Numbers(NamedTuple):
     side: Any
     part: Any
     early: Any
+    at_once: Any
     natural: Any
 
 
 class Shared(NamedTuple):
     """Tiles in shared memory: keys and values (row, element), queries and gradients of outputs (row, element, buffer), dS (query, key,
-    buffer), dQ as it lies in registers (number, group, buffer), what is known of queries (row, which, buffer), the number of the block of threads."""
+    buffer), dQ as it lies in registers (number, buffer), what is known of queries (row, which, buffer)."""
 
     keys: Any
     values: Any
@@ -64,39 +65,38 @@ class Shared(NamedTuple):
     changes: Any
     sums: Any
     known: Any
-    number: Any
 
 
 class DQ:
-    """dQ^T of a warp group, on its way to the warp that has it added to those of others."""
+    """dQ^T of a warp group, on its way to the warps that have it added to those of others."""
 
     __kiln_immutable__ = True
 
     def __init__(self, of: HopperBackward, products: Products, shared: Shared, group: Any, thread: Any) -> None:
-        self.columns, self.dq = of.columns, products.dq
-        self.group, self.buffers, self.size = group, of.tiling.sums, ROWS * of.columns * GROUPS
-        self.start = shared.sums[None, group, 0].iterator + thread * 4
-
-    def wait(self, step: Any) -> None:
-        """Until what was written before where this step writes has been read."""
-        barrier_of(_EMPTY, self.group, step, self.buffers).arrive_and_wait()
+        self.columns, self.dq, self.group = of.columns, products.dq, group
+        self.start = shared.sums[None, 0].iterator + (group * (ROWS * of.columns) + thread * 4)
 
     def write(self, step: Any) -> None:
         """To shared memory, as it lies in registers: pieces of 16 bytes of all threads, one after the other."""
-        self.wait(step)
-        start = self.start + step % self.buffers * self.size
+        empty(self.group, step).arrive_and_wait()
+        start = self.start + step % BUFFERS * (ROWS * self.columns * GROUPS)
         store = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32, num_bits_per_copy=128)
         for n in range(self.columns // 8):
             piece = cute.make_tensor(self.dq.iterator + 4 * n, cute.make_layout(4))
             at = (start + n * (4 * GROUP)).with_alignment(16)
             cute.copy(store, piece, cute.make_tensor(at, cute.make_layout(4)))
         arch.fence_proxy("async.shared", space="cta")
-        barrier_of(_FULL, self.group, step, self.buffers).arrive()
+        full(step).arrive()
 
 
-def barrier_of(first: int, group: Any, step: Any, buffers: int) -> Any:
-    """Where a warp group and the warp that adds its dQ meet, by steps."""
-    return pipeline.NamedBarrier(first + group + step % buffers * GROUPS, GROUP + 32)
+def full(step: Any) -> Any:
+    """Where warp groups tell the warp that adds the dQ of a step that it is there."""
+    return pipeline.NamedBarrier(_FULL + step % BUFFERS, GROUPS * GROUP + 32)
+
+
+def empty(group: Any, step: Any) -> Any:
+    """Where that warp tells a warp group that what was written before, where this step writes, has been read."""
+    return pipeline.NamedBarrier(_EMPTY + group + step % BUFFERS * GROUPS, GROUP + 32)
 
 
 class HopperBackward:
@@ -112,6 +112,8 @@ class HopperBackward:
         self.right, self.left, self.capped = masks
         self.packed, self.partial = packed, partial
         self.keys = KEYS
+        self.values_first = packed or partial or tiling.held > 0
+        """Values are needed before the first product."""
         self.by_elements = elements == GROUPS * ROWS
         self.columns = tiling.block_q if self.by_elements else tiling.block_q // GROUPS
         """Of dQ^T of a warp group."""
@@ -172,7 +174,7 @@ class HopperBackward:
             each,
             numbers,
         ).launch(
-            grid=(each * heads * batches, 1, 1),
+            grid=(min(each * heads * batches, numbers.at_once), 1, 1),
             block=(self.tiling.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
@@ -196,8 +198,10 @@ class HopperBackward:
         if warp_number == 0:
             for atom in (load_k, load_v, load_q, load_o, store_k, store_v):
                 cpasync.prefetch_descriptor(atom)
-        shared = self.shared()
-        pipe_k, pipe_q, pipe_o = (
+        memory = utils.SmemAllocator()
+        shared = self.shared(memory)
+        tile_size = 2 * self.elements
+        pipe_k, pipe_v, pipe_q, pipe_o = (
             pipeline.PipelineTmaAsync.create(
                 num_stages=stages,
                 producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
@@ -206,70 +210,75 @@ class HopperBackward:
                 defer_sync=True,
             )
             for stages, size in (
-                (1, 2 * KEYS * self.elements * 2),
-                (of.stages, of.block_q * (self.elements * 2 + 4)),
-                (of.stages, of.block_q * (self.elements * 2 + 4)),
+                *((1, KEYS * tile_size),) * 2,
+                *((of.stages, of.block_q * (tile_size + 4)),) * 2,
             )
         )
-        blocks = Blocks(self, q, k, lengths, each, numbers)
-        blocks.take(counters, shared.number)
+        told = Told.create(memory, GROUPS * (GROUP // 32 + 1) + (early_dq is not None))
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
-        work = blocks.taken(shared.number)
-        span = blocks.span(work)
-        share = q.shape[2] // k.shape[2]
-        steps = span.count * share
-        producer_k, consumer_k = pipe_k.make_participants()
-        producer_q, consumer_q = pipe_q.make_participants()
-        producer_o, consumer_o = pipe_o.make_participants()
+        blocks = Blocks(self, q, k, lengths, each, numbers)
+        share = blocks.share
+        producers, (_, _, consumer_q, consumer_o) = zip(
+            *(pipe.make_participants() for pipe in (pipe_k, pipe_v, pipe_q, pipe_o)), strict=True
+        )
 
-        # blocks after the end of a sequence that is not the longest have nothing to do
-        if work.block * KEYS < work.rows:
-            if warp_number < GROUP // 32:
-                arch.setmaxregister_decrease(REGISTERS[0])
-                if warp_number == 0:
-                    self.load(
-                        (load_k, k, load_v, v, load_q, q, load_o, o), found, shared, (producer_k, producer_q, producer_o),
-                        (blocks, work, span), share, steps,
-                    )  # fmt: skip
-                if warp_number == 1 or warp_number == 2:
-                    self.add_to_queries(warp_number - 1, shared, sums, counters, (blocks, work, span), share, steps)
-                if const_expr(early_dq is not None):
-                    if warp_number == 3:
-                        Meanwhile(self, blocks, sums, counters.turns, early_dq).run(shared.number[0])
-            else:
-                arch.setmaxregister_increase(REGISTERS[1])
-                group = warp_number // 4 - 1
-                thread = arch.thread_idx()[0] % GROUP
+        if warp_number < GROUP // 32:
+            arch.setmaxregister_decrease(REGISTERS[0])
+            if warp_number == 0:
+                self.load(
+                    (load_k, k, load_v, v, load_q, q, load_o, o), found, shared, producers, blocks, told, counters.begun
+                )
+            if warp_number == 1 or warp_number == 2:
+                self.add_to_queries(warp_number - 1, shared, sums, counters.turns, blocks, told)
+            if const_expr(early_dq is not None):
+                if warp_number == 3:
+                    Meanwhile(self, blocks, sums, counters.turns, early_dq).run(told)
+        else:
+            arch.setmaxregister_increase(REGISTERS[1])
+            used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
+            # of keys, values, and what is told: which of all blocks of keys of this block of threads
+            turn = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
+            number = told.heard(turn)
+            while number >= 0:
+                # what is computed of the thread is not kept in registers from one block of keys to the next
+                own_thread = only_here(arch.thread_idx()[0])
+                group, thread = arch.make_warp_uniform(own_thread // GROUP) - 1, own_thread % GROUP
                 products = Products(self, thread, shared)
                 weights = Weights(self, products, thread, group, shared, numbers)
-                products.dk.fill(0.0)
-                products.dv.fill(0.0)
                 dq = DQ(self, products, shared, group, thread)
                 written, others = (pipeline.NamedBarrier(_CHANGES + x, GROUPS * GROUP) for x in (group, 1 - group))
+                work = told.work()
+                span = blocks.span(work)
+                steps = span.count * share
+                products.dk.fill(0.0)
+                products.dv.fill(0.0)
                 # the keys of this warp group: how many exist, and which of a block of queries is the first that sees the first of them
                 key = work.block * KEYS + group * ROWS
                 exist = work.keys - key
                 first = key - (work.keys - work.queries) - numbers.right - (span.first + span.count - 1) * of.block_q
                 edge, beside = first, Int32(0)
-                used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
                 # The products of dS with keys are those of the step before, of which there are none in the first.
                 weights.clear_changes(Int32(1))
                 arch.fence_proxy("async.shared", space="cta")
                 written.arrive()
-                consumer_k.wait_and_advance()
+                pipe_k.consumer_wait(turn)
+                if const_expr(self.values_first):
+                    pipe_v.consumer_wait(turn)
                 if const_expr(self.packed or self.partial):
                     there = work.keys - work.block * KEYS
                     if there < KEYS:
                         self.clear((shared.keys, shared.values), KEYS, there, group)
                 products.hold(group)
-                for i in range(steps):
+                busy = self.busy_steps(first, span) * share if const_expr(self.right) else steps
+                for i in range(busy):
                     filled_q = consumer_q.wait_and_advance()
                     own = products.own(arch.make_warp_uniform(group))
                     buffer = i % 2
                     if const_expr(self.packed):
-                        if edge == first:
-                            self.clear_last(shared.queries[None, None, filled_q.index], blocks, shared, group)
+                        if i < share:
+                            tiles = (shared.queries, filled_q), (shared.gradients, consumer_o.wait())
+                            self.clear_last(tiles, blocks, told, group)
                     warpgroup.fence()
                     products.begin_scores(own, filled_q.index)
                     others.arrive_and_wait()
@@ -281,15 +290,16 @@ class HopperBackward:
                         used_q.advance()
                     if const_expr(self.capped):
                         weights.cap_scores()
+                    if const_expr(self.change):  # registers are few
+                        of_keys = told.work()
+                        exist = of_keys.keys - of_keys.block * KEYS - group * ROWS
                     if exist < ROWS or self.partly_hidden(edge, numbers):
                         self.hide(products.acc_scores, edge, exist, numbers)
-                    seen = self.seen(edge, key, i, slopes, blocks, shared) if const_expr(self.change) else None
+                    seen = self.seen(edge, group, i, slopes, blocks, told) if const_expr(self.change) else None
                     weights.make_weights(filled_q.index, 0, seen)
+                    pipe_v.consumer_wait(told.turn())
                     filled_o = consumer_o.wait_and_advance()
-                    if const_expr(self.packed):
-                        if edge == first:
-                            self.clear_last(shared.gradients[None, None, filled_o.index], blocks, shared, group)
-                    if const_expr(self.right or self.left or self.packed or self.change):
+                    if const_expr(self.right or self.left or self.change):
                         # after the heads that share keys come the queries before
                         beside = beside + 1
                         if beside == share:
@@ -313,70 +323,102 @@ class HopperBackward:
                     written.arrive()
                     warpgroup.wait_group(1)
                     filled_o.release()
+                if const_expr(self.right):
+                    for i in range(busy, steps):  # those that see keys of the other warp group only
+                        consumer_q.wait_and_advance()
+                        others.arrive_and_wait()
+                        warpgroup.fence()
+                        products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - i % 2)
+                        consumer_o.wait_and_advance().release()
+                        warpgroup.wait_group(0)
+                        if i > 0:
+                            pipe_q.consumer_release(used_q)
+                            used_q.advance()
+                            dq.write(i - 1)
+                        weights.clear_changes(i % 2)
+                        arch.fence_proxy("async.shared", space="cta")
+                        written.arrive()
+                # all of this is looked up again, not kept in registers that the loop needs
+                work, turn = told.work(), told.turn()
+                steps = blocks.span(work).count * share
                 others.arrive_and_wait()
                 warpgroup.fence()
                 products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - steps % 2)
+                told.release(turn)
+                # The values of a warp group are read by no other: where they were, results are on their way, while the next keys come.
+                pipe_v.consumer_wait(turn)
+                self.write_results(products.dv, Float32(1.0), shared.values, (store_v, dv, rows_v), group, work)
                 warpgroup.wait_group(0)
                 if steps > 0:
-                    dq.write(steps - 1)
-                # keys are read by both warp groups
+                    pipe_q.consumer_release(used_q)
+                    used_q.advance()
+                # dS is read by both warp groups
                 pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
-                work = blocks.taken(shared.number)
-                self.write_results(products.dk, numbers.factor, shared.keys, (store_k, dk, rows_k), group, work)
-                self.write_results(products.dv, Float32(1.0), shared.values, (store_v, dv, rows_v), group, work)
-                for n in range_constexpr(of.sums):  # all has been read
-                    dq.wait(steps + n)
+                pipe_k.consumer_release(turn)
+                if steps > 0:
+                    dq.write(steps - 1)
+                self.write_results(products.dk, numbers.factor, shared.values, (store_k, dk, rows_k), group, work)
                 if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
                     arch.cp_async_bulk_wait_group(0, read=True)
+                pipe_v.consumer_release(turn)
+                turn.advance()
+                number = told.heard(turn)
+            for n in range_constexpr(BUFFERS):  # all has been read
+                empty(warp_number // 4 - 1, n).arrive_and_wait()
 
-    def shared(self) -> Shared:
+    def shared(self, memory: Any) -> Shared:
         """Shared memory of a block of threads."""
-        memory = utils.SmemAllocator()
         of_keys, of_queries, of_changes = self.layouts()
         make = lambda x: memory.allocate_tensor(self.dtype, x.outer, 1024, x.inner)
         keys, values = (make(of_keys)[None, None, 0] for _ in range(2))
         queries, gradients, changes = make(of_queries), make(of_queries), make(of_changes)
         block_q = self.tiling.block_q
-        sums = memory.allocate_tensor(Float32, cute.make_layout((ROWS * self.columns, GROUPS, self.tiling.sums)), 128)
+        sums = memory.allocate_tensor(Float32, cute.make_layout((GROUPS * ROWS * self.columns, BUFFERS)), 128)
         known = memory.allocate_tensor(Float32, cute.make_layout((block_q, 2, self.tiling.stages)), 128)
-        number = memory.allocate_tensor(Int32, cute.make_layout(1), 16)
-        return Shared(keys, values, queries, gradients, changes, sums, known, number)
+        return Shared(keys, values, queries, gradients, changes, sums, known)
 
     @cute.jit
     def load(
-        self,
-        given: Any,
-        found: cute.Tensor,
-        shared: Any,
-        producers: Any,
-        place: Any,
-        share: Int32,
-        steps: Int32,
-    ):
-        """What the warp does that loads."""
+        self, given: Any, found: cute.Tensor, shared: Any, producers: Any, blocks: Any, told: Any, begun: Any
+    ):  # fmt: skip
+        """What the warp does that loads: it takes blocks of keys, and tells the others."""
         load_k, k, load_v, v, load_q, q, load_o, o = given
-        producer_k, producer_q, producer_o = producers
-        blocks, work, span = place
-        block_q, layer = self.tiling.block_q, work.layer
-        stage = producer_k.acquire_and_advance()
-        for atom, x, to in ((load_k, k, shared.keys), (load_v, v, shared.values)):
-            shared_part, tiles = self.parts(atom, to, self.tiles(x, work.first_k, KEYS))
-            cute.copy(atom, tiles[None, work.block, work.head, layer], shared_part, tma_bar_ptr=stage.barrier)
-        to_q, of_q = self.parts(load_q, shared.queries, self.tiles(q, work.first_q, block_q))
-        to_o, of_o = self.parts(load_o, shared.gradients, self.tiles(o, work.first_q, block_q))
+        producer_k, producer_v, producer_q, producer_o = producers
+        block_q = self.tiling.block_q
         row = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
-        for i in range(steps):
-            head, tile = blocks.place(i, span)
-            head = work.head * share + head
-            rows = cute.local_tile(found[None, layer, head, None], (1, block_q), (None, work.first_tile + tile))
-            stage = producer_q.acquire_and_advance()
-            cute.copy(load_q, of_q[None, tile, head, layer], to_q[None, stage.index], tma_bar_ptr=stage.barrier)
-            with arch.elect_one():
-                cute.copy(row, self.line(rows, 0), shared.known[None, 0, stage.index], mbar_ptr=stage.barrier)
-            stage = producer_o.acquire_and_advance()
-            cute.copy(load_o, of_o[None, tile, head, layer], to_o[None, stage.index], tma_bar_ptr=stage.barrier)
-            with arch.elect_one():
-                cute.copy(row, self.line(rows, 1), shared.known[None, 1, stage.index], mbar_ptr=stage.barrier)
+        telling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 1)
+        number = blocks.take(begun)
+        while number >= 0:
+            work = blocks.work(number)
+            span = blocks.span(work)
+            layer, steps = work.layer, span.count * blocks.share
+            to_q, of_q = self.parts(load_q, shared.queries, self.tiles(q, work.first_q, block_q))
+            to_o, of_o = self.parts(load_o, shared.gradients, self.tiles(o, work.first_q, block_q))
+            for i in range(max(steps, 1)):
+                if i < steps:
+                    head, tile = blocks.place(i, span)
+                    head = work.head * blocks.share + head
+                    rows = cute.local_tile(found[None, layer, head, None], (1, block_q), (None, work.first_tile + tile))
+                    stage = producer_q.acquire_and_advance()
+                    cute.copy(load_q, of_q[None, tile, head, layer], to_q[None, stage.index], tma_bar_ptr=stage.barrier)
+                    with arch.elect_one():
+                        cute.copy(row, self.line(rows, 0), shared.known[None, 0, stage.index], mbar_ptr=stage.barrier)
+                    stage = producer_o.acquire_and_advance()
+                    cute.copy(load_o, of_o[None, tile, head, layer], to_o[None, stage.index], tma_bar_ptr=stage.barrier)
+                    with arch.elect_one():
+                        cute.copy(row, self.line(rows, 1), shared.known[None, 1, stage.index], mbar_ptr=stage.barrier)
+                if i == 0:  # there is room for the first queries before there is for keys
+                    told.tell(telling, number, work)
+                    telling.advance()
+                    of_keys = ((load_k, k, shared.keys, producer_k), (load_v, v, shared.values, producer_v))
+                    for atom, x, to, producer in of_keys:
+                        stage = producer.acquire_and_advance()
+                        shared_part, tiles = self.parts(atom, to, self.tiles(x, work.first_k, KEYS))
+                        cute.copy(
+                            atom, tiles[None, work.block, work.head, layer], shared_part, tma_bar_ptr=stage.barrier
+                        )
+            number = blocks.take(begun)
+        told.tell(telling, number, ())
 
     def tiles(self, x: Any, first: Any, rows: int) -> Any:
         """An array cut into tiles of so many rows, from the first row of the sequence on."""
@@ -396,67 +438,77 @@ class HopperBackward:
         )
 
     @cute.jit
-    def add_to_queries(
-        self, group: Int32, shared: Any, sums: cute.Tensor, counters: Any, place: Any, share: Int32, steps: Int32
-    ):
-        """What the warp does that adds the dQ^T of a warp group to those of others."""
+    def add_to_queries(self, which: Int32, shared: Any, sums: cute.Tensor, turns: Any, blocks: Any, told: Any):
+        """What a warp does that adds dQ^T to those of others: every other step."""
+        for group in range_constexpr(GROUPS):
+            empty(group, which).arrive()
+        turn = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
+        number = told.heard(turn)
+        while number >= 0:
+            work = told.work()
+            told.release(turn)
+            span = blocks.span(work)
+            for i in range(which, span.count * blocks.share, BUFFERS):
+                self.add_step(i, shared, sums, turns, (blocks, work, span))
+            turn.advance()
+            number = told.heard(turn)
+
+    @cute.jit
+    def add_step(self, i: Int32, shared: Any, sums: cute.Tensor, turns: Any, place: Any):
+        """Add the dQ^T of a step, when it is there, and it is its turn."""
         blocks, work, span = place
-        buffers = self.tiling.sums
-        size = ROWS * self.columns
+        size = GROUPS * ROWS * self.columns
         add = cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(cpasync.ReductionKind.ADD), Float32)
         put = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
         layer = blocks.layer_of_sums(work)
-        for n in range_constexpr(buffers):
-            barrier_of(_EMPTY, group, Int32(n), buffers).arrive()
-        for i in range(steps):
-            full, empty = (barrier_of(x, group, i, buffers) for x in (_FULL, _EMPTY))
-            from_ = shared.sums[None, group, i % buffers]
-            head, tile = blocks.place(i, span)
-            head = work.head * share + head
-            piece = (work.first_tile + tile) * GROUPS + group
-            start = sums[layer, head, None].iterator + cute.assume(piece * size, divby=4)
-            to = cute.make_tensor(start.with_alignment(16), cute.make_layout(size))
-            if const_expr(self.turns):
-                turn = counters.turns[layer, head, None].iterator + piece
-                wanted = blocks.rank(work, tile)
-                # while the products are computed
+        from_ = shared.sums[None, i % BUFFERS]
+        head, tile = blocks.place(i, span)
+        head, piece = work.head * blocks.share + head, work.first_tile + tile
+        start = sums[layer, head, None].iterator + cute.assume(piece * size, divby=4)
+        to = cute.make_tensor(start.with_alignment(16), cute.make_layout(size))
+        if const_expr(self.turns):
+            turn = turns[layer, head, None].iterator + piece
+            wanted = blocks.rank(work, tile)
+            # while the products are computed
+            seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
+            while seen < wanted:
                 seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
-                while seen < wanted:
-                    seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
-                full.arrive_and_wait()
+            full(i).arrive_and_wait()
+            with arch.elect_one():
+                # what others have added, as the copy engine sees it
+                arch.fence_proxy("async.global")
+            if wanted == 0:
                 with arch.elect_one():
-                    # what others have added, as the copy engine sees it
-                    arch.fence_proxy("async.global")
-                if wanted == 0:
-                    with arch.elect_one():
-                        cute.copy(put, from_, to)
-                else:
-                    with arch.elect_one():
-                        cute.copy(add, from_, to)
-                with arch.elect_one():
-                    arch.cp_async_bulk_commit_group()
-                    arch.cp_async_bulk_wait_group(0, read=True)
-                empty.arrive()
-                with arch.elect_one():
-                    arch.cp_async_bulk_wait_group(0)
-                    arch.fence_proxy("async.global")
-                    arch.atomic_add(turn, Int32(1), sem="release", scope="gpu")
+                    cute.copy(put, from_, to)
             else:
-                full.arrive_and_wait()
                 with arch.elect_one():
                     cute.copy(add, from_, to)
-                    arch.cp_async_bulk_commit_group()
-                    arch.cp_async_bulk_wait_group(0, read=True)
-                empty.arrive()
+            with arch.elect_one():
+                arch.cp_async_bulk_commit_group()
+                arch.cp_async_bulk_wait_group(0, read=True)
+            for group in range_constexpr(GROUPS):
+                empty(group, i).arrive()
+            with arch.elect_one():
+                arch.cp_async_bulk_wait_group(0)
+                arch.fence_proxy("async.global")
+                arch.atomic_add(turn, Int32(1), sem="release", scope="gpu")
+        else:
+            full(i).arrive_and_wait()
+            with arch.elect_one():
+                cute.copy(add, from_, to)
+                arch.cp_async_bulk_commit_group()
+                arch.cp_async_bulk_wait_group(0, read=True)
+            for group in range_constexpr(GROUPS):
+                empty(group, i).arrive()
 
     @cute.jit
-    def clear_last(self, tile: cute.Tensor, blocks: Any, shared: Any, group: Int32):
-        """Clear what comes after a sequence in the last block of queries that see keys."""
-        work = blocks.taken(shared.number)
+    def clear_last(self, tiles: Any, blocks: Any, told: Any, group: Int32):
+        """Clear what comes after a sequence in the last block of queries that see keys, and of their gradients."""
+        work = told.work()
         span = blocks.span(work)
         there = work.queries - (span.first + span.count - 1) * self.tiling.block_q
         if there < self.tiling.block_q:
-            self.clear((tile,), self.tiling.block_q, there, group)
+            self.clear([x[None, None, filled.index] for x, filled in tiles], self.tiling.block_q, there, group)
 
     @cute.jit
     def clear(self, tiles: Any, rows: int, there: Int32, group: Int32):
@@ -474,6 +526,12 @@ class HopperBackward:
                     cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VALUES,))))
         arch.fence_proxy("async.shared", space="cta")
         pipeline.NamedBarrier(_CLEARED, GROUPS * GROUP).arrive_and_wait()
+
+    @cute.jit
+    def busy_steps(self, first: Int32, span: Any):
+        """Blocks of queries, from the last on, of which some see keys of a warp group; the last is always one, which both clear."""
+        block_q = self.tiling.block_q
+        return min(span.count, max(Int32(1), (2 * block_q - 1 - first) // block_q))
 
     @cute.jit
     def partly_hidden(self, edge: Int32, numbers: Any):
@@ -494,7 +552,7 @@ class HopperBackward:
             # relative to the first column of this thread
             begin = edge + row - thread % 4 * 2
             # all or none: said by a product, no branch comes of it, which all scores would have to be carried around
-            end = (exist - row) * self.tiling.block_q
+            end = (only_here(exist) - row) * self.tiling.block_q
             if const_expr(self.left):
                 end = min(end, begin + numbers.left + numbers.right + 1)
             for n in range_constexpr(self.tiling.block_q // 8):
@@ -506,11 +564,12 @@ class HopperBackward:
                     scores[(c, half, n), 0, 0] = value if seen else Float32(-float("inf"))
 
     @cute.jit
-    def seen(self, edge: Int32, key: Int32, number: Int32, slopes: Any, blocks: Any, shared: Any):
+    def seen(self, edge: Int32, group: Int32, step: Int32, slopes: Any, blocks: Any, told: Any):
         """What scores of a step are of: sequence, head, the first query and key of this thread, their distance; the slope of the head."""
-        work = blocks.taken(shared.number)
+        work = told.work()
         thread = only_here(arch.thread_idx()[0]) % GROUP
-        head = work.head * blocks.share + number % blocks.share
+        head = work.head * blocks.share + step % blocks.share
+        key = work.block * KEYS + group * ROWS
         query = key - (work.keys - work.queries) - blocks.numbers.right - edge + thread % 4 * 2
         key = key + thread // 32 * 16 + thread % 32 // 4
         slope = Float32(0.0)
@@ -522,7 +581,7 @@ class HopperBackward:
     def write_results(
         self, sums: cute.Tensor, factor: Float32, memory: cute.Tensor, target: Any, group: Int32, work: Any
     ):
-        """Store the gradients of the keys or values of a warp group, by way of the shared memory in which these were."""
+        """Store the gradients of the keys or values of a warp group, by way of its part of a tile in shared memory, which was read before."""
         store, out, plain = target
         thread = only_here(arch.thread_idx()[0]) % GROUP
         rounded = cute.make_rmem_tensor(sums.shape, self.dtype)
@@ -533,9 +592,13 @@ class HopperBackward:
         )  # fmt: skip
         write = cute.make_tiled_copy_C(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.dtype), mma)
         tiles = cute.make_tensor(memory.iterator, self.results().outer)
+        own = pipeline.NamedBarrier(_RESULTS + group, GROUP)
+        if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
+            arch.cp_async_bulk_wait_group(0, read=True)
+        own.arrive_and_wait()
         cute.copy(write, write.retile(rounded), write.get_slice(thread).partition_D(tiles[None, None, group]))
         arch.fence_proxy("async.shared", space="cta")
-        pipeline.NamedBarrier(_RESULTS + group, GROUP).arrive_and_wait()
+        own.arrive_and_wait()
         row = work.block * GROUPS + group
         count = Int32(ROWS)
         if const_expr(self.packed):

@@ -11,16 +11,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ... import Int32, const_expr, cute
+from ... import Int32, const_expr, cute, pipeline, range_constexpr
 from ...cute import arch
+from ..attentions.tile import only_here
 from .hopper_plan import KEYS
 
 if TYPE_CHECKING:
     from .hopper import HopperBackward
 
 
+_WARP = 32
+
+
 class Counters(NamedTuple):
-    """How many have added to each piece of sums of dQ, (layers of sums, heads, pieces), and how many blocks of threads have begun, (1)."""
+    """How many have added to each block of queries of sums of dQ, (layers of sums, heads, blocks) (or None), and how many blocks of keys have been taken, (1)."""
 
     turns: Any
     begun: Any
@@ -64,6 +68,11 @@ def tile_of(first: Int32, batch: Int32, block_q: Int32):
     return first // block_q + batch
 
 
+def _again(value: Any) -> Any:
+    """A number that is the same in all threads. What is computed of it is not kept in registers from one block of keys to the next."""
+    return arch.make_warp_uniform(only_here(Int32(value)))
+
+
 class Blocks:
     """The blocks of keys of a launch: `each` of a head, whose arrays have some queries and keys."""
 
@@ -74,21 +83,25 @@ class Blocks:
         self.queries, self.keys, self.heads, self.layers = q.shape[0], k.shape[0], k.shape[2], k.shape[3]
         self.share = q.shape[2] // k.shape[2]
 
+    def sequences(self) -> Any:
+        """How many there are."""
+        starts = self.lengths.starts_q
+        return self.layers if starts is None else starts.shape[0] - 1
+
     def all_heads(self) -> Any:
         """Heads of keys of all sequences."""
-        starts = self.lengths.starts_q
-        return self.heads * (self.layers if starts is None else starts.shape[0] - 1)
+        return self.heads * self.sequences()
 
     @cute.jit
     def work(self, number: Int32):
         """The block of keys with a number."""
-        side, each, lengths = self.numbers.side, self.each, self.lengths
-        first, rest = number // (each * side) * side, number % (each * side)
-        beside = min(side, self.all_heads() - first)
+        side, lengths = _again(self.numbers.side), self.lengths
+        first, rest = number // (self.each * side) * side, number % (self.each * side)
+        beside = min(side, _again(self.heads) * self.sequences() - first)
         head = first + rest % beside
         batch = head // self.heads
         layer, first_q, first_k, first_tile = batch, Int32(0), Int32(0), Int32(0)
-        queries, rows = Int32(self.queries), Int32(self.keys)
+        queries, rows = _again(self.queries), Int32(self.keys)
         if const_expr(lengths.starts_q is not None):
             first_q, queries = stretch(lengths.starts_q, batch, queries)
             first_k, rows = stretch(lengths.starts_k, batch, rows)
@@ -149,12 +162,78 @@ class Blocks:
         return max(end - first, Int32(0))
 
     @cute.jit
-    def take(self, counters: Any, memory: cute.Tensor):
-        """Take a block of keys: the next that is left (or, without counters, that of this block of threads). Then all threads meet."""
-        if const_expr(counters is not None):
-            if arch.thread_idx()[0] == 0:
-                memory[0] = arch.atomic_add(counters.begun.iterator, Int32(1))
+    def take(self, begun: cute.Tensor):
+        """The next block of keys that is left, by number; -1: there is none. A whole warp asks."""
+        number = self._asked(begun)
+        every = self.each * self.all_heads()
+        if const_expr(self.lengths.starts_q is not None):
+            # blocks after the end of a sequence that is not the longest have nothing to do
+            while number < every and self.is_empty(number):
+                number = self._asked(begun)
+        return number if number < every else Int32(-1)
 
-    def taken(self, memory: cute.Tensor) -> Any:
-        """The block of keys that was taken. It is looked up wherever it is needed, and need not be kept in registers."""
-        return self.work(arch.make_warp_uniform(memory[0]) if self.of.turns else Int32(arch.block_idx()[0]))
+    @cute.jit
+    def _asked(self, begun: cute.Tensor):
+        found = Int32(0)
+        if arch.lane_idx() == 0:
+            found = arch.atomic_add(begun.iterator, Int32(1))
+        return arch.shuffle_sync(found, 0)
+
+    @cute.jit
+    def is_empty(self, number: Int32):
+        """Whether a sequence ends before a block of keys."""
+        work = self.work(number)
+        return work.block * KEYS >= work.rows
+
+
+class Told:
+    """What the warp that loads tells the others: blocks of keys, one after the other, in `memory` (2 + fields): the number of one (-1: no more), how many there
+    were before, and its `Work`.
+
+    Each warp has a state of its own, of a pipeline with one buffer.
+    """
+
+    __kiln_immutable__ = True
+
+    def __init__(self, memory: Any, pipe: Any) -> None:
+        self.memory, self.pipe = memory, pipe
+
+    @classmethod
+    def create(cls, smem: Any, warps: int) -> Any:
+        """Shared memory and barriers, for so many warps that are told."""
+        memory = smem.allocate_tensor(Int32, cute.make_layout(2 + len(Work._fields)), 16)
+        pipe = pipeline.PipelineAsync.create(
+            num_stages=1,
+            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, _WARP),
+            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, _WARP * warps),
+            defer_sync=True,
+        )
+        return cls(memory, pipe)
+
+    @cute.jit
+    def tell(self, state: Any, number: Int32, work: Any):
+        """Tell of a block of keys. A whole warp does that."""
+        self.pipe.producer_acquire(state)
+        if arch.lane_idx() == 0:
+            self.memory[0] = number
+            self.memory[1] = state.count
+            for field in range_constexpr(len(work)):
+                self.memory[2 + field] = work[field]
+        self.pipe.producer_commit(state)
+
+    def heard(self, state: Any) -> Any:
+        """The number that is told of, when it is."""
+        self.pipe.consumer_wait(state)
+        return arch.make_warp_uniform(self.memory[0])
+
+    def work(self) -> Any:
+        """What was heard of, until it is released. It is looked up wherever it is needed, and need not be kept in registers."""
+        return Work(*(arch.make_warp_uniform(self.memory[2 + field]) for field in range(len(Work._fields))))
+
+    def turn(self) -> Any:
+        """The state of a warp that has heard of it."""
+        return pipeline.PipelineState(1, 0, 0, arch.make_warp_uniform(self.memory[1]) & 1)
+
+    def release(self, state: Any) -> None:
+        """Let another be told of."""
+        self.pipe.consumer_release(state)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ..common.explaining import copied_bytes
 from .hopper_plan import (
     GROUPS,
     KEYS,
+    MEASURED,
     HopperGradientTiling,
-    default_tiling,
     made_meanwhile,
     padded,
     seen_by,
@@ -27,8 +28,6 @@ _BLOCK = 9.5
 """Microseconds that beginning and ending a block of threads takes, fitted to the same."""
 _LAUNCHES = 6.0
 """Microseconds of three launches."""
-_BYTES = 4.2e6
-"""Bytes that passes before and after the products move in a microsecond."""
 
 
 def cycles(plan: HopperGradientTiling, elements: int) -> dict[str, float]:
@@ -58,7 +57,7 @@ def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Dev
     """Microseconds that gradients take."""
     of, elements = problem.attention, padded(problem.attention.head_dims)
     worst = lambda one: max(cycles(one, elements).values())
-    step = _STEP[elements] * worst(plan) / worst(default_tiling(problem, device))
+    step = _STEP[elements] * worst(plan) / worst(MEASURED[elements])
     blocks, steps = _work(problem, plan)
     rounds = blocks / device.multiprocessors
     if of.left is None and of.right is None:  # all are equally long
@@ -67,7 +66,7 @@ def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Dev
     early = made_meanwhile(problem, plan, side, sums)
     rows, heads = of.queries * of.head_dim, of.heads * of.batches
     passes = heads * 4 * rows + (heads - early) * rows * (2 + 4 * sums)
-    return max(1.0, rounds) * (steps * step + _BLOCK) + passes / _BYTES + _LAUNCHES
+    return max(1.0, rounds) * (steps * step + _BLOCK) + passes / copied_bytes(device) + _LAUNCHES
 
 
 def _work(problem: AttentionGradient, plan: HopperGradientTiling) -> tuple[int, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int32, const_expr, cute, range_constexpr
+from ... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from ..attentions.tile import only_here
@@ -36,20 +36,37 @@ class Meanwhile:
         self.of, self.blocks, self.sums, self.turns, self.dq = of, blocks, sums, turns, dq
 
     @cute.jit
-    def run(self, number: Int32):
-        """The share of a block of threads of the heads before its own, from the last queries to the first, as they are completed."""
+    def run(self, told: Any):
+        """Beside all blocks of keys of this block of threads."""
+        turn = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
+        number = told.heard(turn)
+        while number >= 0:
+            told.release(turn)
+            self.beside(number)
+            turn.advance()
+            number = told.heard(turn)
+
+    @cute.jit
+    def beside(self, number: Int32):
+        """The share of a block of keys of the heads before its own, from the last queries to the first, as they are completed."""
         numbers = self.blocks.numbers
         turn = number // (self.blocks.each * numbers.side)
         if turn > 0 and numbers.early > 0:
-            heads = numbers.side * self.blocks.share
-            begin, end = self.part(number, turn, heads)
+            begin, end = self.part(number, turn)
             for unit in range(begin, end):
-                self.convert_tile((turn - 1) * heads + unit % heads, unit // heads)
+                # what divisions need is not kept in registers
+                heads = only_here(numbers.side * self.blocks.share)
+                before, rest = unit // self.units(heads), unit % self.units(heads)
+                self.convert_tile(before * heads + rest % heads, rest // heads)
+
+    def units(self, heads: Any) -> Any:
+        """Blocks of queries of so many heads."""
+        return heads * cute.ceil_div(Int32(self.dq.shape[1]), self.of.tiling.block_q)
 
     @cute.jit
-    def part(self, number: Int32, turn: Int32, heads: Int32):
-        """Which of the blocks of queries of some heads a block of threads has, the first the last; under a causal mask the first take longer, and
-        have more."""
+    def part(self, number: Int32, turn: Int32):
+        """Which of the blocks of queries of the heads before, of all, a block of keys has, the first the last; under a causal mask the first take longer,
+        and have more."""
         blocks = self.blocks
         side = blocks.numbers.side
         own = Float32(number - turn * blocks.each * side)
@@ -57,8 +74,8 @@ class Meanwhile:
         begin, end = own / every, (own + 1.0) / every
         if const_expr(self.of.right and not self.of.left):
             begin, end = begin * (2.0 - begin), end * (2.0 - end)
-        count = heads * cute.ceil_div(Int32(self.dq.shape[1]), self.of.tiling.block_q)
-        return count - Int32(Float32(count) * end), count - Int32(Float32(count) * begin)
+        count = self.units(side * blocks.share)
+        return turn * count - Int32(Float32(count) * end), turn * count - Int32(Float32(count) * begin)
 
     @cute.jit
     def convert_tile(self, head: Int32, tile: Int32):
@@ -67,10 +84,9 @@ class Meanwhile:
         every = only_here(Int32(self.dq.shape[2]))  # what divisions need of it is not kept in registers
         batch, head = head // every, head % every
         adders = self.blocks.adders(batch, tile)
-        for group in range_constexpr(GROUPS):
-            turn = self.turns[batch, head, None].iterator + (tile * GROUPS + group)
-            while arch.load(turn, Int32, sem="acquire", scope="gpu") < adders:
-                arch.nanosleep(_PAUSE)
+        turn = self.turns[batch, head, None].iterator + tile
+        while arch.load(turn, Int32, sem="acquire", scope="gpu") < adders:
+            arch.nanosleep(_PAUSE)
         pieces = of.columns // 8
         start = self.sums[batch, head, None].iterator + cute.assume(
             tile * (of.tiling.block_q * of.elements) + lane * 4, divby=4

@@ -16,7 +16,7 @@ GROUPS = 2
 KEYS = 64 * GROUPS
 """Keys of a block of threads, 64 of each warp group."""
 BUFFERS = 2
-"""Of gradients of scores: those of a step are multiplied in the next."""
+"""Of gradients of scores, those of a step being multiplied in the next, and of dQ, on its way to be added."""
 REGISTERS = (24, 240)
 """Registers of a thread that copies, and of one that computes."""
 _BARRIERS = 1024
@@ -47,13 +47,12 @@ class HopperGradientTiling:
     """How gradients of attention are cut on Hopper: a block of threads has 128 keys, `block_q` are the queries of a step.
 
     Two warp groups have 64 keys each; one more loads for them and adds to the gradients of queries. `stages`: buffers of queries and
-    of gradients of outputs. `held`: 1, values are held in registers, 2, keys are, too; 0, neither. `sums`: buffers of dQ on its way to be added.
+    of gradients of outputs. `held`: 1, values are held in registers, 2, keys are, too; 0, neither.
     """
 
     block_q: int = 64
     stages: int = 2
     held: int = 0
-    sums: int = 1
 
     @property
     def threads(self) -> int:
@@ -67,7 +66,7 @@ class HopperGradientTiling:
         return (
             2 * rows * elements
             + 2 * BUFFERS * self.block_q * KEYS
-            + 4 * self.sums * self.block_q * elements
+            + 4 * BUFFERS * self.block_q * elements
             + known
             + _BARRIERS
         )
@@ -81,7 +80,6 @@ class HopperGradientTiling:
             f"{self}: queries of a step are a multiple of 16, up to 256",
         )
         require(0 <= self.held <= 2, f"{self}: values, or values and keys, are held in registers")
-        require(1 <= self.sums <= 2, f"{self}: there are one or two buffers of dQ")
         require(self.stages >= 2, f"{self}: there are at least two buffers of queries")
         taken = elements + self.block_q + self.block_q // 4 + self.held * elements // 4
         require(
@@ -98,11 +96,16 @@ class HopperGradientTiling:
         )
 
 
+MEASURED = {128: HopperGradientTiling(64), 64: HopperGradientTiling(96, held=2)}
+"""The tilings that figures are of, by elements of a head, filled up."""
+
+
 def default_tiling(problem: AttentionGradient, device: Device) -> HopperGradientTiling:
     """The tiling for a problem."""
-    if padded(problem.attention.head_dims) == 64:
-        return HopperGradientTiling(96, held=2)
-    return HopperGradientTiling(64, sums=2)
+    of, elements = problem.attention, padded(problem.attention.head_dims)
+    if elements == 64 and (of.packed or of.partial or of.capped or of.sloped or problem.functions is not None):
+        return HopperGradientTiling(64, held=1)  # else registers are spilled
+    return MEASURED[elements]
 
 
 def _most_seen_by(problem: AttentionGradient) -> int:

@@ -9,7 +9,6 @@ from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from ..attentions.tile import VALUES
 from .hopper_blocks import stretch, tile_of
-from .hopper_plan import GROUPS
 
 if TYPE_CHECKING:
     from .hopper import HopperBackward
@@ -84,7 +83,7 @@ class Queries:
             there = Boolean(True)
             if const_expr(turns is not None):
                 # where nothing has been added there is nothing
-                there = turns[layer, head, tile * GROUPS] > 0
+                there = turns[layer, head, tile] > 0
             for n in range_constexpr(4 * pieces):
                 held[n] = held[n] + more[n] if there else held[n]
         element = lane // 32 * 16 + lane % 32 // 4

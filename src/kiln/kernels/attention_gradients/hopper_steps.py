@@ -47,6 +47,8 @@ class Products:
     A tile of queries is the right operand twice: queries are columns of S^T, and along K of dK.
     """
 
+    __kiln_immutable__ = True
+
     def __init__(self, of: HopperBackward, thread: Any, shared: Any) -> None:
         elements, block_q = of.elements, of.tiling.block_q
         self.of, self.thread, self.shared = of, thread, shared
@@ -56,7 +58,7 @@ class Products:
         self.of_sums = make(major, minor, Float32, (1, 1, 1), (ROWS, elements), warpgroup.OperandSource.RMEM)
         self.of_queries = make(minor, major, Float32, (1, 1, 1), (ROWS, of.columns))
         self.of_held = make(major, major, Float32, (1, 1, 1), (ROWS, block_q), warpgroup.OperandSource.RMEM)
-        self.held: list[Any] = []
+        self.held = [cute.make_rmem_tensor(((2, 2, 2), 1, elements // 16), of.dtype) for _ in range(of.tiling.held)]
         scores, sums = (x.get_slice(thread) for x in (self.of_scores, self.of_sums))
         self.queries, self.gradients = (
             self.of_scores.make_fragment_B(scores.partition_B(x)) for x in (shared.queries, shared.gradients)
@@ -94,11 +96,9 @@ class Products:
         of = self.of
         load = cute.make_tiled_copy_A(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), of.dtype), self.of_held)
         loader = load.get_slice(self.thread)
-        for x in (self.shared.values, self.shared.keys)[: of.tiling.held]:
+        for x, held in zip((self.shared.values, self.shared.keys), self.held, strict=False):
             tile = cute.local_tile(x, (ROWS, of.elements), (group, 0))
-            held = cute.make_rmem_tensor(((2, 2, 2), 1, of.elements // 16), of.dtype)
             cute.copy(load, loader.partition_S(tile), loader.retile(held))
-            self.held.append(held)
 
     def begin_scores(self, own: Own, buffer: Any) -> None:
         """Begin S^T = K Q^T."""
@@ -141,6 +141,8 @@ def transposed(x: Any) -> Any:
 
 class Weights:
     """What turns S^T and dP^T into P^T and dS^T. A thread has of each eight queries two, and of 64 keys two."""
+
+    __kiln_immutable__ = True
 
     def __init__(
         self, of: HopperBackward, products: Products, thread: Any, group: Any, shared: Any, numbers: Any

@@ -127,22 +127,27 @@ class HopperGradients(Implementation):
     def run(self, problem: AttentionGradient, plan: HopperGradientTiling, given: Given) -> None:
         q, of = given.q, problem.attention
         elements = hopper_plan.padded(of.head_dims)
-        shape = (problem.dtype, of.head_dims, plan, problem.masks, problem.deterministic, of.packed, of.partial)
+        right, left, capped = problem.masks
+        # what hides keys before a query hides those far after it, too: there is one kernel less
+        masks = (right or left, left, capped)
+        shape = (problem.dtype, of.head_dims, plan, masks, problem.deterministic, of.packed, of.partial)
         compiled = _compiled_hopper(calls.mode(), _kernels(OnePass, problem, shape), _memory_of(q), *_there(given))
         layers, queries = q.shape[0], q.shape[1]
         # each of the sequences that lie one after another has blocks of queries of its own
         tiles = queries // plan.block_q + of.batches if of.packed else -(-queries // plan.block_q)
         real, number = (arrays.named_type(q, name) for name in ("float32", "int32"))
-        side, part, parts = hopper_plan.side_by_side(problem, plan, devices.current())
+        device = devices.current()
+        side, part, parts = hopper_plan.side_by_side(problem, plan, device)
         found = arrays.empty(q, (2, layers, of.heads, tiles * plan.block_q), real)
         sums = arrays.empty(q, (parts * layers, of.heads, tiles * plan.block_q * elements), real)
-        counters = None
+        turns = None
         if problem.deterministic:
-            turns = arrays.empty(q, (parts * layers, of.heads, tiles * hopper_plan.GROUPS), number)
-            counters = Counters(turns, arrays.empty(q, (1,), number))
+            turns = arrays.empty(q, (parts * layers, of.heads, tiles), number)
+        counters = Counters(turns, arrays.empty(q, (1,), number))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
         early = hopper_plan.made_meanwhile(problem, plan, side, parts)
-        numbers = hopper.Numbers(scale, cap, given.scale, left, right, side, part, early, given.softcap or given.scale)
+        order = (side, part, early, device.multiprocessors)
+        numbers = hopper.Numbers(scale, cap, given.scale, left, right, *order, given.softcap or given.scale)
         rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
         more = (given.lengths, given.slopes, given.sinks)
         launches.run_arguments(
@@ -183,7 +188,7 @@ class OnePass:
         self.rows(dout, out, lse, found, cleared, counters, starts, longest_q, stream)
         if const_expr(sinks is not None):
             self.of_sinks(found, sinks, starts, Int32(q.shape[1]), stream)
-        turns = None if const_expr(counters is None) else counters.turns
+        turns = counters.turns
         meanwhile = None if const_expr(turns is None or self.main.packed) else dq
         self.main(
             (k, v), (q, dout), (dk, dv), meanwhile, found, sums, counters, lengths, slopes, longest_k, numbers, stream
@@ -343,8 +348,8 @@ def _compiled_hopper(_mode: Any, kernels: OnePass, space: Any, *there: Any) -> A
     """The function for arrays of any shape and strides with heads of some dimensions."""
     rows, results, more = _described(kernels, space, *there)
     real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]
-    counters = Counters(*(_fake(Int32, modes, space) for modes in (3, 1))) if kernels.turns else None
-    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0, Float32(1.0))
+    counters = Counters(_fake(Int32, 3, space) if kernels.turns else None, _fake(Int32, 1, space))
+    numbers = hopper.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, 1, 0, 1, Float32(1.0))
     return cute.compile(
         kernels, *rows, real[0], *results, *real[1:], counters, *more, Int32(1), Int32(1), numbers, 0
     )  # fmt: skip

@@ -73,7 +73,7 @@ class QueryRows:
         if const_expr(counters is not None):
             number = (batch * arch.grid_dim()[1] + head) * arch.grid_dim()[0] + block
             every = arch.grid_dim()[0] * arch.grid_dim()[1] * arch.grid_dim()[2] * _THREADS
-            for x in counters:
+            for x in [x for x in counters if x is not None]:
                 flat = cute.make_tensor(x.iterator, cute.make_layout(cute.size(x)))
                 for place in range(number * _THREADS + arch.thread_idx()[0], cute.size(x), every):
                     flat[place] = 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from ... import Boolean, Float32, cute
 from ...cute import arch
-from ..attentions.score_functions import score_function
+from ..attentions.score_functions import check_called, score_function
 from ..common import arrays
 from ..common.element_functions import Functions
 
@@ -15,22 +14,17 @@ from ..common.element_functions import Functions
 def check_gradient(function: Any, slope: Any) -> Functions | None:
     """A user's function of scores and its slope as part of a problem (None: there is none); refuse one without the other."""
     name = "flash_attention_backward"
+    hint = (
+        "score=lambda s, b, h, q, k: s * s, score_gradient=lambda s, b, h, q, k: 2 * s; 1.0 if something is added to s"
+    )
     arrays.require(
         (function is None) == (slope is None),
         f"{name} with {'score' if slope is None else 'score_gradient'} alone",
-        hint="score=lambda s, b, h, q, k: s * s, score_gradient=lambda s, b, h, q, k: 2 * s; 1.0 if something is added to s",
+        hint=hint,
     )
     if function is None or slope is None:
         return None
-    arrays.require(callable(slope), f"{name} with score_gradient {slope!r}: a function")
-    try:
-        inspect.signature(slope).bind(*range(5))
-    except TypeError as wrong:
-        raise arrays.refusal(
-            f"{name}: score_gradient is called with a score, its sequence, head, query and key: {wrong}"
-        ) from None
-    except ValueError:  # of something built in
-        pass
+    check_called(slope, f"{name}: score_gradient", hint)
     return Functions(function, slope, branching=True)
 
 

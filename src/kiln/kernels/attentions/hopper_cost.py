@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from ..common.explaining import copied_bytes
 from .hopper_model import FIGURES, Figures
 from .hopper_plan import ROWS, HopperAttentionTiling
 from .rows_of_pages import LEAST
@@ -23,8 +24,6 @@ _LAUNCH = 4.0
 """Microseconds of a launch."""
 _COUNTER = 2.0
 """Microseconds that a counter of tiles takes."""
-_MEMORY = 4.0e6
-"""Bytes that are read or written in a microsecond."""
 _UNKNOWN = 0.95
 """What a tiling that was not measured is taken to do, of the speed of the one that is most like it."""
 
@@ -60,22 +59,23 @@ def parts(
         "tiles": tiles * figures.tile,
         "waiting": waiting[0] / figures.speed + waiting[1] * figures.tile,
         "launch": _LAUNCH + (_COUNTER if plan.counted else 0.0),
-        **_of_pages(problem),
-        **_of_values(problem),
+        **_of_pages(problem, device),
+        **_of_values(problem, device),
     }
 
 
-def _of_pages(problem: Attention) -> dict[str, float]:
+def _of_pages(problem: Attention, device: Device) -> dict[str, float]:
     """What laying rows in succession takes, of keys that there may be."""
     moved = 2 * laid_bytes(problem) * min(1.0, problem.keys / max(1, problem.room))
-    return {"pages": 2 * _LAUNCH + moved / _MEMORY} if moved else {}
+    return {"pages": 2 * _LAUNCH + moved / copied_bytes(device)} if moved else {}
 
 
-def _of_values(problem: Attention) -> dict[str, float]:
+def _of_values(problem: Attention, device: Device) -> dict[str, float]:
     """What laying values of 8 bits by columns takes."""
     if problem.dtype.width == 16:
         return {}
-    return {"values": _LAUNCH + 2 * problem.batches * problem.keys * problem.heads_k * problem.head_dim_v / _MEMORY}
+    moved = 2 * problem.batches * problem.keys * problem.heads_k * problem.head_dim_v
+    return {"values": _LAUNCH + moved / copied_bytes(device)}
 
 
 def laid_bytes(problem: Attention) -> int:

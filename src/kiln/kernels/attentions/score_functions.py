@@ -13,21 +13,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def check_score(function: Any) -> Functions:
-    """A user's function as part of a problem; refuse one that does not take a score and where it is."""
-    arrays.require(
-        callable(function),
-        f"flash_attention with score {function!r}: a function",
-        hint="score=lambda s, b, h, q, k: s - 0.5 * (q - k)",
-    )
+def check_called(function: Any, what: str, hint: str) -> None:
+    """Refuse what is not a function of a score and where it is; `what` a call is given it for."""
+    arrays.require(callable(function), f"{what} {function!r}: a function", hint=hint)
     try:
         inspect.signature(function).bind(*range(5))
     except TypeError as wrong:
-        raise arrays.refusal(
-            f"flash_attention: score is called with a score, its sequence, head, query and key: {wrong}"
-        ) from None
+        raise arrays.refusal(f"{what} is called with a score, its sequence, head, query and key: {wrong}") from None
     except ValueError:  # of something built in
         pass
+
+
+def check_score(function: Any) -> Functions:
+    """A user's function as part of a problem."""
+    check_called(function, "flash_attention: score", "score=lambda s, b, h, q, k: s - 0.5 * (q - k)")
     return Functions(function, branching=True)
 
 

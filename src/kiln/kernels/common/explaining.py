@@ -25,11 +25,12 @@ _BYTES = 4.2e6
 
 def memory_time(problem: Any, device: Any) -> float:
     """Microseconds that memory needs for a problem as fast as a copy."""
-    return problem.bytes / _copied_bytes(device)
+    return problem.bytes / copied_bytes(device)
 
 
 @functools.lru_cache(maxsize=64)
-def _copied_bytes(device: Any) -> float:
+def copied_bytes(device: Any) -> float:
+    """Bytes that a copy moves in a microsecond."""
     stated = device.model and device.model.bandwidth_gbs
     return _COPY * stated * 1e3 if stated else _BYTES
 

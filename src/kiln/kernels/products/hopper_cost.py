@@ -38,8 +38,8 @@ _BUFFERS = 4
 """For pieces of results where nothing is multiplied meanwhile: none waits for the one before."""
 _COLUMNS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 144, 160, 192, 224, 256)
 """N of tiles with operands swapped: the least that has all rows of the result is taken."""
-_L2 = 45e6
-"""Bytes that stay in the L2 cache from one product to the next."""
+_L2 = 38e6
+"""Bytes that stay in the L2 cache from one product to the next, with sums that a second kernel adds."""
 _HOT = 8e10
 """Operations of a product that is large enough for the power limit to be felt."""
 _WAVES = (1, 2, 3, 4)
@@ -48,8 +48,8 @@ _BESIDE = 8
 """How little what is done beside something that takes longer adds to it: the power of a norm."""
 _OWN = 1.03
 """How much better a tile has to be that is compiled for one shape alone."""
-_LINE = 128
-"""Bytes of K of a stage, and of a line of the L2 cache."""
+_LINE, _SECTOR = 128, 32
+"""Bytes of K of a stage, and of a line of the L2 cache; of what it reads at a time."""
 _SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
 """The share of multiprocessors that clusters of 1, 2, ... blocks can have: they lie within groups of multiprocessors."""
 
@@ -164,7 +164,9 @@ def _swapped(problem: Product, device: Device, turning: bool) -> Iterator[Tile]:
         if rows > 64 and turning and (m, pingpong) != (64, True):
             for n in set(fit) - set(own):
                 yield Tile((m, n), (1, 1), pingpong)
-                if n % 16 == 0 and across % 2 == 0 and math.inf in _facts(problem)[0]:  # more lines are asked for
+                if (
+                    n % 16 == 0 and across % 2 == 0 and any(x % _LINE for x, _ in _facts(problem)[0])
+                ):  # more lines are asked for
                     yield Tile((m, n), (2, 1), pingpong)
 
 
@@ -220,13 +222,13 @@ def bounds(
     """Microseconds that are spent side by side: on products, on what comes from the L2 cache and into multiprocessors, on waiting for stages, and on
     memory; and what the power limit lets large ones take."""
     (batches, m, n), k, bits = problem.shape, problem.k, problem.dtype.width
-    units, moved, wide, large = _facts(problem)
+    rows_apart, moved, wide, large = _facts(problem)
     sides = reversed(plan.block_mnk[:2]) if plan.swapped else plan.block_mnk[:2]
-    a, b = (tile % unit > 0 for tile, unit in zip(sides, units))  # more lines are asked for than a tile has
+    a, b = (_lines(*apart, tile * bits // 8, model) for tile, apart in zip(sides, rows_apart))
     if plan.swapped:
         m, n, a, b = n, m, b, a
     if plan.sums > 1:
-        batches, wide = plan.sums, 32
+        batches, wide, moved = plan.sums, 32, moved + plan.sums * m * n * 4
     (tile_m, tile_n, tile_k), (along_m, along_n) = plan.block_mnk, plan.cluster_mn
     down, across = _ceil(m, tile_m * along_m) * along_m, _ceil(n, tile_n * along_n) * along_n
     tiles = batches * down * across * plan.splits
@@ -238,10 +240,11 @@ def bounds(
     faster = model["promoted" if problem.promoted else "bytes"] if bits == 8 else 1.0
     if problem.promoted and plan.pingpong:  # nothing is multiplied while sums are added
         faster *= model["alone"]
-    fed = (model["operands"] + tile_n / 4) / (tile_n / 2)  # from shared memory, beside products
+    # From shared memory, beside products; a warp group that multiplies by itself waits between them.
+    fed = (model["asked" if plan.pingpong else "operands"] + tile_n / 4) / (tile_n / 2)
     speed = model["turns" if plan.pingpong else "shared"] * faster / (1 + fed**_BESIDE) ** (1 / _BESIDE)
     beyond = (down * tile_m - m) * _ceil(each, down) / each + (across * tile_n - n) * _ceil(each, across) / each
-    lines = tile_m / along_n * (model["between"] if a else 1.0) + tile_n / along_m * (model["between"] if b else 1.0)
+    lines = a * tile_m / along_n + b * tile_n / along_m
     arrival = max(lines / model["lines"], (tile_m + tile_n) / model["arrival"])
     arrival += 0.0 if grouped else beyond * model["beyond"] / model["arrival"]
     fixed = model["start"] + (model["meet"] if along_m * along_n > 1 else 0.0)
@@ -252,6 +255,8 @@ def bounds(
     else:
         alone = 2 if plan.pingpong else 1  # a warp group writes the tile by itself
         store = model["store"] + (model["store_area"] * alone * wide / 16 + model["others"] * large) * area
+        if plan.turned:  # 8 columns at a time, if no more divide the tile
+            store += model["pieces"] * tile_n / plan.piece(16)
     if not (problem.follow.plain or plan.pingpong):  # nothing is multiplied meanwhile
         store += model["followed"] * area
     fixed += store * (1 if plan.pingpong else each)
@@ -263,9 +268,10 @@ def bounds(
         after += model["second"] + model["round"] * _ceil(plan.sums, 8) + plan.sums * m * n * 8 / 1e6 / model["added"]
         if tiles > 0.75 * device.multiprocessors:  # its blocks find no room beside those of the first
             after += model["crowded"]
+    apart = model["apart"] ** math.log2(plan.splits)
     found = {
-        "products": fixed + steps * 2 * tile_m * tile_n * 64 / 1e6 / speed,
-        "L2 cache": fixed + steps * arrival * _LINE / 1e6,
+        "products": fixed + apart * steps * 2 * tile_m * tile_n * 64 / 1e6 / speed,
+        "L2 cache": fixed + apart * steps * arrival * _LINE / 1e6,
         "latency": fixed + steps * model["stage"] / (plan.stages - 1),
     }
     read = tiles * (tile_m / along_n + tile_n / along_m) * steps / each * _LINE / 1e6
@@ -276,20 +282,28 @@ def bounds(
         rates = [min(model["memory"], blocks * own) for blocks in (slots, rest)]
         again = max(0.0, read - moved / 1e6)  # from the L2 cache, at some cost
         came = moved / 1e6 + model["again"] * again
-        found["memory"] = fixed + came / tiles * ((tiles - rest) / rates[0] + rest / rates[1])
+        found["memory"] = fixed + apart * came / tiles * ((tiles - rest) / rates[0] + rest / rates[1])
     return {name: us + after for name, us in found.items()}
 
 
 @functools.lru_cache(64)
-def _facts(problem: Product) -> tuple[tuple[float, ...], int, int, int]:
-    """Rows and columns that tiles are a whole number of, if no line of the L2 cache is asked for twice (infinite: one always is, since rows begin between
-    lines); bytes of all arrays; bits of a result of each; other tensors that are as large."""
-    units = []
-    for x, extent in zip(problem.operands(), problem.shape[1:], strict=True):
-        between = (problem.k if x.k_major else extent) * x.dtype.width % (8 * _LINE) > 0
-        units.append(math.inf if between else 1 if x.k_major else 8 * _LINE // x.dtype.width)
+def _facts(problem: Product) -> tuple[tuple[tuple[int, bool], ...], int, int, int]:
+    """Bytes from one row of an operand to the next, and whether those are rows of K; bytes of all arrays; bits of a result of each; other tensors that
+    are as large."""
+    rows_apart = tuple(
+        ((problem.k if x.k_major else extent) * x.dtype.width // 8, x.k_major)
+        for x, extent in zip(problem.operands(), problem.shape[1:], strict=True)
+    )
     large = sum(all(step for step, extent in zip(x.strides, x.shape) if extent > 1) for x in problem.others)
-    return tuple(units), problem.bytes, sum(kind.width for kind in problem.out_types), large
+    return rows_apart, problem.bytes, sum(kind.width for kind in problem.out_types), large
+
+
+def _lines(apart: int, k_major: bool, tile: int, model: dict[str, float]) -> float:
+    """How much longer the L2 cache takes for lines of an operand with so many bytes from row to row. Where those are not rows of K, a tile that is no whole
+    number of lines is asked for in shorter pieces."""
+    if apart % _SECTOR or not (k_major or tile % _LINE == 0):
+        return model["between"]
+    return model["cut"] if apart % _LINE else 1.0
 
 
 def _ceil(a: int, b: int) -> int:

@@ -359,10 +359,7 @@ class HopperGemm:
         for k in range(depth):
             ring.consumer_wait(reading)
             warpgroup.fence()
-            for block in range_constexpr(cute.size(left, mode=[2])):
-                place = (None, None, block, reading.index)
-                cute.gemm(mma, acc, left[place], right[place], acc)
-                mma.set(warpgroup.Field.ACCUMULATE, True)
+            self.products(mma, left, right, reading.index, acc)
             warpgroup.commit_group()
             reading.advance()
             warpgroup.wait_group(1)
@@ -371,6 +368,15 @@ class HopperGemm:
                 used.advance()
         if const_expr(self.plan.pingpong):
             turns.arrive()
+
+    @cute.jit
+    def products(self, mma: Any, left: Any, right: Any, index: Any, sums: cute.Tensor):
+        """Ask for the products of a stage. Where it begins is found first: from there on addresses differ by constants."""
+        left, right = (x[None, None, None, index] for x in (left, right))
+        for block in range_constexpr(cute.size(left, mode=[2])):
+            place = (None, None, block)
+            cute.gemm(mma, sums, left[place], right[place], sums)
+            mma.set(warpgroup.Field.ACCUMULATE, True)
 
     @cute.jit
     def promote(
@@ -383,10 +389,7 @@ class HopperGemm:
             ring.consumer_wait(reading)
             mma.set(warpgroup.Field.ACCUMULATE, False)
             warpgroup.fence()
-            for block in range_constexpr(cute.size(left, mode=[2])):
-                place = (None, None, block, reading.index)
-                cute.gemm(mma, stage, left[place], right[place], stage)
-                mma.set(warpgroup.Field.ACCUMULATE, True)
+            self.products(mma, left, right, reading.index, stage)
             warpgroup.commit_group()
             if const_expr(self.scaled):
                 factors.take(reading.index)

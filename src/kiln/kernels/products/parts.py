@@ -9,7 +9,7 @@ from ..common import arrays, launches
 from ..common.problem import Laid
 from .given import Given, more_tensors, other_tensors
 from .problem import Product
-from .split_sum import SplitSum
+from .split_sum import SplitSum, together
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,9 +41,9 @@ def _run_batch(problem: Product, a: Any, b: Any, given: Given, run: Callable[[Pr
 def combine_parts(problem: Product, sums: Any, given: Given) -> None:
     """Add parts (S, M, N) of sums to (1, M, N), and do what follows."""
     follow, out = problem.follow, problem.out_types
-    width = min(problem.out_width, arrays.laid(sums).width(2))
+    width, count = min(problem.out_width, arrays.laid(sums).width(2)), together(sums.shape[0])
     kernel = launches.made_of(
-        follow.functions, lambda: SplitSum(out, width, follow.combiner()), SplitSum, out, width, follow.key
+        follow.functions, lambda: SplitSum(out, width, count, follow.combiner()), SplitSum, out, width, count, follow.key
     )  # fmt: skip
     tensors = [
         arrays.dynamic(sums, 2, width), arrays.dynamic(given.out, 2, width), *more_tensors(problem, given),
