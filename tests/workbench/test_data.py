@@ -31,6 +31,16 @@ def test_kinds_of_data(dtype: str) -> None:
     assert data.bits(x) != data.bits(again)
 
 
+def test_many_integers_are_drawn_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "_DRAWN", 7)
+    x, none = np.zeros((4, 5), "float32"), np.zeros((0, 3), "float32")
+    data.fill(x, "integers", 0, 0)
+    flat = x.ravel()
+    assert len(set(flat[:7])) > 1
+    assert (flat[7:] == flat[:-7]).all()
+    data.fill(none, "integers", 0, 0)
+
+
 def test_integers_are_left_alone() -> None:
     x = np.arange(6)
     data.fill(x, "wide", 0, 0)

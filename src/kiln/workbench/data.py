@@ -6,6 +6,7 @@ Everything here takes arrays of torch and of numpy; others are passed on as they
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -172,6 +173,9 @@ def computing_in_fp64() -> Iterator[None]:
 
 # Filling
 
+_DRAWN = 16_777_213
+"""So many integers are drawn, a prime number; arrays of more have the same ones again and again."""
+
 
 def fill(x: Any, kind: str, seed: int, number: int) -> None:
     """Overwrite the floats of an input by data of a kind; integers, which may be indices, stay."""
@@ -180,7 +184,7 @@ def fill(x: Any, kind: str, seed: int, number: int) -> None:
     draw = np.random.default_rng([seed, number])
     if kind == "integers":
         # Not around zero: sums then grow past what 8 bits of a bf16 hold, and stay exact in fp32.
-        values = draw.integers(-1, 4, x.shape).astype(np.float64)
+        values = np.resize(draw.integers(-1, 4, min(math.prod(x.shape), _DRAWN), np.int8), x.shape)
     elif kind == "wide":
         values = np.exp2(draw.uniform(-8, 8, x.shape)) * draw.choice([-1.0, 1.0], x.shape)
     else:
@@ -198,7 +202,7 @@ def assign(x: Any, values: np.ndarray) -> None:
     if is_torch(x):
         import torch
 
-        x.copy_(torch.from_numpy(np.ascontiguousarray(values)).to(x.dtype))
+        x.copy_(torch.from_numpy(np.ascontiguousarray(values)).to(x.device))  # where there may be more threads
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             x[...] = values.astype(x.dtype)
