@@ -1,10 +1,10 @@
 """Decoding on one GPU: few queries and a cache that is read once, in pages and not, and of latents (MLA), beside PyTorch's attention.
 
-    python benchmarks/decode.py [paged] [mla] [latents] [prompt] [--quick] [--short] [--compile]
+    python benchmarks/decode.py [paged] [mla] [latents] [ragged] [prompt] [--quick] [--short] [--compile]
 
-Times are of the device alone, with an empty L2 cache; those of `latents` are of bursts (5 calls after 0.2 s of idleness) and sustained
-(the last second of three). TB/s are of the cache that sequences have, read once, beside a copy's. `--compile` only compiles and compares,
-`--quick` leaves PyTorch and sustained rates out, `--short` takes less time for each.
+Times are of the device alone, with an empty L2 cache; those of `latents` and `ragged` are of bursts (5 calls after 0.2 s of idleness) and
+sustained (the last second of three). TB/s are of the cache that sequences have, read once, beside a copy's. `--compile` only compiles and
+compares, `--quick` leaves PyTorch and sustained rates out, `--short` takes less time for each.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ SUSTAINED = PACED[:4] + PACED[7:8]
 """Those that are sustained, too."""
 RAGGED = ((128, 1, 16, 8192), (128, 1, 32, 4096), (128, 1, 64, 4096), (128, 1, 128, 4096), (37, 2, 128, 16384))
 """The same, of sequences of lengths anywhere from 1 on."""
-PROMPTS = ((4, 512, 16, 4096), (4, 512, 128, 4096), (1, 2048, 128, 16384))
-"""The same: the last tokens of prompts, whose latents are in the cache already."""
+PROMPTS = ((4, 512, 16, 4096), (4, 512, 128, 4096), (1, 2048, 128, 16384), (4, 2048, 16, 2048), (1, 4096, 128, 4096))
+"""The same: the last tokens of prompts, whose latents are in the cache already, or all."""
 
 
 def device_us(call: Callable[[], Any]) -> float:
@@ -132,13 +132,33 @@ def latents_in_pages(batch: int, tokens: int, heads: int, keys: int) -> tuple[to
     return latents, q, cache, table, lengths, q.new_empty(batch, tokens, heads, 512)
 
 
+def us_or_none(call: Callable[[], Any]) -> float | None:
+    """Microseconds of a call, unless it refuses its arrays."""
+    try:
+        return device_us(call)
+    except RuntimeError:
+        return None
+
+
+def expanded(batch: int, tokens: int, heads: int) -> list[Callable[[], Any]]:
+    """Attention of all tokens of prompts to keys of 192 and values of 128, as latents are multiplied out for it (which is not timed): that of
+    PyTorch, by cuDNN, and Kiln's."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
+
+    q, k, v = (normal(batch, tokens, heads, columns) for columns in (192, 192, 128))
+    out, theirs = torch.empty_like(v), sdpa(q, k, v, True)
+
+    def cudnn() -> Any:
+        with sdpa_kernel([SDPBackend.CUDNN_ATTENTION]):
+            return theirs()
+
+    return [cudnn, functools.partial(kernels.flash_attention, q, k, v, causal=True, out=out)]
+
+
 def prompt(only_compile: bool) -> None:
     """Attention of many tokens to latents in pages of 64, and one after another: each sees those before it, and its own."""
-    print(
-        "\n| batch | tokens | heads | latents | Kiln us | TFLOP/s | not in pages us | f8 cache us | TFLOP/s |\n"
-        + "|---" * 9 + "|",
-        flush=True,
-    )  # fmt: skip
+    columns = "batch | tokens | heads | latents | Kiln us | TFLOP/s | not in pages us | f8 cache us | TFLOP/s | (192, 128): cuDNN us | Kiln us"
+    print(f"\n| {columns} |\n{'|---' * (columns.count('|') + 1)}|", flush=True)
     for batch, tokens, heads, keys in PROMPTS:
         latents, q, cache, table, lengths, _ = latents_in_pages(batch, tokens, heads, keys)
         q, out = q.flatten(0, 1), q.new_empty(batch * tokens, heads, 512)
@@ -154,10 +174,22 @@ def prompt(only_compile: bool) -> None:
             wanted = calls[0]().clone()
             torch.testing.assert_close(calls[1](), wanted, rtol=2e-2, atol=2e-2)
             torch.testing.assert_close(calls[2](), wanted, rtol=2e-1, atol=1e-1)
+        others = expanded(batch, tokens, heads) if tokens == keys else []
+        if only_compile:
+            for call in others[1:]:
+                call()
             continue
         us = [device_us(call) for call in calls]
         rates = [f"{work / x / 1e6:.0f}" for x in us]
-        cells = (shown(us[0]), rates[0], shown(us[1]), shown(us[2]), rates[2])
+        us += [us_or_none(call) for call in others]
+        cells = [
+            shown(us[0]),
+            rates[0],
+            shown(us[1]),
+            shown(us[2]),
+            rates[2],
+            *(map(shown, us[3:]) if others else "--"),
+        ]
         print(f"| {batch} | {tokens} | {heads} | {keys} | {' | '.join(cells)} |", flush=True)
 
 
@@ -184,51 +216,56 @@ def mla(only_compile: bool, quick: bool = False) -> None:
         print(f"| {batch} | {tokens} | {heads} | {keys} | {cells} |", flush=True)
 
 
-def latents(only_compile: bool, quick: bool = False) -> None:
-    """The same in bursts and sustained, of sequences of one length and of several."""
+def latents(only_compile: bool, quick: bool = False, ragged: bool = False) -> None:
+    """The same in bursts and sustained, of sequences of one length, or of several."""
     columns = "batch | tokens | heads | latents | burst us | TB/s | TFLOP/s | f8 cache us | TB/s | TFLOP/s | sustained us | TB/s | TFLOP/s | clock, power | f8 cache us | TFLOP/s | clock, power"
     print(f"\n| {columns} |\n{'|---' * (columns.count('|') + 1)}|", flush=True)
-    burst = measure.BURST._replace(stopping=measure.statistics.Stopping(0.02, 10, 0.0, 0.7))
-    for ragged, shapes in ((False, PACED), (True, RAGGED)):
-        for batch, tokens, heads, keys in shapes:
-            _, q, cache, table, lengths, out = latents_in_pages(batch, tokens, heads, keys)
-            if ragged:
-                lengths = torch.randint(1, keys + 1, (batch,), device="cuda", dtype=torch.int32)
-            total = int(lengths.sum())
-            caches = cache, cache.to(torch.float8_e4m3fn)
-            calls = [functools.partial(kernels.mla_decode, q, x, table, lengths, causal=False, out=out) for x in caches]
-            if only_compile:
-                wanted = calls[0]().clone()
-                torch.testing.assert_close(calls[1](), wanted, rtol=2e-1, atol=1e-1)
-                continue
-            size, work = 2 * total * 576, 2 * tokens * heads * total * (576 + 512)
-            cells = [str(batch), str(tokens), str(heads), f"{'1 to ' if ragged else ''}{keys}"]
+    burst = measure.BURST._replace(stopping=measure.statistics.Stopping(0.02, 6, 0.0, 0.7))
+    for batch, tokens, heads, keys in RAGGED if ragged else PACED:
+        _, q, cache, table, lengths, out = latents_in_pages(batch, tokens, heads, keys)
+        if ragged:
+            lengths = torch.randint(1, keys + 1, (batch,), device="cuda", dtype=torch.int32)
+        total = int(lengths.sum())
+        caches = cache, cache.to(torch.float8_e4m3fn)
+        calls = [functools.partial(kernels.mla_decode, q, x, table, lengths, causal=False, out=out) for x in caches]
+        if only_compile:
+            wanted = calls[0]().clone()
+            torch.testing.assert_close(calls[1](), wanted, rtol=2e-1, atol=1e-1)
+            continue
+        size, work = 2 * total * 576, 2 * tokens * heads * total * (576 + 512)
+        cells = [str(batch), str(tokens), str(heads), f"{'1 to ' if ragged else ''}{keys}"]
+        for n, call in enumerate(calls):
+            us = measure.measure(call, l2="warm", effort=burst).us
+            cells += [shown(us), f"{size / (n + 1) / us / 1e6:.2f}", f"{work / us / 1e6:.0f}"]
+        if not ragged and not quick and (batch, tokens, heads, keys) in SUSTAINED:
             for n, call in enumerate(calls):
-                us = measure.measure(call, l2="warm", effort=burst).us
-                cells += [shown(us), f"{size / (n + 1) / us / 1e6:.2f}", f"{work / us / 1e6:.0f}"]
-            if not ragged and not quick and (batch, tokens, heads, keys) in SUSTAINED:
-                for n, call in enumerate(calls):
-                    found = measure.measure(call, l2="warm", steady=True, effort=measure.SUSTAINED)
-                    cells += [shown(found.us), *([f"{size / found.us / 1e6:.2f}"] if n == 0 else [])]
-                    cells += [
-                        f"{work / found.us / 1e6:.0f}",
-                        f"{found.clock_mhz or 0:.0f} MHz, {found.watts or 0:.0f} W",
-                    ]
-            print("|", " | ".join(cells), "|", flush=True)
+                found = measure.measure(call, l2="warm", steady=True, effort=measure.SUSTAINED)
+                cells += [shown(found.us), *([f"{size / found.us / 1e6:.2f}"] if n == 0 else [])]
+                cells += [
+                    f"{work / found.us / 1e6:.0f}",
+                    f"{found.clock_mhz or 0:.0f} MHz, {found.watts or 0:.0f} W",
+                ]
+        print("|", " | ".join(cells), "|", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", help="paged, mla, latents, prompt; all by default")
+    parser.add_argument("tables", nargs="*", help="paged, mla, latents, ragged, prompt; all by default")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--short", action="store_true", help="each for less time")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}")
-    tables = {"paged": paged, "mla": mla, "latents": latents, "prompt": prompt}
+    tables = {
+        "paged": paged,
+        "mla": functools.partial(mla, quick=arguments.quick),
+        "latents": functools.partial(latents, quick=arguments.quick),
+        "ragged": functools.partial(latents, quick=arguments.quick, ragged=True),
+        "prompt": prompt,
+    }
     for name in arguments.tables or tables:
-        tables[name](arguments.compile, **({"quick": True} if name in ("mla", "latents") and arguments.quick else {}))
+        tables[name](arguments.compile)
     print(f"\nA copy of 1 GiB: {copy_rate():.2f} TB/s")
 
 

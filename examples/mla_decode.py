@@ -1,6 +1,7 @@
-"""Attention to latents (MLA) of the newest tokens, as a plan: b sequences, s tokens of each, t latents, h heads.
+"""Attention to latents (MLA) of the newest tokens, as a plan: b sequences, s tokens of each, t latents, h heads, a cache of 16 or 8 bits.
 
     python examples/mla_decode.py --b=128 --s=1 --t=4096 --h=128 --check                 right, and how fast?
+    python examples/mla_decode.py --b=128 --h=128 --t=4096 --cache=float8_e4m3fn         and a cache of 8 bits?
     python examples/mla_decode.py --b=32 --s=1 --t=4096 --prof_type=ncu                  where does the time go?
     kiln tune examples/mla_decode.py --problem all                                       into how many shares is it cut best?
 
@@ -39,18 +40,20 @@ class Shares(wb.Tiling):
 
 @dataclass
 class MlaDecode(wb.KernelPlan):
-    """Attention of s new tokens of b sequences to t latents each, h heads."""
+    """Attention of s new tokens of b sequences to t latents each, h heads; the type of the latents."""
 
     b: int = 4
     s: int = 1
     t: int = 200
     h: int = 16
+    cache: str = "bfloat16"
 
     problems = (
         {"b": 4, "s": 1, "t": 200, "h": 16},
         {"b": 128, "s": 1, "t": 8192, "h": 16},
         {"b": 128, "s": 1, "t": 4096, "h": 128},
         {"b": 100, "s": 2, "t": 4096, "h": 128},
+        {"b": 128, "s": 1, "t": 4096, "h": 128, "cache": "float8_e4m3fn"},
     )
     tiling = Shares()
     arch = "sm_90a"
@@ -63,11 +66,12 @@ class MlaDecode(wb.KernelPlan):
         cache = torch.randn(self.b * columns, PAGE, LATENT + ROPE, dtype=torch.bfloat16, device=device)
         table = torch.randperm(self.b * columns, dtype=torch.int32, device=device).view(self.b, columns)
         lengths = torch.full((self.b,), self.t, dtype=torch.int32, device=device)
-        return [q, cache, table, lengths]
+        return [q, cache.to(getattr(torch, self.cache)), table, lengths]
 
     def reference_fn(self, q, cache, table, lengths):
         """Sequence by sequence, with all latents of a sequence in one matrix."""
         out = []
+        cache = cache.to(torch.bfloat16) if cache.itemsize == 1 else cache  # the same numbers
         for tokens, pages, length in zip(q, table, lengths.tolist(), strict=True):
             latents = cache[pages.long()].flatten(0, 1)[:length].to(torch.float64)
             scores = torch.einsum("shd,td->hst", tokens.to(torch.float64), latents) * q.shape[-1] ** -0.5
@@ -80,10 +84,9 @@ class MlaDecode(wb.KernelPlan):
         return [Shares(), Shares(1, 8), Shares(1, 0), Shares(2), Shares(3)]
 
     def _algorithmic_flops_bytes(self):
-        rows = self.b * self.s * self.h
-        return 2 * rows * self.t * (2 * LATENT + ROPE), 2 * (
-            self.b * self.t * (LATENT + ROPE) + rows * (2 * LATENT + ROPE)
-        )
+        rows, latents = self.b * self.s * self.h, self.b * self.t * (LATENT + ROPE)
+        read = latents * getattr(torch, self.cache).itemsize
+        return 2 * rows * self.t * (2 * LATENT + ROPE), read + 2 * rows * (2 * LATENT + ROPE)
 
     def plan(self, q, cache, table, lengths):
         out = torch.empty(*q.shape[:3], LATENT, dtype=q.dtype, device=q.device)

@@ -27,18 +27,21 @@ def plan_class():
 
 def test_what_it_says(plan_class):
     plan = plan_class(b=128, s=1, t=4096, h=128)
-    assert plan.problem == {"b": 128, "s": 1, "t": 4096, "h": 128}
+    assert plan.problem == {"b": 128, "s": 1, "t": 4096, "h": 128, "cache": "bfloat16"}
     flops, size = plan._algorithmic_flops_bytes()
     assert flops == 2 * 128 * 128 * 4096 * 1088
     assert size > 2 * 128 * 4096 * 576
+    narrow = plan_class(b=128, s=1, t=4096, h=128, cache="float8_e4m3fn")
+    assert narrow._algorithmic_flops_bytes() == (flops, size - 128 * 4096 * 576)
     assert all(tiling.validate(plan) for tiling in plan._autotune_configs())
     few = plan_class(b=128, s=1, t=4096, h=16)
     assert [tiling.early for tiling in few._autotune_configs() if not tiling.validate(few)] == [8, 0]
 
 
 @pytest.mark.skipif(not LONG, reason="latents of full size on the CPU target; set KILN_LONG_TESTS=1")
-def test_it_is_right(plan_class):
-    plan = plan_class(b=2, s=2, t=70, h=8)
+@pytest.mark.parametrize(("heads", "cache"), [(8, "bfloat16"), (40, "float8_e4m3fn")])
+def test_it_is_right(plan_class, heads, cache):
+    plan = plan_class(b=2, s=2, t=70, h=heads, cache=cache)
     inputs = plan.prepare_inputs()
     with kiln.target("cpu"):
         got = plan.plan(*inputs).run()

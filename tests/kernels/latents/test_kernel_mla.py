@@ -90,6 +90,13 @@ def test_latents_of_8_bits(dtype, heads):
     check(q, cache, splits=3, **factor)
 
 
+@pytest.mark.parametrize(("early", "dtype"), [(0, np.float16), (8, ml_dtypes.float8_e4m3fn)])
+def test_scores_begun_early(early, dtype):
+    """None before the other warp group's weights are there, or all that can be."""
+    plan = kernels.LatentTiling(2, early=early)
+    check(normal(2, 1, 40, VALUES + 64), Cache(330, 65, dtype=dtype), plan=plan)
+
+
 def test_many_tokens():
     """As when a prompt is read: tiles see different numbers of latents, and leave out what they do not see."""
     check(normal(3, 70, 2, VALUES + 64), Cache(300, 70, 20), splits=1)

@@ -6,7 +6,8 @@ gives them, by way of shared memory, to the other, which uses them for its own. 
 the other. Weights lie where the last columns of the block's keys were, which nobody needs any more.
 
 Buffers are two blocks of keys, each in two halves and the last 64 columns; a half is loaded again as soon as the warp group that has
-its columns is done with it.
+its columns is done with it. Latents of 8 bits come into buffers of their own, one block, and are widened into three halves, which go round:
+the half whose columns the block's own warp group has comes first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import functools
 from typing import Any, NamedTuple
 
-from ... import Constexpr, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from ... import Constexpr, Float16, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
@@ -27,7 +28,7 @@ from .forward import FOUND, Forward, Which
 from .hopper_steps import Steps
 from .plan import EARLY, GROUP, NARROW_REGISTERS, REGISTERS, ROWS, THREADS
 from .shares import KEYS
-from .widening import Widen, raw_layout, raw_tiles, thread_pipe, tma_pipe
+from .widening import Widen, raw_layout, tma_pipe, warp_pipe
 
 ROPE = 64
 """Columns of keys that are no values: as many as keys of a block, so that the weights of a block fit there."""
@@ -61,18 +62,25 @@ class Given(NamedTuple):
 
 class LatentForward(Forward):
     """The kernel for queries of some type, values of so many columns. `stored`: the type of latents in the cache, if that is another, of 8
-    bits: one more warp group then makes them such as the queries are. `ways`: of the second kernel. `early`: parts of the scores of a block
-    that are begun before the other warp group's weights of the block before are there."""
+    bits: one more warp group then makes f16 of them, and queries are made f16, too. `ways`: of the second kernel. `early`: parts of the scores
+    of a block that are begun before the other warp group's weights of the block before are there."""
 
     tile_rows = ROWS
 
     def __init__(self, dtype: Any, value_dim: int, stored: Any = None, ways: int = 1, early: int = EARLY) -> None:
         self.dtype, self.dim_v, self.stored, self.ways = dtype, value_dim, stored, ways
+        # what is multiplied: latents of 8 bits are such of f16 without a loss
+        self.operand = dtype if stored is None else Float16
         self.half = value_dim // 2
+        self.halves = 4 if stored is None else 3
         # columns of a half come in so many pieces, and products begin with the first that is there
-        self.pieces = 1 if stored is not None else min(PIECES, self.half // 64)
-        self.parts_of_scores = 2 * self.pieces + 1
-        self.early = min(-(-early * self.pieces // PIECES), self.parts_of_scores - 1)
+        self.pieces = min(PIECES, self.half // 64) if stored is None else 1
+        self.across = self.half // self.pieces
+        # parts of scores: halves, of which the block's own warp group has the columns of the first, and last columns (2), in pieces
+        first, second = ([(half, piece) for piece in range(self.pieces)] for half in range(2))
+        self.parts_of_scores = [*first, *second, (2, 0)] if stored is None else [*first, (2, 0), *second]
+        begun = -(-early * self.pieces // 4)
+        self.early = min(begun, self.parts_of_scores.index((2, 0)) + (stored is not None))
         # Where there are four warp groups, none may have more than 128 registers at the beginning: products of 256 columns do not fit.
         self.columns_at_once = self.half if stored is None else min(self.half, 128)
         self.threads, self.registers = THREADS, REGISTERS
@@ -84,30 +92,30 @@ class LatentForward(Forward):
     def mma_scores(self) -> Any:
         """The product of 64 rows and a block of keys."""
         major = warpgroup.OperandMajorMode.K
-        return sm90.make_trivial_tiled_mma(self.dtype, self.dtype, major, major, Float32, (1, 1, 1), (ROWS, KEYS))
+        return sm90.make_trivial_tiled_mma(self.operand, self.operand, major, major, Float32, (1, 1, 1), (ROWS, KEYS))
 
     def mma_outputs(self, own: bool) -> Any:
         """The product of weights, one's own in registers or the other's in shared memory, and half of the values of a block."""
         majors = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         source = warpgroup.OperandSource.RMEM if own else warpgroup.OperandSource.SMEM
         return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, *majors, Float32, (1, 1, 1), (ROWS, self.columns_at_once), source
+            self.operand, self.operand, *majors, Float32, (1, 1, 1), (ROWS, self.columns_at_once), source
         )
 
     def rows(self, columns: int, buffers: int) -> Any:
         """Rows and columns of a tile, buffers."""
-        return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (ROWS, KEYS, columns), self.dtype, buffers)
+        return sm90.make_smem_layout_a(LayoutEnum.ROW_MAJOR, (ROWS, KEYS, columns), self.operand, buffers)
 
     def columns(self, buffers: int) -> Any:
         """Half of the values of a block (element, key, buffer): the same memory as `rows`."""
-        return sm90.make_smem_layout_b(LayoutEnum.COL_MAJOR, (ROWS, self.half, KEYS), self.dtype, buffers)
+        return sm90.make_smem_layout_b(LayoutEnum.COL_MAJOR, (ROWS, self.half, KEYS), self.operand, buffers)
 
     @cute.jit
     def __call__(self, q: cute.Tensor, cache: cute.Tensor, given: Any, tiles: Int32, numbers: Any, stream: Int64):
         """Launch it for queries (batch, row, column) and latents (page, row, column)."""
         maps = (
             *self.maps(q, self.half, self.rows),
-            *self.maps(cache, self.half // self.pieces, self.layout_of_latents()),
+            *self.maps(cache, self.across, self.layout_of_latents()),
         )
         self.kernel(*maps, given, tiles, numbers).launch(
             grid=(tiles * numbers.shares, 1, 1), block=(self.threads, 1, 1), min_blocks_per_mp=1, stream=stream
@@ -139,7 +147,7 @@ class LatentForward(Forward):
             halves = tma_pipe(4 * self.pieces, 4, 2 * ROWS * self.half // self.pieces)
             return of_queries, halves, tma_pipe(2, 4, 2 * ROWS * ROPE), None, None
         return (
-            of_queries, thread_pipe(4), thread_pipe(2), tma_pipe(4, 4, ROWS * self.half), tma_pipe(2, 4, ROWS * ROPE)
+            of_queries, warp_pipe(self.halves), warp_pipe(2), tma_pipe(2, 4, ROWS * self.half), tma_pipe(2, 4, ROWS * ROPE)
         )  # fmt: skip
 
     # --- the kernel ---
@@ -157,16 +165,25 @@ class LatentForward(Forward):
             arch.griddepcontrol_launch_dependents()
         memory = utils.SmemAllocator()
         tile_q, tile_q_rope, ring, ring_rope = (
-            memory.allocate_tensor(self.dtype, layout.outer, 1024, layout.inner)
-            for layout in (self.rows(self.half, 2), self.rows(ROPE, 1), self.rows(self.half, 4), self.rows(ROPE, 2))
+            memory.allocate_tensor(self.operand, layout.outer, 1024, layout.inner)
+            for layout in (
+                self.rows(self.half, 2),
+                self.rows(ROPE, 1),
+                self.rows(self.half, self.halves),
+                self.rows(ROPE, 2),
+            )
         )
+        given_q, given_q_rope, scales, raw, raw_rope = tile_q, tile_q_rope, None, None, None
+        if const_expr(self.stored is not None):
+            given_q, given_q_rope = (self.as_given(x) for x in (tile_q, tile_q_rope))
+            raw, raw_rope = (
+                memory.allocate_tensor(self.stored, raw_layout(columns, 2), 1024) for columns in (self.half, ROPE)
+            )
+            scales = memory.allocate_tensor(Float32, cute.make_layout((ROWS,)), 16)
         references = memory.allocate_tensor(Float32, cute.make_layout((ROWS, 2)), 16)
         totals = memory.allocate_tensor(Float32, cute.make_layout((ROWS, 2, 2)), 16)
         found = memory.allocate_tensor(Int32, cute.make_layout((FOUND,)), 16)
         pipe_q, pipe_half, pipe_rope, pipe_raw, pipe_raw_rope = self.pipes()
-        raw = raw_rope = None
-        if const_expr(self.stored is not None):
-            raw, raw_rope = raw_tiles(ring, self.half, self.stored), raw_tiles(ring_rope, ROPE, self.stored)
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
         which = Which(found, q.shape[0], numbers)
@@ -178,23 +195,23 @@ class LatentForward(Forward):
         if warp < GROUP // 32:
             arch.setmaxregister_decrease(self.registers[0])
             if warp < _WARP_OF_ROPE:
-                across = self.half // self.pieces
-                in_pieces = cute.make_tensor(ring.iterator, self.rows(across, 4 * self.pieces).outer)
-                parts = self.parts(load_k, in_pieces if raw is None else raw, k, (KEYS, across))
-                self.load(load_k, parts, (pipe_half, pipe_raw), given, which, Int32(warp), 2)
+                in_pieces = cute.make_tensor(ring.iterator, self.rows(self.across, 4 * self.pieces).outer)
+                parts = self.parts(load_k, in_pieces if raw is None else raw, k, (KEYS, self.across))
+                self.load(load_k, parts, pipe_half if raw is None else pipe_raw, given, which, Int32(warp), 2)
             elif warp == _WARP_OF_ROPE:
-                parts = self.parts(load_k_rope, ring_rope if raw_rope is None else raw_rope, k_rope, (KEYS, ROPE))
-                self.load(load_k_rope, parts, (pipe_rope, pipe_raw_rope), given, which, Int32(self.dim_v // ROPE), 1)
+                parts = self.parts(load_k_rope, ring_rope if raw is None else raw_rope, k_rope, (KEYS, ROPE))
+                pipe, column = pipe_rope if raw is None else pipe_raw_rope, Int32(self.dim_v // ROPE)
+                self.load(load_k_rope, parts, pipe, given, which, column, 1)
             else:
-                parts = self.parts(load_q, tile_q, q, (ROWS, self.half))
-                rope = self.parts(load_q_rope, tile_q_rope, q_rope, (ROWS, ROPE))
+                parts = self.parts(load_q, given_q, q, (ROWS, self.half))
+                rope = self.parts(load_q_rope, given_q_rope, q_rope, (ROWS, ROPE))
                 self.load_queries((load_q, load_q_rope), (parts, rope), pipe_q, given, which)
         elif warp < THREADS // 32:
             arch.setmaxregister_increase(self.registers[1])
-            values = cute.make_tensor(ring.iterator, self.columns(4).outer)
+            values = cute.make_tensor(ring.iterator, self.columns(self.halves).outer)
             steps = Steps(
                 self, warp // 4 - 1, (tile_q, tile_q_rope, ring, ring_rope, values), (references, totals), (pipe_half, pipe_rope),
-                numbers.scale, given.factor,
+                numbers.scale, given.factor, (given_q, given_q_rope, scales),
             )  # fmt: skip
             self.compute(steps, pipe_q, given, which)
         else:
@@ -216,13 +233,17 @@ class LatentForward(Forward):
             sequence = sequence + 1
         return count
 
+    def as_given(self, tile: Any) -> Any:
+        """Memory of queries that are multiplied, as those that come."""
+        return cute.make_tensor(cute.recast_ptr(tile.iterator, tile.iterator.swizzle, dtype=self.dtype), tile.layout)
+
     @cute.jit
     def load(
-        self, atom: Any, parts: Any, pipes: Any, given: Any, which: Any, column: Int32, buffers: Constexpr
+        self, atom: Any, parts: Any, pipe: Any, given: Any, which: Any, column: Int32, buffers: Constexpr
     ):  # fmt: skip
-        """Load some columns of all blocks of a share; a block of keys has so many `buffers` of the pipeline."""
+        """Load some columns of all blocks of a share; a block of keys has so many `buffers` of the pipeline. `column`: which ones, or of
+        latents that are widened whether the half that comes first, or the other."""
         to, of = parts
-        pipe, raw = pipes
         sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
         count = Int32(0)
         while self.inside(given, sequence, start, which):
@@ -232,14 +253,13 @@ class LatentForward(Forward):
                 page = pages.number((own.last - 1 - i) * KEYS)
                 pieces = self.pieces if const_expr(buffers == 2) else 1
                 for piece in range_constexpr(pieces):
-                    state = self.state(count, count & 1, buffers, column, 1, piece)
+                    if const_expr(self.stored is None):
+                        state, own_column = self.state(count, count & 1, buffers, column, 1, piece), column
+                    else:
+                        state, own_column = self.raw_state(count, buffers, column, 1)
                     pipe.producer_acquire(state)
-                    barrier = pipe.producer_get_barrier(state)
-                    if const_expr(raw is not None):
-                        raw.sync_object_full.arrive(state.index)
-                        barrier = raw.producer_get_barrier(state)
-                    source = of[None, 0, column * pieces + piece, page]
-                    cute.copy(atom, source, to[None, state.index], tma_bar_ptr=barrier)
+                    source = of[None, 0, own_column * pieces + piece, page]
+                    cute.copy(atom, source, to[None, state.index], tma_bar_ptr=pipe.producer_get_barrier(state))
                 count = count + 1
             start = shares.following(start, own.count)
             sequence = sequence + 1
@@ -247,8 +267,24 @@ class LatentForward(Forward):
     def state(self, count: Any, buffer: Any, buffers: int, column: Any, loads: int = 0, piece: int = 0) -> Any:
         """Some columns of a block of keys, the `count`th of all, in a `buffer`; who `loads` (1) waits for the phase before."""
         pieces = self.pieces if buffers == 2 else 1
-        index = (buffer * 2 + column) * pieces + piece if buffers == 2 else buffer
-        return pipeline.PipelineState(2 * buffers * pieces, 0, index, (count >> 1 & 1) ^ loads)
+        if buffers == 1:
+            index, turn = buffer, count >> 1
+        else:
+            index, turn = self.place(count, buffer, column)
+        return pipeline.PipelineState(2 * buffers * pieces, 0, index * pieces + piece, (turn & 1) ^ loads)
+
+    def place(self, count: Any, buffer: Any, column: Any) -> tuple[Any, Any]:
+        """Where half of a block of keys lies, and for which time there is one."""
+        if self.stored is None:
+            return buffer * 2 + column, count >> 1
+        number = 2 * count + (buffer ^ column)
+        return number % self.halves, number // self.halves
+
+    def raw_state(self, count: Any, buffers: int, column: Any, loads: int = 0) -> tuple[Any, Any]:
+        """Columns of a block of keys as they come, the first half that is needed (0), the other (1), or the last columns; and which these are."""
+        if buffers == 1:
+            return pipeline.PipelineState(2, 0, count & 1, (count >> 1 & 1) ^ loads), column
+        return pipeline.PipelineState(2, 0, column, (count & 1) ^ loads), (count & 1) ^ column
 
     @cute.jit
     def load_queries(self, atoms: Any, parts: Any, pipe: Any, given: Any, which: Any):
@@ -273,7 +309,7 @@ class LatentForward(Forward):
         sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
         count, pieces = Int32(0), Int32(0)
         _, consumer = pipe_q.make_participants()
-        parts, early = self.parts_of_scores, self.early
+        parts, early = len(self.parts_of_scores), self.early
         while self.inside(given, sequence, start, which):
             length, own = self.own(given, sequence, start, which)
             blocks = arch.make_warp_uniform(own.last - own.first)
@@ -285,12 +321,14 @@ class LatentForward(Forward):
                 turns = (blocks + 1 - first) // 2
                 steps.begin()
                 filled = consumer.wait_and_advance()
+                if const_expr(self.operand is not self.dtype):
+                    steps.convert_queries()
                 done = Int32(0)
                 if first == 0:
                     steps.begin_scores(number, range(parts))
                     steps.end_scores()
                     steps.weights(number, there, which)
-                    steps.add_own(number)
+                    steps.add_own(number, True)
                     number, there, done = number + 2, there + 2 * KEYS, Int32(1)
                 for _ in range(done, turns):
                     # While the other has its softmax, the first scores; then its block: its buffer is to be filled again while this one is used.

@@ -20,6 +20,16 @@ _SLACK = 8.0
 """So far, in powers of two, a score may exceed what counts as a row's maximum."""
 _WEIGHTS = BARRIERS
 """Named barriers: weights of a block are there (two)."""
+_EIGHT = 8
+"""Columns of queries that a thread converts at once."""
+_HIGHEST = 141
+"""The exponent of f32 that rows of queries are scaled to: 2 ** 14."""
+
+
+@cute.jit
+def room(most: Float32):
+    """The exponent of the power of two with which a row of queries, the largest of which is given, is multiplied before it is made f16."""
+    return max(Int32(1), min(Int32(253), 127 + _HIGHEST - (most.bitcast(Int32) >> 23)))
 
 
 @cute.jit
@@ -28,18 +38,24 @@ def lower(before: Float32, most: Float32, scale: Float32):
     return -(most * scale) if cute.math.fma(most, scale, before) > _SLACK else before
 
 
+def _eights(dtype: Any) -> Any:
+    return cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=_EIGHT * dtype.width)
+
+
 class Steps(GroupSteps):
     """The steps of warp group `group`, 0 or 1: it has that half of the columns of the outputs, and the blocks of keys in that one of the two
     buffers are its own."""
 
     def __init__(
-        self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipes: Any, scale: Any, factor: Any
-    ) -> None:
+        self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipes: Any, scale: Any, factor: Any, queries: Any,
+    ) -> None:  # fmt: skip
         self.of, self.group, self.factor = of, group, factor
+        *self.given_queries, self.row_scales = queries
         self.scale = scale if factor is None else scale * factor[0]
         self.pipe_half, self.pipe_rope = pipes
         self.references, self.all_totals = exchanged
         tile_q, tile_q_rope, self.ring, ring_rope, ring_v = tiles
+        self.queries = tile_q, tile_q_rope
         thread = arch.thread_idx()[0] % GROUP
         self.mma_scores, self.mma_own, self.mma_others = of.mma_scores(), of.mma_outputs(True), of.mma_outputs(False)
         scores, outputs = self.mma_scores.get_slice(thread), self.mma_others.get_slice(thread)
@@ -50,21 +66,59 @@ class Steps(GroupSteps):
         self.weight_tiles = ring_rope
         self.acc = cute.make_rmem_tensor(self.mma_scores.partition_shape_C((ROWS, KEYS)), Float32)
         self.sums = cute.make_rmem_tensor(self.mma_own.partition_shape_C((ROWS, of.half)), Float32)
-        self.own_weights = cute.make_rmem_tensor(((2, 2, 2), 1, KEYS // 16), of.dtype)
+        self.own_weights = cute.make_rmem_tensor(((2, 2, 2), 1, KEYS // 16), of.operand)
         self.lowered, self.totals, self.factors = (cute.make_rmem_tensor((2,), Float32) for _ in range(3))
+
+    @cute.jit
+    def convert_queries(self):
+        """Make f16 of queries where they are, scaled with powers of two, one for each row, for which f16 has room: four threads to a row."""
+        thread, of = only_here(arch.thread_idx()[0]) - GROUP, self.of
+        row, first = thread // 4, thread % 4 * _EIGHT
+        pieces = (0, 0, of.half), (0, 1, of.half), (1, 0, cute.size(self.queries[1], mode=[1]))
+        most = Float32(0.0)
+        for tile, index, columns in pieces:
+            for column in range(first, columns, 4 * _EIGHT):
+                values = self.eight(self.given_queries[tile], row, column, index)
+                for i in range_constexpr(_EIGHT):
+                    most = arch.fmax(most, arch.fmax(values[i], -values[i]))
+        for distance in (1, 2):
+            most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
+        up = room(most)
+        for tile, index, columns in pieces:
+            for column in range(first, columns, 4 * _EIGHT):
+                values = self.eight(self.given_queries[tile], row, column, index)
+                rounded = cute.make_rmem_tensor((_EIGHT,), of.operand)
+                rounded.store((values.load() * (up << 23).bitcast(Float32)).to(of.operand))
+                cute.copy(_eights(of.operand), rounded, self.places(self.queries[tile], row, column, index))
+        if first == 0:
+            self.row_scales[row] = ((254 - up) << 23).bitcast(Float32) * self.scale
+        arch.fence_proxy("async.shared", space="cta")
+        self.meet_both()
+
+    def places(self, tile: Any, row: Any, column: Any, index: int) -> Any:
+        """Eight columns of a row."""
+        place = cute.domain_offset((row, column, index), tile).iterator.with_alignment(16)
+        return cute.make_tensor(place, cute.make_layout((_EIGHT,)))
+
+    def eight(self, tile: Any, row: Any, column: Any, index: int) -> Any:
+        """What is there, as f32."""
+        held, values = (cute.make_rmem_tensor((_EIGHT,), dtype) for dtype in (self.of.dtype, Float32))
+        cute.copy(_eights(self.of.dtype), self.places(tile, row, column, index), held)
+        values.store(held.load().to(Float32))
+        return values
 
     def begin_scores(self, count: Any, parts: range) -> None:
         """Begin some parts of the scores of a block: those of the pieces of its halves, the half that is loaded first in front, and of the
-        last columns."""
+        last columns; before the second half, if latents are widened."""
         pipe, of, group = self.pipe_half, self.of, self.here(self.group)
         for part in parts:
-            number, piece = divmod(part, of.pieces)
+            number, piece = of.parts_of_scores[part]
             if number < 2:
                 half = group ^ number
                 pipe.consumer_wait(of.state(count, group, 2, half, piece=piece))
                 each = of.half // of.pieces // 16
-                steps = range(piece * each, (piece + 1) * each)
-                operands = [(self.q[None, None, k, half], self.k[None, None, k, group * 2 + half]) for k in steps]
+                steps, place = range(piece * each, (piece + 1) * each), of.place(count, group, half)[0]
+                operands = [(self.q[None, None, k, half], self.k[None, None, k, place]) for k in steps]
             else:
                 self.pipe_rope.consumer_wait(of.state(count, group, 1, 0))
                 steps = range(cute.size(self.q_rope, mode=[2]))
@@ -95,8 +149,9 @@ class Steps(GroupSteps):
         self.rescale()
         warpgroup.fence()
         self.mma_others.set(warpgroup.Field.ACCUMULATE, True)
+        place = self.of.place(count, other, group)[0]
         for k in range(KEYS // 16):
-            weights, values = self.given_weights[None, None, k, other], self.v[None, None, k, other * 2 + group]
+            weights, values = self.given_weights[None, None, k, other], self.v[None, None, k, place]
             cute.gemm(self.mma_others, self.sums, weights, values, self.sums)
         warpgroup.commit_group()
 
@@ -108,16 +163,16 @@ class Steps(GroupSteps):
         self.release(count, other, group)
         self.pipe_rope.consumer_release(self.of.state(count, other, 1, 0))
 
-    def add_own(self, count: Any) -> None:
-        """Add what the weights of a block give."""
+    def add_own(self, count: Any, first: bool = False) -> None:
+        """Add what the weights of a block give; to nothing, if it is the first."""
         group = self.here(self.group)
-        self.rescale()
+        if not first:
+            self.rescale()
         warpgroup.fence()
         self.mma_own.set(warpgroup.Field.ACCUMULATE, True)
+        place = self.of.place(count, group, group)[0]
         for k in range(KEYS // 16):
-            cute.gemm(
-                self.mma_own, self.sums, self.own_weights[None, None, k], self.v[None, None, k, 3 * group], self.sums
-            )
+            cute.gemm(self.mma_own, self.sums, self.own_weights[None, None, k], self.v[None, None, k, place], self.sums)
         warpgroup.commit_group()
         warpgroup.wait_group(0)
         self.release(count, group, group)
@@ -158,12 +213,12 @@ class Steps(GroupSteps):
         if there < KEYS:
             self.clear(count, there)
         self.powers()
-        self.own_weights.store(self.acc.load().to(self.of.dtype).reshape(self.own_weights.shape))
+        self.own_weights.store(self.acc.load().to(self.of.operand).reshape(self.own_weights.shape))
         row = self.row()
         if arch.lane_idx() % 4 == 0:
             for half in range_constexpr(2):
                 self.references[row + 8 * half, self.group] = self.lowered[half]
-        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.dtype)
+        atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.of.operand)
         write = cute.make_tiled_copy_S(atom, cute.make_tiled_copy_C_atom(atom, self.mma_scores))
         writer = write.get_slice(only_here(arch.thread_idx()[0]) % GROUP)
         rounded = cute.make_tensor(self.own_weights.iterator, cute.make_layout(self.acc.shape))
@@ -192,7 +247,7 @@ class Steps(GroupSteps):
         for row in range(max(there, Int32(0)), KEYS):
             for i in range_constexpr(self.of.dim_v // GROUP):
                 half, column = (i * GROUP + thread) // self.of.half, (i * GROUP + thread) % self.of.half
-                self.ring[row, column, 2 * self.group + half] = self.of.dtype(0.0)
+                self.ring[row, column, self.of.place(count, self.group, half)[0]] = self.of.operand(0.0)
         arch.fence_proxy("async.shared", space="cta")
         self.meet()
 
@@ -208,7 +263,7 @@ class Steps(GroupSteps):
             for distance in (1, 2):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
             before = self.lowered[half]
-            scale = self.scale
+            scale = self.scale if self.of.operand is self.of.dtype else self.row_scales[self.row() + 8 * half]
             now = lower(before, most, scale)
             factor = arch.exp2(now - before)
             total = self.totals[half] * factor
@@ -243,24 +298,26 @@ class Steps(GroupSteps):
                 if const_expr(self.factor is not None):
                     inverse = inverse * self.factor[0]
                 logarithm = cute.math.log2(total) - self.lowered[half]
+            sums = self.of_row(half)
+            sums.store(sums.load() * inverse)
             if own < which.rows:
                 start = self.group * self.of.half + column
                 if whole:
-                    self.write(given.out[sequence, own, None], self.of.dtype, start, half, inverse)
+                    self.write(given.out[sequence, own, None], self.of.dtype, start, half)
                     if const_expr(given.lse is not None):
                         if self.group == 0 and column == 0:
                             heads = which.numbers.heads
                             given.lse[sequence, own % heads, own // heads] = logarithm * LN_2
                 else:
-                    self.write(given.pieces[slot, own, None], Float32, start, half, inverse)
+                    self.write(given.pieces[slot, own, None], Float32, start, half)
                     if self.group == 0 and column == 0:
                         given.pieces[slot, own, self.of.dim_v] = logarithm
 
-    def write(self, row: Any, dtype: Any, start: Any, half: int, inverse: Any) -> None:
+    def write(self, row: Any, dtype: Any, start: Any, half: int) -> None:
         """Write what this thread has of a row."""
         store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=2 * dtype.width)
         own = self.of_row(half)
         pairs = cute.make_rmem_tensor(own.shape, dtype)
-        pairs.store((own.load() * inverse).to(dtype))
+        pairs.store(own.load().to(dtype))
         place = (row.iterator + start).with_alignment(dtype.width // 4)
         cute.copy(store, pairs, cute.make_tensor(place, cute.make_layout(own.shape, stride=(1, 8))))

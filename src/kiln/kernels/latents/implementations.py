@@ -85,7 +85,8 @@ class HopperLatents(Implementation):
         ways = _WAYS if plan.shares > _MANY * problem.batches else 1
         compiled = _compiled(
             calls.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None, problem.stored,
-            given.factor is not None, ways, min(-(-rows // 16) * 16, TURNED_ROWS) if plan.turned else 0, plan.early,
+            given.factor is not None, ways, min(-(-rows // 16) * 16, TURNED_ROWS) if plan.turned else 0,
+            EARLY if plan.turned else plan.early,
         )  # fmt: skip
         # of a query the keys of those after it are hidden
         hidden = problem.queries - 1 if problem.causal else 0

@@ -41,7 +41,9 @@ class LatentTiling:
         """Refuse what cannot work."""
         arrays.require(1 <= self.shares <= 65535, f"{self}: keys are cut into 1 to 65535 shares")
         arrays.require(0 <= self.early <= 8, f"{self}: early is 0 to 8 eighths")
-        used = 2 * ROWS * 3 * problem.dim + 4096
+        # queries and two blocks of keys; or one of 8 bits and its last columns again, and of 16 three halves and last columns twice
+        each = 6 * problem.dim if problem.stored is None or self.turned else 8 * problem.dim - 2 * problem.value_dim
+        used = ROWS * each + 3072
         arrays.require(
             used <= device.smem,
             f"{self} takes {used} bytes of shared memory for latents of {problem.dim}, and a block has {device.smem}",

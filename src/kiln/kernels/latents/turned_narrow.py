@@ -16,6 +16,7 @@ from ...cute.nvgpu import warp, warpgroup
 from ...utils import sm90
 from ..attentions.tile import only_here
 from ..common.narrow_floats import widened
+from .hopper_steps import room
 from .plan import GROUP
 from .shares import KEYS
 from .turned_steps import TurnedSteps
@@ -24,8 +25,6 @@ _EVEN_ODD = 0x3120
 """Bytes of a word, the even ones first."""
 _AHEAD = {16: 4, 32: 2}
 """Pieces whose operands a thread has at once, by rows: for which there are registers."""
-_HIGHEST = 141
-"""The exponent of f32 that rows of queries are scaled to: 2 ** 14."""
 
 
 class NarrowSteps(TurnedSteps):
@@ -68,8 +67,7 @@ class NarrowSteps(TurnedSteps):
                 most = arch.fmax(most, arch.fmax(value, -value))
             for distance in (1, 2, 4, 8, 16):
                 most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
-            exponent = most.bitcast(Int32) >> 23
-            up = max(Int32(1), min(Int32(253), 127 + _HIGHEST - exponent))
+            up = room(most)
             factor = (up << 23).bitcast(Float32)
             for j in range(lane, columns, 32):
                 value = self.given_queries[row, j, 0].to(Float32) * factor

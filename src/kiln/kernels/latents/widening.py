@@ -1,24 +1,23 @@
-"""Latents of 8 bits: a warp group makes those of 16 bits of them that the tensor cores multiply with queries.
-
-They come into the second half of the memory that is theirs then. All threads read what they convert before any writes.
-"""
+"""Latents of 8 bits: a warp group makes f16 of them, which the tensor cores multiply with queries."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float16, Int32, cute, pipeline, range_constexpr
+from ... import Constexpr, Float16, Int32, const_expr, cute, pipeline, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
+from ...pipeline.arrivals import WarpArrival
 from ..common.narrow_floats import widened
 from .plan import GROUP, ROWS
 
 if TYPE_CHECKING:
     from .hopper import LatentForward
 
-_BARRIER = 6
 _AT_ONCE = 16
 """Elements of 8 bits that a thread reads at once."""
+_PIECE = 64
+"""Columns that lie side by side."""
 
 
 def tma_pipe(stages: int, warps: int, size: int) -> Any:
@@ -32,25 +31,28 @@ def tma_pipe(stages: int, warps: int, size: int) -> Any:
     )
 
 
-def thread_pipe(stages: int) -> Any:
+class _ByWarps(pipeline.PipelineAsync):
+    """One thread of a warp arrives for all of it."""
+
+    _PRODUCER = _CONSUMER = WarpArrival(publishes=False)
+
+
+def warp_pipe(stages: int) -> Any:
     """Buffers that a warp group fills, and another uses."""
-    group = pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUP)
-    return pipeline.PipelineAsync.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
+    group = pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUP // 32)
+    made = _ByWarps.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
+    made.is_signaling_thread = arch.lane_idx() == 0
+    return made
 
 
 def raw_layout(columns: int, buffers: int) -> Any:
-    """Rows and columns of a tile, as far apart as those that are made of them."""
-    return cute.make_layout((ROWS, columns, buffers), stride=(columns, 1, 2 * ROWS * columns))
-
-
-def raw_tiles(ring: Any, columns: int, stored: Any) -> Any:
-    """The tiles of 8 bits in a ring: in the second half of each buffer."""
-    place = cute.recast_ptr(ring.iterator, dtype=stored) + ROWS * columns
-    return cute.make_tensor(place, raw_layout(columns, cute.size(ring, mode=[2])))
+    """Rows and columns of a tile as it comes: pieces of 64 columns, so that 8 threads, four to a row, read all banks."""
+    shape, strides = (ROWS, (_PIECE, columns // _PIECE), buffers), (_PIECE, (1, ROWS * _PIECE), ROWS * columns)
+    return cute.make_layout(shape, stride=strides)
 
 
 class Widen:
-    """Converts blocks of keys: of halves and of last columns the ring, the tiles of 8 bits in it, and the pipelines of both."""
+    """Converts blocks of keys: of halves and of last columns the ring, the tiles of 8 bits, and the pipelines of both."""
 
     __kiln_immutable__ = True
 
@@ -58,43 +60,48 @@ class Widen:
         self.of, self.rings = of, rings
 
     def block(self, count: Any) -> None:
-        """Convert a block, the `count`th of all."""
+        """Convert a block, the `count`th of all, in the order in which its warp group needs it."""
         halves, rope = self.rings
-        for number in range(2):
-            # of the half that its warp group begins with
-            half = (count & 1) ^ number
-            self.part(halves, self.of.half, self.of.state(count, count & 1, 2, half))
-        self.part(rope, ROWS, self.of.state(count, count & 1, 1, 0))
+        self.part(halves, count, 0)
+        self.part(rope, count, None)
+        self.part(halves, count, 1)
 
     @cute.jit
-    def part(self, ring: Any, columns: int, state: Any):
-        """Convert some columns."""
+    def part(self, ring: Any, count: Any, half: Constexpr):
+        """Convert the half that is needed first (0), the other (1), or the last columns (None)."""
         tiles, raw, pipe, pipe_raw = ring
-        thread = arch.thread_idx()[0] % GROUP
-        across = columns // _AT_ONCE
-        times = ROWS * across // GROUP
-        read = cute.make_copy_atom(CopyUniversalOp(), self.of.stored, num_bits_per_copy=128)
-        write = cute.make_copy_atom(CopyUniversalOp(), self.of.dtype, num_bits_per_copy=128)
-        held = cute.make_rmem_tensor((_AT_ONCE, times), self.of.stored)
-        pipe_raw.consumer_wait(state)
-        for i in range_constexpr(times):
-            number = i * GROUP + thread
-            row, column = number // across, number % across * _AT_ONCE
-            place = cute.domain_offset((row, column, state.index), raw).iterator.with_alignment(16)
-            cute.copy(read, cute.make_tensor(place, cute.make_layout((_AT_ONCE,))), held[None, i])
-        pipeline.NamedBarrier(_BARRIER, GROUP).arrive_and_wait()
-        halves, wide = (cute.make_rmem_tensor((_AT_ONCE,), dtype) for dtype in (Float16, self.of.dtype))
+        of, group, thread = self.of, count & 1, arch.thread_idx()[0] % GROUP
+        buffers, columns = (1, _PIECE) if const_expr(half is None) else (2, of.half)
+        raw_state, own = of.raw_state(count, buffers, half)
+        state = of.state(count, group, buffers, own, 1)
+        across = _PIECE // _AT_ONCE
+        rows = GROUP // across
+        # of 8 threads four have a row, and write to other banks than those of the next: rows are swizzled
+        row, column = thread // across, thread % across * _AT_ONCE
+        places = [(row + down, column + right) for right in range(0, columns, _PIECE) for down in range(0, ROWS, rows)]
+        read = cute.make_copy_atom(CopyUniversalOp(), of.stored, num_bits_per_copy=128)
+        write = cute.make_copy_atom(CopyUniversalOp(), Float16, num_bits_per_copy=128)
+        held = cute.make_rmem_tensor((_AT_ONCE, len(places)), of.stored)
+        pipe_raw.consumer_wait(raw_state)
+        for i in range_constexpr(len(places)):
+            source = cute.domain_offset((*places[i], raw_state.index), raw).iterator.with_alignment(16)
+            cute.copy(read, cute.make_tensor(source, cute.make_layout((_AT_ONCE,))), held[None, i])
+        # what was read is here before the copy engine may write again
+        arch.fence_proxy("async.shared", space="cta")
+        arch.sync_warp()
+        pipe_raw.consumer_release(raw_state)
+        pipe.producer_acquire(state)
+        halves = cute.make_rmem_tensor((_AT_ONCE,), Float16)
         words = cute.recast_tensor(halves, Int32)
-        for i in range_constexpr(times):
-            number = i * GROUP + thread
-            row, column = number // across, number % across * _AT_ONCE
+        for i in range_constexpr(len(places)):
             narrow = cute.recast_tensor(held[None, i], Int32)
             for word in range_constexpr(_AT_ONCE // 4):
-                words[2 * word], words[2 * word + 1] = widened(narrow[word], self.of.stored)
-            wide.store(halves.load().to(self.of.dtype))
+                words[2 * word], words[2 * word + 1] = widened(narrow[word], of.stored)
             for j in range_constexpr(2):
-                place = cute.domain_offset((row, column + 8 * j, state.index), tiles).iterator.with_alignment(16)
-                eight = cute.make_tensor(wide.iterator + 8 * j, cute.make_layout((8,)))
-                cute.copy(write, eight, cute.make_tensor(place, cute.make_layout((8,))))
+                to = cute.domain_offset((places[i][0], places[i][1] + 8 * j, state.index), tiles).iterator
+                eight = cute.make_tensor(halves.iterator + 8 * j, cute.make_layout((8,)))
+                cute.copy(write, eight, cute.make_tensor(to.with_alignment(16), cute.make_layout((8,))))
         arch.fence_proxy("async.shared", space="cta")
-        pipe.producer_commit(state)
+        arch.sync_warp()
+        if arch.lane_idx() == 0:
+            pipe.producer_commit(state)
