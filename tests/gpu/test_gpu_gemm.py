@@ -185,19 +185,20 @@ def test_bytes_of_warp_groups(dtype, pingpong):
     check(kernels.gemm(a, b, plan=plan), a, b, TOLERANCE[dtype])
 
 
-@pytest.mark.parametrize("pingpong", [False, True])
-def test_what_follows_warp_groups(pingpong):
+@pytest.mark.parametrize(("tile", "pingpong"), [((128, 128), False), ((128, 128), True), ((128, 192), True)])
+def test_what_follows_warp_groups(tile, pingpong):
     m, n = 1000, 520
     a, b = operand(m, 264, torch.bfloat16, "N"), operand(264, n, torch.bfloat16, "T")
     c, bias, gate = (torch.randn(shape, device="cuda").to(torch.bfloat16) for shape in ((m, n), (n,), (m, 1)))
     got = kernels.gemm(
         a, b, alpha=0.5, beta=2.0, c=c, bias=bias, activation="silu", epilogue=lambda v, g: v * g, extras=[gate],
-        out_dtype=torch.float32, plan=hopper((128, 128), (2, 1), pingpong),
+        out_dtype=torch.float32, plan=hopper(tile, (2, 1), pingpong),
     )  # fmt: skip
-    wanted = (
-        torch.nn.functional.silu(0.5 * (a.double() @ b.double()) + 2.0 * c.double() + bias.double()) * gate.double()
-    )
+    sums = a.double() @ b.double()
+    wanted = torch.nn.functional.silu(0.5 * sums + 2.0 * c.double() + bias.double()) * gate.double()
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-3)
+    got = kernels.gemm(a, b, c=c, plan=hopper(tile, (2, 1), pingpong))
+    torch.testing.assert_close(got.double(), sums + c.double(), rtol=8e-3, atol=1e-2)
 
 
 FEW = [
@@ -207,6 +208,7 @@ FEW = [
     kernels.HopperTiling((128, 128, 64), (1, 1), 5, 8, splits=2),
     kernels.HopperTiling((128, 64, 64), (1, 1), 8, 8, splits=8),
     kernels.HopperTiling((64, 64, 64), (1, 1), 8, 8, pingpong=True, splits=2),
+    kernels.HopperTiling((192, 64, 64), (1, 1), 6, 8, pingpong=True, splits=2),
     kernels.HopperTiling((64, 64, 64), (1, 1), 8, 8, pingpong=True, splits=4, swapped=True),
     kernels.HopperTiling((64, 32, 64), (1, 2), 8, 8, pingpong=True, swapped=True),
     kernels.HopperTiling((64, 24, 64), (1, 1), 12, 8, pingpong=True, swapped=True, turned=True),
