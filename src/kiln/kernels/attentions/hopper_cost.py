@@ -143,8 +143,12 @@ def _fitting(problem: Attention, tiling: HopperAttentionTiling) -> HopperAttenti
     need = (problem.score is not None) + problem.sloped  # registers, for functions and slopes
     if need and width == 8:
         block_k -= 32 * (4 - tiling.groups)
-    elif width == 8 and problem.page % LEAST == 0 < problem.page and problem.head_dim_v > 128:
-        block_k -= 32  # for what pages take: else products would wait for each other
+    elif (
+        width == 8
+        and problem.head_dim_v > 128
+        and (problem.left is not None or problem.page % LEAST == 0 < problem.page)
+    ):
+        block_k -= 32  # for what windows and pages take: else loops would spill, or products wait for each other
     elif tiling.groups == 3 or tiling.queries_held:
         block_k -= 16 * need
     elif need > 1:
