@@ -14,7 +14,8 @@ _MOVE = re.compile(r"^(?:MOV(?:\.\w+)* R\d+, R\d+|IMAD\.MOV\S* R\d+, RZ, RZ, R\d
 
 
 def is_product(one: Instruction) -> bool:
-    return bool(_PRODUCT.match(one.name))
+    """Not one of nothing, which ends a group of products."""
+    return bool(_PRODUCT.match(one.name)) and not one.operands.startswith("RZ,")
 
 
 def sums(product: Instruction) -> range:

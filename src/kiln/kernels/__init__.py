@@ -19,6 +19,7 @@ _PLACES = {
     "StreamTiling": ".rows.stream",
     "Tiling": ".products.plan",
     "TurnTiling": ".rows.in_turn",
+    "WeightTiling": ".products.hopper_plan",
     "argmax": ".reductions.functions",
     "argmin": ".reductions.functions",
     "cross_entropy": ".losses.functions",

@@ -21,7 +21,6 @@ from kiln.kernels.products import FAMILY, Product, hopper_cost
 from kiln.kernels.products.follow import Follow
 from kiln.kernels.products.hopper_padded import Padded
 from kiln.kernels.products.hopper_products import HopperProducts
-from kiln.kernels.products.hopper_weights import HopperWeights
 from kiln.kernels.products.implementations import BlockByBlock, TensorCoreProducts
 from kiln.testing import dry_run
 
@@ -296,28 +295,6 @@ def test_numbers_that_are_hard_to_add(plan):
     assert (np.abs(got[rows] - left @ right) <= 16 * 2.0**-23 * (np.abs(left) @ np.abs(right))).all()
 
 
-WEIGHTS = kernels.HopperTiling((128, 16, 64), (1, 1), 3, 8, swapped=True)
-
-
-@pytest.mark.parametrize(
-    ("bits", "groups", "plan"),
-    [(8, 0, WEIGHTS), (4, 2, dataclasses.replace(WEIGHTS, splits=2)), (4, 4, None)],
-)
-def test_weights_of_few_bits(bits, groups, plan):
-    """Threads convert them to elements of A; groups of fewer K than a stage, and other targets, have them converted first."""
-    k, n = 128, 40
-    a, scale = operand(9, k), operand(groups or 1, n, F32)
-    whole = RNG.integers(-(1 << bits - 1), 1 << bits - 1, (k, n)).astype(np.int8)
-    given = whole if bits == 8 else (whole[::2] & 15 | whole[1::2] << 4).astype(np.uint8)
-    b = padded(given.T.shape, given.dtype)
-    b[...] = given.T
-    scaled = whole.astype(np.float64) * np.repeat(scale, k // (groups or 1), 0)
-    with kiln.sanitize("all") as found:
-        got = kernels.gemm(a, b.T, scale_b=scale if groups else scale[0], out_dtype=np.dtype(F32), plan=plan)
-    assert not found
-    np.testing.assert_allclose(got, exact(a, scaled), atol=2.0**-9 * exact(np.abs(a), np.abs(scaled)).max())
-
-
 def test_odd_numbers_of_pieces(monkeypatch):
     """The first piece of a tile has the buffer of the last of the tile before."""
     monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)
@@ -522,16 +499,6 @@ def test_plans_fit(dtype, out):
         assert len(plans) > 3
         for plan in plans:
             HopperProducts().check(problem, plan, H200)
-
-
-def test_plans_for_weights_of_few_bits_fit():
-    for rows in (1, 9, 40, 300):
-        a, b = Laid.dense(kiln.BFloat16, 1, rows, 4096), Laid(kiln.Int8, (1, 4096, 1000), (4096000, 1, 4096))
-        problem = Product(a, b, Laid.dense(kiln.BFloat16, 1, rows, 1000))
-        plans = HopperWeights().plans(problem, H200)
-        assert any(plan.splits > 1 for plan in plans)
-        for plan in plans:
-            HopperWeights().check(problem, plan, H200)
 
 
 SHIPPED = [

@@ -77,6 +77,28 @@ TENSOR_CORE_32 = (
     Candidate((32, 64), 4, (2, 2), 4, (0.6, 0.8), 4),
 )
 """The same for elements of 32 bits, which are rounded in registers."""
+TENSOR_CORE_WEIGHTS = (
+    (
+        Candidate((8, 64), 8, (1, 4), 4, (0.76, 1.0), 2),
+        Candidate((8, 128), 4, (1, 4), 5, (0.6, 0.65), 2),
+        Candidate((16, 64), 4, (1, 4), 6, (1.2, 0.9), 3),
+        Candidate((16, 128), 4, (1, 4), 4, (1.0, 1.15), 2),
+        Candidate((32, 128), 4, (1, 4), 4, (1.5, 1.83), 2),
+        Candidate((64, 256), 2, (1, 8), 5, (2.78, 2.78)),
+    ),
+    (
+        Candidate((8, 64), 8, (1, 4), 5, (0.8, 1.03), 3),
+        Candidate((8, 128), 8, (1, 4), 5, (0.8, 1.09), 2),
+        Candidate((8, 256), 8, (1, 8), 4, (1.3, 1.3)),
+        Candidate((16, 64), 8, (1, 4), 5, (1.35, 1.4), 2),
+        Candidate((16, 128), 8, (1, 4), 3, (1.2, 1.67), 2),
+        Candidate((16, 256), 8, (1, 4), 3, (1.75, 1.75)),
+        Candidate((32, 128), 4, (1, 4), 4, (1.6, 2.12), 2),
+        Candidate((32, 256), 4, (1, 4), 4, (2.42, 2.42)),
+        Candidate((64, 256), 4, (1, 8), 4, (3.0, 3.0)),
+    ),
+)
+"""The same for weights of 8 and of 4 bits."""
 SIMT = (
     Candidate((128, 128), 16, (2, 4), 3, (0.36, 0.4), 2),
     Candidate((64, 64), 16, (2, 2), 4, (0.22, 0.26), 4),
@@ -138,7 +160,7 @@ def nearest(tiling: Tiling, candidates: Iterable[Candidate]) -> Candidate:
 
 def expected(problem: Product, candidate: Candidate, tiling: Tiling, used: int, device: Device) -> float:
     """Microseconds that a product takes whose blocks use so much shared memory; infinite if that is too much."""
-    (batches, m, n), k, bits = problem.shape, problem.k, problem.dtype.width
+    (batches, m, n), k, (bits, bits_b) = problem.shape, problem.k, problem.bits
     if used > device.smem:
         return float("inf")
     tile_m, tile_n, tile_k = tiling.block_mnk
@@ -156,15 +178,16 @@ def expected(problem: Product, candidate: Candidate, tiling: Tiling, used: int, 
     if rest:
         took += max(work / alone, rest * work / together)
     took += _ceil(each, resident) * (_WAVE[0] + _WAVE[1] * area)
-    read = blocks * (min(tile_m, m) + min(tile_n, n)) * depth * bits / 8 / 1e6
+    read = blocks * (min(tile_m, m) * bits + min(tile_n, n) * bits_b) * depth / 8 / 1e6
     bounds = [took, _WAVE[0] + read / (_CACHE if problem.aligned else _CACHE / 2)]
     width = min(x.width for x in problem.operands())
     if width * bits < 128:  # copied in more pieces than threads can ask for
         elements = blocks * (tile_m + tile_n) * depth
         bounds.append(_WAVE[0] + elements / (device.multiprocessors * _COPIES * width))
-    moved = batches * ((m + n) * k * bits + m * n * problem.out.dtype.width) / 8
+    moved = batches * ((m * bits + n * bits_b) * k + m * n * problem.out.dtype.width) / 8
     if moved > _L2:
-        waiting = min(blocks, resident * slots) * (tile_m + tile_n) * tile_k * (tiling.stages - 1) * bits / 8 / 1e6
+        ahead = (tile_m * bits + tile_n * bits_b) * tile_k * (tiling.stages - 1) / 8
+        waiting = min(blocks, resident * slots) * ahead / 1e6
         bounds.append(_WAVE[0] + moved / 1e6 / min(_MEMORY, waiting / _LATENCY))
     took = max(bounds) + _BESIDE * (sum(bounds) - max(bounds))
     if clustered:

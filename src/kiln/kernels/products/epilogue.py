@@ -17,15 +17,15 @@ from ..common.smem import swizzled
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_HELD = 64
-"""Registers for what is loaded ahead when results are written."""
-
 
 class Epilogue:
     """Writes the values of combine(sums, alpha, beta, *others) of a tile, each to a result. The `splits` blocks that share a tile add their sums first.
 
     `other_widths`: how many neighbours in N of each of the other tensors can be loaded at once; None: sums are at most scaled.
     """
+
+    held = 64
+    """Registers for what is loaded ahead when results are written."""
 
     def __init__(
         self, tile: tuple[int, int], threads: int, splits: int, acc_dtype: Any, out_types: tuple[Any, ...], out_width: int,
@@ -163,7 +163,7 @@ class Epilogue:
 
     def pieces_together(self, count: int, registers: int) -> int:
         """How many pieces of so many registers each are loaded before the first is used: a divisor of their number."""
-        most = max(1, _HELD // registers)
+        most = max(1, self.held // registers)
         return max(n for n in range(1, count + 1) if count % n == 0 and n <= most)
 
 

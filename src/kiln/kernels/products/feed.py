@@ -98,6 +98,16 @@ class Feed:
             cute.copy(self.atom, held, target)
 
 
+class HalvedFeed(Feed):
+    """One whose elements count for two of K."""
+
+    def advanced(self, pointer: Any, depth: Any) -> Any:
+        return super().advanced(pointer, depth >> 1)
+
+    def fetch(self, pointer: Any, stage: Any, exists: Any, depth: Any = None) -> None:
+        super().fetch(pointer, stage, exists, None if depth is None else depth >> 1)
+
+
 def _times(kind: Any, count: Any, stride: Any) -> Any:
     """A product of so many bits."""
     if isinstance(stride, int):

@@ -14,7 +14,7 @@ from ... import range as dynamic_range
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, cpasync, warp, warpgroup
 from ...utils import LayoutEnum, sm90
-from .hopper_plan import ATOM_M, GROUP, GROUPS
+from .hopper_plan import ATOM_M, GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ class StoredEpilogue:
         other_widths: tuple[int, ...] | None, grouped: bool = False, summed: bool = False,
     ) -> None:  # fmt: skip
         self.tile_mn = plan.block_mnk[:2]
-        self.sharers = plan.sharers
+        self.sharers, self.groups = plan.sharers, plan.groups
         self.slots = plan.buffers
         self.piece = piece
         tight = other_widths is not None and plan.registers(False) > _TIGHT
@@ -63,7 +63,7 @@ class StoredEpilogue:
 
     def layouts(self) -> list[Any]:
         """How the pieces of all warp groups lie in shared memory, for each result."""
-        shape, count = (ATOM_M, self.piece), GROUPS * self.slots
+        shape, count = (ATOM_M, self.piece), self.groups * self.slots
         return [sm90.make_smem_layout_epi(kind, self.order, shape, count) for kind in self.out_types]
 
     def atoms(self, d: Any) -> tuple[list[Any], list[Any]]:

@@ -15,7 +15,7 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
 from .hopper_blocks import LANES, BlockFactors, FactorSource
-from .hopper_plan import ATOM_M, GROUP, GROUPS
+from .hopper_plan import ATOM_M, GROUP
 from .scheduler import Place
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from .problem import Operand
     from .scheduler import PersistentTiles
 
-_THREADS = (1 + GROUPS) * GROUP
-_LOADS, _MULTIPLIES = 40, 232
-"""Registers of a thread that asks for tiles, and of one that multiplies: as many as there are."""
+_REGISTERS = {2: (40, 232), 4: (32, 112)}
+"""Registers of a thread that asks for tiles, and of one that multiplies, by warp groups that do: as many as there are."""
 
 
 class HopperGemm:
@@ -84,7 +83,7 @@ class HopperGemm:
         self.kernel(
             load_a, from_a, load_b, from_b, stores, to_d, d, self.mma(), layouts[0], layouts[1], bounds, blocks, sums, extras, alpha, beta
         ).launch(
-            grid=self.scheduler.grid(d[0]), block=(_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
+            grid=self.scheduler.grid(d[0]), block=((1 + self.plan.groups) * GROUP, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
             min_blocks_per_mp=1, use_pdl=True,
         )  # fmt: skip
 
@@ -167,14 +166,14 @@ class HopperGemm:
             arch.griddepcontrol_wait()
         tiles = self.scheduler.begin(smem, to_d[0], bounds)
         if warp < GROUP // 32:
-            arch.setmaxregister_decrease(_LOADS)
+            arch.setmaxregister_decrease(_REGISTERS[plan.groups][0])
             if warp == 0:
                 self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, tiles)
             if const_expr(self.scaled):
                 if warp == 1:
                     self.fetch_factors(ring, blocks, factors, tiles)
         else:
-            arch.setmaxregister_increase(_MULTIPLIES)
+            arch.setmaxregister_increase(_REGISTERS[plan.groups][1])
             arch.griddepcontrol_wait()
             if const_expr(self.scheduler.summed):  # what comes next has few threads, and takes the place of none
                 arch.griddepcontrol_launch_dependents()
@@ -191,7 +190,7 @@ class HopperGemm:
         """Who multiplies when warp groups take turns."""
         each = pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUP)
         return pipeline.PipelineOrder.create(
-            depth=1, length=GROUPS, group_id=group, producer_group=each, defer_sync=True
+            depth=1, length=self.plan.groups, group_id=group, producer_group=each, defer_sync=True
         )
 
     @cute.jit

@@ -74,9 +74,14 @@ class HopperTiling:
                 raise arrays.refusal(f"HopperTiling with {name}={value!r}: True or False")
 
     @property
+    def groups(self) -> int:
+        """Warp groups that multiply."""
+        return GROUPS
+
+    @property
     def sharers(self) -> int:
         """Warp groups that multiply one tile."""
-        return 1 if self.pingpong else GROUPS
+        return 1 if self.pingpong else self.groups
 
     @property
     def blocks(self) -> int:
@@ -94,7 +99,7 @@ class HopperTiling:
         m, n, _ = self.block_mnk
         if self.splits > 1:
             return m * n * 4 // self.splits * (self.splits - 1)
-        return m * n * 4 * (GROUPS if self.pingpong else 1)
+        return m * n * 4 * (self.groups if self.pingpong else 1)
 
     def piece(self, out_bits: int, followed: bool = False, more: tuple[int, ...] = ()) -> int:
         """Columns of the results that a warp group stores at a time; 0: none fits. Fewer where something follows the sums: it takes registers.
@@ -126,7 +131,7 @@ class HopperTiling:
     def smem_bytes(self, bits: int, out_bits: int, more: tuple[int, ...] = (), blocks: bool = False) -> int:
         """Shared memory of a block: the ring, sums or some pieces of each result for each warp group, factors of `blocks`, barriers."""
         piece = self.piece(out_bits, bool(more), more)
-        pieces = GROUPS * self.buffers * ATOM_M * piece * (out_bits + sum(more)) // 8
+        pieces = self.groups * self.buffers * ATOM_M * piece * (out_bits + sum(more)) // 8
         if self.staged:
             pieces = self.staged_bytes
         return self.stages * self.stage_bytes(bits, blocks) + pieces + _BARRIERS
@@ -195,3 +200,17 @@ class HopperTiling:
             f"{self} takes {used} bytes of shared memory, and a block has {device.smem}",
             hint="fewer stages or a smaller tile",
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightTiling(HopperTiling):
+    """How a product with weights of 8 or 4 bits is cut: they are rows of the tile, and each 64 of them have a warp group, 2 or 4 in all.
+
+    K of a stage is 64 or 128 bytes of weights.
+    """
+
+    swapped: bool = True
+
+    @property
+    def groups(self) -> int:
+        return self.block_mnk[0] // ATOM_M

@@ -14,7 +14,7 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import sm90
 from .epilogue import Epilogue
-from .hopper_plan import ATOM_M, GROUP, GROUPS
+from .hopper_plan import ATOM_M, GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +42,8 @@ class StagedEpilogue(Epilogue):
             (self.columns, m) if plan.swapped else (m, self.columns), threads, 1, acc_dtype, out_types, out_width, combine, other_widths
         )  # fmt: skip
         self.plan = plan
+        if plan.groups > 2:
+            self.held = 16
         self.grouped = grouped
         self.summed = False
 
@@ -79,7 +81,7 @@ class StagedEpilogue(Epilogue):
             )
             part = narrow.get_slice(thread)
         elif const_expr(self.plan.pingpong):
-            memory = memory + group * (self.plan.staged_bytes // GROUPS)
+            memory = memory + group * (self.plan.staged_bytes // self.plan.groups)
         self.meet()  # nobody reads sums of the tile before, or the ring
         where = (m, n)
         if const_expr(self.plan.swapped):

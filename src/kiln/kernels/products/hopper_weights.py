@@ -1,51 +1,71 @@
 """Products on sm_90a with weights of 8 or 4 bits: made f16 or bf16 in registers, from where warp groups multiply them.
 
 Operands are swapped: weights are A of the tensor cores, which may come from registers. A warp group loads what it needs of a stage of
-weights and converts it while the products of the stage before run.
+weights and converts it while the products of the stage before run. Sums do not depend on which K an instruction calls its first: of a stage each of
+the four lanes that share a row takes 16 or 32 bytes in succession, and what weights are multiplied with is laid in the same order by a kernel before.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
+from ... import Float32, Int32, const_expr, cute, minimum, pipeline, range_constexpr
 from ...cute import arch
-from ...cute.nvgpu import warpgroup
+from ...cute.nvgpu import CopyUniversalOp, warpgroup
 from ...utils import LayoutEnum, sm90
 from .. import devices
 from ..common import arrays, launches
 from ..common.family import Implementation
+from ..pointwise import functions as pointwise
 from .given import more_tensors, other_tensors
 from .hopper_kernel import HopperGemm
-from .hopper_plan import GROUP, HopperTiling
+from .hopper_plan import ATOM_M, GROUP, WeightTiling
 from .hopper_products import batched, epilogue_of, steps, tensors_of
+from .narrow import bytes_widened, factor_pairs, halves_widened, scaled
 from .scheduler import PersistentTiles, SplitTiles
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..devices import Device
     from .given import Given
     from .problem import Operand, Product
 
-_DEPTH = 64
-"""K of a stage: 128 bytes of A of the product."""
-_ROWS = 128
-"""Columns of the result in a tile."""
+_SPANS = (64, 128)
+"""Bytes of a row of weights in a stage, of which each of four lanes has a quarter."""
+_GROUPS = (2, 4)
+_MOST_COLUMNS = {2: 256, 4: 64}, {2: 128, 4: 32}
+"""Warp groups that multiply, and rows of the result that they have registers and stages for, with weights of 8 and of 4 bits."""
+_FEW = 64
+_LEAST_OF_DEEP = 5
+"""Stages of 128 bytes: fewer of them are worse than more of 64."""
+_LAUNCH, _TILE = 3.0, (1.5, 7.0)
+_STAGE = (0.02, 0.155, 0.06), (0.02, 0.11, 0.08)
+_COLUMN = 0.0021
+_MEMORY, _PEAK = 3.7, 620
+"""Microseconds, of an H200: of both kernels, of a tile (and where blocks share it), of a stage, of 128 x 64 weights of 8 and of 4 bits (and with factors of groups), of each row they are
+multiplied with; TB/s, and TFLOP/s at the power limit."""
 _MOST_STAGES = 12
+_ALIGNED = 1024
+"""Bytes that aligning the buffers may take."""
 
 
 class ConvertingGemm(HopperGemm):
     """The kernel for weights of some kind; `group`: K of those that have a factor in common, 0: none."""
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], packed: bool, group: int, plan: HopperTiling, scheduler: Any,
+        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], packed: bool, group: int, plan: WeightTiling, scheduler: Any,
         epilogue: Any,
     ) -> None:  # fmt: skip
         super().__init__(a, b, batched, False, bool(group), plan, scheduler, epilogue)
         self.packed = packed
         self.group = group
+        self.span = _span(plan, packed)
 
     def depths(self) -> tuple[int, int]:
-        return self.plan.block_mnk[2] // (2 if self.packed else 1), self.plan.block_mnk[2]
+        return self.span, self.plan.block_mnk[2]
 
     def factors(self, given: Any) -> tuple[Any, Any]:
         """Those of groups of K, (N, groups, L), and the rest."""
@@ -68,28 +88,32 @@ class ConvertingGemm(HopperGemm):
         part = mma.get_slice(thread)
         right = mma.make_fragment_B(mma.get_slice(group * GROUP).partition_B(ring_b))
         acc = cute.make_rmem_tensor(mma.partition_shape_C(plan.block_mnk[:2]), Float32)
-        left = cute.make_rmem_tensor(((2, 2, 2), 1, _DEPTH // 16), self.b.dtype)
-        reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
-        used = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages)
+        shape = ((2, 2, 2), 1, plan.block_mnk[2] // 16)
+        lefts = [cute.make_rmem_tensor(shape, self.b.dtype) for _ in range(2)]  # one is made while the other is read
+        copy, source = self.lanes(ring_a, thread)
+        held = cute.make_rmem_tensor(cute.shape(source)[:3], self.a.dtype)
+        ahead = cute.make_rmem_tensor((2,), Float32)  # factors of the next stage
+        reading, used, coming = (
+            pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages) for _ in range(3)
+        )
         begin, depth = steps
         number, count = scheduler.first(), scheduler.count(tiles)
         while number < count:
             place = scheduler.tile(number, tiles)
+            given = copy, source, held, ahead, thread, blocks, place
+            self.fetch_factor(given, begin)
+            self.fetch_weights(ring, coming, given, True)
+            factors = ahead.load()
+            self.fetch_factor(given, begin + 1)
+            for word in range_constexpr(self.span // 16):
+                self.convert(held, word, factors, lefts[0])
+            self.fetch_weights(ring, coming, given, depth > 1)
             mma.set(warpgroup.Field.ACCUMULATE, False)
-            for k in range(depth):
-                ring.consumer_wait(reading)
-                made = self.converted(part, ring_a, own + group * GROUP, reading.index, blocks, place, begin + k)
-                warpgroup.wait_group(0)  # those of the stage before, which read the same registers
-                if k > 0:
-                    ring.consumer_release(used)
-                    used.advance()
-                left.store(made)
-                warpgroup.fence()
-                for block in range_constexpr(_DEPTH // 16):
-                    cute.gemm(mma, acc, left[None, None, block], right[None, None, block, reading.index], acc)
-                    mma.set(warpgroup.Field.ACCUMULATE, True)
-                warpgroup.commit_group()
-                reading.advance()
+            for k in range(0, depth - 1, 2):
+                for n in range_constexpr(2):
+                    self.add_stage(ring, mma, reading, used, coming, lefts, n, right, acc, given, (k + n, begin, depth))
+            if depth % 2 == 1:
+                self.add_stage(ring, mma, reading, used, coming, lefts, 0, right, acc, given, (depth - 1, begin, depth))
             warpgroup.wait_group(0)
             ring.consumer_release(used)
             used.advance()
@@ -99,37 +123,85 @@ class ConvertingGemm(HopperGemm):
         self.epilogue.finish()
 
     @cute.jit
-    def converted(self, part: Any, ring_a: Any, thread: Any, stage: Any, blocks: Any, place: Any, step: Any):
-        """What a thread multiplies of a stage of weights: rows 8 apart, pairs in K, pairs of those 8 apart, for each 16 of K."""
-        shape = ((2, 2, 2), 1, _DEPTH // 16)
-        held = cute.make_rmem_tensor(shape, Float32)
-        row = thread // GROUP * 64 + thread % GROUP // 32 * 16 + thread % 32 // 4
-        if const_expr(self.packed):
-            for i in range_constexpr(_DEPTH // 4):  # half of 16, rows, 16 of K
-                half, down, block = i % 2, i // 2 % 2, i // 4
-                pair = ring_a[row + 8 * down, thread % 4 + 4 * half + 8 * block, stage].to(Int32)
-                for which, four in enumerate((pair & 15, (pair >> 4) & 15)):
-                    held[((which, down, half), 0, block)] = Float32(four - ((four & 8) << 1))
-        else:
-            raw = cute.make_rmem_tensor(shape, self.a.dtype)
-            cute.autovec_copy(part.partition_A(ring_a)[None, None, None, stage], raw)
-            held.store(raw.load().to(Float32))
-        if const_expr(self.group > 0):
-            factors = blocks[0]
-            k = step * _DEPTH // self.group
-            for down in range_constexpr(2):
-                at = min(place.m * _ROWS + row + 8 * down, factors.shape[0] - 1)
-                factor = Float32(factors[at, k, place.matrix])
-                for i in range_constexpr(_DEPTH // 4):
-                    where = ((i % 2, down, i // 2 % 2), 0, i // 4)
-                    held[where] = held[where] * factor
-        return held.load().to(self.b.dtype)
+    def add_stage(
+        self, ring: Any, mma: Any, reading: Any, used: Any, coming: Any, lefts: Any, number: Any, right: Any, acc: Any, given: Any, steps: Any,
+    ):  # fmt: skip
+        """Multiply what was made of a stage, and make the next one's of what has been loaded, a part beside each product; then load the one after it."""
+        held, ahead = given[2:4]
+        k, begin, depth = steps
+        now, following = lefts[number], lefts[1 - number]
+        factors = ahead.load()
+        self.fetch_factor(given, begin + k + 2)
+        blocks = cute.size(now, mode=[2])
+        each = blocks // (self.span // 16)
+        warpgroup.fence()
+        for block in range_constexpr(blocks):
+            cute.gemm(mma, acc, now[None, None, block], right[None, None, block, reading.index], acc)
+            mma.set(warpgroup.Field.ACCUMULATE, True)
+            if const_expr(block == 0):
+                warpgroup.commit_group()
+                warpgroup.wait_group(1)  # for those of the stage before: what they read is made anew
+                if k > 0:
+                    ring.consumer_release(used)
+                    used.advance()
+            if const_expr(block % each == each - 1):
+                self.convert(held, block // each, factors, following)
+        warpgroup.commit_group()
+        reading.advance()
+        self.fetch_weights(ring, coming, given, k + 2 < depth)
+
+    @cute.jit
+    def fetch_weights(self, ring: Any, coming: Any, given: Any, there: Any):
+        """Load a thread's weights of the next stage, if there is one."""
+        copy, source, held, *_ = given
+        if there:
+            ring.consumer_wait(coming)
+            cute.copy(copy, source[None, None, None, coming.index], held)
+            coming.advance()
+
+    def lanes(self, ring: Any, thread: Any) -> tuple[Any, Any]:
+        """How a thread loads its weights of a stage, and where they lie: a quarter of two rows."""
+        each, rows = self.span // 4, self.plan.block_mnk[0]
+        atom = cute.make_copy_atom(CopyUniversalOp(), self.a.dtype, num_bits_per_copy=128)
+        places = cute.make_layout(
+            ((4, 8, 4, self.plan.groups), (each, 2)), stride=((each * rows, 1, 16, ATOM_M), (rows, 8))
+        )
+        copy = cute.make_tiled_copy(atom, places, (rows, self.span)).get_slice(thread)
+        return copy, copy.partition_S(ring)
+
+    def convert(self, held: Any, number: int, factors: Any, made: Any) -> None:
+        """Make a word of each of a thread's rows what it multiplies: pairs in K, rows 8 apart, pairs of those 8 apart, for each 16 of K."""
+        words, into = (cute.recast_tensor(x, Int32) for x in (held, made))
+        for down in range(2):
+            word = words[number + self.span // 16 * down]
+            if self.packed:
+                pairs = halves_widened(word, self.b.dtype)
+            else:
+                pairs = bytes_widened(word, self.a.dtype, self.b.dtype)
+            factor = factor_pairs(factors[down], self.b.dtype) if self.group else []
+            for n, pair in enumerate(pairs):
+                half = n + number * len(pairs)
+                into[down + 2 * half] = scaled(pair, factor, self.b.dtype) if self.group else pair
+
+    def fetch_factor(self, given: Any, step: Any) -> None:
+        """Begin to load those of a thread's rows of weights in a stage, or in the last."""
+        if not self.group:
+            return
+        into, thread, blocks, place = given[3:]
+        factors = blocks[0]
+        rows, groups, _ = factors.shape
+        first = (
+            place.m * self.plan.block_mnk[0] + thread // GROUP * ATOM_M + thread % GROUP // 32 * 16 + thread % 32 // 4
+        )
+        group = minimum(step * self.plan.block_mnk[2] // self.group, groups - 1)
+        for down in range(2):
+            into[down] = Float32(factors[minimum(first + 8 * down, rows - 1), group, place.matrix])
 
 
 class HopperWeights(Implementation):
     """`wgmma` on weights that threads convert, loaded by the copy engine."""
 
-    plan = HopperTiling
+    plan = WeightTiling
     repeats = True
 
     def supports(self, problem: Product, device: Device) -> str | None:
@@ -141,42 +213,98 @@ class HopperWeights(Implementation):
             return "tiles lie across the result, and sums are of its rows"
         if not (steps(problem.a, 2) and steps(problem.b, 1)):
             return f"a or b are not contiguous in K, or rows of them do not begin at multiples of 16 bytes: {problem.a}, {problem.b}"
-        return None if self.group(problem) % _DEPTH == 0 else f"groups of K are no multiples of {_DEPTH}"
+        least = self.depths(problem)[0]
+        if problem.group % least or problem.k % least:
+            return f"K, or groups of it, are no multiples of {least}"
+        return None
 
-    def group(self, problem: Product) -> int:
-        """K that has a factor in common; 0: there are none."""
-        return 0 if problem.groups is None else problem.k // problem.groups.shape[1]
+    def depths(self, problem: Product) -> list[int]:
+        """K that a stage may have."""
+        return [2 * span if problem.packed else span for span in _SPANS]
 
-    def plans(self, problem: Product, device: Device) -> list[HopperTiling]:
-        rows, found = problem.shape[1], []
-        for least in [n for n in (8, 16, 32, 64, 128) if n >= rows][:1] or [128, 192]:
-            for splits in (1, 2, 4):
-                columns = max(least, 8 * splits)  # each block writes eight at least
-                plan = HopperTiling((_ROWS, columns, _DEPTH), (1, 1), 1, 8, splits=splits, swapped=True)
-                more = (device.smem - plan.smem_bytes(16, 32)) // plan.stage_bytes(16)
-                plan = HopperTiling(plan.block_mnk, (1, 1), min(_MOST_STAGES, 1 + more), 8, splits=splits, swapped=True)
-                if plan.stages >= 3 and (splits == 1 or problem.k >= splits * 4 * _DEPTH):
-                    found.append((self.cost(problem, plan, device), plan))
+    def plans(self, problem: Product, device: Device) -> list[WeightTiling]:
+        found = [(self.cost(problem, plan, device), plan) for plan in self.candidates(problem, device)]
         return [plan for _, plan in sorted(found, key=lambda pair: pair[0])]
 
-    def cost(self, problem: Product, plan: HopperTiling, device: Device) -> float:
-        """A stage takes as long as its weights take to come and to be converted, or to be multiplied."""
-        (batches, rows, n), (m, columns, _) = problem.shape, plan.block_mnk
+    def candidates(self, problem: Product, device: Device) -> Iterator[WeightTiling]:
+        """Those that may be worth it, with as many stages as fit."""
+        rows = problem.shape[1]
+        turned = rows > _FEW and all(x.dtype.width == 16 and steps(x, 2) for x in problem.results)
+        widths = [n for n in (8, 16, 32, 64, 128) if n >= rows][:1] or [128, 256]
+        for columns, depth, groups in itertools.product(widths, self.depths(problem), _GROUPS):
+            if problem.group % depth or problem.k % depth or columns > _MOST_COLUMNS[problem.packed][groups]:
+                continue
+            deep = depth > self.depths(problem)[0]
+            if deep and groups > 2 and problem.group:  # no registers for factors besides
+                continue
+            for splits in (1, 2) if groups == 2 else (1,):
+                # Where not all blocks multiply with the same rows, those of a cluster get them at once.
+                cluster = (2, 1) if columns < rows and splits == 1 else (1, 1)
+                wide = max(columns, 8 * splits)  # each block writes eight at least
+                plan = WeightTiling(
+                    (ATOM_M * groups, wide, depth), cluster, 1, 8, splits=splits, turned=turned and splits == 1
+                )
+                more = (device.smem - self.beside(problem, plan)) // self.stage_bytes(problem, plan)
+                plan = dataclasses.replace(plan, stages=max(1, min(_MOST_STAGES, more)))
+                if plan.stages >= (_LEAST_OF_DEEP if deep else 3) and (splits == 1 or problem.k >= splits * 4 * depth):
+                    yield plan
+
+    def beside(self, problem: Product, plan: WeightTiling) -> int:
+        """Bytes beside the ring: of sums or results, and barriers."""
+        first, *more = (kind.width for kind in problem.out_types)
+        return plan.smem_bytes(16, first, tuple(more)) - plan.stages * plan.stage_bytes(16) + _ALIGNED
+
+    def stage_bytes(self, problem: Product, plan: WeightTiling) -> int:
+        """Of weights, and of what they are multiplied with."""
+        return plan.block_mnk[0] * _span(plan, problem.packed) + plan.block_mnk[1] * plan.block_mnk[2] * 2
+
+    def cost(self, problem: Product, plan: WeightTiling, device: Device) -> float:
+        return _LAUNCH + max(self.parts(problem, plan, device).values())
+
+    def parts(self, problem: Product, plan: WeightTiling, device: Device) -> dict[str, float]:
+        """Waves of tiles, of which each stage has its weights converted and multiplied, partly one beside the other; and memory."""
+        (batches, rows, n), (m, columns, depth) = problem.shape, plan.block_mnk
         tiles = batches * -(-rows // columns) * -(-n // m) * plan.splits
-        waves, stages = -(-tiles // device.multiprocessors), -(-problem.k // _DEPTH // plan.splits)
-        return 3.0 + waves * (stages * max(0.28, columns * 4 / 1500) + 1.0) + 3.0 * (plan.splits > 1)
+        waves, stages = -(-tiles // device.multiprocessors), -(-problem.k // depth // plan.splits)
+        fixed, each, scaling = _STAGE[problem.packed]
+        made = each + scaling * bool(problem.group)
+        share = depth / 64 * m / 128
+        tile = _TILE[plan.splits > 1]
+        computed = waves * (stages * (fixed + (made + _COLUMN * columns) * share) + tile)
+        return {
+            "conversion": waves * (stages * (fixed + made * share) + tile),
+            "products": max(computed, problem.flops / 1e6 / _PEAK),
+            "memory": problem.bytes / 1e6 / _MEMORY,
+        }
 
-    def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
-        plan.check(problem.dtype, problem.out_types, False, device)
+    def check(self, problem: Product, plan: WeightTiling, device: Device) -> None:
+        depths = self.depths(problem)
         arrays.require(
-            plan.block_mnk[::2] == (_ROWS, _DEPTH) and plan.swapped and not (plan.pingpong or plan.turned) and plan.sums == 1 and plan.blocks == plan.splits,
-            f"{plan}: weights are rows of the tile, {_ROWS} of them for {_DEPTH} of K",
-            hint=f"block_mnk=({_ROWS}, n, {_DEPTH}), cluster_mn=(1, 1), swapped=True",
+            plan.groups in _GROUPS and plan.block_mnk[0] % ATOM_M == 0 and plan.block_mnk[2] in depths and plan.swapped and not plan.pingpong and plan.sums == 1 and plan.cluster_mn in ((1, 1), (2, 1)),
+            f"{plan}: weights are rows of the tile, 128 or 256 of them for {' or '.join(map(str, depths))} of K",
+            hint=f"block_mnk=(128, n, {depths[0]}), cluster_mn=(1, 1) or (2, 1)",
         )  # fmt: skip
+        arrays.require(
+            problem.group % plan.block_mnk[2] == 0 and problem.k % plan.block_mnk[2] == 0,
+            f"{plan}: K, or groups of it, are no multiples of {plan.block_mnk[2]}",
+        )
+        arrays.require(
+            not plan.turned or all(steps(x, 2) for x in problem.results),
+            f"{plan}: the copy engine stores rows that begin at multiples of 16 bytes",
+            hint="turned=False",
+        )
+        narrow = dataclasses.replace(plan, block_mnk=(*plan.block_mnk[:2], 64), stages=2)
+        narrow.check(problem.dtype, problem.out_types, False, device)
+        used = plan.stages * self.stage_bytes(problem, plan) + self.beside(problem, plan)
+        arrays.require(
+            plan.stages >= 2 and used <= device.smem,
+            f"{plan} takes {used} bytes of shared memory for {plan.stages} stages, and a block has {device.smem}",
+            hint="from 2 stages on, as many as fit, or a smaller tile",
+        )
 
-    def run(self, problem: Product, plan: HopperTiling, given: Given) -> None:
+    def run(self, problem: Product, plan: WeightTiling, given: Given) -> None:
         a, b = problem.operands()
-        follow, tile, group = problem.follow, plan.block_mnk[:2], self.group(problem)
+        follow, tile, group = problem.follow, plan.block_mnk[:2], problem.group
         widths = None if follow.plain else problem.other_widths
         differ = batched(problem.a), batched(problem.b), batched(problem.out)
         clusters = devices.clusters(plan.blocks)
@@ -194,6 +322,8 @@ class HopperWeights(Implementation):
         key = (ConvertingGemm, kinds, differ, plan, clusters, problem.out_width, widths, follow.key)
         kernel = launches.made_of(follow.functions, make, *key)
         groups = [] if given.groups is None else [given.groups]
+        given = given._replace(a=self.laid(problem, plan, given.a))
+        problem = dataclasses.replace(problem, a=arrays.laid(given.a))
         launches.run_tensors(
             kernel, [given.a, given.b, given.out, *groups, *given.more, *given.others],
             [
@@ -202,3 +332,28 @@ class HopperWeights(Implementation):
             ],
             3, given.alpha, given.beta,
         )  # fmt: skip
+
+    def laid(self, problem: Product, plan: WeightTiling, a: Any) -> Any:
+        """A with K of each stage in the order in which threads have weights of it."""
+        if not batched(problem.a):
+            a = arrays.part(a, 0, slice(0, 1))
+        (batches, rows, k), depth = a.shape, plan.block_mnk[2]
+        words = _span(plan, problem.packed) // 16
+        made = arrays.empty(a, (batches, rows, k), None)
+        if problem.packed:  # lanes, words, which of a pair, pairs; words, pairs, lanes, which of a pair
+            given, order, wanted = (4, words, 2, 4), (1, 3, 0, 2), (words, 4, 4, 2)
+        else:  # lanes, pairs, which of a pair
+            given, order, wanted = (4, 2 * words, 2), (1, 0, 2), (2 * words, 4, 2)
+        shape = (batches, rows, k // depth)
+        source = arrays.permuted(arrays.reshaped(a, (*shape, *given)), [0, 1, 2, *(3 + n for n in order)])
+        pointwise.elementwise(_as_it_is, source, out=arrays.reshaped(made, (*shape, *wanted)))
+        return arrays.broadcast_to(made, problem.a.shape)
+
+
+def _span(plan: WeightTiling, packed: bool) -> int:
+    """Bytes of a row of weights in a stage."""
+    return plan.block_mnk[2] // (2 if packed else 1)
+
+
+def _as_it_is(x: Any) -> Any:
+    return x

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ... import Float32
 from .. import devices
@@ -27,6 +27,9 @@ from .problem import BLOCK, FLOATS8, INTEGERS, Product
 from .scheduler import TileScheduler
 from .simt import SimtGemm
 from .tensor_core import TensorCoreGemm
+from .tensor_core_weights import NarrowGemm, SwappedEpilogue
+from .tensor_core_weights import smem_bytes as narrow_smem_bytes
+from .weight_fragments import STEP
 from .weights import DequantisedFirst
 
 if TYPE_CHECKING:
@@ -92,11 +95,13 @@ class Multistage(Implementation):
         widths = None if follow.plain else problem.other_widths
         out = (problem.acc_dtype, problem.out_types, problem.out_width)
 
+        weights = self.of_weights(problem)
+
         def make() -> MultistageGemm:
             epilogue = self.epilogue(tile, plan.threads, plan.splits, *out, follow.combiner(), widths)
-            return self.kernel(a, b, plan, TileScheduler(tile, plan.splits), epilogue)
+            return self.kernel(a, b, plan, TileScheduler(tile, plan.splits), epilogue, **weights)
 
-        key = (self.kernel, a, b, out, plan, widths, follow.key)
+        key = (self.kernel, a, b, out, plan, widths, follow.key, *weights.values())
         kernel = launches.made_of(follow.functions, make, *key)
         leading = problem.a.leading((1, 2)), problem.b.leading((2, 1))
         tensors = [
@@ -104,10 +109,19 @@ class Multistage(Implementation):
             for x, mode, operand in zip((given.a, given.b), leading, (a, b), strict=True)
         ]
         result = arrays.dynamic(given.out, 2, problem.out_width)
+        groups = [] if given.groups is None else [given.groups]
         launches.run_tensors(
-            kernel, [given.a, given.b, given.out, *given.more, *given.others],
-            [*tensors, result, *more_tensors(problem, given), *other_tensors(problem, given)], 3, given.alpha, given.beta,
+            kernel, [given.a, given.b, given.out, *groups, *given.more, *given.others],
+            [
+                *tensors, result, *[arrays.dynamic(x, 2, 1) for x in groups], *more_tensors(problem, given),
+                *other_tensors(problem, given),
+            ],
+            3, given.alpha, given.beta,
         )  # fmt: skip
+
+    def of_weights(self, problem: Product) -> dict[str, Any]:
+        """What the kernel is told of weights of few bits."""
+        return {}
 
 
 @FAMILY.register
@@ -140,6 +154,54 @@ class TensorCoreProducts(Multistage):
     def check(self, problem: Product, plan: Tiling, device: Device) -> None:
         super().check(problem, plan, device)
         plan.check(problem.dtype.width, self.step(problem), device.smem)
+
+
+@FAMILY.register
+class NarrowProducts(Multistage):
+    """`mma.sync` on weights of 8 or 4 bits that threads convert in registers."""
+
+    kernel = NarrowGemm
+    epilogue = SwappedEpilogue
+
+    def supports(self, problem: Product, device: Device) -> str | None:
+        if not problem.weights:
+            return "operands have elements of one kind"
+        if problem.summed:
+            return _NO_ROWS
+        if not all(x.k_major for x in problem.operands()):
+            return f"a or b are not contiguous in K: {problem.a}, {problem.b}"
+        if problem.groups is not None and problem.groups.dtype is not Float32:
+            return f"factors of groups are {problem.groups.dtype.__name__}, not Float32"
+        return None if problem.group % STEP == 0 else f"groups of K are no multiples of {STEP}"
+
+    def candidates(self, problem: Product) -> tuple[cost.Candidate, ...]:
+        return cost.TENSOR_CORE_WEIGHTS[problem.packed]
+
+    def step(self, problem: Product) -> int:
+        return STEP
+
+    def plans(self, problem: Product, device: Device) -> list[Tiling]:
+        # More blocks than two to a tile were never worth it.
+        return [x for x in super().plans(problem, device) if x.splits <= 2 and self.suits(problem, x)]
+
+    def suits(self, problem: Product, plan: Tiling) -> bool:
+        """Whether groups are parts or multiples of a tile in K, and there are whole tiles."""
+        depth, group = plan.block_mnk[2], problem.group
+        return not group or (problem.k % depth == 0 and (group % depth == 0 or depth % group == 0))
+
+    def smem_bytes(self, problem: Product, plan: Tiling) -> int:
+        return narrow_smem_bytes(plan, problem.packed, problem.group)
+
+    def check(self, problem: Product, plan: Tiling, device: Device) -> None:
+        super().check(problem, plan, device)
+        plan.check_weights(problem.packed, self.smem_bytes(problem, plan), device.smem)
+        arrays.require(
+            self.suits(problem, plan),
+            f"{plan}: groups of {problem.group} of K are parts or multiples of a tile in K, and {problem.k} are whole tiles",
+        )
+
+    def of_weights(self, problem: Product) -> dict[str, Any]:
+        return {"packed": problem.packed, "group": problem.group}
 
 
 @FAMILY.register

@@ -33,6 +33,13 @@ class MultistageGemm:
         self.epilogue = epilogue
 
     kernel: Any
+    swapped = False
+    """Whether rows of B are those of the tensor cores' A: sums are those of the transpose."""
+
+    def tile_mn(self) -> tuple[int, int]:
+        """Of sums."""
+        m, n, _ = self.tiling.block_mnk
+        return (n, m) if self.swapped else (m, n)
 
     def blocks_together(self) -> int:
         """How many blocks at least are to fit on a multiprocessor; 0: as many as do. (Told 1, ptxas takes 255 registers for
@@ -61,10 +68,11 @@ class MultistageGemm:
         """Launch it for (L, M, K), (L, K, N) and (L, M, N): the first result, then the others and what the epilogue reads."""
         a = self.arranged(a, [1, 2, 0], self.a.width)  # (M, K, L)
         b = self.arranged(b, [2, 1, 0], self.b.width)  # (N, K, L)
+        factors, rest = self.factors(rest)
         more = len(self.epilogue.out_types) - 1
         d = [self.arranged(x, [1, 2, 0], self.epilogue.out_width) for x in (d, *rest[:more])]  # (M, N, L)
         extras = [self.arranged(x, [1, 2, 0], w) for x, w in zip(rest[more:], self.epilogue.other_widths or ())]
-        self.kernel(a, b, d, extras, self.scheduler.divisors(d[0]), alpha, beta).launch(
+        self.kernel(a, b, d, factors, extras, self.scheduler.divisors(d[0]), alpha, beta).launch(
             grid=self.scheduler.grid(d[0]),
             block=(self.tiling.threads, 1, 1),
             cluster=self.scheduler.cluster(),
@@ -72,6 +80,14 @@ class MultistageGemm:
             min_blocks_per_mp=self.blocks_together(),
             use_pdl=devices.current().overlaps,
         )
+
+    def factors(self, given: Any) -> tuple[Any, Any]:
+        """Factors of groups of K, and the rest of what is given."""
+        return [], given
+
+    def group_sums(self, part: Any, acc: Any, factors: Any, memory: Any, where: Any, thread: Any) -> Any:
+        """What multiplies sums of groups of K by factors; None: there are none. `memory`: behind the rings; `where`: which tile is the block's."""
+        return None
 
     def arranged(self, x: Any, modes: list[int], width: int) -> Any:
         """A tensor with its modes in another order, strides known to be multiples of the width of an access."""
@@ -81,8 +97,8 @@ class MultistageGemm:
 
     @cute.jit
     def compute(
-        self, a: cute.Tensor, b: cute.Tensor, d: Any, extras: Any, divisors: Any, alpha: Float32, beta: Float32
-    ):
+        self, a: cute.Tensor, b: cute.Tensor, d: Any, factors: Any, extras: Any, divisors: Any, alpha: Float32, beta: Float32,
+    ):  # fmt: skip
         """What a block does: the body of the kernel."""
         thread = arch.thread_idx()[0]
         where, batch, rank = self.scheduler.work(d[0], divisors)
@@ -106,14 +122,15 @@ class MultistageGemm:
             across, down, _ = arch.grid_dim()
             if across * down <= devices.current().multiprocessors:  # else those of the next would not be spread evenly
                 arch.griddepcontrol_launch_dependents()
-        a_next, b_next, tiles = ring.begin(
-            producer, a[None, None, batch], b[None, None, batch], (a_ring, b_ring), where, thread, rank
-        )
-
         # What this thread multiplies: fragments loaded one step in K ahead.
         part = mma.get_slice(thread)
-        acc = cute.make_rmem_tensor(mma.partition_shape_C((block_m, block_n)), self.epilogue.acc_dtype)
+        acc = cute.make_rmem_tensor(mma.partition_shape_C(self.tile_mn()), self.epilogue.acc_dtype)
         acc.fill(0)
+        behind = memory + (a_frag.ring_bytes() + b_frag.ring_bytes())
+        sums = self.group_sums(part, acc, [x[None, None, batch] for x in factors], behind, where[1], thread)
+        a_next, b_next, first, tiles = ring.begin(
+            producer, a[None, None, batch], b[None, None, batch], (a_ring, b_ring), where, thread, rank, sums
+        )
         steps = a_frag.start(loaded, a_ring, thread)
         b_frag.start(loaded, b_ring, thread)
 
@@ -122,6 +139,7 @@ class MultistageGemm:
         a_frag.load(0, 0)
         b_frag.load(0, 0)
         for tile in range(tiles):
+            current = reading
             for step in range_constexpr(steps):
                 if const_expr(step == steps - 1):
                     consumer.advance()
@@ -131,9 +149,18 @@ class MultistageGemm:
                 a_frag.load(following, reading)
                 b_frag.load(following, reading)
                 if const_expr(step == 0):
-                    a_next, b_next = ring.fill(producer, a_next, b_next, tile + (stages - 1) < tiles)
-                for left, right in zip(a_frag.taken(step), b_frag.taken(step)):
-                    cute.gemm(mma, acc, left, right, acc)
+                    if const_expr(sums is not None):
+                        sums.take(current)
+                    a_next, b_next = ring.fill(
+                        producer, a_next, b_next, tile + (stages - 1) < tiles, sums, first + tile + (stages - 1)
+                    )
+                taken = [a_frag.taken(step), b_frag.taken(step)]
+                pairs = zip(*(reversed(taken) if const_expr(self.swapped) else taken))
+                if const_expr(sums is not None):
+                    sums.multiply(mma, acc, pairs, step)
+                else:
+                    for left, right in pairs:
+                        cute.gemm(mma, acc, left, right, acc)
 
         rest = ([x[None, None, batch] for x in extras], alpha, beta)
         producer.tail()

@@ -80,6 +80,22 @@ class Tiling:
         self._check_copies(bits, 128 // bits)
         self._check_device(self.smem_bytes(bits), capacity)
 
+    def check_weights(self, packed: bool, used: int, capacity: int) -> None:
+        """Refuse what cannot work on the tensor cores for weights of 8 or, packed, 4 bits, where a block takes so much shared memory."""
+        m, n, k = self.block_mnk
+        self._check_warps(8, 16)
+        arrays.require(
+            self.warps_mn[0] == 1 and k & (k - 1) == 0 and k >= 64 and self.threads & (self.threads - 1) == 0,
+            f"{self}: warps lie along N, as many as a power of two, and K of the tile is another, from 64 on",
+        )
+        for rows, bits in ((m, 16), (n, 4 if packed else 8)):
+            arrays.require(
+                rows * k * bits >= self.threads * 128,
+                f"{self}: {self.threads} threads copy 16 bytes each at once, more than a tile of {rows} x {k} of {bits} bits",
+                hint="fewer warps, or a larger tile",
+            )
+        self._check_device(used, capacity)
+
     def check_simt(self, capacity: int) -> None:
         """Refuse what cannot work without tensor cores."""
         m, n, k = self.block_mnk

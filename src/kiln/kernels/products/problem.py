@@ -138,6 +138,16 @@ class Product(Problem):
         return self.name == "gemm" and self.a.dtype in FLOATS[:2] and self.b.dtype in INTEGERS
 
     @property
+    def group(self) -> int:
+        """K of weights that have a factor in common; 0: there are none."""
+        return 0 if self.groups is None else self.k // self.groups.shape[1]
+
+    @property
+    def bits(self) -> tuple[int, int]:
+        """Of an element of A, and of B."""
+        return self.a.dtype.width, 4 if self.packed else self.b.dtype.width
+
+    @property
     def summed(self) -> bool:
         """Whether a value of each row is summed, and not written."""
         return self.follow.row_sums and len(self.results) == self.follow.results

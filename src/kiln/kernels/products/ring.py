@@ -10,7 +10,7 @@ from ... import Boolean, Int32, const_expr, cute, pipeline, range_constexpr
 class Ring:
     """What a thread copies into the ring: the `stages` buffers of a pipeline, all but one of them ahead, `depth` of K at a time.
 
-    The `splits` blocks that share a tile of the result each take their own part of K.
+    The `splits` blocks that share a tile of the result each take their own part of K. `sums`: of groups, whose factors come with each tile; None: there are none.
     """
 
     __kiln_immutable__ = True
@@ -23,15 +23,25 @@ class Ring:
         self.pipe = pipeline.PipelineCpAsyncGroups.create(num_stages=stages)
 
     @cute.jit
-    def begin(self, producer: Any, a: cute.Tensor, b: cute.Tensor, buffers: Any, where: Any, thread: Int32, rank: Any):
-        """Begin to fill it with this block's tiles of K: where those that follow are, and how many there are in all."""
+    def begin(
+        self,
+        producer: Any,
+        a: cute.Tensor,
+        b: cute.Tensor,
+        buffers: Any,
+        where: Any,
+        thread: Int32,
+        rank: Any,
+        sums: Any,
+    ):
+        """Begin to fill it with this block's tiles of K: where those that follow are, which is the first, and how many there are in all."""
         splits, stages, depth = self.splits, self.stages, self.depth
         a_feed, b_feed = self.feeds
         a_next = a_feed.start(a, buffers[0], where[0], thread)
         b_next = b_feed.start(b, buffers[1], where[1], thread)
         tiles = cute.ceil_div(a.shape[1], depth)
         rest = a.shape[1] - (tiles - 1) * depth  # of the first tile; the others are whole
-        exists = Boolean(True)
+        first, exists = 0, Boolean(True)
         if const_expr(splits > 1):
             first = tiles * rank // splits
             tiles = tiles * (rank + 1) // splits - first
@@ -41,6 +51,8 @@ class Ring:
             rest = Int32(depth) if first > 0 else rest
         a_feed.fetch(a_next, 0, exists, rest)
         b_feed.fetch(b_next, 0, exists, rest)
+        if const_expr(sums is not None):
+            sums.fetch(first, 0, exists)
         producer.commit()
         producer.advance()
         a_next, b_next = a_feed.advanced(a_next, rest), b_feed.advanced(b_next, rest)
@@ -48,17 +60,21 @@ class Ring:
             if stage <= tiles:  # one more than there are: what is read ahead of the last is zeros
                 a_feed.fetch(a_next, stage, stage < tiles)
                 b_feed.fetch(b_next, stage, stage < tiles)
+                if const_expr(sums is not None):
+                    sums.fetch(first + stage, stage, stage < tiles)
             producer.commit()
             producer.advance()
             a_next, b_next = a_feed.advanced(a_next, depth), b_feed.advanced(b_next, depth)
-        return a_next, b_next, tiles
+        return a_next, b_next, first, tiles
 
-    def fill(self, producer: Any, a_next: Any, b_next: Any, exists: Any) -> tuple[Any, Any]:
+    def fill(self, producer: Any, a_next: Any, b_next: Any, exists: Any, sums: Any, tile: Any) -> tuple[Any, Any]:
         """Begin to fill the next buffer with the next tile, or with zeros: where the tile after it is."""
         a_feed, b_feed = self.feeds
         buffer = producer.acquire()
         a_feed.fetch(a_next, buffer.index, exists)
         b_feed.fetch(b_next, buffer.index, exists)
+        if sums is not None:
+            sums.fetch(tile, buffer.index, exists)
         buffer.commit()
         producer.advance()  # not before: two numbers of buffers would be held in registers
         return a_feed.advanced(a_next, self.depth), b_feed.advanced(b_next, self.depth)

@@ -62,8 +62,10 @@ class SimtGemm(MultistageGemm):
     """The kernel for operands of some kinds."""
 
     @cute.kernel
-    def kernel(self, a: cute.Tensor, b: cute.Tensor, d: Any, extras: Any, divisors: Any, alpha: Float32, beta: Float32):
-        self.compute(a, b, d, extras, divisors, alpha, beta)
+    def kernel(
+        self, a: cute.Tensor, b: cute.Tensor, d: Any, factors: Any, extras: Any, divisors: Any, alpha: Float32, beta: Float32,
+    ):  # fmt: skip
+        self.compute(a, b, d, factors, extras, divisors, alpha, beta)
 
     def blocks_together(self) -> int:
         """Two hide each other's waits; sums are half of what a thread may then have in registers."""

@@ -24,8 +24,10 @@ class TensorCoreGemm(MultistageGemm):
     """The kernel for operands of some kinds; f32 is rounded to TF32."""
 
     @cute.kernel
-    def kernel(self, a: cute.Tensor, b: cute.Tensor, d: Any, extras: Any, divisors: Any, alpha: Float32, beta: Float32):
-        self.compute(a, b, d, extras, divisors, alpha, beta)
+    def kernel(
+        self, a: cute.Tensor, b: cute.Tensor, d: Any, factors: Any, extras: Any, divisors: Any, alpha: Float32, beta: Float32,
+    ):  # fmt: skip
+        self.compute(a, b, d, factors, extras, divisors, alpha, beta)
 
     def smem_bytes(self) -> int:
         return self.tiling.smem_bytes(self.a.dtype.width)

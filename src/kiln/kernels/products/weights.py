@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import TYPE_CHECKING, Any
 
 from ... import Float32, Int8, Int32, Uint8
 from .. import devices
 from ..common import arrays
 from ..common.family import Family, Implementation
+from ..common.problem import Laid
 from ..pointwise import functions as pointwise
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from .problem import Product
 
 WEIGHTS = (Int8, Uint8)
+_PASS = 4.0
+_RATE = 3.5
+"""Microseconds to begin a pass over weights, and TB/s, of an H200."""
 
 
 def is_packed(a: Any, b: Any) -> bool:
@@ -58,7 +61,20 @@ class DequantisedFirst(Implementation):
         return [Dequantised()]
 
     def cost(self, problem: Product, plan: Dequantised, device: Device) -> float:
-        return math.inf
+        return sum(self.parts(problem, plan, device).values())
+
+    def parts(self, problem: Product, plan: Dequantised, device: Device) -> dict[str, float]:
+        """One after the other: halves of bytes are written by themselves, every other element at a time, and multiplied by factors in place."""
+        plain = self.plain(problem)
+        passes = 1 + 3 * problem.packed + (problem.groups is not None)
+        moved = passes * (problem.b.bytes + plain.b.bytes) / 1e6 / _RATE
+        return {"product": self.family.choose(plain, device).cost, "weights": passes * _PASS + moved}
+
+    def plain(self, problem: Product) -> Product:
+        """The same product with weights of A's type, contiguous in K."""
+        (batches, _, n), k = problem.b.shape, problem.k
+        made = Laid(problem.dtype, (batches, k, n), (n * k if batches > 1 else 0, 1, k))
+        return dataclasses.replace(problem, b=made, packed=False, groups=None)
 
     def run(self, problem: Product, plan: Dequantised, given: Given) -> None:
         batches, k, n = problem.b.shape[0], problem.k, problem.shape[2]
@@ -76,7 +92,7 @@ class DequantisedFirst(Implementation):
             pointwise.elementwise(_times, own, arrays.part(given.groups, 2, None), out=into)
         elif not problem.packed:
             pointwise.elementwise(_as_it_is, source, out=made)
-        plain = dataclasses.replace(problem, b=arrays.laid(made), packed=False, groups=None)
+        plain = dataclasses.replace(self.plain(problem), b=arrays.laid(made))
         self.family.run(plain, devices.current(), given._replace(b=made, groups=None))
 
 
