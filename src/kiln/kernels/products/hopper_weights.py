@@ -237,7 +237,7 @@ class HopperWeights(Implementation):
             deep = depth > self.depths(problem)[0]
             if deep and groups > 2 and problem.group:  # no registers for factors besides
                 continue
-            for splits in (1, 2) if groups == 2 else (1,):
+            for splits in (1, 2) if groups == 2 and columns <= 128 else (1,):
                 # Where not all blocks multiply with the same rows, those of a cluster get them at once.
                 cluster = (2, 1) if columns < rows and splits == 1 else (1, 1)
                 wide = max(columns, 8 * splits)  # each block writes eight at least
