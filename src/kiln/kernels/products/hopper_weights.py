@@ -235,7 +235,7 @@ class HopperWeights(Implementation):
             if problem.group % depth or problem.k % depth or columns > _MOST_COLUMNS[problem.packed][groups]:
                 continue
             deep = depth > self.depths(problem)[0]
-            if deep and groups > 2 and problem.group:  # no registers for factors besides
+            if deep and groups > 2 and (problem.group or problem.packed):  # there are no registers for so much
                 continue
             for splits in (1, 2) if groups == 2 and columns <= 128 else (1,):
                 # Where not all blocks multiply with the same rows, those of a cluster get them at once.
