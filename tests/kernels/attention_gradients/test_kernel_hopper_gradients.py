@@ -64,6 +64,12 @@ def check(q: Any, k: Any, v: Any, **options: Any) -> None:
     close_gradients(got, exact_gradients(dout, q, k, v, **options))
 
 
+def run_at_once(monkeypatch: Any, blocks: int) -> None:
+    """Have so many blocks of threads: each has several blocks of keys."""
+    device = dataclasses.replace(HOPPER, multiprocessors=blocks)
+    monkeypatch.setattr(implementations.devices, "current", lambda: device)
+
+
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (70, 130), (33, 300)])
 def test_lengths(queries, keys):
     """Blocks of keys that begin at different queries, and end before their last key; keys and values in registers."""
@@ -93,8 +99,9 @@ def test_what_is_done_to_scores(names):
 @pytest.mark.parametrize(
     ("exist", "options"), [([7, 3, 135, 0, 40], {"causal": True}), (None, {"window": (20, 30), "softcap": 3.0})]
 )
-def test_sequences_of_any_length(exist, options):
+def test_sequences_of_any_length(exist, options, monkeypatch):
     """None of queries, none of keys, keys that do not exist; what belongs to no sequence is no number, has no influence, and is not written."""
+    run_at_once(monkeypatch, 2)
     queries, keys, rest = [5, 0, 100, 16, 40], [7, 20, 170, 0, 40], 20
     starts_q, starts_k = (np.cumsum([0, *n]).astype(np.int32) for n in (queries, keys))
     q, dout = (normal(sum(queries) + rest, 2, 64) for _ in range(2))
@@ -129,12 +136,6 @@ def test_sequences_of_any_length(exist, options):
         close_gradients([x[None, s] for x, s in zip(got, (rows, others, others), strict=True)], wanted)
         assert not any(x[others.stop : starts_k[n + 1]].any() for x in got[1:])
     assert all((x[-rest:] == 7.0).all() for x in got)
-
-
-def run_at_once(monkeypatch: Any, blocks: int) -> None:
-    """Have so many blocks of threads: each has several blocks of keys."""
-    device = dataclasses.replace(HOPPER, multiprocessors=blocks)
-    monkeypatch.setattr(implementations.devices, "current", lambda: device)
 
 
 @pytest.mark.parametrize(("side", "options"), [((2, 2, 2), {}), ((1, 1 << 20, 1), {"causal": True})])

@@ -3,8 +3,10 @@
 A block of threads has 128 keys of a head, 64 of each warp group, whose gradients and those of their values stay in registers. Queries and
 gradients of outputs stream past, those of all heads that share the keys. For each block of them: S^T = K Q^T and dP^T = V dO^T; P^T and
 dS^T; dV += P^T dO and dK += dS^T Q, with P^T and dS^T in registers; and dQ^T = K^T dS^T, with the dS of both warp groups in shared memory.
-dQ^T goes to shared memory as it lies in registers, and from there a warp for each warp group has the copy engine add it, in f32, to what
-other blocks of threads add. `hopper_queries.py` makes dQ of that.
+dQ^T goes to shared memory as it lies in registers, and from there two warps in turns have the copy engine add it, in f32, to what other blocks of threads
+add (`hopper_additions.py`). `hopper_queries.py` makes dQ of that.
+
+There are as many blocks of threads as multiprocessors. Each takes one block of keys after the other, and loads the next while it stores the gradients of one.
 
 In a fixed order (`turns`), a block of threads adds when those before it have: `hopper_blocks.py` says who they are.
 
@@ -21,20 +23,19 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warp, warpgroup
 from ...utils import LayoutEnum, sm90
 from ..attentions.tile import VALUES, only_here
+from .hopper_additions import DQ, Additions, empty
 from .hopper_blocks import Blocks, Told
 from .hopper_meanwhile import Meanwhile
-from .hopper_plan import BUFFERS, GROUPS, KEYS, REGISTERS
+from .hopper_plan import BUFFERS, GROUP, GROUPS, KEYS, REGISTERS
 from .hopper_steps import ROWS, Products, Seen, Weights
 from .score_changes import NOTHING, Change
 
 if TYPE_CHECKING:
     from .hopper_plan import HopperGradientTiling
 
-GROUP = 128
-"""Threads of a warp group."""
-_CHANGES, _DONE, _CLEARED, _FULL, _EMPTY, _RESULTS = 1, 3, 4, 5, 7, 11
-"""Numbers of barriers: dS of a group is there; all products are complete; tiles are cleared; dQ is in shared memory, in one of two buffers;
-that of a group has been read; gradients of keys or values of a group are in shared memory."""
+_CHANGES, _DONE, _CLEARED, _RESULTS = 1, 3, 4, 11
+"""Numbers of barriers: dS of a group is there; all products are complete; tiles are cleared; gradients of keys or values of a group are in shared
+memory. 5 to 10 are those of `hopper_additions.py`."""
 
 
 class Numbers(NamedTuple):
@@ -65,38 +66,6 @@ class Shared(NamedTuple):
     changes: Any
     sums: Any
     known: Any
-
-
-class DQ:
-    """dQ^T of a warp group, on its way to the warps that have it added to those of others."""
-
-    __kiln_immutable__ = True
-
-    def __init__(self, of: HopperBackward, products: Products, shared: Shared, group: Any, thread: Any) -> None:
-        self.columns, self.dq, self.group = of.columns, products.dq, group
-        self.start = shared.sums[None, 0].iterator + (group * (ROWS * of.columns) + thread * 4)
-
-    def write(self, step: Any) -> None:
-        """To shared memory, as it lies in registers: pieces of 16 bytes of all threads, one after the other."""
-        empty(self.group, step).arrive_and_wait()
-        start = self.start + step % BUFFERS * (ROWS * self.columns * GROUPS)
-        store = cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), Float32, num_bits_per_copy=128)
-        for n in range(self.columns // 8):
-            piece = cute.make_tensor(self.dq.iterator + 4 * n, cute.make_layout(4))
-            at = (start + n * (4 * GROUP)).with_alignment(16)
-            cute.copy(store, piece, cute.make_tensor(at, cute.make_layout(4)))
-        arch.fence_proxy("async.shared", space="cta")
-        full(step).arrive()
-
-
-def full(step: Any) -> Any:
-    """Where warp groups tell the warp that adds the dQ of a step that it is there."""
-    return pipeline.NamedBarrier(_FULL + step % BUFFERS, GROUPS * GROUP + 32)
-
-
-def empty(group: Any, step: Any) -> Any:
-    """Where that warp tells a warp group that what was written before, where this step writes, has been read."""
-    return pipeline.NamedBarrier(_EMPTY + group + step % BUFFERS * GROUPS, GROUP + 32)
 
 
 class HopperBackward:
@@ -230,7 +199,7 @@ class HopperBackward:
                     (load_k, k, load_v, v, load_q, q, load_o, o), found, shared, producers, blocks, told, counters.begun
                 )
             if warp_number == 1 or warp_number == 2:
-                self.add_to_queries(warp_number - 1, shared, sums, counters.turns, blocks, told)
+                Additions(self, blocks, shared.sums, sums, counters.turns).run(warp_number - 1, told)
             if const_expr(early_dq is not None):
                 if warp_number == 3:
                     Meanwhile(self, blocks, sums, counters.turns, early_dq).run(told)
@@ -360,6 +329,8 @@ class HopperBackward:
                 self.write_results(products.dk, numbers.factor, shared.values, (store_k, dk, rows_k), group, work)
                 if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
                     arch.cp_async_bulk_wait_group(0, read=True)
+                if const_expr(self.packed):
+                    arch.sync_warp()  # threads have stored rows one by one
                 pipe_v.consumer_release(turn)
                 turn.advance()
                 number = told.heard(turn)
@@ -436,70 +407,6 @@ class HopperBackward:
         return cpasync.tma_partition(
             atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
         )
-
-    @cute.jit
-    def add_to_queries(self, which: Int32, shared: Any, sums: cute.Tensor, turns: Any, blocks: Any, told: Any):
-        """What a warp does that adds dQ^T to those of others: every other step."""
-        for group in range_constexpr(GROUPS):
-            empty(group, which).arrive()
-        turn = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
-        number = told.heard(turn)
-        while number >= 0:
-            work = told.work()
-            told.release(turn)
-            span = blocks.span(work)
-            for i in range(which, span.count * blocks.share, BUFFERS):
-                self.add_step(i, shared, sums, turns, (blocks, work, span))
-            turn.advance()
-            number = told.heard(turn)
-
-    @cute.jit
-    def add_step(self, i: Int32, shared: Any, sums: cute.Tensor, turns: Any, place: Any):
-        """Add the dQ^T of a step, when it is there, and it is its turn."""
-        blocks, work, span = place
-        size = GROUPS * ROWS * self.columns
-        add = cute.make_copy_atom(cpasync.CopyReduceBulkS2GOp(cpasync.ReductionKind.ADD), Float32)
-        put = cute.make_copy_atom(cpasync.CopyBulkS2GOp(), Float32)
-        layer = blocks.layer_of_sums(work)
-        from_ = shared.sums[None, i % BUFFERS]
-        head, tile = blocks.place(i, span)
-        head, piece = work.head * blocks.share + head, work.first_tile + tile
-        start = sums[layer, head, None].iterator + cute.assume(piece * size, divby=4)
-        to = cute.make_tensor(start.with_alignment(16), cute.make_layout(size))
-        if const_expr(self.turns):
-            turn = turns[layer, head, None].iterator + piece
-            wanted = blocks.rank(work, tile)
-            # while the products are computed
-            seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
-            while seen < wanted:
-                seen = arch.load(turn, Int32, sem="acquire", scope="gpu")
-            full(i).arrive_and_wait()
-            with arch.elect_one():
-                # what others have added, as the copy engine sees it
-                arch.fence_proxy("async.global")
-            if wanted == 0:
-                with arch.elect_one():
-                    cute.copy(put, from_, to)
-            else:
-                with arch.elect_one():
-                    cute.copy(add, from_, to)
-            with arch.elect_one():
-                arch.cp_async_bulk_commit_group()
-                arch.cp_async_bulk_wait_group(0, read=True)
-            for group in range_constexpr(GROUPS):
-                empty(group, i).arrive()
-            with arch.elect_one():
-                arch.cp_async_bulk_wait_group(0)
-                arch.fence_proxy("async.global")
-                arch.atomic_add(turn, Int32(1), sem="release", scope="gpu")
-        else:
-            full(i).arrive_and_wait()
-            with arch.elect_one():
-                cute.copy(add, from_, to)
-                arch.cp_async_bulk_commit_group()
-                arch.cp_async_bulk_wait_group(0, read=True)
-            for group in range_constexpr(GROUPS):
-                empty(group, i).arrive()
 
     @cute.jit
     def clear_last(self, tiles: Any, blocks: Any, told: Any, group: Int32):

@@ -2,7 +2,7 @@
 
 Blocks of threads have the blocks of keys of a head from the first to the last, which under a causal mask is from the longest to the shortest,
 those of some heads side by side, and queries from the last to the first. To the gradients of a block of queries they add in the order
-of their keys. So a block of threads waits only for such as have begun before it, if it takes its keys when it begins (`begun` counts that):
+of their keys. So a block of keys waits only for such as were taken before it (`begun` counts that), and blocks of threads take theirs in that order:
 however many run at once, and whatever order they start in, none waits forever. And since those of a head begin some steps apart, hardly any
 waits at all. Where few heads have all blocks of keys begin at once, these are cut into parts, each with sums of its own.
 """

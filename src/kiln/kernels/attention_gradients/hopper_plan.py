@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from ..devices import Device
     from .problem import AttentionGradient
 
+GROUP = 128
+"""Threads of a warp group."""
 GROUPS = 2
 """Warp groups that compute."""
 KEYS = 64 * GROUPS
