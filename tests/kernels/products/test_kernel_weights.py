@@ -142,6 +142,7 @@ def test_choices():
     [
         (H(16, 64), "weights are rows of the tile, 128 or 256 of them for 128 or 256 of K"),
         (H(16, 256), "groups of it, are no multiples of 256"),
+        (dataclasses.replace(H(16, 128), stages=2), "for 2 stages"),
         (T((16, 64, 128), (2, 2), 3), "warps lie along N"),
         (T((8, 64, 64), (1, 4), 3), "more than a tile of 8 x 64 of 16 bits"),
     ],

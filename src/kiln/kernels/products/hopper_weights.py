@@ -297,9 +297,9 @@ class HopperWeights(Implementation):
         narrow.check(problem.dtype, problem.out_types, False, device)
         used = plan.stages * self.stage_bytes(problem, plan) + self.beside(problem, plan)
         arrays.require(
-            plan.stages >= 2 and used <= device.smem,
+            plan.stages >= 3 and used <= device.smem,
             f"{plan} takes {used} bytes of shared memory for {plan.stages} stages, and a block has {device.smem}",
-            hint="from 2 stages on, as many as fit, or a smaller tile",
+            hint="from 3 stages on (one is multiplied, the next made, the one after it loaded), as many as fit, or a smaller tile",
         )
 
     def run(self, problem: Product, plan: WeightTiling, given: Given) -> None:
