@@ -23,8 +23,8 @@ def run(kernels):
     importlib.import_module("kiln.kernels.devices").clusters = lambda size: 1
     rng, tiling = np.random.default_rng(1), kernels.HopperTiling
     a, b = operand(rng, 160, 96), operand(rng, 64, 96).T
-    bias, weights = operand(rng, 1, 64, np.float32)[0], operand(rng, 64, 192, np.int8).T
-    few = operand(rng, 8, 192)
+    bias, weights = operand(rng, 1, 64, np.float32)[0], operand(rng, 64, 320, np.int8).T
+    few = operand(rng, 8, 320)
     left, right = (operand(rng, rows, 256, ml_dtypes.float8_e4m3fn) for rows in (128, 32))
     factors = [np.ones(shape, np.float32) for shape in ((128, 2), (2, 1))]
     want = a.astype(np.float64) @ b.astype(np.float64)
