@@ -170,14 +170,6 @@ class RowsInTurn(HeldRows):
         plan = problem.rule(problem, device)
         return plan if type(plan) is TurnTiling else None
 
-    def check(self, problem: Rows, plan: TurnTiling, device: Device) -> None:
-        super().check(problem, plan, device)
-        arrays.require(
-            not plan.ahead or len(problem.sources) == 1,
-            f"{plan}: rows of which the next is looked at ahead are of one matrix, not of {len(problem.sources)}",
-            hint="ahead=False",
-        )
-
     def made(self, problem: Rows, *more: Any) -> Any:
         return launches.made(in_turn(problem.kind), RowProblem(*problem.types, *more))
 

@@ -9,10 +9,9 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from ... import Boolean, Int32, const_expr, cute, range_constexpr
+from ... import Boolean, Int32, const_expr, cute
 from ...cute import arch
 from ..common import arrays
-from .findings import most_of, told
 from .kernel import WARP, Part, RowTiling
 
 if TYPE_CHECKING:
@@ -24,14 +23,9 @@ STAGES = 2
 
 @dataclasses.dataclass(frozen=True)
 class TurnTiling(RowTiling):
-    """How rows are cut of which a block takes `turns`, one after the other. All of a row is in shared memory, and no other block has any of it.
-
-    `ahead`: what is found out about the next row is exchanged together with the largest result of one, so that threads wait for each other
-    once; elements are then converted twice.
-    """
+    """How rows are cut of which a block takes `turns`, one after the other. All of a row is in shared memory, and no other block has any of it."""
 
     turns: int = 4
-    ahead: bool = False
 
     def smem_bytes(self, n: int, width: int, bits: int, sources: int) -> int:
         """Shared memory of a block that reads some matrices of so many bits."""
@@ -63,25 +57,12 @@ class InTurn:
             arch.griddepcontrol_wait()
             arch.griddepcontrol_launch_dependents()
         thread, first = arch.thread_idx()[0], arch.block_idx()[0] * tiling.turns
-        units = n // self.width
-        rings = [self.ring(x.element_type, thread) for x in sources]
-        count = min(Int32(tiling.turns), rows - first)
-        self.begin(sources, rings, first, Int32(0), thread, units)
-        arch.cp_async_commit_group()
-        given = (sources, outs, columns, notes, numbers, rings, first, count, thread, units, n)
-        if const_expr(tiling.ahead):
-            self.rows_ahead(*given)
-        else:
-            self.rows_alone(*given)
-
-    @cute.jit
-    def rows_alone(
-        self: Any, sources: Any, outs: Any, columns: Any, notes: Any, numbers: Any, rings: Any, first: Any, count: Any, thread: Any,
-        units: Any, n: Any,
-    ):  # fmt: skip
-        """All rows of a block, one after the other."""
-        slots, nothing, all_exist = max(1, self.tiling.row_threads // WARP), Int32(0), Boolean(True)
+        units, slots = n // self.width, max(1, tiling.row_threads // WARP)
         exchanges = self.exchange_buffer(slots), self.exchange_buffer(slots, fields=1)
+        rings = [self.ring(x.element_type, thread) for x in sources]
+        count, nothing, all_exist = min(Int32(tiling.turns), rows - first), Int32(0), Boolean(True)
+        self.begin(sources, rings, first, nothing, thread, units)
+        arch.cp_async_commit_group()
         for turn in range(count):
             row = first + turn
             if turn + 1 < count:
@@ -101,53 +82,6 @@ class InTurn:
             part.release()
             self.note(notes, state, numbers, row, all_exist, nothing, thread)
             self.finish(outs, part, kept, own, state, numbers, n, row, all_exist, thread, units, done)
-
-    @cute.jit
-    def rows_ahead(
-        self: Any, sources: Any, outs: Any, columns: Any, notes: Any, numbers: Any, rings: Any, first: Any, count: Any, thread: Any,
-        units: Any, n: Any,
-    ):  # fmt: skip
-        """All rows of a block, with what is found out about each before the row before it is written."""
-        slots, nothing, all_exist = max(1, self.tiling.row_threads // WARP), Int32(0), Boolean(True)
-        boxes = self.exchange_buffer(slots, held=STAGES, fields=self.fields + 1)
-        if count > 1:
-            self.begin(sources, rings, first + 1, Int32(1), thread, units)
-        arch.cp_async_commit_group()
-        arch.cp_async_wait_group(1)
-        part = Part(self, [], [self.stage(ring, nothing) for ring in rings], columns, thread, units)
-        exchange = self.exchange_buffer(slots)
-        state = self.gathered(self.absorb(None, part)[0], exchange, nothing, thread, nothing, slots)
-        for turn in range(count):
-            row, stages = first + turn, [self.stage(ring, turn % STAGES) for ring in rings]
-            part = Part(self, [], stages, columns, thread, units)
-            most, done = self.largest(part, None, state, state, numbers, n)
-            if turn + 2 < count:  # where a thread had this row, which it has read
-                self.begin(sources, rings, row + 2, turn % STAGES, thread, units)
-            arch.cp_async_commit_group()
-            arch.cp_async_wait_group(1)
-            following = min(turn + 1, count - 1) % STAGES  # after the last row itself: nothing comes of it
-            after = [self.stage(ring, following) for ring in rings]
-            found = self.absorb(None, Part(self, [], after, columns, thread, units))[0]
-            next_state, most = self.told_both(found, most, boxes, turn % STAGES, thread, slots)
-            scaled = self.with_scale(state, most, numbers)
-            self.note(notes, scaled, numbers, row, all_exist, nothing, thread)
-            self.finish(outs, part, None, scaled, scaled, numbers, n, row, all_exist, thread, units, done)
-            state = next_state
-
-    @cute.jit
-    def told_both(self: Any, found: Any, most: Any, boxes: Any, place: Any, thread: Any, slots: Any):
-        """What all threads of a row have found out about the next one, and the largest of their numbers; they wait for each other once."""
-        state, (most,) = self.merge([found], WARP), most_of([(most,)], WARP)
-        if const_expr(slots == 1):
-            return state, most
-        if thread % WARP == 0:
-            for k in range_constexpr(self.fields):
-                if const_expr(not isinstance(state[k], float)):
-                    boxes[thread // WARP, k, place] = state[k]
-            boxes[thread // WARP, self.fields, place] = most
-        arch.sync_threads()
-        box = boxes[thread % slots, None, place]
-        return self.merge([told(state, box)], slots), most_of([(box[self.fields],)], slots)[0]
 
     def ring(self: Any, dtype: Any, thread: Any) -> Any:
         """A thread's own shared memory (element, vector, stage), which lies between that of its neighbours."""
