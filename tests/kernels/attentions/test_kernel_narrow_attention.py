@@ -32,7 +32,7 @@ def narrow(*shape: int) -> np.ndarray:
 
 
 def factors(heads: int = 2) -> np.ndarray:
-    return np.float32(0.5 + np.random.default_rng(1).random((2, heads)))
+    return (0.5 + np.random.default_rng(1).random((2, heads))).astype(np.float32)
 
 
 @pytest.mark.parametrize(

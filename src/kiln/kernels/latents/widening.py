@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from ... import Constexpr, Float16, Int32, const_expr, cute, pipeline, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
-from ...pipeline.arrivals import WarpArrival
 from ..common.narrow_floats import widened
 from .plan import GROUP, ROWS
 
@@ -31,16 +30,10 @@ def tma_pipe(stages: int, warps: int, size: int) -> Any:
     )
 
 
-class _ByWarps(pipeline.PipelineAsync):
-    """One thread of a warp arrives for all of it."""
-
-    _PRODUCER = _CONSUMER = WarpArrival(publishes=False)
-
-
 def warp_pipe(stages: int) -> Any:
-    """Buffers that a warp group fills, and another uses."""
+    """Buffers that a warp group fills, and another uses: one thread of a warp arrives for all of it."""
     group = pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUP // 32)
-    made = _ByWarps.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
+    made = pipeline.PipelineAsync.create(num_stages=stages, producer_group=group, consumer_group=group, defer_sync=True)
     made.is_signaling_thread = arch.lane_idx() == 0
     return made
 
