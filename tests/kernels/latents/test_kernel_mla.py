@@ -204,6 +204,21 @@ def test_mutants(steps, name, monkeypatch):
         implementations._compiled.cache_clear()
 
 
+@pytest.mark.parametrize("value_dim", [128, 512])
+@pytest.mark.parametrize("stored", [None, Float8E4M3FN])
+@pytest.mark.parametrize("rows", [16, 32])
+def test_each_warp_group_sees_every_filling_of_its_buffers(rows, stored, value_dim):
+    """A wait tells only two fillings of a buffer apart."""
+    kernel = turned.TurnedForward(BFloat16, value_dim, rows, stored=stored)
+    filled: dict[int, list[int]] = {}
+    for count in range(40):
+        for index, turn in (kernel.place(count, piece) for piece in range(kernel.pieces)):
+            groups = filled.setdefault(index, [])
+            assert turn == len(groups) and set(groups) <= {count % 2}
+            groups.append(count % 2)
+    assert sorted(filled) == list(range(kernel.buffers))
+
+
 def test_what_is_refused():
     cache, q = Cache(5, 9), normal(2, 1, 2, VALUES + 64)
     given = {"q": q, "cache": cache.pages, "page_table": cache.table, "lengths": cache.lengths, "value_dim": VALUES}

@@ -5,7 +5,7 @@ cores multiply at once empty; latents, 64 to a block, fill them: S^T = C q^T, an
 of two warp groups has every other one, from its scores to its outputs, so that one has its softmax while the tensor cores work for the
 other. Where a sequence ends, both put what they have summed into the memory of their last blocks, and write the sum of the two.
 
-Latents come in pieces of 64 columns, which lie in a ring.
+Latents come in pieces of 64 columns, which lie in two rings, one of each warp group.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TurnedForward(Forward):
         self.piece_bytes = KEYS * PIECE * (2 if stored is None else 1)
         queries = 2 * rows * self.pieces * PIECE
         used = queries * (1 if stored is None else 2) + 2 * 2 * rows * KEYS
-        self.buffers = min(5 * self.pieces, (_ROOM - used) // self.piece_bytes)
+        self.buffers = min(5 * self.pieces, (_ROOM - used) // self.piece_bytes) // 2 * 2
 
     # --- how tiles lie ---
 
@@ -69,14 +69,24 @@ class TurnedForward(Forward):
         """The same memory: columns and keys of a piece, buffers."""
         return sm90.make_smem_layout_a(LayoutEnum.COL_MAJOR, (PIECE, self.rows, KEYS), self.dtype, self.buffers)
 
-    def state(self, count: Any, piece: Any, loads: int = 0) -> Any:
-        """A piece of a block of keys, the `count`th of all; who `loads` (1) waits for the phase before."""
-        blocks, rest = divmod(self.buffers, self.pieces)
+    def place(self, count: Any, piece: Any) -> tuple[Any, Any]:
+        """The buffer of a piece of a block of keys, the `count`th of all, and how often it was filled before.
+
+        Each warp group has half of the buffers. Who waits for a buffer sees the last bit of how often it was filled: one that did not see
+        every filling, because the other had some of them, could take the one before the last for the one it waits for.
+        """
+        own = self.buffers // 2
+        blocks, rest = divmod(own, self.pieces)
         if rest:
-            number = count * self.pieces + piece
-            index, turn = number % self.buffers, number // self.buffers
+            number = (count >> 1) * self.pieces + piece
+            index, turn = number % own, number // own
         else:
-            index, turn = count % blocks * self.pieces + piece, count // blocks
+            index, turn = (count >> 1) % blocks * self.pieces + piece, (count >> 1) // blocks
+        return (count & 1) * own + index, turn
+
+    def state(self, count: Any, piece: Any, loads: int = 0) -> Any:
+        """Of a piece of a block of keys; who `loads` (1) waits for the phase before."""
+        index, turn = self.place(count, piece)
         return pipeline.PipelineState(self.buffers, 0, index, (turn & 1) ^ loads)
 
     @cute.jit
