@@ -77,6 +77,20 @@ def test_groups_one_after_another(plan, rows):
     assert (out[180:] == 7).all()
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_buffers_of_pieces_that_are_not_whole(seed, monkeypatch):
+    """Those of whole ones before are written again when they have been read, however late that is."""
+    monkeypatch.setenv("KILN_CPU_SEED", str(seed))
+    monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)
+    ends = [100, 200, 300, 400, 500, 600]
+    a, b = normal(600, 32), normal(6, 128, 32).swapaxes(1, 2)
+    plan = T((128, 128, 32), (1, 1), 3, 2, pingpong=True, buffers=4)
+    with kiln.sanitize("all") as found:
+        got = kernels.grouped_gemm(a, b, offsets=np.array(ends), plan=plan)
+    assert not found
+    check(got, a, b, ends)
+
+
 @pytest.mark.parametrize("plan", [WHOLE, SWAPPED, *LONG], ids=str)
 def test_groups_of_which_some_rows_count(plan):
     a, b, counts = normal(3, 70, 40), normal(3, 56, 40).swapaxes(1, 2), np.array([70, 0, 11])

@@ -203,16 +203,16 @@ class StoredEpilogue:
         if leads:  # the other buffer, which is written next, has been read
             arch.cp_async_bulk_wait_group(self.slots - 2, read=True)
         pipeline.NamedBarrier(_FIRST_BARRIER + group, GROUP).arrive_and_wait()
-        whole = leads
+        rows = Int32(ATOM_M)
         if const_expr(self.grouped):
             rows = left[0] - where[0] * ATOM_M
-            whole = leads & (rows >= ATOM_M)
             if rows < ATOM_M:
                 self.store_rows(rows, where, slot, left)
-        if whole:
-            for _, _, _, store, of, to in ways:
-                cute.copy(store, of[None, slot], to[None, where[0], where[1]])
-            arch.cp_async_bulk_commit_group()
+        if leads:
+            if const_expr(not self.grouped) or rows >= ATOM_M:
+                for _, _, _, store, of, to in ways:
+                    cute.copy(store, of[None, slot], to[None, where[0], where[1]])
+            arch.cp_async_bulk_commit_group()  # of nothing, too: a buffer is read when so many groups are left as come after its own
 
     @cute.jit
     def store_rows(self, rows: Int32, where: Any, slot: Int32, left: Any):
