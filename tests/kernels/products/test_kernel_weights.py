@@ -96,6 +96,16 @@ def test_products(m, k, bits, groups, plan):
     )
 
 
+@pytest.mark.parametrize("plan", [T((8, 16, 64), (1, 1), 2), H(8, 64)])
+def test_factors_of_each_product_of_a_batch(plan):
+    """For weights that all products have in common, and factors that are contiguous along groups."""
+    a, scale = RNG.standard_normal((2, 5, 128)).astype(F16), RNG.standard_normal((2, 40, 2)).astype(F32).swapaxes(1, 2)
+    whole = RNG.integers(-128, 128, (40, 128)).astype(np.int8)
+    got = kernels.gemm(a, stored(whole, 8), scale_b=scale, out_dtype=np.dtype(F32), plan=plan)
+    left, right = a.astype(np.float64), whole.T * np.repeat(scale.astype(np.float64), 64, 1)
+    np.testing.assert_allclose(got, left @ right, rtol=0, atol=2.0**-9 * (np.abs(left) @ np.abs(right)).max())
+
+
 def test_results_of_16_bits_by_the_copy_engine():
     """And a cluster, whose blocks have what they multiply with in common."""
     plan = kernels.WeightTiling((128, 32, 128), (2, 1), 3, 8, turned=True)
@@ -137,9 +147,34 @@ def test_choices():
     assert FAMILY.explain(problem(1, 8, 28672, 8192), H200).bound == "memory"
 
 
+def test_results_that_begin_anywhere():
+    """Are not written by warp groups that have weights."""
+    one = problem(512, 4, 28672, 8192)
+    assert type(FAMILY.choose(one, H200).plan) is kernels.WeightTiling
+    moved = dataclasses.replace(one, out=one.out._replace(offset=6))
+    found = FAMILY.choose(moved, H200).plan
+    assert type(found) is not kernels.WeightTiling
+    with pytest.raises(TypeError, match="the result does not begin at a multiple of 16 bytes"):
+        FAMILY.choose(moved, H200, H(16, 128))
+
+
+@pytest.mark.parametrize("groups", [0, 64])
+def test_parts_of_k_without_clusters(groups):
+    """Nobody adds them: a second kernel would know nothing of factors, nor of two weights in a byte."""
+    for bits in (8, 4):
+        one, device = problem(1, bits, 256, 32768, groups), device_of("sm_80")
+        tilings = [x.plan for x in FAMILY.choices(one, device) if isinstance(x.plan, T)]
+        assert tilings
+        assert {x.splits for x in tilings} == {1}
+        for where, splits, most in ((device, 2, 1), (H200, 16, 8)):
+            with pytest.raises(TypeError, match=f"has at most {most}"):
+                FAMILY.choose(one, where, T((8, 64, 128), (1, 2), 3, splits))
+
+
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
+        (kernels.HopperTiling(), "weights have kernels.WeightTiling"),
         (H(16, 64), "weights are rows of the tile, 128 or 256 of them for 128 or 256 of K"),
         (H(16, 256), "groups of it, are no multiples of 256"),
         (dataclasses.replace(H(16, 128), stages=2), "for 2 stages"),
@@ -150,6 +185,12 @@ def test_choices():
 def test_plans_that_cannot_work(plan, message):
     with pytest.raises(TypeError, match=message):
         FAMILY.choose(problem(9, 4, groups=32), H200, plan)
+
+
+def test_parts_of_k_without_a_stage():
+    FAMILY.choose(problem(9, 8, k=256), H200, H(32, 64, splits=4))
+    with pytest.raises(TypeError, match="K of 192 is 3 stages, of which each part has one at least"):
+        FAMILY.choose(problem(9, 8, k=192), H200, H(32, 64, splits=4))
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,11 @@ def block_tensors(problem: Product, given: Given) -> list[Any]:
     return [arrays.dynamic(x, laid.leading((1, 2)), 1) for x, laid in zip(given.blocks, problem.blocks, strict=True)]
 
 
+def group_tensors(problem: Product, given: Given) -> list[Any]:
+    """Factors of groups as arguments, if there are any."""
+    return [] if problem.groups is None else [arrays.dynamic(given.groups, problem.groups.leading((1, 2)), 1)]
+
+
 def other_tensors(problem: Product, given: Given) -> list[Any]:
     """The other arrays as arguments."""
     found = []

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _STORED = (Float16, BFloat16, Float32, Float8E4M3FN, Float8E5M2, Int8, Uint8, Int32)
 """Types of results."""
-_UNIT = 16
+UNIT = 16
 """Bytes that rows begin at multiples of, for the copy engine."""
 _FARTHEST = 1 << 40
 """Bytes that a step of the copy engine is less than."""
@@ -43,7 +43,7 @@ class HopperProducts(Implementation):
             return f"warp groups multiply on sm_90a alone, and {device.name} is sm_{device.generation.number}"
         dtype = problem.dtype
         if problem.weights:
-            return "operands of the tensor cores have elements of one kind"
+            return "operands of the tensor cores have elements of one kind; weights have kernels.WeightTiling"
         if dtype is Float32 and problem.precision != "tf32":
             return "f32 is rounded to TF32, which precision='ieee' rules out"
         for out in problem.out_types:
@@ -55,10 +55,10 @@ class HopperProducts(Implementation):
         for name, x, mode in zip("ab", (problem.a, problem.b), (2, 1), strict=True):
             k_major = operands[name == "b"].k_major
             if not steps(x, mode if k_major else 3 - mode):
-                return f"rows of {name} do not begin at multiples of {_UNIT} bytes: {x}"
+                return f"rows of {name} do not begin at multiples of {UNIT} bytes: {x}"
         for out in problem.results:
             if not steps(out, 2):
-                return f"rows of the result do not begin at multiples of {_UNIT} bytes: {out}"
+                return f"rows of the result do not begin at multiples of {UNIT} bytes: {out}"
         return None
 
     def plans(self, problem: Product, device: Device) -> list[HopperTiling]:
@@ -163,7 +163,7 @@ def tensors_of(problem: Product, given: Given) -> list[Any]:
     a, b = problem.operands()
     modes = (2 if a.k_major else 1, 1 if b.k_major else 2, 2)
     return [
-        arrays.dynamic(x, mode, _UNIT // arrays.itemsize(x))
+        arrays.dynamic(x, mode, UNIT // arrays.itemsize(x))
         for x, mode in zip((given.a, given.b, given.out), modes, strict=True)
     ]
 
@@ -175,9 +175,9 @@ def batched(x: Laid) -> bool:
 
 def steps(x: Laid, leading: int) -> bool:
     """Whether the copy engine can step through an array that is contiguous along a mode."""
-    return x.offset % _UNIT == 0 and all(
+    return x.offset % UNIT == 0 and all(
         (mode == leading and step == 1)
         or (mode == 0 and not batched(x))
-        or (step > 0 and step * x.size % _UNIT == 0 and step * x.size < _FARTHEST)
+        or (step > 0 and step * x.size % UNIT == 0 and step * x.size < _FARTHEST)
         for mode, step in enumerate(x.strides)
     )

@@ -19,10 +19,10 @@ from .. import devices
 from ..common import arrays, launches
 from ..common.family import Implementation
 from ..pointwise import functions as pointwise
-from .given import more_tensors, other_tensors
+from .given import group_tensors, more_tensors, other_tensors
 from .hopper_kernel import HopperGemm
 from .hopper_plan import ATOM_M, GROUP, WeightTiling
-from .hopper_products import batched, epilogue_of, steps, tensors_of
+from .hopper_products import UNIT, batched, epilogue_of, steps, tensors_of
 from .narrow import bytes_widened, factor_pairs, halves_widened, scaled
 from .scheduler import PersistentTiles, SplitTiles
 
@@ -71,7 +71,7 @@ class ConvertingGemm(HopperGemm):
         """Those of groups of K, (N, groups, L), and the rest."""
         if not self.group:
             return [], given
-        return [self.arranged(given[0], [2, 1, 0], 1, self.batched[1])], given[1:]
+        return [self.arranged(given[0], [2, 1, 0], 1, True)], given[1:]
 
     def mma(self) -> Any:
         k, source = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode(), warpgroup.OperandSource.RMEM
@@ -213,6 +213,8 @@ class HopperWeights(Implementation):
             return "tiles lie across the result, and sums are of its rows"
         if not (steps(problem.a, 2) and steps(problem.b, 1)):
             return f"a or b are not contiguous in K, or rows of them do not begin at multiples of 16 bytes: {problem.a}, {problem.b}"
+        if problem.out.offset % UNIT:
+            return f"the result does not begin at a multiple of {UNIT} bytes: {problem.out}"
         least = self.depths(problem)[0]
         if problem.group % least or problem.k % least:
             return f"K, or groups of it, are no multiples of {least}"
@@ -288,6 +290,12 @@ class HopperWeights(Implementation):
             problem.group % plan.block_mnk[2] == 0 and problem.k % plan.block_mnk[2] == 0,
             f"{plan}: K, or groups of it, are no multiples of {plan.block_mnk[2]}",
         )
+        stages = problem.k // plan.block_mnk[2]
+        arrays.require(
+            plan.splits <= stages,
+            f"{plan}: K of {problem.k} is {stages} stages, of which each part has one at least",
+            hint=f"splits up to {stages}",
+        )
         arrays.require(
             not plan.turned or all(steps(x, 2) for x in problem.results),
             f"{plan}: the copy engine stores rows that begin at multiples of 16 bytes",
@@ -327,7 +335,7 @@ class HopperWeights(Implementation):
         launches.run_tensors(
             kernel, [given.a, given.b, given.out, *groups, *given.more, *given.others],
             [
-                *tensors_of(problem, given), *[arrays.dynamic(x, 2, 1) for x in groups], *more_tensors(problem, given),
+                *tensors_of(problem, given), *group_tensors(problem, given), *more_tensors(problem, given),
                 *other_tensors(problem, given),
             ],
             3, given.alpha, given.beta,

@@ -17,12 +17,12 @@ from ..reductions import functions as reductions
 from . import cost
 from .epilogue import DirectEpilogue, Epilogue
 from .follow import Follow
-from .given import Given, more_tensors, other_tensors
+from .given import Given, group_tensors, more_tensors, other_tensors
 from .hopper_padded import Padded
 from .hopper_products import HopperProducts
 from .hopper_weights import HopperWeights
 from .parts import combine_parts, run_parts
-from .plan import Tiling, k_step
+from .plan import MOST_IN_CLUSTER, Tiling, k_step
 from .problem import BLOCK, FLOATS8, INTEGERS, Product
 from .scheduler import TileScheduler
 from .simt import SimtGemm
@@ -113,7 +113,7 @@ class Multistage(Implementation):
         launches.run_tensors(
             kernel, [given.a, given.b, given.out, *groups, *given.more, *given.others],
             [
-                *tensors, result, *[arrays.dynamic(x, 2, 1) for x in groups], *more_tensors(problem, given),
+                *tensors, result, *group_tensors(problem, given), *more_tensors(problem, given),
                 *other_tensors(problem, given),
             ],
             3, given.alpha, given.beta,
@@ -182,7 +182,8 @@ class NarrowProducts(Multistage):
 
     def plans(self, problem: Product, device: Device) -> list[Tiling]:
         # More blocks than two to a tile were never worth it.
-        return [x for x in super().plans(problem, device) if x.splits <= 2 and self.suits(problem, x)]
+        found = (x for x in super().plans(problem, device) if x.splits <= 2 and self.suits(problem, x))
+        return [x for x in found if x.splits == 1 or x.in_clusters(device)]
 
     def suits(self, problem: Product, plan: Tiling) -> bool:
         """Whether groups are parts or multiples of a tile in K, and there are whole tiles."""
@@ -193,6 +194,12 @@ class NarrowProducts(Multistage):
         return narrow_smem_bytes(plan, problem.packed, problem.group)
 
     def check(self, problem: Product, plan: Tiling, device: Device) -> None:
+        most = min(MOST_IN_CLUSTER, device.cluster)
+        arrays.require(
+            plan.splits <= 1 or plan.in_clusters(device),
+            f"{plan}: K of weights is cut into parts that the blocks of a cluster add, and one of {device.name} has at most {most}",
+            hint=f"splits up to {most}" if most > 1 else "splits=1",
+        )
         super().check(problem, plan, device)
         plan.check_weights(problem.packed, self.smem_bytes(problem, plan), device.smem)
         arrays.require(
