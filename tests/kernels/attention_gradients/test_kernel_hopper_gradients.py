@@ -97,9 +97,10 @@ def test_what_is_done_to_scores(names):
 
 
 @pytest.mark.parametrize(
-    ("exist", "options"), [([7, 3, 135, 0, 40], {"causal": True}), (None, {"window": (20, 30), "softcap": 3.0})]
+    ("exist", "block_q", "options"),
+    [([7, 3, 135, 0, 40], 32, {"causal": True}), (None, 48, {"window": (20, 30), "softcap": 3.0})],
 )
-def test_sequences_of_any_length(exist, options, monkeypatch):
+def test_sequences_of_any_length(exist, block_q, options, monkeypatch):
     """None of queries, none of keys, keys that do not exist; what belongs to no sequence is no number, has no influence, and is not written."""
     run_at_once(monkeypatch, 2)
     queries, keys, rest = [5, 0, 100, 16, 40], [7, 20, 170, 0, 40], 20
@@ -125,7 +126,7 @@ def test_sequences_of_any_length(exist, options, monkeypatch):
             v,
             out,
             lse,
-            plan=SMALL,
+            plan=kernels.HopperGradientTiling(block_q),
             **lengths,
             **options,
             **dict(zip(("dq", "dk", "dv"), made, strict=True)),

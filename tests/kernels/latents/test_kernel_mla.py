@@ -204,7 +204,7 @@ def test_mutants(steps, name, monkeypatch):
         implementations._compiled.cache_clear()
 
 
-@pytest.mark.parametrize("value_dim", [128, 512])
+@pytest.mark.parametrize("value_dim", [128, 384, 512])
 @pytest.mark.parametrize("stored", [None, Float8E4M3FN])
 @pytest.mark.parametrize("rows", [16, 32])
 def test_each_warp_group_sees_every_filling_of_its_buffers(rows, stored, value_dim):

@@ -33,9 +33,16 @@ from .score_changes import NOTHING, Change
 if TYPE_CHECKING:
     from .hopper_plan import HopperGradientTiling
 
-_CHANGES, _DONE, _CLEARED, _RESULTS = 1, 3, 4, 11
+_CHANGES, _DONE, _CLEARED, _RESULTS, _OTHER_CHANGES = 1, 3, 4, 11, 13
 """Numbers of barriers: dS of a group is there; all products are complete; tiles are cleared; gradients of keys or values of a group are in shared
-memory. 5 to 10 are those of `hopper_additions.py`."""
+memory; dS of the other steps. 5 to 10 are those of `hopper_additions.py`."""
+
+
+def _changes(other: int, odd: Any) -> Any:
+    """The barrier at which this warp group, or the `other` (1), says that its dS of a step is there. Every other (`odd`) step has another: a
+    group may be done with the next before the other one waits for this, and would take its place there."""
+    group = (only_here(arch.thread_idx()[0]) // GROUP - 1) ^ other  # found again: loops have no register for it
+    return pipeline.NamedBarrier(_CHANGES + group + odd * (_OTHER_CHANGES - _CHANGES), GROUPS * GROUP)
 
 
 class Numbers(NamedTuple):
@@ -216,7 +223,6 @@ class HopperBackward:
                 products = Products(self, thread, shared)
                 weights = Weights(self, products, thread, group, shared, numbers)
                 dq = DQ(self, products, shared, group, thread)
-                written, others = (pipeline.NamedBarrier(_CHANGES + x, GROUPS * GROUP) for x in (group, 1 - group))
                 work = told.work()
                 span = blocks.span(work)
                 steps = span.count * share
@@ -230,7 +236,7 @@ class HopperBackward:
                 # The products of dS with keys are those of the step before, of which there are none in the first.
                 weights.clear_changes(Int32(1))
                 arch.fence_proxy("async.shared", space="cta")
-                written.arrive()
+                _changes(0, 1).arrive()
                 pipe_k.consumer_wait(turn)
                 if const_expr(self.values_first):
                     pipe_v.consumer_wait(turn)
@@ -243,14 +249,14 @@ class HopperBackward:
                 for i in range(busy):
                     filled_q = consumer_q.wait_and_advance()
                     own = products.own(arch.make_warp_uniform(group))
-                    buffer = i % 2
+                    buffer = only_here(i) & 1
                     if const_expr(self.packed):
                         if i < share:
                             tiles = (shared.queries, filled_q), (shared.gradients, consumer_o.wait())
                             self.clear_last(tiles, blocks, told, group)
                     warpgroup.fence()
                     products.begin_scores(own, filled_q.index)
-                    others.arrive_and_wait()
+                    _changes(1, 1 - buffer).arrive_and_wait()
                     products.begin_queries(own, 1 - buffer)
                     # until scores are there, and the gradients of keys of the step before
                     warpgroup.wait_group(1)
@@ -289,13 +295,13 @@ class HopperBackward:
                     warpgroup.fence()
                     products.begin_keys(filled_q.index)
                     arch.fence_proxy("async.shared", space="cta")
-                    written.arrive()
+                    _changes(0, only_here(i) & 1).arrive()
                     warpgroup.wait_group(1)
                     filled_o.release()
                 if const_expr(self.right):
                     for i in range(busy, steps):  # those that see keys of the other warp group only
                         consumer_q.wait_and_advance()
-                        others.arrive_and_wait()
+                        _changes(1, 1 - i % 2).arrive_and_wait()
                         warpgroup.fence()
                         products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - i % 2)
                         consumer_o.wait_and_advance().release()
@@ -306,15 +312,16 @@ class HopperBackward:
                             dq.write(i - 1)
                         weights.clear_changes(i % 2)
                         arch.fence_proxy("async.shared", space="cta")
-                        written.arrive()
+                        _changes(0, i % 2).arrive()
                 # all of this is looked up again, not kept in registers that the loop needs
                 work, turn = told.work(), told.turn()
                 steps = blocks.span(work).count * share
-                others.arrive_and_wait()
+                _changes(1, 1 - steps % 2).arrive_and_wait()
                 warpgroup.fence()
                 products.begin_queries(products.own(arch.make_warp_uniform(group)), 1 - steps % 2)
                 told.release(turn)
-                # The values of a warp group are read by no other: where they were, results are on their way, while the next keys come.
+                # The other warp group has told of its last dS, and so is done with the values: where they were, results are on their way, while the
+                # next keys come.
                 pipe_v.consumer_wait(turn)
                 self.write_results(products.dv, Float32(1.0), shared.values, (store_v, dv, rows_v), group, work)
                 warpgroup.wait_group(0)
@@ -425,11 +432,14 @@ class HopperBackward:
         zeros.fill(0.0)
         thread = group * GROUP + only_here(arch.thread_idx()[0]) % GROUP
         # no loop whose end depends on the thread: ptxas keeps no operand of products in uniform registers around one
-        for n in range_constexpr(rows * chunks // (GROUPS * GROUP)):
+        for n in range_constexpr(-(-rows * chunks // (GROUPS * GROUP))):
             row = n * (GROUPS * GROUP // chunks) + thread // chunks
             for x in tiles:
                 start = cute.domain_offset((row, thread % chunks * VALUES), x).iterator
-                if row >= there:
+                missing = row >= there
+                if const_expr(rows * chunks % (GROUPS * GROUP)):  # of threads with a row more, some have none
+                    missing = missing & (row < rows)
+                if missing:
                     cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VALUES,))))
         arch.fence_proxy("async.shared", space="cta")
         pipeline.NamedBarrier(_CLEARED, GROUPS * GROUP).arrive_and_wait()

@@ -46,7 +46,7 @@ def widen_queries(of: Any, source: Any, target: Any, tile: Int32, rows: Int32):
             if const_expr(wide):
                 rounded = cute.make_rmem_tensor((4,), of.dtype)
                 for i in range_constexpr(4):
-                    rounded[i] = arch.fmax(arch.fmin(Float32(held[i]), _MOST), -_MOST).to(of.dtype)
+                    rounded[i] = arch.fmax(arch.fmin(Float32(held[i]), _MOST, nan=True), -_MOST, nan=True).to(of.dtype)
                 both = cute.recast_tensor(rounded, Int32)
                 halves[row, column], halves[row, column + 4] = both[0], both[1]
             else:

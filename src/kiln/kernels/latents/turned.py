@@ -31,7 +31,7 @@ from .widening import tma_pipe
 
 PIECE = 64
 """Columns of a piece."""
-_ROOM = 226 * 1024
+_ROOM = 224 * 1024
 """Bytes of shared memory for queries, weights and latents; what is left is for small things."""
 
 

@@ -99,6 +99,8 @@ def test_what_products_begin_anew_is_not_held():
     ]
     later = ordered(WRITE, FENCE, product("%e"), *ends, FENCE, product(), COMMIT)
     assert held(later) == ["store", "fence", "wgmma", "commit", "wait", "e", "d", "fence", "wgmma", "commit"]
+    in_flight = ordered(WRITE, FENCE, anew, COMMIT, loop(FENCE, product(), COMMIT), wait(0))
+    assert held(in_flight) == ["store", "fence", "wgmma", "commit", "for", "fence", "wgmma", "commit", "wait", "d"]
     turns = ordered(WRITE, loop(FENCE, anew, *ends, WRITE))
     assert held(turns) == ["store", "for", "fence", "wgmma", "commit", "wait", "d", "store"]
 
@@ -108,6 +110,8 @@ def test_what_some_product_adds_to_is_held():
     moved = '%m = "cute.ptr_add"(%l, %four) : (R<f32>, i32) -> R<f32>'
     write = WRITE.replace("%d", "%l")
     assert held(ordered(LONG, moved, write, FENCE, product("%l", adds="%false"), product("%m"))).count("g") == 1
+    parts = ordered(LONG, moved, write, FENCE, product("%l", adds="%false"), COMMIT, FENCE, product("%m"), COMMIT)
+    assert held(parts) == ["store", "g", "fence", "wgmma", "commit", "fence", "wgmma", "commit"]
     assert held(ordered(WRITE, FENCE, "scf.if %c {", product(adds="%false"), "}", product()))[:3] == [
         "store",
         "d",

@@ -322,6 +322,13 @@ class _Sums(NamedTuple):
             or other.first + other.count <= self.first
         )
 
+    def are_all_of(self, arrays: list[_Array]) -> bool:
+        """Whether these are all registers of the arrays."""
+        return all(
+            self.first == 0 and self.count == x.count * cute.element_bits(cute.info(x.alloc.results[0].type).element)
+            for x in arrays
+        )
+
     @staticmethod
     def of(product: ir.Operation) -> _Sums:
         pointer = product.operands[0]
@@ -406,7 +413,8 @@ class _Needs:
         if op.name == _WGMMA:
             sums = _Sums.of(op)
             others = {place: arrays for place, arrays in read.items() if place != sums}
-            added = {} if constant(op.operands[3]) == 0 else {sums: self._sums[op]}
+            begins = constant(op.operands[3]) == 0 and sums.are_all_of(self._sums[op])
+            added = {} if begins else {sums: self._sums[op]}
             return others | added | {array: [array] for array in self._left.get(op, ())}
         if op.name == "scf.if":
             ways = [self._body(body, read) for body in event.bodies]
@@ -479,6 +487,9 @@ class _Flow:
             return self._regions(event, state)
         if name == _WGMMA:
             state.ages.update(dict.fromkeys(self._of[op], (0, 0)))
+            state.written.difference_update(
+                self._of[op]
+            )  # begun anew, if they were not held: from here on they are in flight
         elif name == _FENCE:
             self._hold_written(op, state)
         elif name == _COMMIT:
