@@ -149,6 +149,22 @@ def test_factors_of_blocks(plan, m, n, k, monkeypatch):
     assert (np.abs(got - 0.5 * left @ right - c) <= 2.0**-12 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
 
 
+def test_factors_of_a_batch_that_shares_operands():
+    """Each product of the batch has its own."""
+    a, b = operand(9, 256, E4M3), operand(256, 32, E4M3, "T")
+    of_a, of_b = (np.stack(x) for x in zip(*(factors(9, 32, 256) for _ in range(2)), strict=True))
+    of_b[1] *= 2.0
+    plan = kernels.HopperTiling((128, 32, 128), (1, 1), 2, 2)
+    for batched in ((np.stack([a, a]), b), (a, np.stack([b, b]))):
+        got = kernels.gemm(*batched, scale_a=of_a, scale_b=of_b, plan=plan)
+        for n in range(2):
+            left, right = (
+                a.astype(np.float64) * np.repeat(of_a[n], 128, 1),
+                b.astype(np.float64) * np.repeat(of_b[n], 128, 0),
+            )
+            assert (np.abs(got[n] - left @ right) <= 2.0**-12 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
+
+
 def test_factors_of_rows_and_columns():
     """Of all types: integers become floats."""
     a, b = operand(70, 64, np.int8), operand(64, 40, np.int8, "T")

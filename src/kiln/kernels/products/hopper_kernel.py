@@ -102,7 +102,9 @@ class HopperGemm:
         if not self.blocks:
             return [], given
         modes = [1, 2, 0], [2, 1, 0]
-        return [self.arranged(x, mode, 1, own) for x, mode, own in zip(given[:2], modes, self.batched)], given[2:]
+        # a batch of results may share operands, and have factors of its own
+        differ = [own or self.batched[2] for own in self.batched[:2]]
+        return [self.arranged(x, mode, 1, own) for x, mode, own in zip(given[:2], modes, differ)], given[2:]
 
     def depths(self) -> tuple[int, int]:
         """Elements of a stage along K, of A and of B."""
