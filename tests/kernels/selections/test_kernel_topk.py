@@ -103,3 +103,12 @@ def test_clean_under_the_sanitizer():
         for tiling in (None, RowTiling(64, 64)):
             kernels.topk_softmax(x, 3, plan=tiling)
     assert "OneAfterTheOther" in str(kernels.explain(kernels.topk_softmax, x, 3))
+
+
+def test_sums_have_the_same_bits_in_any_order_of_threads(monkeypatch):
+    """Elements are put beside each other as threads come, and added in the order of their places."""
+    x, found = RNG.standard_normal((8, 2000)).astype(F32), set()
+    for seed in range(4):
+        monkeypatch.setenv("KILN_CPU_SEED", str(seed))
+        found.add(kernels.topk_softmax(x, 8, True)[0].tobytes())
+    assert len(found) == 1

@@ -79,6 +79,8 @@ class LatentForward(Forward):
         # parts of scores: halves, of which the block's own warp group has the columns of the first, and last columns (2), in pieces
         first, second = ([(half, piece) for piece in range(self.pieces)] for half in range(2))
         self.parts_of_scores = [*first, *second, (2, 0)] if stored is None else [*first, (2, 0), *second]
+        # Before the other warp group's weights are there nothing of the second half is begun: of three halves in turn, its buffer had one of the
+        # other's block, which is sure to have been there only then, and a wait tells no more than two fillings apart.
         begun = -(-early * self.pieces // 4)
         self.early = min(begun, self.parts_of_scores.index((2, 0)) + (stored is not None))
         # Where there are four warp groups, none may have more than 128 registers at the beginning: products of 256 columns do not fit.

@@ -121,8 +121,12 @@ class Candidates:
             if place + count <= self.room:
                 for value, column in found:
                     if value >= limit:
-                        self.pairs[place] = (Int64(column) << 32) | Int64(Uint32(value.bitcast(Int32)))
+                        self.lay(place, value, column)
                         place = place + 1
+
+    def lay(self, place: Any, value: Any, column: Any) -> None:
+        """Make an element one of them."""
+        self.pairs[place] = (Int64(column) << 32) | Int64(Uint32(value.bitcast(Int32)))
 
     def pair(self, place: Any) -> tuple[Any, Any]:
         """The value and the column of one of them."""
@@ -148,6 +152,16 @@ class Candidates:
                     places[n] = places[n] + select_(before, Int32(1), Int32(0))
                 if const_expr(kernel.problem.renormalize):
                     first = arch.fmax(first, beside)
+        if const_expr(kernel.problem.renormalize):
+            # They lie as threads came. Each gets those of its own places, so that they are added in an order that does not change.
+            self.wait()
+            for n in range_constexpr(self.each):
+                if places[n] < k:
+                    self.lay(places[n], *own[n])
+            self.wait()
+            own = [self.pair(lane + n * self.lanes) for n in range(self.each)]
+            for n in range_constexpr(self.each):
+                places[n] = lane + n * self.lanes
         powers, summed = [exp2((value - first) * LOG2_E) for value, _ in own], Float32(0.0)
         for n in range_constexpr(self.each):  # what is after the last has a place after them, too
             summed = summed + select_(places[n] < k, powers[n], Float32(0.0))
