@@ -418,8 +418,7 @@ class HopperDeepKeys(Tiles, HopperBackward):
                 else:
                     dk_side = Side(self, thread, shared.values, shared.gradients, shared.queries)
                     self.of_changes(
-                        dk_side, SentWeights(self, dk_side, thread, shared, numbers), (pipe_q, consumer_o), shared, (blocks, share, steps),
-                        first, numbers,
+                        dk_side, SentWeights(self, dk_side, thread, shared, numbers), (pipe_q, consumer_o), shared, (blocks, share, steps)
                     )  # fmt: skip
                     place = (work.first_k, work.block, work.rows, work.head, work.layer)
                     pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
@@ -494,7 +493,7 @@ class HopperDeepKeys(Tiles, HopperBackward):
         for i in range(steps):
             filled_q = consumer_q.wait_and_advance()
             if const_expr(self.packed):
-                if edge == first:
+                if i < share:
                     self.clear_tile(shared.queries[None, None, filled_q.index], blocks, side_thread())
             pipe_o.consumer_wait(used_o)
             warpgroup.fence()
@@ -518,7 +517,7 @@ class HopperDeepKeys(Tiles, HopperBackward):
                 used_o.advance()
             weights.round_weights()
             weights.send(i)
-            if const_expr(self.right or self.left or self.packed or self.change):
+            if const_expr(self.right or self.left or self.change):
                 # after the heads that share keys come the queries before
                 beside = beside + 1
                 if beside == share:
@@ -534,7 +533,7 @@ class HopperDeepKeys(Tiles, HopperBackward):
             pipe_o.consumer_release(used_o)
 
     @cute.jit
-    def of_changes(self, side: Any, weights: Any, pipes: Any, shared: Any, place: Any, first: Int32, numbers: Any):
+    def of_changes(self, side: Any, weights: Any, pipes: Any, shared: Any, place: Any):
         """What the warp group does that has the gradients of keys."""
         of = self.tiling
         blocks, share, steps = place
