@@ -103,6 +103,8 @@ def test_kernels_are_loaded_without_python(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         driver = f"{name}/libcuda.so.1"
         build(tmp_path, "-std=gnu99", "-shared", "-fPIC", *flags, "-o", driver, str(HERE / "fake_cuda.c"))
+    (tmp_path / "nowhere").mkdir()
+    (tmp_path / "nowhere" / "libcuda.so.1").touch()  # no library: the search ends here, also where there is a driver
     objects = [f"{name}.o" for name in ("scale", "say", "boxes", "either")]
     build(tmp_path, "-std=c99", "-pthread", "-rdynamic", "-o", "program", "use_driver.c", *objects)
 

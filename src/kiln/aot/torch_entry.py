@@ -145,7 +145,7 @@ def add_kernel(door: Ptr[TorchDoor], library: Ptr, key: Ptr, kernel: Ptr) -> i32
 
 @native
 def define(door: Ptr[TorchDoor], library: Ptr) -> i32:
-    """Make the operator known; where torch can be told, with what `torch.compile` may rely on."""
+    """Make the operator known; where torch can be told (2.12), with what `torch.compile` may rely on."""
     handle, begin_ = local(Ptr), dlsym(library, text("aoti_torch_library_init_fragment"))
     handle[0] = None
     status = Fn[[Ptr, Ptr, u32, Ptr], i32](begin_)(door.namespace, text("kiln"), 0, handle)
