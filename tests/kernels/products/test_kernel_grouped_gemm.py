@@ -171,6 +171,17 @@ def test_plans_that_are_refused(plan, says):
         HopperGroups().check(GroupedProduct(a, b, out, rows=32), plan, device_of("sm_90a"))
 
 
+@pytest.mark.parametrize("groups", [2, 1024, 4096, 8192])
+def test_tables_leave_room_for_stages(groups):
+    """As many as still fit beside the table, whether tiles are large or small."""
+    a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 32, 2048), (groups, 2048, 256), (1, 32, 256)))
+    problem, device = GroupedProduct(a, b, out, rows=256), device_of("sm_90a")
+    plans = HopperGroups().plans(problem, device)
+    assert len(plans) > 3
+    for plan in plans:
+        HopperGroups().check(problem, plan, device)
+
+
 @pytest.mark.parametrize(("call", "says"), REFUSED, ids=[says for _, says in REFUSED])
 def test_refused(call, says):
     with pytest.raises(TypeError, match=says):

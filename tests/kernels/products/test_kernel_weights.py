@@ -187,6 +187,15 @@ def test_plans_that_cannot_work(plan, message):
         FAMILY.choose(problem(9, 4, groups=32), H200, plan)
 
 
+def test_plans_are_called_by_their_names():
+    with pytest.raises(TypeError, match="^WeightTiling with stages=0"):
+        kernels.WeightTiling(stages=0)
+
+
+def test_factors_of_groups_are_read():
+    assert problem(9, 4, groups=32).bytes - problem(9, 4).bytes == 32 * 4096 * 4
+
+
 def test_parts_of_k_without_a_stage():
     FAMILY.choose(problem(9, 8, k=256), H200, H(32, 64, splits=4))
     with pytest.raises(TypeError, match="K of 192 is 3 stages, of which each part has one at least"):

@@ -145,10 +145,11 @@ class HopperGroups(HopperProducts):
                 continue  # not measured for groups
             if plan.cluster_mn == (2, 1):  # a group's last rows may fill one tile of two: clusters lie along columns
                 plan = dataclasses.replace(plan, cluster_mn=(1, 2), group=2 * plan.group)
-            spare = device.smem - _smem_bytes(problem, plan)
-            if spare < 0:
-                plan = dataclasses.replace(plan, stages=plan.stages - 1)
-            if plan.stages >= 3:
+            # The table of many groups takes the place of stages.
+            over = max(0, _smem_bytes(problem, plan) - device.smem)
+            stages = plan.stages - -(-over // plan.stage_bytes(problem.dtype.width, bool(problem.blocks)))
+            if stages >= 3:
+                plan = dataclasses.replace(plan, stages=stages)
                 found[plan] = self.cost(problem, plan, device)
         return sorted(found, key=lambda plan: found[plan])
 

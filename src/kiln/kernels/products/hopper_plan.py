@@ -60,18 +60,19 @@ class HopperTiling:
     turned: bool = False
 
     def __post_init__(self) -> None:
+        own = type(self).__name__
         for name, count in _EXTENTS:
             value = getattr(self, name)
             if not (isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value)):
-                raise arrays.refusal(f"HopperTiling with {name}={value!r}: {count} positive integers")
+                raise arrays.refusal(f"{own} with {name}={value!r}: {count} positive integers")
         for name in _COUNTS:
             value = getattr(self, name)
             if type(value) is not int or value < 1:
-                raise arrays.refusal(f"HopperTiling with {name}={value!r}: a positive integer")
+                raise arrays.refusal(f"{own} with {name}={value!r}: a positive integer")
         for name in _FLAGS:
             value = getattr(self, name)
             if not isinstance(value, bool):
-                raise arrays.refusal(f"HopperTiling with {name}={value!r}: True or False")
+                raise arrays.refusal(f"{own} with {name}={value!r}: True or False")
 
     @property
     def groups(self) -> int:

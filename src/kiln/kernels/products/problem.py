@@ -120,8 +120,9 @@ class Product(Problem):
 
     @property
     def bytes(self) -> int:
-        """Operands and others read once, the result written once."""
-        return sum(x.bytes for x in (self.a, self.b, *self.results, *self.others, *self.blocks))
+        """Operands, their factors and others read once, the results written once."""
+        factors = self.blocks if self.groups is None else (*self.blocks, self.groups)
+        return sum(x.bytes for x in (self.a, self.b, *self.results, *self.others, *factors))
 
     @property
     def multiplies(self) -> str | None:
