@@ -133,6 +133,15 @@ def test_integers_are_exact(a_type, b_type):
     np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.float8_e4m3fn])
+def test_factors_of_one_block_are_those_of_rows(dtype):
+    """Of elements of all types, and with columns of the result contiguous."""
+    a, b = normal((40, 48), dtype), normal((32, 48), dtype).T
+    rows, one = normal((40, 1), np.float32), normal((1, 1), np.float32)
+    got = kernels.gemm(a, b, scale_a=rows, scale_b=one, out=np.empty((32, 40), np.float32).T)
+    np.testing.assert_allclose(got, exact(a, b) * rows * one, rtol=1e-3, atol=1e-3)
+
+
 def test_batches():
     a, b = normal((3, 40, 24), np.float16), normal((24, 16), np.float16)
     close(kernels.gemm(a, b, plan=SMALL), exact(a, b))

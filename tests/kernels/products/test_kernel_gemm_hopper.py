@@ -14,10 +14,11 @@ from nvidia_testing import needs_nvdisasm
 
 import kiln
 from kiln import cute, kernels
+from kiln.cute.runtime import from_dlpack
 from kiln.kernels.common import launches
 from kiln.kernels.common.problem import Laid
 from kiln.kernels.devices import device_of
-from kiln.kernels.products import FAMILY, Product, hopper_cost
+from kiln.kernels.products import FAMILY, Product, hopper_cost, scheduler
 from kiln.kernels.products.follow import Follow
 from kiln.kernels.products.hopper_padded import Padded
 from kiln.kernels.products.hopper_products import HopperProducts
@@ -147,6 +148,16 @@ def test_factors_of_blocks(plan, m, n, k, monkeypatch):
     left = a.astype(np.float64) * np.repeat(of_a, 128, 1)[:, :k]
     right = b.astype(np.float64) * np.repeat(np.repeat(of_b, 128, 0)[:k], 128, 1)[:, :n]
     assert (np.abs(got - 0.5 * left @ right - c) <= 2.0**-12 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
+
+
+@pytest.mark.parametrize("precision", ["ieee", "fast"])
+def test_factors_of_blocks_of_every_precision(precision):
+    """They belong to sums of stages: none are left to the tensor cores."""
+    a, b = operand(128, 256, E4M3), operand(256, 128, E4M3, "T")
+    of_a, of_b = factors(128, 128, 256)
+    got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, precision=precision)
+    left, right = a.astype(np.float64) * np.repeat(of_a, 128, 1), b.astype(np.float64) * np.repeat(of_b, 128, 0)
+    assert (np.abs(got - left @ right) <= 2.0**-12 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
 
 
 def test_factors_of_a_batch_that_shares_operands():
@@ -476,6 +487,8 @@ REFUSED = [
     (lambda: T(turned=True), "of swapped operands are turned"),
     (lambda: T((128, 64, 64), (1, 1), swapped=True, turned=True, splits=2), "where no blocks share a tile"),
     (lambda: T(swapped=None), "True or False"),  # pyright: ignore[reportArgumentType]
+    (lambda: T((384, 64, 64), (1, 1), 2), "loads 384 rows of A, and the copy engine at most 256"),
+    (lambda: T((128, 64, 64), (1, 1), 2, group=1 << 30), "at most 1024 rows of clusters"),
 ]
 
 
@@ -497,6 +510,9 @@ REFUSED_OF = [
     (product(kiln.Int8, *SIZE), T((128, 64, 128), (1, 1), sums=2), "one product of floats"),
     (product(kiln.Float16, 256, 90, 256), T((128, 64, 64), (1, 1), sums=2), "N of 90 is a multiple of 4"),
     (product(kiln.Float16, 256, 256, 64), T((128, 64, 64), (1, 1), sums=2), "is 1 stages"),
+    (product(kiln.Float16, *SIZE), T((64, 64, 64), (1, 1), 13, 8, True, sums=2), "bytes of shared memory"),  # for f32
+    (product(kiln.Float16, *SIZE), T((128, 64, 64), (1, 1), 4, 8, swapped=True, sums=2, turned=True), "of 16 bits"),
+    (product(kiln.Int8, *SIZE), T((128, 72, 128), (1, 1), 3, swapped=True), "a multiple of 16, or 8 or 24"),
 ]  # fmt: skip
 
 
@@ -506,10 +522,24 @@ def test_refused_of_some_problems(problem, plan, says):
         HopperProducts().check(problem, plan, H200)
 
 
+@pytest.mark.parametrize(("tiles_m", "tiles_n"), [(3, 1 << 22), (1 << 22, 3), (1, 1), (0, 0)])
+def test_tiles_of_a_group_of_rows_are_counted_in_32_bits(tiles_m, tiles_n):
+    """Of rows that are there."""
+    found = np.zeros(2, np.int32)
+
+    @cute.jit
+    def divisors(into: cute.Tensor, m: kiln.Int32, n: kiln.Int32):
+        for i, x in enumerate(scheduler._order(m, n, 1024)):
+            into[i] = x.divisor
+
+    divisors(from_dlpack(found), tiles_m, tiles_n)
+    assert found.tolist() == [max(min(tiles_m, 1024) * tiles_n, 1), max((tiles_m - 1) % 1024 + 1, 1) if tiles_m else 1]
+
+
 @pytest.mark.parametrize("dtype", [kiln.Float16, kiln.BFloat16, kiln.Int8, kiln.Float8E4M3FN])
 @pytest.mark.parametrize("out", [kiln.Float16, kiln.Float32, kiln.Int8])
 def test_plans_fit(dtype, out):
-    for size in ((8192, 8192, 8192), (256, 8192, 4096), (64, 128, 32)):
+    for size in ((72, 11008, 2048), (328, 5120, 2048), (8192, 8192, 8192), (256, 8192, 4096), (64, 128, 32)):
         problem = product(dtype, *size, out=out)
         plans = HopperProducts().plans(problem, H200)
         assert len(plans) > 3

@@ -143,7 +143,7 @@ def test_many_groups():
     check(got, a, b, ends.tolist())
 
 
-X, Y, ENDS = normal(8, 16), normal(2, 16, 8), np.array([4, 8], np.int32)
+X, Y, Z, ENDS = normal(8, 16), normal(2, 16, 8), normal(2, 16, 16), np.array([4, 8], np.int32)
 REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y), "neither offsets nor counts"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, counts=ENDS), "both offsets and counts"),
@@ -186,6 +186,11 @@ def test_tables_leave_room_for_stages(groups):
 def test_refused(call, says):
     with pytest.raises(TypeError, match=says):
         call()
+    (lambda: kernels.grouped_gemm(X, normal(2, 16, 16), offsets=ENDS, out=X), "out begins where a does"),
+    (lambda: kernels.grouped_gemm(Y @ X, Z, counts=ENDS, out=Z), "out begins where b does"),
+    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=-3), "expected_rows=-3: a positive integer"),
+    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=0), "expected_rows=0: a positive integer"),
+    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=1.5), "expected_rows=1.5: a positive integer"),  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("rows", [16, 64, 256, 1024])

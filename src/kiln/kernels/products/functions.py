@@ -56,7 +56,7 @@ def gemm(
     (K / 128, N / 128) for 128 x 128 of `b`, rounded up. Where `a` is f16 or bf16, `b` may be 8-bit integers, or (K / 2, N) bytes with two integers of 4
     bits each, neighbours in K, the first in the low half; `scale_b` may then be (groups, N) for as many equal groups of K. `precision` is for f32: "ieee"
     multiplies it as it is, "tf32" rounds both factors to 10 bits of mantissa and uses the tensor cores; and for 8-bit floats: "fast" leaves
-    sums to the tensor cores, which keep some 13 bits of them. `plan` is how
+    sums to the tensor cores, which keep some 13 bits of them (those of blocks with factors are added in f32 even so). `plan` is how
     it is cut, by default as is expected to take least time: a `Tiling`, or a plan of another implementation.
     """
     arrays.require(
@@ -237,8 +237,9 @@ class Asked:
 
     @functools.cached_property
     def in_blocks(self) -> bool:
-        """Whether blocks have factors."""
-        return are_blocks(self.scales, self.shape[1], self.shape[2], self.a.shape[-1])
+        """Whether blocks have factors. Of one block alone they are those of rows, and one for b, of elements of all types."""
+        n, k = self.shape[2], self.a.shape[-1]
+        return max(n, k) > BLOCK and are_blocks(self.scales, self.shape[1], n, k)
 
 
 def values_of(epilogue: Callable[..., Any], types: list[Any]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import numbers
 from typing import TYPE_CHECKING, Any
 
 from .. import devices
@@ -67,6 +68,10 @@ def grouped_gemm(
         f"grouped_gemm with {'neither offsets nor' if offsets is None else 'both offsets and'} counts",
         hint="offsets= of groups that lie one after another, counts= of groups that are as long as the longest",
     )
+    arrays.require(
+        expected_rows is None or (isinstance(expected_rows, numbers.Integral) and expected_rows > 0),
+        f"grouped_gemm with expected_rows={expected_rows!r}: a positive integer",
+    )
     bounds = counts if offsets is None else offsets
     shape = _check(a, b, bounds, "counts" if offsets is None else "offsets", offsets is not None)
     scales = () if scale_a is None and scale_b is None else (scale_a, scale_b)
@@ -105,7 +110,15 @@ def grouped_gemm(
         if a.shape[-1] == 0:
             raise arrays.refusal("grouped_gemm with a K of 0")
         return out
-    rows = expected_rows or max(1, -(-shape[0] // b.shape[0]) if offsets is not None else shape[1])
+    for name, x in (("a", a), ("b", b)):
+        arrays.require(
+            arrays.address(x) != arrays.address(out),
+            f"grouped_gemm: out begins where {name} does, which is read after parts of the result are written",
+            hint="another array",
+        )
+    rows = max(1, -(-shape[0] // b.shape[0]) if offsets is not None else shape[1])
+    if expected_rows is not None:
+        rows = int(expected_rows)
 
     def run(branching: bool) -> None:
         batched = [arrays.with_batch(x) if offsets is not None else x for x in (a, out)]

@@ -158,7 +158,8 @@ def _swapped(problem: Product, device: Device, turning: bool) -> Iterator[Tile]:
     own = [n for n in _COLUMNS if n >= rows][:1]
     for m, pingpong in _SWAPPED:
         across = batches * _ceil(columns, m)
-        fit = [n for waves in _WAVES if (n := _narrowest(rows, waves * device.multiprocessors // across)) >= 64]
+        unit = 16 if problem.dtype.is_integer else 8  # the tensor cores have no others
+        fit = [n for waves in _WAVES if (n := _narrowest(rows, waves * device.multiprocessors // across, unit)) >= 64]
         for n in own:
             yield Tile((m, n), (1, 1), pingpong, (*_ANY, 3) if n % 24 == 0 else _ANY)
         if rows > 64 and turning and (m, pingpong) != (64, True):
@@ -170,9 +171,9 @@ def _swapped(problem: Product, device: Device, turning: bool) -> Iterator[Tile]:
                     yield Tile((m, n), (2, 1), pingpong)
 
 
-def _narrowest(rows: int, tiles: int) -> int:
-    """Columns of tiles, so many of which have all rows; 0: none has."""
-    n = _ceil(_ceil(rows, tiles), 8) * 8 if tiles else 0
+def _narrowest(rows: int, tiles: int, unit: int) -> int:
+    """Columns of tiles, a multiple of a unit, so many of which have all rows; 0: none has."""
+    n = _ceil(_ceil(rows, tiles), unit) * unit if tiles else 0
     return n if n <= 256 else 0
 
 

@@ -22,6 +22,12 @@ _SPANS = (128, 64, 32)
 """Bytes of a row in shared memory that the copy engine and the tensor cores know a swizzle for."""
 MOST_SUMS = 192
 """A thread has registers for."""
+_FEW_OF_INTEGERS = (8, 24)
+"""N of products of integers that is no multiple of 16."""
+_MOST_LOADED = 256
+"""Rows of an operand that the copy engine loads at a time."""
+_MOST_ROWS = 1 << 10
+"""Of clusters that are computed side by side: tiles of so many are counted in 32 bits."""
 _TURNED = (32, 24, 16, 8)
 """Columns at a time that are turned around."""
 _FOLLOWED = 32
@@ -151,6 +157,13 @@ class HopperTiling:
         rows = ATOM_M * self.sharers
         arrays.require(m % rows == 0, f"{self}: M of a tile is a multiple of {rows}, the rows of its warp groups")
         arrays.require(
+            not dtype.is_integer or n % 16 == 0 or n in _FEW_OF_INTEGERS,
+            f"{self}: N of a tile of integers is a multiple of 16, or {' or '.join(map(str, _FEW_OF_INTEGERS))}",
+        )
+        arrays.require(
+            self.group <= _MOST_ROWS, f"{self}: at most {_MOST_ROWS} rows of clusters are computed side by side"
+        )
+        arrays.require(
             not self.turned or (self.swapped and self.splits == 1 and all(kind.width == 16 for kind in out_types)),
             f"{self}: results of swapped operands are turned around, of 16 bits, where no blocks share a tile",
             hint="turned=False",
@@ -189,6 +202,11 @@ class HopperTiling:
         arrays.require(
             m % (8 * self.cluster_mn[1]) == 0 and n % (8 * self.cluster_mn[0]) == 0,
             f"{self}: each block of a cluster loads {across[0]} rows of A and {across[1]} of B for all: multiples of 8",
+        )
+        arrays.require(
+            across[0] <= _MOST_LOADED,
+            f"{self}: each block of a cluster loads {across[0]} rows of A, and the copy engine at most {_MOST_LOADED} at a time",
+            hint="a smaller tile",
         )
         arrays.require(
             self.registers(promoted) <= MOST_SUMS,

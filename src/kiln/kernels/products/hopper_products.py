@@ -73,7 +73,8 @@ class HopperProducts(Implementation):
         return hopper_cost.bounds(problem, plan, device)
 
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
-        plan.check(problem.dtype, problem.out_types, problem.promoted, device, bool(problem.blocks))
+        stored = (Float32,) if plan.sums > 1 else problem.out_types  # sums are, for the second kernel
+        plan.check(problem.dtype, stored, problem.promoted, device, bool(problem.blocks))
         arrays.require(
             not problem.summed or not (plan.staged or plan.swapped or plan.sums > 1),
             f"{plan}: sums of rows are made of whole sums, in rows of the tile",

@@ -109,8 +109,9 @@ class Product(Problem):
 
     @property
     def promoted(self) -> bool:
-        """Whether sums of stages are added outside of the tensor cores, which keep few bits of sums of 8-bit floats."""
-        return self.dtype in FLOATS8 and self.precision != "fast"
+        """Whether sums of stages are added outside of the tensor cores, which keep few bits of sums of 8-bit floats. With factors of blocks they
+        have to be."""
+        return self.dtype in FLOATS8 and (bool(self.blocks) or self.precision != "fast")
 
     @property
     def flops(self) -> int:

@@ -15,7 +15,8 @@ _GROUP = 16
 def _order(tiles_m: Any, tiles_n: Any, group: Any):
     """What numbers of tiles are divided by, found on the host: tiles of a whole group of rows, and rows of the last group."""
     last = tiles_m - (max(tiles_m, 1) - 1) // group * group
-    return [cute.fast_divmod_create_divisor(max(x, 1)) for x in (group * tiles_n, last)]
+    # Where there are fewer rows than a group's they are all of them, and so many tiles as 32 bits count.
+    return [cute.fast_divmod_create_divisor(max(x, 1)) for x in (min(group, tiles_m) * tiles_n, last)]
 
 
 def _place(number: Any, tiles_m: Any, order: Any, group: int) -> tuple[Any, Any]:
