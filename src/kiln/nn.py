@@ -310,7 +310,7 @@ def _linear_gradients(x: Tensor, weight: Tensor, bias: Tensor | None, activation
 _BEFORE = {
     "relu": lambda dy, x: torch.ops.aten.threshold_backward(dy, x, 0),
     "silu": torch.ops.aten.silu_backward,
-    "gelu": lambda dy, x: torch.ops.aten.gelu_backward(dy, x, approximate="tanh"),
+    "gelu": torch.ops.aten.gelu_backward,
 }
 """The gradient of what an activation was applied to."""
 
@@ -509,7 +509,7 @@ def attention(
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear`, with an activation ("relu", "silu" or "gelu" by tanh) in the same kernel."""
+    """`torch.nn.Linear`, with an activation ("relu", "silu" or "gelu") in the same kernel."""
 
     def __init__(
         self, in_features: int, out_features: int, bias: bool = True, activation: str = "", **options: Any

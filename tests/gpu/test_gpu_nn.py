@@ -30,7 +30,7 @@ class Block(torch.nn.Module):
         )
         x = x + self.attention(y, y, y, need_weights=False, attn_mask=mask, is_causal=True)[0]
         y = self.up(self.norm(x))
-        return x + self.down(y if self.ours else F.gelu(y, approximate="tanh"))
+        return x + self.down(y if self.ours else F.gelu(y))
 
 
 def models(dtype=torch.bfloat16):
