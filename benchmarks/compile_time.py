@@ -50,7 +50,13 @@ ATTENTION = {
     "attention 8 bits of 256": (256, {"causal": True, "narrow": True}),
 }
 """Forward, on sm_90a: elements of a head, and what is asked for."""
-GRADIENTS = {"gradients full": (128, False), "gradients causal": (128, True), "gradients of 64": (64, True)}
+GRADIENTS = {
+    "gradients full": (128, False),
+    "gradients causal": (128, True),
+    "gradients of 64": (64, True),
+    "gradients of 192": (192, True),
+    "gradients of 256": (256, True),
+}
 """The backward pass of attention, on sm_90a: elements of a head, and whether it is causal."""
 LATENTS = {
     "latents 128 heads": (128, "bfloat16"),

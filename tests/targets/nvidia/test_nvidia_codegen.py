@@ -384,6 +384,32 @@ def test_options_reach_ptxas():
         compile_for(run, floats(64, 128), 128, options="--ptxas-options '--no-such-option'")
 
 
+@needs_nvdisasm
+def test_kernels_beside_each_other(monkeypatch):
+    """What ptxas makes of kernels with a thread for each is what it makes of them one after the other."""
+
+    @cute.kernel
+    def total(x: cute.Tensor):
+        found = Float32(0.0)
+        for i in range(x.shape[1]):
+            found = found + x[0, i]
+        x[0, 0] = found
+
+    @cute.jit
+    def both(x: cute.Tensor):
+        double(x).launch(grid=1, block=128)
+        total(x).launch(grid=1, block=1)
+
+    beside = compile_for(both, floats(4, 128))
+    monkeypatch.setattr(codegen, "_SPLITS", 99)
+    after = compile_for(both, floats(4, 128))
+    asked = int((codegen.ptxas_version() or "0").partition(".")[0]) >= 13
+    assert [b"split-compile" in x.__cubin__ for x in (beside, after)] == [asked, False]
+    assert sorted(beside.executable.resources) == ["double", "total"]
+    assert beside.executable.resources == after.executable.resources
+    assert beside.__sass__ == after.__sass__
+
+
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 def test_optimization_levels(level):
     assert compile_for(launcher(double), floats(4, 128), options=f"--opt-level {level}").__cubin__

@@ -187,6 +187,8 @@ def ptx_version(arch: Architecture, cuda: str | None) -> int:
     return max(min(_NEWEST_PTX, supported), arch.generation.ptx)
 
 
+_SPLITS = 13
+"""From this CUDA release on ptxas compiles kernels beside each other, a thread for each: the same code."""
 _TMPDIR = "TMPDIR names a directory that can be written to and has room"
 
 
@@ -212,8 +214,10 @@ class Assembly:
                     file.write(ptx)
             except OSError as reason:
                 raise DSLSubprocessCallError(f"ptxas has no place for its files: {reason}", hint=_TMPDIR) from None
-            command = [str(tool.path), "-v", f"-O{opt}", f"--gpu-name={arch.name}", *shlex.split(options), source]
-            command += ["-o", self._target]
+            command = [str(tool.path), "-v", f"-O{opt}", f"--gpu-name={arch.name}"]
+            if int((_version(tool) or "0").partition(".")[0]) >= _SPLITS:
+                command.append(f"--split-compile={ptx.count('.entry ')}")
+            command += [*shlex.split(options), source, "-o", self._target]
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         except BaseException:
             self._folder.cleanup()

@@ -217,7 +217,7 @@ class NvidiaTarget(Target):
             if facts:
                 devices = Compilation(device, entry, options)
                 assembled = self._compile_device(compilation, devices, facts, code, artifacts, running)
-                if any(fact.min_blocks for fact in facts) and not all(kernel.extra_smem for kernel in code.kernels):
+                if any(fact.min_blocks and not own.extra_smem for fact, own in zip(facts, code.kernels, strict=True)):
                     assembled()  # the host code depends on what ptxas says of static shared memory
                 self._compile_host(compilation, facts, code, artifacts)
                 assembled()
