@@ -19,7 +19,7 @@ from kiln.workbench import tune
 from kiln.workbench.records import Journal
 
 LONG = os.environ.get("KILN_LONG_TESTS", "") not in ("", "0")
-OPTIONS = ("--target", "cpu", "--jobs", "2", "--timeout", "10", "--memory", "1G")
+OPTIONS = ("--target", "cpu", "--jobs", "2", "--timeout", "6", "--memory", "1G")
 
 
 @pytest.fixture

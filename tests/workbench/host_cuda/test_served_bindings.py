@@ -252,9 +252,9 @@ def test_a_kernel_that_uses_memory_that_was_given_back(gpu_program):
     )
 
 
-def test_a_graph_does_not_copy_to_memory_that_was_given_back(gpu_program):
+def test_a_graph_does_not_copy_to_memory_that_was_given_back(torch_program):
     pytest.importorskip("torch")
-    gpu_program(
+    torch_program(
         """
         import torch
         import cuda.bindings.driver as cuda

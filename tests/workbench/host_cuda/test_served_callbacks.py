@@ -8,8 +8,8 @@ pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 
-def test_gradients(gpu_program):
-    out = gpu_program("""
+def test_gradients(torch_program):
+    out = torch_program("""
         import torch
         seen = []
 
@@ -63,8 +63,8 @@ def test_gradients(gpu_program):
     assert out == "cpu [2.0, 2.0, 2.0]\n"
 
 
-def test_memory_is_marked_not_the_object_alone(gpu_program):
-    out = gpu_program("""
+def test_memory_is_marked_not_the_object_alone(torch_program):
+    out = torch_program("""
         import gc, torch
         module = torch.nn.Linear(3, 2).cuda()
         views = [p.data_ptr() for p in module.parameters()]
@@ -78,8 +78,8 @@ def test_memory_is_marked_not_the_object_alone(gpu_program):
     assert out == "cuda:0 cpu cpu cuda:0\n"
 
 
-def test_operators(gpu_program):
-    out = gpu_program("""
+def test_operators(torch_program):
+    out = torch_program("""
         import torch
         from torch import Tensor
 
@@ -152,8 +152,8 @@ def test_operators(gpu_program):
     ]
 
 
-def test_compiled_functions_and_modules(gpu_program):
-    out = gpu_program("""
+def test_compiled_functions_and_modules(torch_program):
+    out = torch_program("""
         import torch
 
         @torch.compile(fullgraph=True, backend="eager")
@@ -175,8 +175,8 @@ def test_compiled_functions_and_modules(gpu_program):
     assert out == "[2.0, 2.0] cuda:0 f\n[4.0, 4.0]\ncuda:0\n"
 
 
-def test_products_of_halves_are_rounded_once(gpu_program):
-    out = gpu_program("""
+def test_products_of_halves_are_rounded_once(torch_program):
+    out = torch_program("""
         import torch, torch.nn.functional as F
         torch.manual_seed(0)
         for dtype in (torch.float16, torch.bfloat16):

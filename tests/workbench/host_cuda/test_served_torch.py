@@ -8,8 +8,8 @@ pytestmark = pytest.mark.torch
 pytest.importorskip("torch")
 
 
-def test_tensors_say_they_are_on_cuda_and_moving_copies(gpu_program):
-    gpu_program(
+def test_tensors_say_they_are_on_cuda_and_moving_copies(torch_program):
+    torch_program(
         """
         import torch
 
@@ -104,8 +104,8 @@ def test_tensors_say_they_are_on_cuda_and_moving_copies(gpu_program):
     )
 
 
-def test_memory_goes_on_behind_a_tensor_and_large_ones(gpu_program):
-    gpu_program(
+def test_memory_goes_on_behind_a_tensor_and_large_ones(torch_program):
+    torch_program(
         """
         import ctypes, torch
 
@@ -149,9 +149,9 @@ def test_memory_goes_on_behind_a_tensor_and_large_ones(gpu_program):
     )
 
 
-def test_memory_is_aligned_and_stays_for_a_while(gpu_program):
+def test_memory_is_aligned_and_stays_for_a_while(torch_program):
     """Programs keep addresses of tensors that are gone, and put into them what must be aligned, as they can on a GPU."""
-    gpu_program(
+    torch_program(
         """
         import ctypes
         import torch
@@ -173,8 +173,8 @@ def test_memory_is_aligned_and_stays_for_a_while(gpu_program):
     )
 
 
-def test_random_numbers_of_the_cpu_stay_as_they_are(gpu_program):
-    gpu_program(
+def test_random_numbers_of_the_cpu_stay_as_they_are(torch_program):
+    torch_program(
         """
         import torch
 
@@ -247,8 +247,8 @@ def test_queries_streams_events_threads_and_children(gpu_program):
     )
 
 
-def test_graphs_record_and_run_again(gpu_program):
-    gpu_program(
+def test_graphs_record_and_run_again(torch_program):
+    torch_program(
         """
         import torch
         import cutlass.cute as cute
