@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import os
 from typing import TYPE_CHECKING, Any
+
+from hypothesis import settings
 
 from kiln.base_dsl import trace
 from kiln.base_dsl.numeric import host
@@ -22,6 +25,12 @@ PIPELINE = (
     "builtin.module(convert-math-to-funcs{convert-ctlz=false},arith-expand,convert-vector-to-llvm,convert-math-to-llvm,"
     "convert-arith-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts)"
 )
+
+
+def tried(count: int) -> settings:
+    """How often a property is tried: a third of this by default, all with KILN_LONG_TESTS=1."""
+    long = os.environ.get("KILN_LONG_TESTS", "") not in ("", "0")
+    return settings(max_examples=count if long else count // 3, deadline=None)
 
 
 def _unsigned(width: int) -> Any:

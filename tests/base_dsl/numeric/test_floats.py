@@ -11,9 +11,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
-from numeric_testing import Compiled
+from numeric_testing import Compiled, tried
 
 from kiln.base_dsl.numeric import host
 from kiln.base_dsl.typing import (
@@ -85,7 +85,7 @@ def operands() -> Any:
 
 
 @given(operands(), st.sampled_from(sorted(ARITHMETIC)))
-@settings(max_examples=1500, deadline=None)
+@tried(1500)
 def test_arithmetic_rounds_once(case: Any, name: str) -> None:
     t, a, b = case
     a, b = t(a).value, t(b).value
@@ -98,7 +98,7 @@ def test_arithmetic_rounds_once(case: Any, name: str) -> None:
 
 
 @given(operands(), st.sampled_from(sorted(ROUNDING)))
-@settings(max_examples=1500, deadline=None)
+@tried(1500)
 @example((Float32, 1.0, 0.1), "floordiv")
 @example((Float64, 1.0, 0.1), "floordiv")
 @example((Float32, -7.5, 2.0), "mod")
@@ -116,7 +116,7 @@ def test_floor_division_and_modulo_round_down(case: Any, name: str) -> None:
 
 
 @given(operands(), st.sampled_from(sorted(COMPARE)))
-@settings(max_examples=600, deadline=None)
+@tried(600)
 def test_comparisons_with_nan_as_in_python(case: Any, name: str) -> None:
     t, a, b = case
     a, b = t(a).value, t(b).value
@@ -124,7 +124,7 @@ def test_comparisons_with_nan_as_in_python(case: Any, name: str) -> None:
 
 
 @given(operands())
-@settings(max_examples=500, deadline=None)
+@tried(500)
 @example((Float32, 2.5, 0.0))
 @example((Float32, -3.5, 0.0))
 @example((Float64, 3896.9024011174715, 0.0))
@@ -241,7 +241,7 @@ def test_bits() -> None:
 
 
 @given(st.integers(0, 2**32 - 1))
-@settings(max_examples=300)
+@tried(300)
 def test_host_rounding_is_the_hardware_s(bits: int) -> None:
     value = struct.unpack("<f", struct.pack("<I", bits))[0]
     if not math.isnan(value):

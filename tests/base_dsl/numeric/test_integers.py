@@ -7,9 +7,9 @@ import operator
 from typing import Any
 
 import pytest
-from hypothesis import assume, example, given, settings
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from numeric_testing import Compiled, argument, operations
+from numeric_testing import Compiled, argument, operations, tried
 
 from kiln.base_dsl.typing import (
     Boolean,
@@ -105,7 +105,7 @@ def pairs() -> Any:
 
 
 @given(pairs(), st.sampled_from(sorted(BINARY)))
-@settings(max_examples=2000, deadline=None)
+@tried(2000)
 @example((Int32, -(2**31), 3), "mod")
 @example((Int32, 2**31 - 1, 2**31 - 1), "mul")
 def test_arithmetic(operands: Any, name: str) -> None:
@@ -122,7 +122,7 @@ def test_arithmetic(operands: Any, name: str) -> None:
 
 
 @given(pairs(), st.sampled_from(sorted(COMPARE)))
-@settings(max_examples=600, deadline=None)
+@tried(600)
 def test_comparisons(operands: Any, name: str) -> None:
     t, a, b = operands
     expected = COMPARE[name](a, b)
@@ -133,7 +133,7 @@ def test_comparisons(operands: Any, name: str) -> None:
 
 
 @given(pairs(), st.integers(0, 140))
-@settings(max_examples=600, deadline=None)
+@tried(600)
 @example((Int128, -1, 1), 127)
 def test_shifts(operands: Any, count: int) -> None:
     t, a, _ = operands
@@ -143,7 +143,7 @@ def test_shifts(operands: Any, count: int) -> None:
 
 
 @given(pairs())
-@settings(max_examples=400, deadline=None)
+@tried(400)
 def test_unary_and_known_operands(operands: Any) -> None:
     t, a, _ = operands
     c = compiled(t)
@@ -163,7 +163,7 @@ def test_unary_and_known_operands(operands: Any) -> None:
 
 
 @given(pairs(), st.sampled_from(DIVISORS))
-@settings(max_examples=1000, deadline=None)
+@tried(1000)
 def test_known_divisors(operands: Any, divisor: int) -> None:
     t, a, _ = operands
     assume(divisor in divisors(t))
@@ -176,7 +176,7 @@ def test_known_divisors(operands: Any, divisor: int) -> None:
 
 
 @given(pairs())
-@settings(max_examples=400, deadline=None)
+@tried(400)
 def test_known_not_negative(operands: Any) -> None:
     t, a, b = operands
     assume(a >= 0 and b > 0)
