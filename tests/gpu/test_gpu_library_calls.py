@@ -103,6 +103,36 @@ def test_an_array_of_the_host_is_refused_as_at_first():
             kernels.softmax(x.cpu())
 
 
+def test_what_is_written_and_read_is_refused_however_often_the_call_was_made():
+    q, k, v, dout = (normal(1, 64, 2, 64, dtype=HALF) for _ in range(4))
+    for _ in range(ENOUGH + 6):
+        out, lse = kernels.flash_attention(q, k, v, out=torch.empty_like(q), return_lse=True)
+        dq, dk, dv = (torch.empty_like(q) for _ in range(3))
+        kernels.flash_attention_backward(dout, q, k, v, out, lse, dq=dq, dk=dk, dv=dv)
+        kernels.gemm(q[0, :, 0], k[0, :, 0].T, out=torch.empty(64, 64, device="cuda", dtype=HALF))
+        kernels.softmax(dout, out=torch.empty_like(dout))
+    before = python_calls(kernels.flash_attention)
+    kernels.flash_attention(q, k, v, out=torch.empty_like(q), return_lse=True)
+    assert python_calls(kernels.flash_attention) == before, "Python took a call"
+    memory = normal(2 * dout.numel(), dtype=HALF)
+    moved = memory[64 : 64 + dout.numel()].view(dout.shape)
+    for call in (
+        lambda: kernels.flash_attention(q, k, v, out=k, return_lse=True),
+        lambda: kernels.flash_attention_backward(dout, q, k, v, out, lse, dq=dq, dk=k, dv=dv),
+        lambda: kernels.flash_attention_backward(dout, q, k, v, out, lse, dq=dq, dk=dk, dv=dk),
+        lambda: kernels.gemm(q[0, :, 0], k[0, :, 0].T, out=k[0, :, 0]),
+        lambda: kernels.softmax(memory[: dout.numel()].view(dout.shape), out=moved),
+    ):
+        for _ in range(ENOUGH):
+            with pytest.raises(DSLUserCodeTypeError, match="memory in common|begins where"):
+                call()
+    x = dout.clone()
+    wanted = kernels.softmax(dout)
+    for _ in range(ENOUGH):
+        x.copy_(dout)
+        same(kernels.softmax(x, out=x), wanted)
+
+
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_two_devices():
     here, there = (torch.randn(8, 64, device=f"cuda:{n}") for n in range(2))

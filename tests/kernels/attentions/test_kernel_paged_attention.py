@@ -71,6 +71,33 @@ def test_what_is_refused():
         ({"v_cache": cache.v[:, :2]}, "agree"),
         ({"out": cache.k[:2, :1].repeat(2, 2)[..., :16]}, "it is \\(2, 1, 2, 32\\)"),
         ({"q": q.astype(np.float32)}, "float16 or bfloat16"),
+        ({"out": np.lib.stride_tricks.as_strided(q.copy(), q.shape, (0, *q.strides[1:]))}, "its elements lie apart"),
     ):
         with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
             kernels.paged_attention(**{**given, **wrong})
+
+
+def test_a_cache_without_pages():
+    """Queries see nothing, whoever is asked; a sink is all that their logarithms are of."""
+    q, none = normal(2, 3, 2, 32), normal(0, 16, 1, 32)
+    table, lengths, sinks = np.zeros((2, 2), np.int32), np.zeros(2, np.int32), np.float32([0.5, -3.0])
+    keys = normal(2, 4, 1, 32)
+    with kiln.target("cpu"):
+        for pages in (none, normal(3, 0, 1, 32)):
+            for out, lse in (
+                kernels.flash_attention(q, pages, pages, page_table=table, seqused_k=lengths, return_lse=True),
+                kernels.flash_attention(
+                    q, pages, pages, page_table=table, seqused_k=lengths, return_lse=True, plan=kernels.HopperAttentionTiling(1, 64)
+                ),
+                *([kernels.paged_attention(q, pages, pages, table, lengths, return_lse=True)] if pages is none else []),
+            ):  # fmt: skip
+                assert not out.any()
+                assert (lse == -np.inf).all()
+        for given in (
+            (q, none, none, {"page_table": table, "seqused_k": lengths}),
+            (q, keys[:, :0], keys[:, :0], {}),
+            (q, keys, keys, {"seqused_k": lengths, "plan": kernels.AttentionTiling(16, 16, 1, 1)}),
+        ):
+            out, lse = kernels.flash_attention(*given[:3], sinks=sinks, return_lse=True, **given[3])
+            assert not out.any()
+            np.testing.assert_allclose(lse, np.broadcast_to(sinks[:, None], (2, 2, 3)), rtol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import sys
 import threading
@@ -433,6 +434,65 @@ def test_an_array_that_is_passed_twice_is_not_taken_for_one():
     for other in (row, normal(8)):
         for _ in range(ENOUGH):
             same(kernels.elementwise(_shifted, row, other), row * 2.0 + other)
+
+
+@pytest.mark.parametrize("make", [normal, tensor])
+def test_what_has_memory_in_common_is_told_apart_in_every_call(make):
+    """What is refused in the first call of a kind is so in a later one that differs in nothing but where arrays lie."""
+    rows, small = kernels.AttentionTiling(16, 16, 1, 1), kernels.GradientTiling(16, 16)
+    half = np.float16 if make is normal else torch.float16
+    q, k, v, dout = (make(1, 16, 1, 32, dtype=half) for _ in range(4))
+    memory = make(96)
+    x, moved, apart = memory[:64].reshape(8, 8), memory[8:72].reshape(8, 8), make(8, 8)
+    out, lse = kernels.flash_attention(q, k, v, return_lse=True, plan=rows)
+    like = lambda *given: [make(*a.shape, dtype=a.dtype) for a in given]
+    backward = lambda dq, dk, dv: kernels.flash_attention_backward(
+        dout, q, k, v, out, lse, dq=dq, dk=dk, dv=dv, plan=small
+    )
+    weights, bounds = make(1, 8, 8), np.array([8], np.int32) if make is normal else torch.tensor([8], dtype=torch.int32)
+    places = [make(4, 2), np.zeros((4, 2), np.int32) if make is normal else torch.zeros(4, 2, dtype=torch.int32)]
+    for right, wrong in (
+        (lambda: kernels.flash_attention(q, k, v, out=like(q)[0], plan=rows), [
+            lambda: kernels.flash_attention(q, k, v, out=k, plan=rows), lambda: kernels.flash_attention(q, k, v, out=v, plan=rows)]),
+        (lambda: backward(*like(q, k, v)), [lambda: backward(like(q)[0], k, like(v)[0]), lambda: backward(*[like(k)[0]] * 3)]),
+        (lambda: kernels.softmax(x, out=apart), [lambda: kernels.softmax(x, out=moved)]),
+        (lambda: kernels.gemm(x, apart, out=like(x)[0]), [lambda: kernels.gemm(x, apart, out=x), lambda: kernels.gemm(x, apart, out=moved)]),
+        (lambda: kernels.grouped_gemm(x, weights, offsets=bounds, out=apart), [
+            lambda: kernels.grouped_gemm(x, weights, offsets=bounds, out=x),
+            lambda: kernels.grouped_gemm(x, weights, offsets=bounds, out=weights[0])]),
+        (lambda: kernels.elementwise(_shifted, x, apart, out=like(x)[0]), [lambda: kernels.elementwise(_shifted, x, apart, out=moved)]),
+        (lambda: kernels.fused_add_rms_norm(x, apart, out=like(x)[0], residual_out=like(x)[0]), [
+            lambda: kernels.fused_add_rms_norm(x, apart, out=apart, residual_out=apart)]),
+        (lambda: kernels.topk_softmax(apart[:4], 2, values=places[0], indices=places[1]), [
+            lambda: kernels.topk_softmax(memory[:32].reshape(4, 8), 2, values=memory[:8].reshape(4, 2), indices=places[1])]),
+    ):  # fmt: skip
+        for _ in range(ENOUGH + 2):
+            right()
+        for call in wrong:
+            for _ in range(3):
+                with pytest.raises(kiln.DSLUserCodeTypeError, match="memory in common|begins where"):
+                    call()
+
+
+@pytest.mark.parametrize("make", [normal, tensor])
+def test_what_may_have_memory_in_common_is_taken_by_native_code(make):
+    """In place, and between the elements of another array: other keys, and Python takes no more calls than of others."""
+    x, y = make(8, 8), make(8, 8)
+    rows = [make(8, 16) for _ in range(3)]
+    calls_ = [
+        lambda: kernels.softmax(x, out=y),
+        lambda: kernels.softmax(x, out=x),
+        *(functools.partial(lambda z: kernels.softmax(z[:, ::2], out=z[:, 1::2]), z) for z in rows),
+        *(functools.partial(lambda z: kernels.softmax(z[:, :8], out=z[:, 8:]), z) for z in rows),
+    ]
+    for call in calls_:
+        for _ in range(ENOUGH):
+            call()
+    before = python_calls(kernels.softmax)
+    for call in calls_:
+        call()
+    assert loading.engine() is None or python_calls(kernels.softmax) == before
+    same(rows[0][:, 8:], kernels.softmax(rows[0][:, :8]))
 
 
 def test_a_result_is_written_in_place_and_given_back():

@@ -122,6 +122,11 @@ def test_prompts(heads):
         close([got[0][None, first:last], got[1][None, :, first:last]], wanted)
     assert not got[0][starts[-1] :].any()
     assert all(map(np.array_equal, got, again))
+    with kiln.target("cpu"):
+        nothing = kernels.mla_prefill(
+            q[:0], cache.pages, starts * 0, page_table=cache.table, lengths=cache.lengths, **options
+        )
+    assert [x.shape for x in nothing] == [(0, heads, VALUES), (heads, 0)]
     with pytest.raises(DSLUserCodeTypeError, match="either page_table and lengths, or cu_seqlens_k"):
         kernels.mla_prefill(q, cache.pages, starts)
 

@@ -208,8 +208,8 @@ class Engine:
         jit       it holds a tuple: in a `bytes` object the number of plans, the address of guards for all of them, and
                   their addresses; then what owns these
         recorded  it holds a tuple: programs (see `program`) by the keys of calls; names of parameters that are numbers
-                  which change; a word in a `bytes` object, whose bits say which positions may have arrays; names of
-                  parameters that may be arrays
+                  which change; words in a `bytes` object: bits that say which positions may have arrays, bits of those that
+                  are written to, and how many of the following names are; names of parameters that may be arrays
         """
         offset = slot_offset(kind, slot)
         if not offset:

@@ -13,6 +13,9 @@ A key is words. Each argument is told by a word that says what it is, then
 
 Arguments with names follow those without, each after the address of its name. A float of one of the names that were
 said to be numbers is told by its sign, and whether it is 0, 1 or no number: programs take its value from each call.
+
+Last come the pairs of arrays, one of which is written to, whose elements may have memory in common: how far apart they begin. With extents and
+strides that decides it, so that what was refused, or allowed, once is so each time. Most calls have no such pair.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from ...native import Array, Fn, Ptr, address, f32, f64, i32, i64, inline, local
 from .. import plan, program
 from ..plan import Guards
 from ..program import CallStep, Item, LaunchStep, ProgramHead, Step
-from .arrays import DESCRIBED_RANK, About, describe_array, give_none, read_array, stream_of
+from .arrays import DESCRIBED_RANK, TENSOR, About, describe_array, give_none, read_array, stream_of
 from .cpython import (
     FREE_BEFORE,
     Object,
@@ -57,10 +60,12 @@ from .world import ARRAYS, CONSTANTS, at, programs, world
 NONE, INTEGER, REAL, STRING, TUPLE, LIST, FUNCTION, CONSTANT, NUMBER, NOTHING = range(3, 13)
 ALIGNMENT = 16
 MOST_TEXT = 64
-KEY_WORDS = 384
+KEY_WORDS = 512
 ROOM = 4 + 2 * DESCRIBED_RANK
 """Words that the longest single entry of a key takes."""
 MOST_HELD = 8
+LARGEST = 16
+"""Bytes that an element of numpy's has at most."""
 
 
 @struct
@@ -80,6 +85,15 @@ class State:
     holds: Array[Ptr[Object], MOST_HELD]
     objects: Array[Ptr[Object], program.MOST_REGISTERS]
     addresses: Array[u64, program.MOST_REGISTERS]
+    told: Array[Ptr[u64], program.MOST_REGISTERS]
+    """Where in the key arrays are."""
+    lows: Array[u64, program.MOST_REGISTERS]
+    highs: Array[u64, program.MOST_REGISTERS]
+    """Between which addresses their elements are."""
+    writes: i64
+    """Whether the argument that is told next is written to."""
+    written: u64
+    """Arrays that are, by bits."""
     values: Array[f64, program.MOST_NUMBERS]
     key: Array[u64, KEY_WORDS]
 
@@ -174,7 +188,10 @@ def tell_array(value: Ptr[Object], state: Ptr[State]) -> bool:
         return False
     if about.rank > DESCRIBED_RANK or count == program.MOST_REGISTERS:
         return False
+    state.told[count] = state.end
     state.end = describe_array(about, state.end, ALIGNMENT)
+    if state.writes != 0:
+        state.written |= u64(1) << u64(count)
     state.objects[count] = value
     state.addresses[count] = about.address
     state.count = count + 1
@@ -241,12 +258,52 @@ def tell_function(value: Ptr[Object], state: Ptr[State]) -> bool:
 
 
 @native
-def has_name(names: Ptr[Object], name: Ptr[Object]) -> bool:
-    """Whether a tuple has a name."""
+def find_span(words: Ptr[u64], where: u64, low: Ptr[u64], high: Ptr[u64]) -> None:
+    """Between which addresses the elements of an array are, that is told by some words and begins somewhere; or some more."""
+    kind, rank = words[1], i64(words[2] & 0xFF)
+    bytes_ = i64(LARGEST)
+    factor = i64(1)
+    if words[0] == TENSOR:  # bits and lanes, of DLPack; numpy's strides are in bytes
+        bytes_ = i64((((kind >> 8) & 0xFF) * ((kind >> 16) & 0xFFFF) + 7) >> 3)
+        factor = bytes_
+    shape = Ptr[i64](words + 4)
+    strides = shape + rank
+    below, above = i64(0), bytes_
+    for mode in range(rank):
+        further = (shape[mode] - 1) * strides[mode] * factor
+        if further < 0:
+            below += further
+        else:
+            above += further
+    low[0] = where + u64(below)
+    high[0] = where + u64(above)
+
+
+@native
+def tell_meetings(state: Ptr[State]) -> bool:
+    """Arrays that are written to, and others that may have memory in common with them."""
+    count, written = state.count, state.written
+    for number in range(count):
+        find_span(state.told[number], state.addresses[number], ref(state.lows)[number], ref(state.highs)[number])
+    for one in range(count):
+        if (written >> u64(one)) & 1 != 0:
+            low, high = state.lows[one], state.highs[one]
+            for other in range(count):
+                twice = other <= one and (written >> u64(other)) & 1 != 0
+                if not twice and low < state.highs[other] and state.lows[other] < high:
+                    if not has_room(state):
+                        return False
+                    put(state, u64(one << 8 | other), state.addresses[one] - state.addresses[other])
+    return True
+
+
+@native
+def place_of(names: Ptr[Object], name: Ptr[Object]) -> i64:
+    """Where a tuple has a name; -1 if it has not."""
     for number in range(PyTuple_Size(names)):
         if PyTuple_GetItem(names, number) == name:
-            return True
-    return False
+            return number
+    return -1
 
 
 @native
@@ -283,26 +340,40 @@ def tell_call(
     state.stream = None
     state.device = 0
     state.held = 0
+    state.written = 0
     state.end = state.key
     put(state, u64(positional))
-    positions = Ptr[u64](Ptr(PyTuple_GetItem(holder, 2)) + plan.BYTES_DATA)[0]
+    about = Ptr[u64](Ptr(PyTuple_GetItem(holder, 2)) + plan.BYTES_DATA)
     for number in range(positional):
-        may = (positions >> u64(number if number < 63 else i64(63))) & 1 != 0
-        if not tell(arguments[number], state, may):
+        place = u64(number if number < 63 else i64(63))
+        state.writes = i64((about[1] >> place) & 1)
+        if not tell(arguments[number], state, (about[0] >> place) & 1 != 0):
             return False
-    if names == None:
-        return True
-    special, arrays, given = PyTuple_GetItem(holder, 1), PyTuple_GetItem(holder, 3), arguments + positional
+    if names != None:
+        if not tell_named(holder, arguments + positional, names, i64(about[2]), state):
+            return False
+    return tell_meetings(state) if state.written != 0 else True
+
+
+@native
+def tell_named(
+    holder: Ptr[Object], given: Ptr[Ptr[Object]], names: Ptr[Object], written: i64, state: Ptr[State]
+) -> bool:
+    """Arguments with names. Of those that may be arrays the first `written` are written to."""
+    special, arrays = PyTuple_GetItem(holder, 1), PyTuple_GetItem(holder, 3)
     for number in range(PyTuple_Size(names)):
         name, value = PyTuple_GetItem(names, number), given[number]
         if not has_room(state):
             return False
         put(state, address(name))
-        if value.kind == world.place.float_type and has_name(special, name):
+        if value.kind == world.place.float_type and place_of(special, name) >= 0:
             if not tell_number(value, state):
                 return False
-        elif not tell(value, state, has_name(arrays, name)):
-            return False
+        else:
+            place = place_of(arrays, name)
+            state.writes = i64(1) if place >= 0 and place < written else i64(0)
+            if not tell(value, state, place >= 0):
+                return False
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from .. import devices
@@ -22,7 +23,7 @@ _NAME = "flash_attention_backward"
 
 @kernel_function(
     "dout", "q", "k", "v", "out", "lse", "cu_seqlens_q", "cu_seqlens_k", "seqused_k", "alibi_slopes", "sinks", "dq", "dk", "dv",
-    "dsinks",
+    "dsinks", written=("dq", "dk", "dv", "dsinks"),
 )  # fmt: skip
 def flash_attention_backward(
     dout: Any,
@@ -58,7 +59,9 @@ def flash_attention_backward(
     Arrays and options are those of `flash_attention`; `dq`, `dk`, `dv` and `dsinks` are arrays for the gradients, or None. With a function
     `score`, `score_gradient(s, b, h, q, k)` is its derivative at s: 1.0 where something is added to s. A query that sees no
     key, and a key that no query sees, has gradient 0. Sums are in f32; scores and their gradients are rounded to the type of the arrays
-    before they are multiplied. The same call gives the same bits; with `deterministic=False` only nearly, which may be faster.
+    before they are multiplied. `max_seqlen_q` and `max_seqlen_k` are at least the queries and keys of the longest of sequences that lie one after
+    another, as frameworks know them, and save looking that up: what a sequence has beyond them gets no gradients. The same
+    call gives the same bits; with `deterministic=False` only nearly, which may be faster.
     """
     given = (q, k, v, None, cu_seqlens_q, cu_seqlens_k, seqused_k, None, alibi_slopes, sinks)
     functions = check_gradient(score, score_gradient)
@@ -81,7 +84,10 @@ def flash_attention_backward(
         alibi_slopes = arrays.with_batch(alibi_slopes)
     ends = Sinks(sinks, made[3]) if sinks is not None else None
     taken = Given(*rows, lse, *written, Lengths(*given[4:7]), longest, asked.factor, float(softcap), alibi_slopes, ends)  # type: ignore
-    problem = AttentionGradient(asked.problem(longest[0]), deterministic, functions)
+    of = asked.problem(longest[0])
+    if cu_seqlens_k is None:
+        of = dataclasses.replace(of, keys=longest[1])  # that there are gradients of, whatever max_seqlen_k says
+    problem = AttentionGradient(of, deterministic, functions)
     FAMILY.run(problem, devices.current(), taken, plan)
     return made
 
@@ -133,10 +139,7 @@ def _result(name: str, given: Any, like: Any, read: tuple[Any, ...]) -> Any:
         tuple(given.shape) == tuple(like.shape) and given.dtype == like.dtype,
         f"{_NAME}: {name} is {tuple(given.shape)} of {given.dtype}: it is {tuple(like.shape)} of {like.dtype}",
     )
-    arrays.require(
-        all(s != 0 or n == 1 for s, n in zip(arrays.strides(given), given.shape, strict=True)) or 0 in given.shape,
-        f"{_NAME}: {name} has strides {arrays.strides(given)}: its elements lie apart",
-    )
+    arrays.require_apart(given, f"{_NAME}: {name}")
     arrays.require(
         not any(arrays.overlap(given, x) for x in read),
         f"{_NAME}: {name} has memory in common with an array that is read after parts of it are written",

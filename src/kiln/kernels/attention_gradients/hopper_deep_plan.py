@@ -122,7 +122,7 @@ def side_by_side(problem: AttentionGradient, device: Device) -> int:
     shorter than others, so that there are more of them."""
     of = problem.attention
     masked = of.left is not None or of.right is not None
-    blocks = -(-of.keys // ROWS)
+    blocks = max(1, -(-of.keys // ROWS))
     in_cache = _IN_CACHE // (2 * of.share * of.queries * sum(padded(of.head_dims)))
     wanted = max(1, round(device.multiprocessors / blocks), min(in_cache, 4 if masked else 2))
     return equal_shares(of.heads_k * of.batches, wanted)

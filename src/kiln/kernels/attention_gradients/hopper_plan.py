@@ -127,7 +127,7 @@ def side_by_side(problem: AttentionGradient, plan: HopperGradientTiling, device:
     that makes of those of a head."""
     of = problem.attention
     masked, steps = of.left is not None or of.right is not None, _steps(problem, plan)
-    heads, blocks, at_once = of.heads_k * of.batches, -(-of.keys // KEYS), device.multiprocessors
+    heads, blocks, at_once = of.heads_k * of.batches, max(1, -(-of.keys // KEYS)), device.multiprocessors
     in_cache = _IN_CACHE // (of.share * of.queries * padded(of.head_dims) * 8)
     # blocks of keys that have fewer queries than others are all there are at the end of some heads: enough of them for all multiprocessors
     least = 2 * round(at_once / blocks) if masked else 1
@@ -153,7 +153,7 @@ def made_meanwhile(problem: AttentionGradient, plan: HopperGradientTiling, side:
     of = problem.attention
     if not problem.deterministic or parts > 1 or of.packed:
         return 0
-    each = of.share * -(-of.queries // plan.block_q) / -(-of.keys // KEYS)
+    each = of.share * -(-of.queries // plan.block_q) / max(1, -(-of.keys // KEYS))
     enough = _CONVERTED[padded(of.head_dims)] * each <= _steps(problem, plan)
     return of.share * ((of.heads_k * of.batches - 1) // side * side) if enough else 0
 

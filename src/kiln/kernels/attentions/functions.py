@@ -71,7 +71,7 @@ def flash_attention(
     key, the last being aligned. `score(s, b, h, q, k)` is a Python function that gives the score that takes the place of s, for sequence b,
     head h, query q and key k, each counted from 0 in its sequence; it may branch. `sinks` (heads, f32): logits of one more key for each
     head, which has no value. Queries, keys and values may be float8_e4m3fn, with factors `q_descale`, `k_descale` and `v_descale` (batch, heads
-    of keys; f32) or without; outputs are bfloat16 then, or what `out` is. A query that sees no key gets zeros and the logarithm -inf. Logarithms are natural,
+    of keys; f32) or without; outputs are bfloat16 then, or what `out` is. A query that sees no key gets zeros and the logarithm -inf, or its sink. Logarithms are natural,
     (batch, heads, queries) or (heads, all queries), f32. The same call gives the same bits.
     """
     given = (
@@ -199,10 +199,7 @@ class Asked:
                 tuple(out.shape) == shape and str(out.dtype) in map(str, self.out_types()),
                 f"flash_attention into an array {tuple(out.shape)} of {out.dtype}: it is {shape} of {self.out_types()[0]}",
             )
-            require(
-                all(s != 0 or n == 1 for s, n in zip(arrays.strides(out), shape, strict=True)) or 0 in shape,
-                f"flash_attention into an array with strides {arrays.strides(out)}: its elements lie apart",
-            )
+            arrays.require_apart(out, "flash_attention: out")
             for name, x in (("k", k), ("v", v)):
                 require(
                     not arrays.overlap(x, out),
@@ -337,10 +334,8 @@ class Asked:
             lse = arrays.empty(q, shape, arrays.named_type(q, "float32"))
         if 0 in out.shape:
             pass
-        elif k.shape[-3] == 0 or self.mean() == 0:
-            arrays.fill(out, 0.0)
-            if lse is not None:
-                arrays.fill(lse, -math.inf)
+        elif 0 in k.shape[:-2] or self.mean() == 0:
+            self._without_keys(out, lse)
         elif self.batches > MOST_LAYERS:
             self._run_in_turns(out, lse)
         else:
@@ -355,6 +350,15 @@ class Asked:
             given = Given(q, k, v, rows, lse, Lengths(*self.given[4:8]), *numbers, slopes, sinks, tuple(factors))
             FAMILY.run(self.problem(longest), devices.current(), given, self.plan)
         return out if lse is None else (out, lse)
+
+    def _without_keys(self, out: Any, lse: Any) -> None:
+        """What queries get that see no key: a sink is all that their logarithms are of."""
+        arrays.fill(out, 0.0)
+        sinks = self.given[9]
+        if lse is not None and sinks is not None:
+            arrays.assign(lse, arrays.part(sinks, 1, None))
+        elif lse is not None:
+            arrays.fill(lse, -math.inf)
 
     def _run_in_turns(self, out: Any, lse: Any) -> None:
         """Sequences in turns, where there are more than a grid can have."""

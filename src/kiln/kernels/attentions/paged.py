@@ -173,6 +173,7 @@ def check_out(name: str, out: Any, q: Any, dim: int, read: dict[str, Any]) -> No
         tuple(out.shape) == shape and out.dtype == q.dtype,
         f"{name} into an array {tuple(out.shape)} of {out.dtype}: it is {shape} of {q.dtype}",
     )
+    arrays.require_apart(out, f"{name}: out")
     for label, x in read.items():
         arrays.require(
             not arrays.overlap(x, out),

@@ -151,6 +151,15 @@ def same_view(x: Any, y: Any) -> bool:
     )
 
 
+def span(x: Any) -> tuple[int, int]:
+    """Between which addresses the elements of an array are."""
+    first, size = address(x), itemsize(x)
+    if 0 in x.shape:
+        return first, first
+    further = [(n - 1) * s * size for n, s in zip(x.shape, strides(x), strict=True)]
+    return first + sum(min(0, n) for n in further), first + sum(max(0, n) for n in further) + size
+
+
 def overlap(x: Any, y: Any) -> bool:
     """Whether some memory belongs to elements of both arrays (no, where finding out would take long)."""
     import numpy as np
@@ -194,6 +203,14 @@ def require_usable(x: Any, what: str, written: bool = False) -> None:
         all(s % x.itemsize == 0 for s in x.strides),
         f"{what} has strides of {x.strides} bytes, no whole elements of {x.itemsize}",
         hint="pass a copy: numpy.ascontiguousarray(x)",
+    )
+
+
+def require_apart(x: Any, what: str) -> None:
+    """Refuse an array to write to, some elements of which are the same memory."""
+    require(
+        all(s != 0 or n == 1 for s, n in zip(strides(x), x.shape, strict=True)) or 0 in x.shape,
+        f"{what} has strides {strides(x)}: its elements lie apart",
     )
 
 

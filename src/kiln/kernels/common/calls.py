@@ -1,7 +1,7 @@
 """Functions of the library: what a call does is worked out once for arguments of a kind, and then repeated.
 
-What a function does depends on its arrays only by their types, shapes, strides, alignment and devices, on its other arguments
-by their values, and on the target in force. So it is run by Python once for each of those, under a recorder
+What a function does depends on its arrays only by their types, shapes, strides, alignment and devices, and on which of those that it writes to
+have memory in common with others; on its other arguments by their values, and on the target in force. So it is run by Python once for each of those, under a recorder
 (`calls/program.py`), and what it did is repeated: by native code after a few calls.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
 import sys
 import types
 import weakref
@@ -56,16 +55,20 @@ class _Parameters:
     """What is known of the parameters of a function: which may be arrays, and which are numbers that change."""
 
     def __init__(
-        self, function: Callable[..., Any], names: tuple[str, ...], more: tuple[str, ...], numbers: tuple[str, ...]
-    ):
+        self, function: Callable[..., Any], names: tuple[str, ...], more: tuple[str, ...], numbers: tuple[str, ...],
+        written: tuple[str, ...],
+    ):  # fmt: skip
         self.arrays = names
         """Those that are arrays or None, or (extras, out) a list of arrays."""
         self.numbers = tuple(map(sys.intern, numbers))
-        self.named = tuple(map(sys.intern, (*names, *more)))
-        """Those that may be arrays."""
+        self.written = tuple(map(sys.intern, (name for name in names if name in written)))
+        """Those that are written to."""
+        others = (name for name in (*names, *more) if name not in written)
+        self.named = (*self.written, *map(sys.intern, others))
+        """Those that may be arrays, first those that are written to."""
         found = inspect.signature(function).parameters.values()
         self.order = tuple(p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD)
-        before = [p.name in self.named for p in found if p.kind is p.POSITIONAL_OR_KEYWORD]
+        before = [name in self.named for name in self.order]
         others = any(p.name in self.named for p in found if p.kind is p.VAR_POSITIONAL)
         self.positions = tuple(before + [others] * (64 - len(before)))
         """By position, whether an argument may be an array; those after the last as the last."""
@@ -73,7 +76,8 @@ class _Parameters:
     def holder(self) -> tuple[Any, ...]:
         """What native code is told (see `calls.caller.engine.Engine.install`)."""
         mask = sum(may << place for place, may in enumerate(self.positions))
-        return {}, self.numbers, plan.words([mask]), self.named
+        written = sum((name in self.written) << place for place, name in enumerate(self.order))
+        return {}, self.numbers, plan.words([mask, written, len(self.written)]), self.named
 
 
 class _Walk:
@@ -81,6 +85,8 @@ class _Walk:
 
     def __init__(self, given: tuple[Any, ...], options: dict[str, Any], parameters: _Parameters) -> None:
         self.arrays: list[Any] = []
+        self.names: list[str] = []
+        """Of the parameters that arrays were given as."""
         self.numbers: list[float] = []
         self.objects: list[Any] = []
         """What keys of native code name by its address, and what must live for it."""
@@ -93,16 +99,34 @@ class _Walk:
         self.torch = sys.modules.get("torch")
         parts: list[Any] = [len(given)]
         for place, value in enumerate(given):
+            self._name = parameters.order[place] if place < len(parameters.order) else ""
             parts.append(self._key(value, parameters.positions[min(place, 63)]))
         for name, value in options.items():
+            self._name = name
             self.objects.append(name)
             changes = name in parameters.numbers and type(value) is float
             parts += [name, self._number(value) if changes else self._key(value, name in parameters.named)]
         self._parts = parts
+        self.written = [place for place, name in enumerate(self.names) if name in parameters.written]
+        """Which of the arrays are written to."""
 
     def key(self) -> Any:
         """Equal for calls for which the same program serves."""
-        return (mode(), *self._parts)
+        return (mode(), *self._parts, *self._meetings())
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """Arrays that are written to, each with all others: two of them once."""
+        for one in self.written:
+            yield from ((one, other) for other in range(len(self.arrays)) if other > one or other not in self.written)
+
+    def _meetings(self) -> Iterator[tuple[int, int, int]]:
+        """Pairs that may have memory in common, and how far apart they begin, which decides that."""
+        if not self.written:
+            return
+        spans = [arrays.span(x) for x in self.arrays]
+        for one, other in self.pairs():
+            if spans[one][0] < spans[other][1] and spans[other][0] < spans[one][1]:
+                yield one, other, arrays.address(self.arrays[one]) - arrays.address(self.arrays[other])
 
     def _number(self, value: float) -> Any:
         self.numbers.append(value)
@@ -127,6 +151,7 @@ class _Walk:
                 return kind, value.dtype, value.tobytes()
             self.stray = True
         self.arrays.append(value)
+        self.names.append(self._name)
         if self.torch is not None and isinstance(value, self.torch.Tensor):
             address = arrays.address(value)
             where = -1 if value.is_neg() or not address else address % arrays.WIDEST
@@ -241,13 +266,14 @@ class KernelFunction:
                     arrays.require_array(x, self.__name__, name)
         for x in walk.arrays:
             arrays.require_plain(x, self.__name__)
-        outs = options.get("out")
-        outs = outs if isinstance(outs, (list, tuple)) else [outs]
-        for x, out in itertools.product(walk.arrays, [out for out in outs if out is not None]):
+        for one, other in walk.pairs():
+            out, x, name = walk.arrays[one], walk.arrays[other], walk.names[one]
+            both = other in walk.written
             arrays.require(
-                x is out or arrays.same_view(x, out) or not arrays.overlap(x, out),
-                f"{self.__name__}: out {_lies(out)} has memory in common with an array {_lies(x)} that is read",
-                hint="out may be one of the other arrays itself, as it lies, or lie apart from them",
+                (not both and (x is out or arrays.same_view(x, out))) or not arrays.overlap(x, out),
+                f"{self.__name__}: {name} {_lies(out)} has memory in common with an array {_lies(x)} that is "
+                f"{'written' if both else 'read'}, {walk.names[other]}",
+                hint="what is written may be an array that is read itself, as it lies, or lies apart from all others",
             )
 
     def _record(
@@ -385,15 +411,18 @@ def _install(native: Engine) -> None:
     native.install("recorded", KernelFunction, "__call__", "_native", KernelFunction._run_in_python)
 
 
-def kernel_function(*names: str, more: tuple[str, ...] = (), numbers: tuple[str, ...] = ()) -> Callable[[Any], Any]:
+def kernel_function(
+    *names: str, more: tuple[str, ...] = (), numbers: tuple[str, ...] = (), written: tuple[str, ...] = ("out",)
+) -> Callable[[Any], Any]:
     """Decorator: a function whose calls are recorded and repeated.
 
     `names` are the parameters that are arrays or None, or (extras, out) a list of arrays; `more` others that may be arrays. What is in
     arrays must not matter. `numbers` are parameters whose values, floats passed by name, differ from call to call: the function may
-    depend on whether such a number is 0 or 1, and on its sign, and passes it on to launches. All that the function does to
+    depend on whether such a number is 0 or 1, and on its sign, and passes it on to launches. `written` are those that are written to: none has
+    memory in common with another, and one that is read it may be itself, if the function does not refuse that. All that the function does to
     arrays it does by way of `arrays`, or says `cannot_repeat`.
     """
-    return lambda function: KernelFunction(function, _Parameters(function, names, more, numbers))
+    return lambda function: KernelFunction(function, _Parameters(function, names, more, numbers, written))
 
 
 def cannot_repeat(why: str) -> None:

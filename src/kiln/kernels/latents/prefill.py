@@ -50,6 +50,9 @@ def mla_prefill(
     tokens, heads, _ = q.shape
     batch = cu_seqlens_q.shape[0] - 1
     require(batch >= 1, f"{name} with cu_seqlens_q of {batch + 1}: one more than sequences")
+    if tokens == 0:
+        result = arrays.empty(q, (0, heads, value_dim), None) if out is None else out
+        return (result, arrays.empty(q, (heads, 0), arrays.named_type(q, "float32"))) if return_lse else result
     if not paged:
         require(latents.ndim == 2, f"{name} of latents {tuple(latents.shape)}: (latents, D), one after another")
         lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]

@@ -101,7 +101,7 @@ def _added(
     return (*outs, *notes, summed)
 
 
-@kernel_function("x", "residual", "weight", "out", "residual_out")
+@kernel_function("x", "residual", "weight", "out", "residual_out", written=("out", "residual_out"))
 def fused_add_rms_norm(
     x: Any,
     residual: Any,
@@ -121,7 +121,7 @@ def fused_add_rms_norm(
     return _added("fused_add_rms_norm", kinds, x, residual, [weight], eps, quantize, out, residual_out, plan)
 
 
-@kernel_function("x", "residual", "weight", "bias", "out", "residual_out")
+@kernel_function("x", "residual", "weight", "bias", "out", "residual_out", written=("out", "residual_out"))
 def fused_add_layer_norm(
     x: Any,
     residual: Any,

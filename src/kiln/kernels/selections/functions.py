@@ -15,7 +15,7 @@ from .problem import TopKProblem
 __all__ = ["topk_softmax"]
 
 
-@kernel_function("x", "values", "indices")
+@kernel_function("x", "values", "indices", written=("values", "indices"))
 def topk_softmax(
     x: Any, k: int, renormalize: bool = False, *, values: Any = None, indices: Any = None, plan: Any = None
 ) -> tuple[Any, Any]:
