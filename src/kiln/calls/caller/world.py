@@ -95,7 +95,7 @@ PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 24
 
 calls = Library("calls", prefix="kiln_", passes=1, opt=1)
 """What every process needs."""
-programs = Library("programs", prefix="kiln_", passes=0, opt=0)
+programs = Library("programs", prefix="kiln_", passes=0, opt=1)
 """What only the kernel library needs."""
 world = calls.variable("world", World)
 
