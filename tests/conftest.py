@@ -25,19 +25,25 @@ os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Folders whose tests say what programs mean, not how quick they are: LLVM would take most of their time. Those of the CPU
-# target, of arithmetic, of vectors and of some kernels optimize, as users' programs do; `KILN_CPU_OPT=2 make test`, and the long
+# Folders and files whose tests say what programs mean, not how quick they are: LLVM would take most of their time. Those of the
+# CPU target, of arithmetic, of vectors and of some kernels optimize, as users' programs do; `KILN_CPU_OPT=2 make test`, and the long
 # stage, let all of them.
 UNOPTIMIZED = (
-    "base_dsl/frontend",
-    "targets/cpu/sanitizer",
-    "cute/atoms",
-    "cute/host",
-    "cute/nvgpu",
-    "cute/program",
-    "kernels",
-    "pipeline",
-    "utils",
+    "base_dsl/frontend/",
+    "bridges/",
+    "calls/",
+    "targets/cpu/sanitizer/",
+    "cute/atoms/",
+    "cute/host/",
+    "cute/nvgpu/",
+    "cute/program/",
+    "examples/",
+    "jax/",
+    "kernels/",
+    "pipeline/",
+    "test_nn.py",
+    "torch/",
+    "utils/",
 )
 OPTIMIZED = ("kernels/pointwise/", "kernels/reductions/")
 """Of these, folders whose kernels take little time to compile."""
@@ -51,9 +57,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _unoptimized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = request.path.relative_to(Path(__file__).parent).parent.as_posix() + "/"
-    meant = folder.startswith(tuple(f"{name}/" for name in UNOPTIMIZED)) and not folder.startswith(OPTIMIZED)
-    if meant and "KILN_CPU_OPT" not in os.environ:
+    where = request.path.relative_to(Path(__file__).parent).as_posix()
+    if where.startswith(UNOPTIMIZED) and not where.startswith(OPTIMIZED) and "KILN_CPU_OPT" not in os.environ:
         monkeypatch.setenv("KILN_CPU_OPT", "0")
 
 

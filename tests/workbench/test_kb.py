@@ -208,13 +208,13 @@ QUICK = (
 """Pages whose claims are of every kind that needs no GPU, and take little to measure."""
 
 
-def test_c16_our_claims_hold(monkeypatch, capsys):
-    """All with KILN_LONG_TESTS; else those of a few pages, and without the slow disassembler."""
-    long = bool(os.environ.get("KILN_LONG_TESTS"))
-    words = ["check", "--no-write"] if long else ["check", "--no-write", "--inline", *QUICK]
-    if not long:
-        words += ["--metric", "error,number,refused,finding"]
-    assert kb.main(["--folder", str(ROOT), *words]) == 0, capsys.readouterr().out
+def test_c16_our_claims_hold(child):
+    """All with KILN_LONG_TESTS; else those of a few pages, in one process, and without the slow disassembler."""
+    words = ["check", "--no-write"]
+    if not os.environ.get("KILN_LONG_TESTS"):
+        words += ["--inline", *QUICK, "--metric", "error,number,refused,finding"]
+    done = child("-m", "kiln", "kb", "--folder", ROOT, *words)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_c16_every_row_of_the_error_table_is_found(capsys):
