@@ -154,6 +154,11 @@ REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, scale_a=normal(8, 1, dtype=F32)), "factors of shapes"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, extras=[X]), "no epilogue"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, plan=T((128, 32, 32), (1, 1), 2, splits=2)), "parts|stages"),
+    (lambda: kernels.grouped_gemm(X, normal(2, 16, 16), offsets=ENDS, out=X), "out begins where a does"),
+    (lambda: kernels.grouped_gemm(Y @ X, Z, counts=ENDS, out=Z), "out begins where b does"),
+    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=-3), "expected_rows=-3: a positive integer"),
+    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=0), "expected_rows=0: a positive integer"),
+    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=1.5), "expected_rows=1.5: a positive integer"),  # pyright: ignore[reportArgumentType]
 ]
 PLANS = [
     (T((128, 32, 32), (1, 1), 2, splits=2), "not cut into parts"),
@@ -186,11 +191,6 @@ def test_tables_leave_room_for_stages(groups):
 def test_refused(call, says):
     with pytest.raises(TypeError, match=says):
         call()
-    (lambda: kernels.grouped_gemm(X, normal(2, 16, 16), offsets=ENDS, out=X), "out begins where a does"),
-    (lambda: kernels.grouped_gemm(Y @ X, Z, counts=ENDS, out=Z), "out begins where b does"),
-    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=-3), "expected_rows=-3: a positive integer"),
-    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=0), "expected_rows=0: a positive integer"),
-    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=1.5), "expected_rows=1.5: a positive integer"),  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("rows", [16, 64, 256, 1024])
