@@ -22,6 +22,7 @@ from .ops import async_copy, cluster, control, cute, math, mbarrier, memory, mma
 from .ops.narrow_conversions import narrow_conversion
 from .passes.fma_contraction import allow_contraction
 from .passes.if_conversion import convert_branches
+from .passes.llvm_conversion import conversion
 from .passes.loop_unrolling import mark_loops
 from .passes.product_unrolling import unroll_products
 from .passes.vector_legalisation import legalise_vectors
@@ -39,10 +40,6 @@ HANDLERS = combined(
 )  # fmt: skip
 """How the NVIDIA target expands operations."""
 
-_TO_LLVM = (
-    "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
-    "convert-ub-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts"
-)
 # `DebugDirectivesOnly`: with any other kind the PTX asks ptxas not to optimize.
 _LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}"
 
@@ -63,7 +60,9 @@ def lower(compilation: Compilation, arch: Architecture, facts: list[LaunchFacts]
         compilation.run("convert-branches", convert_branches)
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("mark-loops", lambda module: mark_loops(module, facts))
-        compilation.run("to-llvm", _TO_LLVM)
+        with compilation.stage("to-llvm"):
+            passes = conversion(compilation.module)
+        compilation.run("to-llvm", passes)
         compilation.run("keep-loop-annotations", keep_loop_annotations)
         compilation.run("kernel-attributes", lambda module: _attributes(module, expansion, facts))
         if lines:

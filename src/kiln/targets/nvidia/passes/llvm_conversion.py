@@ -1,0 +1,76 @@
+"""From the dialects of the front end to that of LLVM, in one conversion where that will do.
+
+Upstream's conversion of vectors first rewrites all of a module again and again until nothing changes, and each other dialect has a pass of
+its own: two thirds of the time. What kernels mostly have of vectors, rows of elements, is converted along with the rest; parts of
+such rows, which are not, are shuffles.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from ....mlir import context, find, ir, only_has
+
+AT_ONCE = "convert-scf-to-cf,convert-to-llvm,reconcile-unrealized-casts"
+ONE_BY_ONE = (
+    "convert-scf-to-cf,convert-vector-to-llvm,convert-math-to-llvm,convert-arith-to-llvm,convert-index-to-llvm,"
+    "convert-ub-to-llvm,convert-func-to-llvm,convert-cf-to-llvm,reconcile-unrealized-casts"
+)
+_TAKEN, _PUT = "vector.extract_strided_slice", "vector.insert_strided_slice"
+_IN_ROWS = (_TAKEN, _PUT, "vector.from_elements", "vector.bitcast")
+"""Operations that are converted at once, or become shuffles, where vectors have one dimension."""
+_PLAIN = ("vector.broadcast", "vector.extract", "vector.shuffle", *_IN_ROWS[2:])
+_DIALECTS = ("arith", "cf", "func", "index", "llvm", "math", "nvvm", "scf", "ub")
+
+
+def conversion(module: ir.Module) -> str:
+    """The passes that convert a module; parts of vectors become shuffles."""
+    plain = True
+    for op in find(module.operation, _IN_ROWS):
+        if not _is_row(op.operands[0].type) or not _is_row(op.results[0].type):
+            plain = False
+        elif op.name == _TAKEN:
+            _take(op)
+        elif op.name == _PUT:
+            _put(op)
+    return AT_ONCE if plain and only_has(module.operation, _DIALECTS, ("builtin.module", *_PLAIN), ()) else ONE_BY_ONE
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_row(type_: ir.Type) -> bool:
+    """Whether it is not a vector of no or several dimensions."""
+    return not isinstance(type_, ir.VectorType) or type_.rank == 1
+
+
+def _take(op: ir.Operation) -> None:
+    """Some elements of a row, those at `offsets` in steps of `strides`."""
+    (row,), type_ = op.operands, op.results[0].type
+    first, count, step = (op.attributes[name][0].value for name in ("offsets", "sizes", "strides"))  # pyright: ignore
+    whole = row if type_ == row.type else _shuffled(op, type_, row, row, range(first, first + count * step, step))
+    op.results[0].replace_all_uses_with(whole)
+    op.erase()
+
+
+def _put(op: ir.Operation) -> None:
+    """A row with others put into it."""
+    part, row = op.operands
+    type_: Any = row.type
+    first, step = (op.attributes[name][0].value for name in ("offsets", "strides"))  # pyright: ignore
+    count, length = part.type.shape[0], type_.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
+    long = _shuffled(op, type_, part, part, [*range(count), *[0] * (length - count)])
+    mask = list(range(length))
+    mask[first : first + count * step : step] = range(length, length + count)
+    op.results[0].replace_all_uses_with(_shuffled(op, type_, row, long, mask))
+    op.erase()
+
+
+def _shuffled(before: ir.Operation, type_: ir.Type, a: ir.Value, b: ir.Value, mask: Any) -> ir.Value:
+    return ir.Operation.create(
+        "vector.shuffle", (type_,), (a, b), _mask(tuple(mask)), None, 0, before.location, ir.InsertionPoint(before)
+    ).result
+
+
+@functools.lru_cache(maxsize=1024)
+def _mask(numbers: tuple[int, ...]) -> dict[str, ir.Attribute]:
+    return {"mask": ir.DenseI64ArrayAttr.get(list(numbers), context())}
