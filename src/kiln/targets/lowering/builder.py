@@ -178,9 +178,9 @@ class Builder:
         """`llvm.load`; alignment 0 is the type's own."""
         return self.value("llvm.load", type_, (pointer,), _alignment(alignment))
 
-    def store(self, value: ir.Value, pointer: ir.Value, alignment: int = 0) -> None:
+    def store(self, value: ir.Value, pointer: ir.Value, alignment: int = 0) -> ir.Operation:
         """`llvm.store`; alignment 0 is the type's own."""
-        self.op("llvm.store", (), (value, pointer), _alignment(alignment))
+        return self.op("llvm.store", (), (value, pointer), _alignment(alignment))
 
     def alloca(self, element: ir.Type, count: int = 1, alignment: int = 0) -> ir.Value:
         """Memory of the current call for `count` elements."""

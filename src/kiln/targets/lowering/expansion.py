@@ -88,6 +88,9 @@ class Expander:
         """A builder at the start of the function, for memory that lives as long as the call."""
         return self.builder(ir.InsertionPoint.at_block_begin(self.entry), location)
 
+    def allocated(self, pointer: ir.Value, made: ir.Value) -> None:
+        """Memory of a thread takes the place of a pointer, whose uses are not expanded yet."""
+
     def cast_pointer(self, b: Any, pointer: ir.Value, type_: ir.Type) -> ir.Value:
         """A pointer as one of another address space."""
         del b, type_

@@ -252,7 +252,9 @@ def private_bytes(op: ir.Operation, type_: ir.Type) -> int:
 def alloc_rmem(x: Expander, op: ir.Operation, _o: Types, results: Types, _b: Builder) -> list[ir.Value]:
     # at the function's entry: in a loop it would take new stack every time, and LLVM keeps only such memory in registers
     size, alignment = private_bytes(op, results[0]), cute.info(results[0]).alignment
-    return [x.at_entry(op.location).alloca(int_type(8), max(size, 1), max(alignment, 1))]
+    made = x.at_entry(op.location).alloca(int_type(8), max(size, 1), max(alignment, 1))
+    x.allocated(op.results[0], made)
+    return [made]
 
 
 @HANDLERS.expands("cute.bounds")

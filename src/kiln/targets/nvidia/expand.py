@@ -21,6 +21,7 @@ from .device_builder import DeviceBuilder, pointer_type
 from .ops import wide_access
 from .passes import store_forwarding
 from .passes.smem_allocation import place_smem
+from .registers import Registers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -149,6 +150,7 @@ class Expander(lowering.Expander):
     results: dict[ir.Value, list[ir.Value]] = dataclasses.field(default_factory=dict)
     """Fragments that operations made, as registers: the vectors of those that are needed are put together at the end."""
     places: dict[tuple[ir.Value, ir.Type, int], ir.Value] | None = dataclasses.field(default_factory=dict)
+    registers: Registers = dataclasses.field(default_factory=Registers)
     products: list[tuple[Any, Any, int, list[ir.Value]]] = dataclasses.field(default_factory=list)
     """Products of a warp group that become one piece of code with the next: their sums, what they are, how many registers sums are, and other operands."""
     _shared: dict[Any, ir.Value] = dataclasses.field(default_factory=dict)
@@ -168,6 +170,9 @@ class Expander(lowering.Expander):
     def lowered(self, type_: ir.Type) -> ir.Type:
         return device_type(type_)
 
+    def allocated(self, pointer: ir.Value, made: ir.Value) -> None:
+        self.registers.allocate(pointer, made)
+
     def cast_pointer(self, b: DeviceBuilder, pointer: ir.Value, type_: ir.Type) -> ir.Value:
         return b.cast_space(pointer, type_)
 
@@ -175,7 +180,7 @@ class Expander(lowering.Expander):
         if self.module.wide_accesses and wide_access.is_wide(type_, address, alignment):
             return wide_access.load(b, type_, address)
         words = _word_type(type_, alignment)
-        value = b.load(words or type_, address, alignment)
+        value = self.registers.read(b, words or type_, address, alignment)
         return b.value("llvm.bitcast", type_, (value,)) if words else value
 
     def store(self, b: DeviceBuilder, value: ir.Value, address: ir.Value, alignment: int) -> None:
@@ -183,7 +188,7 @@ class Expander(lowering.Expander):
             wide_access.store(b, value, address)
             return
         words = _word_type(value.type, alignment)
-        b.store(b.value("llvm.bitcast", words, (value,)) if words else value, address, alignment)
+        self.registers.write(b, b.value("llvm.bitcast", words, (value,)) if words else value, address, alignment)
 
     def _once(self, key: Any, name: str, type_: ir.Type, attributes: dict[str, ir.Attribute] | None) -> ir.Value:
         """The result of an operation at the start of the function, made once."""
@@ -276,6 +281,7 @@ def _expand_function(expansion: Expansion, kernel: Kernel) -> None:
     for op in work.casts:
         op.erase()
     _join_registers(x)
+    x.registers.end()
 
 
 def _join_registers(x: Expander) -> None:

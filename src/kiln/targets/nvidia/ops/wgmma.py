@@ -41,17 +41,17 @@ class _Registers:
     """Elements of a thread's memory as registers of 32 bits: f32 and i32 as they are, smaller ones together in an i32."""
 
     def __init__(self, x: Expander, b: DeviceBuilder, pointer: ir.Value, element: ir.Type, count: int) -> None:
-        self._b = b
+        self._x, self._b = x, b
         self.type = f32() if isinstance(element, (ir.F32Type, ir.FloatTF32Type)) else int_type(32)
         self.count = count
         self._places = [private_address(x, pointer, int_type(32), number) for number in range(count)]
 
     def read(self) -> list[ir.Value]:
-        return [self._b.load(self.type, place, 4) for place in self._places]
+        return [self._x.registers.read(self._b, self.type, place, 4) for place in self._places]
 
     def write(self, values: list[ir.Value]) -> None:
         for value, place in zip(values, self._places, strict=True):
-            self._b.store(value, place, 4)
+            self._x.registers.write(self._b, value, place, 4)
 
 
 @HANDLERS.expands("cute_nvgpu.hold_registers")

@@ -1,0 +1,178 @@
+"""Memory of a thread that is as good as registers already where it is expanded: what a block wrote it does not read, and writes once.
+
+Sums of products are read and written by each product, by what holds them and by the program, register by register. LLVM finds out what
+of that is needed, but only after each access was made, converted, written down and read.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from ...dialects import cute
+from ...mlir import ir
+from ..lowering.builder import constant_value
+from .device_builder import DeviceBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_SAME = frozenset(("cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref", "cute.through"))
+_PRODUCTS = frozenset(("cute_nvgpu.wgmma", "cute_nvgpu.hold_registers"))
+_BYTES = 4
+
+
+class _Register:
+    """Four bytes of such memory."""
+
+    __slots__ = ("address", "block", "is_read", "stores", "value")
+
+    def __init__(self, address: ir.Value) -> None:
+        self.address = address
+        self.block: Any = None
+        """The block that knows what lies there."""
+        self.value: Any = None
+        self.is_read = False
+        """Whether there is a read of it."""
+        self.stores: list[ir.Operation] = []
+
+
+class Registers:
+    """What is known of memory all accesses to which are to whole registers, at known places."""
+
+    def __init__(self) -> None:
+        self._arrays: set[ir.Value] = set()
+        self._by_place: dict[tuple[ir.Value, int], _Register] = {}
+        self._by_address: dict[ir.Value, _Register | None] = {}
+        self._builder: DeviceBuilder | None = None
+        self._block: ir.Block | None = None
+        """Where the last access was."""
+        self._pending: dict[_Register, None] = {}
+        """Those whose values that block has not written yet."""
+        self._blocks: dict[ir.Block, ir.Block] = {}
+
+    def allocate(self, pointer: ir.Value, made: ir.Value) -> None:
+        """Memory `made` takes the place of a pointer whose uses are not expanded yet."""
+        if _is_of_registers(pointer):
+            self._arrays.add(made)
+
+    def read(self, b: DeviceBuilder, type_: ir.Type, address: ir.Value, alignment: int) -> ir.Value:
+        """The value at an address."""
+        register = self._register(address)
+        if register is None:
+            return b.load(type_, address, alignment)
+        if b is not self._builder:
+            self._enter(b)
+        if register.block is self._block:
+            if register.value.type == type_:
+                return register.value
+            if register in self._pending:
+                self._write(b, (register,))
+        register.is_read = True
+        register.block, register.value = self._block, b.load(type_, register.address, _BYTES)
+        return register.value
+
+    def write(self, b: DeviceBuilder, value: ir.Value, address: ir.Value, alignment: int) -> None:
+        """Let a value lie at an address."""
+        register = self._register(address)
+        if register is None:
+            b.store(value, address, alignment)
+            return
+        if b is not self._builder:
+            self._enter(b)
+        register.block, register.value = self._block, value
+        self._pending[register] = None
+
+    def end(self) -> None:
+        """Write what is not written yet, when all is expanded, and remove writes that nothing reads."""
+        self._leave(None)
+        for register in self._by_place.values():
+            if not register.is_read:
+                for store in register.stores:
+                    store.erase()
+
+    def _register(self, address: ir.Value) -> _Register | None:
+        """What an address leads to; None if to other memory."""
+        if address in self._by_address:
+            return self._by_address[address]
+        place, root = 0, address
+        while root not in self._arrays:
+            owner = root.owner
+            if (
+                isinstance(owner, ir.Block)
+                or owner.operation.name != "llvm.getelementptr"
+                or len(owner.operation.operands) > 1
+            ):
+                self._by_address[address] = None
+                return None
+            parts: Any = owner.operation.attributes
+            place += parts["rawConstantIndices"][0] * parts["elem_type"].value.width // 8
+            root = owner.operation.operands[0]
+        found = self._by_address[address] = self._by_place.setdefault((root, place), _Register(address))
+        return found
+
+    def _enter(self, b: DeviceBuilder) -> None:
+        """Accesses are made by another builder."""
+        self._builder = b
+        block = b.point.block
+        if self._block is None or block != self._block:
+            self._leave(block)
+            self._block = self._blocks.setdefault(block, block)
+
+    def _leave(self, block: ir.Block | None) -> None:
+        """Write what the block before has not written: it ends, or the next one is inside it."""
+        if not self._pending:
+            return
+        before: Any = self._block
+        inside = block
+        while inside is not None:
+            op = inside.owner.operation
+            if op.name == "func.func":
+                break
+            if op.block == before:
+                self._write(DeviceBuilder(ir.InsertionPoint(op), op.location), list(self._pending))
+                return
+            inside = op.block
+        end = before.operations[len(before.operations) - 1]
+        self._write(DeviceBuilder(ir.InsertionPoint(end), end.location), list(self._pending))
+
+    def _write(self, b: DeviceBuilder, registers: Iterable[_Register]) -> None:
+        for register in registers:
+            register.stores.append(b.store(register.value, register.address, _BYTES))
+            del self._pending[register]
+
+
+def _is_of_registers(pointer: ir.Value) -> bool:
+    """Whether all that uses a pointer, or one made of it, are products, and accesses to registers at known places."""
+    todo = [pointer]
+    while todo:
+        value = todo.pop()
+        bits = cute.element_bits(cute.info(value.type).element)
+        if bits % 8:
+            return False
+        for use in value.uses:
+            op, number = use.owner.operation, use.operand_number
+            name = op.name
+            if name == "cute.load" or (name == "cute.store" and number == 1):
+                accessed = op.results[0] if name == "cute.load" else op.operands[0]
+                if _length(accessed.type) * bits != 8 * _BYTES or not _is_whole(op.operands[number + 1], bits):
+                    return False
+            elif name == "cute.ptr_add" and number == 0:
+                if not _is_whole(op.operands[1], bits):
+                    return False
+                todo.append(op.results[0])
+            elif name in _SAME and len(op.operands) == 1 and cute.info(op.results[0].type).space == "rmem":
+                todo.append(op.results[0])
+            elif name not in _PRODUCTS:
+                return False
+    return True
+
+
+def _length(type_: ir.Type) -> int:
+    return math.prod(type_.shape) if isinstance(type_, ir.VectorType) else 1
+
+
+def _is_whole(offset: ir.Value, bits: int) -> bool:
+    """Whether so many elements are known to be whole registers."""
+    number = constant_value(offset)
+    return number is not None and number * bits % (8 * _BYTES) == 0
