@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from native_calls_testing import wait_for_compilers
 
 import kiln.cute as cute
 from kiln import Float32
@@ -79,6 +80,7 @@ def test_native_code_takes_calls_of_operators(operator):
     run = op._run
     op._run = lambda *args: calls.append(args) or run(*args)
     op(matrix(), 2.0)
+    wait_for_compilers()
     side, x = torch.cuda.Stream(), matrix(32)
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):

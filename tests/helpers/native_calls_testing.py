@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 
 import numpy as np
 
@@ -81,3 +82,10 @@ def matrices():
     """Views of many layouts."""
     base = np.arange(240, dtype=np.float32).reshape(12, 20)
     return [base, base.T, base[::2], base[:, ::2], base[2:3], base[:, 4:5], base[:1, :1], base[3:, 8:]]
+
+
+def wait_for_compilers() -> None:
+    """Until no thread of Kiln compiles: while one traces native functions, Python takes the calls of jit functions."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("kiln:"):
+            thread.join()
