@@ -44,23 +44,22 @@ def _is_row(type_: ir.Type) -> bool:
 
 
 def _take(op: ir.Operation) -> None:
-    """Some elements of a row, those at `offsets` in steps of `strides`."""
-    (row,), type_ = op.operands, op.results[0].type
-    first, count, step = (op.attributes[name][0].value for name in ("offsets", "sizes", "strides"))  # pyright: ignore
-    whole = row if type_ == row.type else _shuffled(op, type_, row, row, range(first, first + count * step, step))
-    op.results[0].replace_all_uses_with(whole)
+    """Some elements of a row, in succession."""
+    row, result = op.operands[0], op.results[0]
+    first, count = (op.attributes[name][0].value for name in ("offsets", "sizes"))  # pyright: ignore
+    taken = row if result.type == row.type else _shuffled(op, result.type, row, row, range(first, first + count))
+    result.replace_all_uses_with(taken)
     op.erase()
 
 
 def _put(op: ir.Operation) -> None:
-    """A row with others put into it."""
+    """A row with others put into it, in succession."""
     part, row = op.operands
     type_: Any = row.type
-    first, step = (op.attributes[name][0].value for name in ("offsets", "strides"))  # pyright: ignore
+    first = op.attributes["offsets"][0].value  # pyright: ignore
     count, length = part.type.shape[0], type_.shape[0]  # pyright: ignore[reportAttributeAccessIssue]
     long = _shuffled(op, type_, part, part, [*range(count), *[0] * (length - count)])
-    mask = list(range(length))
-    mask[first : first + count * step : step] = range(length, length + count)
+    mask = [*range(first), *range(length, length + count), *range(first + count, length)]
     op.results[0].replace_all_uses_with(_shuffled(op, type_, row, long, mask))
     op.erase()
 
