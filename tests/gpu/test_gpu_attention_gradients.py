@@ -158,6 +158,37 @@ def test_sequences_of_any_length(dim, options):
     assert all(torch.equal(a[:-50], b[:-50]) for a, b in zip(got, again, strict=True))
 
 
+@pytest.mark.parametrize("plan", [None, kernels.GradientTiling()])
+@pytest.mark.parametrize("dim", [64, 128, 256])
+def test_what_lies_behind_the_keys_that_exist(dim, plan):
+    """No numbers there."""
+    q, dout = (normal(2, 333, 4, dim) for _ in range(2))
+    k, v = (normal(2, 700, 2, dim) for _ in range(2))
+    exist = [257, 650]
+    for n, there in enumerate(exist):
+        k[n, there:], v[n, there:] = float("nan"), float("nan")
+    used = torch.tensor(exist, dtype=torch.int32, device="cuda")
+    out, lse = kernels.flash_attention(q, k, v, seqused_k=used, return_lse=True)
+    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, seqused_k=used, plan=plan)
+    for n, there in enumerate(exist):
+        wanted = exact(dout[n], q[n], k[n, :there], v[n, :there], False, None, 0.0)
+        for x, values, spread in zip(got, *wanted, strict=True):
+            error, bound = (x[n, : values.shape[0]].double() - values).abs(), 2**-7 * (spread + values.abs()) + 1e-6
+            assert bool((error <= bound).all())
+            assert not x[n, values.shape[0] :].any()
+
+
+@pytest.mark.parametrize("said", [0, 1, 256])
+@pytest.mark.parametrize("plan", [None, kernels.GradientTiling()])
+def test_a_number_of_keys_that_is_too_small(plan, said):
+    """Arrays have the lengths they have."""
+    q, k, v, dout = (normal(1, n, 1, 64) for n in (64, 1100, 1100, 64))
+    out, lse = kernels.flash_attention(q, k, v, return_lse=True)
+    wanted = kernels.flash_attention_backward(dout, q, k, v, out, lse, plan=plan)
+    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, max_seqlen_k=said, plan=plan)
+    assert all(torch.equal(x, y) for x, y in zip(got, wanted, strict=True))
+
+
 def bent(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return 0.05 * s * s + s - 0.25 * b + 0.5 * h - 0.001 * (q - k)
 

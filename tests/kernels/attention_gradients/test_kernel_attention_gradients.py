@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -12,9 +13,9 @@ from attention_testing import normal
 from gradient_testing import changes, close_gradients, exact_gradients
 
 import kiln
-from kiln import kernels
+from kiln import Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
-from kiln.kernels.attention_gradients import FAMILY, AttentionGradient
+from kiln.kernels.attention_gradients import FAMILY, AttentionGradient, rows
 from kiln.kernels.attention_gradients.implementations import TensorCoreGradients
 from kiln.kernels.attentions import Attention
 from kiln.kernels.devices import device_of
@@ -87,6 +88,23 @@ def test_sequences_of_any_length():
             assert not x[others.stop : starts_k[n + 1]].any()
 
 
+@pytest.mark.parametrize("plan", [SMALL, kernels.GradientTiling()])
+def test_what_lies_behind_the_keys_that_exist(plan):
+    """No numbers there: they have no gradients, and no influence."""
+    q, dout, k, v = (normal(2, n, 1, 64) for n in (20, 20, 40, 40))
+    used = np.array([25, 0], np.int32)
+    for n, there in enumerate(used):
+        k[n, there:] = v[n, there:] = np.nan
+    out, lse = kernels.flash_attention(
+        q, k, v, seqused_k=used, return_lse=True, plan=kernels.AttentionTiling(16, 16, 1, 1)
+    )
+    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, seqused_k=used, plan=plan)
+    wanted = exact_gradients(dout[:1], q[:1], k[:1, :25], v[:1, :25])
+    close_gradients([got[0][:1], got[1][:1, :25], got[2][:1, :25]], wanted)
+    assert not any(x[0, 25:].any() or x[1].any() for x in got[1:])
+    assert not got[0][1].any()
+
+
 def test_strided_views_of_torch():
     """Into arrays that are given; the same bits each time."""
     torch = pytest.importorskip("torch")
@@ -101,6 +119,20 @@ def test_strided_views_of_torch():
     close_gradients([x.numpy() for x in got], exact_gradients(*(x.numpy() for x in (dout, q, k, v))))
     again = kernels.flash_attention_backward(dout, q, k, v, out, lse, plan=SMALL)
     assert all(torch.equal(a, b) for a, b in zip(got, again, strict=True))
+
+
+def test_many_threads_clear_counters():
+    """More than 32 bits count, as where there are many short sequences of many heads."""
+    grid = (12000, 32, 64)
+    found = np.zeros(2, np.int64)
+    _tell_share(found, *(n - 1 for n in grid), *grid)
+    assert found.tolist() == [256 * (math.prod(grid) - 1), 256 * math.prod(grid)]
+
+
+@cute.jit
+def _tell_share(found: cute.Tensor, *numbers: Int32):
+    first, every = rows.share_of_clearing(numbers[:3], numbers[3:])
+    found[0], found[1] = first, every
 
 
 def test_nothing():

@@ -25,6 +25,7 @@ from kiln.kernels.attention_gradients import (
     AttentionGradient,
     hopper,
     hopper_blocks,
+    hopper_deep_plan,
     hopper_plan,
     hopper_steps,
     implementations,
@@ -217,6 +218,33 @@ def test_blocks_wait_only_for_those_that_began_before(window, side, part, monkey
             assert len(here) == sum(seen) == adders[tile]
 
 
+@pytest.mark.parametrize("said", [0, 1, 256])
+def test_a_number_of_keys_that_is_too_small(said, monkeypatch):
+    """Arrays have the lengths they have; what is known of queries lies within what was made for it."""
+    q, k, v, dout = (normal(1, n, 1, 64) for n in (40, 600, 600, 40))
+    wanted = gradients(q, k, v, dout)
+    parts = []
+    kept = hopper_plan.side_by_side
+    monkeypatch.setattr(hopper_plan, "side_by_side", lambda *given: parts.append(kept(*given)) or parts[-1])
+    with kiln.sanitize("memory"):
+        got = gradients(q, k, v, dout, max_seqlen_k=said)
+    assert parts[-1][2] > 2
+    assert all(map(np.array_equal, got, wanted))
+
+
+def test_sequences_without_keys():
+    starts = np.array([0, 3], np.int32), np.array([0, 0], np.int32)
+    q, k = normal(3, 1, 64), normal(2, 1, 64)
+    got = gradients(
+        q, k, k, q, cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], max_seqlen_q=3, max_seqlen_k=0, causal=True
+    )
+    assert not got[0].any()
+    for implementation, dim in ((HopperGradients(), 64), (implementations.HopperDeepGradients(), 192)):
+        problem = AttentionGradient(Attention(1, 3, 0, 1, 1, dim, dim, right=0, packed=True))
+        assert implementation.cost(problem, next(iter(implementation.plans(problem, HOPPER))), HOPPER) > 0.0
+    assert hopper_deep_plan.side_by_side(problem, HOPPER) == 1
+
+
 # --- under the sanitizer ---
 
 
@@ -234,6 +262,14 @@ def test_clean_under_the_sanitizer(packed, seed, monkeypatch):
         lengths = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, "softcap": 3.0}
     with kiln.sanitize():
         gradients(q, k, v, normal(*q.shape), causal=True, **lengths)
+
+
+def test_keys_that_no_query_sees_are_clean_under_the_sanitizer():
+    """There are no steps between holding values and writing results over them."""
+    q, k, v, dout = (normal(1, n, 1, 128) for n in (1, 140, 140, 1))
+    with kiln.sanitize():
+        got = gradients(q, k, v, dout, plan=kernels.HopperGradientTiling(32, 2, 1), window=(3, 0))
+    close_gradients(got, exact_gradients(dout, q, k, v, window=(3, 0)))
 
 
 def _without(monkeypatch: Any, place: Any, name: str, skipped: Any = lambda *given, **named: True) -> None:

@@ -102,6 +102,23 @@ def test_sequences_of_any_length(plan):
         close((out[rows][None], lse[:, rows][None]), wanted)
 
 
+@pytest.mark.parametrize("starts", [([0, 5, 5], [0, 5, 5]), ([0, 0, 0], [0, 0, 0]), ([0, 70, 70, 70], [0, 0, 3, 70])])
+def test_the_last_sequences_are_empty(starts):
+    """What is computed of the tiles of a sequence that has none divides by nothing that is 0."""
+    starts_q, starts_k = (np.array(x, np.int32) for x in starts)
+    q, k, v = (normal(70, heads, 64) for heads in (2, 1, 1))
+    out = np.full_like(q, 7.0)
+    with kiln.target("cpu"):
+        _, lse = kernels.flash_attention(
+            q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, max_seqlen_q=70, out=out, return_lse=True, plan=TWO
+        )
+    for n in range(len(starts_q) - 1):
+        rows, keys = slice(*starts_q[n : n + 2]), slice(*starts_k[n : n + 2])
+        if starts_q[n] < starts_q[n + 1]:
+            close((out[rows][None], lse[None, :, rows]), exact(q[None, rows], k[None, keys], v[None, keys]))
+    assert (out[starts_q[-1] :] == 7.0).all()
+
+
 def test_a_cache_that_is_being_filled():
     """Few queries of heads that share keys are one tile."""
     q, k, v = normal(3, 5, 8, 32), normal(3, 70, 2, 32), normal(3, 70, 2, 32)

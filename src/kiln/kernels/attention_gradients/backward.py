@@ -148,7 +148,7 @@ class Pass(Forward):
         copies = [self.row_copy(n, True).get_slice(thread) for n in padded]
         dims = (self.dim, self.dim_v)
         for n in range_constexpr(2):
-            self.fetch(copies[n], own[n], tiles[n], dims[n], tile, self.length(own[n]))
+            self.fetch(copies[n], own[n], tiles[n], dims[n], tile, Int32(ends.own))
 
         mma = self.mma()
         products = Products(self, mma, thread, tiles, rings)
@@ -157,14 +157,14 @@ class Pass(Forward):
             weights.take_rows(self.known(found, starts_q, batch, head), tile * block, ends.own)
         producer, consumer = pipeline.PipelineCpAsyncGroups.create(num_stages=2).make_participants()
         if count > 0:
-            self.fetch_both(copies, other, other_starts, batch, first_head, first, rings, Int32(0))
+            self.fetch_both(copies, other, other_starts, batch, first_head, first, rings, Int32(0), ends.end)
         producer.commit()
         for i in range(count * share):
             filled = consumer.wait_and_advance()
             buffer = filled.index
             if i + 1 < count * share:
                 following, at = first_head + (i + 1) // count, first + (i + 1) % count
-                self.fetch_both(copies, other, other_starts, batch, following, at, rings, 1 - buffer)
+                self.fetch_both(copies, other, other_starts, batch, following, at, rings, 1 - buffer, ends.end)
             producer.commit()
             at = first + i % count
             if const_expr(self.side == KEYS):
@@ -182,10 +182,6 @@ class Pass(Forward):
             products.add(buffer)
         producer.tail()
         return tiles, (products.sum_scores, products.sum_weights)
-
-    def length(self, rows: Any) -> Any:
-        """Rows that there are."""
-        return Int32(rows.shape[0])
 
     @cute.jit
     def seen(self, row: Int32, ends: Any):
@@ -207,13 +203,14 @@ class Pass(Forward):
 
     @cute.jit
     def fetch_both(
-        self, copies: Any, other: Any, starts: Any, batch: Int32, head: Int32, block: Int32, rings: Any, buffer: Int32
-    ):
-        """Begin to copy a block of rows of U and of W."""
+        self, copies: Any, other: Any, starts: Any, batch: Int32, head: Int32, block: Int32, rings: Any, buffer: Int32,
+        end: Any,
+    ):  # fmt: skip
+        """Begin to copy a block of rows of U and of W, zeros from `end` on: what is there may be no number."""
         dims = (self.dim, self.dim_v)
         for n in range_constexpr(2):
-            rows, length = self.sequence(other[n], starts, batch, head)
-            self.fetch(copies[n], rows, rings[n][None, None, buffer], dims[n], block, Int32(length))
+            rows, _ = self.sequence(other[n], starts, batch, head)
+            self.fetch(copies[n], rows, rings[n][None, None, buffer], dims[n], block, Int32(end))
 
     @cute.jit
     def change_scores(self, weights: Any, first: Any, slopes: Any, place: Any, ends: Any):

@@ -236,7 +236,6 @@ class HopperBackward:
                 # The products of dS with keys are those of the step before, of which there are none in the first.
                 weights.clear_changes(Int32(1))
                 arch.fence_proxy("async.shared", space="cta")
-                _changes(0, 1).arrive()
                 pipe_k.consumer_wait(turn)
                 if const_expr(self.values_first):
                     pipe_v.consumer_wait(turn)
@@ -245,6 +244,8 @@ class HopperBackward:
                     if there < KEYS:
                         self.clear((shared.keys, shared.values), KEYS, there, group)
                 products.hold(group)
+                # after it: where no query sees these keys, the other warp group writes results over the values as soon as it hears of this
+                _changes(0, 1).arrive()
                 busy = self.busy_steps(first, span) * share if const_expr(self.right) else steps
                 for i in range(busy):
                     filled_q = consumer_q.wait_and_advance()

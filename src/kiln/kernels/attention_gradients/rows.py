@@ -15,6 +15,12 @@ _VALUES = 8
 _LOG2_E = 1.4426950408889634
 
 
+def share_of_clearing(block: Any, grid: Any) -> tuple[Any, Any]:
+    """The number of the first thread of a block among those of a grid, and how many these are: more than 32 bits may count."""
+    number = (Int64(block[2]) * grid[1] + block[1]) * grid[0] + block[0]
+    return number * _THREADS, Int64(grid[0]) * grid[1] * grid[2] * _THREADS
+
+
 class QueryRows:
     """The kernel: `found` (2, batch, heads, rows) f32 are the logarithms, binary, and the sums.
 
@@ -71,11 +77,10 @@ class QueryRows:
             rows = (first, queries, place, cute.ceil_div(queries, self.block_q) * self.block_q, Int32(0))
         self.one_block(dout, out, lse, found, sums, rows)
         if const_expr(counters is not None):
-            number = (batch * arch.grid_dim()[1] + head) * arch.grid_dim()[0] + block
-            every = arch.grid_dim()[0] * arch.grid_dim()[1] * arch.grid_dim()[2] * _THREADS
+            first, every = share_of_clearing((block, head, batch), arch.grid_dim())
             for x in [x for x in counters if x is not None]:
                 flat = cute.make_tensor(x.iterator, cute.make_layout(cute.size(x)))
-                for place in range(number * _THREADS + arch.thread_idx()[0], cute.size(x), every):
+                for place in range(first + arch.thread_idx()[0], Int64(cute.size(x)), every):
                     flat[place] = 0
 
     @cute.jit

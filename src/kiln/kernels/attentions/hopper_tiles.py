@@ -86,7 +86,7 @@ class Tiles:
             batch, rest, known = self.sequence_of(number, known)
             there = min(batch, self.batches - 1)
             first_q, queries = stretch(self.lengths.starts_q, there, self.queries)
-            tiles = cute.ceil_div(queries, self.each)
+            tiles = max(cute.ceil_div(queries, self.each), 1)  # after the last sequence there may be an empty one
             if const_expr(self.lengths.starts_k is not None):
                 first_k, keys = stretch(self.lengths.starts_k, there, self.keys)
         if const_expr(self.lengths.used is not None):
