@@ -186,6 +186,18 @@ def test_floats_of_8_bits():
         close_in_8_bits((out[n], lse[n]), *rows, [x[n] for x in factors], **options)
 
 
+def test_factors_of_8_bits_that_are_zero():
+    """All keys that are seen weigh the same, others nothing."""
+    q, k, v = (normal(1, n, heads, 32, dtype=np.float32).astype(FLOAT8) for n, heads in ((70, 4), (90, 2), (90, 2)))
+    factors = [np.float32(1.0 + RNG.random((1, 2))) for _ in FACTORS]
+    factors[1][0, 1] = factors[2][0, 0] = 0.0
+    with kiln.target("cpu"):
+        out, lse = kernels.flash_attention(
+            q, k, v, causal=True, return_lse=True, plan=HopperAttentionTiling(2, 32), **dict(zip(FACTORS, factors, strict=True))
+        )  # fmt: skip
+    close_in_8_bits((out[0], lse[0]), q[0], k[0], v[0], [x[0] for x in factors], causal=True)
+
+
 @pytest.mark.usefixtures("few_multiprocessors")
 def test_sequences_of_8_bits():
     """Values of each are laid by themselves: those of the next, and those that are not in use, are no numbers."""

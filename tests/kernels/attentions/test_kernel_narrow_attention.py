@@ -69,6 +69,20 @@ def in_pages(x: np.ndarray, size: int, table: np.ndarray, used: np.ndarray) -> n
     return pages
 
 
+@pytest.mark.parametrize(("factor", "splits"), [(0.0, 1), (1e-42, 3)])
+def test_factors_that_are_zero_hide_no_less(factor, splits):
+    """All keys that are seen weigh the same, others nothing."""
+    q, k, v = narrow(2, 5, 4, 32), narrow(2, 90, 2, 32), narrow(2, 90, 2, 32)
+    of_q, of_k, of_v = factors(), factors(), factors()
+    of_q[0, 0] = of_k[1, 1] = of_v[1, 0] = factor
+    options: dict[str, Any] = {"window": (40, 0), "return_lse": True}
+    got = kernels.flash_attention(
+        q, k, v, plan=Tiling(32, 16, 2, 1, splits, True), q_descale=of_q, k_descale=of_k, v_descale=of_v, **options
+    )
+    wide_k, wide_v = (x.astype(np.float64) * f[:, None, :, None] for x, f in ((k, of_q * of_k), (v, of_v)))
+    close(got, exact(q, wide_k, wide_v, window=(40, 0)))
+
+
 @pytest.mark.parametrize(("dtype", "size"), [(np.float16, 1), (BF16, 16)])
 def test_caches_of_8_bits(dtype, size):
     """Queries keep their type; one is larger than an f16 can be."""
@@ -80,6 +94,7 @@ def test_caches_of_8_bits(dtype, size):
         q[1, 0, 0, 0] = 1e6
     caches = (in_pages(x, size, table, used) for x in (k, v))
     scales = factors(), factors()
+    scales[0][0, 1] = 0.0
     options: dict[str, Any] = {"k_descale": scales[0], "v_descale": scales[1], "scale": 0.1}
     plan = Tiling(16, 16, 1, 2, 2, True)
     out, lse = kernels.paged_attention(q, *caches, table, used, return_lse=True, plan=plan, **options)

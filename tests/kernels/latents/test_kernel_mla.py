@@ -90,6 +90,17 @@ def test_latents_of_8_bits(dtype, heads):
     check(q, cache, splits=3, **factor)
 
 
+@pytest.mark.parametrize(("dtype", "heads"), [(np.float16, 16), (np.float16, 20), (ml_dtypes.bfloat16, 20)])
+def test_a_factor_of_zero(dtype, heads):
+    """Latents that are seen weigh the same, others nothing; made operands in registers, or in shared memory, with scales of rows or without."""
+    cache = Cache(0, 1, 130, 64, dtype=ml_dtypes.float8_e4m3fn, scale=0.0)
+    out, lse = check(
+        normal(4, 2, heads, VALUES + 64, dtype=dtype), cache, splits=3, cache_scale=np.zeros(1, np.float32)
+    )
+    assert not out.any()
+    assert np.allclose(np.exp(lse[2, 0]), (129, 130), rtol=1e-3)
+
+
 @pytest.mark.parametrize(("early", "dtype"), [(0, np.float16), (8, ml_dtypes.float8_e4m3fn)])
 def test_scores_begun_early(early, dtype):
     """None before the other warp group's weights are there, or all that can be."""

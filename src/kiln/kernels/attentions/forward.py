@@ -26,7 +26,7 @@ from .epilogue import Epilogue
 from .narrow_steps import NarrowProducts, widen_queries
 from .pages import PagedKeys, Pages
 from .parts import PartsSum
-from .steps import NOTHING, Products, Softmax
+from .steps import NOTHING, Products, Softmax, hiding
 from .tile import VALUES, Tile, only_here, piece
 
 if TYPE_CHECKING:
@@ -143,6 +143,8 @@ class Forward(Tile):
             for factors in (more.factors_q, more.factors_k):
                 if const_expr(factors is not None):
                     numbers = self.scaled(numbers, factors[batch, head_k], more)
+            if const_expr(more.factors_k is not None):
+                numbers = numbers._replace(scale=hiding(numbers.scale))
             memory, result = self.one_tile(q_rows, k_rows, v_rows, pages, queries, keys, tile, part, place, numbers)
             # Where results go is found out again, not kept in registers that the loop needs.
             tile, head = self.place(only_here(number), of_heads, tiles, group)

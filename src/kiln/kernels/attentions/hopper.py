@@ -21,6 +21,7 @@ from .hopper_plan import ROWS, padded
 from .hopper_scores import Scores, Seen
 from .hopper_steps import Products, Softmax
 from .hopper_tiles import Tiles, Told
+from .steps import hiding
 from .tile import VALUES
 
 if TYPE_CHECKING:
@@ -285,7 +286,7 @@ class HopperForward:
                 if const_expr(more.factors_q is not None):
                     factors: Any = (more.factors_q, more.factors_k)
                     factor = factors[0][work.batch, head_k] * factors[1][work.batch, head_k]
-                    softmax.scales[0], scores.factor[0] = numbers.scale * factor, factor
+                    softmax.scales[0], scores.factor[0] = hiding(numbers.scale * factor), factor
                 if const_expr(of.skips and self.right):
                     latest = tiles.span(work).last
                     for i in range(latest - last):

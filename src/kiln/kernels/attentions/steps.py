@@ -6,7 +6,7 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any
 
-from ... import cute
+from ... import Float32, cute
 from ...cute import arch
 from ...cute.nvgpu import warp
 
@@ -19,6 +19,16 @@ NOTHING = 1e30
 """Minus the maximum of no scores: finite, so that differences of maxima are numbers."""
 SLACK = 8.0
 """So far, in powers of two, a score may exceed what counts as a row's maximum: its probability is still a good f16."""
+
+
+_LEAST = 2.0**-100
+"""A factor that makes nothing of any score but an infinite one."""
+
+
+@cute.jit
+def hiding(scale: Float32):
+    """A factor of scores that leaves hidden what is: keys that are not seen have the score -inf, which times 0 would be no number."""
+    return Float32(_LEAST) if (scale < _LEAST) & (scale > -_LEAST) else scale
 
 
 class Products:

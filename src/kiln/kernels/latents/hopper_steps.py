@@ -8,6 +8,7 @@ from ... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ..attentions.epilogue import LN_2
+from ..attentions.steps import hiding
 from ..attentions.tile import only_here
 from .forward import BARRIERS, GroupSteps
 from .plan import GROUP, ROWS
@@ -51,7 +52,7 @@ class Steps(GroupSteps):
     ) -> None:  # fmt: skip
         self.of, self.group, self.factor = of, group, factor
         *self.given_queries, self.row_scales = queries
-        self.scale = scale if factor is None else scale * factor[0]
+        self.scale = scale if factor is None else hiding(scale * factor[0])
         self.pipe_half, self.pipe_rope = pipes
         self.references, self.all_totals = exchanged
         tile_q, tile_q_rope, self.ring, ring_rope, ring_v = tiles
@@ -91,7 +92,7 @@ class Steps(GroupSteps):
                 rounded.store((values.load() * (up << 23).bitcast(Float32)).to(of.operand))
                 cute.copy(_eights(of.operand), rounded, self.places(self.queries[tile], row, column, index))
         if first == 0:
-            self.row_scales[row] = ((254 - up) << 23).bitcast(Float32) * self.scale
+            self.row_scales[row] = hiding(((254 - up) << 23).bitcast(Float32) * self.scale)
         arch.fence_proxy("async.shared", space="cta")
         self.meet_both()
 

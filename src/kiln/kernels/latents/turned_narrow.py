@@ -14,6 +14,7 @@ from ... import Float32, Int32, Uint16, const_expr, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import warp, warpgroup
 from ...utils import sm90
+from ..attentions.steps import hiding
 from ..attentions.tile import only_here
 from ..common.narrow_floats import widened
 from .hopper_steps import room
@@ -78,7 +79,7 @@ class NarrowSteps(TurnedSteps):
             if const_expr(self.factor is not None):
                 scale = scale * self.factor[0]
             if lane == 0:
-                self.query_factors[row] = scale
+                self.query_factors[row] = hiding(scale)
         arch.fence_proxy("async.shared", space="cta")
         self.meet_both()
 
