@@ -1,11 +1,14 @@
 """Gradients of attention beside cuDNN's, in bursts and sustained.
 
     python benchmarks/attention_backward.py [--dims 128,64] [--length 8192] [--plans] [--packed] [--shapes]
+    python benchmarks/attention_backward.py --sustained [--rows 128,256/4,192x128,packed256] [--rounds 2] [--seconds 3]
 
 A burst is 5 calls after 0.2 s of idleness, thrice at least; sustained is the last second of three back to back. All take turns, with
 normal data in bf16, 32768 queries of 2048 elements in all heads. The work is that of five products. `--plans` compares plans, and gradients
 that are added up in any order, in bursts instead. `--packed`: twelve sequences of 100 to 8192 one after another, causal, beside PyTorch's
 `varlen_attn` (FlashAttention-2), in bursts. `--shapes`: other lengths, heads that share keys, few heads, other sizes of heads, in bursts.
+`--sustained`: seconds of the one, then of the other, so many rounds, the last third of each timed; the ratio of each round is told. Rows are
+elements of a head (and of values), heads that share keys after a slash, or sequences that are packed.
 """
 
 from __future__ import annotations
@@ -13,12 +16,15 @@ from __future__ import annotations
 import argparse
 import functools
 import itertools
+import statistics
+import time
 from typing import TYPE_CHECKING, Any
 
 import torch
 from normal_data import refuse_constants
 
 from kiln import kernels, measure
+from kiln.measure import timers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -138,23 +144,29 @@ def shapes(arguments: argparse.Namespace) -> None:
 def packed(arguments: argparse.Namespace) -> None:
     """TFLOP/s for sequences one after another."""
     print("| D | | TFLOP/s |\n|---|---|---|")
-    starts = torch.tensor([sum(LENGTHS[:n]) for n in range(len(LENGTHS) + 1)], dtype=torch.int32, device="cuda")
-    longest = max(LENGTHS)
-    lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": longest, "max_seqlen_k": longest}
-    work = 5 * sum(n * n for n in LENGTHS) * WIDTH / 1e6
     for dim in arguments.dims:
-        shape = (TOKENS, WIDTH // dim, dim)
-        q, k, v, dout = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
-        refuse_constants(dout)
-        out, lse = kernels.flash_attention(q, k, v, causal=True, return_lse=True, **lengths)
-        ours = functools.partial(kernels.flash_attention_backward, dout, q, k, v, out, lse, causal=True, **lengths)
-        calls = {"FlashAttention-2": _packed_theirs(q, k, v, dout, starts, longest), "Kiln": ours}
+        ours, theirs, work = _packed_case(dim)
+        calls = {"FlashAttention-2": theirs, "Kiln": ours}
         calls["Kiln, mma.sync"] = functools.partial(ours, plan=kernels.GradientTiling(64, 32))
-        for x, y in zip(ours(), calls["FlashAttention-2"](), strict=True):
-            torch.testing.assert_close(x, y, rtol=3e-2, atol=3e-2)
         found = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements
         for name, one in found.items():
             print(f"| {dim} | {name} | {work / one.us:.0f} |", flush=True)
+
+
+def _packed_case(dim: int) -> tuple[Callable[..., Any], Callable[[], Any], float]:
+    """Kiln's call and the peer's, and how much is multiplied, in millions."""
+    starts = torch.tensor([sum(LENGTHS[:n]) for n in range(len(LENGTHS) + 1)], dtype=torch.int32, device="cuda")
+    longest = max(LENGTHS)
+    lengths = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": longest, "max_seqlen_k": longest}
+    shape = (TOKENS, WIDTH // dim, dim)
+    q, k, v, dout = (torch.randn(*shape, device="cuda", dtype=torch.bfloat16) for _ in range(4))
+    refuse_constants(dout)
+    out, lse = kernels.flash_attention(q, k, v, causal=True, return_lse=True, **lengths)
+    ours = functools.partial(kernels.flash_attention_backward, dout, q, k, v, out, lse, causal=True, **lengths)
+    theirs = _packed_theirs(q, k, v, dout, starts, longest)
+    for x, y in zip(ours(), theirs(), strict=True):
+        torch.testing.assert_close(x, y, rtol=3e-2, atol=3e-2)
+    return ours, theirs, 5 * sum(n * n for n in LENGTHS) * WIDTH / 1e6
 
 
 def _packed_theirs(q: Any, k: Any, v: Any, dout: Any, starts: Any, longest: int) -> Callable[[], Any]:
@@ -163,6 +175,77 @@ def _packed_theirs(q: Any, k: Any, v: Any, dout: Any, starts: Any, longest: int)
     q, k, v = (x.detach().requires_grad_() for x in (q, k, v))
     out: Any = varlen_attn(q, k, v, starts, starts, longest, longest, window_size=(-1, 0))
     return lambda: torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
+
+
+def sustained(arguments: argparse.Namespace) -> None:
+    """TFLOP/s of both at the power limit, round by round."""
+    print("| case | | peer | peer | Kiln | ratio of each round | peer's clock, power | Kiln's |\n" + "|---" * 8 + "|")
+    for name, causal in itertools.product(arguments.rows, (False, True)):
+        if name.startswith("packed") and not causal:
+            continue
+        calls, work = _long_case(name, causal)
+        for one in calls.values():
+            one()
+        times: dict[str, list[float]] = {peer: [] for peer in calls}
+        clocks: dict[str, str] = {}
+        for _ in range(arguments.rounds):
+            for peer, call in calls.items():
+                us, clocks[peer] = _last_third(call, arguments.seconds)
+                times[peer].append(us)
+        theirs, ours = times.values()
+        cells = [f"{work / statistics.median(x):.0f}" for x in (theirs, ours)]
+        cells.append(", ".join(f"{a / b:.3f}" for a, b in zip(theirs, ours, strict=True)))
+        kind = "causal" if causal else "full"
+        print(
+            f"| {name} | {kind} | {next(iter(calls))} | {' | '.join(cells)} | {' | '.join(clocks.values())} |",
+            flush=True,
+        )
+
+
+def _long_case(name: str, causal: bool) -> tuple[dict[str, Any], float]:
+    """The peer's call and Kiln's, and how much is multiplied, in millions."""
+    if name.startswith("packed"):
+        dim = int(name[6:] or 128)
+        ours, theirs, work = _packed_case(dim)
+        return {"FlashAttention-2": theirs, "Kiln": ours}, work
+    dims, _, shared = name.partition("/")
+    dim, dim_v = (int(x) for x in (dims.split("x") * 2)[:2])
+    heads = WIDTH // dim
+    heads_k = heads // int(shared or 1)
+    length, batch = 8192, TOKENS // 8192
+    sizes = ((heads, dim), (heads_k, dim), (heads_k, dim_v), (heads, dim_v))
+    q, k, v, dout = (torch.randn(batch, length, *x, device="cuda", dtype=torch.bfloat16) for x in sizes)
+    refuse_constants(dout)
+    out, lse = kernels.flash_attention(q, k, v, causal=causal, return_lse=True)
+    to = {"dq": torch.empty_like(q), "dk": torch.empty_like(k), "dv": torch.empty_like(v)}
+    ours = functools.partial(kernels.flash_attention_backward, dout, q, k, v, out, lse, causal=causal, **to)
+    theirs = _theirs(q, k, v, dout, causal)
+    for x, y in zip(ours(), theirs(), strict=True):
+        torch.testing.assert_close(x, y.transpose(1, 2), rtol=3e-2, atol=3e-2)
+    work = 2 * batch * heads * length * length * (3 * dim + 2 * dim_v) / (2 if causal else 1) / 1e6
+    return {"cuDNN": theirs, "Kiln": ours}, work
+
+
+def _last_third(call: Callable[[], Any], seconds: float) -> tuple[float, str]:
+    """Microseconds of a call, back to back, and clock and power meanwhile."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    call()
+    end.record()
+    torch.cuda.synchronize()
+    third = max(1, round(1e3 * seconds / 3 / start.elapsed_time(end)))
+    watch = timers.timer().watch()
+    for n in range(3 * third):
+        if n == 2 * third:
+            start.record()
+        call()
+    end.record()
+    while not end.query():
+        if start.query():
+            watch.look()
+        time.sleep(0.01)
+    clocks = watch.clocks()
+    return 1e3 * start.elapsed_time(end) / third, f"{clocks.sm_mhz or 0:.0f} MHz, {clocks.watts or 0:.0f} W"
 
 
 def _cases(arguments: argparse.Namespace) -> Iterator[Case]:
@@ -185,9 +268,17 @@ def main() -> None:
     parser.add_argument("--plans", action="store_true")
     parser.add_argument("--packed", action="store_true")
     parser.add_argument("--shapes", action="store_true")
+    parser.add_argument("--sustained", action="store_true")
+    parser.add_argument(
+        "--rows",
+        type=lambda text: text.split(","),
+        default=["128", "64", "256", "192", "192x128", "256/4", "packed256"],
+    )
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=3.0)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    chosen = [run for run in (plans, packed, shapes) if getattr(arguments, run.__name__)]
+    chosen = [run for run in (plans, packed, shapes, sustained) if getattr(arguments, run.__name__)]
     (chosen or [beside])[0](arguments)
 
 

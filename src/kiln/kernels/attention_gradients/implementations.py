@@ -110,7 +110,7 @@ class HopperGradients(Implementation):
         return varied(
             first,
             lambda plan: self.check(problem, plan, device),
-            block_q=(64, 80, 96, 112),
+            block_q=(48, 64, 80, 96, 112),
             stages=(2, 3),
             held=(0, 1, 2),
         )

@@ -14,7 +14,7 @@ from . import hopper, hopper_cost, hopper_plan
 from .forward import Forward, Lengths, Numbers, OfHeads, forward
 from .hopper_plan import HopperAttentionTiling
 from .parts import columns_of_a_part
-from .plan import AttentionTiling, default_tiling, expected
+from .plan import FEW, AttentionTiling, default_tiling, expected, few_tilings
 from .problem import MOST_LAYERS, Attention
 from .rows_of_pages import rows_of_pages
 from .score_functions import score_function
@@ -75,6 +75,8 @@ class TensorCoreAttention(Implementation):
             self.check(problem, plan, device)
 
         first = default_tiling(problem, device)
+        if problem.queries * problem.share <= FEW:
+            return iter(dict.fromkeys((first, *few_tilings(problem, device))))
         return varied(first, check, block_k=(32, 64, 96), blocks_per_sm=(1, 2), splits=sorted({1, first.splits}))
 
     def cost(self, problem: Attention, plan: AttentionTiling, device: Device) -> float:

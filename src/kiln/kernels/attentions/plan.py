@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import itertools
 import math
 from typing import TYPE_CHECKING
 
+from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from ..common import arrays
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from ..devices import Device
     from .problem import Attention
 
 _REGISTERS = 65536
 """Registers of a multiprocessor."""
 MOST_SPLITS = 256
-_FEW = 64
+MOST_BLOCKS = 8
+"""Blocks of threads of a multiprocessor where there are few queries."""
+FEW = 64
 """Up to so many queries those of the heads that share keys are put into one tile."""
 
 
@@ -106,12 +113,34 @@ def default_tiling(problem: Attention, device: Device) -> AttentionTiling:
 
     As many keys in a step as registers allow, since every step has its own costs.
     """
-    share = problem.share if problem.queries <= _FEW else 1
+    share = problem.share if problem.queries <= FEW else 1
     chosen = _rows_tiling(problem.queries * share, problem, device)
     chosen = dataclasses.replace(chosen, grouped=share > 1)
     return dataclasses.replace(
         chosen, splits=splits_for(*_work(problem, chosen), device.multiprocessors, _least(problem, chosen))
     )
+
+
+def few_tilings(problem: Attention, device: Device) -> Iterator[AttentionTiling]:
+    """Tilings to choose from where there are few queries: as many blocks on a multiprocessor as fit with some number of registers, and as many
+    parts as are expected to be best, or as make half of the blocks that run at once, as many, or two or three times those."""
+    share, width = problem.share, problem.dtype.width
+    rows = problem.queries * share
+    cut = ((16, 1),) if rows <= 16 else ((32, 2), (32, 1)) if rows <= 32 else ((64, 4), (64, 2))
+    for (block_q, warps), block_k in itertools.product(cut, (32, 64, 96, 128)):
+        tiling = AttentionTiling(block_q, block_k, warps, 1, grouped=share > 1)
+        room = (device.smem + 1024) // (tiling.smem_bytes(*problem.head_dims, width) + 1024)
+        capped = {min(255, _REGISTERS // (32 * warps * n) // 8 * 8): n for n in range(1, min(room, MOST_BLOCKS) + 1)}
+        for blocks in capped.values():
+            one = dataclasses.replace(tiling, blocks_per_sm=blocks)
+            with contextlib.suppress(DSLUserCodeTypeError):
+                one.check(*problem.head_dims, device.smem, width)
+                tiles, steps, *_ = work = _work(problem, one)
+                found = {splits_for(*work, device.multiprocessors, _least(problem, one))}
+                found |= {int(turns * blocks * device.multiprocessors / tiles) for turns in (0.5, 1, 2, 3)}
+                for splits in sorted(found):
+                    if 1 <= splits <= min(steps, MOST_SPLITS):
+                        yield dataclasses.replace(one, splits=splits)
 
 
 def _work(problem: Attention, plan: AttentionTiling) -> tuple[int, int, float, int]:

@@ -63,8 +63,13 @@ class HopperLatents(Implementation):
     def plans(self, problem: LatentAttention, device: Device) -> Iterator[LatentTiling]:
         first = default_tiling(problem, device)
         yield first
-        for turns in (2, 3, 4):
-            yield dataclasses.replace(first, shares=first.shares * turns)
+        both = (first.turned, not first.turned) if problem.queries * problem.heads <= TURNED_ROWS else (first.turned,)
+        for turned in both:
+            one = dataclasses.replace(first, turned=turned)
+            most = device.multiprocessors // one.tiles(problem)
+            for shares in dict.fromkeys((first.shares, max(1, most), *(first.shares * turns for turns in (2, 3, 4)))):
+                if shares != first.shares or one != first:
+                    yield dataclasses.replace(one, shares=shares)
 
     def cost(self, problem: LatentAttention, plan: LatentTiling, device: Device) -> float:
         return max(parts(problem, plan, device).values())

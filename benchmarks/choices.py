@@ -1,0 +1,446 @@
+"""What is chosen for attention of few queries, to latents, and for gradients, beside the best of all plans that are offered.
+
+    python benchmarks/choices.py compile decode gradients [--kinds bf16,64] [--seconds 80] [--part 0/4]   # for the disk cache; needs the GPU
+    python benchmarks/choices.py measure decode gradients [--kinds bf16,64] [--seconds 60] [--part 0/4]
+    python benchmarks/choices.py fit gradients     # writes src/kiln/kernels/attention_gradients/hopper_model.py
+    python benchmarks/choices.py report decode     # chosen and best plans, shape by shape
+
+Tables: `decode` (32 heads that share 8, D 128; kinds bf16, e4m3 in pages of several sizes and of none), `latents` (kinds 16, 8), `gradients` (kinds are D, or D and
+that of values). Plans are all that families offer (`kiln.kernels` `FAMILY.choices`), but those that are expected to take three times as long as what is chosen; of gradients
+of the first shape of a kind all, of the others those that were less than a seventh behind there. Of gradients in two passes those plans are taken that differ from the
+chosen one in one of the passes. Each line of `benchmarks/data/choices_h200.jsonl` is a plan of a shape: microseconds, the spread of its turns. Lines are written at once; a plan
+that is there is not measured again. Plans of a shape take turns, with normal data: few queries with an empty L2 cache, gradients in short bursts.
+`compile` and `measure` may have several processes (`--part`): they compile at the same time, and measure one after another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import fcntl
+import functools
+import json
+import random
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from kiln import BFloat16, Float8E4M3FN, kernels
+from kiln.kernels import attention_gradients, attentions, latents
+from kiln.kernels.attention_gradients.problem import AttentionGradient
+from kiln.kernels.attentions import Attention
+from kiln.kernels.devices import device_of
+from kiln.kernels.latents.problem import LatentAttention
+
+_DATA = Path(__file__).parent / "data" / "choices_h200.jsonl"
+_HOPELESS, _NEAR, _BEST = 3.0, 1.15, 12
+_LONG = 1500.0
+"""Microseconds of a call of which one is enough."""
+
+
+def _normal(*shape: int, dtype: Any = None) -> Any:
+    import torch
+
+    made = torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+    return made if dtype is None else made.to(dtype)
+
+
+class Decode:
+    """(kind, rows of a page or 0, batch, queries, keys)."""
+
+    family, cold = attentions.FAMILY, True
+    shapes = [
+        (kind, page, *shape)
+        for kind, page in (("bf16", 0), ("bf16", 64), ("bf16", 1), ("e4m3", 0), ("e4m3", 64))
+        for shape in (
+            (1, 1, 4096), (1, 4, 4096), (1, 1, 32768), (1, 8, 32768), (1, 16, 32768), (1, 1, 131072), (1, 4, 131072), (1, 8, 131072),
+            (1, 16, 131072), (16, 1, 16384), (16, 4, 16384), (16, 8, 16384), (16, 16, 16384), (64, 1, 4096), (64, 4, 4096),
+            (64, 8, 4096), (64, 16, 4096),
+        )
+    ]  # fmt: skip
+
+    @staticmethod
+    def kind(shape: Any) -> str:
+        return shape[0]
+
+    @staticmethod
+    def problem(shape: Any) -> Any:
+        """In pages, queries are of bf16; else they are as keys."""
+        kind, page, batch, queries, keys = shape
+        dtype = BFloat16 if kind == "bf16" else Float8E4M3FN
+        more: dict[str, Any] = {"partial": True, "page": page, "room": keys} if page else {}
+        if kind == "e4m3":
+            more |= {"out_dtype": BFloat16, "q_dtype": BFloat16 if page else None}
+        return Attention(batch, queries, keys, 32, 8, 128, 128, dtype, None, 0, **more)
+
+    @staticmethod
+    def small(shape: Any) -> Any:
+        return (*shape[:2], 1, shape[3], 4096)
+
+    @staticmethod
+    def kernel(shape: Any, plan: Any) -> Any:
+        """What is compiled of a plan."""
+        return shape[:2], _named(
+            {**_config(plan), **({"splits": min(2, plan.splits)} if hasattr(plan, "splits") else {})}
+        )
+
+    @staticmethod
+    def group(shape: Any) -> Any:
+        """Shapes that have their kernels in common."""
+        return shape[:2], max(16, 4 * shape[3])
+
+    @staticmethod
+    def call(shape: Any) -> Any:
+        import torch
+        from decode import in_pages
+
+        kind, page, batch, queries, keys = shape
+        dtype = None if kind == "bf16" else torch.float8_e4m3fn
+        q = _normal(batch, queries, 32, 128, dtype=None if page else dtype)
+        k, v = (_normal(batch, keys, 8, 128, dtype=dtype) for _ in range(2))
+        out = torch.empty(batch, queries, 32, 128, device="cuda", dtype=torch.bfloat16)
+        if not page:
+            return functools.partial(kernels.flash_attention, q, k, v, causal=True, out=out)
+        table = torch.randperm(batch * keys // page, device="cuda", dtype=torch.int32).view(batch, -1)
+        lengths = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+        caches = (in_pages(x.view(torch.uint8), page, table).view(x.dtype) for x in (k, v))
+        return functools.partial(kernels.paged_attention, q, *caches, table, lengths, out=out)
+
+
+class Latents:
+    """(bits, batch, tokens, heads, latents)."""
+
+    family, cold = latents.FAMILY, True
+    shapes = [
+        (bits, *shape)
+        for bits in (16, 8)
+        for shape in (
+            *((128, tokens, heads, 8192 if heads == 16 else 4096) for tokens in (1, 2, 4) for heads in (16, 32, 64, 128)),
+            (64, 1, 64, 8192), (32, 1, 128, 16384), (16, 1, 16, 32768), (1, 1, 16, 131072), (1, 1, 128, 131072),
+        )
+    ]  # fmt: skip
+
+    @staticmethod
+    def kind(shape: Any) -> str:
+        return str(shape[0])
+
+    @staticmethod
+    def problem(shape: Any) -> Any:
+        bits, batch, tokens, heads, keys = shape
+        return LatentAttention(batch, tokens, heads, keys, causal=False, stored=None if bits == 16 else Float8E4M3FN)
+
+    @staticmethod
+    def small(shape: Any) -> Any:
+        return shape
+
+    @staticmethod
+    def kernel(shape: Any, plan: Any) -> Any:
+        if not hasattr(plan, "turned"):
+            return shape[0], _named(_config(dataclasses.replace(plan, splits=min(2, plan.splits))))
+        many = plan.shares > 8 * shape[1]
+        return shape[0], plan.turned and min(32, shape[2] * shape[3]), many, plan.early
+
+    @staticmethod
+    def group(shape: Any) -> Any:
+        return shape[0], shape[2] * shape[3] <= 32
+
+    @staticmethod
+    def call(shape: Any) -> Any:
+        import torch
+        from decode import latents_in_pages
+
+        bits, *rest = shape
+        _, q, cache, table, lengths, out = latents_in_pages(*rest)
+        cache = cache if bits == 16 else cache.to(torch.float8_e4m3fn)
+        return functools.partial(kernels.mla_decode, q, cache, table, lengths, causal=False, out=out)
+
+
+class Gradients:
+    """(elements of a head of queries and of values, batch, length, heads, causal)."""
+
+    family, cold = attention_gradients.FAMILY, False
+    shapes = [
+        (dim, dim_v, 32768 // length, length, 2048 // dim, causal)
+        for dim, dim_v in ((128, 128), (256, 256), (64, 64), (192, 192), (192, 128))
+        for causal in (False, True)
+        for length in (2048, 1024, 4096, 8192, 16384)
+    ]
+
+    @staticmethod
+    def kind(shape: Any) -> str:
+        return str(shape[0]) if shape[0] == shape[1] else f"{shape[0]}x{shape[1]}"
+
+    @staticmethod
+    def problem(shape: Any) -> Any:
+        dim, dim_v, batch, length, heads, causal = shape
+        right = 0 if causal else None
+        return AttentionGradient(Attention(batch, length, length, heads, heads, dim, dim_v, BFloat16, None, right))
+
+    @staticmethod
+    def small(shape: Any) -> Any:
+        return (*shape[:2], 1, 256, 1, shape[5])
+
+    @staticmethod
+    def kernel(shape: Any, plan: Any) -> Any:
+        return (*shape[:2], shape[5]), _named(_config(plan))
+
+    @staticmethod
+    def group(shape: Any) -> Any:
+        return (*shape[:2], shape[5])
+
+    @staticmethod
+    def call(shape: Any) -> Any:
+        dim, dim_v, batch, length, heads, causal = shape
+        q, k, v, dout = (_normal(batch, length, heads, d) for d in (dim, dim, dim_v, dim_v))
+        out, lse = kernels.flash_attention(q, k, v, causal=causal, return_lse=True)
+        to = {name: x.new_empty(x.shape) for name, x in (("dq", q), ("dk", k), ("dv", v))}
+        return functools.partial(kernels.flash_attention_backward, dout, q, k, v, out, lse, causal=causal, **to)
+
+
+TABLES = {"decode": Decode, "latents": Latents, "gradients": Gradients}
+
+
+def _config(plan: Any) -> dict[str, Any]:
+    return {"plan": type(plan).__name__, **dataclasses.asdict(plan)}
+
+
+def _named(config: dict[str, Any]) -> str:
+    name, *values = config.values()
+    return f"{name}{tuple(values)}"
+
+
+class Journal:
+    """What was measured: microseconds of plans by tables and shapes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.rows = path, {}
+        for line in path.read_text().splitlines() if path.exists() else ():
+            self.keep(json.loads(line))
+
+    def keep(self, row: dict[str, Any]) -> None:
+        self.rows.setdefault((row["table"], tuple(row["shape"])), {})[row["plan"]] = row
+
+    def add(self, row: dict[str, Any]) -> None:
+        self.keep(row)
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def of(self, table: str, shape: Any) -> dict[str, float]:
+        return {plan: row["us"] for plan, row in self.rows.get((table, tuple(shape)), {}).items()}
+
+
+def offered(table: Any, shape: Any) -> list[Any]:
+    """Plans of a shape, the chosen one first."""
+    device, problem = device_of("sm_90a"), table.problem(shape)
+    chosen = table.family.choose(problem, device)
+    plans = [x.plan for x in table.family.choices(problem, device) if x.cost < _HOPELESS * chosen.cost]
+    return list(dict.fromkeys((chosen.plan, *(plan for plan in plans if _one_pass(plan, chosen.plan)))))
+
+
+def _one_pass(plan: Any, chosen: Any) -> bool:
+    """Whether a plan of two passes differs from the chosen one in one of them at most."""
+    if type(plan) is not kernels.HopperDeepGradientTiling or type(chosen) is not type(plan):
+        return True
+    keys = (plan.block_q, plan.stages, plan.held) == (chosen.block_q, chosen.stages, chosen.held)
+    return keys or dataclasses.replace(plan, block_q=chosen.block_q, stages=chosen.stages, held=chosen.held) == chosen
+
+
+def wanted(name: str, journal: Journal, shape: Any) -> list[Any]:
+    """Plans that are still to be measured."""
+    table = TABLES[name]
+    plans, known = offered(table, shape), journal.of(name, shape)
+    first = next(x for x in table.shapes if table.kernel(x, plans[0])[0] == table.kernel(shape, plans[0])[0])
+    there = journal.of(name, first)
+    if name == "gradients" and first != shape and there:
+        near = sorted((x for x in there if there[x] <= _NEAR * min(there.values())), key=there.__getitem__)[:_BEST]
+        plans = [plan for plan in plans if plan == plans[0] or _named(_config(plan)) in near]
+    return [plan for plan in plans if _named(_config(plan)) not in known]
+
+
+def _all_kernels(journal: Journal, shapes: list[Any]) -> dict[Any, Any]:
+    """Kernels of plans that are to be measured: the table, a small shape and the plan."""
+    found: dict[Any, Any] = {}
+    for name, shape in shapes:
+        table = TABLES[name]
+        for plan in wanted(name, journal, shape):
+            found.setdefault((name, table.kernel(shape, plan)), (table, table.small(shape), plan))
+    return found
+
+
+def _shapes(names: list[str], kinds: Any) -> list[Any]:
+    return [(n, x) for n in names for x in TABLES[n].shapes if not kinds or TABLES[n].kind(x) in kinds]
+
+
+def compile_all(names: list[str], journal: Journal, kinds: Any, seconds: float, part: str) -> None:
+    """Kernels of one of several processes."""
+    end, (number, count) = time.perf_counter() + seconds, map(int, part.split("/"))
+    found = _all_kernels(journal, _shapes(names, kinds))
+    own = dict(list(found.items())[number::count])
+    print(f"{part}: {len(_compile(own, end))} of {len(own)} kernels", flush=True)
+
+
+def _compile(kernels: dict[Any, Any], end: float) -> set[Any]:
+    """Those that work, compiled or from the disk cache, before time is up."""
+    done: set[Any] = set()
+    for name, (table, shape, plan) in kernels.items():
+        if time.perf_counter() > end:
+            break
+        try:
+            table.call(shape)(plan=plan)
+            done.add(name)
+        except Exception as wrong:  # told, and not measured
+            print(f"{shape} {plan}: {str(wrong)[:300]}", flush=True)
+    return done
+
+
+@contextlib.contextmanager
+def _locked(path: Path, how: int) -> Any:
+    """While open, no other process measures (or, if it is shared, none does)."""
+    with path.open("a") as file:
+        fcntl.flock(file, how)
+        yield
+
+
+def measure(names: list[str], journal: Journal, kinds: Any, seconds: float, part: str) -> None:
+    """Plans of one of several processes."""
+    import torch
+
+    end, lock, (number, count) = (
+        time.perf_counter() + seconds,
+        journal.path.with_suffix(".lock"),
+        map(int, part.split("/")),
+    )
+    shapes = _shapes(names, kinds)
+    groups = list(dict.fromkeys((name, TABLES[name].group(shape)) for name, shape in shapes))[number::count]
+    shapes = [(name, shape) for name, shape in shapes if (name, TABLES[name].group(shape)) in groups]
+    with _locked(lock, fcntl.LOCK_SH):
+        found = _all_kernels(journal, shapes)
+        there = _compile(found, end - 0.65 * seconds)
+        print(f"{part}: {len(there)} of {len(found)} kernels", flush=True)
+    for name, shape in shapes:
+        with _locked(lock, fcntl.LOCK_EX):
+            if time.perf_counter() > end:
+                print(f"{part}: time is up: the same command goes on from here", flush=True)
+                return
+            plans = [x for x in wanted(name, journal, shape) if (name, TABLES[name].kernel(shape, x)) in there]
+            if plans:
+                _measure_shape(name, journal, shape, plans)
+        torch.cuda.empty_cache()
+
+
+def _measure_shape(name: str, journal: Journal, shape: Any, plans: list[Any]) -> None:
+    table = TABLES[name]
+    call, calls, right = table.call(shape), {}, None
+    for plan in plans:
+        one = functools.partial(call, plan=plan)
+        try:
+            found = one()
+        except Exception as wrong:
+            print(f"{shape} {plan}: {str(wrong)[:200]}", flush=True)
+            continue
+        result = [x.float() for x in (found if isinstance(found, tuple) else (found,))]
+        right = right or [x.clone() for x in result]
+        far = max(((x - y).abs().mean() / y.abs().mean()).item() for x, y in zip(result, right, strict=True))
+        if not far < 2e-2:
+            print(f"{shape} {plan}: WRONG, {far}", flush=True)
+            continue
+        calls[_named(_config(plan))] = one
+    times = _cold_in_turns(calls) if table.cold else _in_turns(calls)
+    for plan, own in times.items():
+        us = statistics.median(own)
+        row = {"table": name, "shape": shape, "plan": plan, "us": round(us, 2)}
+        journal.add({**row, "spread": round((max(own) - min(own)) / us, 3)})
+    known = journal.of(name, shape)
+    best, chosen = min(known, key=known.__getitem__), _named(_config(offered(table, shape)[0]))
+    us = known.get(chosen, 0.0)
+    print(f"{shape}: {len(times)} plans, best {best} {known[best]:.1f} us, chosen {chosen} {us:.1f}", flush=True)
+
+
+def _cold_in_turns(calls: dict[str, Any], turns: int = 4, count: int = 3) -> dict[str, list[float]]:
+    """Microseconds of calls with an empty L2 cache, in another order each time."""
+    import torch
+
+    from kiln.measure.timers import GpuTimer
+
+    timer = GpuTimer.of_current_device()
+    stream = timer.stream()
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
+    for turn in range(turns):
+        for name in random.Random(turn).sample(list(calls), len(calls)):
+            torch.cuda._sleep(500_000)  # until all calls are under way
+            for start, end in events:
+                timer.flush(stream)
+                start.record()
+                calls[name]()
+                end.record()
+            torch.cuda.synchronize()
+            if turn:
+                times[name] += [1e3 * start.elapsed_time(end) for start, end in events]
+    return times
+
+
+def _in_turns(calls: dict[str, Any], turns: int = 3) -> dict[str, list[float]]:
+    """Microseconds of calls, in another order each time; after each as long a pause as keeps the power limit away."""
+    import torch
+
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(turns):
+        for name in random.Random(turn).sample(list(calls), len(calls)):
+            count = 1 if times[name] and times[name][0] > _LONG else 2
+            torch.cuda._sleep(600_000)  # until all calls are under way
+            start.record()
+            for _ in range(count):
+                calls[name]()
+            end.record()
+            torch.cuda.synchronize()
+            took = start.elapsed_time(end) / count
+            times[name].append(took * 1e3)
+            time.sleep(min(0.02, 1e-3 * took * count))
+    return times
+
+
+def report(name: str, journal: Journal) -> None:
+    """What the plan that is chosen takes, beside the best that was measured."""
+    table, worst, device = TABLES[name], 0.0, device_of("sm_90a")
+    print("| shape | plans | chosen | us | model | best | us | behind it |\n" + "|---" * 8 + "|")
+    for shape in table.shapes:
+        times = journal.of(name, shape)
+        if not times:
+            continue
+        chosen = table.family.choose(table.problem(shape), device)
+        own, best = _named(_config(chosen.plan)), min(times, key=times.__getitem__)
+        cells = [", ".join(map(str, shape)), str(len(times)), own]
+        if own in times:
+            behind = times[own] / times[best] - 1
+            worst = max(worst, behind)
+            cells += [f"{times[own]:.1f}", f"{chosen.cost:.1f}", best, f"{times[best]:.1f}", f"{behind:.1%}"]
+        else:
+            cells += ["not measured", f"{chosen.cost:.1f}", best, f"{times[best]:.1f}", ""]
+        print(f"| {' | '.join(cells)} |")
+    print(f"\nAt most {worst:.1%} behind.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("compile", "measure", "report"))
+    parser.add_argument("tables", choices=TABLES, nargs="+")
+    parser.add_argument("--kinds", type=lambda text: text.split(","))
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--part", default="0/1", help="of kernels, or of shapes, this of so many")
+    parser.add_argument("--journal", type=Path, default=_DATA)
+    given = parser.parse_args()
+    journal = Journal(given.journal)
+    if given.what == "report":
+        for name in given.tables:
+            report(name, journal)
+    else:
+        run = {"compile": compile_all, "measure": measure}[given.what]
+        run(given.tables, journal, given.kinds, given.seconds, given.part)
+
+
+if __name__ == "__main__":
+    main()
