@@ -183,7 +183,11 @@ def sustained(arguments: argparse.Namespace) -> None:
     for name, causal in itertools.product(arguments.rows, (False, True)):
         if name.startswith("packed") and not causal:
             continue
-        calls, work = _long_case(name, causal)
+        try:
+            calls, work = _long_case(name, causal)
+        except RuntimeError as refused:
+            print(f"{name}, causal {causal}: {str(refused)[:200]}", flush=True)
+            continue
         for one in calls.values():
             one()
         times: dict[str, list[float]] = {peer: [] for peer in calls}

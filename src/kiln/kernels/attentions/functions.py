@@ -71,7 +71,7 @@ def flash_attention(
     key, the last being aligned. `score(s, b, h, q, k)` is a Python function that gives the score that takes the place of s, for sequence b,
     head h, query q and key k, each counted from 0 in its sequence; it may branch. `sinks` (heads, f32): logits of one more key for each
     head, which has no value. Queries, keys and values may be float8_e4m3fn, with factors `q_descale`, `k_descale` and `v_descale` (batch, heads
-    of keys; f32) or without; outputs are bfloat16 then, or what `out` is. A query that sees no key gets zeros and the logarithm -inf, or its sink. Logarithms are natural,
+    of keys; f32, positive or 0: then all keys that are seen weigh the same) or without; outputs are bfloat16 then, or what `out` is. A query that sees no key gets zeros and the logarithm -inf, or its sink. Logarithms are natural,
     (batch, heads, queries) or (heads, all queries), f32. The same call gives the same bits.
     """
     given = (
