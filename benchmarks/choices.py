@@ -16,6 +16,7 @@ that is there is not measured again. Plans of a shape take turns, with normal da
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import dataclasses
 import fcntl
@@ -27,15 +28,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kiln import BFloat16, Float8E4M3FN, kernels
 from kiln.kernels import attention_gradients, attentions, latents
+from kiln.kernels.attention_gradients import hopper_cost, hopper_deep_plan, hopper_model
 from kiln.kernels.attention_gradients.problem import AttentionGradient
 from kiln.kernels.attentions import Attention
 from kiln.kernels.devices import device_of
 from kiln.kernels.latents.problem import LatentAttention
 
+_MODEL = Path(hopper_model.__file__)
 _DATA = Path(__file__).parent / "data" / "choices_h200.jsonl"
 _HOPELESS, _NEAR, _BEST = 3.0, 1.15, 12
+_GAIN = 2e-3
+"""What one more tiling has to gain on average."""
 _LONG = 1500.0
 """Microseconds of a call of which one is enough."""
 
@@ -209,6 +216,11 @@ def _config(plan: Any) -> dict[str, Any]:
 def _named(config: dict[str, Any]) -> str:
     name, *values = config.values()
     return f"{name}{tuple(values)}"
+
+
+def _plan(name: str) -> Any:
+    kind, _, values = name.partition("(")
+    return getattr(kernels, kind)(*ast.literal_eval("(" + values))
 
 
 class Journal:
@@ -424,9 +436,86 @@ def report(name: str, journal: Journal) -> None:
     print(f"\nAt most {worst:.1%} behind.")
 
 
+# --- the model of gradients ----------------------------------------------------------------------------------------------
+
+
+def fit(journal: Journal) -> None:
+    """Microseconds of a step and of a block of keys for each tiling, and what steps take of the busiest unit where there are two passes: those for
+    which relative errors are least. Tilings are kept that are needed for all shapes to have one that is near the best."""
+    device = device_of("sm_90a")
+    made: dict[int, list[hopper_model.Figures]] = {}
+    for dim in (64, 128):
+        times = {x: journal.of("gradients", x) for x in Gradients.shapes if x[0] == dim}
+        times = {x: own for x, own in times.items() if own}
+        for name in _kept(times):
+            plan, rows = _plan(name), []
+            for shape, own in times.items():
+                if name in own:
+                    rounds, steps, rest = hopper_cost.units(Gradients.problem(shape), plan, device)
+                    rows.append((rounds * steps / own[name], rounds / own[name], 1 - rest / own[name]))
+            step, block = _least_squares(np.array(rows))
+            tiling = (plan.block_q, plan.stages, plan.held)
+            made.setdefault(dim, []).append(hopper_model.Figures(tiling, round(step, 3), round(block, 1)))
+    rows = []
+    for shape in Gradients.shapes:
+        for name, us in journal.of("gradients", shape).items() if shape[0] > 128 else ():
+            if name.startswith("HopperDeep"):
+                plan = _plan(name)
+                passes, rest = hopper_deep_plan.units(Gradients.problem(shape), plan, device)
+                cells = [rounds * steps / us for rounds, steps in passes]
+                rows.append((*cells, sum(rounds for rounds, _ in passes) / us, 1 - rest / us))
+    deep = _least_squares(np.array(rows)) if rows else (*hopper_model.DEEP_OVER, hopper_model.DEEP_BLOCK)
+    text = _MODEL.read_text()
+    known = {**hopper_model.FIGURES, **made}
+    figures = "".join(
+        f"    {key}: (\n"
+        + "".join(f"        Figures({tuple(f.tiling)}, {f.step}, {f.block}),\n" for f in value)
+        + "    ),\n"
+        for key, value in sorted(known.items())
+    )
+    changed = {
+        "FIGURES: ": f"FIGURES: dict[int, tuple[Figures, ...]] = {{\n{figures}}}\n",
+        "DEEP_OVER = ": f"DEEP_OVER = {deep[0]:.3f}, {deep[1]:.3f}\n",
+        "DEEP_BLOCK = ": f"DEEP_BLOCK = {deep[2]:.1f}\n",
+    }
+    for name, value in changed.items():
+        start = text.index("\n" + name) + 1
+        text = text[:start] + value + text[text.index('"""', start) :]
+    _MODEL.write_text(text)
+
+
+def _least_squares(rows: Any) -> list[float]:
+    """Numbers, none of them negative, with which the first columns make the last."""
+    columns = list(range(rows.shape[1] - 1))
+    found = np.zeros(len(columns))
+    while columns:
+        found[:] = 0.0
+        found[columns] = np.linalg.lstsq(rows[:, columns], rows[:, -1], rcond=None)[0]
+        if (found >= 0).all():
+            break
+        columns.remove(int(found.argmin()))
+    return found.tolist()
+
+
+def _kept(times: dict[Any, dict[str, float]]) -> list[str]:
+    """Tilings to choose from: one after the other that which lets most be gained, of those that were measured for all shapes."""
+    common = [x for x in next(iter(times.values()), {}) if all(x in own for own in times.values())]
+    kept: list[str] = []
+
+    def lost(tilings: list[str]) -> float:
+        return sum(min(own[x] for x in tilings) / min(own.values()) for own in times.values())
+
+    while len(kept) < len(common):
+        best = min((x for x in common if x not in kept), key=lambda x: lost([*kept, x]))
+        if kept and lost(kept) - lost([*kept, best]) < _GAIN * len(times):
+            break
+        kept.append(best)
+    return kept
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("compile", "measure", "report"))
+    parser.add_argument("what", choices=("compile", "measure", "fit", "report"))
     parser.add_argument("tables", choices=TABLES, nargs="+")
     parser.add_argument("--kinds", type=lambda text: text.split(","))
     parser.add_argument("--seconds", type=float, default=60.0)
@@ -434,7 +523,9 @@ def main() -> None:
     parser.add_argument("--journal", type=Path, default=_DATA)
     given = parser.parse_args()
     journal = Journal(given.journal)
-    if given.what == "report":
+    if given.what == "fit":
+        fit(journal)
+    elif given.what == "report":
         for name in given.tables:
             report(name, journal)
     else:

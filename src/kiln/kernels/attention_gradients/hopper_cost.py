@@ -5,16 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..common.explaining import copied_bytes
-from .hopper_plan import (
-    GROUPS,
-    KEYS,
-    MEASURED,
-    HopperGradientTiling,
-    made_meanwhile,
-    padded,
-    seen_by,
-    side_by_side,
-)
+from .hopper_model import FIGURES
+from .hopper_plan import GROUPS, KEYS, HopperGradientTiling, made_meanwhile, padded, seen_by, side_by_side
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -22,10 +14,8 @@ if TYPE_CHECKING:
 
 _CYCLES = 1980.0
 """Of a microsecond, in bursts."""
-_STEP = {128: 1.97, 64: 1.76}
-"""Microseconds of a step with the tiling that is taken, by elements of a head, filled up: fitted to sequences of 1024 to 8192 on an H200."""
-_BLOCK = 9.5
-"""Microseconds that beginning and ending a block of threads takes, fitted to the same."""
+_UNKNOWN = 1.05
+"""What a tiling that was not measured is taken to take, of what the units say beside one that was."""
 _LAUNCHES = 6.0
 """Microseconds of three launches."""
 
@@ -55,9 +45,14 @@ def parts(problem: AttentionGradient, plan: HopperGradientTiling, device: Device
 
 def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> float:
     """Microseconds that gradients take."""
-    of, elements = problem.attention, padded(problem.attention.head_dims)
-    worst = lambda one: max(cycles(one, elements).values())
-    step = _STEP[elements] * worst(plan) / worst(MEASURED[elements])
+    rounds, steps, rest = units(problem, plan, device)
+    step, block = _figures(plan, padded(problem.attention.head_dims))
+    return rounds * (steps * step + block) + rest
+
+
+def units(problem: AttentionGradient, plan: HopperGradientTiling, device: Device) -> tuple[float, float, float]:
+    """Blocks of keys of a multiprocessor, steps of each, and microseconds of what is before and after."""
+    of = problem.attention
     blocks, steps = _work(problem, plan)
     rounds = blocks / device.multiprocessors
     if of.left is None and of.right is None:  # all are equally long
@@ -66,7 +61,18 @@ def expected(problem: AttentionGradient, plan: HopperGradientTiling, device: Dev
     early = made_meanwhile(problem, plan, side, sums)
     rows, heads = of.queries * of.head_dim, of.heads * of.batches
     passes = heads * 4 * rows + (heads - early) * rows * (2 + 4 * sums)
-    return max(1.0, rounds) * (steps * step + _BLOCK) + passes / copied_bytes(device) + _LAUNCHES
+    return max(1.0, rounds), steps, passes / copied_bytes(device) + _LAUNCHES
+
+
+def _figures(plan: HopperGradientTiling, elements: int) -> tuple[float, float]:
+    """Microseconds of a step and of beginning and ending a block of keys: as measured, or as units say beside what was."""
+    own = (plan.block_q, plan.stages, plan.held)
+    known = {figures.tiling: figures for figures in FIGURES[elements]}
+    if own in known:
+        return known[own].step, known[own].block
+    first = FIGURES[elements][0]
+    worst = lambda one: max(cycles(one, elements).values())
+    return _UNKNOWN * first.step * worst(plan) / worst(HopperGradientTiling(*first.tiling)), first.block
 
 
 def _work(problem: AttentionGradient, plan: HopperGradientTiling) -> tuple[int, float]:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ..common import arrays
+from .hopper_model import DEEP_BLOCK, DEEP_OVER
 from .hopper_plan import GROUPS, REGISTERS, equal_shares, seen_by
 
 if TYPE_CHECKING:
@@ -27,10 +28,6 @@ _IN_CACHE = 32 << 20
 """Bytes of queries and gradients of outputs that are used at the same time."""
 _CYCLES = 1980.0
 """Of a microsecond, in bursts."""
-_OVER = 1.38, 1.3
-"""What steps of the pass of keys, and of that of queries, take, of what the unit takes that is busiest: fitted to sequences of 1024 to 16384 on an H200."""
-_BLOCK = 6.0
-"""Microseconds that beginning and ending a block of threads takes, fitted to the same."""
 _LAUNCHES = 6.0
 """Microseconds of three launches."""
 _BYTES = 4.2e6
@@ -174,13 +171,21 @@ def parts(problem: AttentionGradient, plan: HopperDeepGradientTiling, device: De
 
 def expected(problem: AttentionGradient, plan: HopperDeepGradientTiling, device: Device) -> float:
     """Microseconds that gradients take."""
-    of, total = problem.attention, _LAUNCHES
-    masked = of.left is not None or of.right is not None
-    for (blocks, steps), units, over in zip(
-        _work(problem, plan), cycles(plan, padded(problem.attention.head_dims)), _OVER, strict=True
-    ):
+    passes, rest = units(problem, plan, device)
+    return rest + sum(
+        rounds * (over * steps + DEEP_BLOCK) for (rounds, steps), over in zip(passes, DEEP_OVER, strict=True)
+    )
+
+
+def units(
+    problem: AttentionGradient, plan: HopperDeepGradientTiling, device: Device
+) -> tuple[list[tuple[float, float]], float]:
+    """Of both passes: blocks of threads of a multiprocessor, and microseconds that the busiest unit takes for the steps of each; and microseconds of what is before."""
+    of = problem.attention
+    masked, found = of.left is not None or of.right is not None, []
+    for (blocks, steps), each in zip(_work(problem, plan), cycles(plan, padded(of.head_dims)), strict=True):
         rounds = blocks / device.multiprocessors
         if not masked:  # all are equally long
             rounds = -(-blocks // device.multiprocessors)
-        total += max(1.0, rounds) * (steps * over * max(units.values()) / _CYCLES + _BLOCK)
-    return total + 4 * of.queries * of.heads * of.batches * of.head_dim_v / _BYTES
+        found.append((max(1.0, rounds), steps * max(each.values()) / _CYCLES))
+    return found, _LAUNCHES + 4 * of.queries * of.heads * of.batches * of.head_dim_v / _BYTES

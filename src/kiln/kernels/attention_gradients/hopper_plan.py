@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ..common import arrays
+from .hopper_model import FIGURES
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -98,16 +99,12 @@ class HopperGradientTiling:
         )
 
 
-MEASURED = {128: HopperGradientTiling(64), 64: HopperGradientTiling(96, held=2)}
-"""The tilings that figures are of, by elements of a head, filled up."""
-
-
 def default_tiling(problem: AttentionGradient, device: Device) -> HopperGradientTiling:
     """The tiling for a problem."""
     of, elements = problem.attention, padded(problem.attention.head_dims)
     if elements == 64 and (of.packed or of.partial or of.capped or of.sloped or problem.functions is not None):
         return HopperGradientTiling(64, held=1)  # else registers are spilled
-    return MEASURED[elements]
+    return HopperGradientTiling(*FIGURES[elements][0].tiling)
 
 
 def _most_seen_by(problem: AttentionGradient) -> int:

@@ -1,0 +1,27 @@
+"""Figures of an H200 that `hopper_cost.py` and `hopper_deep_plan.py` reckon with.
+
+`python benchmarks/choices.py fit gradients` fits them to the measurements in `benchmarks/data/choices_h200.jsonl`, and writes this file.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Figures(NamedTuple):
+    """A tiling to choose from (block_q, stages, held), microseconds of a step, and of beginning and ending a block of keys."""
+
+    tiling: tuple[int, int, int]
+    step: float
+    block: float
+
+
+FIGURES: dict[int, tuple[Figures, ...]] = {
+    64: (Figures((96, 2, 2), 1.76, 9.5),),
+    128: (Figures((64, 2, 0), 1.97, 9.5),),
+}
+"""By elements of a head, filled up."""
+DEEP_OVER = 1.38, 1.3
+"""What steps of the pass of keys, and of that of queries, take, of what the unit takes that is busiest."""
+DEEP_BLOCK = 6.0
+"""Microseconds that beginning and ending a block of threads takes in either pass."""
