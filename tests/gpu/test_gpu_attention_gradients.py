@@ -8,7 +8,7 @@ import pytest
 
 from kiln import kernels
 from kiln.kernels import devices
-from kiln.kernels.attention_gradients import AttentionGradient, hopper_plan
+from kiln.kernels.attention_gradients import AttentionGradient, hopper_cost, hopper_plan
 from kiln.kernels.attentions import Attention
 
 torch = pytest.importorskip("torch")
@@ -116,7 +116,7 @@ def test_gradients_made_meanwhile(shape, causal):
         pytest.skip("this GPU has no warp groups that multiply")
     of = Attention(batches, rows, rows, heads, heads, dim, dim, right=0 if causal else None)
     problem = AttentionGradient(of)
-    plan = hopper_plan.default_tiling(problem, device)
+    plan = hopper_cost.default_tiling(problem, device)
     side, _, parts = hopper_plan.side_by_side(problem, plan, device)
     assert 0 < hopper_plan.made_meanwhile(problem, plan, side, parts) < heads
     check(shape, rows, heads, causal=causal)

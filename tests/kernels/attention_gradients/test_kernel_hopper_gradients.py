@@ -25,6 +25,7 @@ from kiln.kernels.attention_gradients import (
     AttentionGradient,
     hopper,
     hopper_blocks,
+    hopper_cost,
     hopper_deep_plan,
     hopper_plan,
     hopper_steps,
@@ -335,7 +336,7 @@ def test_what_is_made_meanwhile():
     """Queries of other heads, if blocks of threads are long enough for that."""
     long, middle, short = (AttentionGradient(Attention(4, n, n, 16, 16, 128, 128, right=0)) for n in (8192, 4096, 1024))
     for problem, wanted in ((long, 60), (middle, 56), (short, 0)):
-        plan = hopper_plan.default_tiling(problem, HOPPER)
+        plan = hopper_cost.default_tiling(problem, HOPPER)
         side, _, parts = hopper_plan.side_by_side(problem, plan, HOPPER)
         assert hopper_plan.made_meanwhile(problem, plan, side, parts) == wanted
     assert hopper_plan.made_meanwhile(dataclasses.replace(long, deterministic=False), plan, 4, 1) == 0
@@ -397,7 +398,7 @@ def compiled(dim: int, masks: tuple[bool, bool, bool], packed: bool = False, cha
         4, 8192, 8192, 16, 16, dim, dim, BFloat16, 9 if left else None, 0 if right else None, capped,
         packed=packed, partial=packed, sloped=sloped,
     )  # fmt: skip
-    plan = hopper_plan.default_tiling(AttentionGradient(of, True, functions), HOPPER)
+    plan = hopper_cost.default_tiling(AttentionGradient(of, True, functions), HOPPER)
     shape = (BFloat16, (dim, dim), plan, masks, True, packed, packed)
     with kiln.target("nvidia"):
         made = implementations._compiled_hopper.__wrapped__(

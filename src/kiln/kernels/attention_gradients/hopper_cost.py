@@ -20,6 +20,15 @@ _LAUNCHES = 6.0
 """Microseconds of three launches."""
 
 
+def default_tiling(problem: AttentionGradient, device: Device) -> HopperGradientTiling:
+    """The cheapest tiling for a problem of those that were measured."""
+    of, elements = problem.attention, padded(problem.attention.head_dims)
+    if elements == 64 and (of.packed or of.partial or of.capped or of.sloped or problem.functions is not None):
+        return HopperGradientTiling(64, held=1)  # else registers are spilled
+    found = (HopperGradientTiling(*figures.tiling) for figures in FIGURES[elements])
+    return min(found, key=lambda plan: expected(problem, plan, device))
+
+
 def cycles(plan: HopperGradientTiling, elements: int) -> dict[str, float]:
     """Cycles of a step side by side: of tensor cores, of shared memory at 128 bytes each, and of the unit for powers."""
     rows, other = plan.block_q, GROUPS * plan.block_q * elements

@@ -6,7 +6,6 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ..common import arrays
-from .hopper_model import FIGURES
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -97,14 +96,6 @@ class HopperGradientTiling:
             f"{self} takes {used} bytes of shared memory for heads of {elements}, and a block has {capacity}",
             hint="fewer queries in a step",
         )
-
-
-def default_tiling(problem: AttentionGradient, device: Device) -> HopperGradientTiling:
-    """The tiling for a problem."""
-    of, elements = problem.attention, padded(problem.attention.head_dims)
-    if elements == 64 and (of.packed or of.partial or of.capped or of.sloped or problem.functions is not None):
-        return HopperGradientTiling(64, held=1)  # else registers are spilled
-    return HopperGradientTiling(*FIGURES[elements][0].tiling)
 
 
 def _most_seen_by(problem: AttentionGradient) -> int:

@@ -106,7 +106,7 @@ class HopperGradients(Implementation):
         return None
 
     def plans(self, problem: AttentionGradient, device: Device) -> Iterator[HopperGradientTiling]:
-        first = hopper_plan.default_tiling(problem, device)
+        first = hopper_cost.default_tiling(problem, device)
         return varied(
             first,
             lambda plan: self.check(problem, plan, device),
