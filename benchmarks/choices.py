@@ -329,7 +329,7 @@ def measure(names: list[str], journal: Journal, kinds: Any, seconds: float, part
     shapes = [(name, shape) for name, shape in shapes if (name, TABLES[name].group(shape)) in groups]
     with _locked(lock, fcntl.LOCK_SH):
         found = _all_kernels(journal, shapes)
-        there = _compile(found, end - 0.65 * seconds)
+        there = _compile(found, end - 0.6 * seconds)
         print(f"{part}: {len(there)} of {len(found)} kernels", flush=True)
     for name, shape in shapes:
         with _locked(lock, fcntl.LOCK_EX):
@@ -355,7 +355,7 @@ def _measure_shape(name: str, journal: Journal, shape: Any, plans: list[Any]) ->
         result = [x.float() for x in (found if isinstance(found, tuple) else (found,))]
         right = right or [x.clone() for x in result]
         far = max(((x - y).abs().mean() / y.abs().mean()).item() for x, y in zip(result, right, strict=True))
-        if not far < 2e-2:
+        if not far < 4e-2:  # of 8 bits, some round weights, too
             print(f"{shape} {plan}: WRONG, {far}", flush=True)
             continue
         calls[_named(_config(plan))] = one

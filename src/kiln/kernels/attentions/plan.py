@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import math
 from typing import TYPE_CHECKING
 
@@ -121,13 +120,24 @@ def default_tiling(problem: Attention, device: Device) -> AttentionTiling:
     )
 
 
+_STEPS = {
+    (16, 16): ((64, 1), (32, 1)),
+    (16, 32): ((64, 2), (32, 2), (128, 2)),
+    (16, 64): ((64, 4), (32, 2), (128, 4)),
+    (8, 16): ((64, 1), (96, 1)),
+    (8, 32): ((64, 2), (32, 1), (96, 2), (128, 2)),
+    (8, 64): ((64, 2), (64, 4)),
+}
+"""Keys of a step and warps, by bits of elements and rows of a tile: of 16 to 128 keys and one to four warps those that were best for some shape, or near it."""
+
+
 def few_tilings(problem: Attention, device: Device) -> Iterator[AttentionTiling]:
     """Tilings to choose from where there are few queries: as many blocks on a multiprocessor as fit with some number of registers, and as many
-    parts as are expected to be best, or as make half of the blocks that run at once, as many, or two or three times those."""
+    parts as are expected to be best, or as make half of the blocks that run at once, as many, or twice those."""
     share, width = problem.share, problem.dtype.width
     rows = problem.queries * share
-    cut = ((16, 1),) if rows <= 16 else ((32, 2), (32, 1)) if rows <= 32 else ((64, 4), (64, 2))
-    for (block_q, warps), block_k in itertools.product(cut, (32, 64, 96, 128)):
+    block_q = 16 if rows <= 16 else 32 if rows <= 32 else 64
+    for block_k, warps in _STEPS[width, block_q]:
         tiling = AttentionTiling(block_q, block_k, warps, 1, grouped=share > 1)
         room = (device.smem + 1024) // (tiling.smem_bytes(*problem.head_dims, width) + 1024)
         capped = {min(255, _REGISTERS // (32 * warps * n) // 8 * 8): n for n in range(1, min(room, MOST_BLOCKS) + 1)}
@@ -137,7 +147,7 @@ def few_tilings(problem: Attention, device: Device) -> Iterator[AttentionTiling]
                 one.check(*problem.head_dims, device.smem, width)
                 tiles, steps, *_ = work = _work(problem, one)
                 found = {splits_for(*work, device.multiprocessors, _least(problem, one))}
-                found |= {int(turns * blocks * device.multiprocessors / tiles) for turns in (0.5, 1, 2, 3)}
+                found |= {int(turns * blocks * device.multiprocessors / tiles) for turns in (0.5, 1, 2)}
                 for splits in sorted(found):
                     if 1 <= splits <= min(steps, MOST_SPLITS):
                         yield dataclasses.replace(one, splits=splits)
