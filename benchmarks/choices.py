@@ -38,9 +38,10 @@ from kiln.kernels.attentions import Attention
 from kiln.kernels.devices import device_of
 from kiln.kernels.latents.problem import LatentAttention
 
+_H200 = dataclasses.replace(device_of("sm_90a"), name="H200")
 _MODEL = Path(hopper_model.__file__)
 _DATA = Path(__file__).parent / "data" / "choices_h200.jsonl"
-_HOPELESS, _NEAR, _BEST = 3.0, 1.15, 12
+_NEAR, _BEST = 1.15, 12
 _GAIN = 2e-3
 """What one more tiling has to gain on average."""
 _LONG = 1500.0
@@ -57,7 +58,7 @@ def _normal(*shape: int, dtype: Any = None) -> Any:
 class Decode:
     """(kind, rows of a page or 0, batch, queries, keys)."""
 
-    family, cold = attentions.FAMILY, True
+    family, cold, within = attentions.FAMILY, True, 3.0
     shapes = [
         (kind, page, *shape)
         for kind, page in (("bf16", 0), ("bf16", 64), ("bf16", 1), ("e4m3", 0), ("e4m3", 64))
@@ -119,7 +120,7 @@ class Decode:
 class Latents:
     """(bits, batch, tokens, heads, latents)."""
 
-    family, cold = latents.FAMILY, True
+    family, cold, within = latents.FAMILY, True, 3.0
     shapes = [
         (bits, *shape)
         for bits in (16, 8)
@@ -167,7 +168,7 @@ class Latents:
 class Gradients:
     """(elements of a head of queries and of values, batch, length, heads, causal)."""
 
-    family, cold = attention_gradients.FAMILY, False
+    family, cold, within = attention_gradients.FAMILY, False, 3.0
     shapes = [
         (dim, dim_v, 32768 // length, length, 2048 // dim, causal)
         for dim, dim_v in ((128, 128), (256, 256), (64, 64), (192, 192), (192, 128))
@@ -245,9 +246,9 @@ class Journal:
 
 def offered(table: Any, shape: Any) -> list[Any]:
     """Plans of a shape, the chosen one first."""
-    device, problem = device_of("sm_90a"), table.problem(shape)
+    device, problem = _H200, table.problem(shape)
     chosen = table.family.choose(problem, device)
-    plans = [x.plan for x in table.family.choices(problem, device) if x.cost < _HOPELESS * chosen.cost]
+    plans = [x.plan for x in table.family.choices(problem, device) if x.cost < table.within * chosen.cost]
     return list(dict.fromkeys((chosen.plan, *(plan for plan in plans if _one_pass(plan, chosen.plan)))))
 
 
@@ -417,7 +418,7 @@ def _in_turns(calls: dict[str, Any], turns: int = 3) -> dict[str, list[float]]:
 
 def report(name: str, journal: Journal) -> None:
     """What the plan that is chosen takes, beside the best that was measured."""
-    table, worst, device = TABLES[name], 0.0, device_of("sm_90a")
+    table, worst, device = TABLES[name], 0.0, _H200
     print("| shape | plans | chosen | us | model | best | us | behind it |\n" + "|---" * 8 + "|")
     for shape in table.shapes:
         times = journal.of(name, shape)
@@ -442,7 +443,7 @@ def report(name: str, journal: Journal) -> None:
 def fit(journal: Journal) -> None:
     """Microseconds of a step and of a block of keys for each tiling, and what steps take of the busiest unit where there are two passes: those for
     which relative errors are least. Tilings are kept that are needed for all shapes to have one that is near the best."""
-    device = device_of("sm_90a")
+    device = _H200
     made: dict[int, list[hopper_model.Figures]] = {}
     for dim in (64, 128):
         times = {x: journal.of("gradients", x) for x in Gradients.shapes if x[0] == dim}
@@ -521,7 +522,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--part", default="0/1", help="of kernels, or of shapes, this of so many")
     parser.add_argument("--journal", type=Path, default=_DATA)
+    parser.add_argument(
+        "--within", type=float, default=3.0, help="plans expected to take so many times as long as what is chosen"
+    )
     given = parser.parse_args()
+    Decode.within = Latents.within = Gradients.within = given.within
     journal = Journal(given.journal)
     if given.what == "fit":
         fit(journal)

@@ -13,7 +13,7 @@ from attention_testing import close, exact, normal
 import kiln
 from kiln import kernels
 from kiln.kernels.attentions import FAMILY, Attention
-from kiln.kernels.attentions.plan import default_tiling
+from kiln.kernels.attentions.cost import default_tiling
 from kiln.kernels.devices import device_of
 
 SMALL = kernels.AttentionTiling(16, 16, 1, 1)

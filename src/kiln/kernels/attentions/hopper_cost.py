@@ -10,6 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ..common.explaining import copied_bytes
+from .few_cost import READ
 from .hopper_model import FIGURES, Figures
 from .hopper_plan import ROWS, HopperAttentionTiling
 from .rows_of_pages import LEAST
@@ -55,7 +56,7 @@ def parts(
     figures = figures or figures_of(problem, plan)
     steps, tiles, waiting = units(problem, plan, device)
     return {
-        "steps": steps / figures.speed,
+        "steps": max(steps / figures.speed, problem.bytes / (READ * copied_bytes(device))),
         "tiles": tiles * figures.tile,
         "waiting": waiting[0] / figures.speed + waiting[1] * figures.tile,
         "launch": _LAUNCH + (_COUNTER if plan.counted else 0.0),

@@ -10,11 +10,12 @@ from ... import Float32, Int32, cute
 from .. import devices
 from ..common import arrays, calls, launches
 from ..common.family import Family, Implementation, varied
-from . import hopper, hopper_cost, hopper_plan
+from . import few_cost, hopper, hopper_cost, hopper_plan
+from .cost import default_tiling, expected
 from .forward import Forward, Lengths, Numbers, OfHeads, forward
 from .hopper_plan import HopperAttentionTiling
 from .parts import columns_of_a_part
-from .plan import FEW, AttentionTiling, default_tiling, expected, few_tilings
+from .plan import AttentionTiling
 from .problem import MOST_LAYERS, Attention
 from .rows_of_pages import rows_of_pages
 from .score_functions import score_function
@@ -75,12 +76,15 @@ class TensorCoreAttention(Implementation):
             self.check(problem, plan, device)
 
         first = default_tiling(problem, device)
-        if problem.queries * problem.share <= FEW:
-            return iter(dict.fromkeys((first, *few_tilings(problem, device))))
+        if few_cost.few(problem):
+            return iter(dict.fromkeys((first, *few_cost.candidates(problem, device))))
         return varied(first, check, block_k=(32, 64, 96), blocks_per_sm=(1, 2), splits=sorted({1, first.splits}))
 
     def cost(self, problem: Attention, plan: AttentionTiling, device: Device) -> float:
-        took, first = expected(problem, plan, device), default_tiling(problem, device)
+        took = expected(problem, plan, device)
+        if few_cost.few(problem):
+            return took
+        first = default_tiling(problem, device)
         # of one problem the first was measured: what is estimated of others does not speak against it
         return took if plan == first else max(took, expected(problem, first, device))
 

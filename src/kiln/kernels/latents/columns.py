@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..attentions import Attention
 from ..attentions import Given as Rows
+from ..attentions.cost import expected, splits_for
 from ..attentions.forward import Lengths
 from ..attentions.implementations import TensorCoreAttention
-from ..attentions.plan import AttentionTiling, expected, splits_for
+from ..attentions.plan import AttentionTiling
 from ..common import arrays
 from ..common.family import Implementation
 from .plan import BYTES
