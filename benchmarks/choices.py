@@ -3,6 +3,7 @@
     python benchmarks/choices.py compile decode gradients [--kinds bf16,64] [--seconds 80] [--part 0/4]   # for the disk cache; needs the GPU
     python benchmarks/choices.py measure decode gradients [--kinds bf16,64] [--seconds 60] [--part 0/4]
     python benchmarks/choices.py fit gradients     # writes src/kiln/kernels/attention_gradients/hopper_model.py
+    python benchmarks/choices.py fit decode        # writes src/kiln/kernels/attentions/few_model.py; needs scipy
     python benchmarks/choices.py report decode     # chosen and best plans, shape by shape
 
 Tables: `decode` (32 heads that share 8, D 128; kinds bf16, e4m3 in pages of several sizes and of none), `latents` (kinds 16, 8), `gradients` (kinds are D, or D and
@@ -22,7 +23,9 @@ import dataclasses
 import fcntl
 import functools
 import json
+import math
 import random
+import re
 import statistics
 import time
 from pathlib import Path
@@ -34,7 +37,7 @@ from kiln import BFloat16, Float8E4M3FN, kernels
 from kiln.kernels import attention_gradients, attentions, latents
 from kiln.kernels.attention_gradients import hopper_cost, hopper_deep_plan, hopper_model
 from kiln.kernels.attention_gradients.problem import AttentionGradient
-from kiln.kernels.attentions import Attention
+from kiln.kernels.attentions import Attention, few_cost, few_model
 from kiln.kernels.devices import device_of
 from kiln.kernels.latents.problem import LatentAttention
 
@@ -437,6 +440,72 @@ def report(name: str, journal: Journal) -> None:
     print(f"\nAt most {worst:.1%} behind.")
 
 
+# --- the model of few queries ------------------------------------------------------------------------------------------
+
+
+def fit_few(journal: Journal) -> None:
+    """All figures of tilings that are chosen among: those for which relative errors are least; plans that are near the best of their shape count most."""
+    from scipy.optimize import least_squares
+
+    rows: list[tuple[Any, Any, float, float, float]] = []
+    tilings = {_tiling(f): n for n, f in enumerate(few_model.FIGURES)}
+    for shape in Decode.shapes:
+        known = journal.of("decode", shape)
+        for name, us in known.items():
+            plan = _plan(name)
+            if isinstance(plan, kernels.AttentionTiling) and _tiling_of(shape, plan) in tilings:
+                near = us / min(known.values())
+                weight = 2.0 if near < 1.08 else 1.0 if near < 1.35 else 0.3
+                rows.append((Decode.problem(shape), plan, us, weight, _PAGES[shape[1]]))
+
+    def figures(values: Any) -> dict[str, Any]:
+        """As `few_model` has them. All are positive."""
+        *each, uneven, launch, parts, part = np.exp(values).tolist()
+        times = iter(each)
+        made = [f._replace(issue=next(times), alone=next(times), begin=next(times)) for f in few_model.FIGURES]
+        return {"FIGURES": tuple(made), "UNEVEN": min(1.0, uneven), "LAUNCH": launch, "PARTS": parts, "PART": part}
+
+    def errors(values: Any) -> list[float]:
+        for name, value in figures(values).items():
+            setattr(few_cost, name, value)
+        return [w * math.log(pages * few_cost.expected(p, plan, _H200) / us) for p, plan, us, w, pages in rows]
+
+    first = [x for f in few_model.FIGURES for x in (f.issue, f.alone, f.begin)]
+    first += [few_model.UNEVEN, few_model.LAUNCH, few_model.PARTS, few_model.PART]
+    found = least_squares(errors, np.log(first), max_nfev=60, loss="soft_l1", f_scale=0.15)
+    made = figures(found.x)
+    lines = "".join(
+        f"    Figures({', '.join(map(str, f[:5]))}, {', '.join(f'{x:.3g}' for x in f[5:])}),\n"
+        for f in made.pop("FIGURES")
+    )
+    text = Path(few_model.__file__).read_text()
+    changed = {"FIGURES: ": f"FIGURES: tuple[Figures, ...] = (\n{lines})\n"}
+    changed |= {f"{name} = ": f"{name} = {value:.3g}\n" for name, value in made.items()}
+    Path(few_model.__file__).write_text(_changed(text, changed))
+    print(f"{len(rows)} measurements, {np.mean(np.abs(errors(found.x))):.3f} off on average")
+
+
+_PAGES = {0: 1.0, 64: 1.03, 1: 1.07}
+"""What pages of so many rows take more, whatever the plan."""
+
+
+def _tiling(figures: Any) -> tuple[int, ...]:
+    return figures.bits, figures.block_q, figures.block_k, figures.warps, figures.blocks
+
+
+def _tiling_of(shape: Any, plan: Any) -> tuple[int, ...]:
+    return 16 if shape[0] == "bf16" else 8, plan.block_q, plan.block_k, plan.warps, plan.blocks_per_sm
+
+
+def _changed(text: str, values: dict[str, str]) -> str:
+    """A module with other values of some of its names, each of which has a line of its own and a text after it, or another name."""
+    for name, value in values.items():
+        start = text.index("\n" + name) + 1
+        ends = [found.start() for found in re.finditer(r'^(?:"""|[A-Z_]+ = |\Z)', text, re.M) if found.start() > start]
+        text = text[:start] + value + text[ends[0] :]
+    return text
+
+
 # --- the model of gradients ----------------------------------------------------------------------------------------------
 
 
@@ -479,10 +548,7 @@ def fit(journal: Journal) -> None:
         "DEEP_OVER = ": f"DEEP_OVER = {deep[0]:.3f}, {deep[1]:.3f}\n",
         "DEEP_BLOCK = ": f"DEEP_BLOCK = {deep[2]:.1f}\n",
     }
-    for name, value in changed.items():
-        start = text.index("\n" + name) + 1
-        text = text[:start] + value + text[text.index('"""', start) :]
-    _MODEL.write_text(text)
+    _MODEL.write_text(_changed(text, changed))
 
 
 def _least_squares(rows: Any) -> list[float]:
@@ -529,7 +595,8 @@ def main() -> None:
     Decode.within = Latents.within = Gradients.within = given.within
     journal = Journal(given.journal)
     if given.what == "fit":
-        fit(journal)
+        for name in given.tables:
+            {"decode": fit_few, "gradients": fit}[name](journal)
     elif given.what == "report":
         for name in given.tables:
             report(name, journal)

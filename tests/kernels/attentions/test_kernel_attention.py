@@ -222,7 +222,7 @@ def test_the_plan_cuts_keys_where_blocks_are_few():
     serving = Attention(1, 1, 32768, 32, 8, 128, 128)
     few = default_tiling(serving, hopper)
     assert few.grouped
-    assert 132 <= 8 * few.splits <= 132 * 8
+    assert 0.9 * 132 <= 8 * few.splits <= 132 * 8
     assert default_tiling(dataclasses.replace(serving, keys=64), hopper).splits == 1
     training = default_tiling(Attention(4, 8192, 8192, 16, 16, 128, 128), hopper)
     assert (training.splits, training.grouped) == (1, False)
