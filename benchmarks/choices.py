@@ -45,8 +45,8 @@ _H200 = dataclasses.replace(device_of("sm_90a"), name="H200")
 _MODEL = Path(hopper_model.__file__)
 _DATA = Path(__file__).parent / "data" / "choices_h200.jsonl"
 _NEAR, _BEST = 1.15, 12
-_GAIN = 2e-3
-"""What one more tiling has to gain on average."""
+_ENOUGH = 12
+"""Measurements of two passes."""
 _LONG = 1500.0
 """Microseconds of a call of which one is enough."""
 
@@ -510,21 +510,19 @@ def _changed(text: str, values: dict[str, str]) -> str:
 
 
 def fit(journal: Journal) -> None:
-    """Microseconds of a step and of a block of keys for each tiling, and what steps take of the busiest unit where there are two passes: those for
-    which relative errors are least. Tilings are kept that are needed for all shapes to have one that is near the best."""
+    """Microseconds of a step and of a block of keys for each tiling that is chosen among, and what steps take of the busiest unit where there are two passes: those for
+    which relative errors are least. The latter only if there are shapes enough."""
     device = _H200
     made: dict[int, list[hopper_model.Figures]] = {}
-    for dim in (64, 128):
-        times = {x: journal.of("gradients", x) for x in Gradients.shapes if x[0] == dim}
-        times = {x: own for x, own in times.items() if own}
-        for name in _kept(times):
-            plan, rows = _plan(name), []
-            for shape, own in times.items():
-                if name in own:
+    for dim, known in hopper_model.FIGURES.items():
+        for tiling in (figures.tiling for figures in known):
+            plan, rows = kernels.HopperGradientTiling(*tiling), []
+            for shape in Gradients.shapes:
+                us = journal.of("gradients", shape).get(_named(_config(plan))) if shape[0] == dim else None
+                if us is not None:
                     rounds, steps, rest = hopper_cost.units(Gradients.problem(shape), plan, device)
-                    rows.append((rounds * steps / own[name], rounds / own[name], 1 - rest / own[name]))
+                    rows.append((rounds * steps / us, rounds / us, 1 - rest / us))
             step, block = _least_squares(np.array(rows))
-            tiling = (plan.block_q, plan.stages, plan.held)
             made.setdefault(dim, []).append(hopper_model.Figures(tiling, round(step, 3), round(block, 1)))
     rows = []
     for shape in Gradients.shapes:
@@ -534,14 +532,15 @@ def fit(journal: Journal) -> None:
                 passes, rest = hopper_deep_plan.units(Gradients.problem(shape), plan, device)
                 cells = [rounds * steps / us for rounds, steps in passes]
                 rows.append((*cells, sum(rounds for rounds, _ in passes) / us, 1 - rest / us))
-    deep = _least_squares(np.array(rows)) if rows else (*hopper_model.DEEP_OVER, hopper_model.DEEP_BLOCK)
+    deep = (
+        _least_squares(np.array(rows)) if len(rows) >= _ENOUGH else (*hopper_model.DEEP_OVER, hopper_model.DEEP_BLOCK)
+    )
     text = _MODEL.read_text()
-    known = {**hopper_model.FIGURES, **made}
     figures = "".join(
         f"    {key}: (\n"
         + "".join(f"        Figures({tuple(f.tiling)}, {f.step}, {f.block}),\n" for f in value)
         + "    ),\n"
-        for key, value in sorted(known.items())
+        for key, value in sorted(made.items())
     )
     changed = {
         "FIGURES: ": f"FIGURES: dict[int, tuple[Figures, ...]] = {{\n{figures}}}\n",
@@ -562,22 +561,6 @@ def _least_squares(rows: Any) -> list[float]:
             break
         columns.remove(int(found.argmin()))
     return found.tolist()
-
-
-def _kept(times: dict[Any, dict[str, float]]) -> list[str]:
-    """Tilings to choose from: one after the other that which lets most be gained, of those that were measured for all shapes."""
-    common = [x for x in next(iter(times.values()), {}) if all(x in own for own in times.values())]
-    kept: list[str] = []
-
-    def lost(tilings: list[str]) -> float:
-        return sum(min(own[x] for x in tilings) / min(own.values()) for own in times.values())
-
-    while len(kept) < len(common):
-        best = min((x for x in common if x not in kept), key=lambda x: lost([*kept, x]))
-        if kept and lost(kept) - lost([*kept, best]) < _GAIN * len(times):
-            break
-        kept.append(best)
-    return kept
 
 
 def main() -> None:

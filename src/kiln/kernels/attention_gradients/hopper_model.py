@@ -17,11 +17,11 @@ class Figures(NamedTuple):
 
 
 FIGURES: dict[int, tuple[Figures, ...]] = {
-    64: (Figures((96, 2, 2), 1.76, 9.5),),
-    128: (Figures((64, 2, 0), 1.97, 9.5),),
+    64: (Figures((96, 2, 2), 1.815, 4.4),),
+    128: (Figures((64, 2, 0), 2.063, 3.4),),
 }
 """By elements of a head, filled up."""
-DEEP_OVER = 1.38, 1.3
+DEEP_OVER = 1.380, 1.300
 """What steps of the pass of keys, and of that of queries, take, of what the unit takes that is busiest."""
 DEEP_BLOCK = 6.0
 """Microseconds that beginning and ending a block of threads takes in either pass."""

@@ -6,12 +6,11 @@ of a scheduler, or, where a block is alone, what it waits for itself. The figure
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from ..common.explaining import copied_bytes
+from ..common.family import works
 from .few_model import FIGURES, LAUNCH, PART, PARTS, UNEVEN, Figures
 from .plan import MOST_SPLITS, AttentionTiling
 
@@ -26,6 +25,8 @@ FEW = 64
 READ = 1.1
 """Bytes that are read in the time in which a copy moves one: nothing is written."""
 _SCHEDULERS = 4
+_SHORT = 8
+"""Steps of a block of threads up to which some multiprocessor always has one block more than others."""
 _MEASURED = 256
 """Elements of a head of keys and one of values that figures are of."""
 _SMALL_PAGE, _PAGED = 16, 1.1
@@ -51,8 +52,7 @@ def candidates(problem: Attention, device: Device) -> Iterator[AttentionTiling]:
             room = max(1, (device.smem + 1024) // (used + 1024))
             for blocks in range(min(room, figures.blocks), 0, -1):
                 one = dataclasses.replace(tiling, blocks_per_sm=blocks)
-                with contextlib.suppress(DSLUserCodeTypeError):
-                    one.check(*problem.head_dims, device.smem, width)
+                if works(lambda plan: plan.check(*problem.head_dims, device.smem, width), one):
                     found[one] = True
                     break
     for tiling in found or (AttentionTiling(block_q, 32, block_q // 16, 1, grouped=share > 1),):
@@ -76,11 +76,13 @@ def expected(problem: Attention, plan: AttentionTiling, device: Device) -> float
     read = plan.block_k * sum(problem.head_dims) * problem.dtype.width / 8 / (READ * copied_bytes(device))
     slower = sum(problem.head_dims) / _MEASURED * (_PAGED if 0 < problem.page < _SMALL_PAGE else 1.0)
 
+    uneven = max(UNEVEN, min(1.0, _SHORT / each))
+
     def turn(count: int) -> float:
         """So many blocks of threads that run at once. A multiprocessor may have one more than others."""
         deep = -(-count // sms)
         warps = [-(-min(plan.blocks_per_sm, n) * plan.warps // _SCHEDULERS) for n in (deep, deep + 1)]
-        issued = figures.issue * (warps[0] + UNEVEN * (warps[1] - warps[0]))
+        issued = figures.issue * (warps[0] + uneven * (warps[1] - warps[0]))
         return each * max(slower * figures.alone, slower * issued, count * read) + figures.begin
 
     turns, rest = divmod(total, plan.blocks_per_sm * sms)

@@ -23,27 +23,25 @@ class Figures(NamedTuple):
 
 
 FIGURES: tuple[Figures, ...] = (
-    Figures(16, 16, 64, 1, 3, 0.581, 1.06, 1.7),
-    Figures(16, 16, 32, 1, 6, 0.29, 0.6, 2.0),
-    Figures(16, 32, 64, 2, 3, 1.08, 1.08, 1.54),
-    Figures(16, 32, 32, 2, 5, 0.528, 0.529, 2.75),
-    Figures(16, 32, 128, 2, 1, 1.71, 1.54, 2.75),
-    Figures(16, 64, 64, 4, 2, 0.763, 1.05, 4.55),
-    Figures(16, 64, 128, 4, 1, 1.83, 1.88, 3.7),
-    Figures(16, 64, 32, 2, 4, 0.774, 0.529, 6.12),
-    Figures(8, 16, 64, 1, 6, 1.47, 0.529, 1.89),
-    Figures(8, 32, 64, 2, 5, 0.853, 0.529, 3.26),
-    Figures(8, 32, 64, 2, 4, 0.87, 0.529, 7.88),
-    Figures(8, 32, 96, 2, 4, 1.23, 0.793, 8.16),
-    Figures(8, 32, 32, 1, 8, 0.819, 0.264, 8.97),
-    Figures(8, 64, 64, 2, 4, 1.34, 0.529, 12.8),
-    Figures(8, 64, 64, 4, 2, 0.827, 0.529, 4.44),
+    Figures(16, 16, 64, 1, 3, 1.01, 1.12, 2.75),
+    Figures(16, 16, 32, 1, 6, 0.253, 1.27, 2.75),
+    Figures(16, 32, 64, 2, 3, 0.992, 1.06, 2.7),
+    Figures(16, 32, 32, 2, 5, 0.528, 0.427, 3.63),
+    Figures(16, 32, 128, 2, 1, 1.71, 1.05, 3.63),
+    Figures(16, 64, 64, 4, 2, 0.411, 1.05, 5.43),
+    Figures(16, 64, 128, 4, 1, 1.52, 1.87, 4.54),
+    Figures(16, 64, 32, 2, 4, 0.715, 0.346, 6.72),
+    Figures(8, 16, 64, 1, 6, 0.631, 0.503, 4.44),
+    Figures(8, 32, 64, 2, 5, 0.815, 0.45, 5.5),
+    Figures(8, 32, 32, 1, 8, 0.777, 0.231, 8.29),
+    Figures(8, 64, 64, 2, 4, 1.32, 0.461, 13.8),
+    Figures(8, 64, 64, 4, 2, 0.809, 0.708, 5.47),
 )
-UNEVEN = 0.166
+UNEVEN = 0.26
 """How often a multiprocessor has one block of threads more than evenly spread ones, and its warps to issue."""
-LAUNCH = 2.35
+LAUNCH = 1.59
 """Microseconds of a launch."""
-PARTS = 4.67
+PARTS = 4.39
 """Microseconds of the kernel that puts parts together."""
-PART = 1.79e-06
+PART = 1.89e-06
 """Microseconds for an element of an output of a part, written and read."""

@@ -239,8 +239,14 @@ def varied(first: Any, check: Any, **choices: Any) -> Iterator[Any]:
         if plan in seen:
             continue
         seen.add(plan)
-        try:
-            check(plan)
-        except DSLUserCodeTypeError:
-            continue
-        yield plan
+        if works(check, plan):
+            yield plan
+
+
+def works(check: Any, plan: Any) -> bool:
+    """Whether a plan passes a check."""
+    try:
+        check(plan)
+    except DSLUserCodeTypeError:
+        return False
+    return True
