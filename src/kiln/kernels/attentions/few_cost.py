@@ -25,6 +25,8 @@ FEW = 64
 READ = 1.1
 """Bytes that are read in the time in which a copy moves one: nothing is written."""
 _SCHEDULERS = 4
+_PIECE = 0.02
+"""Microseconds for each part of the keys of a sequence: they are put together one after another."""
 _SHORT = 8
 """Steps of a block of threads up to which some multiprocessor always has one block more than others."""
 _MEASURED = 256
@@ -87,7 +89,7 @@ def expected(problem: Attention, plan: AttentionTiling, device: Device) -> float
 
     turns, rest = divmod(total, plan.blocks_per_sm * sms)
     took = LAUNCH + turns * turn(plan.blocks_per_sm * sms) + (turn(rest) if rest else 0.0)
-    return took if plan.splits == 1 else took + PARTS + PART * total * rows * problem.head_dim_v
+    return took if plan.splits == 1 else took + PARTS + _PIECE * plan.splits + PART * total * rows * problem.head_dim_v
 
 
 def _work(problem: Attention, plan: AttentionTiling) -> tuple[int, int]:
