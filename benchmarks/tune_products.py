@@ -37,6 +37,8 @@ from pathlib import Path
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import kiln
 from kiln.kernels.common.problem import Laid
 from kiln.kernels.devices import device_of
@@ -51,12 +53,24 @@ _DATA = Path(__file__).parent / "data"
 _MODEL = Path(hopper_model.__file__)
 _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
 _PLANS = {"HopperTiling": HopperTiling, "Tiling": Tiling}
+_FIRST = {
+    "launch": 0.5, "start": 0.05, "meet": 0.5, "small": 1.0, "store": 1.0, "store_area": 0.1, "pieces": 0.03, "staged": 1.2, "staged_area": 0.5,
+    "parts": 0.1, "parts_area": 3.0, "apart": 1.04, "second": 0.5, "round": 0.3, "added": 10.0, "crowded": 0.2, "others": 0.5, "followed": 1.5,
+    "shared": 5.5, "turns": 5.5, "operands": 20.0, "asked": 25.0, "bytes": 0.9, "promoted": 0.825, "alone": 0.8, "lines": 0.13, "between": 2.2,
+    "cut": 1.6, "beyond": 0.6, "arrival": 0.12, "stage": 1.0, "memory": 4.2, "again": 0.1, "latency": 1.8, "power": 900.0, "power_cache": 50.0,
+}  # fmt: skip
+"""Figures that a fit begins with, round, so that it depends on measurements alone. Those that no shape here tells of stay."""
+_FIXED = {"bytes", "promoted", "alone", "others", "followed", "launch"}
 _STAY = 1.0
 """How much figures are held where they were: what few measurements tell of hardly moves."""
 _ALL = 0.15
 """How much it counts how far all plans of a shape are from what was measured, beside how they differ."""
 _REGRET, _BEHIND, _SHARP = 3.0, 1.01, 60
 """How much it counts that a chosen plan is slower than the best, by more than that; and how sharply costs choose."""
+_FAR = 1.6
+"""Plans that take so many times as long as the best of a shape are left out of the fit, unless they would be chosen."""
+_STEPS = (0.1, 0.03, 0.01, -0.01, -0.03, -0.1)
+"""By which logarithms of figures are moved."""
 _SLICES = (8e-3, 60e-3)
 """Seconds of back to back calls that are timed at once, and of products that take long, which run at the power limit: two thirds of them, then."""
 _WARM = 1.0
@@ -414,65 +428,91 @@ class Timed:
 # --- the model -------------------------------------------------------------------------------------------------------
 
 
-def _given_up(problem: Product, plan: HopperTiling) -> bool:
-    """Whether a plan was measured once, and is not made any more."""
-    few = not plan.swapped and 2 * problem.shape[1] <= plan.block_mnk[0]
-    return few or (plan.sums > 1 and plan.blocks > plan.splits) or (plan.splits > 1 and plan.registers(False) > 96)
+class Rows:
+    """What the fit reads: plans of shapes that are not held out, one after the other."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.device, self.given, shape_of, us, known, turns = device_of("sm_90a"), [], [], [], [], []
+        for number, shape in enumerate(shape for shape in shapes() if not shape["held_out"]):
+            problem, found = problem_of(shape), journal.of(shape)
+            choices = {choice.plan: choice.cost for choice in FAMILY.choices(problem, self.device)}
+            took_turns = {plan for plan, _, _ in journal.of(shape, journal.last(shape), screened=False)}
+            some = [(plan, took) for plan, took, _ in found if plan in choices]
+            for plan, took in some if len(some) > 1 else ():
+                cheap = choices[plan] < 1.1 * min(choices.values())
+                if took < _FAR * some[0][1] or cheap:
+                    hopper = isinstance(plan, HopperTiling)
+                    self.given.append((problem, plan) if hopper else None)
+                    shape_of.append(number)
+                    us.append(took)
+                    known.append(math.nan if hopper else math.log(choices[plan]))
+                    turns.append(plan in took_turns)
+        _, self.starts, self.shape = np.unique(shape_of, return_index=True, return_inverse=True)
+        self.log_us, self.known, turns = np.log(us), np.array(known), np.array(turns)
+        # What took turns tells which is the best.
+        self.best = np.minimum.reduceat(np.where(turns, self.log_us, self.log_us + 0.01), self.starts)[self.shape]
+        self.weights = np.exp(6 * np.minimum(0, self.best - self.log_us)) * np.where(turns, 1.0, 0.4)
+        self.whole = np.add.reduceat(self.weights, self.starts)
+
+    def costs(self, model: dict[str, float]) -> Any:
+        """Logarithms of what plans are expected to take."""
+        return np.array(
+            [
+                math.log(hopper_cost.expected(given[0], given[1], self.device, model)) if given else known
+                for given, known in zip(self.given, self.known, strict=True)
+            ]
+        )
+
+    def error(self, costs: Any) -> float:
+        """How far plans of a shape do not differ as they were measured to, and how much slower than the best those are that are chosen, or nearly."""
+        ratios = costs - self.log_us
+        off = np.abs(ratios - (np.add.reduceat(self.weights * ratios, self.starts) / self.whole)[self.shape])
+        total = np.sum(self.weights * np.minimum(off, 0.3 + 0.2 * off) ** 1.5)
+        all_off = np.where(np.isnan(self.known), np.minimum(np.abs(ratios), 0.3), 0.0)
+        total += _ALL * np.sum(self.weights * all_off**1.5)
+        shares = np.exp(_SHARP * (np.minimum.reduceat(costs, self.starts)[self.shape] - costs))
+        behind = np.add.reduceat(shares * np.exp(self.log_us - self.best), self.starts)
+        return total + _REGRET * np.sum(np.maximum(0, behind / np.add.reduceat(shares, self.starts) - _BEHIND))
 
 
 def fit(journal: Journal) -> None:
     """Figures such that plans of a shape differ as they were measured to, and the best are chosen, of shapes that are not held out.
 
-    What counts is which is faster: how far all plans of a shape are from what was measured counts little. Where a run has several of a shape, it tells which is the best."""
-    device = device_of("sm_90a")
-    found: list[tuple[Product, list[tuple[Any, float, float | None]], set[Any]]] = []
-    for shape in shapes():
-        problem, rows = problem_of(shape), []
-        for plan, us, _ in journal.of(shape) if not shape["held_out"] else ():
-            if isinstance(plan, HopperTiling):
-                known = None
-                if _given_up(problem, plan):
-                    continue
-            else:
-                known = FAMILY.choose(problem, device, plan).implementation.cost(problem, plan, device)
-            rows.append((plan, us, known))
-        if len(rows) > 1:
-            beside = {plan for plan, _, _ in journal.of(shape, journal.last(shape))}
-            found.append((problem, rows, beside & {plan for plan, _, _ in rows}))
-    model = dict(hopper_model.MODEL)
-    first = dict(model)
-    fixed = {"bytes", "promoted", "alone", "others", "followed", "launch"}  # not told apart by these shapes
+    What counts is which is faster: how far all plans of a shape are from what was measured counts little. Figures are moved one after the other, as if logarithms
+    of costs were linear in theirs, not far at a time; then costs are worked out anew."""
+    rows, model, reach = Rows(journal), dict(_FIRST), 0.3
+    names = [name for name in model if name not in _FIXED]
 
-    def error(model: dict[str, float]) -> float:
-        total = 0.0
-        for problem, rows, beside in found:
-            costs = [known or hopper_cost.expected(problem, plan, device, model) for plan, _, known in rows]
-            best = min(us for plan, us, _ in rows if plan in beside)
-            weights = [min(1.0, best / us) ** 6 * (1.0 if plan in beside else 0.4) for plan, us, _ in rows]
-            ratios = [math.log(cost / us) for cost, (_, us, _) in zip(costs, rows, strict=True)]
-            mean = sum(w * r for w, r in zip(weights, ratios, strict=True)) / sum(weights)
-            for weight, ratio, (_, _, known) in zip(weights, ratios, rows, strict=True):
-                off = abs(ratio - mean)
-                total += weight * min(off, 0.3 + 0.2 * off) ** 1.5
-                total += 0.0 if known else _ALL * weight * min(abs(ratio), 0.3) ** 1.5
-            near = [(cost, us) for cost, (plan, us, _) in zip(costs, rows, strict=True) if plan in beside]
-            least = min(cost for cost, _ in near)
-            shares = [(least / cost) ** _SHARP for cost, _ in near]  # what is chosen, or nearly
-            chosen = sum(share * us for share, (_, us) in zip(shares, near, strict=True)) / sum(shares)
-            total += _REGRET * max(0.0, chosen / best - _BEHIND)
-        return total + sum(_STAY * math.log(model[name] / first[name]) ** 2 for name in model)
+    def stay(moved: Any) -> float:
+        return _STAY * float(np.sum(moved**2))
 
-    now = error(model)
-    for sweep in range(12):
-        before = now
-        for name in [name for name in model if name not in fixed]:
-            for factor in (1.25, 1.08, 1.03, 0.97, 0.92, 0.8):
-                tried = {**model, name: model[name] * factor}
-                if (wrong := error(tried)) < now:
-                    model, now = tried, wrong
-        print(f"sweep {sweep}: {now:.3f} of {sum(len(rows) for _, rows, _ in found)} measurements", flush=True)
-        if now > 0.995 * before:
-            break
+    begun = np.array([math.log(_FIRST[name]) for name in names])
+    now, costs = begun.copy(), rows.costs(model)
+    error = rows.error(costs)
+    print(f"{len(costs)} measurements of {len(rows.starts)} shapes: {error:.3f}", flush=True)
+    while reach > 0.02:
+        slopes = [(rows.costs({**model, name: model[name] * math.exp(0.02)}) - costs) / 0.02 for name in names]
+        tried, expected, least = now.copy(), costs.copy(), error
+        for _ in range(40):
+            before = least
+            for n, slope in enumerate(slopes):
+                for step in _STEPS:
+                    if abs(tried[n] + step - now[n]) <= reach:
+                        moved = tried.copy()
+                        moved[n] += step
+                        found = rows.error(expected + step * slope) + stay(moved - begun)
+                        if found < least:
+                            tried, expected, least = moved, expected + step * slope, found
+            if least > before - 1e-3:
+                break
+        other = {**model, **{name: math.exp(x) for name, x in zip(names, tried, strict=True)}}
+        there = rows.costs(other)
+        found = rows.error(there) + stay(tried - begun)
+        print(f"{found:.3f}, where {least:.3f} was expected within {reach:.2f}", flush=True)
+        if found < error - 1e-3:
+            model, now, costs, error = other, tried, there, found
+        else:
+            reach /= 2
     lines = _MODEL.read_text().splitlines()
     made = ["MODEL = {", *(f'    "{name}": {value:.3g},' for name, value in model.items()), "}"]
     _MODEL.write_text("\n".join([*lines[: lines.index("MODEL = {")], *made, *lines[lines.index("}") + 1 :]]) + "\n")
