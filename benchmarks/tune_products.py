@@ -12,7 +12,7 @@ chosen plan of each shape and the best three others that are known take turns, a
 
 Shapes are those of `benchmarks/data/products_shapes.json`: the forty, of which every fourth is kept out of the fit (`held_out`), and others, drawn by chance
 with seeds that stand there: those of the last seeds are kept out of everything, and measured once, when all else is done. Each measurement is a
-line of `benchmarks/data/products_h200.jsonl`, written when all of its shape are made: `measure` goes on where it was stopped. Plans of a shape are measured beside cuBLAS,
+line of `benchmarks/data/products_h200.jsonl` (of a plan, its fields in order), written when all of its shape are made: `measure` goes on where it was stopped. Plans of a shape are measured beside cuBLAS,
 with normal data, in graphs of calls: how fast the host is does not count. Plans that were measured on different days are compared by how much faster
 than cuBLAS they were. Several processes compile, or load what `compile` left in the disk cache; one at a time has the GPU.
 """
@@ -57,7 +57,7 @@ _FIRST = {
     "launch": 0.5, "start": 0.05, "meet": 0.5, "small": 1.0, "store": 1.0, "store_area": 0.1, "pieces": 0.03, "staged": 1.2, "staged_area": 0.5,
     "parts": 0.1, "parts_area": 3.0, "apart": 1.04, "second": 0.5, "round": 0.3, "added": 10.0, "crowded": 0.2, "others": 0.5, "followed": 1.5,
     "shared": 5.5, "turns": 5.5, "operands": 20.0, "asked": 25.0, "bytes": 0.9, "promoted": 0.825, "alone": 0.8, "lines": 0.13, "between": 2.2,
-    "cut": 1.6, "beyond": 0.6, "arrival": 0.12, "stage": 1.0, "memory": 4.2, "again": 0.1, "latency": 1.8, "power": 900.0, "power_cache": 50.0,
+    "cut": 1.6, "beyond": 0.6, "arrival": 0.12, "stage": 1.0, "memory": 4.2, "again": 0.1, "latency": 1.8, "busy": 0.3, "paired": 1.01, "power": 900.0, "power_cache": 50.0,
 }  # fmt: skip
 """Figures that a fit begins with, round, so that it depends on measurements alone. Those that no shape here tells of stay."""
 _FIXED = {"bytes", "promoted", "alone", "others", "followed", "launch"}
@@ -67,6 +67,8 @@ _ALL = 0.15
 """How much it counts how far all plans of a shape are from what was measured, beside how they differ."""
 _REGRET, _BEHIND, _SHARP = 3.0, 1.01, 60
 """How much it counts that a chosen plan is slower than the best, by more than that; and how sharply costs choose."""
+_SCREENED, _HOT = (0.4, 0.1), 1.05
+"""How much what was timed shortly counts beside what took turns: less of a shape whose plans are so much slower in turns, at the power limit, which differ otherwise there."""
 _FAR = 1.6
 """Plans that take so many times as long as the best of a shape are left out of the fit, unless they would be chosen."""
 _STEPS = (0.1, 0.03, 0.01, -0.01, -0.03, -0.1)
@@ -140,9 +142,8 @@ def plans_of(shape: dict[str, Any], within: float) -> list[Any]:
     return [choice.plan for choice in choices if choice.cost <= within * choices[0].cost]
 
 
-def key_of(shape: dict[str, Any], plan: Any) -> str:
-    sizes = "x".join(str(shape[x]) for x in "mnk")
-    return f"{shape['dtype']} {shape['layout']} {sizes} {plan!r}"
+def name_of(shape: dict[str, Any]) -> str:
+    return f"{shape['dtype']} {shape['layout']} {shape['m']}x{shape['n']}x{shape['k']}"
 
 
 class Journal:
@@ -152,9 +153,27 @@ class Journal:
         self.path = path
         lines = path.read_text().splitlines() if path.exists() else []
         self.rows = [json.loads(line) for line in lines]
-        for row in self.rows:  # as it is now: plans have other fields than they had
-            row["key"] = key_of(row["shape"], _PLANS[row["kind"]](**_tuples(row["plan"])))
-        self.tried = {row["key"] for row in self.rows if "screened" in row}
+        for row in self.rows:
+            row["made"] = _PLANS[row["kind"]](*(tuple(x) if isinstance(x, list) else x for x in row["plan"]))
+        self.tried = {(row["shape"], row["made"]) for row in self.rows if "screened" in row}
+        self._slow_down()
+
+    def _slow_down(self) -> None:
+        """What is timed shortly runs at higher clocks than what takes turns: by as much as plans of a shape that did both, and cuBLAS as in turns."""
+        turns: dict[Any, dict[Any, dict[str, Any]]] = {}
+        for row in self.rows:
+            if "screened" not in row:
+                turns.setdefault((row["shape"], row.get("run")), {})[row["made"]] = row
+        ratios: dict[Any, list[float]] = {}
+        short = [(row, turns.get((row["shape"], row["run"]), {})) for row in self.rows if "screened" in row]
+        for row, own in short:
+            if row["made"] in own:
+                ratios.setdefault((row["shape"], row["run"]), []).append(own[row["made"]]["us"] / row["us"])
+        self.slowed = {where: statistics.median(some) for where, some in ratios.items()}
+        for row, own in short:
+            if own:
+                row["us"] *= self.slowed[row["shape"], row["run"]]
+                row["cublas_us"] = next(iter(own.values()))["cublas_us"]
 
     def add(self, rows: list[dict[str, Any]]) -> None:
         """Write down what was measured of a shape."""
@@ -164,9 +183,14 @@ class Journal:
     def last(self, shape: dict[str, Any]) -> str | None:
         """The last run in which two plans of a shape or more took turns."""
         runs = [
-            row["run"] for row in self.rows if "run" in row and "screened" not in row and _same(row["shape"], shape)
+            row["run"] for row in self.rows if "run" in row and "screened" not in row and row["shape"] == name_of(shape)
         ]
         return max((run for run in runs if runs.count(run) > 1), default=None)
+
+    def fullest(self, shape: dict[str, Any]) -> str | None:
+        """The run that has most plans of a shape, of those with several the last."""
+        runs = [row.get("run", "") for row in self.rows if row["shape"] == name_of(shape)]
+        return max(runs, key=lambda run: (runs.count(run), run), default=None)
 
     def of(
         self, shape: dict[str, Any], run: str | None = None, screened: bool = True
@@ -176,22 +200,14 @@ class Journal:
         rows = [
             row
             for row in self.rows
-            if _same(row["shape"], shape) and run in (None, row.get("run")) and (screened or "screened" not in row)
+            if row["shape"] == name_of(shape) and run in (None, row.get("run")) and (screened or "screened" not in row)
         ]
         usual = statistics.median(row["cublas_us"] for row in rows) if rows else 0.0
         found = {
-            row["key"]: (_PLANS[row["kind"]](**_tuples(row["plan"])), row["us"] * usual / row["cublas_us"], usual)
+            row["made"]: (row["made"], row["us"] * usual / row["cublas_us"], usual)
             for row in sorted(rows, key=lambda row: "screened" not in row)  # what took turns counts
         }
         return sorted(found.values(), key=lambda x: x[1])
-
-
-def _same(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return all(a[x] == b[x] for x in ("dtype", "layout", "m", "n", "k"))
-
-
-def _tuples(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(x) if isinstance(x, list) else x for name, x in fields.items()}
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
@@ -225,7 +241,7 @@ def _compile(job: tuple[dict[str, Any], Any]) -> str:
         with get_target().dry_run():
             kernels.gemm(a, b, out=out, plan=plan)
     except Exception as wrong:  # told, and not measured
-        return f"{key_of(shape, plan)}: {wrong}"
+        return f"{name_of(shape)} {plan}: {wrong}"
     return ""
 
 
@@ -261,12 +277,19 @@ def _wanted(shape: dict[str, Any], only: str | None) -> bool:
 
 
 def missing(journal: Journal, within: float, only: str | None) -> list[tuple[dict[str, Any], list[Any]]]:
-    """Shapes with the plan that is chosen and those that are not measured; kinds in the order they are asked for, or the forty first; what takes long last."""
+    """Shapes with the plan that is chosen and those that are not measured."""
     found = [(shape, plans_of(shape, within)) for shape in shapes() if _wanted(shape, only)]
-    left = [(shape, [p for p in plans if key_of(shape, p) not in journal.tried], plans[0]) for shape, plans in found]
+    left = [(shape, [p for p in plans if (name_of(shape), p) not in journal.tried], plans[0]) for shape, plans in found]
     some = [(shape, list(dict.fromkeys([chosen, *plans]))) for shape, plans, chosen in left if plans]
+    return _in_order(some, only)
+
+
+def _in_order(
+    found: list[tuple[dict[str, Any], list[Any]]], only: str | None
+) -> list[tuple[dict[str, Any], list[Any]]]:
+    """Kinds in the order they are asked for, or the forty first; what takes long last."""
     kinds = (only or "forty").split(",")
-    return sorted(some, key=lambda pair: ([not _wanted(pair[0], kind) for kind in kinds], _work(pair[0])))
+    return sorted(found, key=lambda pair: ([not _wanted(pair[0], kind) for kind in kinds], _work(pair[0])))
 
 
 def again(journal: Journal, count: int, only: str | None) -> list[tuple[dict[str, Any], list[Any]]]:
@@ -275,9 +298,9 @@ def again(journal: Journal, count: int, only: str | None) -> list[tuple[dict[str
     for shape in shapes():
         if _wanted(shape, only):
             choices = [choice.plan for choice in FAMILY.choices(problem_of(shape), device)]
-            known = [plan for plan, _, _ in journal.of(shape) if plan in choices]
+            known = [plan for plan, _, _ in journal.of(shape, journal.fullest(shape)) if plan in choices]
             found.append((shape, list(dict.fromkeys([choices[0], *known, *choices[1:]]))[:count]))
-    return sorted(found, key=lambda pair: _work(pair[0]))  # what takes long last
+    return _in_order(found, only)
 
 
 def _work(shape: dict[str, Any]) -> int:
@@ -354,17 +377,16 @@ def _measure(shape: dict[str, Any], plans: list[Any], journal: Journal, run: str
         try:
             calls[plan] = Timed(torch, functools.partial(kernels.gemm, a, b, out=out, plan=plan), first.long)
         except Exception as wrong:
-            print(f"{key_of(shape, plan)}: {wrong}", flush=True)
+            print(f"{name_of(shape)} {plan}: {wrong}", flush=True)
             continue
         worst = ((out.float() - wanted).abs().max() / scale).item()
         if not worst <= 1e-2:
-            print(f"{key_of(shape, plan)}: WRONG, {worst:.1e} away from cuBLAS", flush=True)
+            print(f"{name_of(shape)} {plan}: WRONG, {worst:.1e} away from cuBLAS", flush=True)
             del calls[plan]
     quick = [_row(shape, plan, timed.took, first.took, run) for plan, timed in calls.items()]
     turns: dict[Any, Timed] = {"cublas": first}
-    for plan in [*plans[:1], *sorted(calls, key=lambda plan: calls[plan].took)]:
-        if plan in calls and len(turns) <= best + (plans[0] in turns):
-            turns[plan] = calls[plan]
+    others = sorted((plan for plan in calls if plan != plans[0]), key=lambda plan: calls[plan].took)[:best]
+    turns |= {plan: calls[plan] for plan in (plans[0], *others) if plan in calls}
     times = {name: [] for name in turns}
     for turn in range(4):  # in another order each time: what ran before decides how fast clocks are
         for name in random.Random(turn).sample(list(turns), len(turns)):
@@ -377,13 +399,12 @@ def _measure(shape: dict[str, Any], plans: list[Any], journal: Journal, run: str
     journal.add([*quick, *rows])
     fastest = min((plan for plan in took if plan != "cublas"), key=took.__getitem__, default=None)
     us = {name: f"{took[name] * 1e6:.1f} us" for name in took}
-    return f"{key_of(shape, fastest)}: {us.get(fastest)}, chosen {us.get(plans[0])}, cuBLAS {us['cublas']}, {len(plans)} plans"
+    return f"{name_of(shape)} {fastest}: {us.get(fastest)}, chosen {us.get(plans[0])}, cuBLAS {us['cublas']}, {len(plans)} plans"
 
 
 def _row(shape: dict[str, Any], plan: Any, took: float, cublas: float, run: str) -> dict[str, Any]:
     return {
-        "shape": {x: shape[x] for x in ("dtype", "layout", "m", "n", "k")}, "kind": type(plan).__name__,
-        "plan": dataclasses.asdict(plan), "us": round(took * 1e6, 2), "cublas_us": round(cublas * 1e6, 2), "run": run,
+        "shape": name_of(shape), "kind": type(plan).__name__, "plan": dataclasses.astuple(plan), "us": round(took * 1e6, 2), "cublas_us": round(cublas * 1e6, 2), "run": run,
     }  # fmt: skip
 
 
@@ -432,12 +453,12 @@ class Rows:
     """What the fit reads: plans of shapes that are not held out, one after the other."""
 
     def __init__(self, journal: Journal) -> None:
-        self.device, self.given, shape_of, us, known, turns = device_of("sm_90a"), [], [], [], [], []
+        self.device, self.given, shape_of, us, known, weights = device_of("sm_90a"), [], [], [], [], []
         for number, shape in enumerate(shape for shape in shapes() if not shape["held_out"]):
-            problem, found = problem_of(shape), journal.of(shape)
+            problem, run = problem_of(shape), journal.fullest(shape)
             choices = {choice.plan: choice.cost for choice in FAMILY.choices(problem, self.device)}
-            took_turns = {plan for plan, _, _ in journal.of(shape, journal.last(shape), screened=False)}
-            some = [(plan, took) for plan, took, _ in found if plan in choices]
+            took_turns = {plan for plan, _, _ in journal.of(shape, run, screened=False)}
+            some = [(plan, took) for plan, took, _ in journal.of(shape, run) if plan in choices]
             for plan, took in some if len(some) > 1 else ():
                 cheap = choices[plan] < 1.1 * min(choices.values())
                 if took < _FAR * some[0][1] or cheap:
@@ -446,12 +467,15 @@ class Rows:
                     shape_of.append(number)
                     us.append(took)
                     known.append(math.nan if hopper else math.log(choices[plan]))
-                    turns.append(plan in took_turns)
+                    hot = journal.slowed.get((name_of(shape), run), 1.0) > _HOT
+                    weights.append(1.0 if plan in took_turns else _SCREENED[hot])
         _, self.starts, self.shape = np.unique(shape_of, return_index=True, return_inverse=True)
-        self.log_us, self.known, turns = np.log(us), np.array(known), np.array(turns)
+        self.log_us, self.known, trusted = np.log(us), np.array(known), np.array(weights)
         # What took turns tells which is the best.
-        self.best = np.minimum.reduceat(np.where(turns, self.log_us, self.log_us + 0.01), self.starts)[self.shape]
-        self.weights = np.exp(6 * np.minimum(0, self.best - self.log_us)) * np.where(turns, 1.0, 0.4)
+        self.best = np.minimum.reduceat(np.where(trusted == 1, self.log_us, self.log_us + 0.01), self.starts)[
+            self.shape
+        ]
+        self.weights = np.exp(6 * np.minimum(0, self.best - self.log_us)) * trusted
         self.whole = np.add.reduceat(self.weights, self.starts)
 
     def costs(self, model: dict[str, float]) -> Any:
@@ -490,7 +514,7 @@ def fit(journal: Journal) -> None:
     now, costs = begun.copy(), rows.costs(model)
     error = rows.error(costs)
     print(f"{len(costs)} measurements of {len(rows.starts)} shapes: {error:.3f}", flush=True)
-    while reach > 0.02:
+    while reach > 0.1:
         slopes = [(rows.costs({**model, name: model[name] * math.exp(0.02)}) - costs) / 0.02 for name in names]
         tried, expected, least = now.copy(), costs.copy(), error
         for _ in range(40):
@@ -509,7 +533,7 @@ def fit(journal: Journal) -> None:
         there = rows.costs(other)
         found = rows.error(there) + stay(tried - begun)
         print(f"{found:.3f}, where {least:.3f} was expected within {reach:.2f}", flush=True)
-        if found < error - 1e-3:
+        if found < error - 0.02:
             model, now, costs, error = other, tried, there, found
         else:
             reach /= 2
@@ -550,7 +574,7 @@ def _report(journal: Journal, some: list[dict[str, Any]], run: str | None) -> No
             continue
         plans = plans_of(shape, math.inf)
         us = next((took for plan, took, _ in found if plan == plans[0]), math.nan)
-        tried = sum(key_of(shape, plan) in journal.tried for plan in plans)
+        tried = sum((name_of(shape), plan) in journal.tried for plan in plans)
         cublas = statistics.median(x for _, _, x in found)
         behind.append(found[0][1] / us)
         ahead.append(cublas / us)
@@ -574,7 +598,7 @@ def count(within: float, only: str | None) -> None:
         if _wanted(shape, only):
             some = [plans_of(shape, math.inf), plans_of(shape, within)]
             us += sum(x.cost for x in FAMILY.choices(problem_of(shape), device_of("sm_90a"))[: len(some[1])])
-            print(*(shape[x] for x in ("dtype", "layout", "m", "n", "k")), *map(len, some))
+            print(name_of(shape), *map(len, some))
             for n, plans in enumerate(some):
                 total[n] += len(plans)
                 kinds[n] |= {kernel_of(shape, plan) for plan in plans}

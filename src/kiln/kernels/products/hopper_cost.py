@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ... import Float32
 from .hopper_model import MODEL
 from .hopper_plan import MOST_SUMS, HopperTiling
+from .split_sum import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +41,7 @@ _COLUMNS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 144, 160, 192, 224, 256)
 """N of tiles with operands swapped: the least that has all rows of the result is taken."""
 _L2 = 38e6
 """Bytes that stay in the L2 cache from one product to the next, with sums that a second kernel adds."""
+_EDGE = 0.0
 _HOT = 8e10
 """Operations of a product that is large enough for the power limit to be felt."""
 _WAVES = (1, 2, 3, 4)
@@ -244,6 +246,7 @@ def bounds(
     # From shared memory, beside products; a warp group that multiplies by itself waits between them.
     fed = (model["asked" if plan.pingpong else "operands"] + tile_n / 4) / (tile_n / 2)
     speed = model["turns" if plan.pingpong else "shared"] * faster / (1 + fed**_BESIDE) ** (1 / _BESIDE)
+    busy = (tiles / (each * slots)) ** model["busy"]  # the fewer ask, the sooner each has what it asks for
     beyond = (down * tile_m - m) * _ceil(each, down) / each + (across * tile_n - n) * _ceil(each, across) / each
     lines = a * tile_m / along_n + b * tile_n / along_m
     arrival = max(lines / model["lines"], (tile_m + tile_n) / model["arrival"])
@@ -266,23 +269,25 @@ def bounds(
         after = model["parts"] + model["parts_area"] * area * (plan.splits - 1) / plan.splits
         fixed += (model["start"] + after) * (each - 1)  # blocks do not take one tile after the other
     if plan.sums > 1:
-        after += model["second"] + model["round"] * _ceil(plan.sums, 8) + plan.sums * m * n * 8 / 1e6 / model["added"]
+        after += model["second"] + model["round"] * plan.sums / 8 + plan.sums * m * n * 8 / 1e6 / model["added"]
         if tiles > 0.75 * device.multiprocessors:  # its blocks find no room beside those of the first
             after += model["crowded"]
     apart = model["apart"] ** math.log2(plan.splits)
+    paired = model["paired"] if plan.pingpong and along_m * along_n > 1 else 1.0
     found = {
-        "products": fixed + apart * steps * 2 * tile_m * tile_n * 64 / 1e6 / speed,
-        "L2 cache": fixed + apart * steps * arrival * _LINE / 1e6,
-        "latency": fixed + steps * model["stage"] / (plan.stages - 1),
+        "products": fixed + paired * apart * steps * 2 * tile_m * tile_n * 64 / 1e6 / speed,
+        "L2 cache": fixed + apart * steps * busy * arrival * _LINE / 1e6,
+        "latency": fixed + steps * busy * model["stage"] / (plan.stages - 1),
     }
     read = tiles * (tile_m / along_n + tile_n / along_m) * steps / each * _LINE / 1e6
     if problem.flops > _HOT:
         found["power"] = problem.flops / 1e6 / (model["power"] * faster * 16 / bits) + read / model["power_cache"]
-    if moved > _L2:
+    missed = min(1.0, (moved - _L2 + _EDGE) / (2 * _EDGE + 1))
+    if missed > 0:
         rest, own = tiles - (each - 1) * slots, plan.stage_bytes(bits) * (plan.stages - 1) / 1e6 / model["latency"]
         rates = [min(model["memory"], blocks * own) for blocks in (slots, rest)]
         again = max(0.0, read - moved / 1e6)  # from the L2 cache, at some cost
-        came = moved / 1e6 + model["again"] * again
+        came = missed * moved / 1e6 + model["again"] * again
         found["memory"] = fixed + apart * came / tiles * ((tiles - rest) / rates[0] + rest / rates[1])
     return {name: us + after for name, us in found.items()}
 
