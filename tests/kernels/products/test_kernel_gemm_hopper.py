@@ -454,6 +454,15 @@ def test_rows_that_begin_within_lines_take_longer_to_come():
     assert whole < cut < between
 
 
+def test_operands_come_sooner_where_few_blocks_ask():
+    plan = kernels.HopperTiling((128, 128, 64), (1, 1), 6, 16, buffers=4)
+    few, all_of_them = (
+        hopper_cost.bounds(product(kiln.Float16, 128 * tiles, 128, 4096), plan, H200) for tiles in (66, 132)
+    )
+    assert few["L2 cache"] < 0.9 * all_of_them["L2 cache"]
+    assert few["products"] == all_of_them["products"]
+
+
 def test_other_architectures():
     problem = product(kiln.Float16, 4096, 4096, 4096)
     assert type(FAMILY.choose(problem, H200).plan) is kernels.HopperTiling

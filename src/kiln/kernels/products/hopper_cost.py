@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from ... import Float32
 from .hopper_model import MODEL
 from .hopper_plan import MOST_SUMS, HopperTiling
-from .split_sum import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +40,6 @@ _COLUMNS = (8, 16, 24, 32, 48, 64, 80, 96, 128, 144, 160, 192, 224, 256)
 """N of tiles with operands swapped: the least that has all rows of the result is taken."""
 _L2 = 38e6
 """Bytes that stay in the L2 cache from one product to the next, with sums that a second kernel adds."""
-_EDGE = 0.0
 _HOT = 8e10
 """Operations of a product that is large enough for the power limit to be felt."""
 _WAVES = (1, 2, 3, 4)
@@ -211,7 +209,20 @@ def _second_kernels(problem: Product, plan: HopperTiling, device: Device) -> Ite
 def expected(problem: Product, plan: HopperTiling, device: Device, model: dict[str, float] = MODEL) -> float:
     """Microseconds that a product takes."""
     own = _OWN if plan.turned and plan.block_mnk[1] not in _COLUMNS else 1.0
-    return own * total(bounds(problem, plan, device, model), model)
+    return own * _besides(problem, plan, device, model) * total(bounds(problem, plan, device, model), model)
+
+
+def _besides(problem: Product, plan: HopperTiling, device: Device, model: dict[str, float]) -> float:
+    """How many times as long plans of a kind take as their bounds say, where each block has one tile, and where it has several."""
+    (batches, m, n), (tile_m, tile_n, _) = problem.shape, plan.block_mnk
+    if plan.swapped:
+        m, n = n, m
+    tiles = batches * _ceil(m, tile_m) * _ceil(n, tile_n) * plan.splits * plan.sums
+    rounds = "once" if tiles <= device.multiprocessors else "often"
+    found = model[f"{rounds}_rows"] ** math.log2(tile_m / 128) * model[f"{rounds}_columns"] ** math.log2(tile_n / 128)
+    for name, has in (("turns", plan.pingpong), ("swapped", plan.swapped), ("turned", plan.turned)):
+        found *= model[f"{rounds}_{name}"] if has else 1.0
+    return found
 
 
 def total(found: dict[str, float], model: dict[str, float] = MODEL) -> float:
@@ -252,6 +263,8 @@ def bounds(
     arrival = max(lines / model["lines"], (tile_m + tile_n) / model["arrival"])
     arrival += 0.0 if grouped else beyond * model["beyond"] / model["arrival"]
     fixed = model["start"] + (model["meet"] if along_m * along_n > 1 else 0.0)
+    if plan.pingpong:  # nobody multiplies beside the last tile
+        fixed += model["single"]
     if tile_n <= 16 and moved <= _L2:  # stages of so few rows are slower than their bytes
         fixed += model["small"]
     if plan.staged:
@@ -282,12 +295,11 @@ def bounds(
     read = tiles * (tile_m / along_n + tile_n / along_m) * steps / each * _LINE / 1e6
     if problem.flops > _HOT:
         found["power"] = problem.flops / 1e6 / (model["power"] * faster * 16 / bits) + read / model["power_cache"]
-    missed = min(1.0, (moved - _L2 + _EDGE) / (2 * _EDGE + 1))
-    if missed > 0:
+    if moved > _L2:
         rest, own = tiles - (each - 1) * slots, plan.stage_bytes(bits) * (plan.stages - 1) / 1e6 / model["latency"]
         rates = [min(model["memory"], blocks * own) for blocks in (slots, rest)]
         again = max(0.0, read - moved / 1e6)  # from the L2 cache, at some cost
-        came = missed * moved / 1e6 + model["again"] * again
+        came = moved / 1e6 + model["again"] * again
         found["memory"] = fixed + apart * came / tiles * ((tiles - rest) / rates[0] + rest / rates[1])
     return {name: us + after for name, us in found.items()}
 
