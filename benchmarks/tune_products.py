@@ -73,8 +73,8 @@ _REGRET, _BEHIND, _SHARP = 6.0, 1.01, 60
 """How much it counts that a chosen plan is slower than the best, by more than that; and how sharply costs choose."""
 _SCREENED, _HOT = (0.4, 0.03), 1.05
 """How much what was timed shortly counts beside what took turns: less of a shape whose plans are so much slower in turns, at the power limit, which differ otherwise there."""
-_FAR = 1.6
-"""Plans that take so many times as long as the best of a shape are left out of the fit, unless they would be chosen."""
+_FAR = 1.8
+"""Plans that take so many times as long as the best of a shape are left out of the fit."""
 _STEPS = (0.1, 0.03, 0.01, -0.01, -0.03, -0.1)
 """By which logarithms of figures are moved."""
 _SLICES = (8e-3, 60e-3)
@@ -474,7 +474,7 @@ class Rows:
             best = min((us for us, _ in found.values()), default=0.0)
             hot = journal.slowed.get((name_of(shape), journal.fullest(shape)), 1.0) > _HOT
             for plan, (took, turns) in found.items() if len(found) > 1 else ():
-                if took < _FAR * best or choices[plan] < 1.1 * min(choices.values()):
+                if took < _FAR * best:
                     hopper = isinstance(plan, HopperTiling)
                     self.given.append((problem, plan) if hopper else None)
                     shape_of.append(number)
