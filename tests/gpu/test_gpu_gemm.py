@@ -259,6 +259,53 @@ def test_groups(plan):
             check(got[group, :count], a[group, :count], b[group], TOLERANCE[torch.bfloat16])
 
 
+@pytest.mark.parametrize("plan", [None, kernels.HopperTiling((128, 128, 64), (2, 1), 5, 8, pingpong=True)], ids=str)
+def test_columns_behind_the_last(plan):
+    """Stay as they are, where rows of the result are parts of longer ones: the copy engine would store whole 16 bytes."""
+    a, whole = operand(600, 520, torch.float16, "N"), torch.full((600, 1040), 7.0, device="cuda", dtype=torch.float16)
+    for columns in (1027, 1028, 1032):
+        b = operand(520, columns, torch.float16, "T")
+        kernels.gemm(a, b, out=whole[:, :columns], plan=plan)
+        check(whole[:, :columns], a, b, TOLERANCE[torch.float16])
+        assert (whole[:, columns:] == 7).all()
+
+
+@pytest.mark.parametrize("columns", [1028, 1027])
+@pytest.mark.parametrize("plan", [GROUPED[0], GROUPED[-1]], ids=str)
+def test_columns_behind_those_of_groups(plan, columns):
+    ends = torch.tensor([37, 100, 333, 600], device="cuda", dtype=torch.int32)
+    a, b = operand(600, 520, torch.float16, "N"), operand(520, columns, torch.float16, "T", (4,))
+    whole = torch.full((600, 1040), 7.0, device="cuda", dtype=torch.float16)
+    kernels.grouped_gemm(a, b, offsets=ends, out=whole[:, :columns], plan=plan)
+    for group, (first, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
+        check(whole[first:end, :columns], a[first:end], b[group], TOLERANCE[torch.float16])
+    assert (whole[:, columns:] == 7).all()
+
+
+def test_strides_of_one_group():
+    a, b = operand(64, 104, torch.float16, "N")[:, :100], operand(64, 104, torch.float16, "N")[:, :100].T[None]
+    plan = kernels.HopperTiling((128, 64, 64), (1, 1), 3)
+    for x in (b, b.as_strided(b.shape, (100, 1, 104))):
+        got = kernels.grouped_gemm(a, x, offsets=torch.tensor([64], device="cuda"), plan=plan)
+        check(got, a, b[0], TOLERANCE[torch.float16])
+
+
+@pytest.mark.parametrize(
+    ("dtype", "plan"),
+    [(torch.float16, None), (torch.float32, None), (torch.float16, kernels.Tiling((64, 64, 32), (2, 2), 3, 2))],
+)
+def test_more_batches_than_a_mode_of_a_grid(dtype, plan):
+    a, b = operand(4, 40, dtype, "N", (70000,)), operand(40, 4, dtype, "N", (70000,))
+    check(kernels.gemm(a, b, plan=plan), a, b, TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(72, 11008, 2048), (200, 5120, 2048), (328, 8192, 4096)])
+def test_integers_into_floats(m, n, k):
+    """Of 16 bits: tiles are turned around, and as narrow as integers can have them."""
+    a, b = (torch.randint(-3, 4, x, device="cuda", dtype=torch.int8) for x in ((m, k), (n, k)))
+    check(kernels.gemm(a, b.T, out_dtype=torch.float16), a, b.T, TOLERANCE[torch.float16])
+
+
 def test_factors_of_blocks():
     a, b = operand(1000, 1168, torch.float8_e4m3fn, "N"), operand(1168, 720, torch.float8_e4m3fn, "T")
     of_a, of_b = torch.rand(1000, 10, device="cuda") + 0.5, torch.rand(10, 6, device="cuda") + 0.5
@@ -267,7 +314,8 @@ def test_factors_of_blocks():
     right = b.double() * spread(spread(of_b, 128, 0), 128, 1)[:1168, :720]
     got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b)
     check(got, left, right, 2e-3)
-    assert torch.equal(got, kernels.gemm(a, b, scale_a=of_a, scale_b=of_b))
+    for precision in ("ieee", "fast"):
+        assert torch.equal(got, kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, precision=precision))
     check(kernels.gemm(a, b, precision="fast"), a, b, 1e-2)
     a = a[:, :1165].contiguous()  # rows begin anywhere: not for the copy engine
     check(kernels.gemm(a, b[:1165], scale_a=of_a, scale_b=of_b), left[:, :1165], right[:1165], 2e-3)

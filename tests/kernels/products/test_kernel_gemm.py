@@ -133,6 +133,14 @@ def test_integers_are_exact(a_type, b_type):
     np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "plan"), [(np.float32, None), (np.float16, kernels.Tiling((16, 16, 32), (1, 1), 2, 2))]
+)
+def test_more_batches_than_a_mode_of_a_grid(dtype, plan):
+    a, b = normal((65539, 1, 8), dtype), normal((65539, 8, 2), dtype)
+    close(kernels.gemm(a, b, plan=plan), exact(a, b))
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.float8_e4m3fn])
 def test_factors_of_one_block_are_those_of_rows(dtype):
     """Of elements of all types, and with columns of the result contiguous."""

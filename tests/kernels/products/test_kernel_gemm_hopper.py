@@ -531,6 +531,29 @@ def test_refused_of_some_problems(problem, plan, says):
         HopperProducts().check(problem, plan, H200)
 
 
+@pytest.mark.parametrize("dtype", [kiln.Float16, kiln.Int8])
+def test_rows_of_results_end_with_what_is_stored(dtype):
+    """The copy engine stores whole 16 bytes: where others are behind the last of a row, it stores to an array of its own."""
+    each = 128 // dtype.width
+    a, b = Laid.dense(dtype, 1, 64, 128), Laid(dtype, (1, 128, 100), (12800, 1, 128))
+    for columns, whole in ((100, False), (96, True)):
+        laid = Laid(dtype, (1, 64, columns), (64 * 112, 112, 1))
+        problem = Product(a, b._replace(shape=(1, 128, columns)), laid)
+        why = HopperProducts().supports(problem, H200)
+        assert (why is None) == whole == (columns % each == 0)
+        assert whole or "stores 16 bytes at a time" in (why or "")
+        assert (Padded(HopperProducts()).supports(problem, H200) is None) != whole
+        assert whole == ("copy of the result" not in Padded(HopperProducts()).parts(problem, SMALL, H200))
+
+
+def test_columns_behind_the_last():
+    """Belong to another array."""
+    a, b, whole = operand(70, 64), operand(64, 37, F16, "T"), np.full((70, 48), 7, F16)
+    kernels.gemm(a, b, out=whole[:, :37], plan=SMALL)
+    close(whole[:, :37], exact(a, b))
+    assert (whole[:, 37:] == 7).all()
+
+
 @pytest.mark.parametrize(("tiles_m", "tiles_n"), [(3, 1 << 22), (1 << 22, 3), (1, 1), (0, 0)])
 def test_tiles_of_a_group_of_rows_are_counted_in_32_bits(tiles_m, tiles_n):
     """Of rows that are there."""

@@ -91,6 +91,37 @@ def test_buffers_of_pieces_that_are_not_whole(seed, monkeypatch):
     check(got, a, b, ends)
 
 
+@pytest.mark.parametrize("columns", [36, 38, 39])
+@pytest.mark.parametrize("plan", [WHOLE, SWAPPED], ids=str)
+def test_columns_behind_the_last(plan, columns):
+    """Belong to another array: rows of the result are parts of longer ones, and end between multiples of 16 bytes."""
+    ends = [30, 37, 100]
+    a, b, whole = normal(100, 40), normal(3, columns, 40).swapaxes(1, 2), np.full((100, 40), 7, F16)
+    kernels.grouped_gemm(a, b, offsets=np.array(ends), out=whole[:, :columns], plan=plan)
+    check(whole[:, :columns], a, b, ends)
+    assert (whole[:, columns:] == 7).all()
+
+
+def test_strides_of_one_group():
+    """Nothing is reached by that from group to group, which may be any then."""
+    a, b = normal(64, 104)[:, :100], normal(64, 104)[:, :100].T
+    b = np.lib.stride_tricks.as_strided(b, (1, *b.shape), (200, *b.strides))  # as PyTorch has it
+    got = kernels.grouped_gemm(a, b, offsets=np.array([64]), plan=WHOLE)
+    check(got, a, b, [64])
+    counted = np.lib.stride_tricks.as_strided(a, (1, *a.shape), (200, *a.strides))
+    got = kernels.grouped_gemm(counted, b, counts=np.array([50]), plan=WHOLE)
+    check(got[0, :50], a, b, [50])
+
+
+def test_groups_that_share_a_matrix():
+    """And have factors of their own."""
+    ends, b = [9, 40], np.broadcast_to(normal(1, 32, 256, dtype=E4M3), (2, 32, 256)).swapaxes(1, 2)
+    a, of_a, of_b = (normal(40, 256, dtype=E4M3), *(np.exp(normal(*x, dtype=F32)) for x in ((40, 2), (2, 2, 1))))
+    plan = T((128, 32, 128), (1, 1), 2, 2)
+    got = kernels.grouped_gemm(a, b, offsets=np.array(ends), scale_a=of_a, scale_b=of_b, plan=plan)
+    check(got, a.astype(np.float64) * np.repeat(of_a, 128, 1), b * np.repeat(of_b, 128, 1), ends, 2.0**-12)
+
+
 @pytest.mark.parametrize("plan", [WHOLE, SWAPPED, *LONG], ids=str)
 def test_groups_of_which_some_rows_count(plan):
     a, b, counts = normal(3, 70, 40), normal(3, 56, 40).swapaxes(1, 2), np.array([70, 0, 11])
@@ -153,6 +184,11 @@ REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS[:1]), "for 2 groups"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, scale_a=normal(8, 1, dtype=F32)), "factors of shapes"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, extras=[X]), "no epilogue"),
+    (lambda: kernels.grouped_gemm(X, normal(2, 16, 16), offsets=ENDS, out=X), "out begins where a does"),
+    (lambda: kernels.grouped_gemm(Y @ X, Z, counts=ENDS, out=Z), "out begins where b does"),
+    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=-3), "expected_rows=-3: a positive integer"),
+    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=0), "expected_rows=0: a positive integer"),
+    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=1.5), "expected_rows=1.5: a positive integer"),  # pyright: ignore[reportArgumentType]
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, plan=T((128, 32, 32), (1, 1), 2, splits=2)), "parts|stages"),
     (lambda: kernels.grouped_gemm(X, normal(2, 16, 16), offsets=ENDS, out=X), "out begins where a does"),
     (lambda: kernels.grouped_gemm(Y @ X, Z, counts=ENDS, out=Z), "out begins where b does"),

@@ -14,7 +14,7 @@ from . import hopper_cost
 from .given import block_tensors, other_tensors
 from .hopper_kernel import HopperGemm
 from .hopper_plan import ATOM_M, GROUPS
-from .hopper_products import HopperProducts, epilogue_of, tensors_of
+from .hopper_products import HopperProducts, batched, epilogue_of, tensors_of
 from .scheduler import PersistentTiles, Place
 
 if TYPE_CHECKING:
@@ -125,10 +125,10 @@ class GroupedTiles(PersistentTiles):
 class HopperGroups(HopperProducts):
     """`wgmma` on tiles that the copy engine loads, of groups that blocks look up."""
 
-    def supports(self, problem: GroupedProduct, device: Device) -> str | None:
+    def suits(self, problem: GroupedProduct, device: Device) -> str | None:
         if problem.contiguous and not problem.operands()[0].k_major:
             return "rows of groups begin anywhere, and the copy engine loads from multiples of 16 bytes: a is contiguous in K"
-        return super().supports(problem, device)
+        return super().suits(problem, device)
 
     def plans(self, problem: GroupedProduct, device: Device) -> list[HopperTiling]:
         found: dict[HopperTiling, float] = {}
@@ -184,7 +184,7 @@ class HopperGroups(HopperProducts):
         a, b = problem.operands()
         follow, tile = problem.follow, plan.block_mnk[:2]
         out, acc = problem.out_types, problem.acc_dtype
-        batched = (not problem.contiguous, True, not problem.contiguous)
+        differ = batched(problem.a), problem.matrices > 1, batched(problem.out)
         clusters, groups = devices.clusters(plan.blocks), _table_groups(problem)
         widths, few = None if follow.plain else problem.other_widths, _few(problem)
 
@@ -193,12 +193,12 @@ class HopperGroups(HopperProducts):
                 tile, plan.cluster_mn, plan.group, clusters, groups, problem.contiguous, plan.swapped, few
             )
             epilogue = epilogue_of(problem, plan, widths, problem.contiguous)
-            return HopperGemm(a, b, batched, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
+            return HopperGemm(a, b, differ, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
 
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
         width = problem.out_width if plan.staged else 0
         key = (
-            GroupedTiles, kinds, batched, problem.promoted, bool(problem.blocks), plan, clusters, groups, few, width, widths, follow.key,
+            GroupedTiles, kinds, differ, problem.promoted, bool(problem.blocks), plan, clusters, groups, few, width, widths, follow.key,
         )  # fmt: skip
         kernel = launches.made_of(follow.functions, make, *key)
         launches.run_tensors(

@@ -11,7 +11,7 @@ from ..common.family import Implementation
 from ..common.problem import Laid
 from .grouped_problem import GroupedProduct
 from .hopper_plan import HopperTiling
-from .hopper_products import batched, steps
+from .hopper_products import batched, ends, steps
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -25,7 +25,8 @@ _RATE = 1.5
 
 
 class Padded(Implementation):
-    """Another implementation, of arrays whose rows begin at multiples of 16 bytes: copies, where they do not in those that are given."""
+    """Another implementation, of arrays whose rows begin at multiples of 16 bytes, and whose results have nothing behind them before the next: copies, where
+    those that are given do not lie so."""
 
     plan = HopperTiling
     repeats = True
@@ -36,7 +37,7 @@ class Padded(Implementation):
     def supports(self, problem: Product, device: Device) -> str | None:
         if self.other.supports(problem, device) is None:
             return "arrays lie as the copy engine needs them"
-        return self.other.supports(_padded(problem), device)
+        return self.other.suits(_padded(problem), device)
 
     def plans(self, problem: Product, device: Device) -> list[HopperTiling]:
         return self.other.plans(_padded(problem), device)
@@ -47,8 +48,8 @@ class Padded(Implementation):
     def parts(self, problem: Product, plan: HopperTiling, device: Device) -> dict[str, float]:
         """One after the other: each array that is copied is read and written once more."""
         names, made = ("copy of a", "copy of b", "copy of the result"), _padded(problem)
-        pairs = zip(itertools.chain(names, itertools.repeat(names[-1])), _arrays(problem), _arrays(made))
-        copies = {name: _COPY + 2 * y.bytes / 1e6 / _RATE for name, x, y in pairs if x != y}
+        pairs = zip(itertools.chain(names, itertools.repeat(names[-1])), _taken(problem), _arrays(made))
+        copies = {name: _COPY + 2 * x.bytes / 1e6 / _RATE for name, taken, x in pairs if not taken}
         return {"product": self.other.cost(made, plan, device), **copies}
 
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
@@ -56,8 +57,8 @@ class Padded(Implementation):
 
     def run(self, problem: Product, plan: HopperTiling, given: Given) -> None:
         made = _padded(problem)
-        pairs = zip((given.a, given.b, given.out, *given.more), _arrays(problem), _arrays(made), strict=True)
-        a, b, out, *more = (x if was == now else _like(x, now) for x, was, now in pairs)
+        pairs = zip((given.a, given.b, given.out, *given.more), _taken(problem), _arrays(made), strict=True)
+        a, b, out, *more = (x if taken else _like(x, now) for x, taken, now in pairs)
         kept = [(out, given.out)] if given.bounds is not None else []  # of rows that no group has
         for x, y in ((a, given.a), (b, given.b), *kept):
             if x is not y:
@@ -73,13 +74,23 @@ def _arrays(problem: Product) -> tuple[Laid, ...]:
     return problem.a, problem.b, *problem.results
 
 
-def _padded(problem: Product) -> Product:
-    """The same problem of arrays that the copy engine can step through. 8-bit operands, and rows of groups, are contiguous in K."""
+def _modes(problem: Product) -> tuple[int, ...]:
+    """Along which arrays are contiguous for the copy engine. 8-bit operands, and rows of groups, are in K."""
     a, b = problem.operands()
     narrow, grouped = problem.dtype.width != 16, isinstance(problem, GroupedProduct)
-    modes = (2 if a.k_major or narrow or grouped else 1, 1 if b.k_major or narrow else 2, *(2 for _ in problem.results))
-    pairs = zip(_arrays(problem), modes, strict=True)
-    left, right, out, *more = (x if steps(x, mode) else _rows(x, mode) for x, mode in pairs)
+    return 2 if a.k_major or narrow or grouped else 1, 1 if b.k_major or narrow else 2, *(2 for _ in problem.results)
+
+
+def _taken(problem: Product) -> list[bool]:
+    """Which arrays are taken as they lie."""
+    found = [steps(x, mode) for x, mode in zip(_arrays(problem), _modes(problem), strict=True)]
+    return [*found[:2], *(stepped and ends(x) for stepped, x in zip(found[2:], problem.results, strict=True))]
+
+
+def _padded(problem: Product) -> Product:
+    """The same problem of arrays that the copy engine can step through."""
+    triples = zip(_arrays(problem), _modes(problem), _taken(problem), strict=True)
+    left, right, out, *more = (x if taken else _rows(x, mode) for x, mode, taken in triples)
     return dataclasses.replace(problem, a=left, b=right, out=out, more=tuple(more))
 
 

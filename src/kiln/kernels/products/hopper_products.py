@@ -39,6 +39,15 @@ class HopperProducts(Implementation):
     repeats = True
 
     def supports(self, problem: Product, device: Device) -> str | None:
+        if (why := self.suits(problem, device)) is not None:
+            return why
+        for out in problem.results:
+            if not ends(out):
+                return f"the copy engine stores {UNIT} bytes at a time, and rows of the result end between: {out}"
+        return None
+
+    def suits(self, problem: Product, device: Device) -> str | None:
+        """Why it cannot compute a problem, if nothing is lost that lies behind rows of the result."""
         if not device.warp_groups:
             return f"warp groups multiply on sm_90a alone, and {device.name} is sm_{device.generation.number}"
         dtype = problem.dtype
@@ -172,6 +181,11 @@ def tensors_of(problem: Product, given: Given) -> list[Any]:
 def batched(x: Laid) -> bool:
     """Whether batches of an array differ."""
     return x.shape[0] > 1 and x.strides[0] != 0
+
+
+def ends(x: Laid) -> bool:
+    """Whether the copy engine can store rows of a result and nothing behind them: what is not there it leaves out by 16 bytes."""
+    return x.shape[2] * x.size % UNIT == 0
 
 
 def steps(x: Laid, leading: int) -> bool:

@@ -22,7 +22,7 @@ from ..pointwise import functions as pointwise
 from .given import group_tensors, more_tensors, other_tensors
 from .hopper_kernel import HopperGemm
 from .hopper_plan import ATOM_M, GROUP, WeightTiling
-from .hopper_products import UNIT, batched, epilogue_of, steps, tensors_of
+from .hopper_products import UNIT, batched, ends, epilogue_of, steps, tensors_of
 from .narrow import bytes_widened, factor_pairs, halves_widened, scaled
 from .scheduler import PersistentTiles, SplitTiles
 
@@ -231,7 +231,7 @@ class HopperWeights(Implementation):
     def candidates(self, problem: Product, device: Device) -> Iterator[WeightTiling]:
         """Those that may be worth it, with as many stages as fit."""
         rows = problem.shape[1]
-        turned = rows > _FEW and all(x.dtype.width == 16 and steps(x, 2) for x in problem.results)
+        turned = rows > _FEW and all(x.dtype.width == 16 and steps(x, 2) and ends(x) for x in problem.results)
         widths = [n for n in (8, 16, 32, 64, 128) if n >= rows][:1] or [128, 256]
         for columns, depth, groups in itertools.product(widths, self.depths(problem), _GROUPS):
             if problem.group % depth or problem.k % depth or columns > _MOST_COLUMNS[problem.packed][groups]:
@@ -297,8 +297,8 @@ class HopperWeights(Implementation):
             hint=f"splits up to {stages}",
         )
         arrays.require(
-            not plan.turned or all(steps(x, 2) for x in problem.results),
-            f"{plan}: the copy engine stores rows that begin at multiples of 16 bytes",
+            not plan.turned or all(steps(x, 2) and ends(x) for x in problem.results),
+            f"{plan}: the copy engine stores rows that begin and end at multiples of 16 bytes",
             hint="turned=False",
         )
         narrow = dataclasses.replace(plan, block_mnk=(*plan.block_mnk[:2], 64), stages=2)

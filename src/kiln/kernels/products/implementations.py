@@ -24,7 +24,7 @@ from .hopper_weights import HopperWeights
 from .parts import combine_parts, run_parts
 from .plan import MOST_IN_CLUSTER, Tiling, k_step
 from .problem import BLOCK, FLOATS8, INTEGERS, Product
-from .scheduler import TileScheduler
+from .scheduler import MOST_BATCHES, TileScheduler
 from .simt import SimtGemm
 from .tensor_core import TensorCoreGemm
 from .tensor_core_weights import NarrowGemm, SwappedEpilogue
@@ -95,13 +95,13 @@ class Multistage(Implementation):
         widths = None if follow.plain else problem.other_widths
         out = (problem.acc_dtype, problem.out_types, problem.out_width)
 
-        weights = self.of_weights(problem)
+        weights, many = self.of_weights(problem), problem.shape[0] > MOST_BATCHES
 
         def make() -> MultistageGemm:
             epilogue = self.epilogue(tile, plan.threads, plan.splits, *out, follow.combiner(), widths)
-            return self.kernel(a, b, plan, TileScheduler(tile, plan.splits), epilogue, **weights)
+            return self.kernel(a, b, plan, TileScheduler(tile, plan.splits, many), epilogue, **weights)
 
-        key = (self.kernel, a, b, out, plan, widths, follow.key, *weights.values())
+        key = (self.kernel, a, b, out, plan, many, widths, follow.key, *weights.values())
         kernel = launches.made_of(follow.functions, make, *key)
         leading = problem.a.leading((1, 2)), problem.b.leading((2, 1))
         tensors = [

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 from ... import const_expr, cute, select_
 from ...cute import arch
 
+MOST_BATCHES = 65535
+"""Blocks along a mode of a grid that is not its first."""
 _GROUP = 16
 """So many rows of tiles are computed side by side, to find each other's operands in the L2 cache."""
 
@@ -49,16 +51,18 @@ class Place(NamedTuple):
 
 
 class TileScheduler:
-    """One tile to a block, or to `splits` neighbouring ones, which are a cluster and each take a part of K."""
+    """One tile to a block, or to `splits` neighbouring ones, which are a cluster and each take a part of K. `many`: more batches than `MOST_BATCHES`."""
 
-    def __init__(self, tile: tuple[int, int], splits: int) -> None:
+    def __init__(self, tile: tuple[int, int], splits: int, many: bool = False) -> None:
         self.tile = tile
         self.splits = splits
+        self.many = many
 
     def grid(self, d: Any) -> tuple[Any, Any, int]:
         """The blocks for a result (M, N, L)."""
         tiles_m, tiles_n = self._tiles(d)
-        return tiles_m * tiles_n * self.splits, d.shape[2], 1
+        blocks, batches = tiles_m * tiles_n * self.splits, d.shape[2]
+        return (blocks * batches, 1, 1) if self.many else (blocks, batches, 1)
 
     def cluster(self) -> tuple[int, int, int] | None:
         """The blocks that share a tile."""
@@ -66,13 +70,17 @@ class TileScheduler:
 
     def divisors(self, d: Any) -> list[Any]:
         """What `work` divides by, for a result (M, N, L). Called on the host."""
-        return _order(*self._tiles(d), _GROUP)
+        tiles_m, tiles_n = self._tiles(d)
+        of_batch = [cute.fast_divmod_create_divisor(tiles_m * tiles_n)] if self.many else []
+        return [*_order(tiles_m, tiles_n, _GROUP), *of_batch]
 
     def work(self, d: Any, divisors: Any) -> Work:
         """What this block does."""
         number, batch, _ = arch.block_idx()
         rank, number = number % self.splits, number // self.splits
-        return Work(_place(number, self._tiles(d)[0], divisors, _GROUP), batch, rank)
+        if self.many:
+            batch, number = divmod(number, divisors[2])
+        return Work(_place(number, self._tiles(d)[0], divisors[:2], _GROUP), batch, rank)
 
     def _tiles(self, d: Any) -> tuple[Any, Any]:
         return cute.ceil_div(d.shape[0], self.tile[0]), cute.ceil_div(d.shape[1], self.tile[1])
