@@ -49,6 +49,16 @@ OPTIMIZED = ("kernels/pointwise/", "kernels/reductions/")
 """Of these, folders whose kernels take little time to compile."""
 
 
+GPU = Path(__file__).parent / "gpu"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests mean a machine without a GPU: where there is one, it is hidden, unless those of `tests/gpu` are asked for by name."""
+    asked = [Path(argument.partition("::")[0]).absolute() for argument in config.args]
+    if os.path.exists("/dev/nvidiactl") and not any(path.is_relative_to(GPU) for path in asked):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 def pytest_collection_finish() -> None:
     """Searches for garbage leave aside what tests are made of: half a million objects, 0.4 s each time one asks for all."""
     gc.collect()
@@ -73,6 +83,7 @@ def child(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Child:
     share a disk cache of this run of the tests, so that each need not make the runtime anew (0.5 s; the sanitizer's, 2 s).
     """
     root = str(Path(kiln.__file__ or "").parent.parent)
+    packages = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     run_folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         run_folder = run_folder.parent
@@ -80,7 +91,7 @@ def child(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Child:
 
     def run(*args: str | os.PathLike[str], stdin: str = "", path: tuple[str | Path, ...] = (), **env: str):
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("KILN_", "PYTHON"))}
-        clean |= {"PYTHONPATH": os.pathsep.join(map(str, [*path, root])), **cache, **env}
+        clean |= {"PYTHONPATH": os.pathsep.join(map(str, [*path, root, *packages])), **cache, **env}
         command = [sys.executable, *map(str, args)]
         return subprocess.run(
             command, cwd=tmp_path, env=clean, input=stdin, capture_output=True, text=True, timeout=600, check=False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,8 @@ def _why_not() -> str:
     from kiln.hardware import driver
 
     if not driver.available():
-        return "there is no NVIDIA GPU"
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES") == ""
+        return "the GPU is hidden: make test STAGE=gpu" if hidden else "there is no NVIDIA GPU"
     try:
         import torch
     except ImportError:
