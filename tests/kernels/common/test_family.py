@@ -169,9 +169,9 @@ def test_calls_are_explained():
     assert "SimtProducts cannot: it multiplies Float32" in text
     given = kernels.explain(kernels.gemm, a, a.T, plan=kernels.HopperTiling((128, 64, 64), (1, 1), 4))
     assert given.plan == kernels.HopperTiling((128, 64, 64), (1, 1), 4)
-    assert "bound by latency: " in str(given)  # of four stages
-    large = np.zeros((4096, 4096), np.float16)
-    assert "bound by products: " in str(kernels.explain(kernels.gemm, large, large.T))
+    large = np.zeros((8192, 8192), np.float16)
+    assert "bound by memory: " in str(kernels.explain(kernels.gemm, large[:1], large.T))
+    assert "bound by power: " in str(kernels.explain(kernels.gemm, large, large.T))
     assert kernels.explain(kernels.softmax, a).choices
     with pytest.raises(TypeError, match="no function of the library"):
         kernels.explain(np.dot, a, a)  # pyright: ignore[reportArgumentType]

@@ -280,7 +280,14 @@ def test_few_rows(layout, m):
         close(kernels.gemm(a, b, activation="relu", plan=turns), np.maximum(exact(a, b), 0.0))
 
 
-@pytest.mark.parametrize("plan", [TURNED, kernels.HopperTiling((128, 40, 32), (1, 1), 2, 2, swapped=True, turned=True)])
+@pytest.mark.parametrize(
+    "plan",
+    [
+        TURNED,
+        kernels.HopperTiling((128, 40, 32), (1, 1), 2, 2, swapped=True, turned=True),
+        dataclasses.replace(TURNED, block_mnk=(64, 8, 32)),
+    ],
+)
 def test_turned_results(plan, monkeypatch):
     """Of swapped operands, stored by the copy engine: of one tile after the other, with rows and columns that end inside of it."""
     monkeypatch.setattr("kiln.kernels.devices.clusters", lambda size: 1)

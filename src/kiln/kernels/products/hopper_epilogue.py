@@ -118,7 +118,7 @@ class StoredEpilogue:
                 self.store(where, number % self.slots, stored)
         else:  # in a loop, so that the code of what follows is there once
             places = cute.local_tile(cute.make_identity_tensor((d.shape[0], d.shape[1])), self.tile_mn, (m, n))
-            places = part.partition_C(places)  # ((2, 2, columns / 8), rows / 64, 1)
+            places = part.partition_C(places)  # ((2, 2, columns / 8), rows / 64, 1); of 8 columns ((2, 2), ...)
             if const_expr(self.grouped):
                 extras = [cute.domain_offset((start, 0, 0), x) for x in extras]
             if const_expr(self.turned):
@@ -263,7 +263,8 @@ class StoredEpilogue:
         rows, columns = last
         eights = cute.size(held[0]) // 4 if held else 0
         for i in range_constexpr(2 * eights):
-            row, column = places[((0, i % 2, number % across * eights + i // 2), number // across, 0)]
+            own = (0, i % 2) if self.tile_mn[1] == 8 else (0, i % 2, number % across * eights + i // 2)
+            row, column = places[own, number // across, 0]
             row = min(row, rows)
             for x, to, width in zip(extras, held, self.other_widths):
                 if const_expr(width > 1):  # an even number of columns
