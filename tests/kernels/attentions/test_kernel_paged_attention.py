@@ -67,6 +67,8 @@ def test_what_is_refused():
     given = dict(q=q, k_cache=cache.k, v_cache=cache.v, page_table=cache.table, lengths=cache.lengths)
     for wrong, message in (
         ({"page_table": cache.table[:1]}, "for 2 sequences"),
+        ({"page_table": cache.table[:0]}, "for 2 sequences"),
+        ({"lengths": cache.lengths[:0]}, "for 2 sequences"),
         ({"lengths": cache.lengths.astype(np.int64)}, "int32"),
         ({"v_cache": cache.v[:, :2]}, "agree"),
         ({"out": cache.k[:2, :1].repeat(2, 2)[..., :16]}, "it is \\(2, 1, 2, 32\\)"),

@@ -162,6 +162,18 @@ def test_out_that_overlaps_is_refused():
             call()
 
 
+def test_out_whose_elements_are_the_same_is_refused():
+    x, row = normal(8, 8), normal(1, 8)
+    for call in (
+        lambda out: kernels.softmax(x, out=out),
+        lambda out: kernels.rms_norm(x, out=out),
+        lambda out: kernels.elementwise(lambda v: v + 1, x, out=out),
+        lambda out: kernels.gemm(x, x, out=out),
+    ):
+        with pytest.raises(kiln.DSLUserCodeTypeError, match="its elements lie apart"):
+            call(np.lib.stride_tricks.as_strided(row, (8, 8), (0, 4)))
+
+
 def test_out_may_be_an_input_or_lie_between_its_elements():
     x = normal(8, 8)
     y = x.copy()

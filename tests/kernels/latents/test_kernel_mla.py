@@ -142,6 +142,17 @@ def test_prompts(heads):
         kernels.mla_prefill(q, cache.pages, starts)
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
+def test_plans_work(arch):
+    """All that are offered, by the checks of those that take them."""
+    device = device_of(arch)
+    for heads, (dim, value_dim) in itertools.product((1, 4, 20, 128), ((576, 512), (520, 512), (392, 384), (192, 128))):
+        problem = LatentAttention(7, 4, heads, 1000, dim, value_dim)
+        choices = FAMILY.choices(problem, device)
+        assert choices
+        assert not [x for x in choices if FAMILY.validate(problem, x.plan, device)]
+
+
 def test_options():
     """Values of another size in bf16, all latents seen, another scale; the same twice."""
     q, cache = normal(1, 2, 16, 320, dtype=ml_dtypes.bfloat16), Cache(200, dtype=ml_dtypes.bfloat16, value_dim=256)

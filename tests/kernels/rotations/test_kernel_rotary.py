@@ -124,6 +124,26 @@ def test_refused(call, says):
         call()
 
 
+@pytest.mark.parametrize("taken", [0, 2, 4])
+def test_in_place_apart_from_what_is_read(taken):
+    """Also after calls that were allowed: a program that was recorded for arrays that lie apart is not taken for others."""
+    places = np.zeros((1, 4), np.int32)
+    for _ in range(taken):
+        kernels.rotary_embedding(normal(1, 4, 2, 16), *table(4, 8), inplace=True, positions=places)
+    memory = np.zeros(128 + 32, F32)
+    x, apart = memory[:128].reshape(1, 4, 2, 16), table(4, 8)
+    for cos, sin, index, name in (
+        (memory[120:152].reshape(4, 8), apart[1], places, "cos"),
+        (apart[0], memory[128 - 1 :][:32].reshape(4, 8), places, "sin"),
+        (*apart, memory[4:8].view(np.int32)[None], "positions"),
+    ):
+        with pytest.raises(TypeError, match=f"memory in common with {name}"):
+            kernels.rotary_embedding(x, cos, sin, inplace=True, positions=index)
+    kernels.rotary_embedding(x, memory[128:].reshape(4, 8), apart[1], inplace=True, positions=places)
+    with pytest.raises(TypeError, match="its elements lie apart"):
+        kernels.rotary_embedding(np.lib.stride_tricks.as_strided(x, (1, 4, 2, 16), (0, 64, 0, 4)), *apart, inplace=True)
+
+
 def test_clean_under_the_sanitizer():
     with kiln.sanitize():
         y = kernels.rotary_embedding(X + 1, COS[:, :6], SIN[:, :6], positions=np.array([[0, 4, 2]]))

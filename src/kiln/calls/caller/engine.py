@@ -209,7 +209,7 @@ class Engine:
                   their addresses; then what owns these
         recorded  it holds a tuple: programs (see `program`) by the keys of calls; names of parameters that are numbers
                   which change; words in a `bytes` object: bits that say which positions may have arrays, bits of those that
-                  are written to, and how many of the following names are; names of parameters that may be arrays
+                  may be written to, and how many of the following names are; names of parameters that may be arrays
         """
         offset = slot_offset(kind, slot)
         if not offset:

@@ -14,7 +14,7 @@ A key is words. Each argument is told by a word that says what it is, then
 Arguments with names follow those without, each after the address of its name. A float of one of the names that were
 said to be numbers is told by its sign, and whether it is 0, 1 or no number: programs take its value from each call.
 
-Last come the pairs of arrays, one of which is written to, whose elements may have memory in common: how far apart they begin. With extents and
+Last come the pairs of arrays, one of which may be written to, whose elements may have memory in common: how far apart they begin. With extents and
 strides that decides it, so that what was refused, or allowed, once is so each time. Most calls have no such pair.
 """
 

@@ -139,7 +139,6 @@ def _result(name: str, given: Any, like: Any, read: tuple[Any, ...]) -> Any:
         tuple(given.shape) == tuple(like.shape) and given.dtype == like.dtype,
         f"{_NAME}: {name} is {tuple(given.shape)} of {given.dtype}: it is {tuple(like.shape)} of {like.dtype}",
     )
-    arrays.require_apart(given, f"{_NAME}: {name}")
     arrays.require(
         not any(arrays.overlap(given, x) for x in read),
         f"{_NAME}: {name} has memory in common with an array that is read after parts of it are written",

@@ -156,6 +156,10 @@ class Weights:
                     if products.sum_scores is not None:
                         change = weight * (gradients[at] - self.sums[known])
                         gradients[at] = change if self.slopes is None else change * self.slopes[at]
-            for of, to in ((scores, products.rounded_weights), (gradients, products.rounded_scores)):
+            rounded = (
+                (scores, products.rounded_weights, products.sum_weights),
+                (gradients, products.rounded_scores, products.sum_scores),
+            )
+            for of, to in ((of, to) for of, to, sums in rounded if sums is not None):
                 target = cute.make_tensor(to[None, 0, n // 2].iterator + 4 * (n % 2), cute.make_layout(4))
                 target.store(of[None, 0, n].load().to(self.of.dtype).reshape((4,)))

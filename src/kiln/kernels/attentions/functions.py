@@ -199,7 +199,6 @@ class Asked:
                 tuple(out.shape) == shape and str(out.dtype) in map(str, self.out_types()),
                 f"flash_attention into an array {tuple(out.shape)} of {out.dtype}: it is {shape} of {self.out_types()[0]}",
             )
-            arrays.require_apart(out, "flash_attention: out")
             for name, x in (("k", k), ("v", v)):
                 require(
                     not arrays.overlap(x, out),

@@ -10,6 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from ..common.explaining import copied_bytes
+from ..common.family import works
 from .few_cost import READ
 from .hopper_model import FIGURES, Figures
 from .hopper_plan import ROWS, HopperAttentionTiling
@@ -27,14 +28,16 @@ _COUNTER = 2.0
 """Microseconds that a counter of tiles takes."""
 _UNKNOWN = 0.95
 """What a tiling that was not measured is taken to do, of the speed of the one that is most like it."""
+_LEAST_KEYS = 16
+"""Keys of a step, at least, and what others are multiples of."""
 
 
 def candidates(problem: Attention, device: Device) -> Iterator[HopperAttentionTiling]:
     """Tilings to choose from, the cheapest first."""
-    found = [
-        _fitting(problem, HopperAttentionTiling(*f.tiling[:3], True, f.tiling[3], True, f.tiling[4]))
+    found = dict.fromkeys(
+        _fitting(problem, HopperAttentionTiling(*f.tiling[:3], True, f.tiling[3], True, f.tiling[4]), device)
         for f in _figures(problem)
-    ]
+    )
     return iter(sorted(found, key=lambda plan: expected(problem, plan, device)))
 
 
@@ -138,7 +141,7 @@ def figures_of(problem: Attention, plan: HopperAttentionTiling) -> Figures:
     return found if not any(far(found)) else found._replace(speed=_UNKNOWN * found.speed)
 
 
-def _fitting(problem: Attention, tiling: HopperAttentionTiling) -> HopperAttentionTiling:
+def _fitting(problem: Attention, tiling: HopperAttentionTiling, device: Device) -> HopperAttentionTiling:
     """A tiling as a problem needs it."""
     block_k, width = tiling.block_k, problem.dtype.width
     need = (problem.score is not None) + problem.sloped  # registers, for functions and slopes
@@ -154,6 +157,10 @@ def _fitting(problem: Attention, tiling: HopperAttentionTiling) -> HopperAttenti
         block_k -= 16 * need
     elif need > 1:
         block_k = min(48, block_k)
+    while block_k > _LEAST_KEYS and not works(
+        lambda plan: plan.check(*problem.head_dims, device.smem, width), dataclasses.replace(tiling, block_k=block_k)
+    ):
+        block_k -= _LEAST_KEYS  # heads of two sizes have outputs beside queries, which those that were measured put in their place
     grouped = problem.share > 1 and problem.queries < tiling.block_q and ROWS % problem.share == 0
     # where tiles are equally long, they need no counter
     uneven = problem.left is not None or problem.right is not None or problem.packed or problem.partial

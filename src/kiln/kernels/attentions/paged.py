@@ -157,8 +157,8 @@ def check_table(name: str, table: Any, lengths: Any, batch: int) -> None:
     """Refuse a page table and lengths that are none."""
     for label, x, modes in (("page_table", table, 2), ("lengths", lengths, 1)):
         arrays.require(
-            (x.ndim == modes and str(x.dtype).endswith("int32") and x.shape[0] == batch and arrays.strides(x)[-1] == 1)
-            or 0 in x.shape,
+            x.ndim == modes and str(x.dtype).endswith("int32") and x.shape[0] == batch
+            and (arrays.strides(x)[-1] == 1 or 0 in x.shape),
             f"{name}: {label} {tuple(x.shape)} of {x.dtype}: it is {'(batch, pages of a sequence)' if modes == 2 else '(batch,)'}, int32, "
             f"contiguous in its last mode, for {batch} sequences",
         )  # fmt: skip
@@ -173,7 +173,6 @@ def check_out(name: str, out: Any, q: Any, dim: int, read: dict[str, Any]) -> No
         tuple(out.shape) == shape and out.dtype == q.dtype,
         f"{name} into an array {tuple(out.shape)} of {out.dtype}: it is {shape} of {q.dtype}",
     )
-    arrays.require_apart(out, f"{name}: out")
     for label, x in read.items():
         arrays.require(
             not arrays.overlap(x, out),

@@ -56,16 +56,18 @@ class _Parameters:
 
     def __init__(
         self, function: Callable[..., Any], names: tuple[str, ...], more: tuple[str, ...], numbers: tuple[str, ...],
-        written: tuple[str, ...],
+        written: tuple[str, ...], meeting: tuple[str, ...],
     ):  # fmt: skip
         self.arrays = names
         """Those that are arrays or None, or (extras, out) a list of arrays."""
         self.numbers = tuple(map(sys.intern, numbers))
         self.written = tuple(map(sys.intern, (name for name in names if name in written)))
         """Those that are written to."""
-        others = (name for name in (*names, *more) if name not in written)
-        self.named = (*self.written, *map(sys.intern, others))
-        """Those that may be arrays, first those that are written to."""
+        self.meeting = (*self.written, *map(sys.intern, meeting))
+        """Those of which keys tell what memory they have in common with others."""
+        others = (name for name in (*names, *more) if name not in self.meeting)
+        self.named = (*self.meeting, *map(sys.intern, others))
+        """Those that may be arrays, first those of which keys tell that."""
         found = inspect.signature(function).parameters.values()
         self.order = tuple(p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD)
         before = [name in self.named for name in self.order]
@@ -76,8 +78,8 @@ class _Parameters:
     def holder(self) -> tuple[Any, ...]:
         """What native code is told (see `calls.caller.engine.Engine.install`)."""
         mask = sum(may << place for place, may in enumerate(self.positions))
-        written = sum((name in self.written) << place for place, name in enumerate(self.order))
-        return {}, self.numbers, plan.words([mask, written, len(self.written)]), self.named
+        meeting = sum((name in self.meeting) << place for place, name in enumerate(self.order))
+        return {}, self.numbers, plan.words([mask, meeting, len(self.meeting)]), self.named
 
 
 class _Walk:
@@ -107,24 +109,27 @@ class _Walk:
             changes = name in parameters.numbers and type(value) is float
             parts += [name, self._number(value) if changes else self._key(value, name in parameters.named)]
         self._parts = parts
-        self.written = [place for place, name in enumerate(self.names) if name in parameters.written]
-        """Which of the arrays are written to."""
+        self.written, self.meeting = (
+            [place for place, name in enumerate(self.names) if name in which]
+            for which in (parameters.written, parameters.meeting)
+        )
+        """Which of the arrays are written to, and of which keys tell what memory they have in common with others."""
 
     def key(self) -> Any:
         """Equal for calls for which the same program serves."""
         return (mode(), *self._parts, *self._meetings())
 
-    def pairs(self) -> Iterator[tuple[int, int]]:
-        """Arrays that are written to, each with all others: two of them once."""
-        for one in self.written:
-            yield from ((one, other) for other in range(len(self.arrays)) if other > one or other not in self.written)
+    def pairs(self, some: list[int]) -> Iterator[tuple[int, int]]:
+        """Some of the arrays, each with all others: two of them once."""
+        for one in some:
+            yield from ((one, other) for other in range(len(self.arrays)) if other > one or other not in some)
 
     def _meetings(self) -> Iterator[tuple[int, int, int]]:
         """Pairs that may have memory in common, and how far apart they begin, which decides that."""
-        if not self.written:
+        if not self.meeting:
             return
         spans = [arrays.span(x) for x in self.arrays]
-        for one, other in self.pairs():
+        for one, other in self.pairs(self.meeting):
             if spans[one][0] < spans[other][1] and spans[other][0] < spans[one][1]:
                 yield one, other, arrays.address(self.arrays[one]) - arrays.address(self.arrays[other])
 
@@ -266,7 +271,9 @@ class KernelFunction:
                     arrays.require_array(x, self.__name__, name)
         for x in walk.arrays:
             arrays.require_plain(x, self.__name__)
-        for one, other in walk.pairs():
+        for one in walk.written:
+            arrays.require_apart(walk.arrays[one], f"{self.__name__}: {walk.names[one]}")
+        for one, other in walk.pairs(walk.written):
             out, x, name = walk.arrays[one], walk.arrays[other], walk.names[one]
             both = other in walk.written
             arrays.require(
@@ -412,17 +419,18 @@ def _install(native: Engine) -> None:
 
 
 def kernel_function(
-    *names: str, more: tuple[str, ...] = (), numbers: tuple[str, ...] = (), written: tuple[str, ...] = ("out",)
-) -> Callable[[Any], Any]:
+    *names: str, more: tuple[str, ...] = (), numbers: tuple[str, ...] = (), written: tuple[str, ...] = ("out",),
+    meeting: tuple[str, ...] = (),
+) -> Callable[[Any], Any]:  # fmt: skip
     """Decorator: a function whose calls are recorded and repeated.
 
     `names` are the parameters that are arrays or None, or (extras, out) a list of arrays; `more` others that may be arrays. What is in
     arrays must not matter. `numbers` are parameters whose values, floats passed by name, differ from call to call: the function may
     depend on whether such a number is 0 or 1, and on its sign, and passes it on to launches. `written` are those that are written to: none has
-    memory in common with another, and one that is read it may be itself, if the function does not refuse that. All that the function does to
-    arrays it does by way of `arrays`, or says `cannot_repeat`.
+    memory in common with another, and one that is read it may be itself, if the function does not refuse that; `meeting`, others that it may
+    write to, and asks itself what memory these have in common with others. All that the function does to arrays it does by way of `arrays`, or says `cannot_repeat`.
     """
-    return lambda function: KernelFunction(function, _Parameters(function, names, more, numbers, written))
+    return lambda function: KernelFunction(function, _Parameters(function, names, more, numbers, written, meeting))
 
 
 def cannot_repeat(why: str) -> None:

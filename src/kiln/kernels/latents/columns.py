@@ -12,7 +12,7 @@ from ..attentions.forward import Lengths
 from ..attentions.implementations import TensorCoreAttention
 from ..attentions.plan import AttentionTiling
 from ..common import arrays
-from ..common.family import Implementation
+from ..common.family import Implementation, works
 from .plan import BYTES
 from .problem import PAGE
 
@@ -45,14 +45,13 @@ class LatentColumns(Implementation):
         return None if problem.stored is None else "latents are of the type of queries"
 
     def plans(self, problem: LatentAttention, device: Device) -> Iterator[AttentionTiling]:
-        part = _part(problem)
         rows = problem.queries * problem.heads
         warps = 1 if rows <= 16 else 2 if rows <= 32 else 4
         steps, able = -(-problem.keys // 16), []
         for block_k in (32, 16):
             for each in sorted({warps, 1}, reverse=True):
                 tiling = AttentionTiling(16 * each, block_k, each, 1, grouped=True)
-                if tiling.smem_bytes(*part.head_dims) <= device.smem:
+                if works(lambda plan: self.check(problem, plan, device), tiling):
                     able.append(tiling)
         for tiling in able:
             tiles = problem.batches * -(-rows // tiling.block_q)

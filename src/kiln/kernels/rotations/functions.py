@@ -13,7 +13,7 @@ from .problem import Rotation
 __all__ = ["rotary_embedding"]
 
 
-@kernel_function("x", "cos", "sin", "out", more=("seqlen_offsets", "positions"))
+@kernel_function("x", "cos", "sin", "out", more=("seqlen_offsets", "positions"), meeting=("x",))
 def rotary_embedding(
     x: Any,
     cos: Any,
@@ -59,6 +59,14 @@ def rotary_embedding(
     for tensor in (given, cos, sin, *([] if index is None else [index])):
         arrays.require_usable(tensor, "an array of rotary_embedding")
     arrays.require_usable(written, "out", written=True)
+    if inplace:
+        arrays.require_apart(x, "rotary_embedding in place: x")
+        for name, tensor in (("cos", cos), ("sin", sin), ("positions", index)):
+            arrays.require(
+                tensor is None or not arrays.overlap(x, tensor),
+                f"rotary_embedding in place: x has memory in common with {name}, which is read after parts of x are written",
+                hint="an array of its own",
+            )
     laid = [None if t is None else arrays.laid(t) for t in (given, written, cos, sin, index)]
     problem = Rotation(*laid, bool(interleaved), bool(conjugate), bool(inplace))  # type: ignore[arg-type]
     arrays.require(0 in x.shape or cos.shape[0] > 0, "rotary_embedding with a table of no positions")
