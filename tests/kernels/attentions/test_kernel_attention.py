@@ -270,6 +270,12 @@ def test_nothing_to_do():
     )
     assert (out == 0).all()
     assert (lse == -np.inf).all()
+    starts = {"cu_seqlens_q": np.array([0, 2, 5], np.int32), "cu_seqlens_k": np.zeros(3, np.int32)}
+    out, lse = kernels.flash_attention(
+        normal(5, 1, 32), normal(4, 1, 32), normal(4, 1, 32), max_seqlen_q=3, max_seqlen_k=0, return_lse=True, **starts
+    )
+    assert (out == 0).all()
+    assert (lse == -np.inf).all()
 
 
 def test_what_is_not_seen_does_not_matter():

@@ -311,7 +311,7 @@ class Asked:
         if table is not None:
             most = room = self.mean()
             page = k.shape[1]
-        keys = self.mean() if self.max_k is None else min(int(self.max_k), most)
+        keys = self.mean() if self.max_k is None else max(1, min(int(self.max_k), most))
         return Attention(
             self.batches, longest, keys, q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1],
             self.elements[str(q.dtype).rpartition(".")[2]], left, right, self.softcap > 0.0, self.return_lse,
