@@ -114,6 +114,23 @@ def test_epilogues_may_branch_and_take_masks():
     np.testing.assert_allclose(made, np.maximum(product, 0), rtol=1e-5, atol=1e-5)
 
 
+def test_functions_that_branch_beside_others():
+    """Which are given vectors: one element at a time is for those alone that branch."""
+    a, b, other = normal(20, 24, dtype=np.float16), normal(24, 8, dtype=np.float16), normal(20, 8)
+    product = a.astype(np.float64) @ b.astype(np.float64)
+    for activation, active in (
+        ("relu", np.maximum(product, 0.0)),
+        (lambda v: cute.where(v > 0.0, v, v * 0.5), np.where(product > 0, product, 0.5 * product)),
+    ):
+        made, sums = kernels.gemm(
+            a, b, activation=activation, epilogue=lambda v, x: v if v > x else x, extras=[other], out_dtype=np.float32,
+            row_sums=lambda v: v if v > 1.0 else 0.0,
+        )  # fmt: skip
+        wanted = np.maximum(active, other)
+        np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(sums, np.where(wanted > 1, wanted, 0).sum(1), rtol=1e-5, atol=1e-5)
+
+
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 

@@ -160,6 +160,17 @@ def test_factors_of_blocks_of_every_precision(precision):
     assert (np.abs(got - left @ right) <= 2.0**-12 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
 
 
+@pytest.mark.parametrize(("n", "way"), [(1, "N"), (24, "T")])
+def test_factors_of_blocks_of_columns_that_are_contiguous(n, way):
+    """Those of one column are, as all results of one; others are computed in rows."""
+    a, b = operand(40, 256, E4M3), operand(256, n, E4M3, "T")
+    (of_a, of_b), out = factors(40, n, 256), np.zeros((40, n) if way == "N" else (n, 40), F32)
+    out = out if way == "N" else out.T
+    kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, out=out, plan=kernels.HopperTiling((128, 32, 128), (1, 1), 2, 2))
+    left, right = a.astype(np.float64) * np.repeat(of_a, 128, 1), b.astype(np.float64) * np.repeat(of_b, 128, 0)
+    assert (np.abs(out - left @ right) <= 2.0**-12 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
+
+
 def test_factors_of_a_batch_that_shares_operands():
     """Each product of the batch has its own."""
     a, b = operand(9, 256, E4M3), operand(256, 32, E4M3, "T")

@@ -61,7 +61,9 @@ class ReductionOp(enum.Enum):
 
 
 class VectorTruthError(DSLUserCodeTypeError):
-    """A branch, or a logical operator, asks whether a vector is true."""
+    """A branch, or a logical operator, asks whether a vector is true: one of a `function` that was given vectors, if it is known which."""
+
+    function: Any = None
 
 
 class TensorSSA:

@@ -12,7 +12,7 @@ from ...base_dsl.static_key import static_key
 from ...cute.tensor.tensor_ssa import TensorSSA, VectorTruthError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 def key_of(value: Any) -> Any:
@@ -24,13 +24,14 @@ class Functions:
     """Functions that are part of what a kernel is made for: equal if code, closures and defaults are. What else they read,
     globals for example, is compared by who keeps what was made of them (`launches.made_of`).
 
-    `branching`: they are given one element at a time, and may branch on it.
+    `branching`: which of them (True: all) are given one element at a time, and may branch on it.
     """
 
-    def __init__(self, *given: Callable[..., Any], branching: bool = False) -> None:
+    def __init__(self, *given: Callable[..., Any], branching: bool | Sequence[Callable[..., Any]] = False) -> None:
         self.given = given
-        self.branching = branching
-        self.key = (branching, *map(static_key, given))
+        some = given if branching is True else branching or ()
+        self.branching = tuple(any(one is function for one in some) for function in given)
+        self.key = (self.branching, *map(static_key, given))
         """Equal for equal functions."""
         self._hash = hash(self.key)
 
@@ -42,15 +43,35 @@ class Functions:
 
     def callables(self) -> list[Callable[..., Any]]:
         """As they are called with vectors of elements."""
-        return [one_by_one(function) for function in self.given] if self.branching else list(self.given)
+        return [
+            one_by_one(function) if branches else of_vectors(function)
+            for function, branches in zip(self.given, self.branching, strict=True)
+        ]
 
 
-def vectors_first(run: Callable[[bool], Any]) -> Any:
-    """`run(False)`, with functions of vectors; if one branches on what it is given, `run(True)`, with one element at a time."""
-    try:
-        return run(False)
-    except VectorTruthError:
-        return run(True)
+def vectors_first(run: Callable[[Sequence[Callable[..., Any]]], Any]) -> Any:
+    """`run(())`, with functions of vectors; while one branches on what it is given, again with all that were found to, for one element at a time."""
+    branching: list[Callable[..., Any]] = []
+    while True:
+        try:
+            return run(tuple(branching))
+        except VectorTruthError as found:
+            if found.function is None:
+                raise
+            branching.append(found.function)
+
+
+def of_vectors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function; if it branches on what it is given, the error says that it was this one."""
+
+    def applied(*values: Any) -> Any:
+        try:
+            return function(*values)
+        except VectorTruthError as found:
+            found.function = function
+            raise
+
+    return applied
 
 
 def of_arrays(function: Callable[..., Any], *values: Any) -> Any:

@@ -94,12 +94,12 @@ def _form(function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtype
     """How a function is called for values of some types; found out once for equal functions."""
     whole = Functions(function)
 
-    def tried(branching: bool) -> Form:
+    def tried(branching: Sequence[Any]) -> Form:
         functions = Functions(function, branching=branching)
         return Form(functions, _result_type(with_numbers(functions.callables()[0], numbers, key[0]), dtypes))
 
     found = launches.made_of(whole, lambda: vectors_first(tried), Form, key, *dtypes)
-    return found._replace(functions=Functions(function, branching=True) if found.functions.branching else whole)
+    return found._replace(functions=Functions(function, branching=True) if any(found.functions.branching) else whole)
 
 
 def _result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:

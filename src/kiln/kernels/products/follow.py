@@ -62,10 +62,10 @@ class Follow:
 
     @classmethod
     def of(
-        cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: bool, factors: int = 0, results: int = 1,
+        cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: Any = (), factors: int = 0, results: int = 1,
         row_sums: Any = None,
     ) -> Follow:  # fmt: skip
-        """What `gemm` was asked for; `branching`: functions are given one element at a time."""
+        """What `gemm` was asked for; `branching`: functions that are given one element at a time."""
         chosen: Any = activation if callable(activation) else ACTIVATIONS.get(activation)
         if activation is None:
             chosen = _identity

@@ -71,7 +71,7 @@ def gemm(
     if not asked.check():
         return asked.results()
 
-    def run(branching: bool) -> None:
+    def run(branching: Sequence[Any]) -> None:
         problem, given = asked.canonical(branching)
         FAMILY.run(problem, devices.current(), given, plan)
 
@@ -191,9 +191,10 @@ class Asked:
             self.c = None
         return True
 
-    def canonical(self, branching: bool) -> tuple[Product, Given]:
+    def canonical(self, branching: Sequence[Any]) -> tuple[Product, Given]:
         """The problem and its arrays: three modes, rows of the result contiguous."""
-        if len(self.outs) > 1 or self.summed is not None or self.weights:  # rows, of each
+        in_rows = len(self.outs) > 1 or self.summed is not None or self.weights or self.in_blocks
+        if in_rows:  # of each
             self.computed = [
                 x if arrays.laid(x).strides[-1] == 1 else arrays.empty(x, tuple(x.shape), None) for x in self.outs
             ]
@@ -205,9 +206,7 @@ class Asked:
         blocks = [factors_of_blocks(x, self.shape[0]) for x in self.scales] if self.in_blocks else []
         added = [x for x in (self.c, self.bias) if x is not None]
         others = [arrays.broadcast_to(x, self.shape) for x in (*factors, *added, *self.extras)]
-        in_rows = bool(more) or self.summed is not None or self.weights
         if not in_rows and arrays.laid(out).leading((1, 2)) == 1:  # columns are contiguous: the transpose is computed
-            arrays.require(not blocks, "gemm with factors of blocks: rows of the result are contiguous")
             a, b, out = (arrays.transposed(x) for x in (b, a, out))
             others = [arrays.transposed(x) for x in others]
         integers = arrays.element_type(a).is_integer
@@ -245,7 +244,7 @@ class Asked:
 def values_of(epilogue: Callable[..., Any], types: list[Any]) -> int:
     """How many values an epilogue returns for a value and others of some types; found out once for equal functions."""
 
-    def tried(branching: bool) -> int:
+    def tried(branching: Sequence[Any]) -> int:
         function = Functions(epilogue, branching=branching).callables()[0]
         found: list[int] = []
 

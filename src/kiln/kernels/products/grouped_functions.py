@@ -120,7 +120,7 @@ def grouped_gemm(
     if expected_rows is not None:
         rows = int(expected_rows)
 
-    def run(branching: bool) -> None:
+    def run(branching: Sequence[Any]) -> None:
         batched = [arrays.with_batch(x) if offsets is not None else x for x in (a, out)]
         left, right = readable(batched[0]), readable(b)
         others = [arrays.broadcast_to(x, whole) for x in extras]
