@@ -423,6 +423,15 @@ def test_copied_first(dtype, shape):
         close(kernels.gemm(np.stack([a, a]), b, bias=bias, plan=plan), exact(np.stack([a, a]), b) + bias)
 
 
+@pytest.mark.parametrize("dtype", [F16, E5M2])
+def test_one_k_of_an_operand_that_a_batch_shares(dtype):
+    """Is contiguous all the same."""
+    a, b = RNG.standard_normal((21, 1)).astype(dtype), RNG.standard_normal((3, 1, 33)).astype(dtype)
+    plan = kernels.HopperTiling((128, 64, 512 // (8 * a.itemsize)), (1, 1), 2, 2)
+    for x, y in ((a, b), (np.stack([a, a, a]), b[0])):
+        close(kernels.gemm(x, y, plan=plan), exact(x, y))
+
+
 def test_large_products_are_copied_first():
     """Rather than by threads, an element at a time; small ones are not."""
     for size, kind in ((2047, Padded), (63, TensorCoreProducts)):

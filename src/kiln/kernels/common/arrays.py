@@ -269,6 +269,20 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     return x if tuple(x.shape) == tuple(shape) else _view(_library(x).broadcast_to, x, shape)
 
 
+def same_batches(x: Any, count: int) -> Any:
+    """A view of so many batches of an array (1, ...): other modes lie as they did, also those of extent 1."""
+    if x.shape[0] == count:
+        return x
+    return _view(_library(x).broadcast_to if is_torch(x) else _same_batches, x, (count, *x.shape[1:]))
+
+
+def _same_batches(x: Any, shape: tuple[int, ...]) -> Any:
+    import numpy as np
+
+    bits = x.view(f"u{x.itemsize}")  # numpy has no name for some types of others
+    return np.lib.stride_tricks.as_strided(bits, shape, (0, *x.strides[1:])).view(x.dtype)
+
+
 def with_batch(x: Any) -> Any:
     """A view with one more mode, of extent 1, in front."""
     return _view(operator.getitem, x, None)

@@ -63,7 +63,7 @@ class Padded(Implementation):
         for x, y in ((a, given.a), (b, given.b), *kept):
             if x is not y:
                 arrays.assign(x, y if x.shape[0] == y.shape[0] else arrays.part(y, 0, slice(0, 1)))
-        a, b = (arrays.broadcast_to(x, laid.shape) for x, laid in ((a, made.a), (b, made.b)))
+        a, b = (arrays.same_batches(x, laid.shape[0]) for x, laid in ((a, made.a), (b, made.b)))
         self.other.run(made, plan, given._replace(a=a, b=b, out=out, more=more))
         for x, wanted in zip((out, *more), (given.out, *given.more), strict=True):
             if x is not wanted:
