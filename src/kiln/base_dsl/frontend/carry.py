@@ -287,20 +287,26 @@ def stored_attributes(classes: set[type], calls: Iterable[str], functions: Itera
     return stored
 
 
+_STORE_ATTR, _EXTENDED_ARG = dis.opmap["STORE_ATTR"], dis.opmap["EXTENDED_ARG"]
+
+
 @functools.lru_cache(maxsize=4096)
-def _names_in(code: types.CodeType) -> tuple[list[str], list[str], list[types.CodeType]]:
-    """Names of attributes that code stores, names that it reads, and the code of functions it defines."""
-    stored: list[str] = []
-    read: list[str] = []
-    inner: list[types.CodeType] = []
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "STORE_ATTR":
-            stored.append(instruction.argval)
-        elif instruction.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_GLOBAL", "LOAD_NAME"):
-            read.append(instruction.argval)
-        elif isinstance(instruction.argval, types.CodeType):
-            inner.append(instruction.argval)
-    return stored, read, inner
+def _names_in(code: types.CodeType) -> tuple[set[str], tuple[str, ...], list[types.CodeType]]:
+    """Names of attributes that code stores, names that it uses, and the code of functions it defines.
+
+    `dis.get_instructions` would take twenty times as long.
+    """
+    names, stored, extended = code.co_names, set[str](), 0
+    if names:
+        instructions = code.co_code
+        for operation, argument in zip(instructions[::2], instructions[1::2], strict=True):
+            if operation == _EXTENDED_ARG:
+                extended = (extended | argument) << 8
+                continue
+            if operation == _STORE_ATTR:
+                stored.add(names[extended | argument])
+            extended = 0
+    return stored, names, [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
 
 
 def _code_of(x: Any) -> types.CodeType | None:
