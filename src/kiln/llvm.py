@@ -30,3 +30,7 @@ with (
     import llvmlite.binding as binding
 
 __all__ = ["binding"]
+
+# Reading a module would verify it to see whether its debug information is old, and end the process over a wrong one. Whoever reads one
+# verifies it, and raises.
+binding.set_option("kiln", "--disable-auto-upgrade-debug-info")

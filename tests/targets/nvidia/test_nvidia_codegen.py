@@ -55,6 +55,19 @@ def test_every_architecture(name):
     assert resources(compiled).registers > 0
 
 
+def test_a_module_that_llvm_finds_wrong_is_an_error():
+    text = """define void @f(i32 %a) {
+      %x = add i32 %y, 1
+      %y = add i32 %a, 1
+      ret void
+    }
+    !llvm.module.flags = !{!0}
+    !0 = !{i32 2, !"Debug Info Version", i32 3}
+    """
+    with pytest.raises(RuntimeError, match="does not dominate all uses"):  # LLVM itself would end the process
+        codegen.optimize(text, Arch.sm_90a, 3)
+
+
 def test_a_product_and_its_sum_are_one_instruction():
     @cute.kernel
     def scaled(x: cute.Tensor):
