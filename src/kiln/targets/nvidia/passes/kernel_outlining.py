@@ -49,33 +49,32 @@ def outline_kernels(module: ir.Module) -> tuple[ir.Module, list[LaunchFacts]]:
     """Take the kernels out of a module; the module of device code, and its kernels in the order of their numbers."""
     functions = _functions(module)
     kernels = [name for name, func in functions.items() if cute.KERNEL in func.attributes]
-    device = _clone(module)
-    kept = _reachable(device, kernels)
-    for name, func in _functions(device).items():
-        if name not in kept:
-            func.erase()
     facts = {name: LaunchFacts(name, span=source_span(functions[name].location)[0]) for name in kernels}
+    device = _device(module, functions, kernels)
     for op in find(module.operation, ("cute.launch",)):
         _replace_launch(op, functions, facts, kernels)
-    for name in kernels:
-        functions[name].erase()
     return device, list(facts.values())
 
 
-def _clone(module: ir.Module) -> ir.Module:
+def _device(module: ir.Module, functions: dict[str, ir.Operation], kernels: list[str]) -> ir.Module:
+    """A module of the kernels, and of copies of what they need."""
+    needed = _reachable(functions, kernels)
+    others = {func for name, func in functions.items() if name not in needed}
+    moved = {functions[name] for name in kernels}
     with context(), ir.Location.unknown():
-        copy = ir.Module.create()
-        for op in module.body.operations:
-            copy.body.append(op.operation.clone())
-    return copy
+        device = ir.Module.create()
+        for op in [op.operation for op in module.body.operations]:
+            if op not in others:
+                device.body.append(op if op in moved else op.clone())
+    return device
 
 
 def _calls(func: ir.Operation) -> set[str]:
     return {op.attributes["callee"].value for op in find(func, ("func.call",))}
 
 
-def _reachable(module: ir.Module, roots: Sequence[str]) -> set[str]:
-    functions, seen, todo = _functions(module), set(roots), list(roots)
+def _reachable(functions: dict[str, ir.Operation], roots: Sequence[str]) -> set[str]:
+    seen, todo = set(roots), list(roots)
     while todo:
         for callee in _calls(functions[todo.pop()]) - seen:
             seen.add(callee)
