@@ -68,20 +68,16 @@ class Trace:
         All of them hang below one operation until they are moved: operations of one block use values of others, and
         what is never moved, because the trace failed, must be freed together with what it uses.
         """
-        from ..mlir import ir
-
-        unknown = ir.Location.unknown()
+        unknown = _ir.Location.unknown()
         scratch = self._scratch
         if scratch is None:
-            scratch = self._scratch = ir.Operation.create("builtin.module", regions=1, loc=unknown, ip=False)
-        return ir.Block.create_at_start(scratch.regions[0], list(types_), [unknown] * len(types_))
+            scratch = self._scratch = _create("builtin.module", regions=1, loc=unknown, ip=False)
+        return _ir.Block.create_at_start(scratch.regions[0], list(types_), [unknown] * len(types_))
 
     @contextlib.contextmanager
     def detached(self) -> Iterator[None]:
         """While open, operations go to a block that will not be part of the program."""
-        from ..mlir import ir
-
-        with ir.InsertionPoint(self.detached_block([])):
+        with _ir.InsertionPoint(self.detached_block([])):
             yield
 
     def close(self, failed: bool) -> None:
@@ -135,17 +131,15 @@ class Trace:
         return found
 
     def _make_location(self, frame: types.FrameType, caller: ir.Location | None) -> ir.Location:
-        from ..mlir import context, ir
-
         code = frame.f_code
         known = self._codes.get(id(code))
         if known is None:
             known = self._codes[id(code)] = (code, position_table(code))
         line, _, column, _ = positions(code, frame.f_lasti, known[1])
         if line < 0:
-            line = frame.f_lineno or frame.f_code.co_firstlineno
-        here = ir.Location.file(frame.f_code.co_filename, line, max(column, 0) + 1, context())
-        return here if caller is None else ir.Location.callsite(here, [caller], context())
+            line = frame.f_lineno or code.co_firstlineno
+        here = _ir.Location.file(code.co_filename, line, max(column, 0) + 1)
+        return here if caller is None else _ir.Location.callsite(here, [caller])
 
     @contextlib.contextmanager
     def inlined_call(self) -> Iterator[None]:
@@ -205,8 +199,9 @@ state = _state
 """For code that runs for every value: a call of `current` costs as much as the rest of it."""
 active = forks.Count()
 """How many traces there are in all threads: native code reads it."""
+_ir: Any = None
 _create: Any = None
-"""`Operation.create` of the bindings, bound by the first trace: importing in every call would cost as much as it."""
+"""The bindings and their `Operation.create`, bound by the first trace: importing in every call would cost as much as it."""
 
 
 def current() -> Trace | None:
@@ -273,8 +268,8 @@ def activate(trace: Trace) -> Iterator[Trace]:
     """Make `trace` the trace of this thread."""
     from ..mlir import context, ir
 
-    global _create
-    _create = ir.Operation.create
+    global _ir, _create
+    _ir, _create = ir, ir.Operation.create
     outer, _state.trace = _state.trace, trace
     active.add(1)
     try:
@@ -360,26 +355,23 @@ def constant(type_: ir.Type, value: int | float) -> ir.Value:
     key = (type_, value if type(value) is int else repr(value))
     found = function.constants.get(key)
     if found is None:
-        from ..mlir import ir
-
         if isinstance(value, float):
-            attribute = ir.FloatAttr.get(type_, value)
+            attribute = _ir.FloatAttr.get(type_, value)
         else:
             attribute = _integer_attribute(type_, int(value))
-        at_start = ir.InsertionPoint.at_block_begin(function.entry)
+        at_start = _ir.InsertionPoint.at_block_begin(function.entry)
         found = _create(
-            "arith.constant", (type_,), (), {"value": attribute}, None, 0, ir.Location.unknown(), at_start
+            "arith.constant", (type_,), (), {"value": attribute}, None, 0, _ir.Location.unknown(), at_start
         ).result
         function.constants[key] = found
     return found
 
 
-def _integer_attribute(type_: ir.Type, value: int) -> ir.Attribute:
-    from ..mlir import ir
-
-    if isinstance(type_, ir.IntegerType) and type_.width > 64:
-        return ir.Attribute.parse(f"{value} : {type_}")
-    if isinstance(type_, ir.IntegerType):
-        half = 1 << (type_.width - 1)
-        value = -(value & 1) if type_.width == 1 else (value + half) % (2 * half) - half
-    return ir.IntegerAttr.get(type_, value)
+def _integer_attribute(type_: Any, value: int) -> ir.Attribute:
+    if isinstance(type_, _ir.IntegerType):
+        width = type_.width
+        if width > 64:
+            return _ir.Attribute.parse(f"{value} : {type_}")
+        half = 1 << (width - 1)
+        value = -(value & 1) if width == 1 else (value + half) % (2 * half) - half
+    return _ir.IntegerAttr.get(type_, value)

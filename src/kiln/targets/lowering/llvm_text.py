@@ -144,17 +144,17 @@ _CONVERGENT = "900"
 
 def mark_asm_convergent(text: str) -> str:
     """Make every inline assembly call convergent: MLIR cannot say so, and LLVM may duplicate a barrier that is not."""
-    found = False
-    lines = text.split("\n")
-    for number, line in enumerate(lines):
-        asm = line.find(" asm ")
-        if asm < 0 or not _CALL.search(line, 0, asm):
-            continue
-        end = line.rfind(")") + 1  # of the arguments
-        metadata = _METADATA.match(line, end) if end > asm else None
+    parts: list[str] = []
+    done, asm = 0, text.find(" asm ")
+    while asm >= 0:
+        start, end = text.rfind("\n", 0, asm) + 1, text.find("\n", asm)  # of the line
+        end = len(text) if end < 0 else end
+        closed = text.rfind(")", asm, end) + 1  # behind the arguments
+        metadata = _METADATA.match(text, closed, end) if closed and _CALL.search(text, start, asm) else None
         if metadata:
-            lines[number] = f"{line[:end]} #{_CONVERGENT}{metadata.group(1)}"
-            found = True
-    if found:
-        lines.append(f"attributes #{_CONVERGENT} = {{ convergent nounwind }}\n")
-    return "\n".join(lines)
+            parts += (text[done:closed], f" #{_CONVERGENT}", metadata.group(1))
+            done = end
+        asm = text.find(" asm ", end)
+    if parts:
+        parts += (text[done:], f"\nattributes #{_CONVERGENT} = {{ convergent nounwind }}\n")
+    return "".join(parts) or text

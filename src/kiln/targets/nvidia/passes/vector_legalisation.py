@@ -39,7 +39,8 @@ def _vector(type_: ir.Type, count: int) -> ir.Type:
 
 def legalise_vectors(module: ir.Module) -> None:
     """Do the arithmetic on long vectors piece by piece."""
-    operations = [op for op in find(module.operation, NAMES) if any(is_long(result.type) for result in op.results)]
+    # where an operation has several results, they are of one length
+    operations = [op for op in find(module.operation, NAMES) if is_long(op.results[0].type)]
     if operations:
         _Cutter().run(operations)
 
