@@ -18,7 +18,7 @@ from kiln import BFloat16, Float8E4M3FN, Float32, Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import warpgroup
 from kiln.kernels.devices import device_of
-from kiln.kernels.latents import FAMILY, LatentAttention, hopper, implementations, turned
+from kiln.kernels.latents import FAMILY, LatentAttention, hopper, implementations, prefill, turned
 from kiln.kernels.latents.columns import LatentColumns
 from kiln.kernels.latents.hopper_steps import Steps
 from kiln.kernels.latents.implementations import HopperLatents, _fake
@@ -151,6 +151,20 @@ def test_plans_work(arch):
         choices = FAMILY.choices(problem, device)
         assert choices
         assert not [x for x in choices if FAMILY.validate(problem, x.plan, device)]
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2], ids=str
+)
+def test_latents_one_after_another_are_pages(dtype):
+    """That begin at each of them, whatever their type; after the last are zeros."""
+    latents = normal(70, 8, dtype=dtype)
+    pages = prefill._Numpy().overlapping(latents)
+    assert (pages.dtype, pages.shape) == (latents.dtype, (71, 64, 8))
+    for first in (0, 30, 69, 70):
+        there = latents[first : first + 64]
+        np.testing.assert_array_equal(pages[first, : len(there)].astype(np.float32), there.astype(np.float32))
+        assert not pages[first, len(there) :].astype(np.float32).any()
 
 
 def test_options():

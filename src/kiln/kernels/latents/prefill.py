@@ -111,7 +111,8 @@ class _Numpy:
         padded[:rows] = latents
         row, column = padded.strides
         shape, strides = (rows + 1, PAGE, columns), (row, row, column)
-        return self.library.lib.stride_tricks.as_strided(padded, shape, strides)
+        plain = padded.view(f"u{padded.itemsize}")  # it has no way to tell itself of other floats of 8 bits
+        return self.library.lib.stride_tricks.as_strided(plain, shape, strides).view(padded.dtype)
 
     def turned(self, x: Any) -> Any:
         return self.library.ascontiguousarray(x.T)
