@@ -208,6 +208,18 @@ def test_bytes_whose_k_is_not_contiguous(a_transposed, b_transposed):
     close(got, exact(a, b) + bias, 64.0)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_truth_values(dtype):
+    """As results: of sums as they are, and of an epilogue, also one that follows a second kernel."""
+    a, b = RNG.integers(-1, 2, (9, 256)).astype(dtype), RNG.integers(-1, 2, (256, 24)).astype(dtype)
+    small = SMALL if dtype is np.float16 else kernels.Tiling((32, 32, 8), (1, 2), 2)
+    assert (kernels.gemm(a, b, out_dtype=np.dtype(bool), plan=small) == (exact(a, b) != 0)).all()
+    for splits in (2, 16):
+        plan = dataclasses.replace(small, splits=splits)
+        got = kernels.gemm(a, b, out_dtype=np.dtype(bool), epilogue=lambda v: v > 1.0, plan=plan)
+        assert (got == (exact(a, b) > 1)).all()
+
+
 def test_slices_of_arrays():
     whole = normal((50, 100), np.float16)
     a, b = whole[3:40, 7:60], normal((53, 20), np.float16)

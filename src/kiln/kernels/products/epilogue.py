@@ -45,7 +45,8 @@ class Epilogue:
     def write(self, part: Any, thread: Int32, rank: Any, acc: cute.Tensor, memory: Any, d: Any, rest: Any, where: Any):
         """Write a thread's results of a tile to each of `d`. `rest`: the other tensors, alpha, beta. Nobody uses shared memory any more."""
         extras, alpha, beta = rest
-        if const_expr(self.splits > 1 or self.other_widths is not None):
+        truth = self.out_dtype.width < 8  # has a byte of its own in memory, and no layout in shared memory
+        if const_expr(self.splits > 1 or self.other_widths is not None or truth):
             self.write_combined(part, thread, rank, acc, memory, d, extras, alpha, beta, where)
         else:
             result = cute.make_rmem_tensor(acc.shape, self.out_dtype)

@@ -50,10 +50,11 @@ class Product(Problem):
         self.check_shapes()
         left, right = self.a.dtype, self.b.dtype
         mixed = {left, right} <= set(FLOATS8) or {left, right} <= set(INTEGERS)
+        of_weights = "; b may be integers where a is Float16 or BFloat16" if self.name == "gemm" else ""
         require(
             mixed or self.weights or (left is right and left in FLOATS),
             f"{self.name} of {left.__name__} and {right.__name__}",
-            hint="both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers; b may be integers where a is Float16 or BFloat16",
+            hint=f"both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers{of_weights}",
         )
         require(
             self.precision != "fast" or {left, right} <= set(FLOATS8),

@@ -88,5 +88,5 @@ class SplitSum:
             for value, kind, x in zip(self.combine(total.load(), alpha, beta, *others), self.out_types, d):
                 result = cute.make_rmem_tensor((width,), kind)
                 result.store(value.to(kind))
-                store = cute.make_copy_atom(CopyUniversalOp(), kind, num_bits_per_copy=width * kind.width)
+                store = cute.make_copy_atom(CopyUniversalOp(), kind, num_bits_per_copy=width * max(8, kind.width))
                 cute.copy(store, result, cute.logical_divide(x[0, row, None], width)[None, place])
