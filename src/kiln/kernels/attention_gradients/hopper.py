@@ -18,16 +18,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
+from ... import Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from ...cute import arch
-from ...cute.nvgpu import cpasync, warp, warpgroup
+from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
 from ..attentions.tile import VALUES, only_here
 from .hopper_additions import DQ, Additions, empty
 from .hopper_blocks import Blocks, Told
 from .hopper_meanwhile import Meanwhile
 from .hopper_plan import BUFFERS, GROUP, GROUPS, KEYS, REGISTERS
-from .hopper_steps import ROWS, Products, Seen, Weights
+from .hopper_steps import ROWS, Products, Weights
+from .hopper_tiles import KeyTiles
 from .score_changes import NOTHING, Change
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class Shared(NamedTuple):
     known: Any
 
 
-class HopperBackward:
+class HopperBackward(KeyTiles):
     """The kernel for some tiles and masks (right, left, a cap). `elements`: those of a head, filled up. `turns`: in a fixed order. `packed`:
     sequences lie one after another. `partial`: not all keys exist."""
 
@@ -105,16 +106,6 @@ class HopperBackward:
             sm90.make_smem_layout_b(rows, (ROWS, of.block_q, KEYS), self.dtype, BUFFERS),
         )
 
-    def rows_of(self, x: Any) -> Any:
-        """(batch, row, head, element) as (row, element, head, batch).
-
-        Strides are multiples of 16 bytes, but those of modes of one element, which do not matter.
-        """
-        batch, row, head, element = x.shape
-        strides = [cute.assume(s // VALUES * VALUES, divby=VALUES) for s in x.stride[:3]]
-        layout = cute.make_layout((row, element, head, batch), stride=(strides[1], 1, strides[2], strides[0]))
-        return cute.make_tensor(x.iterator, layout)
-
     @cute.jit
     def __call__(
         self, own: Any, other: Any, to: Any, dq: Any, found: cute.Tensor, sums: cute.Tensor, counters: Any, lengths: Any,
@@ -122,16 +113,14 @@ class HopperBackward:
     ):  # fmt: skip
         """Launch it: K and V, Q and dO, dK and dV, dQ (None, if none is made meanwhile); what is known of queries, sums of dQ, `Counters` (or None); `Lengths`, slopes of heads (or
         None), keys of the longest sequence, `Numbers`."""
-        of_keys, of_queries, _ = (cute.slice_(x, (None, None, 0)) for x in self.layouts())
-        of_results = cute.slice_(self.results(), (None, None, 0))
+        of_keys, of_queries, _ = self.layouts()
+        of_results, elements = self.results(self.elements), self.elements
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
-        block_q, elements = self.tiling.block_q, self.elements
-        tiles = (
-            *((load, x, of_keys, KEYS) for x in own),
-            *((load, x, of_queries, block_q) for x in other),
-            *((store, x, of_results, ROWS) for x in to),
-        )
-        maps = [cpasync.make_tiled_tma_atom(op, self.rows_of(x), tile, (n, elements)) for op, x, tile, n in tiles]
+        maps = [
+            *(self.atom(load, x, of_keys, KEYS, elements) for x in own),
+            *(self.atom(load, x, of_queries, self.tiling.block_q, elements) for x in other),
+            *(self.atom(store, x, of_results, ROWS, elements) for x in to),
+        ]
         batches, _, heads, _ = own[0].shape
         if const_expr(self.packed):
             batches = lengths.starts_q.shape[0] - 1
@@ -156,10 +145,6 @@ class HopperBackward:
             stream=stream,
         )
 
-    def results(self) -> Any:
-        """Gradients of keys or values of the warp groups (row, element, group)."""
-        return sm90.make_smem_layout_epi(self.dtype, LayoutEnum.ROW_MAJOR, (ROWS, self.elements), GROUPS)
-
     # --- the kernel ---
 
     @cute.kernel
@@ -178,13 +163,7 @@ class HopperBackward:
         shared = self.shared(memory)
         tile_size = 2 * self.elements
         pipe_k, pipe_v, pipe_q, pipe_o = (
-            pipeline.PipelineTmaAsync.create(
-                num_stages=stages,
-                producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-                consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUPS * GROUP // 32),
-                tx_count=size,
-                defer_sync=True,
-            )
+            self.ring(stages, size)
             for stages, size in (
                 *((1, KEYS * tile_size),) * 2,
                 *((of.stages, of.block_q * (tile_size + 4)),) * 2,
@@ -271,7 +250,7 @@ class HopperBackward:
                         exist = of_keys.keys - of_keys.block * KEYS - group * ROWS
                     if exist < ROWS or self.partly_hidden(edge, numbers):
                         self.hide(products.acc_scores, edge, exist, numbers)
-                    seen = self.seen(edge, group, i, slopes, blocks, told) if const_expr(self.change) else None
+                    seen = self.scores_of(edge, group, i, slopes, blocks, told) if const_expr(self.change) else None
                     weights.make_weights(filled_q.index, 0, seen)
                     pipe_v.consumer_wait(told.turn())
                     filled_o = consumer_o.wait_and_advance()
@@ -371,8 +350,8 @@ class HopperBackward:
             work = blocks.work(number)
             span = blocks.span(work)
             layer, steps = work.layer, span.count * blocks.share
-            to_q, of_q = self.parts(load_q, shared.queries, self.tiles(q, work.first_q, block_q))
-            to_o, of_o = self.parts(load_o, shared.gradients, self.tiles(o, work.first_q, block_q))
+            to_q, of_q = self.parts(load_q, shared.queries, self.cut(q, work.first_q, block_q, self.elements))
+            to_o, of_o = self.parts(load_o, shared.gradients, self.cut(o, work.first_q, block_q, self.elements))
             for i in range(max(steps, 1)):
                 if i < steps:
                     head, tile = blocks.place(i, span)
@@ -392,29 +371,12 @@ class HopperBackward:
                     of_keys = ((load_k, k, shared.keys, producer_k), (load_v, v, shared.values, producer_v))
                     for atom, x, to, producer in of_keys:
                         stage = producer.acquire_and_advance()
-                        shared_part, tiles = self.parts(atom, to, self.tiles(x, work.first_k, KEYS))
+                        shared_part, tiles = self.parts(atom, to, self.cut(x, work.first_k, KEYS, self.elements))
                         cute.copy(
                             atom, tiles[None, work.block, work.head, layer], shared_part, tma_bar_ptr=stage.barrier
                         )
             number = blocks.take(begun)
         told.tell(telling, number, ())
-
-    def tiles(self, x: Any, first: Any, rows: int) -> Any:
-        """An array cut into tiles of so many rows, from the first row of the sequence on."""
-        if self.packed:
-            x = cute.domain_offset((first, 0, 0, 0), x)
-        return cute.local_tile(x, (rows, self.elements), (None, 0, None, None))
-
-    def line(self, rows: Any, which: int) -> Any:
-        """What is known of a block of queries: (row)."""
-        line = rows[0, None, which]
-        return cute.make_tensor(line.iterator.with_alignment(16), cute.make_layout(self.tiling.block_q))
-
-    def parts(self, atom: Any, tile: Any, tiles: Any) -> tuple[Any, Any]:
-        """Tiles in shared and global memory as the copy engine copies them."""
-        return cpasync.tma_partition(
-            atom, 0, cute.make_layout(1), cute.group_modes(tile, 0, 2), cute.group_modes(tiles, 0, 2)
-        )
 
     @cute.jit
     def clear_last(self, tiles: Any, blocks: Any, told: Any, group: Int32):
@@ -452,92 +414,15 @@ class HopperBackward:
         return min(span.count, max(Int32(1), (2 * block_q - 1 - first) // block_q))
 
     @cute.jit
-    def partly_hidden(self, edge: Int32, numbers: Any):
-        """Whether some query of a block does not see some key of a warp group."""
-        found = Boolean(False)
-        if const_expr(self.right):
-            found = edge + (ROWS - 1) > 0
-        if const_expr(self.left):
-            found = found | (edge + numbers.left + numbers.right + 1 < self.tiling.block_q)
-        return found
-
-    @cute.jit
-    def hide(self, scores: cute.Tensor, edge: Int32, exist: Int32, numbers: Any):
-        """Give keys that a query does not see the weight 0: key r is seen by the queries from `edge` + r on, as far as it sees."""
-        thread = only_here(arch.thread_idx()[0]) % GROUP
-        for half in range_constexpr(2):
-            row = thread // 32 * 16 + thread % 32 // 4 + 8 * half
-            # relative to the first column of this thread
-            begin = edge + row - thread % 4 * 2
-            # all or none: said by a product, no branch comes of it, which all scores would have to be carried around
-            end = (only_here(exist) - row) * self.tiling.block_q
-            if const_expr(self.left):
-                end = min(end, begin + numbers.left + numbers.right + 1)
-            for n in range_constexpr(self.tiling.block_q // 8):
-                for c in range_constexpr(2):
-                    seen = end > 8 * n + c
-                    if const_expr(self.right):
-                        seen = seen & (begin <= 8 * n + c)
-                    value = scores[(c, half, n), 0, 0]
-                    scores[(c, half, n), 0, 0] = value if seen else Float32(-float("inf"))
-
-    @cute.jit
-    def seen(self, edge: Int32, group: Int32, step: Int32, slopes: Any, blocks: Any, told: Any):
-        """What scores of a step are of: sequence, head, the first query and key of this thread, their distance; the slope of the head."""
+    def scores_of(self, edge: Int32, group: Int32, step: Int32, slopes: Any, blocks: Any, told: Any):
+        """What scores of a step of a warp group are of."""
         work = told.work()
-        thread = only_here(arch.thread_idx()[0]) % GROUP
-        head = work.head * blocks.share + step % blocks.share
-        key = work.block * KEYS + group * ROWS
-        query = key - (work.keys - work.queries) - blocks.numbers.right - edge + thread % 4 * 2
-        key = key + thread // 32 * 16 + thread % 32 // 4
-        slope = Float32(0.0)
-        if const_expr(slopes is not None):
-            slope = slopes[min(work.batch, slopes.shape[0] - 1), head]
-        return Seen(work.batch, head, query, key, Float32(key - query - (work.keys - work.queries)), slope)
+        return self.seen(edge, work.block * KEYS + group * ROWS, step, slopes, blocks, work)
 
     @cute.jit
     def write_results(
         self, sums: cute.Tensor, factor: Float32, memory: cute.Tensor, target: Any, group: Int32, work: Any
     ):
         """Store the gradients of the keys or values of a warp group, by way of its part of a tile in shared memory, which was read before."""
-        store, out, plain = target
-        thread = only_here(arch.thread_idx()[0]) % GROUP
-        rounded = cute.make_rmem_tensor(sums.shape, self.dtype)
-        rounded.store((sums.load() * factor).to(self.dtype))
-        mma = sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, cute.nvgpu.OperandMajorMode.K, cute.nvgpu.OperandMajorMode.MN, Float32, (1, 1, 1),
-            (ROWS, self.elements), cute.nvgpu.warpgroup.OperandSource.RMEM,
-        )  # fmt: skip
-        write = cute.make_tiled_copy_C(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.dtype), mma)
-        tiles = cute.make_tensor(memory.iterator, self.results().outer)
-        own = pipeline.NamedBarrier(_RESULTS + group, GROUP)
-        if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
-            arch.cp_async_bulk_wait_group(0, read=True)
-        own.arrive_and_wait()
-        cute.copy(write, write.retile(rounded), write.get_slice(thread).partition_D(tiles[None, None, group]))
-        arch.fence_proxy("async.shared", space="cta")
-        own.arrive_and_wait()
-        row = work.block * GROUPS + group
-        count = Int32(ROWS)
-        if const_expr(self.packed):
-            count = work.rows - row * ROWS
-        if count >= ROWS:
-            if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
-                from_, to = self.parts(store, tiles, self.tiles(out, work.first_k, ROWS))
-                cute.copy(store, from_[None, group], to[None, row, work.head, work.layer])
-                arch.cp_async_bulk_commit_group()
-        if const_expr(self.packed):
-            if count < ROWS:  # not beyond the sequence
-                self.store_rows(tiles[None, None, group], plain, work, row * ROWS, count)
-
-    @cute.jit
-    def store_rows(self, tile: cute.Tensor, out: cute.Tensor, work: Any, first: Int32, count: Int32):
-        """Store so many rows of a sequence, 16 bytes at a time."""
-        thread, chunks = arch.thread_idx()[0] % GROUP, out.shape[1] // VALUES
-        held = cute.make_rmem_tensor((VALUES,), self.dtype)
-        for i in range(thread, max(count, 0) * chunks, GROUP):
-            row, column = i // chunks, cute.assume(i % chunks * VALUES, divby=VALUES)
-            start = cute.domain_offset((row, column), tile).iterator.with_alignment(16)
-            cute.autovec_copy(cute.make_tensor(start, cute.make_layout((VALUES,))), held)
-            place = cute.domain_offset((work.first_k + first + row, column, work.head, 0), out).iterator
-            cute.autovec_copy(held, cute.make_tensor(place.with_alignment(16), cute.make_layout((VALUES,))))
+        place = (work.first_k, work.block * GROUPS + group, work.rows, work.head, work.layer)
+        self.write(sums, factor, memory, target, place, group, (_RESULTS + group, GROUP), True, self.elements)

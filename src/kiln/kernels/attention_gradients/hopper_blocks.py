@@ -17,7 +17,7 @@ from ..attentions.tile import only_here
 from .hopper_plan import KEYS
 
 if TYPE_CHECKING:
-    from .hopper import HopperBackward
+    from .hopper_tiles import KeyTiles
 
 
 _WARP = 32
@@ -78,7 +78,7 @@ class Blocks:
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperBackward, q: Any, k: Any, lengths: Any, each: Any, numbers: Any) -> None:
+    def __init__(self, of: KeyTiles, q: Any, k: Any, lengths: Any, each: Any, numbers: Any) -> None:
         self.of, self.lengths, self.each, self.numbers = of, lengths, each, numbers
         self.queries, self.keys, self.heads, self.layers = q.shape[0], k.shape[0], k.shape[2], k.shape[3]
         self.share = q.shape[2] // k.shape[2]

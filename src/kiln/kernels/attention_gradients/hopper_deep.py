@@ -18,11 +18,11 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warp, warpgroup
 from ...utils import LayoutEnum, sm90
 from ..attentions.tile import VALUES, only_here
-from .hopper import GROUP, HopperBackward
 from .hopper_blocks import Blocks
 from .hopper_deep_plan import ROWS, SENT
-from .hopper_plan import GROUPS, REGISTERS
-from .hopper_steps import Seen, Weights, transposed
+from .hopper_plan import GROUP, GROUPS, REGISTERS
+from .hopper_steps import Weights, transposed
+from .hopper_tiles import KeyTiles
 
 if TYPE_CHECKING:
     from .hopper_deep_plan import HopperDeepGradientTiling
@@ -193,102 +193,7 @@ def barrier(first: int, step: Any) -> Any:
     return pipeline.NamedBarrier(first + step % SENT, GROUPS * GROUP)
 
 
-class Tiles:
-    """How tiles of some rows are loaded, and results stored."""
-
-    dtype: Any
-    packed: bool
-    rows_of: Any
-    parts: Any
-
-    def cut(self, x: Any, first: Any, rows: int, elements: int) -> Any:
-        """An array cut into tiles of so many rows, from the first row of the sequence on."""
-        if self.packed:
-            x = cute.domain_offset((first, 0, 0, 0), x)
-        return cute.local_tile(x, (rows, elements), (None, 0, None, None))
-
-    def ring(self, stages: int, size: int) -> Any:
-        """Buffers that the copy engine fills."""
-        return pipeline.PipelineTmaAsync.create(
-            num_stages=stages,
-            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUPS * GROUP // 32),
-            tx_count=size,
-            defer_sync=True,
-        )
-
-    def atom(self, op: Any, x: Any, layout: Any, rows: int, elements: int) -> Any:
-        """What copies tiles of so many rows, and their coordinates."""
-        return cpasync.make_tiled_tma_atom(op, self.rows_of(x), cute.slice_(layout, (None, None, 0)), (rows, elements))
-
-    def results(self, elements: int) -> Any:
-        """Gradients of a warp group (row, element, group)."""
-        return sm90.make_smem_layout_epi(self.dtype, LayoutEnum.ROW_MAJOR, (ROWS, elements), GROUPS)
-
-    @cute.jit
-    def clear(self, tiles: Any, there: Int32, thread: Int32, threads: int, meeting: int):
-        """Fill tiles (row, element) with zeros after the rows that are there. Both warp groups meet when that is done."""
-        zeros = cute.make_rmem_tensor((VALUES,), self.dtype)
-        zeros.fill(0.0)
-        for x in tiles:
-            rows, chunks = cute.size(x, mode=[0]), cute.size(x, mode=[1]) // VALUES
-            # no loop whose end depends on the thread: ptxas keeps no operand of products in uniform registers around one
-            for n in range_constexpr(-(-rows * chunks // threads)):
-                i = n * threads + thread
-                start = cute.domain_offset((i // chunks, i % chunks * VALUES), x).iterator
-                if i // chunks >= there and i < rows * chunks:
-                    cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VALUES,))))
-        arch.fence_proxy("async.shared", space="cta")
-        pipeline.NamedBarrier(meeting, GROUPS * GROUP).arrive_and_wait()
-
-    @cute.jit
-    def write(
-        self, sums: cute.Tensor, factor: Float32, memory: cute.Tensor, target: Any, place: Any, slot: Int32, number: tuple[int, int], elements: int
-    ):  # fmt: skip
-        """Store gradients of 64 rows of a warp group, by way of shared memory that nobody needs any more. `place`: where the sequence begins, which of its 64s of rows these
-        are, how many rows it has, head and layer; `slot`: which of the places for results is its own."""
-        store, out, plain = target
-        first, piece, rows, head, layer = place
-        thread = only_here(arch.thread_idx()[0]) % GROUP
-        rounded = cute.make_rmem_tensor(sums.shape, self.dtype)
-        rounded.store((sums.load() * factor).to(self.dtype))
-        mma = sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, cute.nvgpu.OperandMajorMode.K, cute.nvgpu.OperandMajorMode.MN, Float32, (1, 1, 1),
-            (ROWS, elements), cute.nvgpu.warpgroup.OperandSource.RMEM,
-        )  # fmt: skip
-        write = cute.make_tiled_copy_C(cute.make_copy_atom(warp.StMatrix8x8x16bOp(False, 4), self.dtype), mma)
-        tiles = cute.make_tensor(memory.iterator, self.results(elements).outer)
-        cute.copy(write, write.retile(rounded), write.get_slice(thread).partition_D(tiles[None, None, slot]))
-        arch.fence_proxy("async.shared", space="cta")
-        pipeline.NamedBarrier(*number).arrive_and_wait()
-        count = Int32(ROWS)
-        if const_expr(self.packed):
-            count = rows - piece * ROWS
-        if count >= ROWS:
-            if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
-                from_, to = self.parts(store, tiles, self.cut(out, first, ROWS, elements))
-                cute.copy(store, from_[None, slot], to[None, piece, head, layer])
-                arch.cp_async_bulk_commit_group()
-                arch.cp_async_bulk_wait_group(0, read=True)
-        if const_expr(self.packed):
-            if count < ROWS:  # not beyond the sequence
-                self.store_last(tiles[None, None, slot], plain, (first + piece * ROWS, head), count)
-
-    @cute.jit
-    def store_last(self, tile: cute.Tensor, out: cute.Tensor, place: Any, count: Int32):
-        """Store so many rows, 16 bytes at a time."""
-        first, head = place
-        thread, chunks = arch.thread_idx()[0] % GROUP, out.shape[1] // VALUES
-        held = cute.make_rmem_tensor((VALUES,), self.dtype)
-        for i in range(thread, max(count, 0) * chunks, GROUP):
-            row, column = i // chunks, cute.assume(i % chunks * VALUES, divby=VALUES)
-            start = cute.domain_offset((row, column), tile).iterator.with_alignment(16)
-            cute.autovec_copy(cute.make_tensor(start, cute.make_layout((VALUES,))), held)
-            to = cute.domain_offset((first + row, column, head, 0), out).iterator
-            cute.autovec_copy(held, cute.make_tensor(to.with_alignment(16), cute.make_layout((VALUES,))))
-
-
-class HopperDeepKeys(Tiles, HopperBackward):
+class HopperDeepKeys(KeyTiles):
     """The kernel for some tiles and masks (right, left, a cap). `elements`: those of a head of keys and of values, filled up. `packed`:
     sequences lie one after another. `partial`: not all keys exist."""
 
@@ -344,7 +249,7 @@ class HopperDeepKeys(Tiles, HopperBackward):
             stream=stream,
         )
 
-    def shared(self) -> Shared:  # type: ignore[override]
+    def shared(self) -> Shared:
         """Shared memory of a block of threads."""
         memory = utils.SmemAllocator()
         make = lambda x: memory.allocate_tensor(self.dtype, x.outer, 1024, x.inner)
@@ -357,7 +262,7 @@ class HopperDeepKeys(Tiles, HopperBackward):
         return Shared(keys, values, queries, gradients, sent, known)
 
     @cute.kernel
-    def kernel(  # type: ignore[override]
+    def kernel(
         self, load_k: cute.CopyAtom, k: cute.Tensor, load_v: cute.CopyAtom, v: cute.Tensor, load_q: cute.CopyAtom,
         q: cute.Tensor, load_o: cute.CopyAtom, o: cute.Tensor, store_k: cute.CopyAtom, dk: cute.Tensor,
         store_v: cute.CopyAtom, dv: cute.Tensor, rows_k: Any, rows_v: Any, found: cute.Tensor, lengths: Any, slopes: Any, each: Int32,
@@ -413,7 +318,7 @@ class HopperDeepKeys(Tiles, HopperBackward):
                     place = (work.first_k, work.block, work.rows, work.head, work.layer)
                     pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
                     self.write(
-                        dv_side.sums.acc, Float32(1.0), shared.values, (store_v, dv, rows_v), place, Int32(0), (_RESULTS, GROUP), self.of_values
+                        dv_side.sums.acc, Float32(1.0), shared.values, (store_v, dv, rows_v), place, Int32(0), (_RESULTS, GROUP), False, self.of_values
                     )  # fmt: skip
                 else:
                     dk_side = Side(self, thread, shared.values, shared.gradients, shared.queries)
@@ -423,7 +328,7 @@ class HopperDeepKeys(Tiles, HopperBackward):
                     place = (work.first_k, work.block, work.rows, work.head, work.layer)
                     pipeline.NamedBarrier(_DONE, GROUPS * GROUP).arrive_and_wait()
                     self.write(
-                        dk_side.sums.acc, numbers.factor, shared.keys, (store_k, dk, rows_k), place, Int32(0), (_RESULTS + 1, GROUP), self.of_keys
+                        dk_side.sums.acc, numbers.factor, shared.keys, (store_k, dk, rows_k), place, Int32(0), (_RESULTS + 1, GROUP), False, self.of_keys
                     )  # fmt: skip
 
     @cute.jit
@@ -468,16 +373,8 @@ class HopperDeepKeys(Tiles, HopperBackward):
 
     @cute.jit
     def scores_of(self, edge: Int32, key: Int32, step: Int32, slopes: Any, blocks: Any):
-        """What scores of a step are of: sequence, head, the first query and key of this thread, their distance; the slope of the head."""
-        work = blocks.work(Int32(arch.block_idx()[0]))
-        thread, behind = side_thread(), work.keys - work.queries
-        head = work.head * blocks.share + step % blocks.share
-        query = key - behind - blocks.numbers.right - edge + thread % 4 * 2
-        key = key + thread // 32 * 16 + thread % 32 // 4
-        slope = Float32(0.0)
-        if const_expr(slopes is not None):
-            slope = slopes[min(work.batch, slopes.shape[0] - 1), head]
-        return Seen(work.batch, head, query, key, Float32(key - query - behind), slope)
+        """What scores of a step are of."""
+        return self.seen(edge, key, step, slopes, blocks, blocks.work(Int32(arch.block_idx()[0])))
 
     @cute.jit
     def of_weights(

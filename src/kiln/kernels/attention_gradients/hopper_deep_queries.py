@@ -13,11 +13,11 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
 from ..attentions.tile import only_here
-from .hopper import GROUP, HopperBackward
 from .hopper_blocks import stretch, tile_of
-from .hopper_deep import Left, Sums, Tiles
+from .hopper_deep import Left, Sums
 from .hopper_deep_plan import QUERIES, ROWS
-from .hopper_plan import GROUPS, REGISTERS
+from .hopper_plan import GROUP, GROUPS, REGISTERS
+from .hopper_tiles import Tiles
 from .score_changes import shown
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Products:
         self.dq.begin(buffer)
 
 
-class HopperDeepQueries(Tiles, HopperBackward):
+class HopperDeepQueries(Tiles):
     """The kernel for some tiles and masks (right, left, a cap). `elements`: those of a head of keys and of values, filled up. `packed`:
     sequences lie one after another. `partial`: not all keys exist."""
 
@@ -128,7 +128,7 @@ class HopperDeepQueries(Tiles, HopperBackward):
             stream=stream,
         )
 
-    def shared(self) -> Shared:  # type: ignore[override]
+    def shared(self) -> Shared:
         """Shared memory of a block of threads."""
         memory = utils.SmemAllocator()
         make = lambda x: memory.allocate_tensor(self.dtype, x.outer, 1024, x.inner)
@@ -175,7 +175,7 @@ class HopperDeepQueries(Tiles, HopperBackward):
         return first, max(cute.ceil_div(max(end, Int32(0)), block_k) - first, Int32(0))
 
     @cute.kernel
-    def kernel(  # type: ignore[override]
+    def kernel(
         self, load_q: cute.CopyAtom, q: cute.Tensor, load_o: cute.CopyAtom, o: cute.Tensor, load_k: cute.CopyAtom,
         k: cute.Tensor, load_v: cute.CopyAtom, v: cute.Tensor, store: cute.CopyAtom, dq: cute.Tensor, rows: Any, found: cute.Tensor,
         lengths: Any, slopes: Any, each: Int32, numbers: Any,
@@ -311,6 +311,7 @@ class HopperDeepQueries(Tiles, HopperBackward):
             where,
             group,
             (_RESULTS, GROUPS * GROUP),
+            False,
             self.of_keys,
         )
 
