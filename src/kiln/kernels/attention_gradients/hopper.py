@@ -316,8 +316,6 @@ class HopperBackward(KeyTiles):
                 self.write_results(products.dk, numbers.factor, shared.values, (store_k, dk, rows_k), group, work)
                 if arch.make_warp_uniform(arch.warp_idx()) % 4 == 0:
                     arch.cp_async_bulk_wait_group(0, read=True)
-                if const_expr(self.packed):
-                    arch.sync_warp()  # threads have stored rows one by one
                 pipe_v.consumer_release(turn)
                 turn.advance()
                 number = told.heard(turn)

@@ -81,7 +81,6 @@ class Widen:
             cute.copy(read, cute.make_tensor(source, cute.make_layout((_AT_ONCE,))), held[None, i])
         # what was read is here before the copy engine may write again
         arch.fence_proxy("async.shared", space="cta")
-        arch.sync_warp()
         pipe_raw.consumer_release(raw_state)
         pipe.producer_acquire(state)
         halves = cute.make_rmem_tensor((_AT_ONCE,), Float16)
