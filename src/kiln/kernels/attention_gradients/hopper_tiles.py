@@ -9,6 +9,7 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warp, warpgroup
 from ...utils import LayoutEnum, sm90
 from ..attentions.tile import VALUES, only_here
+from ..common.pipes import tma_pipe
 from .hopper_plan import GROUP, GROUPS
 from .hopper_steps import ROWS, Seen
 
@@ -34,14 +35,8 @@ class Tiles:
         return cpasync.make_tiled_tma_atom(op, self.rows_of(x), cute.slice_(layout, (None, None, 0)), (rows, elements))
 
     def ring(self, stages: int, size: int) -> Any:
-        """Buffers that the copy engine fills."""
-        return pipeline.PipelineTmaAsync.create(
-            num_stages=stages,
-            producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUPS * GROUP // 32),
-            tx_count=size,
-            defer_sync=True,
-        )
+        """Buffers that the copy engine fills, and both warp groups use."""
+        return tma_pipe(stages, GROUPS * GROUP // 32, size)
 
     def cut(self, x: Any, first: Any, rows: int, elements: int) -> Any:
         """An array cut into tiles of so many rows, from the first row of the sequence on."""

@@ -15,6 +15,7 @@ from ... import Float32, Int32, Int64, const_expr, cute, pipeline, utils
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
+from ..common.pipes import tma_pipe
 from .hopper_epilogue import Epilogue
 from .hopper_load import Loader
 from .hopper_plan import ROWS, padded
@@ -228,13 +229,7 @@ class HopperForward:
             tile_o = cute.make_tensor(tile_q.iterator, outputs.outer)
         size = self.dtype.width // 8
         pipe_q, pipe_k, pipe_v = (
-            pipeline.PipelineTmaAsync.create(
-                num_stages=stages,
-                producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-                consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, of.groups * GROUP // 32),
-                tx_count=count,
-                defer_sync=True,
-            )
+            tma_pipe(stages, of.groups * GROUP // 32, count)
             for stages, count in (
                 (1, of.block_q * self.dim * size),
                 (of.stages, of.block_k * self.dim * size),

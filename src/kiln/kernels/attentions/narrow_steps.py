@@ -14,7 +14,7 @@ from ... import Float32, Int32, const_expr, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from ..common.narrow_floats import widened
-from .steps import Products, one_ahead
+from .steps import Products
 
 _EVEN_ODD = 0x3120
 """The bytes of a word, those of even places first."""
@@ -75,44 +75,25 @@ class NarrowProducts(Products):
                 to[2 * n], to[2 * n + 1] = widened(words[n], self.stored)
         return [wide[None, n] for n in range(4)]
 
-    def scores(self, buffer: Any) -> None:
-        k_from = self.k_ring.of(buffer)
-        pairs, depth = cute.size(self.k_frag, mode=[2]), cute.size(self.k_frag, mode=[3])
+    def load_queries(self, k: int) -> None:
+        for m in range(self.m_tiles):
+            for half in range(2):
+                cute.copy(self.rows, self.q_from(m, 2 * k + half), self.q_frag[None, m, 2 * k + half])
 
-        def load(k: int, n: int) -> None:
-            if n == 0:
+    def multiply_keys(self, k: int, n: int) -> None:
+        operands = self.widen(self.k_frag[None, None, n, k], False)
+        for part in range(2):
+            for half in range(2):
                 for m in range(self.m_tiles):
-                    for half in range(2):
-                        cute.copy(self.rows, self.q_from(m, 2 * k + half), self.q_frag[None, m, 2 * k + half])
-            target = cute.make_tensor(self.k_frag[None, None, n, k].iterator, cute.make_layout((8,)))
-            cute.copy(self.rows, k_from(n, k), target)
+                    acc = self.acc_scores[None, m, 2 * n + half]
+                    if k == part == 0:
+                        acc.fill(0.0)
+                    cute.mma_atom_call(
+                        self.mma, acc, self.q_frag[None, m, 2 * k + part], operands[2 * half + part], acc
+                    )
 
-        def multiply(k: int, n: int) -> None:
-            operands = self.widen(self.k_frag[None, None, n, k], False)
-            for part in range(2):
-                for half in range(2):
-                    for m in range(self.m_tiles):
-                        acc = self.acc_scores[None, m, 2 * n + half]
-                        if k == part == 0:
-                            acc.fill(0.0)
-                        cute.mma_atom_call(
-                            self.mma, acc, self.q_frag[None, m, 2 * k + part], operands[2 * half + part], acc
-                        )
-
-        one_ahead(depth, pairs, load, multiply)
-
-    def outputs(self, buffer: Any) -> None:
-        v_from = self.v_ring.of(buffer)
-        pairs, depth = cute.size(self.v_frag, mode=[2]), cute.size(self.v_frag, mode=[3])
-
-        def load(k: int, n: int) -> None:
-            target = cute.make_tensor(self.v_frag[None, None, n, k].iterator, cute.make_layout((8,)))
-            cute.copy(self.columns, v_from(k, n), target)
-
-        def multiply(k: int, n: int) -> None:
-            for number, operand in enumerate(self.widen(self.v_frag[None, None, n, k], True)):
-                for m in range(self.m_tiles):
-                    acc = self.acc_out[None, m, 4 * n + number]
-                    cute.mma_atom_call(self.mma, acc, self.probabilities[None, m, k], operand, acc)
-
-        one_ahead(depth, pairs, load, multiply)
+    def multiply_values(self, k: int, n: int) -> None:
+        for number, operand in enumerate(self.widen(self.v_frag[None, None, n, k], True)):
+            for m in range(self.m_tiles):
+                acc = self.acc_out[None, m, 4 * n + number]
+                cute.mma_atom_call(self.mma, acc, self.probabilities[None, m, k], operand, acc)

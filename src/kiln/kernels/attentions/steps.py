@@ -66,20 +66,25 @@ class Products:
 
         def load(k: int, n: int) -> None:
             if n == 0:
-                for m in range(self.m_tiles):
-                    cute.copy(self.rows, self.q_from(m, k), self.q_frag[None, m, k])
+                self.load_queries(k)
             target = cute.make_tensor(self.k_frag[None, None, n, k].iterator, cute.make_layout((8,)))
             cute.copy(self.rows, k_from(n, k), target)
 
-        def multiply(k: int, n: int) -> None:
-            for half in range(2):
-                for m in range(self.m_tiles):
-                    acc = self.acc_scores[None, m, 2 * n + half]
-                    if k == 0:
-                        acc.fill(0.0)
-                    cute.mma_atom_call(self.mma, acc, self.q_frag[None, m, k], self.k_frag[None, half, n, k], acc)
+        one_ahead(depth, pairs, load, self.multiply_keys)
 
-        one_ahead(depth, pairs, load, multiply)
+    def load_queries(self, k: int) -> None:
+        """Those of the columns that matrices `k` of keys have."""
+        for m in range(self.m_tiles):
+            cute.copy(self.rows, self.q_from(m, k), self.q_frag[None, m, k])
+
+    def multiply_keys(self, k: int, n: int) -> None:
+        """Queries times matrices of keys that were loaded."""
+        for half in range(2):
+            for m in range(self.m_tiles):
+                acc = self.acc_scores[None, m, 2 * n + half]
+                if k == 0:
+                    acc.fill(0.0)
+                cute.mma_atom_call(self.mma, acc, self.q_frag[None, m, k], self.k_frag[None, half, n, k], acc)
 
     def outputs(self, buffer: Any) -> None:
         """O = O + P V."""
@@ -90,15 +95,14 @@ class Products:
             target = cute.make_tensor(self.v_frag[None, None, n, k].iterator, cute.make_layout((8,)))
             cute.copy(self.columns, v_from(k, n), target)
 
-        def multiply(k: int, n: int) -> None:
-            for half in range(2):
-                for m in range(self.m_tiles):
-                    acc = self.acc_out[None, m, 2 * n + half]
-                    cute.mma_atom_call(
-                        self.mma, acc, self.probabilities[None, m, k], self.v_frag[None, half, n, k], acc
-                    )
+        one_ahead(depth, pairs, load, self.multiply_values)
 
-        one_ahead(depth, pairs, load, multiply)
+    def multiply_values(self, k: int, n: int) -> None:
+        """Weights times matrices of values that were loaded."""
+        for half in range(2):
+            for m in range(self.m_tiles):
+                acc = self.acc_out[None, m, 2 * n + half]
+                cute.mma_atom_call(self.mma, acc, self.probabilities[None, m, k], self.v_frag[None, half, n, k], acc)
 
 
 def one_ahead(depth: int, pairs: int, load: Callable[[int, int], None], multiply: Callable[[int, int], None]) -> None:

@@ -22,13 +22,14 @@ from ...utils import LayoutEnum, sm90
 from .. import devices
 from ..attentions.pages import Pages
 from ..attentions.tile import only_here
+from ..common.pipes import tma_pipe
 from . import shares
 from .combine import Combine
 from .forward import FOUND, Forward, Which
 from .hopper_steps import Steps
 from .plan import EARLY, GROUP, NARROW_REGISTERS, REGISTERS, ROWS, THREADS
 from .shares import KEYS
-from .widening import Widen, raw_layout, tma_pipe, warp_pipe
+from .widening import Widen, raw_layout, warp_pipe
 
 ROPE = 64
 """Columns of keys that are no values: as many as keys of a block, so that the weights of a block fit there."""

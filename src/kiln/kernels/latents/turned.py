@@ -20,6 +20,7 @@ from ...utils import LayoutEnum, sm90
 from .. import devices
 from ..attentions.pages import Pages
 from ..attentions.tile import only_here
+from ..common.pipes import tma_pipe
 from . import shares
 from .combine import Combine
 from .forward import FOUND, Forward, Which
@@ -27,7 +28,6 @@ from .plan import GROUP, REGISTERS, THREADS
 from .shares import KEYS
 from .turned_narrow import NarrowSteps
 from .turned_steps import TurnedSteps
-from .widening import tma_pipe
 
 PIECE = 64
 """Columns of a piece."""

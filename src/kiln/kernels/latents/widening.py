@@ -19,17 +19,6 @@ _PIECE = 64
 """Columns that lie side by side."""
 
 
-def tma_pipe(stages: int, warps: int, size: int) -> Any:
-    """Buffers that the copy engine fills, and so many warps use."""
-    return pipeline.PipelineTmaAsync.create(
-        num_stages=stages,
-        producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-        consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, warps),
-        tx_count=size,
-        defer_sync=True,
-    )
-
-
 def warp_pipe(stages: int) -> Any:
     """Buffers that a warp group fills, and another uses: one thread of a warp arrives for all of it."""
     group = pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUP // 32)
