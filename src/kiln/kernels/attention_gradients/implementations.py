@@ -84,10 +84,7 @@ class TensorCoreGradients(Implementation):
         shape = (problem.dtype, problem.attention.head_dims, plan, problem.masks)
         compiled = _compiled(calls.mode(), _kernels(TwoPasses, problem, shape), _memory_of(q), *_there(given))
         found = arrays.empty(q, (2, *given.lse.shape), arrays.named_type(q, "float32"))
-        numbers = _numbers(problem, given)
-        rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv, found)
-        more = (given.lengths, given.slopes, given.sinks)
-        launches.run_arguments(compiled, [*rows, *more, *given.longest, numbers, arrays.stream_of(q)])
+        _launch(compiled, given, (found,), _numbers(problem, given))
 
 
 @FAMILY.register
@@ -132,9 +129,7 @@ class HopperGradients(Implementation):
         masks = (right or left, left, capped)
         shape = (problem.dtype, of.head_dims, plan, masks, problem.deterministic, of.packed, of.partial)
         compiled = _compiled_hopper(calls.mode(), _kernels(OnePass, problem, shape), _memory_of(q), *_there(given))
-        layers, queries = q.shape[0], q.shape[1]
-        # each of the sequences that lie one after another has blocks of queries of its own
-        tiles = queries // plan.block_q + of.batches if of.packed else -(-queries // plan.block_q)
+        layers, tiles = q.shape[0], _tiles(problem, plan, q)
         real, number = (arrays.named_type(q, name) for name in ("float32", "int32"))
         device = devices.current()
         side, part, parts = hopper_plan.side_by_side(problem, plan, device)
@@ -148,11 +143,7 @@ class HopperGradients(Implementation):
         early = hopper_plan.made_meanwhile(problem, plan, side, parts)
         order = (side, part, early, device.multiprocessors)
         numbers = hopper.Numbers(scale, cap, given.scale, left, right, *order, given.softcap or given.scale)
-        rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
-        more = (given.lengths, given.slopes, given.sinks)
-        launches.run_arguments(
-            compiled, [*rows, found, sums, counters, *more, *given.longest, numbers, arrays.stream_of(q)]
-        )
+        _launch(compiled, given, (found, sums, counters), numbers)
 
 
 class OnePass:
@@ -235,17 +226,12 @@ class HopperDeepGradients(Implementation):
         q, of = given.q, problem.attention
         shape = (problem.dtype, of.head_dims, plan, problem.masks, of.packed, of.partial)
         compiled = _compiled(calls.mode(), _kernels(DeepPasses, problem, shape), _memory_of(q), *_there(given))
-        layers, queries = q.shape[0], q.shape[1]
-        # each of the sequences that lie one after another has blocks of queries of its own
-        tiles = queries // plan.block_q + of.batches if of.packed else -(-queries // plan.block_q)
-        real = arrays.named_type(q, "float32")
-        found = arrays.empty(q, (2, layers, of.heads, tiles * plan.block_q), real)
+        rows = _tiles(problem, plan, q) * plan.block_q
+        found = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.named_type(q, "float32"))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
         side = hopper_deep_plan.side_by_side(problem, devices.current())
         numbers = hopper_deep.Numbers(scale, cap, given.scale, left, right, side, given.softcap or given.scale)
-        rows = (given.dout, q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv, found)
-        more = (given.lengths, given.slopes, given.sinks)
-        launches.run_arguments(compiled, [*rows, *more, *given.longest, numbers, arrays.stream_of(q)])
+        _launch(compiled, given, (found,), numbers)
 
 
 class DeepPasses:
@@ -320,6 +306,19 @@ def _kernels(kind: type[Any], problem: AttentionGradient, shape: tuple[Any, ...]
     if functions is None:
         return launches.made(kind, *shape, SLOPED if sloped else NOTHING)
     return launches.made_of(functions, lambda: kind(*shape, Change(sloped, functions)), kind, *shape, sloped)
+
+
+def _tiles(problem: AttentionGradient, plan: HopperGradientTiling | HopperDeepGradientTiling, q: Any) -> int:
+    """Blocks of queries: each of the sequences that lie one after another has its own."""
+    of, queries = problem.attention, q.shape[1]
+    return queries // plan.block_q + of.batches if of.packed else -(-queries // plan.block_q)
+
+
+def _launch(compiled: Any, given: Given, made: tuple[Any, ...], numbers: Any) -> None:
+    """Call what was compiled, with arrays that were made for it besides those that are given."""
+    rows = (given.dout, given.q, given.k, given.v, given.out, given.lse, given.dq, given.dk, given.dv)
+    more = (given.lengths, given.slopes, given.sinks)
+    launches.run_arguments(compiled, [*rows, *made, *more, *given.longest, numbers, arrays.stream_of(given.q)])
 
 
 def _there(given: Given) -> tuple[Any, ...]:
