@@ -215,9 +215,10 @@ class Snapshot:
         """Give an object an attribute named by `new_attributes`."""
         object.__setattr__(self._objects[key[0]][0], key[1], value)
 
-    def restore(self) -> None:
-        """Put every slot back."""
-        for slot, value in zip(self.slots, self.values, strict=True):
+    def restore(self, changed: Iterable[int] | None = None) -> None:
+        """Put every slot back; where it is known which hold something else, those."""
+        for index in range(len(self.slots)) if changed is None else changed:
+            slot, value = self.slots[index], self.values[index]
             now = slot.get()
             if now is not value and not (slot.kind == "state" and tree.same_state(now, value)):
                 slot.set(value)
@@ -233,7 +234,7 @@ class Snapshot:
             yield
         finally:
             self.drop_attributes(gained)
-            self.restore()
+            self.restore(changes)
 
     @contextlib.contextmanager
     def undone_on_failure(self) -> Iterator[None]:

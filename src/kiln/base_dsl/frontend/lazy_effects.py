@@ -67,16 +67,14 @@ class LazyEffects:
     def _save(self) -> dict[str, Any]:
         return {name: _contents(self._cells[name]) for name in sorted(self._writes)}
 
-    def _restore(self) -> None:
-        for name, value in self._before.items():
-            _set_contents(self._cells[name], value)
-        self._snapshot.restore()
-
     def end_of_arm(self) -> None:
         """Remember what an arm did, and undo it."""
         self._snapshot.check_containers("a conditional expression")
-        self._arms.append(_LazyArm(self._snapshot, self._save()))
-        self._restore()
+        arm = _LazyArm(self._snapshot, self._save())
+        self._arms.append(arm)
+        for name, value in self._before.items():
+            _set_contents(self._cells[name], value)
+        self._snapshot.restore(arm.changes)
 
     def at_end(self, index: int, value: Any) -> Any:
         """A value of an arm with its objects as they were at the arm's end."""

@@ -154,11 +154,11 @@ def dynamic_if(
     with snapshot.undone_on_failure():
         first = Arm(rec, scope, writes, snapshot, then)
         scope.restore(before)
-        snapshot.restore()
+        snapshot.restore(first.changes)
         second = Arm(rec, scope, writes, snapshot, orelse)
     second.jumped += else_jumped
     scope.restore(before)
-    snapshot.restore()
+    snapshot.restore(second.changes)
 
     leaves: list[tree.Leaf] = []
     finish: list[Callable[[Iterator[ir.Value]], None]] = []
