@@ -59,6 +59,26 @@ def test_rows_that_are_read_again_for_sums(tiling):
     check_norms(normal(35, 1000), normal(35, 1000) + 1, normal(1000), tiling)
 
 
+@pytest.mark.parametrize("taken", ["x", "dy", "summed"])
+@pytest.mark.parametrize("tiling", [RowTiling(64, 8), None])
+def test_gradients_in_the_place_of_what_is_read_again(tiling, taken):
+    """Sums over rows are of what was there before; rows lie apart in memory. In every call."""
+    for _ in range(4):
+        given = {"dy": normal(9, 72)[:, :64], "x": normal(9, 72)[:, :64] + 1, "summed": normal(9, 72)[:, :64]}
+        weight, more = normal(64), normal(9, 64)
+        x = given["summed" if taken == "summed" else "x"]
+        wanted = norm_gradients(given["dy"], x, weight, 1e-5, centred=True)
+        out = given[taken]
+        if taken == "summed":
+            wanted = (wanted[0] + more, *wanted[1:])
+            got = kernels.fused_add_layer_norm_backward(given["dy"], more, x, weight, bias=True, out=out, plan=tiling)
+        else:
+            got = kernels.layer_norm_backward(given["dy"], x, weight, bias=True, out=out, plan=tiling)
+        assert got[0] is out
+        for made, value in zip(got, wanted, strict=True):
+            close(made, value, 3e-5)
+
+
 def test_types_and_rows_that_begin_anywhere():
     check_norms(uneven(4, 67, np.float16), uneven(4, 67, np.float16), normal(67, dtype=np.float16), None, 5e-3)
     bf16 = ml_dtypes.bfloat16

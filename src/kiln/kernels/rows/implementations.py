@@ -122,9 +122,10 @@ class HeldRows(RowImplementation):
         kernel = self.made(problem, len(notes), width, vectors, exact, plan, overlaps)
         taken = [*given.sources, *given.outs, *given.columns, *notes]
         blocks = Int32(self.blocks(problem, plan))
+        again = [_kept(x, given.outs) for x in given.sources[:2]] if problem.totals else []
         launches.launcher(kernel, taken, *_sizes(problem), _typed(given.numbers), blocks)(taken)
         if problem.totals:
-            self._sum(problem, given, notes, device)
+            self._sum(problem, given, again, notes, device)
 
     def made(self, problem: Rows, *more: Any) -> Any:
         """The kernel, for what else a `RowProblem` has."""
@@ -134,8 +135,8 @@ class HeldRows(RowImplementation):
         """How many there are."""
         return -(-problem.rows // plan.rows) * plan.cluster
 
-    def _sum(self, problem: Rows, given: Given, notes: list[Any], device: Device) -> None:
-        """Sum over rows, which are read again, given the statistics of each."""
+    def _sum(self, problem: Rows, given: Given, again: list[Any], notes: list[Any], device: Device) -> None:
+        """Sum over rows, which are read `again`, given the statistics of each."""
         n, width, first = problem.n, problem.width, given.sources[0]
         weighted = bool(problem.present)
         across = -(-n // (WARP * width))
@@ -146,9 +147,10 @@ class HeldRows(RowImplementation):
         kernel = launches.made(
             NormSums, problem.types[0][:2], width, n % (WARP * width) == 0, weighted, len(given.totals) > weighted
         )
-        taken = [*given.sources[:2], *notes, *partial]
+        taken = [*again, *notes, *partial]
         rows, length, steps = _sizes(problem)
-        launches.launcher(kernel, taken, rows, length, steps[:2], Int32(parts), Int32(each))(taken)
+        steps = tuple(step if x is y else Int64(n) for step, x, y in zip(steps, again, given.sources))
+        launches.launcher(kernel, taken, rows, length, steps, Int32(parts), Int32(each))(taken)
         for vector, found in zip(given.totals, partial, strict=True):
             sum_over(found, 0, out=vector)
 
@@ -261,6 +263,15 @@ class RowsBetweenEdges(RowImplementation):
             launches.made(OddRows, problem.kind, made), taken, rows, n, _lead(given.sources[0]), steps, _typed(given.numbers),
             Int32(plan.blocks(problem.rows, width)),
         )(taken)  # fmt: skip
+
+
+def _kept(x: Any, outs: Sequence[Any]) -> Any:
+    """An array as it is before others are written: itself, or a copy if it is one of them."""
+    if not any(arrays.overlap(x, out) for out in outs):
+        return x
+    made = arrays.empty(x, tuple(x.shape), None)
+    arrays.assign(made, x)
+    return made
 
 
 def _sizes(problem: Rows) -> tuple[Any, Any, Any]:
