@@ -167,6 +167,14 @@ def test_latents_one_after_another_are_pages(dtype):
         assert not pages[first, len(there) :].astype(np.float32).any()
 
 
+@pytest.mark.parametrize("value_dim", [128, 256, 384, 512])
+def test_products_have_the_columns_of_a_half(value_dim):
+    """And none of what lies behind it, whatever the type of latents."""
+    for stored in (None, Float8E4M3FN):
+        kernel = hopper.LatentForward(BFloat16, value_dim, stored)
+        assert kernel.half % kernel.columns_at_once == 0
+
+
 def test_options():
     """Values of another size in bf16, all latents seen, another scale; the same twice."""
     q, cache = normal(1, 2, 16, 320, dtype=ml_dtypes.bfloat16), Cache(200, dtype=ml_dtypes.bfloat16, value_dim=256)

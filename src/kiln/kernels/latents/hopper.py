@@ -85,7 +85,7 @@ class LatentForward(Forward):
         begun = -(-early * self.pieces // 4)
         self.early = min(begun, self.parts_of_scores.index((2, 0)) + (stored is not None))
         # Where there are four warp groups, none may have more than 128 registers at the beginning: products of 256 columns do not fit.
-        self.columns_at_once = self.half if stored is None else min(self.half, 128)
+        self.columns_at_once = self.half if stored is None else 128 if self.half % 128 == 0 else 64
         self.threads, self.registers = THREADS, REGISTERS
         if stored is not None:
             self.threads, self.registers = THREADS + GROUP, NARROW_REGISTERS
