@@ -9,14 +9,13 @@ and pages there do not exist. Plans are those that are offered for a problem, or
 from __future__ import annotations
 
 import dataclasses
-import sys
-import time
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 from attention_testing import close, exact
 from gradient_testing import close_gradients, exact_gradients
+from random_search import search
 
 import kiln
 from kiln import BFloat16, Float8E4M3FN, Float8E5M2, Float16, kernels
@@ -216,20 +215,5 @@ def attempt(kind: str, seed: int) -> None:
         KINDS[kind](np.random.default_rng([seed, *kind.encode()]))
 
 
-def main(words: list[str]) -> int:
-    seconds, wanted = float(words[0]), words[1:] or list(KINDS)
-    end, seed, failed = time.monotonic() + seconds, 0, 0
-    while time.monotonic() < end:
-        for kind in wanted:
-            try:
-                attempt(kind, seed)
-            except Exception as failure:
-                failed += 1
-                print(f"{kind} {seed}: {type(failure).__name__}: {failure}", flush=True)
-        seed += 1
-    print(f"{seed} of each kind, {failed} failed")
-    return int(failed > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    search(attempt, KINDS)

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import sys
-import time
 from typing import Any, NamedTuple
 from unittest import mock
 
 import ml_dtypes
 import numpy as np
+from random_search import search
 
 import kiln
 from kiln import cute, kernels
@@ -360,20 +359,5 @@ def attempt(name: str, seed: int) -> None:
             raise AssertionError(f"{wrong}; by {plan}") from None
 
 
-def main(words: list[str]) -> int:
-    seconds, wanted = float(words[0]), words[1:] or list(KINDS)
-    end, seed, failed = time.monotonic() + seconds, 0, 0
-    while time.monotonic() < end:
-        for name in wanted:
-            try:
-                attempt(name, seed)
-            except Exception as failure:
-                failed += 1
-                print(f"{name} {seed}: {type(failure).__name__}: {failure}", flush=True)
-        seed += 1
-    print(f"{seed} problems of each kind, {failed} failed")
-    return int(failed > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    search(attempt, KINDS)

@@ -10,14 +10,13 @@ costs of the terms it is made of. A mean costs its last bit, an exponential what
 from __future__ import annotations
 
 import math
-import sys
-import time
 import warnings
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import row_formulas as formulas
+from random_search import search
 
 import kiln
 from kiln import kernels
@@ -374,20 +373,5 @@ def attempt(kind: str, seed: int) -> None:
         KINDS[kind](np.random.default_rng([seed, *kind.encode()]))
 
 
-def main(words: list[str]) -> int:
-    seconds, wanted = float(words[0]), words[1:] or list(KINDS)
-    end, seed, failed = time.monotonic() + seconds, 0, 0
-    while time.monotonic() < end:
-        for kind in wanted:
-            try:
-                attempt(kind, seed)
-            except Exception as failure:
-                failed += 1
-                print(f"{kind} {seed}: {type(failure).__name__}: {failure}", flush=True)
-        seed += 1
-    print(f"{seed} problems of each kind, {failed} failed")
-    return int(failed > 0)
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    search(attempt, KINDS)
