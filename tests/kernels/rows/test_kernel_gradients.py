@@ -62,13 +62,13 @@ def test_rows_that_are_read_again_for_sums(tiling):
 @pytest.mark.parametrize("taken", ["x", "dy", "summed"])
 @pytest.mark.parametrize("tiling", [RowTiling(64, 8), None])
 def test_gradients_in_the_place_of_what_is_read_again(tiling, taken):
-    """Sums over rows are of what was there before; rows lie apart in memory. In every call."""
-    for _ in range(4):
+    """Sums over rows are of what was there before; rows lie apart in memory. In every call, also after some whose results lie elsewhere."""
+    for elsewhere in (False, False, True, True, True, False, False):
         given = {"dy": normal(9, 72)[:, :64], "x": normal(9, 72)[:, :64] + 1, "summed": normal(9, 72)[:, :64]}
         weight, more = normal(64), normal(9, 64)
         x = given["summed" if taken == "summed" else "x"]
         wanted = norm_gradients(given["dy"], x, weight, 1e-5, centred=True)
-        out = given[taken]
+        out = normal(9, 72)[:, :64] if elsewhere else given[taken]
         if taken == "summed":
             wanted = (wanted[0] + more, *wanted[1:])
             got = kernels.fused_add_layer_norm_backward(given["dy"], more, x, weight, bias=True, out=out, plan=tiling)

@@ -277,10 +277,15 @@ def same_batches(x: Any, count: int) -> Any:
 
 
 def _same_batches(x: Any, shape: tuple[int, ...]) -> Any:
+    return as_strided(x, shape, (0, *x.strides[1:]))
+
+
+def as_strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """An array of numpy's as one of other extents and strides in bytes, of any type."""
     import numpy as np
 
     bits = x.view(f"u{x.itemsize}")  # numpy has no name for some types of others
-    return np.lib.stride_tricks.as_strided(bits, shape, (0, *x.strides[1:])).view(x.dtype)
+    return np.lib.stride_tricks.as_strided(bits, shape, strides).view(x.dtype)
 
 
 def with_batch(x: Any) -> Any:

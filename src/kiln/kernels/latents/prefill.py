@@ -110,9 +110,7 @@ class _Numpy:
         padded = self.library.zeros((rows + PAGE, columns), latents.dtype)
         padded[:rows] = latents
         row, column = padded.strides
-        shape, strides = (rows + 1, PAGE, columns), (row, row, column)
-        plain = padded.view(f"u{padded.itemsize}")  # it has no way to tell itself of other floats of 8 bits
-        return self.library.lib.stride_tricks.as_strided(plain, shape, strides).view(padded.dtype)
+        return arrays.as_strided(padded, (rows + 1, PAGE, columns), (row, row, column))
 
     def turned(self, x: Any) -> Any:
         return self.library.ascontiguousarray(x.T)
