@@ -203,10 +203,12 @@ def test_columns(value_dim):
 
 @pytest.mark.skipif(not LONG, reason="instrumented code of warp groups takes long to compile; set KILN_LONG_TESTS=1")
 @pytest.mark.parametrize("heads", [8, 40])
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.float8_e4m3fn])
-def test_clean_under_the_sanitizer(dtype, heads):
+@pytest.mark.parametrize(
+    ("dtype", "value_dim"), [(np.float16, VALUES), (ml_dtypes.float8_e4m3fn, VALUES), (ml_dtypes.float8_e4m3fn, 384)]
+)
+def test_clean_under_the_sanitizer(dtype, value_dim, heads):
     with kiln.sanitize():
-        check(normal(2, 1, heads, VALUES + 64), Cache(70, 260, dtype=dtype), splits=2)
+        check(normal(2, 1, heads, value_dim + 64), Cache(70, 260, value_dim=value_dim, dtype=dtype), splits=2)
 
 
 def _released_too_early(self, count, later=0):
