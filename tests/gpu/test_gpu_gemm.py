@@ -306,6 +306,16 @@ def test_integers_into_floats(m, n, k):
     check(kernels.gemm(a, b.T, out_dtype=torch.float16), a, b.T, TOLERANCE[torch.float16])
 
 
+@pytest.mark.parametrize("activation", ["relu", "silu", "gelu"])
+def test_activations_of_what_is_no_number(activation):
+    c = torch.randn(300, 520, device="cuda")
+    c[:4, :2] = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0], device="cuda")[:, None]
+    a, b = torch.zeros(300, 64, device="cuda").bfloat16(), torch.zeros(64, 520, device="cuda").bfloat16()
+    got = kernels.gemm(a, b, c=c, activation=activation, out_dtype=torch.float32)
+    wanted = getattr(torch.nn.functional, activation)(c)
+    torch.testing.assert_close(got, wanted, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
 def test_factors_of_blocks():
     a, b = operand(1000, 1168, torch.float8_e4m3fn, "N"), operand(1168, 720, torch.float8_e4m3fn, "T")
     of_a, of_b = torch.rand(1000, 10, device="cuda") + 0.5, torch.rand(10, 6, device="cuda") + 0.5

@@ -141,6 +141,17 @@ def test_more_batches_than_a_mode_of_a_grid(dtype, plan):
     close(kernels.gemm(a, b, plan=plan), exact(a, b))
 
 
+def test_activations_of_what_is_no_number():
+    """Stays none, as in PyTorch; infinities are as there."""
+    given = np.array([np.nan, -np.inf, np.inf, -2.0, 3.0, 0.0, -0.0, -100.0], np.float32)
+    a, b, c = np.zeros((1, 8), np.float32), np.zeros((8, 8), np.float32), given[None]
+    relu, silu, gelu = (kernels.gemm(a, b, c=c, activation=name)[0] for name in ("relu", "silu", "gelu"))
+    np.testing.assert_array_equal(relu, np.maximum(given, 0))
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(silu, given / (1 + np.exp(-given)), rtol=1e-5, atol=1e-30)
+    np.testing.assert_allclose(gelu, [np.nan, np.nan, np.inf, -0.0455003, 2.9959502, 0, 0, 0], rtol=1e-5, atol=1e-30)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.float8_e4m3fn])
 def test_factors_of_one_block_are_those_of_rows(dtype):
     """Of elements of all types, and with columns of the result contiguous."""

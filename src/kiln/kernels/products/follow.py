@@ -19,7 +19,7 @@ def _identity(x: Any) -> Any:
 
 
 def _relu(x: Any) -> Any:
-    return cute.where(x > 0.0, x, cute.full_like(x, 0.0))
+    return cute.math.max(x, 0.0, propagate_nan=True)
 
 
 def _silu(x: Any) -> Any:

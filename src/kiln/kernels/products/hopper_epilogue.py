@@ -34,19 +34,21 @@ class StoredEpilogue:
     """Stores the values of combine(sums, alpha, beta, *others) of tiles of a plan, each to a result, which warp groups have in turns of 64 rows, `piece` columns at a time.
 
     `other_widths`: how many neighbours in N of each of the other tensors can be loaded at once; None: sums are at most scaled.
-    `grouped`: a tile has rows of a group, and those of the next lie behind them: pieces that are not whole are stored by threads.
+    Where `row_width` is not 0, a tile has rows of a group, and those of the next lie behind them: pieces that are not whole are stored by threads, so many
+    neighbours at a time.
     Tiles of a plan that is `turned` lie across the results. `summed`: the last value is summed along rows of the tile: the sums are those of a tile in N.
     """
 
     def __init__(
         self, plan: HopperTiling, piece: int, acc_dtype: Any, out_types: tuple[Any, ...], combine: Callable[..., Any],
-        other_widths: tuple[int, ...] | None, grouped: bool = False, summed: bool = False,
+        other_widths: tuple[int, ...] | None, row_width: int = 0, summed: bool = False,
     ) -> None:  # fmt: skip
         self.tile_mn = plan.block_mnk[:2]
         self.sharers, self.groups = plan.sharers, plan.groups
         self.slots = plan.buffers
         self.piece = piece
         tight = other_widths is not None and plan.registers(False) > _TIGHT
+        grouped = row_width > 0
         self.step = math.gcd(piece, _LEAST_STEP if plan.turned or grouped else _STEP) if tight else piece
         self.order = LayoutEnum.COL_MAJOR if plan.turned else LayoutEnum.ROW_MAJOR
         self.acc_dtype = acc_dtype
@@ -59,6 +61,7 @@ class StoredEpilogue:
         self.turned = plan.turned
         self.followed = other_widths is not None
         self.grouped = grouped
+        self.row_width = row_width
         self.summed = summed
 
     def layouts(self) -> list[Any]:
@@ -218,8 +221,10 @@ class StoredEpilogue:
     def store_rows(self, rows: Int32, where: Any, slot: Int32, left: Any):
         """Store some rows of a piece. Its buffer is written again after all threads have met once more."""
         _, (d,), start, batch, thread, (buffers,) = left
-        width = self.out_width
-        atom = cute.make_copy_atom(CopyUniversalOp(), self.out_types[0], num_bits_per_copy=128)
+        width = self.row_width
+        atom = cute.make_copy_atom(
+            CopyUniversalOp(), self.out_types[0], num_bits_per_copy=width * self.out_types[0].width
+        )
         lanes = self.piece // width
         order = cute.make_layout((GROUP // lanes, lanes), stride=(lanes, 1))
         copy = cute.make_tiled_copy_tv(atom, order, cute.make_layout((1, width))).get_slice(thread)

@@ -196,7 +196,7 @@ class HopperGroups(HopperProducts):
             return HopperGemm(a, b, differ, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
 
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
-        width = problem.out_width if plan.staged else 0
+        width = problem.out_width if plan.staged or problem.contiguous else 0
         key = (
             GroupedTiles, kinds, differ, problem.promoted, bool(problem.blocks), plan, clusters, groups, few, width, widths, follow.key,
         )  # fmt: skip

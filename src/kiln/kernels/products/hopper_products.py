@@ -165,7 +165,8 @@ def epilogue_of(
         return StagedEpilogue(plan, acc, out, problem.out_width, follow.combiner(), widths, grouped)
     first, *more = (kind.width for kind in out)
     piece = plan.piece(first, not follow.plain, tuple(more))
-    return StoredEpilogue(plan, piece, acc, out, follow.combiner(), widths, grouped, problem.summed)
+    row_width = problem.out_width if grouped else 0
+    return StoredEpilogue(plan, piece, acc, out, follow.combiner(), widths, row_width, problem.summed)
 
 
 def tensors_of(problem: Product, given: Given) -> list[Any]:
