@@ -152,6 +152,17 @@ def test_activations_of_what_is_no_number():
     np.testing.assert_allclose(gelu, [np.nan, np.nan, np.inf, -0.0455003, 2.9959502, 0, 0, 0], rtol=1e-5, atol=1e-30)
 
 
+def test_factors_of_no_blocks():
+    """K of 0 has none: what is added is left."""
+    a, b = np.zeros((5, 0), ml_dtypes.float8_e4m3fn), np.zeros((0, 130), ml_dtypes.float8_e4m3fn)
+    bias = normal((130,), np.float32)
+    none = [np.zeros(shape, np.float32) for shape in ((5, 0), (0, 2))]
+    got = kernels.gemm(a, b, scale_a=none[0], scale_b=none[1], bias=bias)
+    np.testing.assert_array_equal(got, np.broadcast_to(bias, (5, 130)))
+    with pytest.raises(TypeError, match="not broadcast"):
+        kernels.gemm(a, b, scale_a=none[0], scale_b=none[0])
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, ml_dtypes.float8_e4m3fn])
 def test_factors_of_one_block_are_those_of_rows(dtype):
     """Of elements of all types, and with columns of the result contiguous."""

@@ -172,6 +172,8 @@ class Asked:
                 hint="another array; c may be out",
             )
         if self.a.shape[-1] == 0:  # the sums are those of one product of zeros
+            if are_blocks(self.scales, shape[1], shape[2], 0):  # factors of no blocks
+                self.scales, scales = (None, None), ()
             self.a, self.b = _zeros(self.a, -1), _zeros(self.b, -2)
         arrays.require(
             self.c is not None or self.beta in (0.0, 1.0),
