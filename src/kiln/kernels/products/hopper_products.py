@@ -185,7 +185,8 @@ def batched(x: Laid) -> bool:
 
 
 def ends(x: Laid) -> bool:
-    """Whether the copy engine can store rows of a result and nothing behind them: what is not there it leaves out by 16 bytes."""
+    """Whether the copy engine can store rows of a result and nothing behind them: what is not there it leaves out by 16 bytes, and
+    writes zeros behind the last column up to there (seen on an H200)."""
     return x.shape[2] * x.size % UNIT == 0
 
 
