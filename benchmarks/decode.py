@@ -42,9 +42,10 @@ LATENT = (
     (16, 1, 16, 32768), (1, 1, 16, 131072), (1, 1, 128, 131072),
 )  # fmt: skip
 """Batch, tokens, heads, latents of a sequence; bf16."""
-PACED = tuple(
-    (128, tokens, heads, 8192 if heads == 16 else 4096) for tokens in (1, 2, 4) for heads in (16, 32, 64, 128)
-)
+PACED = (
+    *((128, tokens, heads, 8192 if heads == 16 else 4096) for tokens in (1, 2, 4) for heads in (16, 32, 64, 128)),
+    (128, 1, 128, 8192), (128, 1, 128, 16384),
+)  # fmt: skip
 """The same, in bursts."""
 SUSTAINED = PACED[:4] + PACED[7:8]
 """Those that are sustained, too."""
