@@ -48,7 +48,9 @@ class TurnedForward(Forward):
         self.piece_bytes = KEYS * PIECE * (2 if stored is None else 1)
         queries = 2 * rows * self.pieces * PIECE
         used = queries * (1 if stored is None else 2) + 2 * 2 * rows * KEYS
-        self.buffers = min(5 * self.pieces, (_ROOM - used) // self.piece_bytes) // 2 * 2
+        # of each warp group as many; of 8 bits whole blocks, since who widens them has no time to divide
+        alike = 2 if stored is None else 2 * self.pieces
+        self.buffers = min(5 * self.pieces, (_ROOM - used) // self.piece_bytes) // alike * alike
 
     # --- how tiles lie ---
 

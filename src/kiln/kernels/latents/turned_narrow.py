@@ -1,6 +1,6 @@
 """Latents of 8 bits as rows of products: a warp group takes them from shared memory into registers, as left operands of f16.
 
-Nothing is written back: memory holds what the copy engine brought, for four blocks and more. Two things lie in another order than the
+Nothing is written back: memory holds what the copy engine brought, for four blocks. Two things lie in another order than the
 one they are given in, so that a word of four numbers becomes two words of operands. Columns of queries: those 4 t to 4 t + 3 of sixteen
 are multiplied as the numbers 2 t, 2 t + 1, 2 t + 8 and 2 t + 9. And a thread's two sums of a piece's columns are of neighbours.
 Queries are multiplied with powers of two, one for each row, so that f16 has room for them.
