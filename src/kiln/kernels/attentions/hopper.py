@@ -2,7 +2,8 @@
 
 Each warp group that computes has 64 queries. It begins the scores of the next block of keys, then adds the weights of this block
 times its values to the outputs; while the tensor cores work on the latter it turns the scores into weights. Blocks of keys come from
-the last that is seen to the first, so that those of which a query sees only a part are the first few, and have a loop of their own.
+the last that is seen to the first, so that those of which a query sees only a part are the first few (and, with windows, the last): their
+scores are masked.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import functools
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ... import Float32, Int32, Int64, const_expr, cute, pipeline, utils
+from ... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, utils
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
@@ -120,6 +121,13 @@ class HopperForward:
             self.frees_queries = "at once"
         elif masks[0]:
             self.frees_queries = "with scores"
+        self.one_loop = (self.right or self.left) and (self.dim_v > 128 or score is not None)
+        """Whether blocks that are masked and whole ones go through the same code, which has a branch around the mask: three quarters of
+        the code to compile. Others run 1 to 2 % longer so."""
+        self.bits = self.one_loop or self.left or not (self.capped or sloped)
+        """Whether masks are bits of a number, or comparisons. Caps and slopes under a causal mask were not seen to gain by bits."""
+        self.looks_again = self.one_loop and self.narrow
+        """Whether what masks depend on is read again in each block that has one: few registers are left in the others."""
         # looking up pages takes some more
         self.registers = (40, 232) if page and tiling.groups == 2 else tiling.registers
 
@@ -275,7 +283,7 @@ class HopperForward:
             work = told.heard(slot, tiles)
             while work.tile >= 0:
                 last, steps, masked, whole = tiles.span(work, group if of.skips else None)
-                seen = Seen(work.tile * of.block_q + group * ROWS, work.head, work.batch, work.queries, work.keys)
+                seen = self.seen(work, group)
                 softmax.begin()
                 head_k = work.head // (q.shape[2] // k.shape[2])
                 if const_expr(more.factors_q is not None):
@@ -301,14 +309,27 @@ class HopperForward:
                 warpgroup.wait_group(0)
                 filled_k.release()
                 self.free_queries(filled_q, steps - 1)
-                scores.change(last, seen, True)
+                scores.change(last, seen)
+                scores.mask(last, lambda seen=seen: seen, True)
                 softmax.powers(False)
                 softmax.make_weights()
                 filled_v = consumer_v.wait_and_advance()
                 self.clear_if_needed(ring_v, filled_v, group, work.keys - last * of.block_k)
-                given = (parts, consumer_k, consumer_v, used_v, last, seen, filled_q, steps)
+                look = lambda slot=slot, seen=seen: (
+                    self.seen(told.heard(slot, tiles), group) if self.looks_again else seen
+                )
+                given = (parts, consumer_k, consumer_v, used_v, last, seen, look, filled_q, steps)
                 begin, whole_from, whole_to = Int32(1), 1 + masked, 1 + masked + whole
-                if const_expr(self.left and self.right):
+                if const_expr(self.one_loop):
+                    first, below = last - steps + 1, last - masked
+                    for i in range(1 - last, 1 - first):  # blocks before the last, backwards
+                        block, part = -i, Boolean(False)
+                        if const_expr(self.right):
+                            part = block >= below
+                        if const_expr(self.left):
+                            part = part | (block < below - whole)
+                        self.step(given, block, block - first, part)
+                elif const_expr(self.left and self.right):
                     # twice at most, by the same code: blocks at the right end, whole ones; then those at the left end
                     while begin < steps:
                         self.run_steps(given, begin, whole_from, True)
@@ -347,6 +368,11 @@ class HopperForward:
             if const_expr(of.in_turns) and group == 0:
                 Order(of, group).wait()
 
+    def seen(self, work: Any, group: Any) -> Seen:
+        """What the scores of a warp group are of."""
+        row = work.tile * self.tiling.block_q + group * ROWS
+        return Seen(row, work.head, work.batch, work.queries, work.keys)
+
     @cute.jit
     def free_queries(self, filled_q: Any, left: Int32):
         """Let the next queries be loaded when there are no more scores to come."""
@@ -357,12 +383,13 @@ class HopperForward:
     @cute.jit
     def run_steps(self, given: Any, begin: Int32, end: Int32, masked: bool):
         """Steps of the numbers from `begin` to `end`: their blocks come before the last one."""
+        last, steps = given[4], given[8]
         for i in range(begin, end):
-            self.step(given, i, masked)
+            self.step(given, last - i, steps - 1 - i, masked)
 
-    def step(self, given: Any, number: Any, masked: bool) -> None:
-        """A block of keys: its scores, and beside them the outputs of the block before."""
-        (products, softmax, scores, order, pipe_v), consumer_k, consumer_v, used_v, last, seen, filled_q, steps = given
+    def step(self, given: Any, block: Any, left: Any, part: Any) -> None:
+        """A block of keys: its scores, and beside them the outputs of the block before. `part`: not all of the block is seen."""
+        (products, softmax, scores, order, pipe_v), consumer_k, consumer_v, used_v, _, seen, look, filled_q, _ = given
         filled_k = consumer_k.wait_and_advance()
         if self.tiling.in_turns:
             order.wait()
@@ -373,8 +400,9 @@ class HopperForward:
             order.pass_on()
         warpgroup.wait_group(1)
         filled_k.release()
-        self.free_queries(filled_q, steps - 1 - number)
-        scores.change(last - number, seen, masked)
+        self.free_queries(filled_q, left)
+        scores.change(block, seen)
+        scores.mask(block, look, part)
         softmax.powers(self.tiling.lazy)
         # The values of this block are for the next step. Waiting for them is a loop in the machine code, before which ptxas leaves the
         # softmax: without it, it puts most of that off until the outputs are complete.
