@@ -26,6 +26,7 @@ _STAGES_HELD = (
 )
 _ONE_TILE = "each block has one tile: nothing is released after it"
 _NOTHING_BEFORE = "no kernel that runs before it writes what it reads"
+_ONE_AFTER_ANOTHER = "kernels run one after another on the CPU target: the one before, which lays rows, has ended"
 _WARNED = "stores are complete when the kernel is, and the block's memory is not used again; where nobody has waited a warning says so"
 _OTHERS_HAVE_NONE = "the other lanes have given nothing: their groups are empty"
 _TURN_AFTER_BARRIER = (
@@ -139,6 +140,7 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
             "products.hopper_kernel.turns: each = CooperativeGroup(Agent.Thread, GROUP)",
             "one arrival fewer",
         ): _STAGES_HELD,
+        ("products.hopper_weights.fetch: griddepcontrol_wait()", "deleted"): _ONE_AFTER_ANOTHER,
         ("products.hopper_weights.multiply: used.advance()", "twice"): _ONE_TILE,
         ("products.hopper_weights.multiply: used.advance()", "deleted"): _ONE_TILE,
         ("products.hopper_kernel.kernel: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,

@@ -74,6 +74,8 @@ def test_every_value(plan, kind, bits, dtype):
         (9, 320, 8, 0, H(16, 64)),
         (9, 128, 8, 2, H(8, 64, 256)),
         (9, 256, 4, 2, H(16, 128, splits=2)),
+        (40, 320, 4, 0, H(64, 64)),
+        (70, 192, 8, 0, H(72, 64)),
         (5, 96, 4, 12, None),  # groups that suit nobody: converted first
     ],
 )
@@ -108,7 +110,7 @@ def test_factors_of_each_product_of_a_batch(plan):
 
 def test_results_of_16_bits_by_the_copy_engine():
     """And a cluster, whose blocks have what they multiply with in common."""
-    plan = kernels.WeightTiling((128, 32, 128), (2, 1), 3, 8, turned=True)
+    plan = kernels.WeightTiling((128, 32, 128), (2, 1), 4, 8, turned=True)
     a, whole = RNG.standard_normal((40, 256)).astype(BF16), RNG.integers(-8, 8, (200, 256)).astype(np.int8)
     with kiln.sanitize("all") as found:
         got = kernels.gemm(a, stored(whole, 4), plan=plan)
@@ -175,7 +177,7 @@ def test_parts_of_k_without_clusters(groups):
     ("plan", "message"),
     [
         (kernels.HopperTiling(), "weights have kernels.WeightTiling"),
-        (H(16, 64), "weights are rows of the tile, 128 or 256 of them for 128 or 256 of K"),
+        (H(16, 32), "weights are rows of the tile, 128 or 256 of them for 64 or 128 or 256 of K"),
         (H(16, 256), "groups of it, are no multiples of 256"),
         (dataclasses.replace(H(16, 128), stages=2), "for 2 stages"),
         (T((16, 64, 128), (2, 2), 3), "warps lie along N"),

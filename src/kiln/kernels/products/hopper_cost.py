@@ -246,7 +246,7 @@ def bounds(
     (tile_m, tile_n, tile_k), (along_m, along_n) = plan.block_mnk, plan.cluster_mn
     down, across = _ceil(m, tile_m * along_m) * along_m, _ceil(n, tile_n * along_n) * along_n
     tiles = batches * down * across * plan.splits
-    slots = round(device.multiprocessors * _SLOTS[plan.blocks - 1]) // plan.blocks * plan.blocks
+    slots = at_once(plan, device)
     each = _ceil(tiles, max(slots, plan.blocks))
     steps = each * _ceil(_ceil(k, tile_k), plan.splits * plan.sums)
     area = tile_m * tile_n / 128**2
@@ -302,6 +302,11 @@ def bounds(
         came = moved / 1e6 + model["again"] * again
         found["memory"] = fixed + apart * came / tiles * ((tiles - rest) / rates[0] + rest / rates[1])
     return {name: us + after for name, us in found.items()}
+
+
+def at_once(plan: HopperTiling, device: Device) -> int:
+    """Blocks of a plan that run at a time, in whole clusters."""
+    return round(device.multiprocessors * _SLOTS[plan.blocks - 1]) // plan.blocks * plan.blocks
 
 
 @functools.lru_cache(64)

@@ -2,7 +2,7 @@
 
 Operands are swapped: weights are A of the tensor cores, which may come from registers. A warp group loads what it needs of a stage of
 weights and converts it while the products of the stage before run. Sums do not depend on which K an instruction calls its first: of a stage each of
-the four lanes that share a row takes 16 or 32 bytes in succession, and what weights are multiplied with is laid in the same order by a kernel before.
+the four lanes that share a row takes 8, 16 or 32 bytes in succession, and what weights are multiplied with is laid in the same order by a kernel before.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from ...utils import LayoutEnum, sm90
 from .. import devices
 from ..common import arrays, launches
 from ..common.family import Implementation
-from ..pointwise import functions as pointwise
 from .given import group_tensors, more_tensors, other_tensors
+from .hopper_cost import at_once
 from .hopper_kernel import HopperGemm
 from .hopper_plan import ATOM_M, GROUP, WeightTiling
 from .hopper_products import UNIT, batched, ends, epilogue_of, steps, tensors_of
-from .narrow import bytes_widened, factor_pairs, halves_widened, scaled
+from .laid_rows import LaidRows
+from .narrow import every_other_byte, factor_pairs, halves_widened, scaled
 from .scheduler import PersistentTiles, SplitTiles
 
 if TYPE_CHECKING:
@@ -33,27 +34,28 @@ if TYPE_CHECKING:
     from .given import Given
     from .problem import Operand, Product
 
-_SPANS = (64, 128)
-"""Bytes of a row of weights in a stage, of which each of four lanes has a quarter."""
+_SPANS = (64, 128), (32, 64, 128)
+"""Bytes of a row of weights in a stage, of 8 and of 4 bits, of which each of four lanes has a quarter."""
 _GROUPS = (2, 4)
-_MOST_COLUMNS = {2: 256, 4: 64}, {2: 128, 4: 32}
-"""Warp groups that multiply, and rows of the result that they have registers and stages for, with weights of 8 and of 4 bits."""
-_FEW = 64
-_LEAST_OF_DEEP = 5
-"""Stages of 128 bytes: fewer of them are worse than more of 64."""
-_LAUNCH, _TILE = 3.0, (1.5, 7.0)
-_STAGE = (0.02, 0.155, 0.06), (0.02, 0.11, 0.08)
+_MOST_COLUMNS = {2: 256, 4: 64}
+"""Warp groups that multiply, and rows of the result that they have registers and stages for."""
+_FEW = 32
+_TILE, _AREA, _SHARED = 1.7, 0.8, 1.1
+_STAGE = (0.04, 0.152, 0.065), (0.04, 0.096, 0.084)
 _COLUMN = 0.0021
-_MEMORY, _PEAK = 3.7, 620
-"""Microseconds, of an H200: of both kernels, of a tile (and where blocks share it), of a stage, of 128 x 64 weights of 8 and of 4 bits (and with factors of groups), of each row they are
-multiplied with; TB/s, and TFLOP/s at the power limit."""
-_MOST_STAGES = 12
+_MEMORY, _PEAK = 3.5, 660
+"""Microseconds, of an H200: of a tile, of each 128 x 128 of it and of one that blocks share, of a stage, of 128 x 64 weights of 8 and of 4 bits (and with factors of groups), of each row they
+are multiplied with; TB/s, and TFLOP/s at the power limit."""
+_MOST_STAGES, _LEAST_STAGES = 12, 3
 _ALIGNED = 1024
 """Bytes that aligning the buffers may take."""
 
 
 class ConvertingGemm(HopperGemm):
-    """The kernel for weights of some kind; `group`: K of those that have a factor in common, 0: none."""
+    """The kernel for weights of some kind; `group`: K of those that have a factor in common, 0: none.
+
+    The kernel before it has laid what they are multiplied with, and waited for those before that.
+    """
 
     def __init__(
         self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], packed: bool, group: int, plan: WeightTiling, scheduler: Any,
@@ -63,6 +65,7 @@ class ConvertingGemm(HopperGemm):
         self.packed = packed
         self.group = group
         self.span = _span(plan, packed)
+        self.words = self.span // 16
 
     def depths(self) -> tuple[int, int]:
         return self.span, self.plan.block_mnk[2]
@@ -77,6 +80,47 @@ class ConvertingGemm(HopperGemm):
         k, source = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode(), warpgroup.OperandSource.RMEM
         dtype, shape = self.b.dtype, (64, self.plan.block_mnk[1])
         return sm90.make_trivial_tiled_mma(dtype, dtype, k, k, Float32, (self.plan.sharers, 1, 1), shape, source)
+
+    @cute.jit
+    def fetch(
+        self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, tiles: Any
+    ):
+        """As of other products; but weights that fill the ring at first are asked for while rows are still laid: all before that kernel has ended."""
+        (m, n, _), cluster = self.plan.block_mnk, cute.make_layout((*self.plan.cluster_mn, 1))
+        of_a_k, of_b_k = self.depths()
+        at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
+        to_a, of_a, mask_a = self.shared(load_a, a, (m, of_a_k), ring_a, cluster, at, 1)
+        to_b, of_b, mask_b = self.shared(load_b, b, (n, of_b_k), ring_b, cluster, at, 0)
+        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], of_a_k)), tiles)
+        producer = ring.make_producer()
+        number, count = self.scheduler.first(), self.scheduler.count(tiles)
+        place, early = self.scheduler.tile(number, tiles), minimum(depth, self.plan.stages)
+        own = of_a[None, place.m, None, place.matrix]
+        for step in range(early):
+            stage = producer.acquire_and_advance()
+            cute.copy(
+                load_a, own[None, begin + step], to_a[None, stage.index], tma_bar_ptr=stage.barrier, mcast_mask=mask_a
+            )
+        arch.griddepcontrol_wait()
+        own = of_b[None, place.n, None, place.batch]
+        for step in range(early):
+            full = ring.sync_object_full.get_barrier(step)
+            cute.copy(load_b, own[None, begin + step], to_b[None, step], tma_bar_ptr=full, mcast_mask=mask_b)
+        while number < count:
+            place = self.scheduler.tile(number, tiles)
+            steps_a, steps_b = of_a[None, place.m, None, place.matrix], of_b[None, place.n, None, place.batch]
+            for step in range(begin + early, begin + depth):
+                stage = producer.acquire_and_advance()
+                for load, source, target, mask in ((load_a, steps_a, to_a, mask_a), (load_b, steps_b, to_b, mask_b)):
+                    cute.copy(
+                        load,
+                        source[None, step],
+                        target[None, stage.index],
+                        tma_bar_ptr=stage.barrier,
+                        mcast_mask=mask,
+                    )
+            number, early = number + self.scheduler.step(), Int32(0)
+        producer.tail()  # other blocks may still release stages here
 
     @cute.jit
     def multiply(
@@ -105,7 +149,7 @@ class ConvertingGemm(HopperGemm):
             self.fetch_weights(ring, coming, given, True)
             factors = ahead.load()
             self.fetch_factor(given, begin + 1)
-            for word in range_constexpr(self.span // 16):
+            for word in range_constexpr(self.words):
                 self.convert(held, word, factors, lefts[0])
             self.fetch_weights(ring, coming, given, depth > 1)
             mma.set(warpgroup.Field.ACCUMULATE, False)
@@ -133,7 +177,7 @@ class ConvertingGemm(HopperGemm):
         factors = ahead.load()
         self.fetch_factor(given, begin + k + 2)
         blocks = cute.size(now, mode=[2])
-        each = blocks // (self.span // 16)
+        each = blocks // (self.words)
         warpgroup.fence()
         for block in range_constexpr(blocks):
             cute.gemm(mma, acc, now[None, None, block], right[None, None, block, reading.index], acc)
@@ -162,7 +206,7 @@ class ConvertingGemm(HopperGemm):
     def lanes(self, ring: Any, thread: Any) -> tuple[Any, Any]:
         """How a thread loads its weights of a stage, and where they lie: a quarter of two rows."""
         each, rows = self.span // 4, self.plan.block_mnk[0]
-        atom = cute.make_copy_atom(CopyUniversalOp(), self.a.dtype, num_bits_per_copy=128)
+        atom = cute.make_copy_atom(CopyUniversalOp(), self.a.dtype, num_bits_per_copy=min(128, 8 * each))
         places = cute.make_layout(
             ((4, 8, 4, self.plan.groups), (each, 2)), stride=((each * rows, 1, 16, ATOM_M), (rows, 8))
         )
@@ -173,11 +217,11 @@ class ConvertingGemm(HopperGemm):
         """Make a word of each of a thread's rows what it multiplies: pairs in K, rows 8 apart, pairs of those 8 apart, for each 16 of K."""
         words, into = (cute.recast_tensor(x, Int32) for x in (held, made))
         for down in range(2):
-            word = words[number + self.span // 16 * down]
+            word = words[number + self.words * down]
             if self.packed:
                 pairs = halves_widened(word, self.b.dtype)
             else:
-                pairs = bytes_widened(word, self.a.dtype, self.b.dtype)
+                pairs = every_other_byte(word, self.a.dtype, self.b.dtype)
             factor = factor_pairs(factors[down], self.b.dtype) if self.group else []
             for n, pair in enumerate(pairs):
                 half = n + number * len(pairs)
@@ -222,7 +266,7 @@ class HopperWeights(Implementation):
 
     def depths(self, problem: Product) -> list[int]:
         """K that a stage may have."""
-        return [2 * span if problem.packed else span for span in _SPANS]
+        return [2 * span if problem.packed else span for span in _SPANS[problem.packed]]
 
     def plans(self, problem: Product, device: Device) -> list[WeightTiling]:
         found = [(self.cost(problem, plan, device), plan) for plan in self.candidates(problem, device)]
@@ -231,24 +275,24 @@ class HopperWeights(Implementation):
     def candidates(self, problem: Product, device: Device) -> Iterator[WeightTiling]:
         """Those that may be worth it, with as many stages as fit."""
         rows = problem.shape[1]
-        turned = rows > _FEW and all(x.dtype.width == 16 and steps(x, 2) and ends(x) for x in problem.results)
+        turning = rows > _FEW and all(x.dtype.width == 16 and steps(x, 2) and ends(x) for x in problem.results)
         widths = [n for n in (8, 16, 32, 64, 128) if n >= rows][:1] or [128, 256]
         for columns, depth, groups in itertools.product(widths, self.depths(problem), _GROUPS):
-            if problem.group % depth or problem.k % depth or columns > _MOST_COLUMNS[problem.packed][groups]:
+            if problem.group % depth or problem.k % depth or columns > _MOST_COLUMNS[groups]:
                 continue
-            deep = depth > self.depths(problem)[0]
-            if deep and groups > 2 and (problem.group or problem.packed):  # there are no registers for so much
+            if depth > 64 and (groups > 2 or columns > 128):  # registers: two stages of weights are made, beside sums
                 continue
-            for splits in (1, 2) if groups == 2 and columns <= 128 else (1,):
+            for splits in (1, 2, 4) if columns <= 128 else (1,):
                 # Where not all blocks multiply with the same rows, those of a cluster get them at once.
                 cluster = (2, 1) if columns < rows and splits == 1 else (1, 1)
                 wide = max(columns, 8 * splits)  # each block writes eight at least
                 plan = WeightTiling(
-                    (ATOM_M * groups, wide, depth), cluster, 1, 8, splits=splits, turned=turned and splits == 1
+                    (ATOM_M * groups, wide, depth), cluster, 1, 8, splits=splits, turned=turning and splits == 1
                 )
                 more = (device.smem - self.beside(problem, plan)) // self.stage_bytes(problem, plan)
                 plan = dataclasses.replace(plan, stages=max(1, min(_MOST_STAGES, more)))
-                if plan.stages >= (_LEAST_OF_DEEP if deep else 3) and (splits == 1 or problem.k >= splits * 4 * depth):
+                least = 4 if depth <= 128 else 5  # fewer were worse than more of half as much
+                if plan.stages >= least and (splits == 1 or problem.k >= splits * 4 * depth):
                     yield plan
 
     def beside(self, problem: Product, plan: WeightTiling) -> int:
@@ -261,21 +305,22 @@ class HopperWeights(Implementation):
         return plan.block_mnk[0] * _span(plan, problem.packed) + plan.block_mnk[1] * plan.block_mnk[2] * 2
 
     def cost(self, problem: Product, plan: WeightTiling, device: Device) -> float:
-        return _LAUNCH + max(self.parts(problem, plan, device).values())
+        return max(self.parts(problem, plan, device).values())
 
     def parts(self, problem: Product, plan: WeightTiling, device: Device) -> dict[str, float]:
-        """Waves of tiles, of which each stage has its weights converted and multiplied, partly one beside the other; and memory."""
+        """Rounds of tiles, of which each stage has its weights converted and multiplied; and memory."""
         (batches, rows, n), (m, columns, depth) = problem.shape, plan.block_mnk
         tiles = batches * -(-rows // columns) * -(-n // m) * plan.splits
-        waves, stages = -(-tiles // device.multiprocessors), -(-problem.k // depth // plan.splits)
+        waves, stages = -(-tiles // at_once(plan, device)), -(-problem.k // depth // plan.splits)
         fixed, each, scaling = _STAGE[problem.packed]
-        made = each + scaling * bool(problem.group)
+        made, multiplied = each + scaling * bool(problem.group), _COLUMN * columns
         share = depth / 64 * m / 128
-        tile = _TILE[plan.splits > 1]
-        computed = waves * (stages * (fixed + (made + _COLUMN * columns) * share) + tile)
+        tile = _TILE + _AREA * m * columns / 128**2 + _SHARED * (plan.splits > 1)
         return {
             "conversion": waves * (stages * (fixed + made * share) + tile),
-            "products": max(computed, problem.flops / 1e6 / _PEAK),
+            "products": max(
+                waves * (stages * (fixed + (made + multiplied) * share) + tile), problem.flops / 1e6 / _PEAK
+            ),
             "memory": problem.bytes / 1e6 / _MEMORY,
         }
 
@@ -305,9 +350,9 @@ class HopperWeights(Implementation):
         narrow.check(problem.dtype, problem.out_types, False, device)
         used = plan.stages * self.stage_bytes(problem, plan) + self.beside(problem, plan)
         arrays.require(
-            plan.stages >= 3 and used <= device.smem,
+            plan.stages >= _LEAST_STAGES and used <= device.smem,
             f"{plan} takes {used} bytes of shared memory for {plan.stages} stages, and a block has {device.smem}",
-            hint="from 3 stages on (one is multiplied, the next made, the one after it loaded), as many as fit, or a smaller tile",
+            hint=f"from {_LEAST_STAGES} stages on (one is multiplied, the next made, the one after it loaded), as many as fit, or a smaller tile",
         )
 
     def run(self, problem: Product, plan: WeightTiling, given: Given) -> None:
@@ -345,23 +390,18 @@ class HopperWeights(Implementation):
         """A with K of each stage in the order in which threads have weights of it."""
         if not batched(problem.a):
             a = arrays.part(a, 0, slice(0, 1))
-        (batches, rows, k), depth = a.shape, plan.block_mnk[2]
-        words = _span(plan, problem.packed) // 16
-        made = arrays.empty(a, (batches, rows, k), None)
-        if problem.packed:  # lanes, words, which of a pair, pairs; words, pairs, lanes, which of a pair
-            given, order, wanted = (4, words, 2, 4), (1, 3, 0, 2), (words, 4, 4, 2)
-        else:  # lanes, pairs, which of a pair
-            given, order, wanted = (4, 2 * words, 2), (1, 0, 2), (2 * words, 4, 2)
-        shape = (batches, rows, k // depth)
-        source = arrays.permuted(arrays.reshaped(a, (*shape, *given)), [0, 1, 2, *(3 + n for n in order)])
-        pointwise.elementwise(_as_it_is, source, out=arrays.reshaped(made, (*shape, *wanted)))
+        made = arrays.empty(a, a.shape, None)
+        kernel = launches.made(
+            LaidRows, problem.dtype, _span(plan, problem.packed) // 16, _weights_of_word(problem.packed)
+        )
+        launches.run_tensors(kernel, [a, made], [arrays.dynamic(x, 2, 8) for x in (a, made)], 2)
         return arrays.broadcast_to(made, problem.a.shape)
+
+
+def _weights_of_word(packed: bool) -> int:
+    return 8 if packed else 4
 
 
 def _span(plan: WeightTiling, packed: bool) -> int:
     """Bytes of a row of weights in a stage."""
     return plan.block_mnk[2] // (2 if packed else 1)
-
-
-def _as_it_is(x: Any) -> Any:
-    return x

@@ -45,6 +45,24 @@ def bytes_widened(word: Any, kind: Any, dtype: Any) -> list[Any]:
     return found
 
 
+def every_other_byte(word: Any, kind: Any, dtype: Any) -> list[Any]:
+    """Four bytes, Int8 or Uint8, as two pairs: number n and number n + 2, which need no permutation."""
+    signed, found = kind is not Uint8, []
+    for n in range(2):
+        own = word >> 8 if n else word
+        if dtype is BFloat16:  # 128 and 7 bits, less 128 or 256 (or what is unsigned is 128 more)
+            flip = 0 if signed else 0x00800080
+            low = arch.lop3(own, Int32(0x007F007F), Int32(0x43004300), _AND_OR)
+            less = arch.lop3(own, Int32(0x00800080), Int32((0xC300C300 ^ flip) - (1 << 32)), _AND_XOR)
+            made = _added(low, less, dtype)
+            found.append(made if signed else _added(made, Int32(0x43004300), dtype))
+        else:  # 1024 and 8 bits
+            power, less = (0x64806480, 0xE480E480) if signed else (0x64006400, 0xE400E400)
+            pair = arch.lop3(own, Int32(0x00FF00FF), Int32(power), _AND_XOR)
+            found.append(_added(pair, Int32(less - (1 << 32)), dtype))
+    return found
+
+
 def halves_widened(word: Any, dtype: Any) -> list[Any]:
     """Eight signed integers of 4 bits as four pairs: number n and number n + 4."""
     power, less = (0x43084308, 0xC308C308) if dtype is BFloat16 else (0x64086408, 0xE408E408)  # 136, 1032
