@@ -177,7 +177,7 @@ class ConvertingGemm(HopperGemm):
         factors = ahead.load()
         self.fetch_factor(given, begin + k + 2)
         blocks = cute.size(now, mode=[2])
-        each = blocks // (self.words)
+        each = blocks // self.words
         warpgroup.fence()
         for block in range_constexpr(blocks):
             cute.gemm(mma, acc, now[None, None, block], right[None, None, block, reading.index], acc)

@@ -31,7 +31,7 @@ class LaidRows:
         batches, rows, k = a.shape
         a, laid = (self.aligned(x) for x in (a, laid))
         self.kernel(a, laid).launch(
-            grid=(rows, cute.ceil_div(k, _THREADS * _LANES * self.weights), batches),
+            grid=(batches * rows, cute.ceil_div(k, _THREADS * _LANES * self.weights), 1),
             block=(_THREADS, 1, 1),
             stream=stream,
             use_pdl=devices.current().overlaps,
@@ -45,7 +45,8 @@ class LaidRows:
     @cute.kernel
     def kernel(self, a: cute.Tensor, laid: cute.Tensor):
         words, weights, half = self.words, self.weights, self.weights // 2
-        row, block, batch = arch.block_idx()
+        row, block, _ = arch.block_idx()
+        batch, row = row // a.shape[1], row % a.shape[1]
         number = block * _THREADS + arch.thread_idx()[0]
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_wait()
