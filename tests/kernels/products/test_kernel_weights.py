@@ -177,16 +177,16 @@ def test_parts_of_k_without_clusters(groups):
     ("plan", "message"),
     [
         (kernels.HopperTiling(), "weights have kernels.WeightTiling"),
-        (H(16, 32), "weights are rows of the tile, 128 or 256 of them for 64 or 128 or 256 of K"),
-        (H(16, 256), "groups of it, are no multiples of 256"),
-        (dataclasses.replace(H(16, 128), stages=2), "for 2 stages"),
+        (H(16, 32), "weights are rows of the tile, 128 or 256 of them for 64 or 128 of K"),
+        (H(16, 128), "groups of it, are no multiples of 128"),
+        (dataclasses.replace(H(16, 64), stages=2), "for 2 stages"),
         (T((16, 64, 128), (2, 2), 3), "warps lie along N"),
         (T((8, 64, 64), (1, 4), 3), "more than a tile of 8 x 64 of 16 bits"),
     ],
 )
 def test_plans_that_cannot_work(plan, message):
     with pytest.raises(TypeError, match=message):
-        FAMILY.choose(problem(9, 4, groups=32), H200, plan)
+        FAMILY.choose(problem(9, 4, groups=64), H200, plan)
 
 
 def test_plans_are_called_by_their_names():

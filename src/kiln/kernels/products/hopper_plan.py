@@ -225,7 +225,7 @@ class HopperTiling:
 class WeightTiling(HopperTiling):
     """How a product with weights of 8 or 4 bits is cut: they are rows of the tile, and each 64 of them have a warp group, 2 or 4 in all.
 
-    K of a stage is 64 or 128 bytes of weights, or 32 of those of 4 bits.
+    K of a stage is 64 or 128.
     """
 
     swapped: bool = True

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from .given import Given
     from .problem import Operand, Product
 
-_SPANS = (64, 128), (32, 64, 128)
-"""Bytes of a row of weights in a stage, of 8 and of 4 bits, of which each of four lanes has a quarter."""
+_DEPTHS = (64, 128)
+"""K of a stage; of a row of weights each of four lanes has a quarter of it."""
+_MOST_COLUMNS = {(2, 64): 256, (2, 128): 128, (4, 64): 64, (4, 128): 32}
+"""Rows of the result that warp groups have registers and stages for: by their number, and K of a stage."""
 _GROUPS = (2, 4)
-_MOST_COLUMNS = {2: 256, 4: 64}
-"""Warp groups that multiply, and rows of the result that they have registers and stages for."""
 _FEW = 32
 _TILE, _AREA, _SHARED = 1.7, 0.8, 1.1
 _STAGE = (0.04, 0.152, 0.065), (0.04, 0.096, 0.084)
 _COLUMN = 0.0021
 _MEMORY, _PEAK = 3.5, 660
-"""Microseconds, of an H200: of a tile, of each 128 x 128 of it and of one that blocks share, of a stage, of 128 x 64 weights of 8 and of 4 bits (and with factors of groups), of each row they
+"""Microseconds, of an H200: of a tile, of each 128 x 128 of it and of each block that it is shared with, of a stage, of 128 x 64 weights of 8 and of 4 bits (and with factors of groups), of each row they
 are multiplied with; TB/s, and TFLOP/s at the power limit."""
 _MOST_STAGES, _LEAST_STAGES = 12, 3
 _ALIGNED = 1024
@@ -259,14 +259,9 @@ class HopperWeights(Implementation):
             return f"a or b are not contiguous in K, or rows of them do not begin at multiples of 16 bytes: {problem.a}, {problem.b}"
         if problem.out.offset % UNIT:
             return f"the result does not begin at a multiple of {UNIT} bytes: {problem.out}"
-        least = self.depths(problem)[0]
-        if problem.group % least or problem.k % least:
-            return f"K, or groups of it, are no multiples of {least}"
+        if problem.group % _DEPTHS[0] or problem.k % _DEPTHS[0]:
+            return f"K, or groups of it, are no multiples of {_DEPTHS[0]}"
         return None
-
-    def depths(self, problem: Product) -> list[int]:
-        """K that a stage may have."""
-        return [2 * span if problem.packed else span for span in _SPANS[problem.packed]]
 
     def plans(self, problem: Product, device: Device) -> list[WeightTiling]:
         found = [(self.cost(problem, plan, device), plan) for plan in self.candidates(problem, device)]
@@ -277,12 +272,12 @@ class HopperWeights(Implementation):
         rows = problem.shape[1]
         turning = rows > _FEW and all(x.dtype.width == 16 and steps(x, 2) and ends(x) for x in problem.results)
         widths = [n for n in (8, 16, 32, 64, 128) if n >= rows][:1] or [128, 256]
-        for columns, depth, groups in itertools.product(widths, self.depths(problem), _GROUPS):
-            if problem.group % depth or problem.k % depth or columns > _MOST_COLUMNS[groups]:
+        for columns, ((groups, depth), most) in itertools.product(widths, _MOST_COLUMNS.items()):
+            if problem.group % depth or problem.k % depth or columns > most:
                 continue
-            if depth > 64 and (groups > 2 or columns > 128):  # registers: two stages of weights are made, beside sums
+            if groups > 2 and depth > 64 and (problem.group or not problem.packed):  # two stages are made in registers
                 continue
-            for splits in (1, 2, 4) if columns <= 128 else (1,):
+            for splits in (1, 2, 4) if groups == 2 and columns <= 128 else (1,):
                 # Where not all blocks multiply with the same rows, those of a cluster get them at once.
                 cluster = (2, 1) if columns < rows and splits == 1 else (1, 1)
                 wide = max(columns, 8 * splits)  # each block writes eight at least
@@ -291,8 +286,7 @@ class HopperWeights(Implementation):
                 )
                 more = (device.smem - self.beside(problem, plan)) // self.stage_bytes(problem, plan)
                 plan = dataclasses.replace(plan, stages=max(1, min(_MOST_STAGES, more)))
-                least = 4 if depth <= 128 else 5  # fewer were worse than more of half as much
-                if plan.stages >= least and (splits == 1 or problem.k >= splits * 4 * depth):
+                if plan.stages > _LEAST_STAGES and (splits == 1 or problem.k >= splits * 4 * depth):
                     yield plan
 
     def beside(self, problem: Product, plan: WeightTiling) -> int:
@@ -315,7 +309,7 @@ class HopperWeights(Implementation):
         fixed, each, scaling = _STAGE[problem.packed]
         made, multiplied = each + scaling * bool(problem.group), _COLUMN * columns
         share = depth / 64 * m / 128
-        tile = _TILE + _AREA * m * columns / 128**2 + _SHARED * (plan.splits > 1)
+        tile = _TILE + _AREA * m * columns / 128**2 + _SHARED * (plan.splits - 1)
         return {
             "conversion": waves * (stages * (fixed + made * share) + tile),
             "products": max(
@@ -325,11 +319,10 @@ class HopperWeights(Implementation):
         }
 
     def check(self, problem: Product, plan: WeightTiling, device: Device) -> None:
-        depths = self.depths(problem)
         arrays.require(
-            plan.groups in _GROUPS and plan.block_mnk[0] % ATOM_M == 0 and plan.block_mnk[2] in depths and plan.swapped and not plan.pingpong and plan.sums == 1 and plan.cluster_mn in ((1, 1), (2, 1)),
-            f"{plan}: weights are rows of the tile, 128 or 256 of them for {' or '.join(map(str, depths))} of K",
-            hint=f"block_mnk=(128, n, {depths[0]}), cluster_mn=(1, 1) or (2, 1)",
+            plan.groups in _GROUPS and plan.block_mnk[0] % ATOM_M == 0 and plan.block_mnk[2] in _DEPTHS and plan.swapped and not plan.pingpong and plan.sums == 1 and plan.cluster_mn in ((1, 1), (2, 1)),
+            f"{plan}: weights are rows of the tile, 128 or 256 of them for 64 or 128 of K",
+            hint="block_mnk=(128, n, 64), cluster_mn=(1, 1) or (2, 1)",
         )  # fmt: skip
         arrays.require(
             problem.group % plan.block_mnk[2] == 0 and problem.k % plan.block_mnk[2] == 0,
