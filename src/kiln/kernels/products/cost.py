@@ -83,7 +83,7 @@ TENSOR_CORE_WEIGHTS = (
         Candidate((8, 128), 4, (1, 4), 5, (0.6, 0.65), 2),
         Candidate((16, 64), 4, (1, 4), 6, (1.2, 0.9), 3),
         Candidate((16, 128), 4, (1, 4), 4, (1.0, 1.15), 2),
-        Candidate((32, 128), 4, (1, 4), 4, (1.5, 1.83), 2),
+        Candidate((32, 128), 4, (1, 4), 4, (2.1, 1.83), 2),
         Candidate((64, 256), 2, (1, 8), 5, (2.78, 2.78)),
     ),
     (
@@ -176,7 +176,7 @@ def expected(problem: Product, candidate: Candidate, tiling: Tiling, used: int, 
     waves, rest = divmod(each, resident)
     took = waves * max(work / alone, resident * work / together)
     if rest:
-        took += max(work / alone, rest * work / together)
+        took += work / alone if rest == 1 else max(work / alone, rest * work / together)
     took += _ceil(each, resident) * (_WAVE[0] + _WAVE[1] * area)
     read = blocks * (min(tile_m, m) * bits + min(tile_n, n) * bits_b) * depth / 8 / 1e6
     bounds = [took, _WAVE[0] + read / (_CACHE if problem.aligned else _CACHE / 2)]
