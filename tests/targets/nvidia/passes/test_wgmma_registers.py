@@ -279,6 +279,92 @@ def test_sums_that_only_products_write_have_names():
     assert names(*lines, kernels=()) == [""] * 4
 
 
+CLEAR = (
+    '%z = arith.constant dense<0.0> : vector<4xf32>\n"cute.store"(%z, %d, %zero) : (vector<4xf32>, R<f32>, i32) -> ()'
+)
+READ = '%r = "cute.load"(%d, %zero) {alignment = 16 : i64} : (R<f32>, i32) -> vector<4xf32>'
+SCALE = "%s = arith.mulf %r, %v : vector<4xf32>"
+KEEP = '"cute.store"(%s, %d, %zero) {alignment = 16 : i64} : (vector<4xf32>, R<f32>, i32) -> ()'
+
+
+def test_who_reads_registers_that_are_scaled_copies_them():
+    read, used = READ.replace("%r", "%q"), "%u = arith.addf %q, %v : vector<4xf32>"
+    text = ordered(READ, SCALE, KEEP, FENCE, product(), COMMIT, wait(0), read, used, kernels=("f",))
+    moves = " ".join(f"mov.b32 ${n}, kiln_sums_0_{n};" for n in range(4))
+    assert text.count(f'"{moves}"') == 1
+    assert text.index("wgmma_wait") < text.index(moves)
+    assert "cute.load" not in text
+    assert "hold_registers" not in text
+
+
+def test_registers_that_are_scaled_are_cleared_themselves():
+    zeros = "%z = arith.constant dense<0.0> : vector<8xf32>"
+    part = "%y = vector.extract_strided_slice %z {offsets = [4], sizes = [4], strides = [1]} : vector<8xf32> to vector<4xf32>"
+    clear = '"cute.store"(%y, %d, %zero) {alignment = 16 : i64} : (vector<4xf32>, R<f32>, i32) -> ()'
+    lines = zeros, part, clear, READ, SCALE, KEEP, FENCE, product(), COMMIT
+    assert names(*lines) == ["kiln_sums_0_ 0"]
+    text = ordered(*lines, kernels=("f",))
+    assert '"' + " ".join(f"mov.b32 kiln_sums_0_{n}, 0;" for n in range(4)) + '"' in text
+    assert "cute.store" not in text
+    assert names(zeros.replace("0.0", "-0.0"), *lines[1:])[-1] == ""
+
+
+def test_sums_that_are_only_cleared_have_no_name():
+    assert set(names(CLEAR, FENCE, product(), COMMIT)) == {""}
+
+
+def test_registers_with_names_are_scaled_themselves():
+    lines = READ, SCALE, KEEP, FENCE, product(), COMMIT
+    assert names(*lines) == ["kiln_sums_0_ 0"]
+    text = ordered(*lines, kernels=("f",))
+    assert '"' + " ".join(f"mul.f32 kiln_sums_0_{n}, kiln_sums_0_{n}, ${n};" for n in range(4)) + '"' in text
+    for word in ("cute.store", "cute.load", "arith.mulf"):
+        assert word not in text
+
+
+def test_parts_of_registers_are_scaled():
+    """As they are read and written: 16 bytes at a time, put together two by two."""
+    read = [
+        f'%r{n} = "cute.load"(%d, %n{n}) {{alignment = 8 : i64}} : (R<f32>, i32) -> vector<2xf32>' for n in range(2)
+    ]
+    places = "%n0 = arith.constant 2 : i32\n%n1 = arith.constant 0 : i32"
+    joined = "%r = vector.shuffle %r0, %r1 [0, 1, 2, 3] : vector<2xf32>, vector<2xf32>"
+    slices = "{{offsets = [{}], sizes = [2], strides = [1]}} : vector<4xf32> to vector<2xf32>"
+    kept = [f"%p{n} = vector.extract_strided_slice %s {slices.format(2 * n)}" for n in range(2)]
+    kept += [f'"cute.store"(%p{n}, %d, %n{n}) : (vector<2xf32>, R<f32>, i32) -> ()' for n in range(2)]
+    before, then = (places, *read, joined, SCALE), (FENCE, product(), COMMIT)
+    text = ordered(*before, *kept, *then, kernels=("f",))
+    for numbers in ((2, 3), (0, 1)):
+        code = " ".join(f"mul.f32 kiln_sums_0_{r}, kiln_sums_0_{r}, ${n};" for n, r in enumerate(numbers))
+        assert f'"{code}"' in text
+    # not where they were read from
+    swapped = [line.replace("%n0", "%m").replace("%n1", "%n0").replace("%m", "%n1") for line in kept]
+    assert names(*before, *swapped, *then)[-1] == ""
+
+
+@pytest.mark.parametrize("between", [KEEP, f"{FENCE}\n{product()}\n{COMMIT}\n{wait(0)}", "scf.if %c { }"])
+def test_what_was_read_before_something_happened_is_no_factor(between: str):
+    assert names(READ, SCALE, between, KEEP, FENCE, product(), COMMIT)[-1] == ""
+
+
+def test_sums_of_which_single_registers_are_scaled_have_no_name():
+    """LLVM would leave what scales them where it is."""
+    read = '%r = "cute.load"(%d, %two) : (R<f32>, i32) -> f32'
+    keep = '"cute.store"(%s, %d, %two) : (f32, R<f32>, i32) -> ()'
+    lines = "%two = arith.constant 2 : i32", read, "%s = arith.mulf %r, %x : f32", keep, FENCE, product(), COMMIT
+    assert set(names(*lines)) == {""}
+
+
+def test_what_is_read_at_places_that_are_not_known_is_written_there():
+    """Copies of the array would not know of what was scaled."""
+    first = f"{READ}\n{SCALE}\n{KEEP}"
+    number = "%i = arith.index_cast %n : index to i32"
+    use = '%r0 = "cute.load"(%d, %i) : (R<f32>, i32) -> f32\n%u = arith.addf %r0, %x : f32'
+    assert set(names(FENCE, product(), COMMIT, wait(0), first, number, use)) == {""}
+    as_left = product("%e", "%d", "R<f32>")
+    assert names(FENCE, product(), COMMIT, wait(0), first, FENCE, as_left, COMMIT)[0] == ""
+
+
 def test_sums_in_parts_of_an_array_have_numbers():
     moved = '%m = "cute.ptr_add"(%l, %four) : (R<f32>, i32) -> R<f32>'
     assert names(LONG, moved, FENCE, product("%l"), product("%m"), COMMIT) == ["kiln_sums_0_ 0", "kiln_sums_0_ 4"]

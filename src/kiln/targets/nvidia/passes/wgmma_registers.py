@@ -13,7 +13,10 @@ vectors of the arrays become accesses to single registers: else LLVM would keep 
 put it together for every product.
 
 Sums that nothing but products write are registers with names (`REGISTERS`), which LLVM does not know of: there is nothing to carry through
-loops, and what holds the array copies them to it. (Where a kernel writes sums too, copies of both directions would cost registers.)
+loops, and what holds the array copies them to it. So are sums that a kernel scales, as vectors, and besides clears at most: that is done to the
+registers themselves, and who reads them copies them. (Where a kernel writes anything else, copies of both directions would cost registers. Where
+it scales single registers, each would be a piece of PTX, which LLVM leaves where it is: loops that compute something meanwhile become slower. Where
+it only clears them, there is less to compile, but other instructions come out, some of them slower by half a percent.)
 
 Products that follow each other are marked (`WITH_NEXT`): they become one piece of inline PTX, whose registers everyone from here to ptxas
 handles once instead of once for each.
@@ -21,9 +24,11 @@ handles once instead of once for each.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
 import itertools
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....base_dsl.compiler import report_at
@@ -33,7 +38,7 @@ from ....dialects.definition import constant
 from ....dialects.nvgpu.wgmma import FIRST, REGISTERS, WITH_NEXT
 from ....mlir import context, find, ir
 from ...lowering.builder import constant_value, int_type
-from ..device_builder import DeviceBuilder
+from ..device_builder import DeviceBuilder, f32
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
@@ -106,26 +111,48 @@ class _Function:
         for array in self._arrays:
             if array.alloc.block != self._entry:  # what holds them may be outside
                 array.alloc.move_before(self._entry.operations[0])
+        copied = self._known.keys() & named.keys()
         for (op, is_before), arrays in held.items():
             point = ir.InsertionPoint(op) if is_before else ir.InsertionPoint.after(op)
-            for array in sorted(arrays, key=self._arrays.index):  # the same code each time
+            for array in sorted(set(arrays) - copied, key=self._arrays.index):  # the same code each time
                 nvgpu.wgmma.hold_registers(
                     array.alloc.results[0], array.count, named.get(array, ""), point, op.location
                 )
         for array in self._arrays:
-            for op in array.accesses:
-                self._split(op)
+            if array in copied:
+                for op, registers in self._known[array].items():
+                    _copy(op, named[array], registers)
+            else:
+                for op in array.accesses:
+                    self._split(op)
 
     # -- arrays ------------------------------------------------------------------------------------------------------
 
+    @functools.cached_property
+    def _known(self) -> dict[_Array, dict[ir.Operation, range]]:
+        """Arrays that a kernel scales, and the registers that their loads and stores are of: those that may have names, as far as single stores tell."""
+        left = set(itertools.chain(*self._left.values()))
+        found: dict[_Array, dict[ir.Operation, range]] = {}
+        for array in self._arrays:
+            kinds = {_kind(op.operands[0]) for op in array.accesses if op.name == "cute.store"}
+            if array in left or "scaled" not in kinds or "other" in kinds:
+                continue
+            places: dict[ir.Value, int | None] = {}
+            registers = {op: _registers(op, places) for op in array.accesses}
+            known = {op: x for op, x in registers.items() if x is not None}
+            if len(known) == len(registers):
+                found[array] = known
+        return found
+
     def _name(self) -> dict[_Array, str]:
-        """Give names to the registers of sums that only products write, tell the products, and declare them."""
+        """Give names to the registers of sums, tell the products, declare them, and make stores what is done to them."""
         sums = {op: _Sums.of(op) for op in self._products}
+        writes = _writes(self._known)
         arrays = {array.alloc: array for array in self._arrays}
         other = {
             array
             for op, written in self._of.items()
-            if op.name != _WGMMA or sums[op].first is None
+            if (sums[op].first if op.name == _WGMMA else writes.get(op)) is None
             for array in written
         }
         named: dict[_Array, str] = {}
@@ -140,6 +167,17 @@ class _Function:
                 b.asm(f".reg .b32 {name}<{words}>;", "")
             op.attributes[REGISTERS] = ir.StringAttr.get(named[array], context())
             op.attributes[FIRST] = ir.IntegerAttr.get(int_type(32), first // 32)
+        for op, what in writes.items():
+            (array,) = self._of[op]
+            if array in named:
+                _write(op, named[array], what)
+                del self._known[array][op]
+                _erase(op)
+        for array, loads in self._known.items():
+            unread = [op for op in loads if array in named and not list(op.results[0].uses)]
+            for op in unread:
+                del loads[op]
+                op.erase()
         return named
 
     def _allocations(self, products: Iterable[ir.Operation]) -> Iterable[ir.Operation]:
@@ -216,6 +254,167 @@ class _Function:
                 ir.InsertionPoint.at_block_begin(self._entry),
             ).result  # fmt: skip
         return found
+
+
+def _registers(op: ir.Operation, places: dict[ir.Value, int | None]) -> range | None:
+    """The registers that a load or store is of, if that is known and each holds one element; how far pointers lead into an allocation is kept in `places`."""
+    value, memory, offset = op.operands if op.name == "cute.store" else (op.results[0], *op.operands)
+    if memory not in places:
+        is_whole = cute.info(memory.type).element in (f32(), int_type(32))
+        places[memory] = _place_of(memory)[1] if is_whole else None
+    bits, first = places[memory], constant_value(offset)
+    type_: Any = value.type
+    if bits is None or bits % 32 or first is None:
+        return None
+    if isinstance(type_, ir.VectorType) and len(type_.shape) != 1:
+        return None
+    first += bits // 32
+    return range(first, first + (type_.shape[0] if isinstance(type_, ir.VectorType) else 1))
+
+
+def _copy(op: ir.Operation, name: str, registers: range) -> None:
+    """Make of a load copies of registers with a name. It stays where it is: LLVM leaves pieces of PTX in their order."""
+    value = op.results[0]
+    type_: Any = value.type
+    element = type_.element_type if isinstance(type_, ir.VectorType) else type_
+    letter = "f" if isinstance(element, ir.F32Type) else "r"
+    code = " ".join(f"mov.b32 ${n}, {name}{number};" for n, number in enumerate(registers))
+    b = DeviceBuilder(ir.InsertionPoint(op), op.location)
+    parts = b.asm(code, ",".join([f"={letter}"] * len(registers)), [], [element] * len(registers))
+    value.replace_all_uses_with(_joined(op, type_, parts) if isinstance(type_, ir.VectorType) else parts[0])
+    op.erase()
+
+
+class _Write(NamedTuple):
+    """What a store does to registers: it clears them, or multiplies them by elements of a vector from one on."""
+
+    registers: range
+    factors: ir.Value | None = None
+    first: int = 0
+
+
+def _writes(arrays: dict[_Array, dict[ir.Operation, range]]) -> dict[ir.Operation, _Write]:
+    """What stores do to registers, those that do what can be done to registers with names."""
+    found: dict[ir.Operation, _Write] = {}
+    accesses: dict[ir.Operation, tuple[_Array, range]] = {}
+    blocks: dict[ir.Block, None] = {}
+    zeros: dict[ir.Operation, bool] = {}
+    for array, known in arrays.items():
+        for op, registers in known.items():
+            accesses[op] = array, registers
+            by = _made(op.operands[0]) if op.name == "cute.store" else None
+            if by is None:
+                continue
+            if by.name == "arith.mulf":
+                blocks[op.block] = None
+                continue
+            if by not in zeros:
+                zeros[by] = _is_zero(by)
+            if zeros[by]:
+                found[op] = _Write(registers)
+    for block in blocks:
+        found |= _scalings(block, accesses)
+    return found
+
+
+def _scalings(block: ir.Block, accesses: dict[ir.Operation, tuple[_Array, range]]) -> dict[ir.Operation, _Write]:
+    """The stores of a block of what was read of the same registers, times factors."""
+    found: dict[ir.Operation, _Write] = {}
+    read: dict[ir.Value, list[tuple[_Array, int, int]]] = {}
+    """Which registers vectors have been read of: the array, the number, and how often it was written before."""
+    written: collections.Counter[tuple[_Array, int]] = collections.Counter()
+    for view in block.operations:
+        op = view.operation
+        name = op.name
+        if name == "vector.shuffle" and all(x in read for x in op.operands):
+            both = read[op.operands[0]] + read[op.operands[1]]
+            mask: Any = op.attributes["mask"]
+            read[op.result] = [both[n] for n in mask]
+        elif name in ("cute.load", "cute.store") and op in accesses:
+            array, registers = accesses[op]
+            places = [(array, n, written[array, n]) for n in registers]
+            if name == "cute.load":
+                read[op.result] = places
+                continue
+            value, first = _part(op.operands[0])
+            by = _made(value)
+            if by is not None and by.name == "arith.mulf" and by.result == value:
+                before, factors = by.operands
+                if read.get(before, [])[first : first + len(places)] == places:
+                    found[op] = _Write(registers, factors, first)
+            written.update((array, n) for n in registers)
+        elif name == _WGMMA or len(op.regions):
+            read.clear()
+    return found
+
+
+def _made(value: ir.Value) -> ir.Operation | None:
+    """What has made a value, or the one that it is a part of."""
+    while not isinstance(value.owner, ir.Block):
+        op = value.owner.operation
+        if op.name not in _PARTS:
+            return op
+        value = op.operands[0]
+    return None
+
+
+def _part(value: ir.Value) -> tuple[ir.Value, int]:
+    """The vector that another is a part of, and from which element on; itself where it is none."""
+    op = None if isinstance(value.owner, ir.Block) else value.owner.operation
+    if op is None or op.name != "vector.extract_strided_slice":
+        return value, 0
+    offsets: Any = op.attributes["offsets"]
+    return op.operands[0], offsets[0].value
+
+
+def _write(op: ir.Operation, name: str, what: _Write) -> None:
+    """Do to registers with a name what a store does."""
+    b = DeviceBuilder(ir.InsertionPoint(op), op.location)
+    if what.factors is None:
+        b.asm(" ".join(f"mov.b32 {name}{n}, 0;" for n in what.registers), "")
+        return
+    type_: Any = what.factors.type
+    point = ir.InsertionPoint(op)
+    given = [
+        ir.Operation.create(
+            "vector.extract", (type_.element_type,), (what.factors,), _place(what.first + n, 1), None, 0, op.location, point
+        ).result
+        for n in range(len(what.registers))
+    ]  # fmt: skip
+    code = " ".join(f"mul.f32 {name}{r}, {name}{r}, ${n};" for n, r in enumerate(what.registers))
+    b.asm(code, ",".join("f" * len(given)), given)
+
+
+_PARTS = ("vector.extract_strided_slice", "vector.extract", "vector.broadcast")
+_FOR_STORES = ("arith.mulf", "vector.extract_strided_slice", "vector.shuffle")
+
+
+def _erase(op: ir.Operation) -> None:
+    """Erase an operation, and what was computed for it alone."""
+    made = [value.owner for value in op.operands]
+    op.erase()
+    for owner in made:
+        if not isinstance(owner, ir.Block) and owner.operation.name in _FOR_STORES:
+            if not any(list(result.uses) for result in owner.operation.results):
+                _erase(owner.operation)
+
+
+def _kind(value: ir.Value) -> str:
+    """Whether what is written is a constant, a vector that may have been scaled, or anything other."""
+    by = _made(value)
+    if by is not None and by.name == "arith.mulf" and isinstance(by.result.type, ir.VectorType):
+        return "scaled"
+    return "constant" if by is not None and by.name == "arith.constant" else "other"
+
+
+def _is_zero(op: ir.Operation) -> bool:
+    """Whether a constant is zeros, none of them negative."""
+    given: Any = op.attributes["value"]
+    if isinstance(given, ir.DenseElementsAttr):
+        if not given.is_splat:
+            return False
+        given = given.get_splat_value()
+    return given.value == 0 and math.copysign(1.0, given.value) > 0.0
 
 
 @functools.lru_cache(maxsize=64)
@@ -333,17 +532,22 @@ class _Sums(NamedTuple):
     def of(product: ir.Operation) -> _Sums:
         pointer = product.operands[0]
         count: int = product.attributes["n"].value // 2 * cute.element_bits(cute.info(pointer.type).element)  # pyright: ignore[reportAttributeAccessIssue]
-        at, first = pointer, 0
-        while not isinstance(at.owner, ir.Block):
-            op = at.owner.operation
-            if op.name == "cute.alloc_rmem":
-                return _Sums(op, first, count)
-            step = constant_value(op.operands[1]) if op.name == "cute.ptr_add" else 0
-            if op.name not in _ALIASES or step is None:
-                break
-            first += step and step * cute.element_bits(cute.info(at.type).element)
-            at = op.operands[0]
-        return _Sums(pointer, None, count)
+        return _Sums(*_place_of(pointer), count)
+
+
+def _place_of(pointer: ir.Value) -> tuple[Any, int | None]:
+    """The allocation that a pointer leads to, and how many bits into it; the pointer and None where that is not known."""
+    at, first = pointer, 0
+    while not isinstance(at.owner, ir.Block):
+        op = at.owner.operation
+        if op.name == "cute.alloc_rmem":
+            return op, first
+        step = constant_value(op.operands[1]) if op.name == "cute.ptr_add" else 0
+        if op.name not in _ALIASES or step is None:
+            break
+        first += step and step * cute.element_bits(cute.info(at.type).element)
+        at = op.operands[0]
+    return pointer, None
 
 
 # --- groups of products ----------------------------------------------------------------------------------------------
