@@ -352,7 +352,10 @@ class NvidiaTarget(Target):
             data["ptx"].decode(),
             data["cubin"],
             [KernelInfo(**kernel) for kernel in facts["kernels"]],
-            {name: Resources(**found) for name, found in facts["resources"].items()},
+            {
+                name: Resources(**{**found, "messages": tuple(found["messages"])})
+                for name, found in facts["resources"].items()
+            },
             [cache.decode_site(Site, site) for site in facts["sites"]],
             [cache.decode_site(Site, site) for site in facts["host_sites"]],
         )
