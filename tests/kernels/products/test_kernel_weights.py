@@ -53,7 +53,7 @@ def _cpu():
             for dtype in (BF16, F16)
             for kind, bits in ((np.int8, 8), (np.uint8, 8), (np.int8, 4))
         ),
-        (H(32, 128), np.int8, 8, BF16),
+        *((H(32, 128), kind, 8, dtype) for dtype in (BF16, F16) for kind in (np.int8, np.uint8)),
         (H(32, 128), np.int8, 4, BF16),
     ],
 )
@@ -135,6 +135,14 @@ def test_plans_fit(bits):
         assert any(x.plan.splits > 1 for x in found if isinstance(x.plan, T))
         for one in found:
             one.implementation.check(problem(rows, bits, groups=groups), one.plan, H200)
+
+
+def test_a_device_with_fewer_multiprocessors_than_a_cluster():
+    """Has some plan for weights, and for others."""
+    small = dataclasses.replace(H200, multiprocessors=3)
+    one = problem(64, 8)
+    for x in (one, dataclasses.replace(one, b=one.b._replace(dtype=kiln.BFloat16))):
+        assert min(choice.cost for choice in FAMILY.choices(x, small)) > 0
 
 
 def test_choices():

@@ -247,7 +247,7 @@ def bounds(
     down, across = _ceil(m, tile_m * along_m) * along_m, _ceil(n, tile_n * along_n) * along_n
     tiles = batches * down * across * plan.splits
     slots = at_once(plan, device)
-    each = _ceil(tiles, max(slots, plan.blocks))
+    each = _ceil(tiles, slots)
     steps = each * _ceil(_ceil(k, tile_k), plan.splits * plan.sums)
     area = tile_m * tile_n / 128**2
     # A stage: products read rows of 64 from shared memory for all columns; the copy engine asks for lines, and fills in rows that are not there.
@@ -305,8 +305,8 @@ def bounds(
 
 
 def at_once(plan: HopperTiling, device: Device) -> int:
-    """Blocks of a plan that run at a time, in whole clusters."""
-    return round(device.multiprocessors * _SLOTS[plan.blocks - 1]) // plan.blocks * plan.blocks
+    """Blocks of a plan that run at a time, in whole clusters, of which there is one at least."""
+    return max(1, round(device.multiprocessors * _SLOTS[plan.blocks - 1]) // plan.blocks) * plan.blocks
 
 
 @functools.lru_cache(64)

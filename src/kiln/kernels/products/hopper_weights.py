@@ -85,7 +85,7 @@ class ConvertingGemm(HopperGemm):
     def fetch(
         self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, tiles: Any
     ):
-        """As of other products; but weights that fill the ring at first are asked for while rows are still laid: all before that kernel has ended."""
+        """As of other products; but weights that fill the ring at first are asked for while rows are still laid: what ran before the kernel that lays them has ended."""
         (m, n, _), cluster = self.plan.block_mnk, cute.make_layout((*self.plan.cluster_mn, 1))
         of_a_k, of_b_k = self.depths()
         at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
