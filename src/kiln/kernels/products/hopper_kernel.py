@@ -200,38 +200,20 @@ class HopperGemm:
         self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, tiles: Any
     ):
         """Ask for the tiles of A and B that this block needs, one stage after the other."""
-        (m, n, _), cluster = self.plan.block_mnk, cute.make_layout((*self.plan.cluster_mn, 1))
-        of_a_k, of_b_k = self.depths()
-        at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
-        tile_a, tile_b = (m, of_a_k), (n, of_b_k)
-        to_a, of_a, mask_a = self.shared(load_a, a, tile_a, ring_a, cluster, at, 1)
-        to_b, of_b, mask_b = self.shared(load_b, b, tile_b, ring_b, cluster, at, 0)
-        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], of_a_k)), tiles)
+        side_a, side_b = self.sides((load_a, a, ring_a), (load_b, b, ring_b))
+        to_a, of_a, mask_a = self.shared(*side_a)
+        to_b, of_b, mask_b = self.shared(*side_b)
+        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])), tiles)
         producer = ring.make_producer()
         number, count, back = self.scheduler.first(), self.scheduler.count(tiles), Int32(0)
         while number < count:  # a range would be counted first, by a division
             place = self.scheduler.tile(number, tiles)
-            steps_a, steps_b = self.sources(
-                place, (of_a, of_b), (load_a, a, tile_a, ring_a, cluster, at, 1), (load_b, b, tile_b, ring_b, cluster, at, 0)
-            )  # fmt: skip
+            steps_a, steps_b = self.sources(place, (of_a, of_b), side_a, side_b)
             arch.griddepcontrol_wait()
             for each in range(begin, begin + depth):
                 step = self.there_or_back(each, begin, depth, back)
                 stage = producer.acquire_and_advance()
-                cute.copy(
-                    load_a,
-                    steps_a[None, step],
-                    to_a[None, stage.index],
-                    tma_bar_ptr=stage.barrier,
-                    mcast_mask=mask_a,
-                )
-                cute.copy(
-                    load_b,
-                    steps_b[None, step],
-                    to_b[None, stage.index],
-                    tma_bar_ptr=stage.barrier,
-                    mcast_mask=mask_b,
-                )
+                self.ask(stage, step, (load_a, steps_a, to_a, mask_a), (load_b, steps_b, to_b, mask_b))
             number, back = number + self.scheduler.step(), 1 - back
         producer.tail()  # other blocks may still release stages here
 
@@ -266,6 +248,21 @@ class HopperGemm:
             load, x, *rest = (of_a, of_b)[side]
             sides[side] = self.shared(load, cute.domain_offset((place.start, 0, 0), x), *rest)[1]
         return sides[0][None, place.m, None, batches[0]], sides[1][None, place.n, None, batches[1]]
+
+    def sides(self, *operands: tuple[Any, Any, Any]) -> list[tuple[Any, ...]]:
+        """What `shared` is told of A and B, of which what loads it, the array and the ring are given."""
+        cluster = cute.make_layout((*self.plan.cluster_mn, 1))
+        at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
+        tiles = zip(self.plan.block_mnk, self.depths())
+        return [
+            (load, x, tile, ring, cluster, at, mode)
+            for (load, x, ring), tile, mode in zip(operands, tiles, (1, 0), strict=True)
+        ]
+
+    def ask(self, stage: Any, step: Any, *sides: tuple[Any, ...]) -> None:
+        """Ask for tiles of a step of K: what loads them, where they come from and go to, the blocks they are for."""
+        for load, of, to, mask in sides:
+            cute.copy(load, of[None, step], to[None, stage.index], tma_bar_ptr=stage.barrier, mcast_mask=mask)
 
     def shared(
         self, load: Any, x: Any, tile: tuple[int, int], ring: Any, cluster: Any, at: Any, mode: int

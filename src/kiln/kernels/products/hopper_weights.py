@@ -86,21 +86,16 @@ class ConvertingGemm(HopperGemm):
         self, ring: Any, load_a: Any, a: cute.Tensor, ring_a: Any, load_b: Any, b: cute.Tensor, ring_b: Any, tiles: Any
     ):
         """As of other products; but weights that fill the ring at first are asked for while rows are still laid: what ran before the kernel that lays them has ended."""
-        (m, n, _), cluster = self.plan.block_mnk, cute.make_layout((*self.plan.cluster_mn, 1))
-        of_a_k, of_b_k = self.depths()
-        at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
-        to_a, of_a, mask_a = self.shared(load_a, a, (m, of_a_k), ring_a, cluster, at, 1)
-        to_b, of_b, mask_b = self.shared(load_b, b, (n, of_b_k), ring_b, cluster, at, 0)
-        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], of_a_k)), tiles)
+        side_a, side_b = self.sides((load_a, a, ring_a), (load_b, b, ring_b))
+        to_a, of_a, mask_a = self.shared(*side_a)
+        to_b, of_b, mask_b = self.shared(*side_b)
+        begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])), tiles)
         producer = ring.make_producer()
         number, count = self.scheduler.first(), self.scheduler.count(tiles)
         place, early = self.scheduler.tile(number, tiles), minimum(depth, self.plan.stages)
         own = of_a[None, place.m, None, place.matrix]
         for step in range(early):
-            stage = producer.acquire_and_advance()
-            cute.copy(
-                load_a, own[None, begin + step], to_a[None, stage.index], tma_bar_ptr=stage.barrier, mcast_mask=mask_a
-            )
+            self.ask(producer.acquire_and_advance(), begin + step, (load_a, own, to_a, mask_a))
         arch.griddepcontrol_wait()
         own = of_b[None, place.n, None, place.batch]
         for step in range(early):
@@ -111,14 +106,7 @@ class ConvertingGemm(HopperGemm):
             steps_a, steps_b = of_a[None, place.m, None, place.matrix], of_b[None, place.n, None, place.batch]
             for step in range(begin + early, begin + depth):
                 stage = producer.acquire_and_advance()
-                for load, source, target, mask in ((load_a, steps_a, to_a, mask_a), (load_b, steps_b, to_b, mask_b)):
-                    cute.copy(
-                        load,
-                        source[None, step],
-                        target[None, stage.index],
-                        tma_bar_ptr=stage.barrier,
-                        mcast_mask=mask,
-                    )
+                self.ask(stage, step, (load_a, steps_a, to_a, mask_a), (load_b, steps_b, to_b, mask_b))
             number, early = number + self.scheduler.step(), Int32(0)
         producer.tail()  # other blocks may still release stages here
 
