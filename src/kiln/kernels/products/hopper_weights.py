@@ -95,7 +95,8 @@ class ConvertingGemm(HopperGemm):
         place, early = self.scheduler.tile(number, tiles), minimum(depth, self.plan.stages)
         own = of_a[None, place.m, None, place.matrix]
         for step in range(early):
-            self.ask(producer.acquire_and_advance(), begin + step, (load_a, own, to_a, mask_a))
+            stage = producer.acquire_and_advance()
+            self.ask(stage, begin + step, (load_a, own, to_a, mask_a))
         arch.griddepcontrol_wait()
         own = of_b[None, place.n, None, place.batch]
         for step in range(early):
