@@ -26,7 +26,7 @@ _STAGES_HELD = (
 )
 _ONE_TILE = "each block has one tile: nothing is released after it"
 _NOTHING_BEFORE = "no kernel that runs before it writes what it reads"
-_ONE_AFTER_ANOTHER = "kernels run one after another on the CPU target: the one before, which lays rows, has ended"
+_ONE_AFTER_ANOTHER = "kernels run one after another on the CPU target: the one before, which lays rows, has ended (test_kernel_weights looks at the order in PTX)"
 _WARNED = "stores are complete when the kernel is, and the block's memory is not used again; where nobody has waited a warning says so"
 _OTHERS_HAVE_NONE = "the other lanes have given nothing: their groups are empty"
 _TURN_AFTER_BARRIER = (

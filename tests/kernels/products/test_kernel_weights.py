@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import re
 
 import ml_dtypes
 import numpy as np
@@ -223,3 +224,23 @@ def test_nothing_is_spilled(rows, bits, groups):
         kernels.gemm(a, b, scale_b=scale)
     (found,) = [*launches._compiled.values()][-1].executable.resources.values()
     assert (found.stack, found.spill_stores, found.messages) == (0, 0, ())
+
+
+def test_only_weights_are_loaded_before_rows_are_laid(monkeypatch):
+    """On a GPU the product starts beside the kernel that lays rows, where the CPU target runs one after the other: the order is that of the code."""
+    monkeypatch.setattr(launches, "_compiled", {})
+    a, b = np.zeros((64, 512), BF16), stored(np.zeros((512, 512), np.int8), 8)
+    with kiln.target("nvidia"), dry_run("sm_90a"):
+        kernels.gemm(a, b, scale_b=np.zeros((512,), F32), plan=kernels.WeightTiling((128, 64, 64), (1, 1), 4, 2))
+    kinds = {
+        "griddepcontrol.wait": "wait",
+        "griddepcontrol.launch_dependents": "let go",
+        "cp.async.bulk.tensor": "load",
+    }
+    laying, product = (
+        [kinds[found] for found in re.findall("|".join(map(re.escape, kinds)), made.__ptx__)]
+        for made in launches._compiled.values()
+    )
+    assert laying == ["wait", "let go"]  # what wrote the weights has ended
+    # weights for the ring; threads that multiply; rows for it, and then both
+    assert product == ["load", "wait", "let go", "wait", "load", "load", "load"]
