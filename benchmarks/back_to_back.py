@@ -41,6 +41,7 @@ class Turns:
     """A call as a graph of many, and what was seen of it, a turn after the other."""
 
     def __init__(self, work: Work) -> None:
+        self.work = work  # kept: the graph reads its arrays
         self.flops, self.seen = work.flops, list[Seen]()
         self.gpu = nvml.Gpu(driver.uuid(driver.current_device()))
         self.stream = torch.cuda.Stream()

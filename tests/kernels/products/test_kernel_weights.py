@@ -189,6 +189,7 @@ def test_parts_of_k_without_clusters(groups):
         (H(16, 32), "weights are rows of the tile, 128 or 256 of them for 64 or 128 of K"),
         (H(16, 128), "groups of it, are no multiples of 128"),
         (dataclasses.replace(H(16, 64), stages=2), "for 2 stages"),
+        (dataclasses.replace(H(128, 64, splits=2), stages=7), "32768 bytes, take the place of its ring of A"),
         (T((16, 64, 128), (2, 2), 3), "warps lie along N"),
         (T((8, 64, 64), (1, 4), 3), "more than a tile of 8 x 64 of 16 bits"),
     ],

@@ -193,11 +193,6 @@ class HopperTiling:
             self.splits == 1 or n % (8 * self.splits) == 0,
             f"{self}: each of the {self.splits} blocks that share a tile writes as many of its {n} columns, a multiple of 8",
         )
-        arrays.require(
-            self.splits == 1 or m * n * 4 // self.splits <= self.stages * self.stage_bytes(bits),
-            f"{self}: sums that a block writes take the place of its ring, which is smaller",
-            hint="more stages, or more parts",
-        )
         across = (m // self.cluster_mn[1], n // self.cluster_mn[0])
         arrays.require(
             m % (8 * self.cluster_mn[1]) == 0 and n % (8 * self.cluster_mn[0]) == 0,
@@ -218,6 +213,16 @@ class HopperTiling:
             used <= device.smem,
             f"{self} takes {used} bytes of shared memory, and a block has {device.smem}",
             hint="fewer stages or a smaller tile",
+        )
+
+    def check_room(self, width: int) -> None:
+        """Refuse parts of K whose sums have no room where A was: `width` bytes of each of its rows in each stage."""
+        m, n, _ = self.block_mnk
+        written, ring = m * n * 4 // self.splits, self.stages * m * width
+        arrays.require(
+            self.splits == 1 or written <= ring,
+            f"{self}: sums that a block writes, {written} bytes, take the place of its ring of A, which has {ring}",
+            hint="more stages, or more parts",
         )
 
 

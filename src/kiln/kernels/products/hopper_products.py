@@ -84,6 +84,7 @@ class HopperProducts(Implementation):
     def check(self, problem: Product, plan: HopperTiling, device: Device) -> None:
         stored = (Float32,) if plan.sums > 1 else problem.out_types  # sums are, for the second kernel
         plan.check(problem.dtype, stored, problem.promoted, device, bool(problem.blocks))
+        plan.check_room(plan.block_mnk[2] * problem.dtype.width // 8)
         arrays.require(
             not problem.summed or not (plan.staged or plan.swapped or plan.sums > 1),
             f"{plan}: sums of rows are made of whole sums, in rows of the tile",

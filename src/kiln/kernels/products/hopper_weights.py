@@ -330,6 +330,7 @@ class HopperWeights(Implementation):
         )
         narrow = dataclasses.replace(plan, block_mnk=(*plan.block_mnk[:2], 64), stages=2)
         narrow.check(problem.dtype, problem.out_types, False, device)
+        plan.check_room(_span(plan, problem.packed))
         used = plan.stages * self.stage_bytes(problem, plan) + self.beside(problem, plan)
         arrays.require(
             plan.stages >= _LEAST_STAGES and used <= device.smem,
