@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 
+from .collection import no_collection
+
 TYPE_CHECKING = False  # as in `_alias.py`: importing `kiln` stays quick
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -28,13 +30,15 @@ def names(
 
     def __getattr__(name: str) -> Any:
         if name in places:
-            value = getattr(importlib.import_module(places[name], package), name)
+            with no_collection:
+                value = getattr(importlib.import_module(places[name], package), name)
             setattr(here, name, value)
             return value
         if modules is None or name in modules:
             whole = f"{module}.{name}"
             try:
-                return importlib.import_module(whole)
+                with no_collection:
+                    return importlib.import_module(whole)
             except ModuleNotFoundError as missing:
                 if missing.name != whole:
                     raise

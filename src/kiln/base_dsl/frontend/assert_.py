@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
-from . import nodes
 from .boolean import mark_test
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def rewrite(rw: Rewriter, node: ast.Assert) -> list[ast.stmt]:
     message = rw.expression(node.msg) if node.msg is not None else ast.Constant("")
     lazy = ast.Lambda(ast.arguments([], [], None, [], [], None, []), message)
     call = rw.hook("assert_", [test, text, ast.copy_location(lazy, node)])
-    return [nodes.fix_locations(ast.copy_location(ast.Expr(call), node))]
+    return [ast.copy_location(ast.Expr(call), node)]
 
 
 def run_assert(condition: Any, text: str, message: Callable[[], Any]) -> None:

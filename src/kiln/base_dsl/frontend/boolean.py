@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..typing import Boolean, Numeric, as_numeric
-from . import nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,12 +38,12 @@ def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
     first = outer.visit(node.values[0])
     others = [rw.thunk(v, outer) for v in node.values[1:]]
     call = rw.hook("boolean", [ast.Tuple([ast.Constant(flag) for flag in how], ast.Load()), first, *others])
-    return nodes.fix_locations(ast.copy_location(call, node))
+    return ast.copy_location(call, node)
 
 
 def rewrite_not(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
     """`not x`."""
-    return nodes.fix_locations(ast.copy_location(rw.hook("not_", [node.operand]), node))
+    return ast.copy_location(rw.hook("not_", [node.operand]), node)
 
 
 def run_boolean(

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..typing import Boolean, Float32, Int32, Int64, Integer, Numeric, maximum, minimum
-from . import nodes
 from .boolean import run_boolean
 
 if TYPE_CHECKING:
@@ -25,11 +24,11 @@ def rewrite(rw: Rewriter, node: ast.Call) -> ast.expr:
         return node
     if node.func.id in _NAMES:
         node.func = ast.copy_location(rw.hook("builtin", [node.func]), node.func)
-        return nodes.fix_locations(node)
+        return node
     if node.func.id == "super" and not node.args and not node.keywords and rw.first_parameter:
         # Inside a region's function, super() would not find the method's class and first argument.
         node.args = [ast.Name("__class__", ast.Load()), ast.Name(rw.first_parameter, ast.Load())]
-        return nodes.fix_locations(node)
+        return node
     return node
 
 

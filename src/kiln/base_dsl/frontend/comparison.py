@@ -7,7 +7,6 @@ import operator
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from . import nodes
 from .boolean import run_not, truths
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ def rewrite(rw: Rewriter, node: ast.Compare, outer: _Expressions) -> ast.expr:
     arguments: list[ast.expr] = [outer.visit(node.left)]
     for op, operand in zip(node.ops, node.comparators, strict=True):
         arguments += [ast.Constant(type(op).__name__), rw.thunk(operand, outer)]
-    return nodes.fix_locations(ast.copy_location(rw.hook(name, arguments), node))
+    return ast.copy_location(rw.hook(name, arguments), node)
 
 
 def run_compare(left: Any, *rest: Any, effects: bool = False) -> Any:

@@ -10,7 +10,7 @@ from .. import trace as tracing
 from .. import tree
 from ..diagnostics import DSLUserCodeTypeError, error, frame_span, user_frame
 from ..typing import Boolean
-from . import merged_objects, nodes
+from . import merged_objects
 from .boolean import mark_test
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
     name = "ifexp_effects" if rw.may_have_effects(node.body, node.orelse) else "ifexp"
     test = outer.visit(node.test)
     call = rw.hook(name, [test, rw.thunk(node.body, outer), rw.thunk(node.orelse, outer)])
-    return nodes.fix_locations(ast.copy_location(call, node))
+    return ast.copy_location(call, node)
 
 
 def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[], Any], effects: bool = False) -> Any:

@@ -10,7 +10,6 @@ from .. import tree
 from ..diagnostics import DSLRuntimeError, error
 from ..ranges import Range
 from ..typing import Boolean, Int32, Int64, Int128, Integer, as_numeric, common_type
-from . import nodes
 from .if_ import known_set
 
 if TYPE_CHECKING:
@@ -29,7 +28,7 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
     index = rw.construct("for", node, node.iter, loop, [node], exits=loop.exits)
     item = rw.fresh("item")
     first = ast.Assign([node.target], ast.Name(item, ast.Load()))
-    nodes.fix_locations(ast.copy_location(first, node.target))
+    ast.copy_location(first, node.target)
     body = rw.region(rw.fresh("body"), [first, *node.body], node, item)
     iterable = rw.expression(node.iter)
     if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range":
@@ -38,7 +37,7 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
         call.func = ast.copy_location(rw.hook("range", [ast.Name("range", ast.Load())]), node.iter.func)
     run = rw.hook("for_", [index, rw.scope(), iterable, ast.Name(body.name, ast.Load())])
     made = ast.copy_location(ast.Expr(ast.copy_location(run, node.iter)), node.iter)
-    return [body, nodes.fix_locations(made)]
+    return [body, made]
 
 
 def run_for(rec: Construct, scope: Scope, iterable: Any, body: Callable[[bool, Any], None]) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..typing import Boolean
-from . import nodes
 from .boolean import mark_test
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def rewrite(rw: Rewriter, node: ast.If) -> list[ast.stmt]:
         otherwise = ast.Name(orelse.name, ast.Load())
     call = rw.hook("if_", [index, rw.scope(), rw.expression(node.test), ast.Name(then.name, ast.Load()), otherwise])
     run = ast.copy_location(ast.Expr(ast.copy_location(call, node.test)), node.test)
-    return [*functions, nodes.fix_locations(run)]
+    return [*functions, run]
 
 
 def rewrite_guard(rw: Rewriter, node: Guard) -> list[ast.stmt]:
@@ -42,7 +41,7 @@ def rewrite_guard(rw: Rewriter, node: Guard) -> list[ast.stmt]:
     flags = ast.Tuple([ast.Constant(f) for f in node.flags], ast.Load())
     call = rw.hook("guard", [index, rw.scope(), flags, ast.Name(body.name, ast.Load())])
     run = ast.copy_location(ast.Expr(ast.copy_location(call, node)), node)
-    return [body, nodes.fix_locations(run)]
+    return [body, run]
 
 
 def run_if(

@@ -17,8 +17,6 @@ import ast
 import itertools
 from typing import Any
 
-from . import nodes
-
 BREAK = "__kiln_brk"
 CONTINUE = "__kiln_cont"
 RETURN_FLAG = "__kiln_retf"
@@ -106,7 +104,7 @@ def _always_jumps(stmts: list[ast.stmt]) -> bool:
 
 
 def _assign(name: str, value: ast.expr, like: ast.AST) -> ast.stmt:
-    return nodes.fix_locations(ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), like))
+    return ast.copy_location(ast.Assign([ast.Name(name, ast.Store())], value), like)
 
 
 class JumpLowering:
@@ -125,7 +123,7 @@ class JumpLowering:
         lowered = self._block(body, None, None, nested=True, depth=0)
         last = body[-1]
         call = ast.Call(_hook("returned"), [ast.Name(RETURN_FLAG, ast.Load()), ast.Name(RETURN_VALUE, ast.Load())], [])
-        end = nodes.fix_locations(ast.copy_location(ast.Return(call), last))
+        end = ast.copy_location(ast.Return(call), last)
         return [*start, *lowered, end]
 
     def _returns_inside_construct(self, stmts: list[ast.stmt]) -> bool:
@@ -155,7 +153,7 @@ class JumpLowering:
                     return [*out, stmt]
                 value = stmt.value if stmt.value is not None else ast.Constant(None)
                 if self._typed:
-                    value = nodes.fix_locations(ast.copy_location(ast.Call(_hook("result"), [value], []), stmt))
+                    value = ast.copy_location(ast.Call(_hook("result"), [value], []), stmt)
                 if not nested:
                     return [*out, ast.copy_location(ast.Return(value), stmt)]
                 return [

@@ -6,7 +6,6 @@ import ast
 from typing import TYPE_CHECKING
 
 from ..diagnostics import DSLSyntaxError, error
-from . import nodes
 
 if TYPE_CHECKING:
     from .rewriter import Rewriter
@@ -18,7 +17,7 @@ def rewrite(rw: Rewriter, node: ast.Raise) -> list[ast.stmt]:
     stmts: list[ast.stmt] = []
     if region is not None:
         check = ast.Expr(rw.hook("check_raise", [ast.Name(region, ast.Load())]))
-        stmts.append(nodes.fix_locations(ast.copy_location(check, node)))
+        stmts.append(ast.copy_location(check, node))
     if node.exc is not None:
         node.exc = rw.expression(node.exc)
     if node.cause is not None:

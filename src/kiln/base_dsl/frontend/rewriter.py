@@ -1,7 +1,8 @@
 """The pre-stage: one function's syntax tree in, the same function with hooks for its control flow out.
 
 Each construct has a file of its own with two halves: how it is rewritten, and the hook that runs in its
-place while tracing. This module holds what they share.
+place while tracing. This module holds what they share. What a construct makes has a place in the user's file
+at its root; nodes below it that have none get it once, at the end.
 """
 
 from __future__ import annotations
@@ -261,7 +262,6 @@ class Rewriter:
         header.append(make_scope)
         for stmt in header:
             ast.copy_location(stmt, node)
-            nodes.fix_locations(stmt)
         return [*docstring, *header, *body]
 
     def _note_assignments(self, node: ast.FunctionDef, facts: FunctionFacts) -> None:
@@ -322,7 +322,6 @@ class Rewriter:
             return [stmt]
         if isinstance(stmt, ast.Match):
             stmt.subject = ast.copy_location(self.hook("static_subject", [stmt.subject]), stmt.subject)
-            nodes.fix_locations(stmt.subject)
         for field in nodes.FIELDS[type(stmt)]:
             value = getattr(stmt, field, None)
             if isinstance(value, list) and value and isinstance(value[0], ast.stmt):
@@ -546,8 +545,6 @@ class _Expressions(nodes.Transformer):
             boolean.mark_test(test)
         self.generic_visit(node)
         node.ifs = [ast.copy_location(self.rewriter.hook("static_bool", [test]), test) for test in node.ifs]
-        for test in node.ifs:
-            nodes.fix_locations(test)
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:

@@ -57,7 +57,7 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
     body = rw.region(rw.fresh("body"), node.body, node)
     call = rw.hook("while_", [index, rw.scope(), ast.Name(test.name, ast.Load()), ast.Name(body.name, ast.Load())])
     run = ast.copy_location(ast.Expr(ast.copy_location(call, node.test)), node.test)
-    return [test, body, nodes.fix_locations(run)]
+    return [test, body, run]
 
 
 def _exit_tests(statements: list[ast.stmt], flags: set[str]) -> list[ast.expr]:
