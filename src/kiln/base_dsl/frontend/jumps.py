@@ -84,12 +84,18 @@ def escaping(stmts: list[ast.stmt]) -> set[str]:
 
 def _blocks(stmt: ast.stmt) -> list[list[ast.stmt]]:
     """The statement lists inside a compound statement."""
+    if isinstance(stmt, _WITHOUT_BLOCKS):
+        return []
     blocks = [
         getattr(stmt, name) for name in ("body", "orelse", "finalbody") if isinstance(getattr(stmt, name, None), list)
     ]
     blocks += [h.body for h in getattr(stmt, "handlers", [])]
     blocks += [c.body for c in getattr(stmt, "cases", [])]
     return blocks
+
+
+_WITHOUT_BLOCKS = (ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Return, ast.Pass, ast.Assert)
+"""Nearly all statements."""
 
 
 def _always_jumps(stmts: list[ast.stmt]) -> bool:

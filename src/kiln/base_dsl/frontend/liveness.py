@@ -149,12 +149,17 @@ def rebound_by_inner(body: list[ast.stmt]) -> set[str]:
     return found
 
 
+def _frozen(names: tuple[set[str], set[str]]) -> tuple[frozenset[str], frozenset[str]]:
+    return frozenset(names[0]), frozenset(names[1])
+
+
 class Liveness:
     """Liveness of one function body. `flow` has an entry for each If, Guard and Loop node."""
 
     def __init__(self, body: list[ast.stmt], has_scopes: bool = True) -> None:
         """`has_scopes`: whether functions, classes, `nonlocal` or `global` are in it."""
         self.flow: dict[ast.AST, Flow] = {}
+        self._names: dict[ast.AST, tuple[frozenset[str], frozenset[str]]] = {}
         self.flag_targets: dict[str, frozenset[str]] = {RETURN_FLAG: frozenset({RETURN_FLAG, RETURN_VALUE})}
         # What inner functions capture, or rebind from here, may be read at any time.
         self._always: frozenset[str] = frozenset()
@@ -163,6 +168,13 @@ class Liveness:
             self._always = frozenset(self._captured_by_inner(body) | declared_outside(body))
             self._rebound = rebound_by_inner(body)
         self.block(body, self._always)
+
+    def names(self, *nodes: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
+        """`names_of`, looked for once: loops are gone through several times, and what is in them once for each construct around it."""
+        found = [self._names.get(node) or self._names.setdefault(node, _frozen(names_of(node))) for node in nodes]
+        if len(found) == 1:
+            return found[0]
+        return frozenset().union(*(loads for loads, _ in found)), frozenset().union(*(stores for _, stores in found))
 
     @staticmethod
     def _captured_by_inner(body: list[ast.stmt]) -> set[str]:
@@ -184,17 +196,17 @@ class Liveness:
     def _note(
         self, node: ast.AST, parts: list[ast.AST], after: frozenset[str], head: frozenset[str] = frozenset()
     ) -> None:
-        loads, stores = names_of(*parts)
+        loads, stores = self.names(*parts)
         if self._rebound and any(isinstance(n, ast.Call) for part in parts for n in syntax.walk(part)):
             stores |= self._rebound
-        self.flow[node] = Flow(frozenset(loads), frozenset(stores), after, head)
+        self.flow[node] = Flow(loads, stores, after, head)
 
     def statement(self, stmt: ast.stmt, after: frozenset[str]) -> frozenset[str]:
         if isinstance(stmt, ast.If):
             self._note(stmt, [*stmt.body, *stmt.orelse], after)
-            loads, stores = names_of(stmt.test)
+            loads, stores = self.names(stmt.test)
             arms = self.block(stmt.body, after) | self.block(stmt.orelse, after)
-            return (arms - stores) | frozenset(loads)
+            return (arms - stores) | loads
         if isinstance(stmt, Guard):
             self._note(stmt, [stmt], after)
             return self.block(stmt.body, after) | after | frozenset(stmt.flags)
@@ -202,23 +214,23 @@ class Liveness:
             return self._loop(stmt, after)
         if isinstance(stmt, (ast.With, ast.AsyncWith)):
             live = self.block(stmt.body, after)
-            loads, stores = names_of(*stmt.items)
-            return (live - stores) | frozenset(loads)
+            loads, stores = self.names(*stmt.items)
+            return (live - stores) | loads
         if isinstance(stmt, (ast.Try, getattr(ast, "TryStar", ast.Try))):
             return self._try(stmt, after)  # pyright: ignore[reportArgumentType]
         if isinstance(stmt, ast.Match):
             live = after
             for case in stmt.cases:
                 body = self.block(case.body, after)
-                loads, stores = names_of(case.pattern, *([case.guard] if case.guard else []))
-                live |= (body - stores) | frozenset(loads)
-            return live | frozenset(names_of(stmt.subject)[0])
-        loads, stores = names_of(stmt)
+                loads, stores = self.names(case.pattern, *([case.guard] if case.guard else []))
+                live |= (body - stores) | loads
+            return live | self.names(stmt.subject)[0]
+        loads, stores = self.names(stmt)
         if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Name):
-            loads.add(stmt.target.id)
+            loads |= {stmt.target.id}
         if isinstance(stmt, (ast.Return, ast.Raise)):
             after = frozenset()
-        return (after - stores) | frozenset(loads)
+        return (after - stores) | loads
 
     def _loop(self, stmt: Loop, after: frozenset[str]) -> frozenset[str]:
         node = stmt.node
@@ -231,11 +243,11 @@ class Liveness:
                 self.flag_targets[flag] = head
             body = self.block(node.body, head | frozenset(stmt.exits))
             if isinstance(node, ast.For):
-                body -= names_of(node.target)[1]
+                body -= self.names(node.target)[1]
                 start = body
             else:
-                loads, stores = names_of(node.test)
-                start = (body - stores) | frozenset(loads)
+                loads, stores = self.names(node.test)
+                start = (body - stores) | loads
             if start <= head:
                 break
             head |= start
@@ -245,13 +257,13 @@ class Liveness:
         self._note(stmt, parts, after, start)
         before = start | after
         if isinstance(node, ast.For):
-            before |= frozenset(names_of(node.iter)[0])
+            before |= self.names(node.iter)[0]
         return before
 
     def _try(self, stmt: ast.Try, after: frozenset[str]) -> frozenset[str]:
         # Any statement of the body may jump to a handler: nothing is killed inside.
         parts: list[ast.AST] = [*stmt.body, *stmt.handlers, *stmt.orelse, *stmt.finalbody]
-        everything = after | frozenset(names_of(*parts)[0])
+        everything = after | self.names(*parts)[0]
         for block in (stmt.body, *(h.body for h in stmt.handlers), stmt.orelse, stmt.finalbody):
             self.block(block, everything)
         return everything

@@ -97,34 +97,24 @@ def clone(node: Any) -> Any:
 
 def fix_locations(node: Any) -> Any:
     """Give each node without a place that of the node around it, as `ast.fix_missing_locations` does."""
-    todo: list[Any] = [(node, (1, 0, 1, 0))]
+    _place(node.__dict__, {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0})
+    found: list[Any] = [node]
     below: list[Any] = []
-    while todo:
-        each, (line, column, end_line, end_column) = todo.pop()
-        fields = each.__dict__
-        if "lineno" in each._attributes:
-            if "lineno" in fields:
-                line = fields["lineno"]
-            else:
-                fields["lineno"] = line
-            if fields.get("end_lineno") is None:
-                fields["end_lineno"] = end_line
-            else:
-                end_line = fields["end_lineno"]
-            if "col_offset" in fields:
-                column = fields["col_offset"]
-            else:
-                fields["col_offset"] = column
-            if fields.get("end_col_offset") is None:
-                fields["end_col_offset"] = end_column
-            else:
-                end_column = fields["end_col_offset"]
-        add_children(each, below)
-        if below:
-            place = (line, column, end_line, end_column)
-            todo += [(child, place) for child in below]
+    for each in found:  # the list grows meanwhile
+        if FIELDS[each.__class__]:
+            add_children(each, below)
+            for child in below:
+                if child.__dict__.get("end_col_offset") is None:  # kinds that need no place hand it on
+                    _place(child.__dict__, each.__dict__)
+            found += below
             below.clear()
     return node
+
+
+def _place(fields: dict[str, Any], around: dict[str, Any]) -> None:
+    for name in ("lineno", "col_offset", "end_lineno", "end_col_offset"):
+        if fields.get(name) is None:
+            fields[name] = around[name]
 
 
 class Transformer:

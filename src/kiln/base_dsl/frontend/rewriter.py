@@ -71,7 +71,7 @@ def rewritten_source(function: types.FunctionType) -> str:
 
 def _rewrite_code(function: types.FunctionType, typed: bool) -> _Rewritten:
     code = function.__code__
-    node = nodes.clone(source.find(code, function.__globals__))  # parsed files are shared
+    node = source.find(code, function.__globals__)
     rewriter = Rewriter(code.co_filename, code.co_name, set(code.co_freevars), typed)
     if isinstance(node, ast.Lambda):
         inner: ast.expr | ast.stmt = rewriter.lambda_(node, top=True)
@@ -189,7 +189,8 @@ class Rewriter:
 
     def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, top: bool = False) -> ast.stmt:
         """A function definition. The top one loses decorators, defaults and annotations: they ran already."""
-        kinds = {type(inner) for stmt in node.body for inner in nodes.walk(stmt)}
+        inside = [inner for stmt in node.body for inner in nodes.walk(stmt)]
+        kinds = {type(inner) for inner in inside}
         suspends: ast.AST | None = None
         if isinstance(node, ast.AsyncFunctionDef):
             suspends = node
@@ -210,6 +211,7 @@ class Rewriter:
         self._scopes.append(state)
         state.first_parameter = next((a.arg for a in (*node.args.posonlyargs, *node.args.args)), None)
         try:
+            self._note_assignments(node.args, inside, state.facts)
             body = self._body(node, state, kinds)
         finally:
             self._scopes.pop()
@@ -229,13 +231,13 @@ class Rewriter:
                 docstring, statements = statements[:1], statements[1:]
         if not statements:
             return docstring or [ast.copy_location(ast.Pass(), node)]
-        self._note_assignments(node, state.facts)
         if ast.AnnAssign in kinds:
             state.facts.constexpr_names = frozenset(_constexpr_names(statements))
             statements = _without_annotations(statements)
         if ast.Match in kinds:
             statements = [d for s in statements for d in match_.desugar(s)]
-        state.facts.break_bound = bound_by_break_or_else(statements)
+        if not kinds.isdisjoint((ast.For, ast.While)):
+            state.facts.break_bound = bound_by_break_or_else(statements)
         lowering = JumpLowering(self.typed and len(self._scopes) == 1)
         try:
             statements = lowering.function(statements)
@@ -244,10 +246,10 @@ class Rewriter:
         has_scopes = not kinds.isdisjoint(_SCOPES)
         state.liveness = Liveness(statements, has_scopes)
         state.facts.flag_targets = state.liveness.flag_targets
-        loads, stores = names_of(*statements)
+        loads, stores = state.liveness.names(*statements)
         outside = declared_outside(node.body) if has_scopes else set[str]()
         parameters = parameter_names(node.args)
-        local = (stores | parameters) - outside
+        local = (parameters | stores) - outside
         state.locals = local
         state.global_names = {n for s in statements if isinstance(s, ast.Global) for n in s.names}
         body = self.block(statements)
@@ -264,14 +266,14 @@ class Rewriter:
             ast.copy_location(stmt, node)
         return [*docstring, *header, *body]
 
-    def _note_assignments(self, node: ast.FunctionDef, facts: FunctionFacts) -> None:
-        arguments = node.args
+    def _note_assignments(self, arguments: ast.arguments, inside: list[ast.AST], facts: FunctionFacts) -> None:
         for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
             facts.assigned.setdefault(argument.arg, []).append(self.span(argument))
-        for stmt in node.body:
-            for inner in nodes.walk(stmt):
-                if isinstance(inner, ast.Return):
-                    facts.returns.append(self.span(inner))
+        for inner in inside:
+            kind = inner.__class__
+            if kind is ast.Return:
+                facts.returns.append(self.span(inner))
+            elif kind in _ASSIGNING:
                 for name in _assigned_names(inner):
                     facts.assigned.setdefault(name, []).append(self.span(inner))
 
@@ -419,7 +421,8 @@ class Rewriter:
         flag = self.fresh("dynamic")
         state.regions.append(flag)
         state.depth += 1
-        writes = names_of(*statements)[1]  # rewriting changes the statements in place
+        assert state.liveness is not None
+        writes = state.liveness.names(*statements)[1]  # rewriting changes the statements in place
         body = self.block(statements)
         state.depth -= 1
         state.regions.pop()
@@ -449,20 +452,22 @@ class Rewriter:
         items: set[tuple[str, Any]] = set()
         for part in parts:
             for inner in nodes.walk(part):
-                for name in _assigned_names(inner):
-                    assigned.setdefault(name, []).append(self.span(inner))
-                if isinstance(inner, ast.Call):
+                found = inner.__class__
+                if found in _ASSIGNING:
+                    for name in _assigned_names(inner):
+                        assigned.setdefault(name, []).append(self.span(inner))
+                elif found is ast.Call:
                     callee = inner.func
                     if isinstance(callee, (ast.Name, ast.Attribute)):
                         calls.add(callee.id if isinstance(callee, ast.Name) else callee.attr)
-                if isinstance(inner, ast.Subscript) and isinstance(inner.ctx, ast.Store):
+                elif found is ast.Subscript and isinstance(inner.ctx, ast.Store):
                     items.add(
                         (
                             _container_name(inner.value),
                             inner.slice.value if isinstance(inner.slice, ast.Constant) else None,
                         )
                     )
-                if isinstance(inner, ast.Attribute):
+                elif found is ast.Attribute:
                     (attributes if isinstance(inner.ctx, ast.Store) else calls).add(inner.attr)
         self.constructs.append(
             Construct(
@@ -551,10 +556,11 @@ class _Expressions(nodes.Transformer):
         return self._inner(node)
 
 
-def _assigned_names(node: ast.AST) -> set[str]:
-    """Names that a node itself assigns."""
-    if not isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For)):
-        return set()
+_ASSIGNING = frozenset((ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr, ast.For))
+
+
+def _assigned_names(node: Any) -> set[str]:
+    """Names that a node of these kinds assigns itself."""
     return names_of(*(node.targets if isinstance(node, ast.Assign) else [node.target]))[1]
 
 

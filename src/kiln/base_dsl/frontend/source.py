@@ -6,7 +6,9 @@ import __future__
 import ast
 import functools
 import linecache
+import math
 import operator
+import re
 import types
 from typing import Any
 
@@ -64,17 +66,22 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def find(code: types.CodeType, space: dict[str, Any] | None = None) -> FunctionNode:
-    """The syntax node a code object was compiled from. Raises DSLRuntimeError where its source cannot be had.
+    """The syntax node a code object was compiled from, in a tree of its own. Raises DSLRuntimeError where its source cannot be had.
 
     `space` is the global namespace of its function.
     """
     linecache.checkcache(code.co_filename)
+    return _find_alone(code) or nodes.clone(_find_in_whole(code, space or {}))
+
+
+def _find_in_whole(code: types.CodeType, space: dict[str, Any]) -> FunctionNode:
+    """The node in the tree of a whole text, which is kept for others."""
     found: dict[str, FunctionNode] = {}
     for text in texts.candidates(code):
         node = _find_in(text, code)
         if node is not None:
             found.setdefault(text, node)
-    certain = len(found) == 1 and not texts.is_imported_file(code.co_filename, space or {})
+    certain = len(found) == 1 and not texts.is_imported_file(code.co_filename, space)
     for text, node in found.items():
         if certain or is_compiled_from(text, node, code):
             return node
@@ -89,6 +96,55 @@ def find(code: types.CodeType, space: dict[str, Any] | None = None) -> FunctionN
         "import it again",
         span=Span(code.co_filename, code.co_firstlineno),
     )
+
+
+def _find_alone(code: types.CodeType) -> FunctionNode | None:
+    """The node of a function at the top of a file, or of a class there, of whose text nothing else is parsed.
+
+    None where it is not that simple: the lines do not show where it ends, or give other code than this.
+    """
+    *classes, name = getattr(code, "co_qualname", "<unknown>").split(".")
+    lines = linecache.getlines(code.co_filename)
+    first = code.co_firstlineno - 1
+    if "<" in "".join((*classes, name)) or not len(classes) <= first < len(lines):
+        return None
+    indentation = len(lines[first]) - len(lines[first].lstrip())
+    if (indentation > 0) != bool(classes):
+        return None
+    end = _last_line(code)
+    while end < len(lines) and (_indentation(lines[end]) > indentation):
+        end += 1
+    around = [f"{' ' * depth}class {owner}:\n" for depth, owner in enumerate(classes)]
+    excerpt = "".join(["\n" * (first - len(around)), *around, *lines[first:end]])
+    try:
+        tree: Any = ast.parse(excerpt)
+        for _ in classes:
+            (tree,) = tree.body
+        (node,) = tree.body
+    except (SyntaxError, ValueError):  # it ends elsewhere, or is not alone
+        return None
+    wanted = _choose([node], (ast.FunctionDef, ast.AsyncFunctionDef), code)
+    text = "".join(lines)
+    start = _DEFINITION.search(text)
+    imports = _imports(text[: start.start()] if start else text)
+    return wanted if wanted is not None and _gives_code(excerpt + imports, code) else None
+
+
+_DEFINITION = re.compile(r"^(?:@|def |class |async )", re.MULTILINE)
+"""Where the imports of a file have ended, mostly."""
+
+
+def _last_line(code: types.CodeType) -> int:
+    """The last line that a function has code of."""
+    inner = (_last_line(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    own = (line for _, _, line in code.co_lines() if line is not None)
+    return max((code.co_firstlineno, *own, *inner))
+
+
+def _indentation(line: str) -> float:
+    """Of a line that may end a function: others, without code, go on with it."""
+    code = line.lstrip()
+    return len(line) - len(code) if code and not code.startswith("#") else math.inf
 
 
 def _find_in(text: str, code: types.CodeType) -> FunctionNode | None:
@@ -147,11 +203,16 @@ def is_compiled_from(text: str, node: FunctionNode, code: types.CodeType) -> boo
     """Whether compiling a node of a text gives the code. Files change, and their times tell nothing reliable of that."""
     tree = _parse(text)
     excerpt = "" if tree is None else _excerpt(text, tree.body, node) + _imports(text)
+    return _gives_code(excerpt, code) or _contains(_compile(text, code.co_filename), code)
+
+
+def _gives_code(excerpt: str, code: types.CodeType) -> bool:
+    """Whether compiling a part of a text gives the code."""
     try:
         made = compile(excerpt, code.co_filename, "exec", code.co_flags & _FUTURE, dont_inherit=True)
     except SyntaxError:  # places of nodes may be wrong, see above
-        return _contains(_compile(text, code.co_filename), code)
-    return _contains(made, code) or _contains(_compile(text, code.co_filename), code)
+        return False
+    return _contains(made, code)
 
 
 @functools.lru_cache(maxsize=128)
