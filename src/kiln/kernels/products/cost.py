@@ -146,9 +146,12 @@ def cuts(
 ) -> Iterator[tuple[Candidate, Tiling]]:
     """Candidates with instructions of so much K, and as many parts of K as may be worth it."""
     for candidate in candidates:
-        for splits in (1, 2, 3, 4, 5, 6, 7, 8, 16):
-            tiling = dataclasses.replace(candidate.tiling(step), splits=splits)
-            if splits == 1 or _may_cut(problem, tiling, device):
+        whole = candidate.tiling(step)
+        yield candidate, whole
+        m, n, _ = whole.block_mnk
+        for splits in (2, 3, 4, 5, 6, 7, 8, 16) if m * n <= _MOST_SUMS and problem.k >= 2 * _LEAST_PART else ():
+            tiling = dataclasses.replace(whole, splits=splits)
+            if _may_cut(problem, tiling, device):
                 yield candidate, tiling
 
 
@@ -202,9 +205,6 @@ def _ceil(a: int, b: int) -> int:
 
 
 def _may_cut(problem: Product, tiling: Tiling, device: Device) -> bool:
-    m, n, _ = tiling.block_mnk
-    if m * n > _MOST_SUMS:
-        return False
     part, rest = divmod(problem.k, tiling.splits)
     if tiling.in_clusters(device):
         return part >= _LEAST_PART

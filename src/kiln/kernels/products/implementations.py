@@ -13,7 +13,6 @@ from ... import Float32
 from .. import devices
 from ..common import arrays, launches
 from ..common.family import Family, Implementation
-from ..reductions import functions as reductions
 from . import cost
 from .epilogue import DirectEpilogue, Epilogue
 from .follow import Follow
@@ -311,6 +310,8 @@ class SummedAfterwards(Implementation):
         return math.inf
 
     def run(self, problem: Product, plan: RowsAfterwards, given: Given) -> None:
+        from ..reductions import functions as reductions  # few products need another family
+
         values = arrays.empty(given.a, problem.shape, arrays.named_type(given.a, "float32"))
         whole = dataclasses.replace(problem, more=(*problem.more, arrays.laid(values)))
         FAMILY.run(whole, devices.current(), given._replace(more=[*given.more, values], row_sums=None))

@@ -10,7 +10,6 @@ from .. import devices
 from ..common import arrays
 from ..common.family import Family, Implementation
 from ..common.problem import Laid
-from ..pointwise import functions as pointwise
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -77,6 +76,8 @@ class DequantisedFirst(Implementation):
         return dataclasses.replace(problem, b=made, packed=False, groups=None)
 
     def run(self, problem: Product, plan: Dequantised, given: Given) -> None:
+        from ..pointwise import functions as pointwise  # few products need another family
+
         batches, k, n = problem.b.shape[0], problem.k, problem.shape[2]
         made = arrays.transposed(arrays.empty(given.a, (batches, n, k), None))  # (L, K, N), K contiguous
         if problem.packed:  # pairs of K
