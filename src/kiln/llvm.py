@@ -29,8 +29,13 @@ with (
 ):
     import llvmlite.binding as binding
 
-__all__ = ["binding"]
+__all__ = ["binding", "unlocked"]
 
 # Reading a module would verify it to see whether its debug information is old, and end the process over a wrong one. Whoever reads one
 # verifies it, and raises.
 binding.set_option("kiln", "--disable-auto-upgrade-debug-info")
+
+
+def unlocked(name: str) -> Any:
+    """A function of LLVM without llvmlite's lock, which lets one thread at a time in: for modules in contexts that no other thread uses."""
+    return getattr(binding.ffi.lib, name)._cfn

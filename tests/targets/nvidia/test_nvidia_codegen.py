@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import threading
 
@@ -583,6 +584,111 @@ def test_a_kernel_with_a_name_twice():
     compiled = compile_for(run, floats(4, 128))
     assert len(compiled.executable.resources) == 2
     assert ".reqntid 64, 1, 1" in compiled.__ptx__
+
+
+# --- kernels beside each other ---------------------------------------------------------------------------------------
+
+
+@cute.kernel
+def shared_sum(x: cute.Tensor):
+    t, _, _ = arch.thread_idx()
+    memory = kiln.utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout(256), 16)
+    memory[t] = x[0, t]
+    arch.sync_threads()
+    x[0, t] = memory[127 - t] + memory[t]
+
+
+def llvm_of_three(first=double, second=shared_sum):
+    """LLVM IR of a function that launches three kernels, two of which are the same."""
+
+    @cute.jit
+    def run(x: cute.Tensor):
+        for kernel in (first, second, second):
+            kernel(x).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+    return compile_for(run, floats(4, 128)).executable.artifacts["llvm_unoptimized"]
+
+
+def ptx_of(texts):
+    """PTX of modules, one after another."""
+    return codegen.joined([codegen.emit_ptx(codegen.optimize(text, Arch.sm_90a, 3), Arch.sm_90a, 3) for text in texts])
+
+
+def kernels_of(ptx):
+    """What stands between braces, and before, by kernel; labels are numbered through a module."""
+    found = [re.sub(r"//.*|__BB\d+|_\d+:|wait_\d+", "", part) for part in ptx.split(".visible .entry ")[1:]]
+    return {part.split("(")[0]: [line.strip() for line in part.splitlines() if line.strip()] for part in found}
+
+
+@pytest.mark.parametrize("of", [0, 1])
+def test_kernels_apart_have_the_same_code(monkeypatch, of):
+    monkeypatch.setattr(codegen, "_WORTH", 0)
+    text = llvm_of_three(*((double, shared_sum) if of else (shared_sum, double)))
+    parts = codegen.apart(text)
+    assert [part.count("define ptx_kernel") for part in parts] == [1, 2]
+    assert all("declare" in part for part in parts)
+    whole, joined = ptx_of([text]), ptx_of(parts)
+    assert kernels_of(joined) == kernels_of(whole)
+    assert len(kernels_of(whole)) == 3
+    assert joined.count(".version") == joined.count(".target") == 1
+    assert joined.count(".extern .shared") == whole.count(".extern .shared")
+
+
+def test_a_thread_compiles_what_is_apart(monkeypatch):
+    monkeypatch.setattr(codegen, "_WORTH", 0)
+    threads, original = [], codegen.optimize
+
+    def optimize(*given, **more):
+        threads.append(threading.get_ident())
+        return original(*given, **more)
+
+    monkeypatch.setattr(codegen, "optimize", optimize)
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+
+    @cute.jit
+    def run(x: cute.Tensor):
+        double(x).launch(grid=(1, 1, 1), block=(128, 1, 1))
+        shared_sum(x).launch(grid=(1, 1, 1), block=(128, 1, 1))
+
+    compiled = compile_for(run, floats(4, 128))
+    assert len(set(threads)) == 2
+    assert threading.get_ident() in threads
+    assert {name.split("_kernel")[0] for name in compiled.executable.resources} == {"double", "shared_sum"}
+    assert compiled.__llvm__.count("define ptx_kernel") == 2
+
+
+def test_what_is_short_or_shared_is_compiled_together(monkeypatch):
+    text = llvm_of_three()
+    assert codegen.apart(text) == [text]
+    monkeypatch.setattr(codegen, "_WORTH", 0)
+    assert len(codegen.apart(text)) == 2
+    with_lines = text + "!llvm.dbg.cu = !{!0}\n"
+    called = text.replace("define ptx_kernel", "define internal", 1)
+    declared = text + "declare i32 @vprintf(ptr, ptr)\n"
+    name = re.search(r"^@(shared_sum\w+) = internal", text, re.MULTILINE).group(1)
+    reads = text.replace("ret void", f"store i8 0, ptr addrspace(3) @{name}\n  ret void")
+    for one in (with_lines, called, declared, reads):
+        assert codegen.apart(one) == [one]
+    monkeypatch.setattr(codegen.thread_stack, "is_enough_for_new_threads", lambda: False)
+    assert codegen.apart(text) == [text]
+
+
+def test_what_fails_in_the_other_thread_is_raised():
+    wrong = "define void @f(i32 %a) {\n  %x = add i32 %y, 1\n  %y = add i32 %a, 1\n  ret void\n}\n"
+    with codegen.Beside(wrong, Arch.sm_90a, 3) as beside, pytest.raises(RuntimeError, match="does not dominate"):
+        beside.ptx()
+
+
+def test_a_module_outlives_others_of_its_thread():
+    """Its context is its own and ends after it, in whichever order both are collected."""
+    text = "define void @f() {\n  ret void\n}\n"
+    kept = codegen.optimize(text, Arch.sm_90a, 3)
+    for _ in range(3):
+        circle = [codegen.optimize(text, Arch.sm_90a, 3)]
+        circle += [circle[0]._context, circle]
+        del circle
+        gc.collect()
+    assert "@f" in str(kept)
 
 
 def test_a_function_without_kernels():

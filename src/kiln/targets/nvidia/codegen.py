@@ -10,13 +10,16 @@ import re
 import shlex
 import subprocess
 import tempfile
-from typing import TYPE_CHECKING
+import threading
+from ctypes import c_char_p, string_at
+from typing import TYPE_CHECKING, Any
 
-from ... import forks
+from ... import forks, thread_stack
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
 from ...hardware import driver, toolchain
 from ...llvm import binding as llvm
+from ...llvm import unlocked
 from ..lowering.pass_managers import free
 
 if TYPE_CHECKING:
@@ -56,8 +59,9 @@ _TUNING_OF_PRODUCTS = (
 
 
 @contextlib.contextmanager
-def _tuned(products: bool = False) -> Iterator[None]:
-    options = (*_TUNING, *(_TUNING_OF_PRODUCTS if products else ()))
+def tuned(text: str) -> Iterator[None]:
+    """While open, LLVM compiles device code, that of a module or of parts of it: options are the process's."""
+    options = (*_TUNING, *(_TUNING_OF_PRODUCTS if "wgmma.mma_async" in text else ()))
     with _lock:
         for name, value, _ in options:
             llvm.set_option("kiln", f"--{name}={value}")
@@ -69,7 +73,8 @@ def _tuned(products: bool = False) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=16)
-def _machine(arch: Architecture, version: int, opt: int) -> llvm.TargetMachine:
+def _machine(arch: Architecture, version: int, opt: int, _thread: int) -> llvm.TargetMachine:
+    """A machine is for one thread at a time."""
     _initialize()
     # 3 numbers values by a slower method, and gives the same code
     return llvm.Target.from_triple(TRIPLE).create_target_machine(
@@ -77,33 +82,56 @@ def _machine(arch: Architecture, version: int, opt: int) -> llvm.TargetMachine:
     )
 
 
-def optimize(text: str, arch: Architecture, opt: int, libraries: Sequence[bytes] = ()) -> llvm.ModuleRef:
-    """Parse, link with bitcode libraries, verify and optimize a module. Raises RuntimeError with LLVM's words."""
-    machine = _machine(arch, newest_ptx(arch), opt)
-    with _tuned("wgmma.mma_async" in text):
-        module = llvm.parse_assembly(text)
-        module.triple = TRIPLE
-        module.data_layout = str(machine.target_data)
-        for library in libraries:
-            _link(module, library, str(machine.target_data))
-        module.verify()
-        # O3 gives the SASS of O2 for longer. Loops of constant length are unrolled as LLVM sees fit; the lowering has
-        # marked the others, which ptxas unrolls better.
-        tuning = llvm.create_pipeline_tuning_options(speed_level=min(opt, 2))
-        tuning.loop_unrolling = opt > 1
-        tuning.loop_vectorization = False
-        tuning.slp_vectorization = False
-        tuning.loop_interleaving = False
-        builder = llvm.create_pass_builder(machine, tuning)
-        passes = builder.getModulePassManager()
-        passes.run(module, builder)
-        free(passes)
-        return module
+def optimize(
+    text: str, arch: Architecture, opt: int, libraries: Sequence[bytes] = (), thread: int = 0
+) -> llvm.ModuleRef:
+    """Parse, link with bitcode libraries, verify and optimize a module, which has a context of its own. Raises RuntimeError with LLVM's words."""
+    machine = _machine(arch, newest_ptx(arch), opt, thread)
+    module = _parse(text)
+    module.triple = TRIPLE
+    module.data_layout = str(machine.target_data)
+    for library in libraries:
+        _link(module, llvm.parse_bitcode(library, module._context), str(machine.target_data))
+    module.verify()
+    # O3 gives the SASS of O2 for longer. Loops of constant length are unrolled as LLVM sees fit; the lowering has
+    # marked the others, which ptxas unrolls better.
+    tuning = llvm.create_pipeline_tuning_options(speed_level=min(opt, 2))
+    tuning.loop_unrolling = opt > 1
+    tuning.loop_vectorization = False
+    tuning.slp_vectorization = False
+    tuning.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, tuning)
+    passes = builder.getModulePassManager()
+    unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
+    free(passes)
+    return module
 
 
-def _link(module: llvm.ModuleRef, library: bytes, data_layout: str) -> None:
+class _Module(llvm.ModuleRef):
+    """A module in a context of its own, which ends after it: of two objects that are collected together either may be the first."""
+
+    def __init__(self, module: Any, own: llvm.ContextRef) -> None:
+        super().__init__(module, own)
+        self._own = own._as_parameter_
+        own._owned = True
+
+    def _dispose(self) -> None:
+        super()._dispose()
+        llvm.ffi.lib.LLVMPY_ContextDispose(self._own)
+
+
+def _parse(text: str) -> _Module:
+    own = llvm.create_context()
+    with llvm.ffi.OutputString() as said:
+        module = _Module(unlocked("LLVMPY_ParseAssembly")(own, c_char_p(text.encode()), said), own)
+        if said:
+            module.close()
+            raise RuntimeError(f"LLVM IR parsing error\n{said}")
+    return module
+
+
+def _link(module: llvm.ModuleRef, other: llvm.ModuleRef, data_layout: str) -> None:
     keep = {function.name for function in module.functions}
-    other = llvm.parse_bitcode(library)
     other.triple, other.data_layout = TRIPLE, data_layout
     module.link_in(other)
     for function in module.functions:
@@ -114,10 +142,93 @@ def _link(module: llvm.ModuleRef, library: bytes, data_layout: str) -> None:
             variable.linkage = "internal"
 
 
-def emit_ptx(module: llvm.ModuleRef, arch: Architecture, opt: int) -> str:
+def emit_ptx(module: llvm.ModuleRef, arch: Architecture, opt: int, thread: int = 0) -> str:
     """PTX of an optimized module."""
-    with _tuned():
-        return _machine(arch, newest_ptx(arch), opt).emit_assembly(module)
+    machine = _machine(arch, newest_ptx(arch), opt, thread)
+    with llvm.ffi.OutputString() as said:
+        buffer = unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 0, said)
+        if not buffer:
+            raise RuntimeError(str(said))
+    try:
+        return string_at(llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)).decode()
+    finally:
+        llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+# --- kernels beside each other ---------------------------------------------------------------------------------------
+
+_WORTH = 16 << 10
+"""Characters of LLVM IR that are worth a thread: 10 ms."""
+
+
+def apart(text: str) -> list[str]:
+    """The longest kernel of a module and the others, as modules that can be compiled beside each other; the module, where these would be
+    short, or kernels share more than the name of dynamic shared memory."""
+    if text.count("\ndefine ") < 2 or "!llvm.dbg" in text or not thread_stack.is_enough_for_new_threads():
+        return [text]
+    head, *functions = re.split(r"^(?=define )", text, flags=re.MULTILINE)
+    last, end, tail = functions[-1].partition("\n}\n")
+    functions[-1] = last + end
+    longest = max(functions, key=len)
+    others = "".join(function for function in functions if function is not longest)
+    shared = [
+        name
+        for name in re.findall(r"^(@[^ ]+) = (?!external )", head, re.MULTILINE)
+        if name in longest and name in others
+    ]
+    kernels = all(function.startswith("define ptx_kernel ") for function in functions)
+    if len(others) < _WORTH or not kernels or shared or re.search(r"^declare .*@(?!llvm\.)", tail, re.MULTILINE):
+        return [text]
+    return [head + part + tail for part in (longest, others)]
+
+
+class Beside:
+    """A thread that makes PTX of a module, and is waited for at the end (`with`)."""
+
+    def __init__(self, text: str, arch: Architecture, opt: int) -> None:
+        self._given = text, arch, opt
+        _machine(arch, newest_ptx(arch), opt, 1)  # one thread makes machines
+        self._thread = threading.Thread(target=self._run)
+        self._failure: BaseException | None = None
+        self._ptx = ""
+
+    def _run(self) -> None:
+        text, arch, opt = self._given
+        try:
+            self.module = optimize(text, arch, opt, thread=1)
+            self._ptx = emit_ptx(self.module, arch, opt, thread=1)
+        except BaseException as failure:  # the thread that waits raises it
+            self._failure = failure
+
+    def __enter__(self) -> Beside:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+
+    def ptx(self) -> str:
+        """What it has made, when it is done. Raises RuntimeError with LLVM's words."""
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+        return self._ptx
+
+
+def joined(codes: Sequence[str]) -> str:
+    """One module of PTX of several."""
+    first, *others = codes
+    said = set(_head(first).splitlines() if others else ())
+    for code in others:
+        head = _head(code)
+        lines = [line for line in head.splitlines() if line not in said and not line.lstrip().startswith("//")]
+        first += "\n".join([*lines, code[len(head) :]])
+    return first
+
+
+def _head(ptx: str) -> str:
+    """What comes before the first kernel."""
+    return ptx[: ptx.index(".visible .entry")]
 
 
 # --- ptxas -----------------------------------------------------------------------------------------------------------

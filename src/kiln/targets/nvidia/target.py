@@ -247,11 +247,18 @@ class NvidiaTarget(Target):
         compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
         opt = options.opt_level
         try:
-            with compilation.stage("optimize"):
-                optimized = codegen.optimize(text, arch, opt, _libraries(options))
-            artifacts.add("llvm", optimized.__str__)
-            with compilation.stage("codegen"):
-                code.ptx = codegen.emit_ptx(optimized, arch, opt)
+            libraries = _libraries(options)
+            own, *others = [text] if libraries else codegen.apart(text)
+            with codegen.tuned(text), contextlib.ExitStack() as threads:
+                with compilation.stage("optimize"):
+                    beside = [threads.enter_context(codegen.Beside(other, arch, opt)) for other in others]
+                    optimized = codegen.optimize(own, arch, opt, libraries)
+                with compilation.stage("codegen"):
+                    code.ptx = codegen.joined(
+                        [codegen.emit_ptx(optimized, arch, opt), *(thread.ptx() for thread in beside)]
+                    )
+            modules = [optimized, *(thread.module for thread in beside)]
+            artifacts.add("llvm", lambda: "\n".join(map(str, modules)))
         except RuntimeError as failure:
             path = compilation.write_rejected("failed.ll", text)
             raise CompilerDiagnosticError(
