@@ -36,6 +36,10 @@ __all__ = ["binding", "unlocked"]
 binding.set_option("kiln", "--disable-auto-upgrade-debug-info")
 
 
-def unlocked(name: str) -> Any:
-    """A function of LLVM without llvmlite's lock, which lets one thread at a time in: for modules in contexts that no other thread uses."""
-    return getattr(binding.ffi.lib, name)._cfn
+def unlocked(function: str) -> Any:
+    """A function of llvmlite's without its lock, which lets one thread at a time work.
+
+    LLVM itself lets threads work side by side on modules of different contexts with code generators of their own.
+    """
+    locked = getattr(binding.ffi.lib, function)
+    return getattr(locked, "_cfn", locked)

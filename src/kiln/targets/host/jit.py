@@ -18,6 +18,7 @@ from ... import forks, thread_stack
 from ...base_dsl import cache
 from ...collection import no_collection
 from ...llvm import binding as llvm
+from ...llvm import unlocked
 from ...native import functions
 from ...native.later import Later
 from ..lowering.pass_managers import free
@@ -126,7 +127,7 @@ def optimize(
     """Parse, verify and optimize a module; functions that are `renamed` have other names first. Raises RuntimeError with LLVM's words."""
     machine = target_machine(opt, processor)
     with _working.held():
-        module = llvm.parse_assembly(text, llvm.create_context())  # one of its own: see `_beside_others`
+        module = llvm.parse_assembly(text, llvm.create_context())  # one of its own: see `unlocked`
         module._owned = True  # its context frees it: the garbage collector may end that one first
         module.triple = machine.triple
         module.data_layout = str(machine.target_data)
@@ -141,25 +142,16 @@ def optimize(
         tuning.loop_unrolling = opt > 1
         builder = llvm.create_pass_builder(machine, tuning)
         passes = builder.getModulePassManager()
-        _beside_others("LLVMPY_RunNewModulePassManager")(passes, module, builder)
+        unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
         free(passes)
         return module
-
-
-def _beside_others(function: str) -> Any:
-    """A function of llvmlite's without its lock, which lets one thread at a time work.
-
-    LLVM itself lets threads work side by side on modules of different contexts with code generators of their own.
-    """
-    locked = getattr(llvm.ffi.lib, function)
-    return getattr(locked, "_cfn", locked)
 
 
 def emit_object(module: llvm.ModuleRef, opt: int, processor: Processor | None = None) -> bytes:
     """Object code of an optimized module."""
     with _working.held(), llvm.ffi.OutputString() as failure:
         machine = target_machine(opt, processor)
-        buffer = _beside_others("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, failure)
+        buffer = unlocked("LLVMPY_TargetMachineEmitToMemory")(machine, module, 1, failure)
         if not buffer:
             raise RuntimeError(str(failure))
         try:

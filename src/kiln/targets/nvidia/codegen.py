@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 from ctypes import c_char_p, string_at
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ... import forks, thread_stack
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
@@ -107,25 +107,12 @@ def optimize(
     return module
 
 
-class _Module(llvm.ModuleRef):
-    """A module in a context of its own, which ends after it: of two objects that are collected together either may be the first."""
-
-    def __init__(self, module: Any, own: llvm.ContextRef) -> None:
-        super().__init__(module, own)
-        self._own = own._as_parameter_
-        own._owned = True
-
-    def _dispose(self) -> None:
-        super()._dispose()
-        llvm.ffi.lib.LLVMPY_ContextDispose(self._own)
-
-
-def _parse(text: str) -> _Module:
+def _parse(text: str) -> llvm.ModuleRef:
     own = llvm.create_context()
     with llvm.ffi.OutputString() as said:
-        module = _Module(unlocked("LLVMPY_ParseAssembly")(own, c_char_p(text.encode()), said), own)
+        module = llvm.ModuleRef(unlocked("LLVMPY_ParseAssembly")(own, c_char_p(text.encode()), said), own)
+        module._owned = True  # its context frees it: the garbage collector may end that one first
         if said:
-            module.close()
             raise RuntimeError(f"LLVM IR parsing error\n{said}")
     return module
 
