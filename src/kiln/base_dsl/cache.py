@@ -4,7 +4,7 @@ An entry is named by a hash of all that its code depends on: the traced module w
 fingerprint, the options, the versions of the tools and Kiln's own sources. An entry is written to a temporary file and
 renamed, so readers see all of it or nothing; its checksum, which its name is part of, is verified, and what fails the
 check is compiled again. So is what this user does not own, or somebody else could have written: `cache_folder` says
-the same of the folder. Entries hold object code and JSON, nothing that is executed when read.
+the same of the folder. Entries hold object code, byte code of rewritten functions and JSON, nothing that is executed when read.
 """
 
 from __future__ import annotations
@@ -97,10 +97,11 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
 
 
 def keeping(
-    what: str, fingerprint: str, begin: Callable[[], Callable[[], bytes]], use: Callable[[bytes], Loaded]
-) -> Callable[[], Loaded]:
-    """`use` of object code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and stored. What
-    it takes is begun, and what is returned ends it."""
+    what: str, fingerprint: str, begin: Callable[[], Callable[[], bytes]], use: Callable[[bytes], Loaded], changed: Callable[[], bool] | None = None,
+) -> Callable[[], Loaded]:  # fmt: skip
+    """`use` of code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and stored. What
+    it takes is begun, and what is returned ends it. `changed`: whether the sources are others than those that make it, by default than all
+    that are loaded."""
     folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
         making = begin()
@@ -118,7 +119,7 @@ def keeping(
                 logger().warning("cache entry %s cannot be used: %s", name, reason)
         made = (making or begin())()
         used = use(made)  # first: what cannot be used is not kept
-        if not sources_changed():
+        if not (changed or sources_changed)():
             store(name, Entry({}, {"object": made}), folder)
         return used
 

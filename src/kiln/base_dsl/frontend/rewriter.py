@@ -13,7 +13,21 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import DSLSyntaxError, Span, generated_names, node_span
-from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, match_, nodes, raise_, source, while_
+from . import (
+    assert_,
+    boolean,
+    builtin_calls,
+    comparison,
+    conditional,
+    for_,
+    if_,
+    kept,
+    match_,
+    nodes,
+    raise_,
+    source,
+    while_,
+)
 from .construct import Construct, FunctionFacts
 from .hooks import Hooks
 from .jumps import RETURN_FLAG, Guard, JumpLowering, Loop, Misplaced
@@ -49,7 +63,7 @@ def rewrite(function: types.FunctionType, result: Callable[[Any], Any] | None = 
         return function
     found = _cache.get(function.__code__)
     if found is None:
-        found = _cache[function.__code__] = _rewrite_code(function, result is not None)
+        found = _cache[function.__code__] = _rewritten(function, result is not None)
     cells: dict[str, types.CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells[HOOKS] = types.CellType(Hooks(found.constructs, result))
     closure = tuple(cells[name] for name in found.code.co_freevars)
@@ -67,6 +81,18 @@ def rewritten_source(function: types.FunctionType) -> str:
     rewrite(function)
     found = _cache.get(function.__code__)
     return found.text() if found else ""
+
+
+def _rewritten(function: types.FunctionType, typed: bool) -> _Rewritten:
+    """The function rewritten here, or by an earlier process; of those whose results have declared types object code is kept."""
+
+    def make() -> kept.Made:
+        made = _rewrite_code(function, typed)
+        return made.code, made.constructs
+
+    code, constructs = make() if typed else kept.kept(function.__code__, make)
+    _mark_rewritten(code, function.__code__.co_name)
+    return _Rewritten(code, constructs, lambda: _rewrite_code(function, typed).text())
 
 
 def _rewrite_code(function: types.FunctionType, typed: bool) -> _Rewritten:
@@ -95,7 +121,6 @@ def _rewrite_code(function: types.FunctionType, typed: bool) -> _Rewritten:
     result = result.replace(co_name=code.co_name)
     if hasattr(code, "co_qualname"):
         result = _requalified(result, _qualname(result), _qualname(code))
-    _mark_rewritten(result, code.co_name)
 
     def text() -> str:
         return ast.unparse(nodes.fix_locations(ast.Module([factory], []))).replace(FUNCTION, code.co_name)

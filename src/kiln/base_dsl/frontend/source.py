@@ -256,11 +256,12 @@ def _compile(text: str, filename: str) -> types.CodeType:
 def _contains(module: types.CodeType, code: types.CodeType) -> bool:
     """Whether code like `code` is somewhere in a module. Flags may differ: exec() hands on those of its caller."""
     inner = [c for c in module.co_consts if isinstance(c, types.CodeType)]
-    return any(_identity(c) == _identity(code) or _contains(c, code) for c in inner)
+    return any(identity(c) == identity(code) or _contains(c, code) for c in inner)
 
 
-def _identity(code: types.CodeType) -> tuple[object, ...]:
-    constants = [_identity(c) if isinstance(c, types.CodeType) else _constant(c) for c in code.co_consts]
+def identity(code: types.CodeType) -> tuple[object, ...]:
+    """What tells code apart, so that it can be compared, here and in other processes."""
+    constants = [identity(c) if isinstance(c, types.CodeType) else _constant(c) for c in code.co_consts]
     return (code.co_name, code.co_firstlineno, code.co_code, code.co_names, code.co_varnames, constants)
 
 
