@@ -322,6 +322,12 @@ def test_registers_with_names_are_scaled_themselves():
         assert word not in text
 
 
+def scalings(*lines: str) -> list[list[tuple[int, int]]]:
+    """Pieces of code that scale registers: the number of each, and of the operand that it is scaled by."""
+    found = re.findall(r'inline_asm has_side_effects "(mul[^"]*)"', ordered(*lines, kernels=("f",)))
+    return [[(int(r), int(n)) for r, n in re.findall(r"kiln_sums_0_(\d+), \$(\d+);", code)] for code in found]
+
+
 def test_parts_of_registers_are_scaled():
     """As they are read and written: 16 bytes at a time, put together two by two."""
     read = [
@@ -333,10 +339,13 @@ def test_parts_of_registers_are_scaled():
     kept = [f"%p{n} = vector.extract_strided_slice %s {slices.format(2 * n)}" for n in range(2)]
     kept += [f'"cute.store"(%p{n}, %d, %n{n}) : (vector<2xf32>, R<f32>, i32) -> ()' for n in range(2)]
     before, then = (places, *read, joined, SCALE), (FENCE, product(), COMMIT)
-    text = ordered(*before, *kept, *then, kernels=("f",))
-    for numbers in ((2, 3), (0, 1)):
-        code = " ".join(f"mul.f32 kiln_sums_0_{r}, kiln_sums_0_{r}, ${n};" for n, r in enumerate(numbers))
-        assert f'"{code}"' in text
+    assert scalings(*before, *kept, *then) == [[(2, 0), (3, 1), (0, 2), (1, 3)]]
+    # one factor is given once
+    same = f"%b = vector.broadcast %x : f32 to vector<4xf32>\n{SCALE.replace('%v', '%b')}"
+    assert scalings(places, *read, joined, same, *kept, *then) == [[(2, 0), (3, 0), (0, 0), (1, 0)]]
+    # what happens to registers between them is between them
+    other = '%q = "cute.load"(%d, %n1) : (R<f32>, i32) -> f32\n%u = arith.addf %q, %x : f32'
+    assert scalings(*before, *kept[:3], other, kept[3], *then) == [[(2, 0), (3, 1)], [(0, 0), (1, 1)]]
     # not where they were read from
     swapped = [line.replace("%n0", "%m").replace("%n1", "%n0").replace("%m", "%n1") for line in kept]
     assert names(*before, *swapped, *then)[-1] == ""

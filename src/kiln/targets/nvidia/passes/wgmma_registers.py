@@ -167,10 +167,10 @@ class _Function:
                 b.asm(f".reg .b32 {name}<{words}>;", "")
             op.attributes[REGISTERS] = ir.StringAttr.get(named[array], context())
             op.attributes[FIRST] = ir.IntegerAttr.get(int_type(32), first // 32)
-        for op, what in writes.items():
-            (array,) = self._of[op]
-            if array in named:
-                _write(op, named[array], what)
+        for run in self._runs({op: what for op, what in writes.items() if self._of[op][0] in named}):
+            (array,) = self._of[run[0]]
+            _write(run[0], named[array], [writes[op] for op in run])
+            for op in run:
                 del self._known[array][op]
                 _erase(op)
         for array, loads in self._known.items():
@@ -179,6 +179,22 @@ class _Function:
                 del loads[op]
                 op.erase()
         return named
+
+    def _runs(self, writes: dict[ir.Operation, _Write]) -> list[list[ir.Operation]]:
+        """Stores to an array in a block that clear, or scale by the same vector, and between which nothing happens to registers."""
+        found: list[list[ir.Operation]] = []
+        before = None
+        for op in find(self._function, ("cute.load", "cute.store", _WGMMA, _WAIT)):
+            if op not in writes:
+                before = None
+                continue
+            here = self._of[op], op.block, writes[op].factors
+            if here == before:
+                found[-1].append(op)
+            else:
+                found.append([op])
+            before = here
+        return found
 
     def _allocations(self, products: Iterable[ir.Operation]) -> Iterable[ir.Operation]:
         """What makes the registers of products; all of the function where they cannot be followed to it."""
@@ -367,21 +383,28 @@ def _part(value: ir.Value) -> tuple[ir.Value, int]:
     return op.operands[0], offsets[0].value
 
 
-def _write(op: ir.Operation, name: str, what: _Write) -> None:
-    """Do to registers with a name what a store does."""
+def _write(op: ir.Operation, name: str, run: list[_Write]) -> None:
+    """Do to registers with a name what stores of a run do."""
     b = DeviceBuilder(ir.InsertionPoint(op), op.location)
-    if what.factors is None:
-        b.asm(" ".join(f"mov.b32 {name}{n}, 0;" for n in what.registers), "")
+    factors = run[0].factors
+    if factors is None:
+        b.asm(" ".join(f"mov.b32 {name}{n}, 0;" for what in run for n in what.registers), "")
         return
-    type_: Any = what.factors.type
-    point = ir.InsertionPoint(op)
-    given = [
-        ir.Operation.create(
-            "vector.extract", (type_.element_type,), (what.factors,), _place(what.first + n, 1), None, 0, op.location, point
-        ).result
-        for n in range(len(what.registers))
-    ]  # fmt: skip
-    code = " ".join(f"mul.f32 {name}{r}, {name}{r}, ${n};" for n, r in enumerate(what.registers))
+    numbers = {r: what.first + n for what in run for n, r in enumerate(what.registers)}
+    type_: Any = factors.type
+    if not isinstance(factors.owner, ir.Block) and factors.owner.operation.name == "vector.broadcast":
+        given = [factors.owner.operation.operands[0]]
+        places = [0] * len(numbers)
+    else:
+        point = ir.InsertionPoint(op)
+        given = [
+            ir.Operation.create(
+                "vector.extract", (type_.element_type,), (factors,), _place(number, 1), None, 0, op.location, point
+            ).result
+            for number in numbers.values()
+        ]
+        places = range(len(numbers))
+    code = " ".join(f"mul.f32 {name}{r}, {name}{r}, ${n};" for r, n in zip(numbers, places, strict=True))
     b.asm(code, ",".join("f" * len(given)), given)
 
 
