@@ -312,7 +312,8 @@ def installed() -> dict[str, str]:
 
 def measured(names: list[str], given: argparse.Namespace) -> Iterator[tuple[str, dict[str, float]]]:
     """The best of the rounds of each program in each state; programs run beside each other, each on cores of its own."""
-    environment = {**installed(), "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
+    # a GPU would be asked how many clusters it has room for, which begins with making a context
+    environment = {**installed(), "CUTE_DSL_DISABLE_FILE_CACHING": "1", "CUDA_VISIBLE_DEVICES": ""}
     free: queue.Queue[list[int]] = queue.Queue()
     here = sorted(os.sched_getaffinity(0))
     apart = max(len(here) // given.beside, 1)  # neighbours may be one core for two

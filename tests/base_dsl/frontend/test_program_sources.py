@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import linecache
 import os
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from kiln import DSLRuntimeError, cute
-from kiln.base_dsl.frontend import texts
+from kiln.base_dsl.frontend import source, texts
 
 PROGRAM = """\
 from kiln import cute
@@ -303,3 +304,96 @@ def test_files_on_the_stack_are_parsed_once() -> None:
     before = texts._calls.cache_info().misses
     texts.guesses(space["f"].__code__)
     assert texts._calls.cache_info().misses == before
+
+
+SHAPES = '''\
+import functools
+import math
+
+
+def kept(*_):
+    return lambda function: function
+
+
+def one_line(a): return a + 1
+
+
+@kept(
+    1,
+)
+def long_signature(
+    a,
+    b=2,
+):
+    """Texts
+at the margin."""
+    if a:
+# a comment at the margin
+        b = math.sqrt(
+    a)
+
+    # a comment that ends it
+    return b
+
+
+def with_dead_code(a):
+    return a
+    x: int = 3
+    """
+a text that nobody reads"""
+
+
+class Outer:
+    @kept()
+    @kept(2)
+    def method(self, a):
+        return self.__private + a
+
+    class Inner:
+        def deeper(self):
+            return [x for x in range(3)]
+
+    async def waits(self): pass
+
+
+def around():
+    def inside():
+        return around
+    return inside, lambda: 1
+
+
+if math:
+    def conditional():
+        return functools.reduce
+'''
+
+
+def test_a_function_parsed_alone_is_the_one_of_the_whole_file(tmp_path):
+    path = tmp_path / "shapes.py"
+    path.write_text(SHAPES)
+    module = _load(path)
+    inside, unnamed = module.around()
+    functions = [
+        module.kept, module.one_line, module.long_signature, module.with_dead_code, module.Outer.method, module.Outer.Inner.deeper,
+        module.Outer.waits, module.around, inside, unnamed, module.conditional,
+    ]  # fmt: skip
+    alone = [source._find_alone(function.__code__) for function in functions]
+    for function, found in zip(functions, alone, strict=True):
+        whole = source._find_in_whole(function.__code__, vars(module))
+        assert ast.dump(source.find(function.__code__, vars(module)), include_attributes=True) == ast.dump(
+            whole, include_attributes=True
+        )
+        assert found is None or ast.dump(found) == ast.dump(whole)
+    if sys.version_info >= (3, 11):
+        missing = {function.__name__ for function, found in zip(functions, alone, strict=True) if found is None}
+        assert missing == {"with_dead_code", "inside", "<lambda>", "conditional"}
+
+
+def test_of_a_file_that_changed_nothing_is_parsed_alone(tmp_path):
+    path = tmp_path / "shapes.py"
+    path.write_text(SHAPES)
+    module = _load(path)
+    path.write_text(SHAPES.replace("return a + 1", "return a + 2"))
+    linecache.checkcache(str(path))
+    assert source._find_alone(module.one_line.__code__) is None
+    assert source._find_alone(module.around.__code__) is not None or sys.version_info < (3, 11)
