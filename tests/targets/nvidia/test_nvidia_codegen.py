@@ -69,6 +69,33 @@ def test_a_module_that_llvm_finds_wrong_is_an_error():
         codegen.optimize(text, Arch.sm_90a, 3)
 
 
+def test_what_nobody_needs_is_not_kept_for_later():
+    @cute.kernel
+    def roles(x: cute.Tensor, n: Int32):
+        _ = (n + 127) // 128  # needed by nobody
+        t, _, _ = arch.thread_idx()
+        if t < 128:
+            arch.barrier(barrier_id=1, number_of_threads=128)
+            if n > 1:
+                arch.barrier(barrier_id=2, number_of_threads=128)
+                x[t] = n + 127
+        else:
+            arch.barrier(barrier_id=3, number_of_threads=128)
+            if n > 2:
+                arch.barrier(barrier_id=4, number_of_threads=128)
+                x[t] = (n + 127) ^ t
+
+    @cute.jit
+    def run(x: cute.Tensor, n: Int32):
+        roles(x, n).launch(grid=(1, 1, 1), block=(256, 1, 1))
+
+    integers = cute.runtime.from_dlpack(np.zeros(256, np.int32))
+    before, *of_roles = compile_for(run, integers, Int32(1)).__ptx__.split("bar.sync")
+    sums = re.compile(r"add\.s32[^;]*, 127;")
+    assert not sums.search(before)
+    assert len(sums.findall("".join(of_roles))) == 2
+
+
 def test_a_product_and_its_sum_are_one_instruction():
     @cute.kernel
     def scaled(x: cute.Tensor):

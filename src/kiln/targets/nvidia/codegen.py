@@ -101,10 +101,26 @@ def optimize(
     tuning.slp_vectorization = False
     tuning.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, tuning)
-    passes = builder.getModulePassManager()
+    if opt:
+        _remove_dead_code(module, builder)
+    _run(builder.getModulePassManager(), module, builder)
+    return module
+
+
+def _remove_dead_code(module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
+    """Remove what nobody uses, before all other passes.
+
+    Programs compute what they turn out not to need, of layouts above all. LLVM first looks for what was computed before: it would take such
+    a value, at the start of a kernel, for equal ones of the roles that warps have, and let it lie in a register from there on.
+    """
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_dead_code_elimination_pass()
+    _run(passes, module, builder)
+
+
+def _run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
     unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
     free(passes)
-    return module
 
 
 def _parse(text: str) -> llvm.ModuleRef:
