@@ -125,3 +125,23 @@ def test_without_the_disk_cache_nothing_is_kept(run, tmp_path):
     assert len(names) == 3
     assert run(PROGRAM, CUTE_DSL_DISABLE_FILE_CACHING="1") == [names, results]
     assert not list(Path(tmp_path).glob("cache/*/*.kiln"))
+
+
+def test_cells_of_notebooks_are_not_kept(child, tmp_path):
+    """Their files are named after a process, and are nowhere."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import linecache\n"
+        "from kiln import cute\n"
+        "text = '@cute.jit\\ndef f(a: cute.Int32):\\n    return a + 1 if a > 2 else a\\n'\n"
+        "name = '/tmp/ipykernel_4321/12345.py'\n"
+        "linecache.cache[name] = (len(text), None, text.splitlines(True), name)\n"
+        "space = {'cute': cute, '__name__': 'cell'}\n"
+        "exec(compile(text, name, 'exec'), space)\n"
+        "from kiln.base_dsl import cache\n"
+        "kept, keeping = [], cache.keeping\n"
+        "cache.keeping = lambda what, *given: (kept.append(what), keeping(what, *given))[1]\n"
+        "print(space['f'](5), 'rewritten function' in kept)\n"
+    )
+    env = {"CUTE_DSL_CACHE_DIR": str(tmp_path / "cache"), "CUTE_DSL_DISABLE_FILE_CACHING": "0"}
+    assert child(program, **env).stdout.split() == ["6", "False"]

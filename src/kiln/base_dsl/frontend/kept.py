@@ -30,7 +30,7 @@ Made = tuple[types.CodeType, list[Construct]]
 
 def kept(code: types.CodeType, make: Callable[[], Made]) -> Made:
     """What `make` gives for a function, from the cache if it is there; functions that stand in no file are made anew."""
-    if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") or not os.path.isabs(code.co_filename):
+    if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") or not os.path.isfile(code.co_filename):
         return make()
     linecache.checkcache(code.co_filename)
     text = "".join(linecache.getlines(code.co_filename)).encode(errors="surrogatepass")
