@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import itertools
 import os
 from typing import Any
@@ -12,11 +14,13 @@ import pytest
 from attention_testing import close, exact, normal
 from nvidia_testing import needs_nvdisasm
 from sass import check_products
+from sass import kernels as kernels_of
 
 import kiln
 from kiln import BFloat16, Float8E4M3FN, Float32, Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import warpgroup
+from kiln.kernels import devices
 from kiln.kernels.devices import device_of
 from kiln.kernels.latents import FAMILY, LatentAttention, hopper, implementations, prefill, turned
 from kiln.kernels.latents.columns import LatentColumns
@@ -68,6 +72,21 @@ def test_lengths(splits, heads):
     """Sequences without latents, with fewer than tokens, that fill pages or not; in one share, cut anywhere, in more shares than blocks.
     Queries are columns of products, or rows."""
     check(normal(6, 2, heads, VALUES + 64), Cache(0, 1, 64, 65, 330, 128), splits=splits)
+
+
+@pytest.mark.parametrize("splits", [5, 40])
+def test_many_rows_are_put_together_by_one_block(splits, monkeypatch):
+    """Where fewer blocks run at once than there are rows; by one group of threads, and by several."""
+    with kiln.target("cpu"):
+        few = dataclasses.replace(devices.current(), multiprocessors=1)
+    monkeypatch.setattr(devices, "current", lambda: few)
+    monkeypatch.setattr(implementations, "turned_forward", turned.TurnedForward)  # code is kept by kernel object
+    implementations._compiled.cache_clear()
+    try:
+        with kiln.sanitize() if LONG else contextlib.nullcontext():
+            check(normal(3, 2, 9, VALUES + 64), Cache(70, 300, 513), splits=splits)
+    finally:
+        implementations._compiled.cache_clear()
 
 
 @pytest.mark.parametrize(("tokens", "heads"), [(1, 1), (3, 30), (4, 32)])
@@ -311,8 +330,8 @@ def test_who_is_chosen():
 
 
 def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
-    """What is made of a kernel for bf16, nothing being spilled and no product waiting for another: its loop of products.
-    `moves`: of scores, which are rounded and written where sums stay."""
+    """What is made of a kernel for bf16, nothing being spilled and no product waiting for another: its loop of products,
+    and all of it. `moves`: of scores, which are rounded and written where sums stay."""
     space = cute.AddressSpace.gmem
     given = hopper.Given(
         _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
@@ -322,7 +341,8 @@ def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
     numbers = hopper.Numbers(Float32(1.0), 1, 0, 1)
     made = cute.compile(kernel, *rows, given, Int32(1), numbers, 0, target="nvidia")
     (loop,) = check_products(made, moves=moves)
-    return loop
+    (code,) = (code for name, code in kernels_of(made.executable.artifacts["sass"]).items() if "Forward" in name)
+    return loop, code
 
 
 @needs_nvdisasm
@@ -331,7 +351,7 @@ def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
 def test_products_are_begun_together(stored, monkeypatch):
     """Those of the other's weights and the scores run one after the other without a wait."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    loop = _machine_code(hopper.LatentForward(BFloat16, 512, stored), stored or BFloat16)
+    loop, code = _machine_code(hopper.LatentForward(BFloat16, 512, stored), stored or BFloat16)
     weighted = 4 if stored is None else 8  # of 256 columns, or of 128
     assert len(loop.products) == 36 + 2 * weighted
     waits = [n for n, i in enumerate(loop.instructions) if i.name.startswith("WARPGROUP.DEPBAR")]
@@ -339,6 +359,8 @@ def test_products_are_begun_together(stored, monkeypatch):
     assert len(waits) == 3
     assert sum(i.name.startswith("HGMMA") for i in loop.instructions[: waits[0]]) == 36 + weighted
     assert sum(waits[1] < n < waits[2] for n in powers) >= 34
+    # Of outputs nothing is written by four bytes: a warp would write half of each 32 that memory takes at once.
+    assert sum(i.name == "STG.E" for i in code.instructions) <= 4
 
 
 @needs_nvdisasm
@@ -347,6 +369,6 @@ def test_products_are_begun_together(stored, monkeypatch):
 def test_latents_as_rows(stored, monkeypatch):
     """Latents of 8 bits are widened while products of those before them run: a wait leaves one group."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    loop = _machine_code(turned.TurnedForward(BFloat16, 512, 32, stored=stored), stored or BFloat16, 10)
+    loop, _ = _machine_code(turned.TurnedForward(BFloat16, 512, 32, stored=stored), stored or BFloat16, 10)
     assert len(loop.products) == 36 + 32
     assert loop.waits == (2 if stored is None else 2 + 7 + 6)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from ... import Int32, cute, pipeline
 from ...cute import arch
-from ...cute.nvgpu import cpasync
+from ...cute.nvgpu import CacheEvictionPriority, cpasync
 from ..attentions.steps import NOTHING
 from ..attentions.tile import only_here
 from . import shares
@@ -15,6 +15,8 @@ from .shares import KEYS
 
 FOUND = shares.MEMBERS + 4
 """Numbers in shared memory that say what a block of threads computes."""
+PRIORITY = CacheEvictionPriority.EVICT_FIRST
+"""Of latents in the L2 cache: tiles that share them read them at about the same time, and nobody does after that. Queries, outputs and pieces stay."""
 
 
 class Which(NamedTuple):

@@ -25,7 +25,7 @@ from ..attentions.tile import only_here
 from ..common.pipes import tma_pipe
 from . import shares
 from .combine import Combine
-from .forward import FOUND, Forward, Which
+from .forward import FOUND, PRIORITY, Forward, Which
 from .hopper_steps import Steps
 from .plan import EARLY, GROUP, NARROW_REGISTERS, REGISTERS, ROWS, THREADS
 from .shares import KEYS
@@ -262,7 +262,8 @@ class LatentForward(Forward):
                         state, own_column = self.raw_state(count, buffers, column, 1)
                     pipe.producer_acquire(state)
                     source = of[None, 0, own_column * pieces + piece, page]
-                    cute.copy(atom, source, to[None, state.index], tma_bar_ptr=pipe.producer_get_barrier(state))
+                    barrier = pipe.producer_get_barrier(state)
+                    cute.copy(atom, source, to[None, state.index], tma_bar_ptr=barrier, cache_policy=PRIORITY)
                 count = count + 1
             start = shares.following(start, own.count)
             sequence = sequence + 1

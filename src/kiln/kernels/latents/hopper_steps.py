@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float32, Int32, const_expr, cute, pipeline, range_constexpr
+from ... import Constexpr, Float32, Int32, const_expr, cute, pipeline, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ..attentions.epilogue import LN_2
@@ -301,24 +301,38 @@ class Steps(GroupSteps):
                 logarithm = cute.math.log2(total) - self.lowered[half]
             sums = self.of_row(half)
             sums.store(sums.load() * inverse)
-            if own < which.rows:
-                start = self.group * self.of.half + column
-                if whole:
-                    self.write(given.out[sequence, own, None], self.of.dtype, start, half)
-                    if const_expr(given.lse is not None):
-                        if self.group == 0 and column == 0:
-                            heads = which.numbers.heads
-                            given.lse[sequence, own % heads, own // heads] = logarithm * LN_2
-                else:
-                    self.write(given.pieces[slot, own, None], Float32, start, half)
-                    if self.group == 0 and column == 0:
-                        given.pieces[slot, own, self.of.dim_v] = logarithm
+            there = own < which.rows
+            if whole:
+                self.write(given.out[sequence, own, None], self.of.dtype, half, there)
+                if const_expr(given.lse is not None):
+                    if there and self.group == 0 and column == 0:
+                        heads = which.numbers.heads
+                        given.lse[sequence, own % heads, own // heads] = logarithm * LN_2
+            else:
+                self.write(given.pieces[slot, own, None], Float32, half, there)
+                if there and self.group == 0 and column == 0:
+                    given.pieces[slot, own, self.of.dim_v] = logarithm
 
-    def write(self, row: Any, dtype: Any, start: Any, half: int) -> None:
-        """Write what this thread has of a row."""
-        store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=2 * dtype.width)
-        own = self.of_row(half)
-        pairs = cute.make_rmem_tensor(own.shape, dtype)
-        pairs.store(own.load().to(dtype))
-        place = (row.iterator + start).with_alignment(dtype.width // 4)
-        cute.copy(store, pairs, cute.make_tensor(place, cute.make_layout(own.shape, stride=(1, 8))))
+    @cute.jit
+    def write(self, row: Any, dtype: Constexpr, half: Constexpr, there: Any):
+        """Write what this thread has of a row, if that is `there`: two of each eight columns. Of 16 bits these would be 16 bytes of four threads;
+        memory takes 32 at once, and waits for the others. So two threads give each other what they have of every other eight."""
+        own, thread = self.of_row(half), arch.lane_idx() % 4
+        values = cute.make_rmem_tensor(own.shape, dtype)
+        values.store(own.load().to(dtype))
+        each, start = 2, 2 * thread
+        if const_expr(dtype.width == 16):
+            each, start = 4, thread % 2 * 8 + thread // 2 * 4
+            upper = thread % 2 == 1
+            words = cute.recast_tensor(cute.make_tensor(values.iterator, cute.make_layout((cute.size(own),))), Int32)
+            for i in range_constexpr(0, cute.size(words), 2):
+                first, second = words[i], words[i + 1]
+                got = arch.shuffle_sync_bfly(first if upper else second, offset=1)
+                words[i] = got if upper else first
+                words[i + 1] = second if upper else got
+        if there:
+            store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=each * dtype.width)
+            place = (row.iterator + (self.group * self.of.half + start)).with_alignment(each * dtype.width // 8)
+            shape = each, self.of.half // (4 * each)
+            held = cute.make_tensor(values.iterator, cute.make_layout(shape))
+            cute.copy(store, held, cute.make_tensor(place, cute.make_layout(shape, stride=(1, 4 * each))))

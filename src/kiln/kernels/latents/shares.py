@@ -17,6 +17,8 @@ KEYS = 64
 """Keys of a block: rows of a page."""
 _OF_A_SEQUENCE = 3
 """Blocks that beginning and ending a sequence takes as long as."""
+_AT_ONCE = 4
+"""Sequences whose lengths a lane loads at once."""
 
 
 class Piece(NamedTuple):
@@ -63,6 +65,13 @@ def piece(length: Int32, unseen: Int32, start: Int32, begin: Int32, each: Int32)
 
 
 @cute.jit
+def _room(lengths: cute.Tensor, most: Int32, sequence: Int32, batch: Int32):
+    """What a sequence takes of the row; nothing, if it does not exist. Loaded in any case, so that nobody waits for one load before the next."""
+    own = following(Int32(0), blocks(length_of(lengths, min(sequence, batch - 1), most)))
+    return own if sequence < batch else Int32(0)
+
+
+@cute.jit
 def find(
     lengths: cute.Tensor, most: Int32, number: Int32, shares: Int32, found: cute.Tensor, kept: cute.Tensor, keeps: Any
 ):  # fmt: skip
@@ -70,12 +79,11 @@ def find(
     row of `kept` (share, member)."""
     lane = arch.lane_idx()
     batch = Int32(lengths.shape[0])
-    turns = cute.ceil_div(batch, 32)
+    turns = cute.ceil_div(batch, 32 * _AT_ONCE)
     total = Int32(0)
     for turn in range(turns):
-        sequence = turn * 32 + lane
-        if sequence < batch:
-            total = total + following(Int32(0), blocks(length_of(lengths, sequence, most)))
+        first = (turn * 32 + lane) * _AT_ONCE
+        total = sum((_room(lengths, most, first + i, batch) for i in range(_AT_ONCE)), total)
     for distance in (1, 2, 4, 8, 16):
         total = total + arch.shuffle_sync_bfly(total, offset=distance)
     each = cute.ceil_div(total, shares)
@@ -85,18 +93,18 @@ def find(
     arch.sync_warp()
     before = Int32(0)
     for turn in range(turns):
-        sequence = turn * 32 + lane
-        own = Int32(0)
-        if sequence < batch:
-            own = following(Int32(0), blocks(length_of(lengths, sequence, most)))
-        end = own
+        first = (turn * 32 + lane) * _AT_ONCE
+        rows = [_room(lengths, most, first + i, batch) for i in range(_AT_ONCE)]
+        end = sum(rows, Int32(0))
         for distance in (1, 2, 4, 8, 16):
             other = arch.shuffle_sync_up(end, offset=distance)
             if lane >= distance:
                 end = end + other
-        start = before + end - own
-        if sequence < batch and begin >= start and begin < start + own:
-            found[0], found[1], found[3] = sequence, start, own - _OF_A_SEQUENCE
+        start = before + end - sum(rows, Int32(0))
+        for i, own in enumerate(rows):
+            if begin >= start and begin < start + own:
+                found[0], found[1], found[3] = first + i, start, own - _OF_A_SEQUENCE
+            start = start + own
         before = before + arch.shuffle_sync(end, 31)
     arch.sync_warp()
     if keeps and lane < MEMBERS:

@@ -23,7 +23,7 @@ from ..attentions.tile import only_here
 from ..common.pipes import tma_pipe
 from . import shares
 from .combine import Combine
-from .forward import FOUND, Forward, Which
+from .forward import FOUND, PRIORITY, Forward, Which
 from .plan import GROUP, REGISTERS, THREADS
 from .shares import KEYS
 from .turned_narrow import NarrowSteps
@@ -179,7 +179,8 @@ class TurnedForward(Forward):
                     state = self.state(count, piece, 1)
                     pipe.producer_acquire(state)
                     barrier = pipe.producer_get_barrier(state)
-                    cute.copy(atom, of[None, 0, piece, page], to[None, state.index], tma_bar_ptr=barrier)
+                    source = of[None, 0, piece, page]
+                    cute.copy(atom, source, to[None, state.index], tma_bar_ptr=barrier, cache_policy=PRIORITY)
                 count = count + 1
             start = shares.following(start, own.count)
             sequence = sequence + 1
