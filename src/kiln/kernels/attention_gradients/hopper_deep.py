@@ -386,7 +386,9 @@ class HopperDeepKeys(KeyTiles):
         pipe_o, consumer_q = pipes
         key, first, exist = keys
         edge, beside = first, Int32(0)
-        used_o = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
+        # A constant would be the same register as the zeros that weights begin with, which are no uniform ones, and ptxas would copy from there.
+        first_buffer = arch.make_warp_uniform(Int32(0))
+        used_o = pipeline.PipelineState(of.stages, 0, first_buffer, first_buffer)
         for i in range(steps):
             filled_q = consumer_q.wait_and_advance()
             if const_expr(self.packed):

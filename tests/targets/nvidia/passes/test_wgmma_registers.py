@@ -297,20 +297,17 @@ def test_who_reads_registers_that_are_scaled_copies_them():
     assert "hold_registers" not in text
 
 
-def test_registers_that_are_scaled_are_cleared_themselves():
+@pytest.mark.parametrize("scaled", [(), (READ, SCALE, KEEP)])
+def test_registers_with_names_are_cleared_themselves(scaled: tuple[str, ...]):
     zeros = "%z = arith.constant dense<0.0> : vector<8xf32>"
     part = "%y = vector.extract_strided_slice %z {offsets = [4], sizes = [4], strides = [1]} : vector<8xf32> to vector<4xf32>"
     clear = '"cute.store"(%y, %d, %zero) {alignment = 16 : i64} : (vector<4xf32>, R<f32>, i32) -> ()'
-    lines = zeros, part, clear, READ, SCALE, KEEP, FENCE, product(), COMMIT
+    lines = zeros, part, clear, *scaled, FENCE, product(), COMMIT
     assert names(*lines) == ["kiln_sums_0_ 0"]
     text = ordered(*lines, kernels=("f",))
     assert '"' + " ".join(f"mov.b32 kiln_sums_0_{n}, 0;" for n in range(4)) + '"' in text
     assert "cute.store" not in text
     assert names(zeros.replace("0.0", "-0.0"), *lines[1:])[-1] == ""
-
-
-def test_sums_that_are_only_cleared_have_no_name():
-    assert set(names(CLEAR, FENCE, product(), COMMIT)) == {""}
 
 
 def test_registers_with_names_are_scaled_themselves():
@@ -364,9 +361,9 @@ def test_sums_of_which_single_registers_are_scaled_have_no_name():
     assert set(names(*lines)) == {""}
 
 
-def test_what_is_read_at_places_that_are_not_known_is_written_there():
-    """Copies of the array would not know of what was scaled."""
-    first = f"{READ}\n{SCALE}\n{KEEP}"
+@pytest.mark.parametrize("first", [CLEAR, f"{READ}\n{SCALE}\n{KEEP}"])
+def test_what_is_read_at_places_that_are_not_known_is_written_there(first: str):
+    """Copies of the array would not know of it."""
     number = "%i = arith.index_cast %n : index to i32"
     use = '%r0 = "cute.load"(%d, %i) : (R<f32>, i32) -> f32\n%u = arith.addf %r0, %x : f32'
     assert set(names(FENCE, product(), COMMIT, wait(0), first, number, use)) == {""}

@@ -13,10 +13,9 @@ vectors of the arrays become accesses to single registers: else LLVM would keep 
 put it together for every product.
 
 Sums that nothing but products write are registers with names (`REGISTERS`), which LLVM does not know of: there is nothing to carry through
-loops, and what holds the array copies them to it. So are sums that a kernel scales, as vectors, and besides clears at most: that is done to the
-registers themselves, and who reads them copies them. (Where a kernel writes anything else, copies of both directions would cost registers. Where
-it scales single registers, each would be a piece of PTX, which LLVM leaves where it is: loops that compute something meanwhile become slower. Where
-it only clears them, there is less to compile, but other instructions come out, some of them slower by half a percent.)
+loops, and what holds the array copies them to it. So are sums that a kernel clears, or scales as vectors: that is done to the registers
+themselves, and who reads them copies them. (Where a kernel writes anything else, copies of both directions would cost registers. Where it scales
+single registers, each would be a piece of PTX, which LLVM leaves where it is: loops that compute something meanwhile become slower.)
 
 Products that follow each other are marked (`WITH_NEXT`): they become one piece of inline PTX, whose registers everyone from here to ptxas
 handles once instead of once for each.
@@ -130,12 +129,12 @@ class _Function:
 
     @functools.cached_property
     def _known(self) -> dict[_Array, dict[ir.Operation, range]]:
-        """Arrays that a kernel scales, and the registers that their loads and stores are of: those that may have names, as far as single stores tell."""
+        """Arrays that a kernel clears or scales, and the registers that their loads and stores are of: those that may have names, as far as single stores tell."""
         left = set(itertools.chain(*self._left.values()))
         found: dict[_Array, dict[ir.Operation, range]] = {}
         for array in self._arrays:
-            kinds = {_kind(op.operands[0]) for op in array.accesses if op.name == "cute.store"}
-            if array in left or "scaled" not in kinds or "other" in kinds:
+            stores = [op for op in array.accesses if op.name == "cute.store"]
+            if array in left or not stores or not all(map(_may_be_done, stores)):
                 continue
             places: dict[ir.Value, int | None] = {}
             registers = {op: _registers(op, places) for op in array.accesses}
@@ -422,12 +421,12 @@ def _erase(op: ir.Operation) -> None:
                 _erase(owner.operation)
 
 
-def _kind(value: ir.Value) -> str:
-    """Whether what is written is a constant, a vector that may have been scaled, or anything other."""
-    by = _made(value)
-    if by is not None and by.name == "arith.mulf" and isinstance(by.result.type, ir.VectorType):
-        return "scaled"
-    return "constant" if by is not None and by.name == "arith.constant" else "other"
+def _may_be_done(store: ir.Operation) -> bool:
+    """Whether what is written may be zeros, or a vector of what was there times factors."""
+    by = _made(store.operands[0])
+    if by is None or by.name != "arith.mulf":
+        return by is not None and by.name == "arith.constant"
+    return isinstance(by.result.type, ir.VectorType)
 
 
 def _is_zero(op: ir.Operation) -> bool:
