@@ -6,11 +6,11 @@
     python benchmarks/choices.py fit decode        # writes src/kiln/kernels/attentions/few_model.py; needs scipy
     python benchmarks/choices.py report decode     # chosen and best plans, shape by shape
 
-Tables: `decode` (32 heads that share 8, D 128; kinds bf16, e4m3 in pages of several sizes and of none), `latents` (kinds 16, 8), `gradients` (kinds are D, or D and
+Tables: `decode` (32 heads that share 8, D 128; kinds bf16 and e4m3, bf16/64, bf16/1, e4m3/64 in pages of so many rows), `latents` (kinds 16, 8), `gradients` (kinds are D, or D and
 that of values). Plans are all that families offer (`kiln.kernels` `FAMILY.choices`), but those that are expected to take three times as long as what is chosen; of gradients
 of the first shape of a kind all, of the others those that were less than a seventh behind there. Of gradients in two passes those plans are taken that differ from the
 chosen one in one of the passes. Each line of `benchmarks/data/choices_h200.jsonl` is a plan of a shape: microseconds, the spread of its turns. Lines are written at once; a plan
-that is there is not measured again. Plans of a shape take turns, with normal data: few queries with an empty L2 cache, gradients in short bursts.
+that is there is not measured again, but with `--again 6`, for which the chosen plan and the best five others that are known take `--turns`, in place of what was known of them. Plans of a shape take turns, with normal data: few queries with an empty L2 cache, gradients in short bursts.
 `compile` and `measure` may have several processes (`--part`): they compile at the same time, and measure one after another.
 """
 
@@ -74,7 +74,7 @@ class Decode:
 
     @staticmethod
     def kind(shape: Any) -> str:
-        return shape[0]
+        return f"{shape[0]}/{shape[1]}" if shape[1] else shape[0]
 
     @staticmethod
     def problem(shape: Any) -> Any:
@@ -228,10 +228,10 @@ def _plan(name: str) -> Any:
 
 
 class Journal:
-    """What was measured: microseconds of plans by tables and shapes."""
+    """What was measured: microseconds of plans by tables and shapes. `again`: plans of a shape that are measured again, or 0; `turns`: that plans take, or None."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.rows = path, {}
+    def __init__(self, path: Path, again: int = 0, turns: int | None = None) -> None:
+        self.path, self.again, self.turns, self.rows = path, again, turns, {}
         for line in path.read_text().splitlines() if path.exists() else ():
             self.keep(json.loads(line))
 
@@ -264,9 +264,12 @@ def _one_pass(plan: Any, chosen: Any) -> bool:
 
 
 def wanted(name: str, journal: Journal, shape: Any) -> list[Any]:
-    """Plans that are still to be measured."""
+    """Plans that are still to be measured, or again."""
     table = TABLES[name]
     plans, known = offered(table, shape), journal.of(name, shape)
+    if journal.again:
+        best = (_plan(x) for x in sorted(known, key=known.__getitem__))
+        return list(dict.fromkeys((plans[0], *best)))[: journal.again]
     first = next(x for x in table.shapes if table.kernel(x, plans[0])[0] == table.kernel(shape, plans[0])[0])
     there = journal.of(name, first)
     if name == "gradients" and first != shape and there:
@@ -363,7 +366,8 @@ def _measure_shape(name: str, journal: Journal, shape: Any, plans: list[Any]) ->
             print(f"{shape} {plan}: WRONG, {far}", flush=True)
             continue
         calls[_named(_config(plan))] = one
-    times = _cold_in_turns(calls) if table.cold else _in_turns(calls)
+    take_turns = _cold_in_turns if table.cold else _in_turns
+    times = take_turns(calls, **({"turns": journal.turns} if journal.turns else {}))
     for plan, own in times.items():
         us = statistics.median(own)
         row = {"table": name, "shape": shape, "plan": plan, "us": round(us, 2)}
@@ -570,13 +574,15 @@ def main() -> None:
     parser.add_argument("--kinds", type=lambda text: text.split(","))
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--part", default="0/1", help="of kernels, or of shapes, this of so many")
+    parser.add_argument("--again", type=int, default=0, help="so many plans of each shape, measured before or not")
+    parser.add_argument("--turns", type=int, help="that plans of a shape take")
     parser.add_argument("--journal", type=Path, default=_DATA)
     parser.add_argument(
         "--within", type=float, default=3.0, help="plans expected to take so many times as long as what is chosen"
     )
     given = parser.parse_args()
     Decode.within = Latents.within = Gradients.within = given.within
-    journal = Journal(given.journal)
+    journal = Journal(given.journal, given.again, given.turns)
     if given.what == "fit":
         for name in given.tables:
             {"decode": fit_few, "gradients": fit}[name](journal)

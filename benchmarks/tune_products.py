@@ -8,7 +8,8 @@
 
 All plans that the library has for a shape are measured, but for those that the model expects to take more than `--within` times as long as the best. Each is
 timed shortly (rows with `screened`), and then the best `--best` of a shape and the chosen one in turns, which is what tells them apart. With `--again 4` the
-chosen plan of each shape and the best three others that are known take turns, and nothing else is measured.
+chosen plan of each shape and the best three others that are known take turns, and nothing else is measured: `--again 6 --turns 60 --only kept` tells what the forty that
+are kept out of the fit lose to half a percent.
 
 Shapes are those of `benchmarks/data/products_shapes.json`: the forty, of which every fourth is kept out of the fit (`held_out`), and others, drawn by chance
 with seeds that stand there: those of the last seeds are kept out of everything, and measured once, when all else is done. Each measurement is a
@@ -81,6 +82,8 @@ _SLICES = (8e-3, 60e-3)
 """Seconds of back to back calls that are timed at once, and of products that take long, which run at the power limit: two thirds of them, then."""
 _WARM = 1.0
 """Seconds of work before anything is timed."""
+_TURNS = 3
+"""Of each plan, if no other number is asked for."""
 _LONG, _SLOW = 100.0, 1000.0
 """Microseconds of such a product; and of one that is called as few times as can be before it takes turns."""
 _FORTY = ("square", "layer", "few rows", "long K", "thin N", "odd", "layout")
@@ -207,18 +210,19 @@ class Journal:
 
     def known(self, shape: dict[str, Any]) -> dict[Any, tuple[float, bool]]:
         """Microseconds of plans of a shape, and whether they took turns, as of the run that has most of them; in runs after it those took turns again, at other clocks:
-        they are compared by the plans that both have."""
+        they are compared by the plans that both have, and count by how many turns they took."""
         first = self.fullest(shape)
         rows = [row for row in self.by_shape.get(name_of(shape), ()) if row.get("run", "") >= first]
         found = {row["made"]: [row["us"]] for row in rows if row.get("run") == first and "screened" in row}
-        turns = {row["made"]: [row["us"]] for row in rows if row.get("run") == first and "screened" not in row}
-        for run in sorted({row["run"] for row in rows} - {first}) if first else ():
-            some = {plan: us for plan, us, _ in self.of(shape, run)}
-            ratios = [
-                (turns.get(plan) or found[plan])[0] / us for plan, us in some.items() if plan in turns or plan in found
-            ]
+        runs: dict[str, dict[Any, list[float]]] = {}  # as many times as plans took turns
+        for row in rows:
+            if "run" in row and "screened" not in row:
+                runs.setdefault(row["run"], {})[row["made"]] = [row["us"]] * row.get("turns", _TURNS)
+        turns = runs.pop(first, {})
+        for _, some in sorted(runs.items()) if first else ():
+            ratios = [(turns.get(x) or found[x])[0] / us[0] for x, us in some.items() if x in turns or x in found]
             for plan, us in some.items() if len(ratios) > 1 else ():
-                turns.setdefault(plan, []).append(us * statistics.median(ratios))
+                turns.setdefault(plan, []).extend(x * statistics.median(ratios) for x in us)
         means = {plan: (statistics.geometric_mean(us), plan in turns) for plan, us in (found | turns).items()}
         return dict(sorted(means.items(), key=lambda pair: pair[1]))
 
@@ -283,10 +287,14 @@ def compile_all(jobs: list[tuple[dict[str, Any], Any]], processes: int) -> None:
 
 
 def _wanted(shape: dict[str, Any], only: str | None) -> bool:
-    """Whether a shape is of a kind: one of the data file, `forty` for those that were there first, some with commas, None for all but the unseen."""
+    """Whether a shape is of a kind: one of the data file, `forty` for those that were there first, `kept` for those of them that are kept out of the fit, some with
+    commas, None for all but the unseen."""
     if only is None:
         return shape["kind"] != "unseen"
-    return any(shape["kind"] == one or (one == "forty" and shape["kind"] in _FORTY) for one in only.split(","))
+    kinds = {shape["kind"]}
+    if shape["kind"] in _FORTY:
+        kinds |= {"forty", "kept"} if shape["held_out"] else {"forty"}
+    return not kinds.isdisjoint(only.split(","))
 
 
 def missing(journal: Journal, within: float, only: str | None) -> list[tuple[dict[str, Any], list[Any]]]:
@@ -321,14 +329,14 @@ def _work(shape: dict[str, Any]) -> int:
 
 
 def measure(
-    todo: list[tuple[dict[str, Any], list[Any]]], path: Path, seconds: float, best: int, processes: int
+    todo: list[tuple[dict[str, Any], list[Any]]], path: Path, seconds: float, best: int, processes: int, turns: int
 ) -> None:
     """Shapes in order: processes compile, or load, plans of some of them, while one measures those of another."""
     context, run = multiprocessing.get_context("spawn"), time.strftime("%Y-%m-%dT%H:%M", time.gmtime())
     queue, end = context.Queue(), time.time() + seconds
     for job in todo:
         queue.put(job)
-    given = (queue, path, end, run, best)
+    given = (queue, path, end, run, best, turns)
     workers = [context.Process(target=_measure_some, args=(n == 0, *given)) for n in range(min(processes, len(todo)))]
     for worker in workers:
         worker.start()
@@ -344,7 +352,7 @@ def _gpu(path: Path) -> Iterator[None]:
         yield
 
 
-def _measure_some(warms: bool, queue: Any, path: Path, end: float, run: str, best: int) -> None:
+def _measure_some(warms: bool, queue: Any, path: Path, end: float, run: str, best: int, turns: int) -> None:
     import torch
 
     if warms:
@@ -370,11 +378,11 @@ def _measure_some(warms: bool, queue: Any, path: Path, end: float, run: str, bes
             if loaded > end:
                 print("time is up: the same command goes on from here", flush=True)
                 return
-            said = _measure(shape, plans, journal, run, best)
+            said = _measure(shape, plans, journal, run, best, turns)
             print(f"{said} (loaded in {loaded - begun:.1f} s, measured in {time.time() - loaded:.1f})", flush=True)
 
 
-def _measure(shape: dict[str, Any], plans: list[Any], journal: Journal, run: str, best: int) -> str:
+def _measure(shape: dict[str, Any], plans: list[Any], journal: Journal, run: str, best: int, turns: int) -> str:
     """Time plans of a shape shortly, of which the first is the chosen one, and let that and the best others take turns; what came of it."""
     import torch
 
@@ -397,22 +405,29 @@ def _measure(shape: dict[str, Any], plans: list[Any], journal: Journal, run: str
             print(f"{name_of(shape)} {plan}: WRONG, {worst:.1e} away from cuBLAS", flush=True)
             del calls[plan]
     quick = [_row(shape, plan, timed.took, first.took, run) for plan, timed in calls.items()]
-    turns: dict[Any, Timed] = {"cublas": first}
+    apart: dict[Any, Timed] = {"cublas": first}
     others = sorted((plan for plan in calls if plan != plans[0]), key=lambda plan: calls[plan].took)[:best]
-    turns |= {plan: calls[plan] for plan in (plans[0], *others) if plan in calls}
-    times = {name: [] for name in turns}
-    for turn in range(4):  # in another order each time: what ran before decides how fast clocks are
-        for name in random.Random(turn).sample(list(turns), len(turns)):
-            took = turns[name].seconds()
+    apart |= {plan: calls[plan] for plan in (plans[0], *others) if plan in calls}
+    times = {name: [] for name in apart}
+    turns = max(_TURNS, turns // 4) if first.long else turns
+    for turn in range(1 + turns):  # in another order each time: what ran before decides how fast clocks are
+        for name in random.Random(turn).sample(list(apart), len(apart)):
+            took = apart[name].seconds()
             if turn:
                 times[name].append(took)
     took = {name: statistics.median(own) for name, own in times.items()}
-    rows = [_row(shape, plan, took[plan], took["cublas"], run) for plan in turns if plan != "cublas"]
+    rows = [_row(shape, plan, took[plan], took["cublas"], run) for plan in apart if plan != "cublas"]
+    rows = [{**row, "turns": turns} for row in rows] if turns != _TURNS else rows
     quick = [{**row, "screened": True} for row in quick] if len(quick) > len(rows) else []
     journal.add([*quick, *rows])
     fastest = min((plan for plan in took if plan != "cublas"), key=took.__getitem__, default=None)
     us = {name: f"{took[name] * 1e6:.1f} us" for name in took}
-    return f"{name_of(shape)} {fastest}: {us.get(fastest)}, chosen {us.get(plans[0])}, cuBLAS {us['cublas']}, {len(plans)} plans"
+    said = f"{name_of(shape)} {fastest}: {us.get(fastest)}, chosen {us.get(plans[0])}, cuBLAS {us['cublas']}, {len(plans)} plans"
+    if plans[0] in times:
+        behind = [x / y for x, y in zip(times[plans[0]], times[fastest], strict=True)]
+        low, middle, high = statistics.quantiles(behind, n=4)
+        said += f"; turn by turn chosen {middle:.3f} of the fastest ({low:.3f} to {high:.3f})"
+    return said
 
 
 def _row(shape: dict[str, Any], plan: Any, took: float, cublas: float, run: str) -> dict[str, Any]:
@@ -626,7 +641,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=180.0, help="after which no further shape is begun")
     parser.add_argument("--within", type=float, default=2.0, help="times the least that is expected")
     parser.add_argument("--best", type=int, default=6, help="plans of a shape that take turns, beside the chosen one")
-    parser.add_argument("--only", help="kinds of shapes, with commas: of the data file, or forty")
+    parser.add_argument(
+        "--turns", type=int, default=_TURNS, help="of each plan that takes turns; a quarter of products that take long"
+    )
+    parser.add_argument("--only", help="kinds of shapes, with commas: of the data file, forty, or kept")
     parser.add_argument("--processes", type=int, default=14, help="that compile")
     parser.add_argument("--again", type=int, help="so many plans of each shape, measured before or not")
     parser.add_argument(
@@ -647,7 +665,7 @@ def main() -> None:
         if given.what == "compile":
             compile_all([(shape, plan) for shape, plans in todo for plan in plans], given.processes)
         else:
-            measure(todo, given.journal, given.seconds, more or given.best, given.processes)
+            measure(todo, given.journal, given.seconds, more or given.best, given.processes, given.turns)
 
 
 if __name__ == "__main__":
