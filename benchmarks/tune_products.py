@@ -165,7 +165,10 @@ class Journal:
         self.by_shape: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows:
             self.by_shape.setdefault(row["shape"], []).append(row)
-        self.tried = {(row["shape"], row["made"]) for row in self.rows if "screened" in row}
+        self.tried = set[tuple[str, Any]]()
+        for name, rows in self.by_shape.items():
+            if first := self._fullest(name):
+                self.tried |= {(name, row["made"]) for row in rows if row.get("run", "") >= first}
         self._slow_down()
 
     def _slow_down(self) -> None:
@@ -198,7 +201,10 @@ class Journal:
 
     def fullest(self, shape: dict[str, Any]) -> str:
         """The run in which most plans of a shape took turns, of those in which others were timed shortly besides, if there are any."""
-        rows = [row for row in self.by_shape.get(name_of(shape), ()) if "run" in row]
+        return self._fullest(name_of(shape))
+
+    def _fullest(self, name: str) -> str:
+        rows = [row for row in self.by_shape.get(name, ()) if "run" in row]
         short = {row["run"] for row in rows if "screened" in row}
         turns = [row["run"] for row in rows if "screened" not in row]
         return max(turns, key=lambda run: (run in short, turns.count(run), run), default="")

@@ -138,8 +138,10 @@ def _plan(
     if splits > 1 and (problem.summed or stages < splits * _LEAST_PART or n % (8 * splits)):
         return None
     turned = turning and swapped and splits == 1
+    # Of all rows of a small result, blocks that read the same tile of the larger operand are neighbours.
+    group = 1 if swapped and n < problem.shape[1] <= _ROWS else max(1, _ROWS // (m * tile.cluster_mn[0]))
     plan = HopperTiling(
-        (m, n, 8 * _LINE // bits), tile.cluster_mn, 1, max(1, _ROWS // (m * tile.cluster_mn[0])), tile.pingpong, splits, swapped,
+        (m, n, 8 * _LINE // bits), tile.cluster_mn, 1, group, tile.pingpong, splits, swapped,
         buffers=_BUFFERS if out_bits <= 16 and not (tile.pingpong or turned) else 2, turned=turned,
     )  # fmt: skip
     if plan.registers(problem.promoted) > (_MOST_SHARED if splits > 1 else MOST_SUMS):
