@@ -165,9 +165,9 @@ class Journal:
         self.by_shape: dict[str, list[dict[str, Any]]] = {}
         for row in self.rows:
             self.by_shape.setdefault(row["shape"], []).append(row)
-        self.tried = set[tuple[str, Any]]()
+        self.tried = {(row["shape"], row["made"]) for row in self.rows if "screened" in row}
         for name, rows in self.by_shape.items():
-            if first := self._fullest(name):
+            if first := self._fullest(name):  # what took turns since then counts, too
                 self.tried |= {(name, row["made"]) for row in rows if row.get("run", "") >= first}
         self._slow_down()
 
