@@ -490,6 +490,19 @@ def test_operands_come_sooner_where_few_blocks_ask():
     assert few["products"] == all_of_them["products"]
 
 
+def test_blocks_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
+    """Where all rows of the result lie side by side anyway."""
+    orders = {}
+    for rows, columns in ((192, 7168), (2048, 4096), (4096, 4096)):
+        found = hopper_cost.candidates(product(kiln.BFloat16, rows, columns, 4096), H200)
+        orders[rows] = {(plan.block_mnk[1] < rows, plan.group) for plan in found if plan.swapped}
+    assert {group for several, group in orders[192] if several} == {1}
+    assert {group for several, group in orders[192] if not several} > {8, 16}
+    assert orders[2048] == {(True, 1)}
+    assert orders[4096] >= {(True, 8), (True, 16)}
+    assert (True, 1) not in orders[4096]
+
+
 def test_other_architectures():
     problem = product(kiln.Float16, 4096, 4096, 4096)
     assert type(FAMILY.choose(problem, H200).plan) is kernels.HopperTiling
