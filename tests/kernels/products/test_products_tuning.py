@@ -42,7 +42,7 @@ def test_all_plans_of_the_forty_were_measured(journal):
 
 
 def test_plans_are_chosen_as_measured(journal):
-    """One choice of the forty is more than 5 % behind the best plan that was measured, and all of them 1.5 % on average."""
+    """No choice of the forty is more than 5 % behind the best plan that was measured, and all of them are 1.5 % on average."""
     behind = {}
     for shape in FORTY:
         known = journal.known(shape)
@@ -50,8 +50,7 @@ def test_plans_are_chosen_as_measured(journal):
         behind[tune.name_of(shape)] = (
             known[FAMILY.choose(tune.problem_of(shape), tune.device_of("sm_90a")).plan][0] / best
         )
-    assert [name for name, x in behind.items() if x > 1.05] == ["bfloat16 NT 256x4096x4096"]
-    assert max(behind.values()) < 1.06
+    assert [name for name, x in behind.items() if x > 1.05] == []
     assert sum(behind.values()) < 1.015 * len(behind)
 
 

@@ -138,8 +138,10 @@ def _plan(
     if splits > 1 and (problem.summed or stages < splits * _LEAST_PART or n % (8 * splits)):
         return None
     turned = turning and swapped and splits == 1
-    # Of all rows of a small result, blocks that read the same tile of the larger operand are neighbours.
-    group = 1 if swapped and n < problem.shape[1] <= _ROWS else max(1, _ROWS // (m * tile.cluster_mn[0]))
+    _, rows, columns = problem.shape
+    # Where all rows are computed side by side, blocks that read the same tile of the larger operand are neighbours.
+    beside = swapped and n < rows <= min(_ROWS, columns // 2)
+    group = 1 if beside else max(1, _ROWS // (m * tile.cluster_mn[0]))
     plan = HopperTiling(
         (m, n, 8 * _LINE // bits), tile.cluster_mn, 1, group, tile.pingpong, splits, swapped,
         buffers=_BUFFERS if out_bits <= 16 and not (tile.pingpong or turned) else 2, turned=turned,
