@@ -77,6 +77,7 @@ def test_every_value(plan, kind, bits, dtype):
         (9, 256, 4, 2, H(16, 128, splits=2)),
         (40, 320, 4, 0, H(64, 64)),
         (70, 192, 8, 0, H(72, 64)),
+        (150, 192, 4, 0, H(144, 64)),  # a second tile of six rows
         (5, 96, 4, 12, None),  # groups that suit nobody: converted first
     ],
 )
@@ -150,6 +151,15 @@ def test_choices():
     """Few rows by `mma.sync`, more by warp groups; other architectures, and K that is not contiguous, have weights converted first where rows are many."""
     for rows, kind in ((1, T), (64, kernels.WeightTiling), (512, kernels.WeightTiling)):
         assert type(FAMILY.choose(problem(rows, 4, 28672, 8192), H200).plan) is kind
+    for rows, columns in (
+        (130, 144),
+        (200, 224),
+        (256, 256),
+        (300, 160),
+        (384, 192),
+        (700, 256),
+    ):  # as few rows that are not there as can be
+        assert FAMILY.choose(problem(rows, 4, 28672, 8192), H200).plan.block_mnk == (128, columns, 64)
     assert type(FAMILY.choose(problem(1, 8), device_of("sm_80")).plan) is T
     assert type(FAMILY.choose(problem(4096, 8), device_of("sm_80")).plan) is Dequantised
     one = problem(4, 8)
@@ -215,7 +225,8 @@ def test_parts_of_k_without_a_stage():
 
 
 @pytest.mark.parametrize(
-    ("rows", "bits", "groups"), [(16, 4, 16), (32, 8, 0), (300, 8, 0), *([(64, 8, 16), (300, 4, 16)] if LONG else [])]
+    ("rows", "bits", "groups"),
+    [(16, 4, 16), (32, 8, 0), (200, 4, 0), (300, 8, 0), *([(64, 8, 16), (300, 4, 16)] if LONG else [])],
 )
 def test_nothing_is_spilled(rows, bits, groups):
     """By the chosen plans, compiled for a GPU that is not there; nor do products wait for each other."""

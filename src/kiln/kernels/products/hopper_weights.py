@@ -38,6 +38,8 @@ _DEPTHS = (64, 128)
 """K of a stage; of a row of weights each of four lanes has a quarter of it."""
 _MOST_COLUMNS = {(2, 64): 256, (2, 128): 128, (4, 64): 64, (4, 128): 32}
 """Rows of the result that warp groups have registers and stages for: by their number, and K of a stage."""
+_WIDTHS = (8, 16, 32, 64, 128, 144, 160, 192, 224, 256)
+"""Rows of the result that a tile has."""
 _GROUPS = (2, 4)
 _FEW = 32
 _TILE, _AREA, _SHARED = 1.7, 0.8, 1.1
@@ -260,8 +262,9 @@ class HopperWeights(Implementation):
         """Those that may be worth it, with as many stages as fit."""
         rows = problem.shape[1]
         turning = rows > _FEW and all(x.dtype.width == 16 and steps(x, 2) and ends(x) for x in problem.results)
-        widths = [n for n in (8, 16, 32, 64, 128) if n >= rows][:1] or [128, 256]
-        for columns, ((groups, depth), most) in itertools.product(widths, _MOST_COLUMNS.items()):
+        own = -(-rows // -(-rows // _WIDTHS[-1]))  # of each of the fewest tiles that have all rows
+        widths = {next(n for n in _WIDTHS if n >= own)} | ({128} if rows > 128 else set())
+        for columns, ((groups, depth), most) in itertools.product(sorted(widths), _MOST_COLUMNS.items()):
             if problem.group % depth or problem.k % depth or columns > most:
                 continue
             if groups > 2 and depth > 64 and (problem.group or not problem.packed):  # two stages are made in registers
