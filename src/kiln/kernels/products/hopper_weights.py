@@ -40,6 +40,8 @@ _MOST_COLUMNS = {(2, 64): 256, (2, 128): 128, (4, 64): 64, (4, 128): 32}
 """Rows of the result that warp groups have registers and stages for: by their number, and K of a stage."""
 _WIDTHS = (8, 16, 32, 64, 128, 144, 160, 192, 224, 256)
 """Rows of the result that a tile has."""
+_MOST_OWN = 384
+"""Rows of results up to which tiles of such widths were measured to be faster than those of 128 and 256."""
 _GROUPS = (2, 4)
 _FEW = 32
 _TILE, _AREA, _SHARED = 1.7, 0.8, 1.1
@@ -263,7 +265,8 @@ class HopperWeights(Implementation):
         rows = problem.shape[1]
         turning = rows > _FEW and all(x.dtype.width == 16 and steps(x, 2) and ends(x) for x in problem.results)
         own = -(-rows // -(-rows // _WIDTHS[-1]))  # of each of the fewest tiles that have all rows
-        widths = {next(n for n in _WIDTHS if n >= own)} | ({128} if rows > 128 else set())
+        fits = next(n for n in _WIDTHS if n >= own) if rows <= _MOST_OWN else _WIDTHS[-1]
+        widths = {fits} | ({128} if rows > 128 else set())
         for columns, ((groups, depth), most) in itertools.product(sorted(widths), _MOST_COLUMNS.items()):
             if problem.group % depth or problem.k % depth or columns > most:
                 continue
