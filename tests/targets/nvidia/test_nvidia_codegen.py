@@ -694,7 +694,8 @@ def test_what_is_short_or_shared_is_compiled_together(monkeypatch):
     declared = text + "declare i32 @vprintf(ptr, ptr)\n"
     name = re.search(r"^@(shared_sum\w+) = internal", text, re.MULTILINE).group(1)
     reads = text.replace("ret void", f"store i8 0, ptr addrspace(3) @{name}\n  ret void")
-    for one in (with_lines, called, declared, reads):
+    declared_first = text.replace("\ndefine ", "\ndeclare i32 @vprintf(ptr, ptr)\n\ndefine ", 1)
+    for one in (with_lines, called, declared, declared_first, reads):
         assert codegen.apart(one) == [one]
     monkeypatch.setattr(codegen.thread_stack, "is_enough_for_new_threads", lambda: False)
     assert codegen.apart(text) == [text]

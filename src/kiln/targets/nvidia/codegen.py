@@ -180,7 +180,7 @@ def apart(text: str) -> list[str]:
         if name in longest and name in others
     ]
     kernels = all(function.startswith("define ptx_kernel ") for function in functions)
-    if len(others) < _WORTH or not kernels or shared or re.search(r"^declare .*@(?!llvm\.)", tail, re.MULTILINE):
+    if len(others) < _WORTH or not kernels or shared or re.search(r"^declare .*@(?!llvm\.)", text, re.MULTILINE):
         return [text]
     return [head + part + tail for part in (longest, others)]
 
