@@ -230,11 +230,13 @@ def test_clean_under_the_sanitizer(dtype, value_dim, heads):
         check(normal(2, 1, heads, value_dim + 64), Cache(70, 260, value_dim=value_dim, dtype=dtype), splits=2)
 
 
-def _released_too_early(self, count, later=0):
+@cute.jit
+def _released_too_early(self, count, some=True, later=0):
     group = self.here(self.group)
-    self.release(count, 1 - group, group)
-    self.pipe_rope.consumer_release(self.of.state(count, 1 - group, 1, 0))
-    warpgroup.wait_group(later)
+    if some:
+        self.release(count, 1 - group, group)
+        self.pipe_rope.consumer_release(self.of.state(count, 1 - group, 1, 0))
+    warpgroup.wait_group(1)
 
 
 def _released_before_products_end(self, count, again):
@@ -247,7 +249,7 @@ def _released_before_products_end(self, count, again):
 MUTANTS = {
     (Steps, "meet"): (lambda self: None, "race"),
     (Steps, "end_others"): (_released_too_early, "race"),
-    (Steps, "rescale"): (lambda self: None, "Mismatched"),
+    (Steps, "rescale"): (lambda self, begun=False: None, "Mismatched"),
     (Steps, "clear"): (lambda self, count, there: None, "nan"),
     (TurnedSteps, "meet"): (lambda self: None, "race"),
     (TurnedSteps, "meet_both"): (lambda self: None, "race"),
@@ -349,16 +351,25 @@ def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("stored", [None, Float8E4M3FN])
 def test_products_are_begun_together(stored, monkeypatch):
-    """Those of the other's weights and the scores run one after the other without a wait."""
+    """Those of the other's weights and the scores run one after the other without a wait, unless sums have to be scaled between them."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     loop, code = _machine_code(hopper.LatentForward(BFloat16, 512, stored), stored or BFloat16)
     weighted = 4 if stored is None else 8  # of 256 columns, or of 128
     assert len(loop.products) == 36 + 2 * weighted
     waits = [n for n, i in enumerate(loop.instructions) if i.name.startswith("WARPGROUP.DEPBAR")]
     powers = [n for n, i in enumerate(loop.instructions) if i.name.startswith("MUFU.EX2")]
-    assert len(waits) == 3
-    assert sum(i.name.startswith("HGMMA") for i in loop.instructions[: waits[0]]) == 36 + weighted
-    assert sum(waits[1] < n < waits[2] for n in powers) >= 34
+    assert len(waits) == 4
+    assert sum(i.name.startswith("HGMMA") for i in loop.instructions[: waits[1]]) == 36 + weighted
+    assert sum(waits[2] < n < waits[3] for n in powers) >= 34
+    # The first is for sums that are scaled, which is jumped over.
+    begun = max(n for n, i in enumerate(loop.instructions[: waits[0]]) if i.name.startswith("HGMMA"))
+    between = loop.instructions[begun : waits[0] + 130]
+    names = [i.name for i in between if i.name.startswith(("VOTE", "BRA", "FMUL", "WARPGROUP", "HGMMA"))]
+    voted = names.index("VOTE.ANY")
+    scaled = set(names[voted + 2 : names.index("WARPGROUP.ARRIVE")])
+    assert (names[voted + 1], scaled) == ("BRA", {"FMUL", "WARPGROUP.DEPBAR.LE"})
+    # Loads wait for what is let go: nothing is computed for that after the wait.
+    assert "SYNCS.ARRIVE" in loop.instructions[waits[1] + 2].name
     # Of outputs nothing is written by four bytes: a warp would write half of each 32 that memory takes at once.
     assert sum(i.name == "STG.E" for i in code.instructions) <= 4
 

@@ -321,30 +321,26 @@ class LatentForward(Forward):
                 # Which of the blocks are this warp group's: the first or the second, and every other one from there on, the last of keys
                 # in front. `number`: of all blocks; `there`: keys of the sequence from the block's first on.
                 first = (steps.group ^ count) & 1
-                number, there = count + first, length - (own.last - 1 - first) * KEYS
-                turns = (blocks + 1 - first) // 2
+                begun, end = count, count + blocks
+                there = length - (own.last - 1 - first) * KEYS
                 steps.begin()
                 filled = consumer.wait_and_advance()
                 if const_expr(self.operand is not self.dtype):
                     steps.convert_queries()
-                done = Int32(0)
-                if first == 0:
-                    steps.begin_scores(number, range(parts))
-                    steps.end_scores()
-                    steps.weights(number, there, which)
-                    steps.add_own(number, True)
-                    number, there, done = number + 2, there + 2 * KEYS, Int32(1)
-                for _ in range(done, turns):
-                    # While the other has its softmax, the first scores; then its block: its buffer is to be filled again while this one is used.
+                for number in range(begun + first, end, 2):
+                    # While the other has its softmax, the first scores; then its block, if there is `some` before this one: its buffer is to be
+                    # filled again while this one is used.
+                    some = number > begun
                     if const_expr(early > 0):
                         steps.begin_scores(number, range(early))
-                    steps.begin_others(number - 1)
+                    if some:
+                        steps.begin_others(number - 1)
                     steps.begin_scores(number, range(early, parts))
-                    steps.end_others(number - 1, 1)
+                    steps.end_others(number - 1, some, 1)
                     steps.end_scores()
                     steps.weights(number, there, which)
                     steps.add_own(number)
-                    number, there = number + 2, there + 2 * KEYS
+                    there = there + 2 * KEYS
                 filled.release()
                 # found again: sums leave no registers to keep it in
                 _, own = self.own(given, only_here(sequence), start, which)

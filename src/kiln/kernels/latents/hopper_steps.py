@@ -147,7 +147,7 @@ class Steps(GroupSteps):
             self.factors[half] = arch.exp2(now - self.lowered[half])
             self.totals[half] = self.totals[half] * self.factors[half]
             self.lowered[half] = now
-        self.rescale()
+        self.rescale(self.of.early > 0)
         warpgroup.fence()
         self.mma_others.set(warpgroup.Field.ACCUMULATE, True)
         place = self.of.place(count, other, group)[0]
@@ -156,19 +156,24 @@ class Steps(GroupSteps):
             cute.gemm(self.mma_others, self.sums, weights, values, self.sums)
         warpgroup.commit_group()
 
-    def end_others(self, count: Any, later: int = 0) -> None:
-        """Wait for that, but not for so many products that were begun `later`, and let the block's columns and weights be overwritten."""
+    @cute.jit
+    def end_others(self, count: Any, some: Any = True, later: Constexpr = 0):
+        """Wait for that, but not for so many products that were begun `later`, and let the block's columns and weights be overwritten, if there is
+        `some` block. Loads wait for this: which mbarriers they are is known before, and behind a branch is nothing but the arrivals."""
+        group, of = self.here(self.group), self.of
+        states = of.state(count, 1 - group, 2, group), of.state(count, 1 - group, 1, 0)
+        pipes = self.pipe_half.sync_object_empty, self.pipe_rope.sync_object_empty
+        half, rope = (pipe.get_barrier(self.here(state.index)) for pipe, state in zip(pipes, states, strict=True))
         warpgroup.wait_group(later)
-        group = self.here(self.group)
-        other = 1 - group
-        self.release(count, other, group)
-        self.pipe_rope.consumer_release(self.of.state(count, other, 1, 0))
+        arch.sync_warp()  # one thread arrives for all of a warp
+        for barrier in (*(half + piece for piece in range(of.pieces)), rope):
+            if some & (arch.lane_idx() == 0):
+                arch.mbarrier_arrive(barrier)
 
-    def add_own(self, count: Any, first: bool = False) -> None:
-        """Add what the weights of a block give; to nothing, if it is the first."""
+    def add_own(self, count: Any) -> None:
+        """Add what the weights of a block give."""
         group = self.here(self.group)
-        if not first:
-            self.rescale()
+        self.rescale()
         warpgroup.fence()
         self.mma_own.set(warpgroup.Field.ACCUMULATE, True)
         place = self.of.place(count, group, group)[0]
@@ -194,9 +199,11 @@ class Steps(GroupSteps):
         return cute.make_tensor(self.sums.iterator + 2 * half, layout)
 
     @cute.jit
-    def rescale(self):
-        """Scale what was summed by what the references have changed, if those of a warp have."""
+    def rescale(self, begun: Constexpr = False):
+        """Scale what was summed by what the references have changed, if those of a warp have; products that were `begun` are waited for."""
         if arch.vote_any_sync((self.factors[0] != 1.0) | (self.factors[1] != 1.0)):
+            if const_expr(begun):
+                warpgroup.wait_group(0)
             self.scale_sums()
 
     def scale_sums(self) -> None:
@@ -280,7 +287,7 @@ class Steps(GroupSteps):
         self, turn: Int32, given: Any, sequence: Int32, slot: Int32, whole: Any, which: Any
     ):  # fmt: skip
         """Write the outputs, divided by the sums of all weights, or if these are of a part of the keys, a piece of them."""
-        row, column = self.row(), arch.lane_idx() % 4 * 2
+        row, column = self.row(), only_here(arch.lane_idx()) % 4 * 2
         for half in range_constexpr(2):
             total = self.totals[half]
             for distance in (1, 2):
@@ -317,7 +324,7 @@ class Steps(GroupSteps):
     def write(self, row: Any, dtype: Constexpr, half: Constexpr, there: Any):
         """Write what this thread has of a row, if that is `there`: two of each eight columns. Of 16 bits these would be 16 bytes of four threads;
         memory takes 32 at once, and waits for the others. So two threads give each other what they have of every other eight."""
-        own, thread = self.of_row(half), arch.lane_idx() % 4
+        own, thread = self.of_row(half), only_here(arch.lane_idx()) % 4
         values = cute.make_rmem_tensor(own.shape, dtype)
         values.store(own.load().to(dtype))
         each, start = 2, 2 * thread
