@@ -217,7 +217,8 @@ class NvidiaTarget(Target):
             if facts:
                 devices = Compilation(device, entry, options)
                 assembled = self._compile_device(compilation, devices, facts, code, artifacts, running)
-                if any(fact.min_blocks and not own.extra_smem for fact, own in zip(facts, code.kernels, strict=True)):
+                several = [own for fact, own in zip(facts, code.kernels, strict=True) if fact.min_blocks > 1]
+                if any(own.static_smem or compilation.options.link_libraries for own in several):
                     assembled()  # the host code depends on what ptxas says of static shared memory
                 self._compile_host(compilation, facts, code, artifacts)
                 assembled()
