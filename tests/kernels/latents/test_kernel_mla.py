@@ -17,7 +17,7 @@ from sass import check_products
 from sass import kernels as kernels_of
 
 import kiln
-from kiln import BFloat16, Float8E4M3FN, Float32, Int32, cute, kernels
+from kiln import BFloat16, Constexpr, Float8E4M3FN, Float32, Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import warpgroup
 from kiln.kernels import devices
@@ -231,12 +231,12 @@ def test_clean_under_the_sanitizer(dtype, value_dim, heads):
 
 
 @cute.jit
-def _released_too_early(self, count, some=True, later=0):
+def _released_too_early(self, count, some=True, later: Constexpr = 0):
     group = self.here(self.group)
     if some:
         self.release(count, 1 - group, group)
         self.pipe_rope.consumer_release(self.of.state(count, 1 - group, 1, 0))
-    warpgroup.wait_group(1)
+    warpgroup.wait_group(later)
 
 
 def _released_before_products_end(self, count, again):
@@ -368,6 +368,8 @@ def test_products_are_begun_together(stored, monkeypatch):
     voted = names.index("VOTE.ANY")
     scaled = set(names[voted + 2 : names.index("WARPGROUP.ARRIVE")])
     assert (names[voted + 1], scaled) == ("BRA", {"FMUL", "WARPGROUP.DEPBAR.LE"})
+    # Where tiles begin is in uniform registers: products would wait for copies to them.
+    assert not any(i.name.startswith("R2UR") for i in loop.instructions)
     # Loads wait for what is let go: nothing is computed for that after the wait.
     assert "SYNCS.ARRIVE" in loop.instructions[waits[1] + 2].name
     # Of outputs nothing is written by four bytes: a warp would write half of each 32 that memory takes at once.

@@ -119,11 +119,11 @@ class Steps(GroupSteps):
                 pipe.consumer_wait(of.state(count, group, 2, half, piece=piece))
                 each = of.half // of.pieces // 16
                 steps, place = range(piece * each, (piece + 1) * each), of.place(count, group, half)[0]
-                operands = [(self.q[None, None, k, half], self.k[None, None, k, place]) for k in steps]
+                operands = ((self.q[None, None, k, half], self.k[None, None, k, place]) for k in steps)
             else:
                 self.pipe_rope.consumer_wait(of.state(count, group, 1, 0))
                 steps = range(cute.size(self.q_rope, mode=[2]))
-                operands = [(self.q_rope[None, None, k, 0], self.k_rope[None, None, k, group]) for k in steps]
+                operands = ((self.q_rope[None, None, k, 0], self.k_rope[None, None, k, group]) for k in steps)
             if part == parts[0]:
                 warpgroup.fence()
             for n, (queries, keys) in enumerate(operands):

@@ -238,6 +238,12 @@ def test_products_that_follow_each_other_are_a_run():
     assert marked(FENCE, product(), address, product(a="%moved"), product(), COMMIT) == [True, True, False]
 
 
+def test_a_run_has_no_more_operands_in_shared_memory_than_uniform_registers_hold():
+    assert marked(FENCE, *[product()] * 10, COMMIT) == [*[True] * 7, False, True, False]
+    made = '%h = "cute.alloc_rmem"() {count = 8 : i64} : () -> R<f16>'
+    assert marked(made, FENCE, *[product(a="%h", a_type="R<f16>")] * 17, COMMIT) == [*[True] * 15, False, False]
+
+
 @pytest.mark.parametrize("between", [COMMIT, FENCE, wait(0), WRITE, "scf.if %c { }"])
 def test_a_run_ends_where_something_happens(between: str):
     assert marked(FENCE, product(), between, product()) == [False, False]

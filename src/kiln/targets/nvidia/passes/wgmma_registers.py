@@ -46,6 +46,8 @@ _WGMMA, _FENCE, _COMMIT, _WAIT = (f"cute_nvgpu.wgmma{end}" for end in ("", "_fen
 _ALIASES = frozenset(("cute.ptr_add", "cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref", "cute.through"))
 _BETWEEN = _ALIASES | {"cute_nvgpu.matrix_descriptor"}
 """Operations that may stand between products of a run, besides those of `arith`."""
+_TILES = 16
+"""Operands in shared memory of a run, at most: where they begin is known before the first product, and is to fit into uniform registers."""
 _NEVER = 9
 """The age, in groups, of products that are complete or were never issued: waits leave at most 7 groups."""
 
@@ -506,20 +508,24 @@ def _carried(op: ir.Operation, number: int) -> list[ir.Value] | None:
 
 
 def _mark_runs(products: Iterable[ir.Operation]) -> None:
-    """Mark each product that the next one follows: nothing but addresses is computed between them, and their sums are the same or apart."""
+    """Mark each product that the next one follows: nothing but addresses is computed between them, their sums are the same or apart, and they are
+    not too many."""
     mark = ir.UnitAttr.get(context())
     for block in {op.block: None for op in products}:
         before: ir.Operation | None = None
         run: dict[_Sums, ir.Value] = {}
+        tiles = 0
         for view in block.operations:
             op = view.operation
             name = op.name
             if name == _WGMMA:
-                sums = _Sums.of(op)
-                if before is not None and all(sums == others or sums.are_apart(others) for others in run):
+                sums, own = _Sums.of(op), 1 if cute.is_ptr(op.operands[1].type) else 2
+                tiles += own
+                if before is not None and tiles <= _TILES and all(sums == x or sums.are_apart(x) for x in run):
                     before.attributes[WITH_NEXT] = mark
                 else:
                     run.clear()
+                    tiles = own
                 op.operands[0] = run.setdefault(sums, op.operands[0])  # registers are found by their pointer
                 before = op
             elif not name.startswith("arith.") and name not in _BETWEEN:
