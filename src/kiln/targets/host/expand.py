@@ -45,6 +45,8 @@ class FunctionState:
     """The hidden argument."""
     loops: bool = False
     """Whether it has loops that may be long."""
+    repeats: bool = False
+    """Whether it has loops."""
     accesses: bool = False
     """Whether it reads or writes memory that it was given."""
     prints: bool = False
@@ -75,7 +77,7 @@ class Expansion:
     sites: list[Site] = dataclasses.field(default_factory=list)
     functions: dict[str, FunctionState] = dataclasses.field(default_factory=dict)
     declared: set[str] = dataclasses.field(default_factory=set)
-    strings: dict[str, str] = dataclasses.field(default_factory=dict)
+    constants: dict[bytes, str] = dataclasses.field(default_factory=dict)
     inlined: set[str] = dataclasses.field(default_factory=set)
     """Functions that are to be inlined wherever they are called."""
     outlined: set[str] = dataclasses.field(default_factory=set)
@@ -105,10 +107,13 @@ class Expansion:
 
     def string(self, text: str) -> str:
         """The name of a global constant that holds a C string."""
-        name = self.strings.get(text)
+        return self.constant(text.encode() + b"\0")
+
+    def constant(self, data: bytes) -> str:
+        """The name of a global constant that holds some bytes."""
+        name = self.constants.get(data)
         if name is None:
-            name = self.strings[text] = f"kiln.str.{len(self.strings)}"
-            data = text.encode() + b"\0"
+            name = self.constants[data] = f"kiln.str.{len(self.constants)}"
             array = parsed_type(f"!llvm.array<{len(data)} x i8>")
             global_(self.module, name, array, ir.StringAttr.get(data), linkage="internal", constant=True)
         return name
@@ -143,6 +148,7 @@ class Expansion:
 
 _ACCESSES = ("load", "store", "copy", "rmw", "memset", "call")
 """How the names of operations end that may access memory which a function was given."""
+_LOOPS = ("scf.for", "scf.while")
 _NUMBERS = ("arith.", "math.", "vector.")
 
 
@@ -158,10 +164,12 @@ class Expander(lowering.Expander):
         self.module, self.function = module, function
         self.entry = function.operation.regions[0].blocks[0]
         self.target = module.target
+        self._scratch: dict[str, ir.Value] = {}
 
     def handler(self, op: ir.Operation, name: str) -> Handler | None:
         state = self.function
         state.accesses = state.accesses or name.endswith(_ACCESSES)
+        state.repeats = state.repeats or name in _LOOPS
         if name.startswith(_NUMBERS) and computes_in_f32(op):
             return in_f32
         return self.module.handlers.get(name)
@@ -182,16 +190,26 @@ class Expander(lowering.Expander):
 
     def fault(self, b: Builder, site: int, arguments: Sequence[ir.Value] = ()) -> None:
         """Record a fault; the values are i32, i64 or f64."""
-        name = "kiln_cpu_fault"
-        i32, ptr = int_type(32), ptr_type()
-        self.module.declare(name, [ptr, i32, *[i32] * 6, i32, ptr], [])
         buffer = b.null()
         if arguments:
             buffer = self.at_entry(b.location).alloca(int_type(64), len(arguments))
             for number, value in enumerate(arguments):
                 b.store(value, b.gep(buffer, int_type(64), number))
+        self.fault_with(b, site, len(arguments), buffer)
+
+    def fault_with(self, b: Builder, site: int, count: int, buffer: ir.Value) -> None:
+        """Record a fault with values that are in memory, of 8 bytes each."""
+        name = "kiln_cpu_fault"
+        i32, ptr = int_type(32), ptr_type()
+        self.module.declare(name, [ptr, i32, *[i32] * 6, i32, ptr], [])
         where = self.function.where(b)
-        b.call(name, [], [self.function.context, b.i32(site), *where, b.i32(len(arguments)), buffer])
+        b.call(name, [], [self.function.context, b.i32(site), *where, b.i32(count), buffer])
+
+    def scratch(self, name: str, words: int, location: ir.Location) -> ir.Value:
+        """Memory of a function for all places that use it under a name, each of which writes it before it is read."""
+        if name not in self._scratch:
+            self._scratch[name] = self.at_entry(location).alloca(int_type(64), words)
+        return self._scratch[name]
 
     def end(self, b: Builder) -> None:
         """End the function, as the last thing in a block."""

@@ -34,23 +34,22 @@ def _encode(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> 
     _refuse_outliving(op.results[0], op)
     base, sizes, strides = op.operands
     i64, ptr = int_type(64), ptr_type()
-    entry = x.at_entry(op.location)
-    map_ = entry.alloca(i64, MAP_BYTES // 8, MAP_BYTES)
-    request, words = entry.alloca(i64, _words(Request)), memoryview(bytes(_fixed_part(op))).cast("q")
-    finding = entry.alloca(i64, _words(Finding))
-    given = {
-        Request.base.offset: b.value("llvm.ptrtoint", i64, (base,)),
-        **{Request.sizes.offset + 8 * n: size for n, size in enumerate(cute.unpack(sizes))},
-        **{Request.strides.offset + 8 * n: stride for n, stride in enumerate(cute.unpack(strides))},
-    }
-    for number, word in enumerate(words):
-        b.store(given.get(8 * number) or b.i64(word), b.byte_gep(request, 8 * number))
+    map_ = x.at_entry(op.location).alloca(i64, MAP_BYTES // 8, MAP_BYTES)
+    request, finding = (x.scratch(kind.__name__, _words(kind), op.location) for kind in (Request, Finding))
+    b.store(base, request)
+    for field, values in ((Request.sizes, cute.unpack(sizes)), (Request.strides, cute.unpack(strides))):
+        for number in range(field.size // 8):
+            value = values[number] if number < len(values) else b.i64(0)
+            b.store(value, b.byte_gep(request, field.offset + 8 * number))
+    # the rest is known when compiling; LLVM takes as long for each store as for one copy of them all
+    start = Request.box.offset
+    fixed = b.address_of(x.module.constant(bytes(_fixed_part(op))[start:]))
+    b.copy(b.byte_gep(request, start), fixed, 8 * _words(Request) - start)
     name = f"kiln_cpu_{ENCODER}"
     x.module.declare(name, [ptr, ptr, ptr], [int_type(32)])
     rule = b.call(name, [int_type(32)], [request, map_, finding]).results[0]
     failed = b.if_(b.compare("ne", rule, b.i32(0)))
-    numbers = [failed.load(i64, failed.byte_gep(finding, 8 * n)) for n in range(_words(Finding))]
-    x.fault(failed, x.module.site(op, "tensor_map", text(op, "tensor"), ""), numbers)
+    x.fault_with(failed, x.module.site(op, "tensor_map", text(op, "tensor"), ""), _words(Finding), finding)
     x.end(failed)
     return [map_]
 

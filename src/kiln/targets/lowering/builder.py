@@ -189,6 +189,11 @@ class Builder:
         attributes = {"elem_type": ir.TypeAttr.get(type_), **(_alignment(alignment) or {})}
         return self.value("llvm.alloca", ptr_type(), (self.i64(1),), attributes)
 
+    def copy(self, target: ir.Value, source: ir.Value, bytes_: int) -> None:
+        """Copy bytes to where none of them are."""
+        is_volatile = {"isVolatile": int_attr(int_type(1), 0)}
+        self.op("llvm.intr.memcpy", (), (target, source, self.i64(bytes_)), is_volatile)
+
     # structs and vectors
 
     def extract(self, struct: ir.Value, type_: ir.Type, index: int) -> ir.Value:
@@ -257,6 +262,17 @@ class Builder:
         """Open an `scf.if` with two bodies."""
         then, otherwise = self._branches(condition, 2)
         return then, otherwise
+
+    def choose(
+        self, condition: ir.Value, then: Callable[[Builder], ir.Value], otherwise: Callable[[Builder], ir.Value], type_: ir.Type
+    ) -> ir.Value:  # fmt: skip
+        """An `scf.if` with a result, which one of two functions makes."""
+        made = self.op("scf.if", (type_,), (condition,), None, 2)
+        for region, make in zip(made.regions, (then, otherwise), strict=True):
+            point = ir.InsertionPoint(region.blocks.append())
+            value = make(Builder(point, self.location))
+            ir.Operation.create("scf.yield", (), (value,), loc=self.location, ip=point)
+        return made.results[0]
 
     def _branches(self, condition: ir.Value, count: int) -> list[Builder]:
         made = self.op("scf.if", (), (condition,), None, 2)

@@ -7,6 +7,7 @@ until it is loaded.
 
 from __future__ import annotations
 
+import functools
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from ...dialects import cute
 from ...dialects.nvgpu.tma import TensorMap
 from ...mlir import context, ir
 from ..host import call_context as shared
-from ..lowering.builder import Builder, int_type, parsed_type, ptr_type
+from ..lowering.builder import Builder, constant_value, int_type, parsed_type, ptr_type
 from ..lowering.expansion import Handlers, Types
 from ..lowering.memory import carrier_type, to_carrier
 from . import recent_launches
@@ -96,12 +97,13 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside:
     # what the driver could not be told: it takes 32 bits
     numbers = [*sizes, smem]
     narrow = [sound.value("arith.trunci", i32, (number,)) for number in numbers]
-    lost = sound.const(int_type(1), 0)
-    for number, part in zip(numbers, narrow, strict=True):
-        whole = sound.value("arith.extsi", i64, (part,))
-        lost = sound.binary("ori", lost, sound.compare("ne", whole, number))
-    too_large, b = sound.if_else(lost)
-    x.fault(too_large, site, [*numbers, too_large.i64(0)])
+    b = sound
+    dynamic = [pair for pair in zip(numbers, narrow, strict=True) if constant_value(pair[0]) is None]
+    if dynamic:
+        changed = [sound.compare("ne", sound.value("arith.extsi", i64, (part,)), number) for number, part in dynamic]
+        lost = functools.reduce(functools.partial(sound.binary, "ori"), changed)
+        too_large, b = sound.if_else(lost)
+        x.fault(too_large, site, [*numbers, too_large.i64(0)])
     *sizes, smem = narrow
 
     for number, (value, place) in enumerate(zip(arguments, places, strict=True)):
@@ -119,25 +121,28 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside:
     b.store(attributes, b.byte_gep(config, _ATTRIBUTES))
     b.store(_launch_attributes(b, op, attributes, sizes, smem, events), b.byte_gep(config, _COUNT))
 
-    result = entry.alloca(i32)
-    b.store(b.i32(0), result)
     handle = _entry(b, HANDLES + index)
     missing = b.compare("eq", b.value("llvm.ptrtoint", i64, (handle,)), b.i64(0))
-    load, ready = b.if_else(missing)
-    load.store(load.i32(-1), result)
-    ready.store(ready.call_pointer(_entry(ready, LAUNCH), [config, handle, pointers, ready.null()], i32), result)
-    code = b.load(i32, result)
-    slow = b.if_(b.compare("ne", code, b.i32(0)))
-    told = [slow.i32(index), slow.i32(site), code, config, pointers, _entry(slow, OWNER)]
-    slow.store(slow.call_pointer(_entry(slow, SLOW), told, i32), result)
-    after = b.if_(b.compare("eq", b.load(i32, result), b.i32(0)))
-    _note(x, after, index, site)
+
+    def launch(c: Builder) -> ir.Value:
+        return c.call_pointer(_entry(c, LAUNCH), [config, handle, pointers, c.null()], i32)
+
+    launched = b.choose(missing, lambda c: c.i32(-1), launch, i32)
+
+    def slow(c: Builder) -> ir.Value:
+        told = [c.i32(index), c.i32(site), launched, config, pointers, _entry(c, OWNER)]
+        return c.call_pointer(_entry(c, SLOW), told, i32)
+
+    result = b.choose(b.compare("ne", launched, b.i32(0)), slow, lambda _: launched, i32)
+    refusal = x.module.site(op, "refused", "", op.attributes["name"].value)
+    done, refused = b.if_else(b.compare("eq", result, b.i32(0)))
+    x.fault(refused, refusal, [refused.value("arith.extsi", i64, (result,))])
+    _note(x, done, index, site)
     if "reports" in op.attributes:
-        told = [after.i32(index), after.i32(site), stream, _entry(after, OWNER)]
-        after.store(after.call_pointer(_entry(after, AFTER), told, i32), result)
-    refused = b.if_(b.compare("ne", b.load(i32, result), b.i32(0)))
-    status = refused.value("arith.extsi", i64, (refused.load(i32, result),))
-    x.fault(refused, x.module.site(op, "refused", "", op.attributes["name"].value), [status])
+        told = [done.i32(index), done.i32(site), stream, _entry(done, OWNER)]
+        result = done.call_pointer(_entry(done, AFTER), told, i32)
+        refused = done.if_(done.compare("ne", result, done.i32(0)))
+        x.fault(refused, refusal, [refused.value("arith.extsi", i64, (result,))])
     return []
 
 

@@ -307,10 +307,13 @@ class NvidiaTarget(Target):
             launch.make_table(compilation.module, len(facts))
         handlers = combined(HANDLERS, launch.HANDLERS)
         expansion = Expansion(compilation.module, handlers, "host code of the NVIDIA target")
+        expansion.inlined.add(compilation.name)
         text = lower(compilation, expansion)
+        # what runs once in a call takes LLVM longer to make better than all calls of a program would gain
+        level = int(any(state.repeats for state in expansion.functions.values()))
         try:
             with compilation.stage("host"):
-                code.host = jit.emit_object(jit.optimize(text, 1), 1)
+                code.host = jit.emit_object(jit.optimize(text, level), level)
                 jit.part_library(runtime.REPORTS)  # the host code needs it, and ptxas is not done yet
                 if parts.TENSOR_MAPS.exports[0] in text:
                     jit.part_library(parts.TENSOR_MAPS)

@@ -32,6 +32,8 @@ WORDS = 22
 MAP_BYTES = 128
 ENTRIES = 256
 """A power of two."""
+_FACTORS = tuple((number, pow(0x9E3779B97F4A7C15, number + 1, 1 << 64)) for number in range(WORDS))
+"""Odd numbers, by which the words of a request are multiplied beside each other."""
 
 
 @struct
@@ -111,10 +113,9 @@ def ask_driver(request: Ptr[Request], map_: Ptr) -> i32:
 def place_of(request: Ptr[u64]) -> Ptr[Entry]:
     """Where a request is kept."""
     hash_ = u64(0)
-    for number in range(WORDS):
-        hash_ = (hash_ ^ request[number]) * 0x9E3779B97F4A7C15
-        hash_ = hash_ ^ (hash_ >> 29)
-    return ref(entries.place)[(hash_ >> 32) & (ENTRIES - 1)]
+    for number, factor in _FACTORS:
+        hash_ = hash_ + request[number] * factor
+    return ref(entries.place)[hash_ >> (64 - ENTRIES.bit_length() + 1)]
 
 
 @maps.export
