@@ -684,6 +684,21 @@ def test_a_thread_compiles_what_is_apart(monkeypatch):
     assert compiled.__llvm__.count("define ptx_kernel") == 2
 
 
+def test_where_no_thread_can_be_started_one_compiles_all(monkeypatch):
+    monkeypatch.setattr(codegen, "_WORTH", 0)
+    parts = codegen.apart(llvm_of_three(double, shared_sum))
+    assert len(parts) == 2
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    expected = ptx_of(parts)
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with codegen.Beside(parts[1], Arch.sm_90a, 3) as beside:
+        assert codegen.joined([ptx_of(parts[:1]), beside.ptx()]) == expected
+        assert beside.module.name
+
+
 def test_what_is_short_or_shared_is_compiled_together(monkeypatch):
     text = llvm_of_three()
     assert codegen.apart(text) == [text]

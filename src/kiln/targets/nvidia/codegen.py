@@ -169,20 +169,22 @@ def apart(text: str) -> list[str]:
     short, or kernels share more than the name of dynamic shared memory."""
     if text.count("\ndefine ") < 2 or "!llvm.dbg" in text or not thread_stack.is_enough_for_new_threads():
         return [text]
-    head, *functions = re.split(r"^(?=define )", text, flags=re.MULTILINE)
+    head, *functions = text.split("\ndefine ")
     last, end, tail = functions[-1].partition("\n}\n")
     functions[-1] = last + end
     longest = max(functions, key=len)
-    others = "".join(function for function in functions if function is not longest)
+    others = [function for function in functions if function is not longest]
     shared = [
         name
         for name in re.findall(r"^(@[^ ]+) = (?!external )", head, re.MULTILINE)
-        if name in longest and name in others
+        if name in longest and any(name in function for function in others)
     ]
-    kernels = all(function.startswith("define ptx_kernel ") for function in functions)
-    if len(others) < _WORTH or not kernels or shared or re.search(r"^declare .*@(?!llvm\.)", text, re.MULTILINE):
+    kernels = all(function.startswith("ptx_kernel ") for function in functions)
+    declared = [declaration.partition("\n")[0] for declaration in text.split("\ndeclare ")[1:]]
+    foreign = any(re.search(r"@(?!llvm\.)", declaration) for declaration in declared)
+    if sum(map(len, others)) < _WORTH or not kernels or shared or foreign:
         return [text]
-    return [head + part + tail for part in (longest, others)]
+    return ["\ndefine ".join([head, *part]) + tail for part in ([longest], others)]
 
 
 class Beside:
@@ -204,15 +206,20 @@ class Beside:
             self._failure = failure
 
     def __enter__(self) -> Beside:
-        self._thread.start()
+        with contextlib.suppress(RuntimeError):  # no more threads: whoever asks for the PTX makes it
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def ptx(self) -> str:
         """What it has made, when it is done. Raises RuntimeError with LLVM's words."""
-        self._thread.join()
+        if self._thread.ident is None:
+            self._run()
+        else:
+            self._thread.join()
         if self._failure is not None:
             raise self._failure
         return self._ptx
