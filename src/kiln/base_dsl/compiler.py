@@ -170,6 +170,11 @@ class Compilation:
             watcher.state(self, name)
         self.dump("passes", f"{self._passes:02}_{name}.mlir", self.module.operation.get_asm)
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether somebody looks at the module between passes."""
+        return bool(self._dumps or watchers)
+
     def check_lowered(self, legal: Callable[[ir.Operation], str]) -> None:
         """Report the first operation that is not legal: `legal` returns why, or an empty string."""
         from ..mlir import ir

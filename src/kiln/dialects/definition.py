@@ -150,6 +150,11 @@ def load(dialect: Any) -> None:
         _loaded.append(dialect)
 
 
+def operation_names() -> list[str]:
+    """The names of all operations of the dialects."""
+    return [kind.OPERATION_NAME for dialect in _loaded for kind in dialect.operations]
+
+
 def verify(module: ir.Module) -> None:
     """Refuse a module that MLIR finds wrong, or in which an operation of the dialects breaks a rule, at the user's line."""
     module.operation.verify()

@@ -24,9 +24,10 @@ from kiln.base_dsl.diagnostics import (
 )
 from kiln.hardware import toolchain
 from kiln.hardware.architectures import Arch
-from kiln.targets.nvidia import codegen
+from kiln.targets.nvidia import codegen, target
 from kiln.targets.nvidia.math.f64 import FUNCTIONS
 from kiln.targets.nvidia.ops.cute import printf_parts
+from kiln.targets.nvidia.passes import kernel_outlining
 
 pytestmark = needs_ptxas
 arch = cute.arch
@@ -625,20 +626,15 @@ def shared_sum(x: cute.Tensor):
     x[0, t] = memory[127 - t] + memory[t]
 
 
-def llvm_of_three(first=double, second=shared_sum):
-    """LLVM IR of a function that launches three kernels, two of which are the same."""
+def compiled_three(first, second, **options):
+    """A function that launches three kernels, two of which are the same."""
 
     @cute.jit
     def run(x: cute.Tensor):
         for kernel in (first, second, second):
             kernel(x).launch(grid=(1, 1, 1), block=(128, 1, 1))
 
-    return compile_for(run, floats(4, 128)).executable.artifacts["llvm_unoptimized"]
-
-
-def ptx_of(texts):
-    """PTX of modules, one after another."""
-    return codegen.joined([codegen.emit_ptx(codegen.optimize(text, Arch.sm_90a, 3), Arch.sm_90a, 3) for text in texts])
+    return compile_for(run, floats(4, 128), **options)
 
 
 def kernels_of(ptx):
@@ -647,22 +643,11 @@ def kernels_of(ptx):
     return {part.split("(")[0]: [line.strip() for line in part.splitlines() if line.strip()] for part in found}
 
 
-@pytest.mark.parametrize("of", [0, 1])
-def test_kernels_apart_have_the_same_code(monkeypatch, of):
-    monkeypatch.setattr(codegen, "_WORTH", 0)
-    text = llvm_of_three(*((double, shared_sum) if of else (shared_sum, double)))
-    parts = codegen.apart(text)
-    assert [part.count("define ptx_kernel") for part in parts] == [1, 2]
-    assert all("declare" in part for part in parts)
-    whole, joined = ptx_of([text]), ptx_of(parts)
-    assert kernels_of(joined) == kernels_of(whole)
-    assert len(kernels_of(whole)) == 3
-    assert joined.count(".version") == joined.count(".target") == 1
-    assert joined.count(".extern .shared") == whole.count(".extern .shared")
-
-
-def test_a_thread_compiles_what_is_apart(monkeypatch):
-    monkeypatch.setattr(codegen, "_WORTH", 0)
+@pytest.fixture
+def apart(monkeypatch):
+    """Kernels are compiled beside each other, however short; what returns how many threads LLVM worked in."""
+    monkeypatch.setattr(kernel_outlining, "_WORTH", 0)
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
     threads, original = [], codegen.optimize
 
     def optimize(*given, **more):
@@ -670,50 +655,63 @@ def test_a_thread_compiles_what_is_apart(monkeypatch):
         return original(*given, **more)
 
     monkeypatch.setattr(codegen, "optimize", optimize)
-    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
-
-    @cute.jit
-    def run(x: cute.Tensor):
-        double(x).launch(grid=(1, 1, 1), block=(128, 1, 1))
-        shared_sum(x).launch(grid=(1, 1, 1), block=(128, 1, 1))
-
-    compiled = compile_for(run, floats(4, 128))
-    assert len(set(threads)) == 2
-    assert threading.get_ident() in threads
-    assert {name.split("_kernel")[0] for name in compiled.executable.resources} == {"double", "shared_sum"}
-    assert compiled.__llvm__.count("define ptx_kernel") == 2
+    return lambda: [threads.count(one) for one in dict.fromkeys(threads)]
 
 
-def test_where_no_thread_can_be_started_one_compiles_all(monkeypatch):
-    monkeypatch.setattr(codegen, "_WORTH", 0)
-    parts = codegen.apart(llvm_of_three(double, shared_sum))
-    assert len(parts) == 2
+@pytest.mark.parametrize("of", [0, 1])
+def test_kernels_apart_have_the_same_code(monkeypatch, apart, of):
+    kernels = (double, shared_sum) if of else (shared_sum, double)
+    joined = compiled_three(*kernels)
+    assert apart() == [1, 1]
+    monkeypatch.setattr(kernel_outlining, "_WORTH", 1 << 20)
+    whole = compiled_three(*kernels)
+    assert apart() in ([1, 2], [2, 1])
+    assert kernels_of(joined.__ptx__) == kernels_of(whole.__ptx__)
+    assert len(kernels_of(whole.__ptx__)) == 3
+    for words in (".version", ".target", ".extern .shared"):
+        assert joined.__ptx__.count(words) == whole.__ptx__.count(words)
+    assert joined.__llvm__.count("define ptx_kernel") == 3
+    assert joined.executable.resources == whole.executable.resources
+    for artifact in ("llvm_unoptimized", "mlir_lowered"):
+        assert all(f"@{name}(" in joined.artifacts[artifact] for name in ("double", "shared_sum"))
+
+
+def test_where_no_thread_can_be_started_one_compiles_all(monkeypatch, apart):
+    expected = compiled_three(double, shared_sum).__ptx__
 
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    expected = ptx_of(parts)
     monkeypatch.setattr(threading.Thread, "start", start)
-    with codegen.Beside(parts[1], Arch.sm_90a, 3) as beside:
-        assert codegen.joined([ptx_of(parts[:1]), beside.ptx()]) == expected
-        assert beside.module.name
+    assert compiled_three(double, shared_sum).__ptx__ == expected
+    assert apart() in ([1, 3], [3, 1])
 
 
-def test_what_is_short_or_shared_is_compiled_together(monkeypatch):
-    text = llvm_of_three()
-    assert codegen.apart(text) == [text]
-    monkeypatch.setattr(codegen, "_WORTH", 0)
-    assert len(codegen.apart(text)) == 2
-    with_lines = text + "!llvm.dbg.cu = !{!0}\n"
-    called = text.replace("define ptx_kernel", "define internal", 1)
-    declared = text + "declare i32 @vprintf(ptr, ptr)\n"
-    name = re.search(r"^@(shared_sum\w+) = internal", text, re.MULTILINE).group(1)
-    reads = text.replace("ret void", f"store i8 0, ptr addrspace(3) @{name}\n  ret void")
-    declared_first = text.replace("\ndefine ", "\ndeclare i32 @vprintf(ptr, ptr)\n\ndefine ", 1)
-    for one in (with_lines, called, declared, declared_first, reads):
-        assert codegen.apart(one) == [one]
-    monkeypatch.setattr(codegen.thread_stack, "is_enough_for_new_threads", lambda: False)
-    assert codegen.apart(text) == [text]
+@cute.kernel
+def checked(x: cute.Tensor):
+    t, _, _ = arch.thread_idx()
+    assert t < 128, "threads"
+    cute.printf("%d", t)
+    x[0, t] = cute.math.sin(x[0, t])
+
+
+@needs_ptxas
+@pytest.mark.parametrize("longest", [0, 1])
+def test_kernels_that_share_more_than_memory_are_compiled_together(monkeypatch, apart, longest):
+    """Text, records of faults and functions of the longest kernel; those of the others are theirs alone."""
+    monkeypatch.setattr(kernel_outlining, "operation_names", lambda: ["cute.load"] if longest else ["cute.printf"])
+    compiled = compiled_three(checked, shared_sum)
+    assert apart() in ([1], [1, 1])
+    assert compiled.__ptx__.count("kiln_fault;") <= 1
+    assert len(kernels_of(compiled.__ptx__)) == 3
+
+
+def test_with_lines_and_little_stack_one_thread_compiles(monkeypatch, apart):
+    compiled_three(double, shared_sum, options="--generate-line-info")
+    assert apart() == [1]
+    monkeypatch.setattr(target.thread_stack, "is_enough_for_new_threads", lambda: False)
+    compiled_three(double, shared_sum)
+    assert apart() == [2]
 
 
 def test_what_fails_in_the_other_thread_is_raised():

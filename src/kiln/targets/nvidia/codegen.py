@@ -14,7 +14,7 @@ import threading
 from ctypes import c_char_p, string_at
 from typing import TYPE_CHECKING
 
-from ... import forks, thread_stack
+from ... import forks
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
 from ...hardware import driver, toolchain
@@ -59,9 +59,9 @@ _TUNING_OF_PRODUCTS = (
 
 
 @contextlib.contextmanager
-def tuned(text: str) -> Iterator[None]:
-    """While open, LLVM compiles device code, that of a module or of parts of it: options are the process's."""
-    options = (*_TUNING, *(_TUNING_OF_PRODUCTS if "wgmma.mma_async" in text else ()))
+def tuned(products: bool) -> Iterator[None]:
+    """While open, LLVM compiles device code, with products of warp groups or without any: options are the process's."""
+    options = (*_TUNING, *(_TUNING_OF_PRODUCTS if products else ()))
     with _lock:
         for name, value, _ in options:
             llvm.set_option("kiln", f"--{name}={value}")
@@ -159,32 +159,6 @@ def emit_ptx(module: llvm.ModuleRef, arch: Architecture, opt: int, thread: int =
 
 
 # --- kernels beside each other ---------------------------------------------------------------------------------------
-
-_WORTH = 16 << 10
-"""Characters of LLVM IR that are worth a thread: 10 ms."""
-
-
-def apart(text: str) -> list[str]:
-    """The longest kernel of a module and the others, as modules that can be compiled beside each other; the module, where these would be
-    short, or kernels share more than the name of dynamic shared memory."""
-    if text.count("\ndefine ") < 2 or "!llvm.dbg" in text or not thread_stack.is_enough_for_new_threads():
-        return [text]
-    head, *functions = text.split("\ndefine ")
-    last, end, tail = functions[-1].partition("\n}\n")
-    functions[-1] = last + end
-    longest = max(functions, key=len)
-    others = [function for function in functions if function is not longest]
-    shared = [
-        name
-        for name in re.findall(r"^(@[^ ]+) = (?!external )", head, re.MULTILINE)
-        if name in longest and any(name in function for function in others)
-    ]
-    kernels = all(function.startswith("ptx_kernel ") for function in functions)
-    declared = [declaration.partition("\n")[0] for declaration in text.split("\ndeclare ")[1:]]
-    foreign = any(re.search(r"@(?!llvm\.)", declaration) for declaration in declared)
-    if sum(map(len, others)) < _WORTH or not kernels or shared or foreign:
-        return [text]
-    return ["\ndefine ".join([head, *part]) + tail for part in ([longest], others)]
 
 
 class Beside:

@@ -1,4 +1,4 @@
-"""From a module of device functions to LLVM IR text: the pipeline of the NVIDIA target."""
+"""From modules of device functions to LLVM IR text: the pipeline of the NVIDIA target."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...hardware import features
 from ...mlir import context, find, ir, only_has
 from ..lowering import arithmetic as shared_arithmetic
 from ..lowering import memory as shared_memory
-from ..lowering.builder import int_type, operations, translate
+from ..lowering.builder import int_type, operations, symbol, translate
 from ..lowering.expansion import combined
 from ..lowering.llvm_text import fix_float_literals, mark_asm_convergent
 from ..lowering.loop_annotations import keep_loop_annotations
@@ -44,12 +44,16 @@ HANDLERS = combined(
 _LINES = "ensure-debug-info-scope-on-llvm-func{emission-kind=DebugDirectivesOnly}"
 
 
-def lower(compilation: Compilation, arch: Architecture, facts: list[LaunchFacts], lines: bool) -> tuple[str, Expansion]:
-    """LLVM IR text of a module of device functions, and what its expansion found out."""
+def lower(
+    compilation: Compilation, arch: Architecture, facts: list[LaunchFacts], lines: bool, before: Expansion | None = None
+) -> Expansion:
+    """Convert a module of device functions to LLVM's dialect; what its expansion found out, and that of other modules of the program `before`."""
     blocks = {fact.name: fact.block for fact in facts if fact.block and not fact.max_threads}
     merged = frozenset(fact.name for fact in facts if fact.merge_smem)
     wide = features.WIDE_ACCESS.on(arch) and newest_ptx(arch) >= 88
     expansion = Expansion(compilation.module, HANDLERS, arch, blocks, merged, wide)
+    if before is not None:
+        expansion.sites, expansion.kernels, expansion.strings = before.sites, before.kernels, before.strings
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:
             compilation.run("allow-contraction", allow_contraction)
@@ -71,9 +75,44 @@ def lower(compilation: Compilation, arch: Architecture, facts: list[LaunchFacts]
             legal = only_has(compilation.module.operation, ("llvm", "nvvm"), ("builtin.module",), _FATAL)
         if not legal:
             compilation.check_lowered(lambda op: _reason(op.name))
-        with compilation.stage("translate"):
-            text = mark_asm_convergent(fix_float_literals(translate(compilation.module)))
-    return text, expansion
+    return expansion
+
+
+def has_products(module: ir.Module) -> bool:
+    """Whether a module of device functions has products of warp groups."""
+    found = find(module.operation, ("cute_nvgpu.wgmma", "llvm.inline_asm"))
+    return any(
+        "asm_string" not in op.attributes or "wgmma.mma_async" in op.attributes["asm_string"].value for op in found
+    )  # pyright: ignore
+
+
+def text_of(compilation: Compilation) -> str:
+    """LLVM IR text of a module that was lowered."""
+    with context(), compilation.stage("translate"):
+        return mark_asm_convergent(fix_float_literals(translate(compilation.module)))
+
+
+# --- modules of one kernel -------------------------------------------------------------------------------------------
+
+
+def is_alone(module: ir.Module, kernel: str) -> bool:
+    """Whether what a lowered module defines, besides memory of other modules, is one kernel and what has its name."""
+    for op in operations(module):
+        name = symbol(op)
+        declared = not len(op.regions[0].blocks) and "value" not in op.attributes
+        external = op.name == "llvm.mlir.global" and str(op.attributes["linkage"]) == "#llvm.linkage<external>"
+        intrinsic = op.name == "llvm.func" and name.startswith("llvm.")
+        if not (name.startswith(kernel) or (declared and (external or intrinsic))):
+            return False
+    return True
+
+
+def take_in(module: ir.Module, other: ir.Module) -> None:
+    """Add to a lowered module what another one of the program has besides: what both have of one name is the same."""
+    known = set(map(symbol, operations(module)))
+    for op in operations(other):
+        if symbol(op) not in known:
+            module.body.append(op)
 
 
 # --- floats ----------------------------------------------------------------------------------------------------------

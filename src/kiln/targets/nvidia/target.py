@@ -11,6 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from ... import thread_stack
 from ...base_dsl import cache
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
@@ -237,34 +238,49 @@ class NvidiaTarget(Target):
         running: contextlib.ExitStack,
     ) -> Callable[[], None]:  # fmt: skip
         """Compile the kernels as far as PTX and start ptxas, which ends with `running`; what waits for it."""
-        from .lower import lower
+        from .lower import has_products, is_alone, lower, take_in, text_of
+        from .passes.kernel_outlining import apart
 
-        options, arch = compilation.options, code.arch
+        options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
         compilation.timings = whole.timings
         lines = options.generate_line_info or bool(options.remark_filter)
-        text, expansion = lower(compilation, arch, facts, lines)
-        artifacts.add("mlir_lowered", compilation.module.operation.get_asm)
-        artifacts.add("llvm_unoptimized", lambda: text)
-        compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
-        opt = options.opt_level
-        try:
-            libraries = _libraries(options)
-            own, *others = [text] if libraries else codegen.apart(text)
-            with codegen.tuned(text), contextlib.ExitStack() as threads:
+        libraries = _libraries(options)
+        products = has_products(compilation.module)
+        together = lines or libraries or compilation.is_shown or not thread_stack.is_enough_for_new_threads()
+        parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
+        expansion, texts = None, list[str]()
+        beside: list[codegen.Beside] = []
+        with codegen.tuned(products), contextlib.ExitStack() as threads:
+            # LLVM begins with the longest kernel, in a thread of its own, while the others are lowered
+            for module, known in parts[:-1]:
+                part = Compilation(module, compilation.name, options)
+                part.timings = whole.timings
+                expansion = lower(part, arch, known, lines)
+                if is_alone(module, known[0].name):
+                    texts.append(text_of(part))
+                    beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt)))
+            expansion = lower(compilation, arch, parts[-1][1], lines, expansion)
+            if len(beside) < len(parts) - 1:
+                take_in(compilation.module, parts[0][0])
+            text = text_of(compilation)
+            texts.append(text)
+            compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
+            try:
                 with compilation.stage("optimize"):
-                    beside = [threads.enter_context(codegen.Beside(other, arch, opt)) for other in others]
-                    optimized = codegen.optimize(own, arch, opt, libraries)
+                    optimized = codegen.optimize(text, arch, opt, libraries)
                 with compilation.stage("codegen"):
-                    code.ptx = codegen.joined(
-                        [codegen.emit_ptx(optimized, arch, opt), *(thread.ptx() for thread in beside)]
-                    )
-            modules = [optimized, *(thread.module for thread in beside)]
-            artifacts.add("llvm", lambda: "\n".join(map(str, modules)))
-        except RuntimeError as failure:
-            path = compilation.write_rejected("failed.ll", text)
-            raise CompilerDiagnosticError(
-                f"LLVM rejected the kernels of {compilation.name}: {failure}", hint=f"the module is in {path}"
-            ) from failure
+                    own = codegen.emit_ptx(optimized, arch, opt)
+                    code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
+            except RuntimeError as failure:
+                path = compilation.write_rejected("failed.ll", "\n".join(texts))
+                raise CompilerDiagnosticError(
+                    f"LLVM rejected the kernels of {compilation.name}: {failure}", hint=f"the module is in {path}"
+                ) from failure
+        lowered = [module.operation for module, _ in parts]
+        artifacts.add("mlir_lowered", lambda: "\n".join(module.get_asm() for module in lowered))
+        artifacts.add("llvm_unoptimized", lambda: "\n".join(texts))
+        modules = [*(thread.module for thread in beside), optimized]
+        artifacts.add("llvm", lambda: "\n".join(map(str, modules)))
         code.sites = expansion.sites
         code.kernels = [_info(fact, expansion, {}) for fact in facts]
         if not codegen.ptxas_version():

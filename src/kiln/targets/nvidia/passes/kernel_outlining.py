@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ....base_dsl.compiler import report_at, source_span
 from ....base_dsl.diagnostics import CompilerDiagnosticError
 from ....dialects import cute
+from ....dialects.definition import operation_names
 from ....dialects.nvgpu.launch import driver_launch
 from ....mlir import context, find, ir
 from ...lowering.builder import constant_value
@@ -67,6 +68,30 @@ def _device(module: ir.Module, functions: dict[str, ir.Operation], kernels: list
             if op not in others:
                 device.body.append(op if op in moved else op.clone())
     return device
+
+
+_WORTH = 32
+"""Operations of the language that are worth a thread of LLVM's: they become 16 KB of LLVM IR, which take it 10 ms."""
+
+
+def apart(device: ir.Module, facts: list[LaunchFacts]) -> list[tuple[ir.Module, list[LaunchFacts]]]:
+    """The longest kernel of a module of device code and the others as modules of their own, with what is known of each; the module alone,
+    where these would be short, or kernels share functions."""
+    functions = _functions(device)
+    if len(functions) < 2 or len(functions) != len(facts) or any(_calls(func) for func in functions.values()):
+        return [(device, facts)]
+    names = operation_names()
+    lengths = {name: len(find(func, names)) for name, func in functions.items()}
+    longest = max(lengths, key=lengths.__getitem__)
+    if sum(lengths.values()) - lengths[longest] < _WORTH:
+        return [(device, facts)]
+    with context(), ir.Location.unknown():
+        first = ir.Module.create()
+    first.body.append(functions[longest])
+    return [
+        (module, [fact for fact in facts if (fact.name == longest) == is_first])
+        for module, is_first in ((first, True), (device, False))
+    ]
 
 
 def _calls(func: ir.Operation) -> set[str]:
