@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...dialects import cute
+from ...dialects.definition import operation_names
 from ...dialects.nvgpu.tma import TensorMap
-from ...mlir import ir
+from ...mlir import find, ir
 from .builder import Builder
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ class Expander:
     def handler(self, op: ir.Operation, name: str) -> Handler | None:
         """The handler of an operation."""
         raise NotImplementedError
+
+    def names(self) -> Iterable[str] | None:
+        """The names of operations that have handlers, none of which has regions; None where names do not tell."""
+        return None
 
     def pointer_in(self, space: str) -> ir.Type:
         """The type of pointers to a memory space of the dialect."""
@@ -130,10 +135,15 @@ Task = tuple[ir.Operation, str, Handler, Types]
 
 _OF_NUMBERS = ("arith.", "math.", "vector.")
 """How the names begin of operations whose results are numbers; all but `arith.select`."""
+_CARRIERS = (
+    "arith.select", "builtin.unrealized_conversion_cast", "func.call", "scf.execute_region", "scf.for", "scf.if", "scf.index_switch",
+    "scf.while", "ub.poison",
+)  # fmt: skip
+"""Operations that stay, and may have values of the dialects."""
 
 
 def find_work(x: Expander, func: ir.Operation) -> Work:
-    """Look at all operations of a function, once."""
+    """Look at all operations of a function, once: where a target says which have handlers, by their names, at no others than those."""
     work, advance = Work(), ir.WalkResult.ADVANCE
     found, values, handler_of, is_retyped = work.operations, work.values, x.handler, x.is_retyped
 
@@ -154,7 +164,12 @@ def find_work(x: Expander, func: ir.Operation) -> Work:
                 values.extend(v for v in block.arguments if is_retyped(v.type))
         return advance
 
-    func.walk(visit, ir.WalkOrder.PRE_ORDER)
+    names = x.names()
+    if names is None:
+        func.walk(visit, ir.WalkOrder.PRE_ORDER)
+    else:
+        for op in (func, *find(func, {*names, *operation_names(), *_CARRIERS})):
+            visit(op)
     return work
 
 

@@ -24,7 +24,7 @@ from .passes.smem_allocation import place_smem
 from .registers import Registers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ...hardware.architectures import Architecture
     from ...hardware.features import Feature
@@ -163,6 +163,9 @@ class Expander(lowering.Expander):
     def handler(self, op: ir.Operation, name: str) -> Handler | None:
         del op
         return self.module.handlers.get(name)
+
+    def names(self) -> Iterable[str]:
+        return self.module.handlers
 
     def pointer_in(self, space: str) -> ir.Type:
         return _pointer_in(space)
