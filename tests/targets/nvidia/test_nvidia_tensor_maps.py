@@ -16,7 +16,7 @@ from kiln.base_dsl.diagnostics import DSLRuntimeError
 from kiln.dialects import nvgpu
 from kiln.targets.host import jit
 from kiln.targets.host.tensor_map_rules import BOX, REFUSED
-from kiln.targets.host.tensor_maps import Finding, Request
+from kiln.targets.host.tensor_maps import KNOWN_BYTES, Finding, Request
 from kiln.targets.nvidia import tensor_maps
 from kiln.targets.nvidia.parts import TENSOR_MAPS
 
@@ -86,11 +86,12 @@ def request(base: int = 4096, **given: Any) -> Any:
 
 def encoded(made: Any) -> tuple[int, list[int], Any]:
     """The rule that is broken, the map, what is said."""
-    encode = ctypes.CFUNCTYPE(_I, _P, _P, _P)(jit.part_library(TENSOR_MAPS).addresses["kiln_cpu_encode_tensor_map"])
+    address = jit.part_library(TENSOR_MAPS).addresses["kiln_cpu_encode_tensor_map"]
+    encode = ctypes.CFUNCTYPE(_I, _P, ctypes.c_char_p, _P, _P)(address)
     buffer = (ctypes.c_uint64 * 32)()
     place = -(-ctypes.addressof(buffer) // 128) * 128
     finding: Any = Finding()
-    rule = encode(ctypes.addressof(made), place, ctypes.addressof(finding))
+    rule = encode(ctypes.addressof(made), bytes(made)[-KNOWN_BYTES:], place, ctypes.addressof(finding))
     return rule, _read(ctypes.c_uint64, place, 16), finding
 
 

@@ -16,7 +16,7 @@ from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...mlir import ir
 from ..lowering.builder import Builder, int_type, ptr_type
 from ..lowering.expansion import Handlers, Types
-from .tensor_maps import ENCODER, Finding, Request
+from .tensor_maps import ENCODER, KNOWN_BYTES, Finding, Request
 
 if TYPE_CHECKING:
     from .expand import Expander
@@ -41,13 +41,10 @@ def _encode(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> 
         for number in range(field.size // 8):
             value = values[number] if number < len(values) else b.i64(0)
             b.store(value, b.byte_gep(request, field.offset + 8 * number))
-    # the rest is known when compiling; LLVM takes as long for each store as for one copy of them all
-    start = Request.box.offset
-    fixed = b.address_of(x.module.constant(bytes(_fixed_part(op))[start:]))
-    b.copy(b.byte_gep(request, start), fixed, 8 * _words(Request) - start)
+    known = b.address_of(x.module.constant(bytes(_fixed_part(op))[-KNOWN_BYTES:]))
     name = f"kiln_cpu_{ENCODER}"
-    x.module.declare(name, [ptr, ptr, ptr], [int_type(32)])
-    rule = b.call(name, [int_type(32)], [request, map_, finding]).results[0]
+    x.module.declare(name, [ptr] * 4, [int_type(32)])
+    rule = b.call(name, [int_type(32)], [request, known, map_, finding]).results[0]
     failed = b.if_(b.compare("ne", rule, b.i32(0)))
     x.fault_with(failed, x.module.site(op, "tensor_map", text(op, "tensor"), ""), _words(Finding), finding)
     x.end(failed)

@@ -7,7 +7,7 @@ Each target has a native function of the name `ENCODER`, which checks a request 
 from __future__ import annotations
 
 from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
-from ...native import Array, Ptr, i32, i64, native, struct, u32, u64
+from ...native import Array, Ptr, i32, i64, native, size_of, struct, u32, u64
 from .tensor_map_rules import (
     BASE,
     BOX,
@@ -31,7 +31,10 @@ from .tensor_map_rules import (
 )  # fmt: skip
 
 ENCODER = "encode_tensor_map"
-"""`i32 kiln_cpu_encode_tensor_map(Request *, map, Finding *)`: 0, or the rule that is broken; the map is aligned to 128 bytes."""
+"""`i32 kiln_cpu_encode_tensor_map(Request *, known, map, Finding *)`: 0, or the rule that is broken; the map is aligned to 128 bytes.
+
+`known` is what the request has from `box` on, all of which is known when compiling: the function copies it there.
+"""
 
 
 @struct
@@ -55,6 +58,9 @@ class Request:
     fill: i32  # zeros, NaN
     im2col: i32
     unused: i32
+
+
+KNOWN_BYTES = size_of(Request) - Request.box.offset
 
 
 @struct

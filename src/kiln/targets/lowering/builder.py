@@ -189,11 +189,6 @@ class Builder:
         attributes = {"elem_type": ir.TypeAttr.get(type_), **(_alignment(alignment) or {})}
         return self.value("llvm.alloca", ptr_type(), (self.i64(1),), attributes)
 
-    def copy(self, target: ir.Value, source: ir.Value, bytes_: int) -> None:
-        """Copy bytes to where none of them are."""
-        is_volatile = {"isVolatile": int_attr(int_type(1), 0)}
-        self.op("llvm.intr.memcpy", (), (target, source, self.i64(bytes_)), is_volatile)
-
     # structs and vectors
 
     def extract(self, struct: ir.Value, type_: ir.Type, index: int) -> ir.Value:

@@ -325,8 +325,9 @@ class NvidiaTarget(Target):
         expansion = Expansion(compilation.module, handlers, "host code of the NVIDIA target")
         expansion.inlined.add(compilation.name)
         text = lower(compilation, expansion)
-        # what runs once in a call takes LLVM longer to make better than all calls of a program would gain
-        level = int(any(state.repeats for state in expansion.functions.values()))
+        # ptxas compiles kernels beside each other: host code then takes its time, and is not made better if nothing in it is repeated
+        repeats = any(state.repeats for state in expansion.functions.values())
+        level = 1 if repeats or len(facts) < 2 else 0
         try:
             with compilation.stage("host"):
                 code.host = jit.emit_object(jit.optimize(text, level), level)

@@ -23,7 +23,7 @@ from ...native import (
 )  # fmt: skip
 from ..host.libc import dlopen, dlsym, memcpy, memset
 from ..host.tensor_map_rules import REFUSED
-from ..host.tensor_maps import Finding, Request, broken, broken_rule
+from ..host.tensor_maps import KNOWN_BYTES, Finding, Request, broken, broken_rule
 
 maps = Library("cuda_tensor_maps", prefix="kiln_cpu_")
 
@@ -119,11 +119,12 @@ def place_of(request: Ptr[u64]) -> Ptr[Entry]:
 
 
 @maps.export
-def encode_tensor_map(request: Ptr[Request], map_: Ptr, finding: Ptr[Finding]) -> i32:
+def encode_tensor_map(request: Ptr[Request], known: Ptr, map_: Ptr, finding: Ptr[Finding]) -> i32:
     """Write the tensor map that a request asks for: 0, or the rule it breaks.
 
     Where there is no driver the map is zeros: the launch will say so. An entry in use is passed by, so that nobody waits.
     """
+    memcpy(ref(request).box, known, KNOWN_BYTES)
     entry = place_of(Ptr[u64](request))
     if atomic("xchg", ref(entry).lock, 1, "acquire") == 0:
         known = memcmp(ref(entry).request, request, 8 * WORDS) == 0

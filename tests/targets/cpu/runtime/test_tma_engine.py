@@ -14,7 +14,7 @@ from tma_testing import Box
 from kiln.dialects.nvgpu.tma import ELEMENTS, FIELDS, REDUCTIONS, SWIZZLES
 from kiln.targets.cpu.runtime import parts, reductions, tensor_maps, tma
 from kiln.targets.host import jit
-from kiln.targets.host.tensor_maps import Finding, Request
+from kiln.targets.host.tensor_maps import KNOWN_BYTES, Finding, Request
 
 P, N = ctypes.c_void_p, ctypes.c_int32
 FLOATS = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "f32": np.float32}
@@ -48,8 +48,8 @@ def encoded(box: Box, memory: np.ndarray) -> np.ndarray:
         request.corners[number if number < half else 3 + number - half] = corner
     request.im2col = int(box.pixel_box is not None)
     record, finding = aligned(128, 128), Finding()
-    rule = exported("encode_tensor_map", P, P, P)(
-        ctypes.addressof(request), record.ctypes.data, ctypes.addressof(finding)
+    rule = exported("encode_tensor_map", P, ctypes.c_char_p, P, P)(
+        ctypes.addressof(request), bytes(request)[-KNOWN_BYTES:], record.ctypes.data, ctypes.addressof(finding)
     )
     assert rule == 0, finding.rule
     return record
