@@ -29,6 +29,8 @@ from .passes.vector_legalisation import legalise_vectors
 from .passes.wgmma_registers import order_registers
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ...base_dsl.compiler import Compilation
     from ...hardware.architectures import Architecture
     from .passes.kernel_outlining import LaunchFacts
@@ -92,17 +94,17 @@ def text_of(compilation: Compilation) -> str:
         return mark_asm_convergent(fix_float_literals(translate(compilation.module)))
 
 
-# --- modules of one kernel -------------------------------------------------------------------------------------------
+# --- modules of kernels -----------------------------------------------------------------------------------------------
 
 
-def is_alone(module: ir.Module, kernel: str) -> bool:
-    """Whether what a lowered module defines, besides memory of other modules, is one kernel and what has its name."""
+def is_alone(module: ir.Module, kernels: Sequence[str]) -> bool:
+    """Whether what a lowered module defines, besides memory of other modules, are kernels and what has their names."""
     for op in operations(module):
         name = symbol(op)
         declared = not len(op.regions[0].blocks) and "value" not in op.attributes
         external = op.name == "llvm.mlir.global" and str(op.attributes["linkage"]) == "#llvm.linkage<external>"
         intrinsic = op.name == "llvm.func" and name.startswith("llvm.")
-        if not (name.startswith(kernel) or (declared and (external or intrinsic))):
+        if not (name.startswith(tuple(kernels)) or (declared and (external or intrinsic))):
             return False
     return True
 

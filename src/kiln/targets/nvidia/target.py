@@ -251,12 +251,12 @@ class NvidiaTarget(Target):
         expansion, texts = None, list[str]()
         beside: list[codegen.Beside] = []
         with codegen.tuned(products), contextlib.ExitStack() as threads:
-            # LLVM begins with the longest kernel, in a thread of its own, while the others are lowered
+            # LLVM begins with the longest kernel, in a thread of its own, while others are lowered
             for module, known in parts[:-1]:
                 part = Compilation(module, compilation.name, options)
                 part.timings = whole.timings
                 expansion = lower(part, arch, known, lines)
-                if is_alone(module, known[0].name):
+                if is_alone(module, [fact.name for fact in known]):
                     texts.append(text_of(part))
                     beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt)))
             expansion = lower(compilation, arch, parts[-1][1], lines, expansion)

@@ -74,22 +74,35 @@ _WORTH = 32
 """Operations of the language that are worth a thread of LLVM's: they become 16 KB of LLVM IR, which take it 10 ms."""
 
 
+_MOST = 0.6
+"""The part of all operations that a thread of LLVM's begins with: it takes twice as long for them as lowering takes, and ends with the thread that
+lowers these and all others, and is LLVM for the others, too."""
+
+
 def apart(device: ir.Module, facts: list[LaunchFacts]) -> list[tuple[ir.Module, list[LaunchFacts]]]:
-    """The longest kernel of a module of device code and the others as modules of their own, with what is known of each; the module alone,
-    where these would be short, or kernels share functions."""
+    """A module of device code as two, with what is known of their kernels: the longest kernel, with short ones up to `_MOST`, and the others. The
+    module alone, where these would be short, or kernels share functions."""
     functions = _functions(device)
     if len(functions) < 2 or len(functions) != len(facts) or any(_calls(func) for func in functions.values()):
         return [(device, facts)]
     names = operation_names()
     lengths = {name: len(find(func, names)) for name, func in functions.items()}
-    longest = max(lengths, key=lengths.__getitem__)
-    if sum(lengths.values()) - lengths[longest] < _WORTH:
+    shortest_first = sorted(lengths, key=lengths.__getitem__)
+    taken = [shortest_first.pop()]
+    size, whole = lengths[taken[0]], sum(lengths.values())
+    for name in shortest_first:
+        if size + lengths[name] <= _MOST * whole:
+            taken.append(name)
+            size += lengths[name]
+    if whole - size < _WORTH:
         return [(device, facts)]
     with context(), ir.Location.unknown():
         first = ir.Module.create()
-    first.body.append(functions[longest])
+    for name in functions:
+        if name in taken:
+            first.body.append(functions[name])
     return [
-        (module, [fact for fact in facts if (fact.name == longest) == is_first])
+        (module, [fact for fact in facts if (fact.name in taken) == is_first])
         for module, is_first in ((first, True), (device, False))
     ]
 
