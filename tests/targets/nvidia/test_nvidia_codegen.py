@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import re
+import sys
 import threading
 
 import numpy as np
@@ -661,6 +662,7 @@ def apart(monkeypatch):
 @pytest.mark.parametrize("of", [0, 1])
 def test_kernels_apart_have_the_same_code(monkeypatch, apart, of):
     kernels = (double, shared_sum) if of else (shared_sum, double)
+    interval = sys.getswitchinterval()
     joined = compiled_three(*kernels)
     assert apart() == [1, 1]
     monkeypatch.setattr(kernel_outlining, "_WORTH", 1 << 20)
@@ -671,6 +673,7 @@ def test_kernels_apart_have_the_same_code(monkeypatch, apart, of):
     for words in (".version", ".target", ".extern .shared"):
         assert joined.__ptx__.count(words) == whole.__ptx__.count(words)
     assert joined.__llvm__.count("define ptx_kernel") == 3
+    assert sys.getswitchinterval() == interval
     assert joined.executable.resources == whole.executable.resources
     for artifact in ("llvm_unoptimized", "mlir_lowered"):
         assert all(f"@{name}(" in joined.artifacts[artifact] for name in ("double", "shared_sum"))

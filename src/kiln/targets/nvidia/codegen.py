@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tempfile
 import threading
 from ctypes import c_char_p, string_at
@@ -161,6 +162,10 @@ def emit_ptx(module: llvm.ModuleRef, arch: Architecture, opt: int, thread: int =
 # --- kernels beside each other ---------------------------------------------------------------------------------------
 
 
+_PATIENCE = 2e-4
+"""Seconds after which a thread that lowers others lets LLVM's go on to its next function: Python's 5 ms are 20 to 50 in all."""
+
+
 class Beside:
     """A thread that makes PTX of a module, and is waited for at the end (`with`)."""
 
@@ -180,13 +185,16 @@ class Beside:
             self._failure = failure
 
     def __enter__(self) -> Beside:
+        self._interval = sys.getswitchinterval()
         with contextlib.suppress(RuntimeError):  # no more threads: whoever asks for the PTX makes it
             self._thread.start()
+            sys.setswitchinterval(min(self._interval, _PATIENCE))
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._thread.ident is not None:
             self._thread.join()
+        sys.setswitchinterval(self._interval)
 
     def ptx(self) -> str:
         """What it has made, when it is done. Raises RuntimeError with LLVM's words."""
