@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr, utils
+from ... import Boolean, Float32, Int32, Int64, const_expr, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from ..attentions.tile import VALUES
@@ -13,11 +13,64 @@ from .hopper_blocks import stretch, tile_of
 if TYPE_CHECKING:
     from .hopper import HopperBackward
 
-_THREADS = 256
+_WARPS = 8
+_LINE = 8
+"""Queries, and numbers of a thread, that are turned at once."""
+PART = 32
+"""Elements of these queries that are turned at once."""
+
+
+class Turning:
+    """How a warp makes rows of sums of a block of queries: `parts` of each of its `lines` of 8 queries, one at a time, of which a thread has 8 elements of a query at last.
+
+    What a thread of a warp group had of 8 queries, 16 bytes, are two of them for two elements, 8 apart; 16 are those of a warp. To turn matrices of 8 elements and 8 queries is one
+    instruction: after it a thread has two elements in succession of a query. So that four matrices have the elements 0 and 1, 2 and 3, 4 and 5, 6 and 7 of each eight, threads read not what they wrote, but
+    8 bytes of others, all of a warp 128 in succession twice; and a thread writes 16, four of them 64 in succession.
+    """
+
+    __kiln_immutable__ = True
+
+    def __init__(self, of: HopperBackward, lane: Any) -> None:
+        self.of, self.lane = of, lane
+        self.lines, self.parts = of.tiling.block_q // _LINE, of.elements // PART
+
+    def load(self, sums: Any, line: Any, part: Any, to: Any) -> None:
+        """Load what a thread needs of a part of a line."""
+        row, four = self.lane // 4, self.lane % 4
+        own = row // 4 * 128 + row % 2 * 16 + row // 2 % 2 * 2 + four * 4
+        # a warp group has 64 elements
+        unit = part // 2 * (2 * self.lines) + 2 * line + part % 2
+        start = sums + cute.assume(unit * (_LINE * PART) + own, divby=2)
+        for n in range(4):
+            pair = cute.make_tensor((start + 32 * n).with_alignment(8), cute.make_layout(2))
+            cute.autovec_copy(pair, cute.make_tensor(to.iterator + 2 * n, cute.make_layout(2)))
+
+    def turned(self, held: Any, factor: Any) -> Any:
+        """Eight elements of a query, rounded."""
+        halves = cute.make_rmem_tensor((VALUES,), self.of.dtype)
+        halves.store((held.load() * factor).to(self.of.dtype))
+        words = cute.recast_tensor(halves, Int32)
+        for n in range(VALUES // 2):
+            words[n] = arch.inline_ptx(
+                "movmatrix.sync.aligned.m8n8.trans.b16 {$w0}, {$r0};",
+                write_only_types=[Int32], read_only_args=[words[n]],
+            )  # fmt: skip
+        return halves
+
+    def place(self, line: Any, part: Any) -> tuple[Any, Any]:
+        """Which query of a block, and which the first of its elements in a part, a thread then has."""
+        lane = arch.inline_ptx("mov.u32 {$w0}, %laneid;", write_only_types=[Int32], read_only_args=[])
+        return line * _LINE + lane // 4, part * PART + lane % 4 * VALUES
+
+    def store(self, halves: Any, row: Any, element: Any) -> None:
+        """Eight elements to a row of gradients."""
+        store = cute.make_copy_atom(CopyUniversalOp(), self.of.dtype, num_bits_per_copy=VALUES * self.of.dtype.width)
+        place = (row.iterator + cute.assume(element, divby=VALUES)).with_alignment(2 * VALUES)
+        cute.copy(store, halves, cute.make_tensor(place, cute.make_layout(VALUES)))
 
 
 class Queries:
-    """The kernel: a block of threads has a block of queries of a head, which it turns by way of shared memory."""
+    """The kernel: a block of threads has a block of queries of a head."""
 
     def __init__(self, of: HopperBackward, dim: int) -> None:
         self.of, self.dim = of, dim
@@ -39,7 +92,7 @@ class Queries:
         batches = starts.shape[0] - 1 if const_expr(starts is not None) else dq.shape[0] - numbers.early // dq.shape[2]
         self.kernel(sums, turns, dq, starts, numbers).launch(
             grid=(cute.ceil_div(longest, self.of.tiling.block_q), dq.shape[2], batches),
-            block=(_THREADS, 1, 1),
+            block=(32 * _WARPS, 1, 1),
             stream=stream,
         )
 
@@ -64,53 +117,27 @@ class Queries:
     ):  # fmt: skip
         """A block of queries: its place among sums, and in the sequence, which begins somewhere and has so many."""
         tile, head, batch = place
-        of, rows, elements = self.of, self.of.tiling.block_q, self.of.elements
-        thread = arch.thread_idx()[0]
-        # rows of 16 bytes more, so that the elements of a column lie in different banks
-        shared = utils.SmemAllocator().allocate_tensor(
-            of.dtype, cute.make_layout((rows, elements), stride=(elements + VALUES, 1)), 16
-        )
-        group, lane = thread // 128, thread % 128
-        load = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
-        pieces = of.columns // 8
-        held, more = (cute.make_rmem_tensor((4, pieces), Float32) for _ in range(2))
+        of, turning = self.of, Turning(self.of, arch.lane_idx())
+        units = turning.lines * turning.parts
+        each = -(-units // _WARPS)
+        held, more = (cute.make_rmem_tensor((VALUES, each), Float32) for _ in range(2))
         held.fill(0.0)
+        own = arch.make_warp_uniform(arch.warp_idx()) * each
         for layer in range(batch, sums.shape[0], dq.shape[0]):
-            start = sums[layer, head, None].iterator + cute.assume((tile * rows * elements), divby=4)
-            for n in range_constexpr(pieces):
-                at = (start + cute.assume(((group * pieces + n) * 128 + lane) * 4, divby=4)).with_alignment(16)
-                cute.copy(load, cute.make_tensor(at, cute.make_layout(4)), more[None, n])
+            start = sums[layer, head, None].iterator + cute.assume(tile * of.tiling.block_q * of.elements, divby=4)
+            for n in range_constexpr(each):
+                unit = min(own + n, units - 1)
+                turning.load(start, unit // turning.parts, unit % turning.parts, more[None, n])
             there = Boolean(True)
             if const_expr(turns is not None):
                 # where nothing has been added there is nothing
                 there = turns[layer, head, tile] > 0
-            for n in range_constexpr(4 * pieces):
+            for n in range_constexpr(VALUES * each):
                 held[n] = held[n] + more[n] if there else held[n]
-        element = lane // 32 * 16 + lane % 32 // 4
-        row = lane % 4 * 2
-        if of.by_elements:
-            element = element + 64 * group
-        else:
-            row = row + of.columns * group
-        for n in range_constexpr(pieces):
-            for half in range_constexpr(2):
-                for c in range_constexpr(2):
-                    value = (held[2 * half + c, n] * factor).to(of.dtype)
-                    shared[row + 8 * n + c, element + 8 * half] = value
-        arch.sync_threads()
-        lanes = elements // VALUES
-        move = cute.make_copy_atom(CopyUniversalOp(), of.dtype, num_bits_per_copy=VALUES * of.dtype.width)
-        piece = cute.make_rmem_tensor((VALUES,), of.dtype)
-        for n in range_constexpr(-(-rows * lanes // _THREADS)):
-            own = n * (_THREADS // lanes) + thread // lanes
-            column = thread % lanes * VALUES
-            query = own_tile * rows + own
-            if own < rows and query < queries and column < self.dim:
-                from_ = (
-                    shared.iterator + cute.assume(own * (elements + VALUES) + column, divby=VALUES)
-                ).with_alignment(16)
-                cute.copy(move, cute.make_tensor(from_, cute.make_layout(VALUES)), piece)
-                to = (dq[batch, first + query, head, None].iterator + cute.assume(column, divby=VALUES)).with_alignment(
-                    16
-                )
-                cute.copy(move, piece, cute.make_tensor(to, cute.make_layout(VALUES)))
+        for n in range_constexpr(each):
+            unit = own + n
+            halves = turning.turned(held[None, n], factor)
+            query, element = turning.place(unit // turning.parts, unit % turning.parts)
+            query = own_tile * of.tiling.block_q + query
+            if unit < units and query < queries and element < self.dim:
+                turning.store(halves, dq[batch, first + query, head, None], element)
