@@ -12,6 +12,8 @@ from .hopper_blocks import stretch, tile_of
 _THREADS = 256
 _VALUES = 8
 """Elements of 16 bits that are read at once."""
+_EACH = 4
+"""Rows of a thread: so much is under way that it does not matter how long it takes."""
 _LOG2_E = 1.4426950408889634
 
 
@@ -33,7 +35,8 @@ class QueryRows:
     def __init__(self, dtype: Any, head_dim_v: int, block_q: int = 0) -> None:
         self.dtype, self.dim, self.block_q = dtype, head_dim_v, block_q
         self.lanes = 1 << (head_dim_v // _VALUES - 1).bit_length()
-        self.rows = _THREADS // self.lanes
+        self.ways = _THREADS // self.lanes
+        self.rows = self.ways * _EACH
 
     @cute.jit
     def __call__(
@@ -54,8 +57,9 @@ class QueryRows:
         if const_expr(starts is not None):
             rows, batches = cute.ceil_div(longest, self.block_q) * self.block_q, starts.shape[0] - 1
         self.kernel(dout, out, lse, found, sums, counters, starts).launch(
-            grid=(cute.ceil_div(rows, self.rows), out.shape[2], batches),
+            grid=(cute.ceil_div(rows, self.rows) * out.shape[2], 1, batches),
             block=(_THREADS, 1, 1),
+            min_blocks_per_mp=4,  # so that there are registers for all loads before the first is used
             stream=stream,
         )
 
@@ -69,15 +73,18 @@ class QueryRows:
         self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, counters: Any,
         starts: Any,
     ):  # fmt: skip
-        block, head, batch = arch.block_idx()
+        number, _, batch = arch.block_idx()
+        # heads of the same rows side by side: as they mostly lie in memory
+        block, head = number // out.shape[2], number % out.shape[2]
         rows = (Int32(0), Int32(out.shape[1]), Int32(0), Int32(found.shape[3]), batch)
         if const_expr(starts is not None):
             first, queries = stretch(starts, batch, Int32(out.shape[1]))
             place = tile_of(first, batch, Int32(self.block_q)) * self.block_q
             rows = (first, queries, place, cute.ceil_div(queries, self.block_q) * self.block_q, Int32(0))
-        self.one_block(dout, out, lse, found, sums, rows)
+        if block * self.rows < rows[3]:
+            self.one_block(dout, out, lse, found, sums, (block, head), rows)
         if const_expr(counters is not None):
-            first, every = share_of_clearing((block, head, batch), arch.grid_dim())
+            first, every = share_of_clearing(arch.block_idx(), arch.grid_dim())
             for x in [x for x in counters if x is not None]:
                 flat = cute.make_tensor(x.iterator, cute.make_layout(cute.size(x)))
                 for place in range(first + arch.thread_idx()[0], Int64(cute.size(x)), every):
@@ -85,49 +92,58 @@ class QueryRows:
 
     @cute.jit
     def one_block(
-        self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, rows: Any
-    ):
-        """What a block of threads has of a sequence: where that begins, how many queries it has, where what is known of them begins, of how many,
+        self, dout: cute.Tensor, out: cute.Tensor, lse: cute.Tensor, found: cute.Tensor, sums: Any, place: Any, rows: Any
+    ):  # fmt: skip
+        """What a block of threads has of a sequence, some rows of a head: where the sequence begins, how many queries it has, where what is known of them begins, of how many,
         and the layer of the arrays."""
+        block, head = place
         first, queries, first_place, places, batch = rows
         thread = arch.thread_idx()[0]
-        block, head, _ = arch.block_idx()
-        lane = thread % self.lanes
-        row = block * self.rows + thread // self.lanes
-        total = Float32(0.0)
-        if row < queries and lane * _VALUES < self.dim:
-            load = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=_VALUES * self.dtype.width)
-            held = [cute.make_rmem_tensor((_VALUES,), self.dtype) for _ in range(2)]
-            for x, to in zip((dout, out), held, strict=True):
-                at = (x[batch, first + row, head, None].iterator + lane * _VALUES).with_alignment(2 * _VALUES)
-                cute.copy(load, cute.make_tensor(at, cute.make_layout((_VALUES,))), to)
+        lane, way = thread % self.lanes, thread // self.lanes
+        begin = block * self.rows
+        # a thread reads and writes the numbers of another row than those it adds up: in succession
+        own, logarithm = begin + thread, Float32(float("inf"))
+        if thread < self.rows and own < queries:
+            given = lse[batch, head, first + own]
+            if given != -float("inf"):
+                logarithm = given * _LOG2_E
+        load = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=_VALUES * self.dtype.width)
+        held = cute.make_rmem_tensor((_VALUES, 2, _EACH), self.dtype)
+        column = min(lane * _VALUES, Int32(self.dim - _VALUES))
+        for n in range_constexpr(_EACH):
+            row = min(begin + n * self.ways + way, queries - 1)
+            for i, x in enumerate((dout, out)):
+                at = (x[batch, first + row, head, None].iterator + column).with_alignment(2 * _VALUES)
+                cute.copy(load, cute.make_tensor(at, cute.make_layout((_VALUES,))), held[None, i, n])
+        shared = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout(self.rows), 16)
+        for n in range_constexpr(_EACH):
+            total = Float32(0.0)
             for i in range_constexpr(_VALUES):
-                total = cute.math.fma(held[0][i].to(Float32), held[1][i].to(Float32), total)
-        for step in range_constexpr(self.lanes.bit_length() - 1):
-            total = total + arch.shuffle_sync_bfly(total, offset=1 << step)
-        if lane == 0 and row < places:
-            logarithm = Float32(float("inf"))
-            if row < queries:
-                given = lse[batch, head, first + row]
-                if given != -float("inf"):
-                    logarithm = given * _LOG2_E
-            place = row
+                total = cute.math.fma(held[i, 0, n].to(Float32), held[i, 1, n].to(Float32), total)
+            if const_expr(self.dim < self.lanes * _VALUES):
+                total = total if lane * _VALUES < self.dim else Float32(0.0)
+            for step in range_constexpr(self.lanes.bit_length() - 1):
+                total = total + arch.shuffle_sync_bfly(total, offset=1 << step)
+            if lane == 0:
+                shared[n * self.ways + way] = total
+        arch.sync_threads()
+        if thread < self.rows and own < places:
+            place = own
             if const_expr(self.block_q > 0):
-                place = (row & ~15) | ((row & 6) << 1) | ((row & 8) >> 2) | (row & 1)
+                place = (own & ~15) | ((own & 6) << 1) | ((own & 8) >> 2) | (own & 1)
             found[0, batch, head, first_place + place] = logarithm
-            found[1, batch, head, first_place + place] = total
+            found[1, batch, head, first_place + place] = shared[thread] if own < queries else Float32(0.0)
         if const_expr(sums is not None):
-            self.clear(sums[batch, head, None], sums.shape[2] // found.shape[3], first_place, places)
+            self.clear(sums[batch, head, None], sums.shape[2] // found.shape[3], begin, first_place, places)
 
     @cute.jit
-    def clear(self, sums: cute.Tensor, each: Int32, first_place: Int32, places: Int32):
+    def clear(self, sums: cute.Tensor, each: Int32, begin: Int32, first_place: Int32, places: Int32):
         """Fill what belongs to the rows of a block of threads, so many numbers each, with zeros."""
-        first = arch.block_idx()[0] * self.rows
-        end = min(places, first + self.rows) * each
+        end = min(places, begin + self.rows) * each
         zeros = cute.make_rmem_tensor((4,), Float32)
         zeros.fill(0.0)
         store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=128)
-        for place in range(first * each + 4 * arch.thread_idx()[0], end, 4 * _THREADS):
+        for place in range(begin * each + 4 * arch.thread_idx()[0], end, 4 * _THREADS):
             at = (sums.iterator + cute.assume(first_place * each + place, divby=4)).with_alignment(16)
             cute.copy(store, zeros, cute.make_tensor(at, cute.make_layout((4,))))
 
