@@ -335,7 +335,8 @@ def test_who_is_chosen():
 def test_what_is_made_meanwhile():
     """Queries of other heads, if blocks of threads are long enough for that."""
     long, middle, short = (AttentionGradient(Attention(4, n, n, 16, 16, 128, 128, right=0)) for n in (8192, 4096, 1024))
-    for problem, wanted in ((long, 60), (middle, 56), (short, 0)):
+    full = AttentionGradient(Attention(16, 1024, 1024, 16, 16, 128, 128))
+    for problem, wanted in ((long, 60), (middle, 56), (short, 0), (full, 240)):
         plan = hopper_cost.default_tiling(problem, HOPPER)
         side, _, parts = hopper_plan.side_by_side(problem, plan, HOPPER)
         assert hopper_plan.made_meanwhile(problem, plan, side, parts) == wanted

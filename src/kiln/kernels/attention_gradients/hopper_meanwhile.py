@@ -79,11 +79,13 @@ class Meanwhile:
         """A block of queries of one of all heads, when all have added to it."""
         of = self.of
         every = only_here(Int32(self.dq.shape[2]))  # what divisions need of it is not kept in registers
+        # the same in all threads: so they are in uniform registers, and others are left for what is loaded
         batch, head, tile = (arch.warp_redux_sync(x, "max") for x in (head // every, head % every, tile))
         adders = self.blocks.adders(batch, tile)
         turn = self.turns[batch, head, None].iterator + tile
         while arch.load(turn, Int32, sem="acquire", scope="gpu") < adders:
             arch.nanosleep(_PAUSE)
+        # where nothing has been added there is nothing; a predicate, which takes no register
         nothing = arch.vote_any_sync(adders == 0)
         turning, first = Turning(of, only_here(arch.lane_idx())), tile * of.tiling.block_q
         start = self.sums[batch, head, None].iterator + cute.assume(first * of.elements, divby=4)

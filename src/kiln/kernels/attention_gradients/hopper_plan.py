@@ -35,7 +35,7 @@ _LITTLE, _MOST_PARTS = 0.03, 8
 """Which part of the time blocks of threads may wait, and how many sums of dQ there are at most so that they do not."""
 _ALL = 1 << 30
 """Blocks of keys: more than there are."""
-_CONVERTED = {128: 12, 64: 20}
+_CONVERTED = {128: 8, 64: 7}
 """Steps of a block of threads beside which a warp makes gradients of a block of queries, by elements of a head, filled up."""
 
 

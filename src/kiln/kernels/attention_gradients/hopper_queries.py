@@ -21,11 +21,11 @@ PART = 32
 
 
 class Turning:
-    """How a warp makes rows of sums of a block of queries: `parts` of each of its `lines` of 8 queries, one at a time, of which a thread has 8 elements of a query at last.
+    """How a warp makes rows of the sums of a block of queries, which has `lines` of 8 queries, and `parts` of each of these: a part at a time.
 
-    What a thread of a warp group had of 8 queries, 16 bytes, are two of them for two elements, 8 apart; 16 are those of a warp. To turn matrices of 8 elements and 8 queries is one
-    instruction: after it a thread has two elements in succession of a query. So that four matrices have the elements 0 and 1, 2 and 3, 4 and 5, 6 and 7 of each eight, threads read not what they wrote, but
-    8 bytes of others, all of a warp 128 in succession twice; and a thread writes 16, four of them 64 in succession.
+    In 16 bytes, two elements, 8 apart, of two queries, a thread of a warp group had written what it had of 16 elements of a line. One instruction turns 8 elements of 8 queries:
+    a thread that had two queries of an element has two elements of a query. So that of four such matrices it has eight elements in succession, threads read 8 bytes that
+    others had written, 128 in succession twice for each matrix; they write 16, four of them 64 in succession.
     """
 
     __kiln_immutable__ = True
@@ -59,6 +59,7 @@ class Turning:
 
     def place(self, line: Any, part: Any) -> tuple[Any, Any]:
         """Which query of a block, and which the first of its elements in a part, a thread then has."""
+        # looked up again: no register is kept for it
         lane = arch.inline_ptx("mov.u32 {$w0}, %laneid;", write_only_types=[Int32], read_only_args=[])
         return line * _LINE + lane // 4, part * PART + lane % 4 * VALUES
 
