@@ -86,6 +86,16 @@ def nested_conditional_expressions(a, b):
 
 
 @case(*PAIRS)
+def one_of_two_names(a, b):
+    more, pair, turned = a > b, (a, b), (b, a)
+    most, either = a if more else b, pair if more else turned
+    half, quarter = 0.5, Float32(0.25)
+    for missing in ():
+        pass
+    return most, either, half if more else quarter, 1 if more else 2, b if pair else missing  # pyright: ignore[reportUnboundVariable]
+
+
+@case(*PAIRS)
 def conditional_expression_of_tuples(a, b):
     x, y = (a, b) if a > b else (b, a)
     return x * 10 + y

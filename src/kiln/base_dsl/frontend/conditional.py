@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .. import trace as tracing
 from .. import tree
 from ..diagnostics import DSLUserCodeTypeError, error, frame_span, user_frame
-from ..typing import Boolean
+from ..typing import Boolean, Numeric
 from . import merged_objects
 from .boolean import mark_test
 
@@ -62,7 +62,10 @@ _SPECULATABLE = {
 def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
     """The arms are handed over unevaluated."""
     mark_test(node.test)
-    name = "ifexp_effects" if rw.may_have_effects(node.body, node.orelse) else "ifexp"
+    arms = node.body, node.orelse
+    name = "ifexp_effects" if rw.may_have_effects(*arms) else "ifexp"
+    if all(isinstance(arm, (ast.Name, ast.Constant)) for arm in arms):
+        name = "ifexp_names"
     test = outer.visit(node.test)
     call = rw.hook(name, [test, rw.thunk(node.body, outer), rw.thunk(node.orelse, outer)])
     return ast.copy_location(call, node)
@@ -75,6 +78,27 @@ def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[
     from .regions import as_condition
 
     return choose(as_condition(condition), first, second, effects_of=(first, second) if effects else ())
+
+
+def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
+    """The value of one arm, each of which is a variable or a constant: of numbers one is selected, without regions for the arms."""
+    if not tree.is_dynamic(condition):
+        return first() if condition else second()
+    from .regions import as_condition
+
+    test = as_condition(condition)
+    a, b = first(), second()
+    if (
+        isinstance(a, Numeric)
+        and type(a) is type(b)
+        and tracing.require("a conditional expression").dsl.is_selectable(type(a).mlir_type)
+    ):
+        leaves: list[tree.Leaf] = []
+        make = tree.unify(a, b, leaves)
+        return make(
+            iter([tracing.emit_value("arith.select", x.type, (test.ir_value(), x.first(), x.second())) for x in leaves])
+        )
+    return choose(test, first, second)
 
 
 def choose(

@@ -24,6 +24,7 @@ class Hooks:
     scope = Scope
     not_ = staticmethod(boolean.run_not)
     ifexp = staticmethod(conditional.run_conditional)
+    ifexp_names = staticmethod(conditional.run_names)
     compare = staticmethod(comparison.run_compare)
     assert_ = staticmethod(assert_.run_assert)
     check_raise = staticmethod(raise_.check_raise)
