@@ -208,9 +208,7 @@ class Steps(GroupSteps):
 
     def scale_sums(self) -> None:
         """Scale what was summed."""
-        for half in range(2):
-            row = self.of_row(half)
-            row.store(row.load() * self.factors[half])
+        self.sums.store(self.sums.load() * self.factors.load().reshape(((1, 2, 1), 1, 1)))
 
     @cute.jit
     def weights(self, count: Int32, there: Int32, which: Any):
@@ -239,14 +237,14 @@ class Steps(GroupSteps):
     def mask(self, there: Int32, which: Any):
         """Hide the keys that a query does not see: those after its own."""
         numbers = which.numbers
-        column = arch.lane_idx() % 4 * 2
+        column, hidden = arch.lane_idx() % 4 * 2, Float32(-float("inf"))
         for half in range_constexpr(2):
             query = min(which.tile * ROWS + self.row() + 8 * half, which.rows - 1) // numbers.heads
             end = min(there, there - numbers.hidden + query) - column
             for n in range_constexpr(KEYS // 8):
                 for c in range_constexpr(2):
                     value = self.acc[(c, half, n), 0, 0]
-                    self.acc[(c, half, n), 0, 0] = value if end > 8 * n + c else Float32(-float("inf"))
+                    self.acc[(c, half, n), 0, 0] = value if end > 8 * n + c else hidden
 
     @cute.jit
     def clear(self, count: Int32, there: Int32):
@@ -325,10 +323,10 @@ class Steps(GroupSteps):
         """Write what this thread has of a row, if that is `there`: two of each eight columns. Of 16 bits these would be 16 bytes of four threads;
         memory takes 32 at once, and waits for the others. So two threads give each other what they have of every other eight."""
         own, thread = self.of_row(half), only_here(arch.lane_idx()) % 4
-        values = cute.make_rmem_tensor(own.shape, dtype)
-        values.store(own.load().to(dtype))
-        each, start = 2, 2 * thread
+        values, each, start = own, 2, 2 * thread
         if const_expr(dtype.width == 16):
+            values = cute.make_rmem_tensor(own.shape, dtype)
+            values.store(own.load().to(dtype))
             each, start = 4, thread % 2 * 8 + thread // 2 * 4
             upper = thread % 2 == 1
             words = cute.recast_tensor(cute.make_tensor(values.iterator, cute.make_layout((cute.size(own),))), Int32)
@@ -341,5 +339,5 @@ class Steps(GroupSteps):
             store = cute.make_copy_atom(CopyUniversalOp(), dtype, num_bits_per_copy=each * dtype.width)
             place = (row.iterator + (self.group * self.of.half + start)).with_alignment(each * dtype.width // 8)
             shape = each, self.of.half // (4 * each)
-            held = cute.make_tensor(values.iterator, cute.make_layout(shape))
+            held = cute.make_tensor(values.iterator, cute.make_layout(shape)) if const_expr(each == 4) else values
             cute.copy(store, held, cute.make_tensor(place, cute.make_layout(shape, stride=(1, 4 * each))))

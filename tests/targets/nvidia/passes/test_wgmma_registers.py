@@ -346,6 +346,9 @@ def test_parts_of_registers_are_scaled():
     # one factor is given once
     same = f"%b = vector.broadcast %x : f32 to vector<4xf32>\n{SCALE.replace('%v', '%b')}"
     assert scalings(places, *read, joined, same, *kept, *then) == [[(2, 0), (3, 0), (0, 0), (1, 0)]]
+    # those of a few numbers, too, one after the other
+    few = f"%b = vector.shuffle %v, %v [3, 1, 3, 1] : vector<4xf32>, vector<4xf32>\n{SCALE.replace('%v', '%b')}"
+    assert scalings(places, *read, joined, few, *kept, *then) == [[(2, 0), (0, 0), (3, 1), (1, 1)]]
     # what happens to registers between them is between them
     other = '%q = "cute.load"(%d, %n1) : (R<f32>, i32) -> f32\n%u = arith.addf %q, %x : f32'
     assert scalings(*before, *kept[:3], other, kept[3], *then) == [[(2, 0), (3, 1)], [(0, 0), (1, 1)]]

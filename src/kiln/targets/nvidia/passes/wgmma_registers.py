@@ -391,22 +391,38 @@ def _write(op: ir.Operation, name: str, run: list[_Write]) -> None:
     if factors is None:
         b.asm(" ".join(f"mov.b32 {name}{n}, 0;" for what in run for n in what.registers), "")
         return
-    numbers = {r: what.first + n for what in run for n, r in enumerate(what.registers)}
-    type_: Any = factors.type
-    if not isinstance(factors.owner, ir.Block) and factors.owner.operation.name == "vector.broadcast":
-        given = [factors.owner.operation.operands[0]]
-        places = [0] * len(numbers)
-    else:
-        point = ir.InsertionPoint(op)
-        given = [
-            ir.Operation.create(
-                "vector.extract", (type_.element_type,), (factors,), _place(number, 1), None, 0, op.location, point
-            ).result
-            for number in numbers.values()
-        ]
-        places = range(len(numbers))
-    code = " ".join(f"mul.f32 {name}{r}, {name}{r}, ${n};" for r, n in zip(numbers, places, strict=True))
-    b.asm(code, ",".join("f" * len(given)), given)
+    by_factor: dict[tuple[ir.Value, int], list[int]] = {}
+    """Registers, by what they are multiplied by: an element of a vector, or a number."""
+    for what in run:
+        for n, register in enumerate(what.registers, what.first):
+            by_factor.setdefault(_element(factors, n), []).append(register)
+    given = [_extracted(op, *factor) for factor in by_factor]
+    products = [f"mul.f32 {name}{r}, {name}{r}, ${n};" for n, rs in enumerate(by_factor.values()) for r in rs]
+    b.asm(" ".join(products), ",".join("f" * len(given)), given)
+
+
+def _extracted(before: ir.Operation, value: ir.Value, element: int) -> ir.Value:
+    """An element of a vector; the value, if it is none."""
+    type_: Any = value.type
+    if not isinstance(type_, ir.VectorType):
+        return value
+    point, place = ir.InsertionPoint(before), _place(element, 1)
+    return ir.Operation.create(
+        "vector.extract", (type_.element_type,), (value,), place, None, 0, before.location, point
+    ).result
+
+
+def _element(vector: ir.Value, number: int) -> tuple[ir.Value, int]:
+    """The vector that an element of another was taken from, and which it is; 0 where that is no vector."""
+    op = None if isinstance(vector.owner, ir.Block) else vector.owner.operation
+    if op is None or op.name not in ("vector.broadcast", "vector.shuffle"):
+        return vector, number
+    if op.name == "vector.broadcast":
+        return op.operands[0], 0
+    mask: Any = op.attributes["mask"]
+    type_: Any = op.operands[0].type
+    second, element = divmod(mask[number], type_.shape[0])
+    return op.operands[second], element
 
 
 _PARTS = ("vector.extract_strided_slice", "vector.extract", "vector.broadcast")
