@@ -96,6 +96,12 @@ class Slot:
             return tree.frozen(self.owner)  # a later change of the object does not change what was read
         return getattr(self.owner, self.key, UNDEFINED)
 
+    def holds(self, value: Any) -> bool:
+        """Whether it holds what was read from it before."""
+        if self.kind == "state":
+            return tree.same_state(value, self.owner)
+        return self.get() is value
+
     def set(self, value: Any) -> None:
         if self.kind == "item":
             self.owner[self.key] = value
@@ -172,12 +178,8 @@ class Snapshot:
         """Slots that hold something else now, by index, with what they hold."""
         found: dict[int, Any] = {}
         for index, (slot, before) in enumerate(zip(self.slots, self.values, strict=True)):
-            now = slot.get()
-            if now is before:
-                continue
-            if slot.kind == "state" and tree.same_state(before, now):
-                continue
-            found[index] = now
+            if not slot.holds(before):
+                found[index] = slot.get()
         return found
 
     def check_containers(self, what: str) -> None:
@@ -219,8 +221,7 @@ class Snapshot:
         """Put every slot back; where it is known which hold something else, those."""
         for index in range(len(self.slots)) if changed is None else changed:
             slot, value = self.slots[index], self.values[index]
-            now = slot.get()
-            if now is not value and not (slot.kind == "state" and tree.same_state(now, value)):
+            if not slot.holds(value):
                 slot.set(value)
 
     @contextlib.contextmanager
