@@ -17,6 +17,7 @@ from ... import Float32, Int32, Int64, const_expr, cute, pipeline, range_constex
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warp, warpgroup
 from ...utils import LayoutEnum, sm90
+from .. import devices
 from ..attentions.tile import VALUES, only_here
 from .hopper_blocks import Blocks
 from .hopper_deep_plan import ROWS, SENT
@@ -269,6 +270,10 @@ class HopperDeepKeys(KeyTiles):
         numbers: Any,
     ):  # fmt: skip
         of = self.tiling
+        if const_expr(
+            devices.current().overlaps
+        ):  # gradients of queries, which need nothing from here, begin where blocks of threads are done
+            arch.griddepcontrol_launch_dependents()
         warp_number = arch.make_warp_uniform(arch.warp_idx())
         if warp_number == 0:
             for atom in (load_k, load_v, load_q, load_o, store_k, store_v):

@@ -12,6 +12,7 @@ from ... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, rang
 from ...cute import arch
 from ...cute.nvgpu import cpasync, warpgroup
 from ...utils import LayoutEnum, sm90
+from .. import devices
 from ..attentions.tile import only_here
 from .hopper_blocks import stretch, tile_of
 from .hopper_deep import Left, Sums
@@ -126,6 +127,7 @@ class HopperDeepQueries(Tiles):
             block=(self.tiling.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
+            use_pdl=devices.current().overlaps,
         )
 
     def shared(self) -> Shared:
@@ -240,6 +242,8 @@ class HopperDeepQueries(Tiles):
                     self.of_group(0, *given, (store, dq, rows), numbers)
                 else:
                     self.of_group(1, *given, (store, dq, rows), numbers)
+        if const_expr(devices.current().overlaps):  # kernels after this one need what the one before writes
+            arch.griddepcontrol_wait()
 
     @cute.jit
     def of_group(
