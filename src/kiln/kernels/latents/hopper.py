@@ -167,18 +167,14 @@ class LatentForward(Forward):
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_launch_dependents()
         memory = utils.SmemAllocator()
-        tile_q, tile_q_rope, ring, ring_rope = (
-            memory.allocate_tensor(self.operand, layout.outer, 1024, layout.inner)
-            for layout in (
-                self.rows(self.half, 2),
-                self.rows(ROPE, 1),
-                self.rows(self.half, self.halves),
-                self.rows(ROPE, 2),
-            )
+        # queries lie in tiles of 64 columns, as halves of them do
+        layouts = self.rows(ROPE, self.dim_v // ROPE + 1), self.rows(self.half, self.halves), self.rows(ROPE, 2)
+        queries, ring, ring_rope = (
+            memory.allocate_tensor(self.operand, layout.outer, 1024, layout.inner) for layout in layouts
         )
-        given_q, given_q_rope, scales, raw, raw_rope = tile_q, tile_q_rope, None, None, None
+        given_queries, scales, raw, raw_rope = queries, None, None, None
         if const_expr(self.stored is not None):
-            given_q, given_q_rope = (self.as_given(x) for x in (tile_q, tile_q_rope))
+            given_queries = self.as_given(queries)
             raw, raw_rope = (
                 memory.allocate_tensor(self.stored, raw_layout(columns, 2), 1024) for columns in (self.half, ROPE)
             )
@@ -206,15 +202,16 @@ class LatentForward(Forward):
                 pipe, column = pipe_rope if raw is None else pipe_raw_rope, Int32(self.dim_v // ROPE)
                 self.load(load_k_rope, parts, pipe, given, which, column, 1)
             else:
-                parts = self.parts(load_q, given_q, q, (ROWS, self.half))
-                rope = self.parts(load_q_rope, given_q_rope, q_rope, (ROWS, ROPE))
+                tile_q, tile_q_rope = self.of_queries(given_queries)
+                parts = self.parts(load_q, tile_q, q, (ROWS, self.half))
+                rope = self.parts(load_q_rope, tile_q_rope, q_rope, (ROWS, ROPE))
                 self.load_queries((load_q, load_q_rope), (parts, rope), pipe_q, given, which)
         elif warp < THREADS // 32:
             arch.setmaxregister_increase(self.registers[1])
             values = cute.make_tensor(ring.iterator, self.columns(self.halves).outer)
             steps = Steps(
-                self, warp // 4 - 1, (tile_q, tile_q_rope, ring, ring_rope, values), (references, totals), (pipe_half, pipe_rope),
-                numbers.scale, given.factor, (given_q, given_q_rope, scales),
+                self, warp // 4 - 1, (*self.of_queries(queries), ring, ring_rope, values), (references, totals), (pipe_half, pipe_rope),
+                numbers.scale, given.factor, (queries, given_queries, scales),
             )  # fmt: skip
             self.compute(steps, pipe_q, given, which)
         else:
@@ -235,6 +232,13 @@ class LatentForward(Forward):
             start = shares.following(start, own.count)
             sequence = sequence + 1
         return count
+
+    def of_queries(self, tiles: Any) -> tuple[Any, Any]:
+        """Halves of queries, and their last columns."""
+        rope = cute.domain_offset((0, 0, self.dim_v // ROPE), tiles)
+        layouts = self.rows(self.half, 2).outer, self.rows(ROPE, 1).outer
+        halves, last = (cute.make_tensor(x.iterator, layout) for x, layout in zip((tiles, rope), layouts, strict=True))
+        return halves, last
 
     def as_given(self, tile: Any) -> Any:
         """Memory of queries that are multiplied, as those that come."""

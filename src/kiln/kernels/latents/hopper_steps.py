@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import Constexpr, Float32, Int32, const_expr, cute, pipeline, range_constexpr
+from ... import range as dynamic_range
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ..attentions.epilogue import LN_2
@@ -51,12 +52,11 @@ class Steps(GroupSteps):
         self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipes: Any, scale: Any, factor: Any, queries: Any,
     ) -> None:  # fmt: skip
         self.of, self.group, self.factor = of, group, factor
-        *self.given_queries, self.row_scales = queries
+        self.queries, self.given_queries, self.row_scales = queries
         self.scale = scale if factor is None else hiding(scale * factor[0])
         self.pipe_half, self.pipe_rope = pipes
         self.references, self.all_totals = exchanged
         tile_q, tile_q_rope, self.ring, ring_rope, ring_v = tiles
-        self.queries = tile_q, tile_q_rope
         thread = arch.thread_idx()[0] % GROUP
         self.mma_scores, self.mma_own, self.mma_others = of.mma_scores(), of.mma_outputs(True), of.mma_outputs(False)
         scores, outputs = self.mma_scores.get_slice(thread), self.mma_others.get_slice(thread)
@@ -75,33 +75,31 @@ class Steps(GroupSteps):
         """Make f16 of queries where they are, scaled with powers of two, one for each row, for which f16 has room: four threads to a row."""
         thread, of = only_here(arch.thread_idx()[0]) - GROUP, self.of
         row, first = thread // 4, thread % 4 * _EIGHT
-        pieces = (0, 0, of.half), (0, 1, of.half), (1, 0, cute.size(self.queries[1], mode=[1]))
+        tiles, columns = cute.size(self.queries, mode=[2]), cute.size(self.queries, mode=[1])
         most = Float32(0.0)
-        for tile, index, columns in pieces:
-            for column in range(first, columns, 4 * _EIGHT):
-                values = self.eight(self.given_queries[tile], row, column, index)
-                for i in range_constexpr(_EIGHT):
-                    most = arch.fmax(most, arch.fmax(values[i], -values[i]))
+        for start in dynamic_range(0, tiles * columns, 4 * _EIGHT, unroll=1):
+            values = self.eight(self.given_queries, row, start % columns + first, start // columns)
+            for i in range_constexpr(_EIGHT):
+                most = arch.fmax(most, arch.fmax(values[i], -values[i]))
         for distance in (1, 2):
             most = arch.fmax(most, arch.shuffle_sync_bfly(most, offset=distance))
         up = room(most)
-        for tile, index, columns in pieces:
-            for column in range(first, columns, 4 * _EIGHT):
-                values = self.eight(self.given_queries[tile], row, column, index)
-                rounded = cute.make_rmem_tensor((_EIGHT,), of.operand)
-                rounded.store((values.load() * (up << 23).bitcast(Float32)).to(of.operand))
-                cute.copy(_eights(of.operand), rounded, self.places(self.queries[tile], row, column, index))
+        for start in dynamic_range(0, tiles * columns, 4 * _EIGHT, unroll=1):
+            place = row, start % columns + first, start // columns
+            values, rounded = self.eight(self.given_queries, *place), cute.make_rmem_tensor((_EIGHT,), of.operand)
+            rounded.store((values.load() * (up << 23).bitcast(Float32)).to(of.operand))
+            cute.copy(_eights(of.operand), rounded, self.places(self.queries, *place))
         if first == 0:
             self.row_scales[row] = hiding(((254 - up) << 23).bitcast(Float32) * self.scale)
         arch.fence_proxy("async.shared", space="cta")
         self.meet_both()
 
-    def places(self, tile: Any, row: Any, column: Any, index: int) -> Any:
+    def places(self, tile: Any, row: Any, column: Any, index: Any) -> Any:
         """Eight columns of a row."""
         place = cute.domain_offset((row, column, index), tile).iterator.with_alignment(16)
         return cute.make_tensor(place, cute.make_layout((_EIGHT,)))
 
-    def eight(self, tile: Any, row: Any, column: Any, index: int) -> Any:
+    def eight(self, tile: Any, row: Any, column: Any, index: Any) -> Any:
         """What is there, as f32."""
         held, values = (cute.make_rmem_tensor((_EIGHT,), dtype) for dtype in (self.of.dtype, Float32))
         cute.copy(_eights(self.of.dtype), self.places(tile, row, column, index), held)
