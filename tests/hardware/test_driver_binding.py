@@ -16,6 +16,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.state = 0
         self.config: driver.LaunchConfig | None = None
         self.cluster: tuple[int, ...] = ()
 
@@ -34,6 +35,10 @@ class Driver:
             arguments[1]._obj.value = b"CUDA_ERROR_MISALIGNED_ADDRESS"
         elif name == "cuBroken":
             return 716
+        elif name == "cuInit":
+            return self.state
+        elif name == "cuDriverGetVersion":
+            arguments[0]._obj.value = 13000
         elif name == "cuEventCreate":
             arguments[0]._obj.value = 1
         elif name == "cuEventElapsedTime":
@@ -49,7 +54,7 @@ class Driver:
 @pytest.fixture
 def cuda(monkeypatch):
     def clear() -> None:
-        for cached in (driver._initialized, driver._primary_context, driver.active_clusters):
+        for cached in (driver._initialized, driver._primary_context, driver.active_clusters, driver.cuda_version):
             cached.cache_clear()
 
     found = Driver()
@@ -58,6 +63,13 @@ def cuda(monkeypatch):
         patched.setattr(driver, "library", lambda: found)
         yield found
     clear()
+
+
+def test_a_driver_that_shows_no_gpu_has_a_version(cuda):
+    """Code is compiled for it where there is no ptxas."""
+    cuda.state = 100
+    assert driver.cuda_version() == "13.0"
+    assert not driver.available()
 
 
 def test_errors_have_names_advice_and_suspects(cuda, monkeypatch):

@@ -320,7 +320,9 @@ def cuda_version() -> str | None:
     if library() is None:
         return None
     number = ctypes.c_int()
-    call("cuDriverGetVersion", ctypes.byref(number))
+    status = function("cuDriverGetVersion")(ctypes.byref(number))  # a driver that shows no GPU has a version, too
+    if status:
+        raise failure(status, "cuDriverGetVersion")
     return f"{number.value // 1000}.{number.value % 1000 // 10}"
 
 

@@ -127,7 +127,7 @@ def launch_asks(x: cute.Tensor, n: Int32):
 
 
 def test_a_loop_with_a_hint_that_changes_nothing_is_named(capfd):
-    compile_with(launch_asks, cute.RemarkFilter("loop"))
+    compile_with(launch_asks, cute.RemarkFilter("remark: loop"))
     text = "".join(
         f"{__file__}:{line_of(asks, hint)}: remark: loop: kernel asks: {hint} changes nothing: the loop runs as it is written\n"
         for hint in ("prefetch_stages=3", "vectorize=True")
