@@ -42,6 +42,12 @@ def test_lengths(queries, keys):
     check(normal(1, queries, 1, 32), normal(1, keys, 1, 32), normal(1, keys, 1, 32))
 
 
+@pytest.mark.parametrize("dim", [8, 16, 24, 136])
+def test_more_queries_than_threads(dim):
+    """Sums of rows are of more rows than a block of threads has threads, in blocks of several rows of a thread."""
+    check(normal(1, 600, 1, dim), normal(1, 16, 1, dim), normal(1, 16, 1, dim), kernels.GradientTiling(64, 64))
+
+
 @pytest.mark.parametrize(("queries", "keys"), [(50, 17), (33, 50)])
 def test_causal(queries, keys):
     """Heads that share keys; with more queries than keys the first see nothing, and their gradient is 0."""

@@ -13,7 +13,7 @@ _THREADS = 256
 _VALUES = 8
 """Elements of 16 bits that are read at once."""
 _EACH = 4
-"""Rows of a thread: so much is under way that it does not matter how long it takes."""
+"""Rows of a thread, at most: so much is under way that it does not matter how long it takes."""
 _LOG2_E = 1.4426950408889634
 
 
@@ -36,7 +36,8 @@ class QueryRows:
         self.dtype, self.dim, self.block_q = dtype, head_dim_v, block_q
         self.lanes = 1 << (head_dim_v // _VALUES - 1).bit_length()
         self.ways = _THREADS // self.lanes
-        self.rows = self.ways * _EACH
+        self.each = min(_EACH, self.lanes)  # numbers of a block's rows are read and written by a thread each
+        self.rows = self.ways * self.each
 
     @cute.jit
     def __call__(
@@ -108,15 +109,15 @@ class QueryRows:
             if given != -float("inf"):
                 logarithm = given * _LOG2_E
         load = cute.make_copy_atom(CopyUniversalOp(), self.dtype, num_bits_per_copy=_VALUES * self.dtype.width)
-        held = cute.make_rmem_tensor((_VALUES, 2, _EACH), self.dtype)
+        held = cute.make_rmem_tensor((_VALUES, 2, self.each), self.dtype)
         column = min(lane * _VALUES, Int32(self.dim - _VALUES))
-        for n in range_constexpr(_EACH):
+        for n in range_constexpr(self.each):
             row = min(begin + n * self.ways + way, queries - 1)
             for i, x in enumerate((dout, out)):
                 at = (x[batch, first + row, head, None].iterator + column).with_alignment(2 * _VALUES)
                 cute.copy(load, cute.make_tensor(at, cute.make_layout((_VALUES,))), held[None, i, n])
         shared = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout(self.rows), 16)
-        for n in range_constexpr(_EACH):
+        for n in range_constexpr(self.each):
             total = Float32(0.0)
             for i in range_constexpr(_VALUES):
                 total = cute.math.fma(held[i, 0, n].to(Float32), held[i, 1, n].to(Float32), total)
