@@ -709,6 +709,27 @@ def test_kernels_that_share_more_than_memory_are_compiled_together(monkeypatch, 
     assert len(kernels_of(compiled.__ptx__)) == 3
 
 
+@cute.kernel
+def k(x: cute.Tensor):
+    t, _, _ = arch.thread_idx()
+    for i in kiln.range_constexpr(4):
+        x[i, t] = cute.math.pow(x[i, t].to(kiln.Float64), x[0, t].to(kiln.Float64)).to(Float32)
+
+
+@cute.kernel
+def power(x: cute.Tensor):
+    t, _, _ = arch.thread_idx()
+    x[0, t] = cute.math.pow(x[0, t].to(kiln.Float64), x[1, t].to(kiln.Float64)).to(Float32)
+
+
+@needs_ptxas
+def test_a_kernel_does_not_own_what_begins_with_its_name(apart):
+    """`k` and `kiln_f64_powf`, a function that both kernels call, where nothing is inlined."""
+    compiled = compiled_three(k, power, options="--opt-level 0")
+    assert len(re.findall(r"\.func .*\bkiln_f64_powf\($", compiled.__ptx__, re.MULTILINE)) == 1
+    assert apart() == [1]
+
+
 def test_with_lines_and_little_stack_one_thread_compiles(monkeypatch, apart):
     compiled_three(double, shared_sum, options="--generate-line-info")
     assert apart() == [1]

@@ -98,13 +98,14 @@ def text_of(compilation: Compilation) -> str:
 
 
 def is_alone(module: ir.Module, kernels: Sequence[str]) -> bool:
-    """Whether what a lowered module defines, besides memory of other modules, are kernels and what has their names."""
+    """Whether what a lowered module defines, besides memory of other modules, are kernels and their shared memory."""
+    own, parts = {*kernels, *(f"{kernel}_smem" for kernel in kernels)}, tuple(f"{kernel}_smem_" for kernel in kernels)
     for op in operations(module):
         name = symbol(op)
         declared = not len(op.regions[0].blocks) and "value" not in op.attributes
         external = op.name == "llvm.mlir.global" and str(op.attributes["linkage"]) == "#llvm.linkage<external>"
         intrinsic = op.name == "llvm.func" and name.startswith("llvm.")
-        if not (name.startswith(tuple(kernels)) or (declared and (external or intrinsic))):
+        if not (name in own or name.startswith(parts) or (declared and (external or intrinsic))):
             return False
     return True
 
