@@ -270,9 +270,8 @@ class HopperDeepKeys(KeyTiles):
         numbers: Any,
     ):  # fmt: skip
         of = self.tiling
-        if const_expr(
-            devices.current().overlaps
-        ):  # gradients of queries, which need nothing from here, begin where blocks of threads are done
+        # gradients of queries, which need nothing from here, begin where blocks of threads are done
+        if const_expr(devices.current().overlaps):
             arch.griddepcontrol_launch_dependents()
         warp_number = arch.make_warp_uniform(arch.warp_idx())
         if warp_number == 0:
