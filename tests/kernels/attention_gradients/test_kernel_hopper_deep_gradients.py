@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import ml_dtypes
@@ -202,3 +203,12 @@ def test_products_run_asynchronously(monkeypatch):
             None, kernels_of, cute.AddressSpace.gmem, (True,) * 3, False, False
         )
     check_products(made, products=2 * (16 + 2 * plan.block_q // 16) + 2 * (32 + 2 * plan.block_k // 16), moves=8)
+    # On a GPU gradients of queries begin while those of keys end: whoever comes after them waits for both.
+    words = "griddepcontrol.wait|griddepcontrol.launch_dependents|cp.async.bulk.tensor.*?global.shared|st.global"
+    order = {
+        code.partition("_kernel")[0]: [word.partition(".")[2] for word in re.findall(words, code)]
+        for code in made.__ptx__.split(".entry ")[1:]
+    }
+    assert order["HopperDeepKeys"][0] == "launch_dependents"
+    assert order["HopperDeepQueries"][-1] == "wait"
+    assert order["HopperDeepQueries"].count("wait") == 1
