@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple, NewType, Optional, Tuple, TypeVar, Union  # noqa: UP035
 
@@ -358,6 +359,18 @@ def test_a_launch_may_be_left_to_the_program(caplog):
     decides(x, False)
     assert "the kernel 'add_one' is called and never launched" in caplog.text
     assert x[0] == 2
+
+
+def test_a_launch_may_outlive_the_language(monkeypatch):
+    kept = []
+
+    @cute.jit
+    def keeps(x: cute.Tensor):
+        kept.append(add_one(x))
+
+    keeps(np.zeros(1, np.float32))
+    monkeypatch.setattr(sys.modules[type(kept[0]).__module__], "tracing", None)  # as when the interpreter ends
+    kept[0].__del__()
 
 
 def test_a_failing_trace_says_why_it_fails():

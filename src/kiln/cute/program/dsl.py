@@ -194,8 +194,10 @@ class KernelLaunch:
 
     def __del__(self) -> None:
         """Dropped without a launch: an error if the statement that made it did, for then nobody can have meant it."""
+        if self._launched or tracing is None:  # None: the interpreter is ending, and has emptied this module
+            return
         active = tracing.current()
-        if self._launched or active is None or active is not self._trace_of or self._made_at is None:
+        if active is None or active is not self._trace_of or self._made_at is None:
             return
         at, name = self._made_at, self.kernel.name
         frame = user_frame()
