@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 _HERE = Path(__file__).parent
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take 75 % of all memory
 
 
 def _why_not() -> str:
