@@ -105,6 +105,14 @@ def test_more_queries_than_keys(plan):
     check((1, 5, 2, 192), 3000, 2, plan)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("plan", [None, kernels.GradientTiling()])
+@pytest.mark.parametrize("dim", [8, 16, 24])
+def test_more_queries_than_threads(dim, plan, causal):
+    """Sums of rows of small heads are of more rows than a block of threads has threads, in blocks of several rows of a thread."""
+    check((2, 1111, 4, dim), 333, 2, plan, causal=causal)
+
+
 @pytest.mark.parametrize(
     ("shape", "causal"), [((1, 4096, 16, 128), True), ((1, 3000, 32, 40), False), ((1, 8000, 34, 64), True)]
 )
