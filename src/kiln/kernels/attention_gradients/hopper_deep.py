@@ -18,7 +18,7 @@ from ...cute import arch
 from ...cute.nvgpu import cpasync, warp, warpgroup
 from ...utils import LayoutEnum, sm90
 from .. import devices
-from ..attentions.tile import VALUES, only_here
+from ..attentions.tile import VALUES, begun_here, only_here
 from .hopper_blocks import Blocks
 from .hopper_deep_plan import ROWS, SENT
 from .hopper_plan import GROUP, GROUPS, REGISTERS
@@ -83,8 +83,10 @@ class Left:
 
     def begin(self, acc: Any, right: Any, buffer: Any) -> None:
         """Begin the product."""
-        for k in range(cute.size(self.fragment, mode=[2])):
-            mma, left = (self.of_held, self.held) if k < self.count else (self.mma, self.fragment)
+        parts = cute.size(self.fragment, mode=[2])
+        fragment = begun_here(self.fragment) if self.count < parts else self.fragment
+        for k in range(parts):
+            mma, left = (self.of_held, self.held) if k < self.count else (self.mma, fragment)
             mma.set(warpgroup.Field.ACCUMULATE, k > 0)
             cute.gemm(mma, acc, left[None, None, k], right[None, None, k, buffer], acc)
         warpgroup.commit_group()

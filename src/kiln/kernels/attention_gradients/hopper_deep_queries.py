@@ -56,7 +56,7 @@ class Work(NamedTuple):
 class Products:
     """S = Q K^T, dP = dO V^T, and dQ += dS K with dS in registers, of a warp group. All are begun here, and waited for elsewhere."""
 
-    def __init__(self, of: HopperDeepQueries, thread: Any, shared: Shared, group: int) -> None:
+    def __init__(self, of: HopperDeepQueries, thread: Any, shared: Shared, group: Any) -> None:
         block_k = of.tiling.block_k
         own = lambda x: cute.local_tile(x, (ROWS, cute.size(x, mode=[1])), (group, 0))
         self.queries = Left(of.dtype, thread, own(shared.queries), block_k, of.tiling.held_q)
@@ -229,25 +229,23 @@ class HopperDeepQueries(Tiles):
                         )  # fmt: skip
             else:
                 arch.setmaxregister_increase(REGISTERS[1])
-                given = (
+                self.of_group(
+                    warp_number // (GROUP // 32) - 1,
                     shared,
                     pipe_k,
                     (consumer_q, consumer_k, consumer_v),
                     found,
                     slopes,
                     (work, first, steps),
+                    (store, dq, rows),
+                    numbers,
                 )
-                # with numbers that are known, ptxas keeps operands of products in uniform registers
-                if warp_number < 2 * GROUP // 32:
-                    self.of_group(0, *given, (store, dq, rows), numbers)
-                else:
-                    self.of_group(1, *given, (store, dq, rows), numbers)
         if const_expr(devices.current().overlaps):  # kernels after this one need what the one before writes
             arch.griddepcontrol_wait()
 
     @cute.jit
     def of_group(
-        self, group: int, shared: Any, pipe_k: Any, consumers: Any, found: cute.Tensor, slopes: Any, place: Any, target: Any, numbers: Any
+        self, group: Int32, shared: Any, pipe_k: Any, consumers: Any, found: cute.Tensor, slopes: Any, place: Any, target: Any, numbers: Any
     ):  # fmt: skip
         """What a warp group does."""
         block_k = self.tiling.block_k

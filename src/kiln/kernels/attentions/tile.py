@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Float16, Float32, cute
+from ... import Float16, Float32, Int32, cute
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, cpasync, warp
 from .plan import padded
@@ -73,3 +73,13 @@ def only_here(value: Any) -> Any:
     What is computed from the number itself would be kept from its first to its last use, in registers that the loop needs.
     """
     return arch.shuffle_sync_bfly(value, offset=0)
+
+
+def begun_here(operand: Any) -> Any:
+    """A left operand of products, in shared memory: where its parts begin is computed from here on.
+
+    They are the same in each turn of a loop, and LLVM would compute them before it: for 16 of them ptxas takes 32 of 63 uniform registers,
+    has no room for other operands there, and copies these from vector registers in each turn.
+    """
+    nothing = arch.make_warp_uniform(only_here(Int32(0)))  # which only ptxas knows
+    return cute.make_tensor(operand.iterator + nothing, operand.layout)
