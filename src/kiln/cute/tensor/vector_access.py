@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 WIDEST_ACCESS = 32
 """Bytes of the widest single access: to global memory, where the alignment is known to be that much."""
 _WIDEST_ELSEWHERE = 16
+_LONG = 16
+"""More elements in a row of a thread's own memory are one access, which targets make as many of as they like."""
 
 
 class Access(NamedTuple):
@@ -198,8 +200,36 @@ def _fits(width: int, bits: int, alignment: int, start: int, widest: int) -> boo
 # --- reading and writing ---------------------------------------------------------------------------------------------
 
 
+def _is_row(pointer: Pointer, layout: Any, count: int) -> bool:
+    """Whether many elements of a layout lie in a row of a thread's own memory, in whole accesses."""
+    if pointer.memspace is not AddressSpace.rmem or count <= _LONG or not isinstance(pointer._offset, int):
+        return False
+    bits = element_bits(pointer.dtype)
+    return (
+        bits in (8, 16, 32)
+        and count * bits % (8 * _WIDEST_ELSEWHERE) == 0
+        and known_alignment(pointer, 0) >= _WIDEST_ELSEWHERE
+        and isinstance(layout, Layout)
+        and layout.is_static()
+        and _is_compact(flatten_to_tuple(layout.shape), flatten_to_tuple(layout.stride))
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_compact(shapes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    """Whether elements lie one after another."""
+    step = 1
+    for s, d in zip(shapes, strides, strict=True):
+        if s != 1 and d != step:
+            return False
+        step *= s
+    return True
+
+
 def load(pointer: Pointer, layout: Any, count: int) -> ir.Value:
     """All elements of a layout, as one vector."""
+    if _is_row(pointer, layout, count):
+        return load_vector(pointer, 0, count)
     dtype = pointer.dtype
     parts: list[tuple[Access, ir.Value]] = []
     for access in accesses(pointer, layout, count):
@@ -259,6 +289,9 @@ def _concatenated(dtype: Any, parts: Sequence[tuple[Access, ir.Value]]) -> ir.Va
 def store(pointer: Pointer, layout: Any, count: int, value: ir.Value) -> None:
     """Write a vector to all elements of a layout."""
     require_writable(pointer)
+    if _is_row(pointer, layout, count):
+        store_vector(pointer, 0, value)
+        return
     dtype = pointer.dtype
     for access in accesses(pointer, layout, count):
         store_vector(pointer, access.offset, pick(value, count, access.positions, dtype))

@@ -3,6 +3,8 @@
 A GPU has no long vectors, so LLVM takes them apart again: but it first shuffles them together, carries every half-built one
 into the next block, and schedules all their elements at once. An epilogue on 128 sums took three quarters of the time
 of its kernel. Cut up here, the operations of a program on a fragment are as many small ones that never meet.
+
+A long vector that is read or written at once is one of a thread's own memory: it becomes accesses of 16 bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
+from ....dialects import cute
 from ....mlir import context, find, ir
+from ...lowering.builder import constant_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +23,8 @@ LENGTH = 4
 """Elements of a short vector: a 128-bit access of f32, two pairs of f16."""
 _LONG = 16
 """Vectors of up to so many elements stay: a 128-bit access of bytes."""
+_ACCESS = 16
+"""Bytes of an access to a part of a long vector."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -41,8 +47,9 @@ def legalise_vectors(module: ir.Module) -> None:
     """Do the arithmetic on long vectors piece by piece."""
     # where an operation has several results, they are of one length
     operations = [op for op in find(module.operation, NAMES) if is_long(op.results[0].type)]
-    if operations:
-        _Cutter().run(operations)
+    stores = [op for op in find(module.operation, ("cute.store",)) if is_long(op.operands[0].type)]
+    if operations or stores:
+        _Cutter().run(operations, stores)
 
 
 class _Cutter:
@@ -52,8 +59,10 @@ class _Cutter:
         self._pieces: dict[ir.Value, list[ir.Value]] = {}
         self._looked_through: dict[ir.Value, ir.Operation] = {}
         """Vectors whose parts were taken in place of them, and what made them."""
+        self._offsets: dict[tuple[ir.Block, ir.Type, int], ir.Value] = {}
+        """Constants at the start of blocks."""
 
-    def run(self, operations: Sequence[ir.Operation]) -> None:
+    def run(self, operations: Sequence[ir.Operation], stores: Sequence[ir.Operation]) -> None:
         """Cut what can be cut, in order, and give the others what they need."""
         cut: list[ir.Operation] = []
         for op in operations:
@@ -62,6 +71,8 @@ class _Cutter:
                 cut.append(op)
                 for result, pieces in zip(op.results, made, strict=True):
                     self._pieces[result] = pieces
+        for op in stores:
+            self._store(op)
         mine = set(cut)
         for op in cut:
             for result in op.results:
@@ -80,6 +91,42 @@ class _Cutter:
     def _cut(self, op: ir.Operation) -> list[list[ir.Value]] | None:
         """The pieces of each result; None if the operation stays as it is."""
         return _MAKERS.get(op.name, _Cutter._element_wise)(self, op)
+
+    def _load(self, op: ir.Operation) -> list[list[ir.Value]]:
+        width, offsets = self._accesses(op, op.results[0].type)
+        parts = cute.loads_before(op, offsets, _vector(op.results[0].type, width), _ACCESS)
+        if width == LENGTH:
+            return [parts]
+        return [[_slice(op, part, first, LENGTH) for part in parts for first in range(0, width, LENGTH)]]
+
+    def _store(self, op: ir.Operation) -> None:
+        value = op.operands[0]
+        width, offsets = self._accesses(op, value.type)
+        pieces, each = self._pieces.get(value), width // LENGTH
+        if pieces is None:
+            parts = [_slice(op, value, n * width, width) for n in range(len(offsets))]
+        else:
+            parts = [_joined(op, pieces[n * each : (n + 1) * each]) for n in range(len(offsets))]
+        cute.stores_before(op, offsets, parts, _ACCESS)
+        op.erase()
+
+    def _accesses(self, op: ir.Operation, type_: Any) -> tuple[int, list[ir.Value]]:
+        """How many elements each access to a part of a long vector has, and their offsets."""
+        offset = op.operands[-1]
+        first, width = constant_value(offset), _ACCESS * 8 // cute.element_bits(type_.element_type)
+        assert first is not None
+        assert width >= LENGTH
+        return width, [self._offset(op, offset.type, first + n) for n in range(0, type_.shape[0], width)]
+
+    def _offset(self, op: ir.Operation, type_: ir.Type, number: int) -> ir.Value:
+        block = op.block
+        found = self._offsets.get((block, type_, number))
+        if found is None:
+            found = self._offsets[block, type_, number] = ir.Operation.create(
+                "arith.constant", (type_,), (), {"value": ir.IntegerAttr.get(type_, number)}, None, 0,
+                ir.Location.unknown(context()), ir.InsertionPoint.at_block_begin(block),
+            ).result  # fmt: skip
+        return found
 
     def _constant(self, op: ir.Operation) -> list[list[ir.Value]] | None:
         value: Any = op.attributes["value"]
@@ -248,6 +295,7 @@ class _Cutter:
 
 
 _MAKERS: dict[str, Any] = {
+    "cute.load": _Cutter._load,
     "arith.constant": _Cutter._constant,
     "vector.broadcast": _Cutter._broadcast,
     "ub.poison": _Cutter._poison,

@@ -295,9 +295,12 @@ def _copy(op: ir.Operation, name: str, registers: range) -> None:
     type_: Any = value.type
     element = type_.element_type if isinstance(type_, ir.VectorType) else type_
     letter = "f" if isinstance(element, ir.F32Type) else "r"
-    code = " ".join(f"mov.b32 ${n}, {name}{number};" for n, number in enumerate(registers))
     b = DeviceBuilder(ir.InsertionPoint(op), op.location)
-    parts = b.asm(code, ",".join([f"={letter}"] * len(registers)), [], [element] * len(registers))
+    parts: list[ir.Value] = []
+    for first in range(0, len(registers), 4):
+        some = registers[first : first + 4]
+        code = " ".join(f"mov.b32 ${n}, {name}{number};" for n, number in enumerate(some))
+        parts += b.asm(code, ",".join([f"={letter}"] * len(some)), [], [element] * len(some))
     value.replace_all_uses_with(_joined(op, type_, parts) if isinstance(type_, ir.VectorType) else parts[0])
     op.erase()
 
