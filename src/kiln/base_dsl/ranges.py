@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
+from . import trace, tree
 from .diagnostics import DSLRuntimeError, error
 
 
@@ -65,17 +66,12 @@ def range_constexpr(*bounds: Any, unroll_full: bool = True) -> builtins.range | 
 
 def const_expr(expression: Any) -> Any:
     """`expression`, which must be known while tracing: for conditions that choose code instead of branching."""
-    from . import trace
-
-    if trace.current() is not None:
-        from . import tree
-
-        if tree.is_dynamic(expression):
-            raise error(
-                DSLRuntimeError,
-                f"const_expr() got a value of type {tree.describe(expression)} that is only known when the program runs",
-                hint="drop const_expr() to branch at run time, or pass the value as a Constexpr argument",
-            )
+    if trace.current() is not None and tree.is_dynamic(expression):
+        raise error(
+            DSLRuntimeError,
+            f"const_expr() got a value of type {tree.describe(expression)} that is only known when the program runs",
+            hint="drop const_expr() to branch at run time, or pass the value as a Constexpr argument",
+        )
     return expression
 
 

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from .. import forks
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 
 _internal_modules: set[str | None] = set()
 """Names of modules all of whose code is machinery."""
+_places: dict[int, tuple[weakref.ref[types.CodeType], dict[int, ir.Location]]] = {}
+"""Where instructions stand, by the address of their code, as long as that lives (hashing code objects is slow), and their number in it."""
+
+
+def _places_in(code: types.CodeType) -> dict[int, ir.Location]:
+    number = id(code)
+    found = _places.get(number)
+    if found is None:
+        found = _places[number] = weakref.ref(code, lambda _: _places.pop(number, None)), {}
+    return found[1]
 
 
 class Trace:
@@ -47,8 +58,10 @@ class Trace:
         """The stream of launches that name none; None: the default one."""
         self.complaints: list[Exception] = []
         """What was found wrong where nothing could be raised: the first is raised when the function has been traced."""
+        self.numbers: list[Any] = []
+        """Typed scalars that hold a value of this module."""
         self.holders: list[Any] = []
-        """Python objects that hold a value of this module, in an attribute `_value` or `_base`."""
+        """Other Python objects that do, in an attribute `_value` or `_base`."""
         self.rebuilding = 0
         """How many objects are being made anew of other values; see `tree.rebuilt`."""
         self._scratch: ir.Operation | None = None
@@ -58,7 +71,8 @@ class Trace:
         """Those under the call that is inlined now."""
         self._fixed: ir.Location | None = None
         """The location of everything, while it is known to stay the same."""
-        self._codes: dict[int, tuple[types.CodeType, Positions]] = {}
+        self._codes: dict[int, types.CodeType] = {}
+        self._positions: dict[int, Positions] = {}
         self._callsites: list[tuple[ir.Location, int]] = []
         self._callsite_ids: dict[ir.Location, int] = {}
 
@@ -87,11 +101,13 @@ class Trace:
         """
         from ..mlir import ir
 
+        for number in self.numbers:
+            number._value = STALE
         for holder in self.holders:
             name = "_base" if hasattr(holder, "_base") else "_value"
             if isinstance(getattr(holder, name), ir.Value):
                 setattr(holder, name, STALE)
-        self.holders = []
+        self.numbers, self.holders = [], []
         scratch, self._scratch = self._scratch, None
         if scratch is None:
             return
@@ -110,10 +126,14 @@ class Trace:
         if self._fixed is not None:
             return self._fixed
         frame = sys._getframe(depth + 1)
+        known = self._here
         while True:
             name = frame.f_globals.get("__name__")
             if name not in _internal_modules:
                 code = frame.f_code
+                found = known.get((id(code), frame.f_lasti))
+                if found is not None:
+                    return found
                 if not is_internal(code):
                     break
                 if name != "__main__":  # what is run by `python -m` shares this name with the user's program
@@ -123,22 +143,23 @@ class Trace:
                 code = frame.f_code
                 break
             frame = back
-        key = (id(code), frame.f_lasti)
-        found = self._here.get(key)
-        if found is None:
-            caller = self._callsites[-1][0] if self._callsites else None
-            found = self._here[key] = self._make_location(frame, caller)
+        caller = self._callsites[-1][0] if self._callsites else None
+        found = known[id(code), frame.f_lasti] = self._make_location(frame, caller)
         return found
 
     def _make_location(self, frame: types.FrameType, caller: ir.Location | None) -> ir.Location:
         code = frame.f_code
-        known = self._codes.get(id(code))
-        if known is None:
-            known = self._codes[id(code)] = (code, position_table(code))
-        line, _, column, _ = positions(code, frame.f_lasti, known[1])
-        if line < 0:
-            line = frame.f_lineno or code.co_firstlineno
-        here = _ir.Location.file(code.co_filename, line, max(column, 0) + 1)
+        self._codes[id(code)] = code
+        places = _places_in(code)
+        here = places.get(frame.f_lasti)
+        if here is None:
+            table = self._positions.get(id(code))
+            if table is None:
+                table = self._positions[id(code)] = position_table(code)
+            line, _, column, _ = positions(code, frame.f_lasti, table)
+            if line < 0:
+                line = frame.f_lineno or code.co_firstlineno
+            here = places[frame.f_lasti] = _ir.Location.file(code.co_filename, line, max(column, 0) + 1)
         return here if caller is None else _ir.Location.callsite(here, [caller])
 
     @contextlib.contextmanager
@@ -244,7 +265,7 @@ def taking_apart(extract: Any) -> Any:
 
 
 def hold(holder: Any) -> None:
-    """Note an object that holds a value of the current trace in its attribute `_value` or `_base`."""
+    """Note an object, no scalar, that holds a value of the current trace in its attribute `_value` or `_base`."""
     current = _state.trace
     if current is not None:
         current.holders.append(holder)

@@ -18,6 +18,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from . import trace
 from . import typing as T
 
 if TYPE_CHECKING:
@@ -89,11 +90,12 @@ _classes = functools.lru_cache(maxsize=4096)
 
 def is_protocol(x: object) -> bool:
     """Whether `x` says itself which MLIR values it is made of."""
-    return _is_protocol_class(type(x))
+    return is_protocol_class(type(x))
 
 
 @_classes
-def _is_protocol_class(kind: type) -> bool:
+def is_protocol_class(kind: type) -> bool:
+    """Whether objects of a class say themselves which MLIR values they are made of."""
     return hasattr(kind, "__extract_mlir_values__") and hasattr(kind, "__new_from_mlir_values__")
 
 
@@ -104,7 +106,8 @@ _ATOMIC = (
 
 
 @_classes
-def _is_atomic_class(kind: type) -> bool:
+def is_atomic_class(kind: type) -> bool:
+    """Whether there is nothing to look into in objects of a class."""
     return issubclass(kind, (*_ATOMIC, T.Numeric))
 
 
@@ -115,7 +118,7 @@ def is_plain_object(x: object) -> bool:
 
 @_classes
 def _is_looked_into(kind: type) -> bool:
-    if issubclass(kind, (*_ATOMIC, tuple, list, dict, set, frozenset)) or _is_protocol_class(kind):
+    if issubclass(kind, (*_ATOMIC, tuple, list, dict, set, frozenset)) or is_protocol_class(kind):
         return False
     return not getattr(kind, "__kiln_static__", False) and kind.__module__ not in (
         "builtins",
@@ -171,9 +174,9 @@ def is_mutable(x: Any) -> bool:
     if isinstance(x, tuple):
         return any(is_mutable(e) for e in x)
     kind = type(x)
-    if _is_atomic_class(kind) or getattr(kind, "__kiln_immutable__", False):
+    if is_atomic_class(kind) or getattr(kind, "__kiln_immutable__", False):
         return False
-    return isinstance(x, (list, dict)) or _is_protocol_class(kind) or is_plain_object(x)
+    return isinstance(x, (list, dict)) or is_protocol_class(kind) or is_plain_object(x)
 
 
 def frozen(x: Any, memo: dict[int, Any] | None = None) -> Any:
@@ -216,7 +219,7 @@ def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool
         return a._value is b._value or (is_dynamic(a) and is_dynamic(b) and bool(a._value == b._value))
     if is_mlir_value(a):
         return bool(a == b)
-    if isinstance(a, _ATOMIC):
+    if is_atomic_class(type(a)):
         return static_equal(a, b)
     seen = set() if seen is None else seen
     if (id(a), id(b)) in seen:  # a structure that contains itself: the rest of it decides
@@ -238,8 +241,6 @@ def rebuilt(x: Any, values: list[ir.Value]) -> Any:
     The parts of `x` may belong to another function or block: what its class takes apart meanwhile, to count values for
     example, stays out of the program (see `detached`).
     """
-    from . import trace
-
     active = trace.current()
     if active is None:
         return x.__new_from_mlir_values__(values)
@@ -310,7 +311,7 @@ def has_dynamic(x: object, seen: set[int] | None = None) -> bool:
     """Whether any leaf of `x` is dynamic."""
     if is_dynamic(x):
         return True
-    if _is_atomic_class(type(x)):
+    if is_atomic_class(type(x)):
         return False
     seen = set() if seen is None else seen
     if id(x) in seen:
@@ -340,8 +341,6 @@ class Leaf(NamedTuple):
 
 def _undef(type_: ir.Type) -> Callable[[], ir.Value]:
     def make() -> ir.Value:
-        from . import trace
-
         active = trace.require("a merge")
         return active.dsl.make_undefined(type_)
 
@@ -473,7 +472,6 @@ class _Parts:
 
 def _parts(extract: Callable[[], list[ir.Value]]) -> _Parts:
     from ..mlir import ir
-    from . import trace
 
     block = trace.require("a merge").detached_block([])
     with ir.InsertionPoint(block):
@@ -490,8 +488,6 @@ def _parts(extract: Callable[[], list[ir.Value]]) -> _Parts:
 
 def value_types(x: Any) -> list[ir.Type]:
     """The types of the MLIR values of an object with the value protocols. Nothing is added to the program."""
-    from . import trace
-
     return _parts(x.__extract_mlir_values__).types if trace.current() is not None else x.__extract_mlir_values__()
 
 

@@ -74,13 +74,13 @@ class Scope:
 
 
 class Slot:
-    """One place in a mutable object: an attribute, a list element, a dict entry, or the state of a protocol object."""
+    """One place in a mutable object: an attribute (here), a list element, a dict entry, or the state of a protocol object."""
 
-    __slots__ = ("key", "kind", "owner", "path")
+    __slots__ = ("key", "owner", "path")
+    kind = "attribute"
 
-    def __init__(self, owner: Any, kind: str, key: Any, path: str) -> None:
+    def __init__(self, owner: Any, key: Any, path: str) -> None:
         self.owner = owner
-        self.kind = kind
         self.key = key
         self.path = path
 
@@ -90,30 +90,67 @@ class Slot:
         return self.path[: -len(f"[{self.key!r}]")]
 
     def get(self) -> Any:
-        if self.kind == "item":
-            return self.owner[self.key]
-        if self.kind == "state":
-            return tree.frozen(self.owner)  # a later change of the object does not change what was read
         return getattr(self.owner, self.key, UNDEFINED)
 
     def holds(self, value: Any) -> bool:
         """Whether it holds what was read from it before."""
-        if self.kind == "state":
-            return tree.same_state(value, self.owner)
-        return self.get() is value
+        return getattr(self.owner, self.key, UNDEFINED) is value
 
     def set(self, value: Any) -> None:
-        if self.kind == "item":
-            self.owner[self.key] = value
-        elif self.kind == "state":
-            if value is not self.owner:
-                for name, part in tree.attributes_of(value).items():
-                    object.__setattr__(self.owner, name, part)
-        elif value is UNDEFINED:
-            if hasattr(self.owner, self.key):
-                object.__delattr__(self.owner, self.key)
-        else:
+        if value is not UNDEFINED:
             object.__setattr__(self.owner, self.key, value)
+        elif hasattr(self.owner, self.key):
+            object.__delattr__(self.owner, self.key)
+
+
+class _Item(Slot):
+    __slots__ = ()
+    kind = "item"
+
+    def get(self) -> Any:
+        return self.owner[self.key]
+
+    def holds(self, value: Any) -> bool:
+        return self.owner[self.key] is value
+
+    def set(self, value: Any) -> None:
+        self.owner[self.key] = value
+
+
+class _State(Slot):
+    __slots__ = ()
+    kind = "state"
+
+    def get(self) -> Any:
+        return tree.frozen(self.owner)  # a later change of the object does not change what was read
+
+    def holds(self, value: Any) -> bool:
+        return tree.same_state(value, self.owner)
+
+    def set(self, value: Any) -> None:
+        if value is not self.owner:
+            for name, part in tree.attributes_of(value).items():
+                object.__setattr__(self.owner, name, part)
+
+
+@functools.lru_cache(maxsize=4096)
+def _reach(kind: type) -> str:
+    """What is looked at of objects of a class; nothing where that is empty."""
+    if issubclass(kind, types.MethodType):
+        return "self"
+    if issubclass(kind, types.FunctionType):
+        return "closure"
+    if tree.is_atomic_class(kind) or tree.is_mlir_type(kind):
+        return ""
+    if issubclass(kind, (tuple, frozenset)):
+        return "parts"
+    if issubclass(kind, set):
+        return "set"
+    if issubclass(kind, (list, dict)):
+        return "items"
+    if getattr(kind, "__kiln_immutable__", False):
+        return ""
+    return "state" if tree.is_protocol_class(kind) else "attributes"
 
 
 class Snapshot:
@@ -130,49 +167,48 @@ class Snapshot:
             self._visit(value, name, seen, 0)
 
     def _visit(self, x: Any, path: str, seen: set[int], depth: int) -> None:
-        if isinstance(x, tree._ATOMIC):
-            if isinstance(x, types.MethodType):
-                self._visit(x.__self__, path, seen, depth + 1)
-            elif isinstance(x, types.FunctionType) and x.__closure__ and id(x) not in seen:
-                seen.add(id(x))
-                for name, cell in zip(x.__code__.co_freevars, x.__closure__, strict=True):
-                    try:
-                        self._visit(cell.cell_contents, name, seen, depth + 1)
-                    except ValueError:
-                        pass
+        reach = _reach(type(x))
+        if not reach or id(x) in seen or depth > 20:
             return
-        if isinstance(x, tree.T.Numeric) or tree.is_mlir_value(x) or id(x) in seen or depth > 20:
+        if reach == "self":
+            self._visit(x.__self__, path, seen, depth + 1)
             return
         seen.add(id(x))
         self._keep.append(x)
-        if isinstance(x, (tuple, frozenset)):
+        if reach == "attributes":
+            if tree.is_plain_object(x):
+                attributes = tree.attributes_of(x)
+                self._objects.append((x, path, attributes))
+                for key in attributes:
+                    self._add(Slot(x, key, f"{path}.{key}"), seen, depth)
+        elif reach == "state":
+            if tree.has_attributes(x):
+                slot = _State(x, None, path)
+                self.slots.append(slot)
+                self.values.append(slot.get())
+        elif reach == "parts":
             for i, item in enumerate(x):
                 self._visit(item, f"{path}[{i}]", seen, depth + 1)
-        elif isinstance(x, set):
-            self._containers.append((x, path, frozenset(x)))
-        elif isinstance(x, (list, dict)):
+        elif reach == "items":
             keys = list(range(len(x))) if isinstance(x, list) else list(x)
             self._containers.append((x, path, keys))
             for key in keys:
-                self._add(Slot(x, "item", key, f"{path}[{key!r}]"), seen, depth)
-        elif tree.is_protocol(x):
-            if not getattr(type(x), "__kiln_immutable__", False) and tree.has_attributes(x):
-                slot = Slot(x, "state", None, path)
-                self.slots.append(slot)
-                self.values.append(slot.get())
-        elif getattr(type(x), "__kiln_immutable__", False):
-            return
-        elif tree.is_plain_object(x):
-            attributes = tree.attributes_of(x)
-            self._objects.append((x, path, attributes))
-            for key in attributes:
-                self._add(Slot(x, "attribute", key, f"{path}.{key}"), seen, depth)
+                self._add(_Item(x, key, f"{path}[{key!r}]"), seen, depth)
+        elif reach == "set":
+            self._containers.append((x, path, frozenset(x)))
+        elif x.__closure__:
+            for name, cell in zip(x.__code__.co_freevars, x.__closure__, strict=True):
+                try:
+                    self._visit(cell.cell_contents, name, seen, depth + 1)
+                except ValueError:
+                    pass
 
     def _add(self, slot: Slot, seen: set[int], depth: int) -> None:
-        self.slots.append(slot)
         value = slot.get()
+        self.slots.append(slot)
         self.values.append(value)
-        self._visit(value, slot.path, seen, depth + 1)
+        if _reach(type(value)):
+            self._visit(value, slot.path, seen, depth + 1)
 
     def changes(self) -> dict[int, Any]:
         """Slots that hold something else now, by index, with what they hold."""

@@ -66,7 +66,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         made = object.__new__(cls)
         made._value = value
         if type(value) not in PLAIN and (current := state.trace) is not None:
-            current.holders.append(made)
+            current.numbers.append(made)
         return made
 
     @classmethod
@@ -336,7 +336,7 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         made._nonneg = nonneg
         made._divisibility = divisibility
         if type(value) not in PLAIN and (current := state.trace) is not None:
-            current.holders.append(made)
+            current.numbers.append(made)
             if current.wraps:
                 made._nonneg, made._divisibility = False, 1
         return made

@@ -49,20 +49,22 @@ def pointer(value: Any, what: str, space: str = "") -> ir.Value:
     made = value.ir_value() if hasattr(value, "ir_value") else value
     from ...dialects import cute
 
-    if hasattr(made, "type") and str(made.type).startswith("!llvm.ptr"):
+    type_ = getattr(made, "type", None)
+    if type_ is not None and not cute.is_ptr(type_) and str(type_).startswith("!llvm.ptr"):
         from ..tensor.pointer import pointer_to, space_of_llvm_pointer
 
-        made = pointer_to(Int8, made, space_of_llvm_pointer(made.type)).ir_value()
-    if not hasattr(made, "type") or not cute.is_ptr(made.type):
+        made = pointer_to(Int8, made, space_of_llvm_pointer(type_)).ir_value()
+        type_ = made.type
+    if type_ is None or not cute.is_ptr(type_):
         raise error(
             DSLUserCodeTypeError,
             f"{what} takes a pointer, not {type(value).__name__}",
             hint="pass tensor.iterator + offset",
             depth=2,
         )
-    if space and cute.info(made.type).space not in (space, "generic"):
+    if space and cute.info(type_).space not in (space, "generic"):
         raise error(
-            DSLUserCodeTypeError, f"{what} takes a pointer to {space}, not to {cute.info(made.type).space}", depth=2
+            DSLUserCodeTypeError, f"{what} takes a pointer to {space}, not to {cute.info(type_).space}", depth=2
         )
     return made
 
