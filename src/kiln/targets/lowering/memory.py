@@ -7,7 +7,7 @@ cross regions, blocks and functions as they are.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...dialects import cute
 from ...dialects.nvgpu.tma import TensorMap
@@ -116,20 +116,49 @@ def element_address(b: Builder, pointer: ir.Value, element: ir.Type, offset: ir.
     return b.byte_gep(pointer, b.binary("shrsi", offset, b.const(offset.type, {4: 1, 2: 2}[bits])))
 
 
-def _address(x: Expander, b: Builder, pointer: ir.Value, memory: ir.Type, offset: ir.Value) -> ir.Value:
-    """The address of an element of `memory`."""
-    element = cute.info(memory).element
-    if x.places is not None and cute.info(memory).space == "rmem" and cute.element_bits(element) >= 8:
+class _Access(NamedTuple):
+    """What the types of memory and of a value tell of accesses to it."""
+
+    element: ir.Type
+    step: ir.Type | None
+    """A type of the size of an element in a thread's own memory; None for elements in other memory, and for those that share a byte."""
+    is_packed: bool
+    """Whether it is one element that shares a byte with others."""
+    stored: ir.Type
+    """The LLVM type of the value in memory."""
+    alignment: int
+    """That of an element."""
+    has_leaves: bool
+    """Whether the memory is a tensor with dynamic leaves."""
+
+
+@functools.lru_cache(maxsize=4096)
+def _access(memory: ir.Type, type_: ir.Type) -> _Access:
+    info = cute.info(memory)
+    bits = cute.element_bits(info.element)
+    return _Access(
+        info.element,
+        _step_type(bits) if info.space == "rmem" and bits >= 8 else None,
+        bits < 8 and not isinstance(type_, ir.VectorType),
+        like(type_, _stored_type(info.element)),
+        cute.element_bytes(info.element),
+        cute.is_memref(memory) and bool(info.leaves),
+    )
+
+
+def _address(x: Expander, b: Builder, memory: ir.Value, type_: ir.Type, offset: ir.Value, access: _Access) -> ir.Value:
+    """The address of an element of a lowered value that had type `type_`."""
+    pointer = pointer_of(x, b, memory, type_) if access.has_leaves else memory
+    if x.places is not None and access.step is not None:
         number = constant_value(offset)
         if number is not None:
-            return private_address(x, pointer, element, number)
-    return element_address(b, pointer, element, offset)
+            return private_address(x, pointer, access.step, number)
+    return element_address(b, pointer, access.element, offset)
 
 
-def private_address(x: Expander, pointer: ir.Value, element: ir.Type, number: int) -> ir.Value:
-    """The address of an element of a thread's own memory, made once, where the pointer is."""
+def private_address(x: Expander, pointer: ir.Value, step: ir.Type, number: int) -> ir.Value:
+    """The address of an element of a thread's own memory, of the size of `step`, made once, where the pointer is."""
     assert x.places is not None
-    step = _step_type(cute.element_bits(element))
     found = x.places.get((pointer, step, number))
     if found is None:
         owner = pointer.owner
@@ -187,7 +216,12 @@ def _leaf(_x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder)
 
 def alignment_of(op: ir.Operation, element: ir.Type) -> int:
     """The alignment that an access promises, else that of an element."""
-    return op.attributes["alignment"].value if "alignment" in op.attributes else cute.element_bytes(element)
+    return _promised(op, cute.element_bytes(element))
+
+
+def _promised(op: ir.Operation, otherwise: int) -> int:
+    given = op.attributes
+    return given["alignment"].value if "alignment" in given else otherwise
 
 
 def _bit_position(b: Builder, offset: ir.Value, element: ir.Type) -> ir.Value:
@@ -201,15 +235,17 @@ def _bit_position(b: Builder, offset: ir.Value, element: ir.Type) -> ir.Value:
 def _load(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Builder) -> list[ir.Value]:
     source, offset = op.operands
     memory, type_ = operands[0], results[0]
-    element = cute.info(memory).element
-    address = _address(x, b, pointer_of(x, b, source, memory), memory, offset)
+    access = _access(memory, type_)
+    element, stored = access.element, access.stored
+    address = _address(x, b, source, memory, offset, access)
     address = x.accessed(op, b, address, memory, type_, write=False)
-    stored = _stored_type(element)
-    if cute.element_bits(element) < 8 and not isinstance(type_, ir.VectorType):
+    if access.is_packed:
         byte = b.load(int_type(8), address, 1)
         value = b.value("arith.trunci", stored, (b.binary("shrui", byte, _bit_position(b, offset, element)),))
         return [from_carrier(b, value, type_)]
-    value = x.load(b, like(type_, stored), address, alignment_of(op, element))
+    value = x.load(b, stored, address, _promised(op, access.alignment))
+    if stored == type_:
+        return [value]
     carrier = carrier_type(type_)
     if value.type != carrier:  # a byte per boolean, a byte per 6-bit float
         if str(element) == "i1":
@@ -223,10 +259,12 @@ def _load(x: Expander, op: ir.Operation, operands: Types, results: Types, b: Bui
 def _store(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder) -> list[ir.Value]:
     value, target, offset = op.operands
     type_, memory = operands[:2]
-    element = cute.info(memory).element
-    address = _address(x, b, pointer_of(x, b, target, memory), memory, offset)
-    value = to_carrier(b, value)
-    if cute.element_bits(element) < 8 and not isinstance(type_, ir.VectorType):
+    access = _access(memory, type_)
+    element, stored = access.element, access.stored
+    address = _address(x, b, target, memory, offset, access)
+    if stored != type_:
+        value = to_carrier(b, value)
+    if access.is_packed:
         address = x.accessed(op, b, address, memory, type_, write=True)
         position = _bit_position(b, offset, element)
         byte = b.load(int_type(8), address, 1)
@@ -235,11 +273,10 @@ def _store(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: Builder
         new = b.binary("shli", b.value("arith.extui", int_type(8), (value,)), position)
         b.store(b.binary("ori", kept, new), address, 1)
         return []
-    stored = like(type_, _stored_type(element))
-    if value.type != stored:
+    if stored != type_ and value.type != stored:
         value = b.value("arith.extui", stored, (value,))
     address = x.accessed(op, b, address, memory, type_, write=True, value=value)
-    x.store(b, value, address, alignment_of(op, element))
+    x.store(b, value, address, _promised(op, access.alignment))
     return []
 
 

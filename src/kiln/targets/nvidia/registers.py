@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _SAME = frozenset(("cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref", "cute.through"))
 _PRODUCTS = frozenset(("cute_nvgpu.wgmma", "cute_nvgpu.hold_registers"))
 _BYTES = 4
+_UNKNOWN: Any = object()
 
 
 class _Register:
@@ -93,8 +94,9 @@ class Registers:
 
     def _register(self, address: ir.Value) -> _Register | None:
         """What an address leads to; None if to other memory."""
-        if address in self._by_address:
-            return self._by_address[address]
+        known = self._by_address.get(address, _UNKNOWN)
+        if known is not _UNKNOWN:
+            return known
         place, root = 0, address
         while root not in self._arrays:
             owner = root.owner
