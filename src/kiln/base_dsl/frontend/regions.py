@@ -7,7 +7,6 @@ the language's: see `BaseDSL.make_if`, `make_for`, `make_while`.
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
 from ...mlir import ir
@@ -32,11 +31,9 @@ class DetachedBlock:
     def __init__(self, types: list[ir.Type]) -> None:
         self.block = tracing.require("a region").detached_block(types)
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
+    def open(self) -> ir.InsertionPoint:
         """Operations go to the end of the block while open."""
-        with ir.InsertionPoint(self.block):
-            yield
+        return ir.InsertionPoint(self.block)
 
     @property
     def is_empty(self) -> bool:
@@ -407,6 +404,8 @@ class _LoopState:
                 isinstance(value, tuple) and slot.kind == "attribute" and slot.key in rec.attribute_stores
             )
             if isinstance(value, tuple) and any(tree.is_plain_object(v) or isinstance(v, (list, dict)) for v in value):
+                continue
+            if not promote and tree.is_atomic_class(type(value)) and not isinstance(value, Numeric):
                 continue
             entry = _Entry(slot.path, value, slot.set, slot.get, promote)
             if entry.inits:

@@ -71,8 +71,9 @@ class MatrixDescriptor(TensorIterator):
     __add__ = moved
 
     def element(self, offset: Any) -> Int64:
-        found = self.moved(offset)
-        return found._high | Int64(found._whole_low())
+        low, type_ = self.moved(offset)._whole_low(), Int64.mlir_type
+        word = tracing.emit_value("arith.extui", type_, (low.ir_value(),))
+        return Int64._make(tracing.emit_value("arith.ori", type_, (self._high.ir_value(), word)))
 
     def _whole_low(self) -> Int32:
         return Int32._make((self._low + self._offset).ir_value(), True)  # its highest bit is never set

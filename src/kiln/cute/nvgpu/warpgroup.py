@@ -16,6 +16,7 @@ same rows and, in each register of 32 bits, p neighbours from k = p q on, then t
 from __future__ import annotations
 
 import enum
+import functools
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
@@ -166,8 +167,7 @@ class WarpGroupMmaTrait(MmaTrait):
         tensor = memory(x, f"operand {operand} of a warp-group MMA", AddressSpace.rmem)
         self._check_type(operand, tensor.element_type)
         wanted, layout = self._values[operand], tensor.layout
-        values = layout[0] if isinstance(layout.shape, tuple) and size(layout) != wanted else layout
-        if coalesce(values) != make_layout(wanted):
+        if not (_static_begins_with_row if layout.is_static() else _begins_with_row)(layout, wanted):
             raise error(
                 DSLUserCodeTypeError,
                 f"a warp-group MMA takes the {wanted} values of {operand} of a call from registers in a row, got the layout "
@@ -237,8 +237,24 @@ class WarpGroupMmaTrait(MmaTrait):
 def _value(place: Any, tensor: TracedTensor, call: tuple[int, ...]) -> ir.Value:
     """The descriptor, or the pointer, of a call: the coordinates of `tensor` without mode 0. A tensor of one call has no others."""
     layout = tensor.offset_layout
-    offset = layout((0, *call)) if rank(layout) > 1 else 0
+    offset = (_static_offset if layout.is_static() else _offset)(layout, call)
     return (place.element(offset) if isinstance(place, MatrixDescriptor) else place.moved(offset)).ir_value()
+
+
+def _offset(layout: Any, call: tuple[int, ...]) -> Any:
+    return layout((0, *call)) if rank(layout) > 1 else 0
+
+
+_static_offset = functools.lru_cache(maxsize=4096)(_offset)
+
+
+def _begins_with_row(layout: Any, count: int) -> bool:
+    """Whether the values of one call, mode 0 or all, lie in a row."""
+    values = layout[0] if isinstance(layout.shape, tuple) and size(layout) != count else layout
+    return bool(coalesce(values) == make_layout(count))
+
+
+_static_begins_with_row = functools.lru_cache(maxsize=256)(_begins_with_row)
 
 
 def _same_registers(first: Any, second: Any) -> bool:

@@ -253,15 +253,19 @@ class TracedTensor(Tensor):
         coord = self._coordinate(coord)
         extents = None if self._extents is None else self._extents.sliced(coord)
         iterator, rest = self._iterator.sliced(self._layout, coord, self.offset_layout, by_thread)
-        return TracedTensor(iterator, rest, self._promised, extents)
+        return self._part(iterator, rest, extents)
+
+    def _part(self, iterator: Any, layout: Any, extents: Any) -> TracedTensor:
+        """A tensor of some of the elements."""
+        made = TracedTensor(iterator, layout, self._promised, extents)
+        if self._wide is False:  # then no part of it is
+            made._wide = False
+        return made
 
     def _known_slice(self, coord: Any, offset: Any, rest: Layout) -> TracedTensor:
         """What is left, of a static layout at a static coordinate."""
         extents = None if self._extents is None else self._extents.sliced(coord)
-        made = TracedTensor(self._iterator.moved(offset), rest, self._promised, extents)
-        if self._wide is False:  # then no part of it is
-            made._wide = False
-        return made
+        return self._part(self._iterator.moved(offset), rest, extents)
 
     def _domain_offset(self, coord: Any) -> TracedTensor:
         layout, coord = self._layout, self._coordinate(coord)
