@@ -425,3 +425,29 @@ def test_a_layout_that_looks_offsets_up():
 
     gather(where, data, from_dlpack(out))
     assert (out[:3] == data[where]).all() and out[3].tolist() == [0, 2, 8, 18, 32, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "shape, stride, accesses",
+    [(64, 1, 1), ((8, 8), (1, 8), 1), ((8, 8), (8, 1), 16), ((2, 32), (1, 4), 32), (16, 1, 4), (18, 1, 5)],
+)
+def test_long_rows_of_registers_are_read_and_written_at_once(shape, stride, accesses):
+    @cute.jit
+    def program(x: cute.Tensor):
+        kept = cute.make_rmem_tensor(128, cute.Float32)
+        for i in kiln.range_constexpr(128):
+            kept[i] = x[i]
+        part = cute.make_tensor(kept.iterator, cute.make_layout(shape, stride=stride))
+        part.store(part.load() * 2.0)
+        for i in kiln.range_constexpr(128):
+            x[i] = kept[i]
+
+    x = np.arange(128, dtype=np.float32)
+    with kiln.target("cpu"):
+        compiled = cute.compile(program, from_dlpack(x))
+        compiled(from_dlpack(x))
+    places = [cute.make_layout(shape, stride=stride)(i) for i in range(cute.size(shape))]
+    expected = np.arange(128, dtype=np.float32)
+    expected[places] *= 2
+    np.testing.assert_array_equal(x, expected)
+    assert compiled.__mlir__.count("cute.load") == compiled.__mlir__.count("cute.store") == 256 + accesses

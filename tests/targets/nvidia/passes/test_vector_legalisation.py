@@ -247,3 +247,40 @@ def test_a_chain_of_operations_is_cut_once():
 def test_what_stays_as_it_is(body: str):
     source = f"func.func @f(%a: vector<8xf32>) -> vector<8xf32> {{ {body} func.return %r : vector<8xf32> }}"
     assert after(source, legalise_vectors) == after(source, lambda module: None)
+
+
+MEMORY = '!cute.ptr<f16, "rmem", 32>'
+
+
+def test_accesses_to_a_threads_own_memory_are_cut():
+    """By 16 bytes: eight elements of 16 bits, two pieces."""
+    text = after(
+        f"""
+        func.func @f(%m: {MEMORY}) {{
+          %at = arith.constant 8 : i32
+          %x = "cute.load"(%m, %at) {{alignment = 16 : i64}} : ({MEMORY}, i32) -> vector<32xf16>
+          %y = arith.addf %x, %x : vector<32xf16>
+          "cute.store"(%y, %m, %at) {{alignment = 16 : i64}} : (vector<32xf16>, {MEMORY}, i32) -> ()
+          func.return
+        }}""",
+        legalise_vectors,
+    )
+    assert "vector<32xf16>" not in text
+    assert text.count("cute.load") == text.count("cute.store") == 4
+    assert text.count("arith.addf") == 8
+    assert [int(n) for n in re.findall(r"arith.constant (\d+) : i32", text)].count(24) == 1
+
+
+@pytest.mark.parametrize("memory, offset, alignment", [
+    ('!cute.ptr<f16, "gmem", 32>', "%at", 32), (MEMORY, "%n", 16), (MEMORY, "%at", 4),
+])  # fmt: skip
+def test_other_accesses_stay(memory: str, offset: str, alignment: int):
+    """To other memory, at places that are not known, and not aligned."""
+    source = f"""
+        func.func @f(%m: {memory}, %n: i32) {{
+          %at = arith.constant 8 : i32
+          %x = "cute.load"(%m, {offset}) {{alignment = {alignment} : i64}} : ({memory}, i32) -> vector<32xf16>
+          "cute.store"(%x, %m, {offset}) {{alignment = {alignment} : i64}} : (vector<32xf16>, {memory}, i32) -> ()
+          func.return
+        }}"""
+    assert after(source, legalise_vectors) == after(source, lambda module: None)

@@ -4,7 +4,7 @@ A GPU has no long vectors, so LLVM takes them apart again: but it first shuffles
 into the next block, and schedules all their elements at once. An epilogue on 128 sums took three quarters of the time
 of its kernel. Cut up here, the operations of a program on a fragment are as many small ones that never meet.
 
-A long vector that is read or written at once is one of a thread's own memory: it becomes accesses of 16 bytes.
+A long vector that is read from a thread's own memory, or written to it, at once becomes accesses of 16 bytes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def legalise_vectors(module: ir.Module) -> None:
     """Do the arithmetic on long vectors piece by piece."""
     # where an operation has several results, they are of one length
     operations = [op for op in find(module.operation, NAMES) if is_long(op.results[0].type)]
-    stores = [op for op in find(module.operation, ("cute.store",)) if is_long(op.operands[0].type)]
+    stores = [op for op in find(module.operation, ("cute.store",)) if is_long(op.operands[0].type) and _is_private(op)]
     if operations or stores:
         _Cutter().run(operations, stores)
 
@@ -92,7 +92,9 @@ class _Cutter:
         """The pieces of each result; None if the operation stays as it is."""
         return _MAKERS.get(op.name, _Cutter._element_wise)(self, op)
 
-    def _load(self, op: ir.Operation) -> list[list[ir.Value]]:
+    def _load(self, op: ir.Operation) -> list[list[ir.Value]] | None:
+        if not _is_private(op):
+            return None
         width, offsets = self._accesses(op, op.results[0].type)
         parts = cute.loads_before(op, offsets, _vector(op.results[0].type, width), _ACCESS)
         if width == LENGTH:
@@ -113,9 +115,7 @@ class _Cutter:
     def _accesses(self, op: ir.Operation, type_: Any) -> tuple[int, list[ir.Value]]:
         """How many elements each access to a part of a long vector has, and their offsets."""
         offset = op.operands[-1]
-        first, width = constant_value(offset), _ACCESS * 8 // cute.element_bits(type_.element_type)
-        assert first is not None
-        assert width >= LENGTH
+        first, width = constant_value(offset, 0), _ACCESS * 8 // cute.element_bits(type_.element_type)
         return width, [self._offset(op, offset.type, first + n) for n in range(0, type_.shape[0], width)]
 
     def _offset(self, op: ir.Operation, type_: ir.Type, number: int) -> ir.Value:
@@ -319,6 +319,21 @@ NAMES = (
     *_MAKERS, *(f"arith.{name}" for name in _ARITHMETIC.split()), *(f"math.{name}" for name in _MATH.split())
 )  # fmt: skip
 """The names of operations that are cut: those that make vectors, and those that do the same with every element."""
+
+
+def _is_private(op: ir.Operation) -> bool:
+    """Whether an access to a vector is to whole accesses of a thread's own memory, at a known place."""
+    value, memory, offset = op.operands if op.name == "cute.store" else (op.results[0], *op.operands)
+    type_: Any = value.type
+    width = _ACCESS * 8 // cute.element_bits(type_.element_type)
+    return (
+        cute.info(memory.type).space == "rmem"
+        and "alignment" in op.attributes
+        and op.attributes["alignment"].value % _ACCESS == 0  # pyright: ignore[reportAttributeAccessIssue]
+        and width >= LENGTH
+        and type_.shape[0] % width == 0
+        and constant_value(offset) is not None
+    )
 
 
 def _concatenates(op: ir.Operation) -> bool:
