@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class Hooks:
     """`__kiln__` in rewritten code. A construct passes its index and the function's variables."""
 
+    __kiln_static__ = True  # programs reach it through functions they define, and nothing of it is theirs
     UNDEFINED = tree.UNDEFINED
     scope = Scope
     not_ = staticmethod(boolean.run_not)

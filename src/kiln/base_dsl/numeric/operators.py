@@ -65,12 +65,12 @@ def ir_operand(x: Any, t: Any) -> ir.Value:
 
 def integer_constant(t: Any, value: int) -> ir.Value:
     """`trace.constant`, found by the numeric type first: hashing an IR type is slow."""
-    active = trace.current()
+    active = trace.state.trace
     assert active is not None
-    function = active.function
-    found = function.constants.get((t, value))
+    constants = active.functions[-1].constants
+    found = constants.get((t, value))
     if found is None:
-        found = function.constants[t, value] = constant(t._ir_type or t.mlir_type, value)
+        found = constants[t, value] = constant(t._ir_type or t.mlir_type, value)
     return found
 
 

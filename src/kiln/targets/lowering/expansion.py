@@ -142,18 +142,24 @@ _CARRIERS = (
 """Operations that stay, and may have values of the dialects."""
 
 
+def _kind(name: str) -> tuple[bool, bool]:
+    """Whether an operation is of the dialects, and whether it is one whose results are numbers."""
+    return name.startswith(("cute.", "cute_nvgpu.")), name.startswith(_OF_NUMBERS) and name != "arith.select"
+
+
 def find_work(x: Expander, func: ir.Operation) -> Work:
     """Look at all operations of a function, once: where a target says which have handlers, by their names, at no others than those."""
     work, advance = Work(), ir.WalkResult.ADVANCE
+    kinds: dict[str, tuple[bool, bool]] = {}
     found, values, handler_of, is_retyped = work.operations, work.values, x.handler, x.is_retyped
 
     def visit(op: ir.Operation) -> ir.WalkResult:
         name = op.name
-        own = name.startswith(("cute.", "cute_nvgpu."))
         handler = handler_of(op, name)
+        own, numbers = kinds.get(name) or kinds.setdefault(name, _kind(name))
         if own or handler is not None:
             found.append((op, name, handler))
-        if own or (name.startswith(_OF_NUMBERS) and name != "arith.select"):
+        if own or numbers:
             return advance
         if name == "builtin.unrealized_conversion_cast" and any(isinstance(r.type, ir.TupleType) for r in op.results):
             work.casts.append(op)
