@@ -89,12 +89,13 @@ class Layout(Drawn):
     """
 
     __kiln_immutable__ = True
-    __slots__ = ("_hash", "_shape", "_static", "_stride")
+    __slots__ = ("_hash", "_shape", "_static", "_stride", "_text")
 
     _shape: Any
     _stride: Any
     _hash: int | None
     _static: bool | None
+    _text: str | None
 
     def __init__(self, shape: Any, stride: Any = None) -> None:
         shape = as_int_tuple(shape, "a shape")
@@ -112,6 +113,7 @@ class Layout(Drawn):
         self._stride = stride
         self._hash = None
         self._static = None
+        self._text = None
 
     @property
     def shape(self) -> Any:
@@ -223,7 +225,12 @@ class Layout(Drawn):
         return h
 
     def __repr__(self) -> str:
-        return pretty_str(self._shape) + ":" + pretty_str(self._stride)
+        text = self._text
+        if text is None:
+            text = pretty_str(self._shape) + ":" + pretty_str(self._stride)
+            if self.is_static():
+                self._text = text
+        return text
 
     def _leaves(self) -> tuple[Any, ...]:
         """The dynamic leaves, those of the shape first."""
@@ -253,6 +260,7 @@ def fast_layout(shape: Any, stride: Any) -> Layout:
     layout._stride = stride
     layout._hash = None
     layout._static = None
+    layout._text = None
     return layout
 
 

@@ -395,12 +395,16 @@ def global_(
 def constant_value(value: ir.Value, otherwise: Any = None) -> Any:
     """The number a value is, if it is an integer constant that fits an index; else `otherwise`."""
     owner = value.owner
-    if isinstance(owner, ir.Block) or owner.operation.name != "arith.constant":
+    if isinstance(owner, ir.Block):
         return otherwise
-    number = owner.operation.attributes["value"]
-    if not isinstance(number, ir.IntegerAttr) or not -(1 << 31) < number.value < 1 << 31:
+    op = owner.operation
+    if op.name != "arith.constant":
         return otherwise
-    return number.value
+    attribute = op.attributes["value"]
+    if not isinstance(attribute, ir.IntegerAttr):
+        return otherwise
+    number = attribute.value
+    return number if -(1 << 31) < number < 1 << 31 else otherwise
 
 
 def constant_values(value: ir.Value) -> list[int] | None:
