@@ -251,7 +251,7 @@ class HopperDeepQueries(Tiles):
         block_k = self.tiling.block_k
         consumer_q, consumer_k, consumer_v = consumers
         work, first, steps = place
-        steps = arch.make_warp_uniform(steps)  # else ptxas keeps fewer operands of products in uniform registers
+        steps = arch.make_warp_uniform(steps)  # else ptxas has a few instructions more in the loop
         thread = arch.thread_idx()[0] % GROUP
         consumer_q.wait_and_advance()
         products = Products(self, thread, shared, group)

@@ -33,6 +33,8 @@ GROUP = 128
 """Threads of a warp group."""
 _CLEARING = 8
 """The barrier at which all warp groups meet after they cleared values."""
+_FEW = 8
+"""Parts of queries in shared memory for which there are uniform registers all through the loop."""
 
 
 class Numbers(NamedTuple):
@@ -128,6 +130,9 @@ class HopperForward:
         """Whether masks are bits of a number, or comparisons. Caps and slopes under a causal mask were not seen to gain by bits."""
         self.looks_again = self.one_loop and self.narrow
         """Whether what masks depend on is read again in each block that has one: few registers are left in the others."""
+        parts = self.dim * dtype.width // 256
+        self.begins_here = not tiling.queries_held and parts > _FEW and not (self.capped and self.dim_v > 128)
+        """Whether where parts of queries in shared memory begin is computed in each step (`begun_here`). Capped heads of 256 run 2 % longer so."""
         # looking up pages takes some more
         self.registers = (40, 232) if page and tiling.groups == 2 else tiling.registers
 
@@ -292,7 +297,7 @@ class HopperForward:
                     softmax.scales[0], scores.factor[0] = hiding(numbers.scale * factor), factor
                 if const_expr(of.skips and self.right):
                     latest = tiles.span(work).last
-                    for i in range(latest - last):
+                    for i in range(self.turns(latest - last)):
                         consumer_k.wait_and_advance().release()
                         skipped = consumer_v.wait_and_advance()
                         self.clear_if_needed(ring_v, skipped, group, work.keys - (latest - i) * of.block_k)
@@ -351,7 +356,8 @@ class HopperForward:
                 if const_expr(of.skips):
                     tile = told.heard(slot, tiles)
                     whole_span, own_span = tiles.span(tile), tiles.span(tile, group)
-                    for _ in range(whole_span.steps - whole_span.last + own_span.last - own_span.steps):
+                    left = whole_span.steps - whole_span.last + own_span.last - own_span.steps
+                    for _ in range(self.turns(left)):
                         consumer_k.wait_and_advance().release()
                         consumer_v.wait_and_advance()
                         pipe_v.consumer_release(used_v)
@@ -367,6 +373,10 @@ class HopperForward:
             epilogue.wait_for_store()
             if const_expr(of.in_turns) and group == 0:
                 Order(of, group).wait()
+
+    def turns(self, count: Any) -> Any:
+        """As many turns of a loop in all threads of a warp, which ptxas may have to know to keep operands of products in uniform registers."""
+        return arch.make_warp_uniform(count) if self.begins_here else count
 
     def seen(self, work: Any, group: Any) -> Seen:
         """What the scores of a warp group are of."""

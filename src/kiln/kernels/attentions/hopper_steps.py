@@ -9,6 +9,7 @@ from ... import Boolean, Float32, Int32, cute
 from ...cute import arch
 from ...cute.nvgpu import warp, warpgroup
 from .steps import NOTHING, SLACK
+from .tile import begun_here
 
 if TYPE_CHECKING:
     from .hopper import HopperForward
@@ -33,7 +34,7 @@ class Products:
         block_k = of.tiling.block_k
         self.of_scores, self.of_outputs = of.mma_scores(), of.mma_outputs()
         first, second = (mma.get_slice(thread) for mma in (self.of_scores, self.of_outputs))
-        self.held = of.tiling.queries_held
+        self.held, self.begins_here = of.tiling.queries_held, of.begins_here
         if self.held:
             self.queries = self.of_scores.make_fragment_A(first.partition_shape_A((64, of.dim)))
             atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), of.dtype)
@@ -55,10 +56,11 @@ class Products:
 
     def begin_scores(self, buffer: Any) -> None:
         """Begin S = Q K^T."""
-        for k in range(cute.size(self.queries, mode=[2])):
+        queries = begun_here(self.queries) if self.begins_here else self.queries
+        for k in range(cute.size(queries, mode=[2])):
             self.of_scores.set(warpgroup.Field.ACCUMULATE, k > 0)
             keys = self.keys[None, None, k, buffer]
-            cute.gemm(self.of_scores, self.scores, self.queries[None, None, k], keys, self.scores)
+            cute.gemm(self.of_scores, self.scores, queries[None, None, k], keys, self.scores)
         warpgroup.commit_group()
 
     def begin_outputs(self, buffer: Any) -> None:
