@@ -71,7 +71,7 @@ OWN = ("elementwise", "softmax", "gemm", *PRODUCTS, "hopper_gemm", *ATTENTION, *
 STAGES = {
     "lower": (
         "outline-kernels", "verify", "allow-contraction", "expand-narrow-floats", "unroll-products", "order-registers", "legalise-vectors",
-        "convert-branches", "expand-cute", "mark-loops", "to-llvm",
+        "convert-branches", "expand-cute", "mark-loops", "merge-equal", "to-llvm",
     ),
     "text": ("translate", "check", "keep-loop-annotations", "kernel-attributes", "lines"),
     "llvm": ("optimize",),

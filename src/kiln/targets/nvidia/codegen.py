@@ -84,9 +84,12 @@ def _machine(arch: Architecture, version: int, opt: int, _thread: int) -> llvm.T
 
 
 def optimize(
-    text: str, arch: Architecture, opt: int, libraries: Sequence[bytes] = (), thread: int = 0
+    text: str, arch: Architecture, opt: int, libraries: Sequence[bytes] = (), thread: int = 0, lean: bool = False
 ) -> llvm.ModuleRef:
-    """Parse, link with bitcode libraries, verify and optimize a module, which has a context of its own. Raises RuntimeError with LLVM's words."""
+    """Parse, link with bitcode libraries, verify and optimize a module, which has a context of its own. Raises RuntimeError with LLVM's words.
+
+    Half of LLVM's passes do for a `lean` one: it has nothing to unroll or to inline, and operations that are the same are one.
+    """
     machine = _machine(arch, newest_ptx(arch), opt, thread)
     module = _parse(text)
     module.triple = TRIPLE
@@ -101,26 +104,44 @@ def optimize(
     tuning.loop_vectorization = False
     tuning.slp_vectorization = False
     tuning.loop_interleaving = False
-    builder = llvm.create_pass_builder(machine, tuning)
+    lean = lean and opt > 1 and not libraries
     if opt:
-        _remove_dead_code(module, builder)
-    _run(builder.getModulePassManager(), module, builder)
+        _simplify(module, llvm.create_pass_builder(machine, tuning), lean)
+    if not lean:
+        builder = llvm.create_pass_builder(machine, tuning)  # each is for one run: what looks on at a run lives no longer
+        _run(builder.getModulePassManager(), module, builder)
+        return module
+    for function in module.functions:
+        if not function.is_declaration:
+            builder = llvm.create_pass_builder(machine, tuning)
+            _run(builder.getFunctionPassManager(), function, builder)
     return module
 
 
-def _remove_dead_code(module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
-    """Remove what nobody uses, before all other passes.
+def _simplify(module: llvm.ModuleRef, builder: llvm.PassBuilder, lean: bool) -> None:
+    """Remove what nobody uses, before all other passes, and for `lean` modules what LLVM does before those of a function.
 
     Programs compute what they turn out not to need, of layouts above all. LLVM first looks for what was computed before: it would take such
     a value, at the start of a kernel, for equal ones of the roles that warps have, and let it lie in a register from there on.
     """
     passes = llvm.create_new_module_pass_manager()
     passes.add_dead_code_elimination_pass()
+    if lean:
+        passes.add_simplify_cfg_pass()
+        passes.add_sroa_pass()
+        passes.add_ipsccp_pass()
+        passes.add_instruction_combine_pass()
+        passes.add_simplify_cfg_pass()
     _run(passes, module, builder)
 
 
-def _run(passes: llvm.ModulePassManager, module: llvm.ModuleRef, builder: llvm.PassBuilder) -> None:
-    unlocked("LLVMPY_RunNewModulePassManager")(passes, module, builder)
+def _run(
+    passes: llvm.ModulePassManager | llvm.FunctionPassManager,
+    on: llvm.ModuleRef | llvm.ValueRef,
+    builder: llvm.PassBuilder,
+) -> None:
+    kind = "Module" if isinstance(passes, llvm.ModulePassManager) else "Function"
+    unlocked(f"LLVMPY_RunNew{kind}PassManager")(passes, on, builder)
     free(passes)
 
 
@@ -169,17 +190,17 @@ _PATIENCE = 2e-4
 class Beside:
     """A thread that makes PTX of a module, and is waited for at the end (`with`)."""
 
-    def __init__(self, text: str, arch: Architecture, opt: int) -> None:
-        self._given = text, arch, opt
+    def __init__(self, text: str, arch: Architecture, opt: int, lean: bool = False) -> None:
+        self._given = text, arch, opt, lean
         _machine(arch, newest_ptx(arch), opt, 1)  # one thread makes machines
         self._thread = threading.Thread(target=self._run)
         self._failure: BaseException | None = None
         self._ptx = ""
 
     def _run(self) -> None:
-        text, arch, opt = self._given
+        text, arch, opt, lean = self._given
         try:
-            self.module = optimize(text, arch, opt, thread=1)
+            self.module = optimize(text, arch, opt, thread=1, lean=lean)
             self._ptx = emit_ptx(self.module, arch, opt, thread=1)
         except BaseException as failure:  # the thread that waits raises it
             self._failure = failure

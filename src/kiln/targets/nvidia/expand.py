@@ -75,6 +75,10 @@ class Expansion:
     kernels: dict[str, Kernel] = dataclasses.field(default_factory=dict)
     declared: set[str] = dataclasses.field(default_factory=set)
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
+    multiplies: bool = False
+    """Whether there are products of warp groups."""
+    lean: bool = False
+    """Whether half of LLVM's passes do."""
 
     def declare(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
         """Make an external function known to the module, once."""

@@ -65,7 +65,9 @@ def lower(
         compilation.run("legalise-vectors", legalise_vectors)
         compilation.run("convert-branches", convert_branches)
         compilation.run("expand-cute", lambda _: expand_module(expansion))
-        compilation.run("mark-loops", lambda module: mark_loops(module, facts))
+        compilation.run("mark-loops", lambda module: _choose_passes(expansion, mark_loops(module, facts)))
+        if expansion.lean:
+            compilation.run("merge-equal", "cse")  # what LLVM's other passes begin with
         with compilation.stage("to-llvm"):
             passes = conversion(compilation.module)
         compilation.run("to-llvm", passes)
@@ -78,6 +80,13 @@ def lower(
         if not legal:
             compilation.check_lowered(lambda op: _reason(op.name))
     return expansion
+
+
+def _choose_passes(expansion: Expansion, unrolled: bool) -> None:
+    """Half of LLVM's passes do for kernels with products of warp groups in which there is nothing to unroll or to inline."""
+    if expansion.multiplies and not unrolled:
+        functions = (op for op in operations(expansion.module) if op.name == "func.func" and len(op.regions[0].blocks))
+        expansion.lean = all(symbol(function) in expansion.kernels for function in functions)
 
 
 def has_products(module: ir.Module) -> bool:

@@ -109,6 +109,7 @@ def _wgmma(x: Expander, op: ir.Operation, operands: Types, _r: Types, b: DeviceB
 
 def _issue(x: Expander, b: DeviceBuilder) -> None:
     """Products that follow each other as one piece of code; the sums of each are the same as those of another, or apart from them."""
+    x.module.multiplies = True
     values: list[ir.Value] = []
     found: dict[tuple[ir.Value, int], tuple[int, _Registers]] = {}
     """Sums without names, by pointer and count: the first register, and their memory."""

@@ -19,8 +19,8 @@ def _unroll(inside: str) -> ir.Attribute:
     return ir.Attribute.parse(f"#llvm.loop_annotation<unroll = <{inside}>>", context())
 
 
-def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts]) -> None:
-    """Say how each loop is to be unrolled: as the program asks; else only loops of constant length are.
+def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts]) -> bool:
+    """Say how each loop is to be unrolled: as the program asks; else only loops of constant length are. Whether any may be.
 
     Loops that are to be pipelined stay as they are: that copies of later turns may be made early is not known here. So do those
     that are to be vectorized: a thread has no vectors. The facts of their kernel note them, for a remark.
@@ -29,12 +29,15 @@ def mark_loops(module: ir.Module, facts: Sequence[LaunchFacts]) -> None:
     that memory live in registers.
     """
     by_name = {fact.name: fact for fact in facts}
+    unrolled = False
     for op in find(module.operation, ("scf.for", "scf.while")):
         if (hint := _unheeded(op)) and (fact := by_name.get(_function_name(op))):
             fact.unheeded.append((source_span(op.location)[0], hint))
         wish = _wish(op)
+        unrolled |= wish != _NEVER
         if wish:
             op.attributes[LOOP_ANNOTATION] = _unroll(wish)
+    return unrolled
 
 
 def _unheeded(loop: ir.Operation) -> str:
