@@ -13,7 +13,7 @@ from nvidia_testing import ARCHITECTURES, compile_for, floats, needs_nvdisasm, n
 
 import kiln
 import kiln.cute as cute
-from kiln import BFloat16, Float16, Float32, Float64, Int8, Int16, Int32, Int64
+from kiln import BFloat16, Float16, Float32, Float64, Int8, Int16, Int32, Int64, kernels
 from kiln.base_dsl.diagnostics import (
     CompilerDiagnosticError,
     DSLNotImplemented,
@@ -23,9 +23,12 @@ from kiln.base_dsl.diagnostics import (
 )
 from kiln.hardware import toolchain
 from kiln.hardware.architectures import Arch
-from kiln.targets.nvidia import codegen
+from kiln.mlir import context, ir
+from kiln.targets.nvidia import codegen, lower
+from kiln.targets.nvidia.expand import Expansion, Kernel
 from kiln.targets.nvidia.math.f64 import FUNCTIONS
 from kiln.targets.nvidia.ops.cute import printf_parts
+from kiln.testing import dry_run
 
 pytestmark = needs_ptxas
 arch = cute.arch
@@ -66,6 +69,72 @@ def test_a_module_that_llvm_finds_wrong_is_an_error():
     """
     with pytest.raises(RuntimeError, match="does not dominate all uses"):  # LLVM itself would end the process
         codegen.optimize(text, Arch.sm_90a, 3)
+
+
+@pytest.fixture
+def lean(monkeypatch):
+    """For each module that LLVM was given, whether half of its passes were to do."""
+    given, original = [], codegen.optimize
+
+    def optimize(*args, lean=False, **options):
+        given.append(lean)
+        return original(*args, lean=lean, **options)
+
+    monkeypatch.setattr(codegen, "optimize", optimize)
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    return given
+
+
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (lambda x: kernels.gemm(x, x), True),
+        (lambda x: kernels.gemm(x, x, plan=kernels.Tiling((64, 64, 32), (2, 2), 2)), False),
+        (lambda x: kernels.elementwise(lambda u: u + 1.0, x), False),
+    ],
+    ids=["warp groups", "warps", "no products"],
+)
+def test_half_of_the_passes_do_for_products_of_warp_groups(lean, call, expected):
+    with dry_run("sm_90a"):
+        call(np.zeros((512, 512), np.float16))
+    assert lean == [expected] * len(lean)
+    assert lean
+
+
+@pytest.mark.parametrize(
+    ("functions", "multiplies", "unrolled", "expected"),
+    [
+        ("k", True, False, True),
+        ("k", False, False, False),
+        ("k", True, True, False),
+        ("k f", True, False, False),
+    ],
+    ids=["products alone", "no products", "loops to unroll", "a function to inline"],
+)
+def test_half_of_the_passes_do(functions, multiplies, unrolled, expected):
+    with context(), ir.Location.unknown():
+        module = ir.Module.parse(" ".join(f"func.func @{name}() {{ return }}" for name in functions.split()))
+        expansion = Expansion(
+            module, lower.HANDLERS, Arch.sm_90a, kernels={"k": Kernel("k", module.operation)}, multiplies=multiplies
+        )
+        lower._choose_passes(expansion, unrolled)
+    assert expansion.lean == expected
+
+
+def test_what_looks_on_at_passes_does_so_once(monkeypatch):
+    """LLVM's instruments live for a run, and the builder that was given to it would keep them."""
+    used, original = [], codegen.unlocked
+
+    def unlocked(name):
+        function = original(name)
+        return (lambda *args: (used.append(args[2]), function(*args))[1]) if "PassManager" in name else function
+
+    monkeypatch.setattr(codegen, "unlocked", unlocked)
+    text = "define void @f() { ret void } define void @g() { ret void }"
+    for lean in (False, True):
+        codegen.optimize(text, Arch.sm_90a, 3, lean=lean)
+    assert len(used) == 2 + 3
+    assert len(set(map(id, used))) == len(used)
 
 
 def test_what_nobody_needs_is_not_kept_for_later():

@@ -108,7 +108,9 @@ def optimize(
     if opt:
         _simplify(module, llvm.create_pass_builder(machine, tuning), lean)
     if not lean:
-        builder = llvm.create_pass_builder(machine, tuning)  # each is for one run: what looks on at a run lives no longer
+        builder = llvm.create_pass_builder(
+            machine, tuning
+        )  # each is for one run: what looks on at a run lives no longer
         _run(builder.getModulePassManager(), module, builder)
         return module
     for function in module.functions:

@@ -16,6 +16,14 @@ FULL, NEVER = "<disable = false, full = true>", "<disable = true>"
 
 
 def marked(loop: str, facts: LaunchFacts | None = None) -> str:
+    """What a loop's mark is."""
+    text, _ = both(loop, facts)
+    found = re.search(r"#llvm\.loop_unroll(<[^>]*>)", text)
+    return found.group(1) if found else ""
+
+
+def both(loop: str, facts: LaunchFacts | None = None) -> tuple[str, bool]:
+    """The marked module, and whether a loop of it may be unrolled."""
     source = f"""
     func.func @k(%n: i32, %c: i1, %p: !llvm.ptr) {{
       %zero = arith.constant 0 : i32
@@ -25,9 +33,9 @@ def marked(loop: str, facts: LaunchFacts | None = None) -> str:
       {loop}
       func.return
     }}"""
-    text = after(source, lambda module: mark_loops(module, [facts] if facts else []))
-    found = re.search(r"#llvm\.loop_unroll(<[^>]*>)", text)
-    return found.group(1) if found else ""
+    said: list[bool] = []
+    text = after(source, lambda module: said.append(mark_loops(module, [facts] if facts else [])))
+    return text, said[0]
 
 
 def counted(bound: str, body: str = "", hints: str = "") -> str:
@@ -54,6 +62,11 @@ def indexing(memory: str) -> str:
 )
 def test_marks(loop: str, mark: str) -> None:
     assert marked(loop) == mark
+    assert both(loop)[1] == (mark != NEVER)
+
+
+def test_without_loops_nothing_is_unrolled() -> None:
+    assert not both("")[1]
 
 
 @pytest.mark.parametrize(

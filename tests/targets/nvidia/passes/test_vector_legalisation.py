@@ -184,7 +184,9 @@ def test_epilogues_reach_llvm_in_pieces(monkeypatch):
     from kiln.testing import dry_run
 
     texts, original = [], codegen.optimize
-    monkeypatch.setattr(codegen, "optimize", lambda text, *more, **options: (texts.append(text), original(text, *more, **options))[1])
+    monkeypatch.setattr(
+        codegen, "optimize", lambda text, *more, **options: (texts.append(text), original(text, *more, **options))[1]
+    )
     monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
     a, b = np.zeros((512, 64), np.float16), np.zeros((64, 512), np.float16)
     with dry_run("sm_90a"):
