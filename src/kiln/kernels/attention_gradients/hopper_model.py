@@ -17,11 +17,14 @@ class Figures(NamedTuple):
 
 
 FIGURES: dict[int, tuple[Figures, ...]] = {
-    64: (Figures((96, 2, 2), 1.815, 4.4),),
-    128: (Figures((64, 2, 0), 2.063, 3.4),),
+    64: (
+        Figures((96, 3, 2), 1.832, 4.2),
+        Figures((64, 3, 0), 1.518, 0.7),
+    ),
+    128: (Figures((64, 2, 0), 2.065, 4.1),),
 }
 """By elements of a head, filled up."""
-DEEP_OVER = 1.380, 1.300
+DEEP_OVER = 1.347, 1.169
 """What steps of the pass of keys, and of that of queries, take, of what the unit takes that is busiest."""
-DEEP_BLOCK = 6.0
+DEEP_BLOCK = 4.7
 """Microseconds that beginning and ending a block of threads takes in either pass."""
