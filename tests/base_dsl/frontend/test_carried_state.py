@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 from typing import Any, NamedTuple
 
@@ -10,6 +11,8 @@ import pytest
 from differential import Programs, check_text
 
 from kiln import Float32, Int32, range_constexpr
+from kiln.base_dsl.frontend.carry import Snapshot
+from kiln.base_dsl.frontend.rewriter import rewrite
 
 case = Programs()
 
@@ -53,6 +56,10 @@ class Frozen:
 
     def grown(self, by):
         return dataclasses.replace(self, hi=self.hi + by)
+
+    @functools.cached_property
+    def sum(self):
+        return self.lo + self.hi
 
 
 class Counter:
@@ -135,6 +142,16 @@ def dataclass_field_assigned(n):
         s.index = 1
         s.phase += n
     return s
+
+
+@case((0, 0), (3, 1), (5, 9))
+def what_a_frozen_object_holds(n, k):
+    lists, numbers = Frozen([n, k], 0), Frozen(n, k)
+    if n > 2:
+        lists.lo[0] = lists.lo[0] + numbers.sum
+    for i in range(n):
+        lists.lo[1] = lists.lo[1] + numbers.sum + i
+    return lists.lo[0], lists.lo[1], numbers.sum
 
 
 @case(0, 3)
@@ -442,6 +459,23 @@ def test_object_of_a_module():
         """,
         (0,), (4,),
     )  # fmt: skip
+
+
+def test_records_of_the_front_end_are_not_looked_at():
+    """Functions that a rewritten function defines lead to them: 2,400 places for each loop of attention."""
+
+    def outer(n):
+        def inner(x):
+            return x + n if x > n else x
+
+        return inner
+
+    def found(function):
+        return {slot.path for slot in Snapshot([("f", function)]).slots}
+
+    made = rewrite(outer)([1])
+    assert "__kiln__" in made.__code__.co_freevars
+    assert found(made) == {"n[0]"}
 
 
 def test_object_with_the_value_protocols():

@@ -150,7 +150,10 @@ def _reach(kind: type) -> str:
         return "items"
     if getattr(kind, "__kiln_immutable__", False):
         return ""
-    return "state" if tree.is_protocol_class(kind) else "attributes"
+    if tree.is_protocol_class(kind):
+        return "state"
+    known = getattr(kind, "__dataclass_params__", None)
+    return "fixed" if known is not None and known.frozen else "attributes"
 
 
 class Snapshot:
@@ -175,12 +178,15 @@ class Snapshot:
             return
         seen.add(id(x))
         self._keep.append(x)
-        if reach == "attributes":
+        if reach in ("attributes", "fixed"):
             if tree.is_plain_object(x):
                 attributes = tree.attributes_of(x)
                 self._objects.append((x, path, attributes))
-                for key in attributes:
-                    self._add(Slot(x, key, f"{path}.{key}"), seen, depth)
+                for key, value in attributes.items():
+                    if reach == "attributes":
+                        self._add(Slot(x, key, f"{path}.{key}"), seen, depth)
+                    elif _reach(type(value)):  # it cannot be another, but change
+                        self._visit(value, f"{path}.{key}", seen, depth + 1)
         elif reach == "state":
             if tree.has_attributes(x):
                 slot = _State(x, None, path)

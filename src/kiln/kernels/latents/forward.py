@@ -86,6 +86,7 @@ class GroupSteps:
 class Forward:
     """Tiles of `tile_rows` rows."""
 
+    __kiln_immutable__ = True
     tile_rows: int
 
     def parts(self, atom: Any, tile: Any, x: Any, shape: tuple[int, int]) -> tuple[Any, Any]:
