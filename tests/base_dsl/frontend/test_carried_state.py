@@ -62,6 +62,10 @@ class Frozen:
         return self.lo + self.hi
 
 
+class Fixed(Frozen):
+    __kiln_fixed__ = True
+
+
 class Counter:
     kind = "counter"
 
@@ -145,8 +149,8 @@ def dataclass_field_assigned(n):
 
 
 @case((0, 0), (3, 1), (5, 9))
-def what_a_frozen_object_holds(n, k):
-    lists, numbers = Frozen([n, k], 0), Frozen(n, k)
+def what_an_object_whose_attributes_stay_holds(n, k):
+    lists, numbers = Fixed([n, k], 0), Fixed(n, k)
     if n > 2:
         lists.lo[0] = lists.lo[0] + numbers.sum
     for i in range(n):

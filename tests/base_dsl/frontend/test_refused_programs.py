@@ -307,6 +307,21 @@ def list_grows_in_a_branch(a):
     return len(out)
 
 
+class Fixed:
+    __kiln_fixed__ = True
+
+    def __init__(self, x):
+        self.x = x
+
+
+@refused(DSLRuntimeError, "range(a)", "f.x is assigned inside the loop", hint="assign it before")
+def attribute_that_stays_is_assigned(a):
+    f = Fixed(a)
+    for i in range(a):  # here
+        f.x = f.x + i
+    return f.x
+
+
 @refused(DSLRuntimeError, "range(a)", "the list 'out' changes its length inside the loop")
 def list_grows_in_a_loop(a):
     out = []

@@ -152,8 +152,8 @@ def _reach(kind: type) -> str:
         return ""
     if tree.is_protocol_class(kind):
         return "state"
-    known = getattr(kind, "__dataclass_params__", None)
-    return "fixed" if known is not None and known.frozen else "attributes"
+    # a class may say that attributes of its objects stay what they are: only what they hold may change
+    return "fixed" if getattr(kind, "__kiln_fixed__", False) else "attributes"
 
 
 class Snapshot:
@@ -164,6 +164,8 @@ class Snapshot:
         self.values: list[Any] = []
         self._containers: list[tuple[Any, str, Any]] = []
         self._objects: list[tuple[Any, str, dict[str, Any]]] = []
+        self._fixed: list[tuple[Any, str, dict[str, Any]]] = []
+        """Those of them whose attributes stay."""
         self._keep: list[Any] = []
         seen: set[int] = set()
         for name, value in roots:
@@ -182,10 +184,12 @@ class Snapshot:
             if tree.is_plain_object(x):
                 attributes = tree.attributes_of(x)
                 self._objects.append((x, path, attributes))
+                if reach == "fixed":
+                    self._fixed.append((x, path, attributes))
                 for key, value in attributes.items():
                     if reach == "attributes":
                         self._add(Slot(x, key, f"{path}.{key}"), seen, depth)
-                    elif _reach(type(value)):  # it cannot be another, but change
+                    elif _reach(type(value)):
                         self._visit(value, f"{path}.{key}", seen, depth + 1)
         elif reach == "state":
             if tree.has_attributes(x):
@@ -225,7 +229,15 @@ class Snapshot:
         return found
 
     def check_containers(self, what: str) -> None:
-        """Refuse a container that outlives the region and changed its length or keys inside."""
+        """Refuse a container that outlives the region and changed its length or keys inside, and attributes that had to stay."""
+        for owner, path, attributes in self._fixed:
+            for name, value in attributes.items():
+                if getattr(owner, name, UNDEFINED) is not value:
+                    raise error(
+                        DSLRuntimeError,
+                        f"{path}.{name} is assigned inside {what}",
+                        hint=f"{type(owner).__name__} says that its attributes stay: assign it before",
+                    )
         for container, path, keys in self._containers:
             if isinstance(container, list):
                 same, kind = len(container) == len(keys), "list"

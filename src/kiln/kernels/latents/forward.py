@@ -58,6 +58,7 @@ BARRIERS = 4
 class GroupSteps:
     """What a warp group has: its number, 0 or 1; references of rows, sums of their weights, and of values."""
 
+    __kiln_fixed__ = True
     group: Any
     lowered: Any
     totals: Any
