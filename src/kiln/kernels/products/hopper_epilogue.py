@@ -39,6 +39,8 @@ class StoredEpilogue:
     Tiles of a plan that is `turned` lie across the results. `summed`: the last value is summed along rows of the tile: the sums are those of a tile in N.
     """
 
+    __kiln_fixed__ = True
+
     def __init__(
         self, plan: HopperTiling, piece: int, acc_dtype: Any, out_types: tuple[Any, ...], combine: Callable[..., Any],
         other_widths: tuple[int, ...] | None, row_width: int = 0, summed: bool = False,

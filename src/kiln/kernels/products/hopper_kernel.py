@@ -36,6 +36,8 @@ class HopperGemm:
     tensor cores keep fewer bits of sums of 8-bit floats; with factors of `blocks` multiplied by those first.
     """
 
+    __kiln_fixed__ = True
+
     def __init__(
         self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, blocks: bool, plan: HopperTiling,
         scheduler: PersistentTiles, epilogue: StoredEpilogue | StagedEpilogue,

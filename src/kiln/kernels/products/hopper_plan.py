@@ -54,6 +54,8 @@ class HopperTiling:
     `turned`: those of swapped operands do too, turned around on the way, for the copy engine to store; if not, all sums of a tile go through it.
     """
 
+    __kiln_fixed__ = True
+
     block_mnk: tuple[int, int, int] = (128, 256, 64)
     cluster_mn: tuple[int, int] = (2, 1)
     stages: int = 4

@@ -184,6 +184,7 @@ class Product(Problem):
 class Operand:
     """A or B: its elements, whether K is contiguous, and how many elements are copied at once."""
 
+    __kiln_fixed__ = True
     dtype: Any
     k_major: bool
     width: int
