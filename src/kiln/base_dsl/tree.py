@@ -226,13 +226,15 @@ def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool
         return True
     seen.add((id(a), id(b)))
     if isinstance(a, (tuple, list)):
-        return len(a) == len(b) and all(same_state(x, y, seen) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(x is y or same_state(x, y, seen) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
         return list(a) == list(b) and all(same_state(a[k], b[k], seen) for k in a)
     if not (is_protocol(a) or is_plain_object(a)):
         return False
     first, second = attributes_of(a), attributes_of(b)
-    return list(first) == list(second) and all(same_state(first[k], second[k], seen) for k in first)
+    return list(first) == list(second) and all(
+        x is second[k] or same_state(x, second[k], seen) for k, x in first.items()
+    )
 
 
 def rebuilt(x: Any, values: list[ir.Value]) -> Any:

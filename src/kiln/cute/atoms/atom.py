@@ -7,6 +7,7 @@ a tile by a map (thread, value) -> index in the tile. New operations subclass `C
 
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from ..tensor.pointer import type_name
 from ..tensor.tensor import TracedTensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from ...mlir import ir
 
@@ -390,6 +391,11 @@ def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any
     return CopyAtom(op, op.make_trait(copy_internal_type, **options))
 
 
+@functools.lru_cache(maxsize=256)
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
+
+
 def known_keywords(
     function: Callable[..., Any], name: str, given: dict[str, Any], others: tuple[str, ...] = ()
 ) -> dict[str, Any]:
@@ -399,7 +405,7 @@ def known_keywords(
     """
     if not given:
         return given
-    known = inspect.signature(function).parameters
+    known = _parameters(getattr(function, "__func__", function))
     if any(p.kind is p.VAR_KEYWORD for p in known.values()):
         return given
     for keyword, value in given.items():
