@@ -176,7 +176,7 @@ class Gradients:
         (dim, dim_v, 32768 // length, length, 2048 // dim, causal)
         for dim, dim_v in ((128, 128), (256, 256), (64, 64), (192, 192), (192, 128))
         for causal in (False, True)
-        for length in (2048, 1024, 4096, 8192, 16384)
+        for length in (2048, 1024, 4096, 8192, 16384, 512, 256)
     ]
 
     @staticmethod

@@ -18,13 +18,13 @@ class Figures(NamedTuple):
 
 FIGURES: dict[int, tuple[Figures, ...]] = {
     64: (
-        Figures((96, 3, 2), 1.832, 4.2),
-        Figures((64, 3, 0), 1.518, 0.7),
+        Figures((96, 3, 2), 1.818, 4.6),
+        Figures((64, 3, 0), 1.485, 1.5),
     ),
-    128: (Figures((64, 2, 0), 2.065, 4.1),),
+    128: (Figures((64, 2, 0), 2.05, 4.4),),
 }
 """By elements of a head, filled up."""
-DEEP_OVER = 1.347, 1.169
+DEEP_OVER = 1.306, 1.211
 """What steps of the pass of keys, and of that of queries, take, of what the unit takes that is busiest."""
-DEEP_BLOCK = 4.7
+DEEP_BLOCK = 4.8
 """Microseconds that beginning and ending a block of threads takes in either pass."""
