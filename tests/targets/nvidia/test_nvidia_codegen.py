@@ -32,6 +32,7 @@ from kiln.testing import dry_run
 
 pytestmark = needs_ptxas
 arch = cute.arch
+ALL, FEW, FEW_AND_UNROLLING = codegen.Passes
 
 
 def launcher(kernel, block=128, grid=1, **options):
@@ -72,13 +73,13 @@ def test_a_module_that_llvm_finds_wrong_is_an_error():
 
 
 @pytest.fixture
-def lean(monkeypatch):
-    """For each module that LLVM was given, whether half of its passes were to do."""
+def needed(monkeypatch):
+    """Which passes each module that LLVM was given was to have."""
     given, original = [], codegen.optimize
 
-    def optimize(*args, lean=False, **options):
-        given.append(lean)
-        return original(*args, lean=lean, **options)
+    def optimize(*args, needed=ALL, **options):
+        given.append(needed)
+        return original(*args, needed=needed, **options)
 
     monkeypatch.setattr(codegen, "optimize", optimize)
     monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
@@ -88,37 +89,60 @@ def lean(monkeypatch):
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (lambda x: kernels.gemm(x, x), True),
-        (lambda x: kernels.gemm(x, x, plan=kernels.Tiling((64, 64, 32), (2, 2), 2)), False),
-        (lambda x: kernels.elementwise(lambda u: u + 1.0, x), False),
+        (lambda x: kernels.gemm(x, x), FEW),
+        (lambda x: kernels.gemm(x, x, plan=kernels.Tiling((64, 64, 32), (2, 2), 2)), ALL),
+        (lambda x: kernels.elementwise(lambda u: u + 1.0, x), ALL),
     ],
     ids=["warp groups", "warps", "no products"],
 )
-def test_half_of_the_passes_do_for_products_of_warp_groups(lean, call, expected):
+def test_half_of_the_passes_do_for_products_of_warp_groups(needed, call, expected):
     with dry_run("sm_90a"):
         call(np.zeros((512, 512), np.float16))
-    assert lean == [expected] * len(lean)
-    assert lean
+    assert needed == [expected]
 
 
 @pytest.mark.parametrize(
-    ("functions", "multiplies", "unrolled", "expected"),
+    ("functions", "multiplies", "of_loops", "expected"),
     [
-        ("k", True, False, True),
-        ("k", False, False, False),
-        ("k", True, True, False),
-        ("k f", True, False, False),
+        ("k", True, FEW, FEW),
+        ("k", False, FEW, ALL),
+        ("k", True, FEW_AND_UNROLLING, FEW_AND_UNROLLING),
+        ("k", True, ALL, ALL),
+        ("k f", True, FEW, ALL),
     ],
-    ids=["products alone", "no products", "loops to unroll", "a function to inline"],
+    ids=["products alone", "no products", "loops that may be unrolled", "that are", "a function to inline"],
 )
-def test_half_of_the_passes_do(functions, multiplies, unrolled, expected):
+def test_half_of_the_passes_do(functions, multiplies, of_loops, expected):
     with context(), ir.Location.unknown():
         module = ir.Module.parse(" ".join(f"func.func @{name}() {{ return }}" for name in functions.split()))
-        expansion = Expansion(
-            module, lower.HANDLERS, Arch.sm_90a, kernels={"k": Kernel("k", module.operation)}, multiplies=multiplies
-        )
-        lower._choose_passes(expansion, unrolled)
-    assert expansion.lean == expected
+        of = {"k": Kernel("k", module.operation)}
+        expansion = Expansion(module, lower.HANDLERS, Arch.sm_90a, kernels=of, multiplies=multiplies)
+        lower._choose_passes(expansion, of_loops)
+    assert expansion.passes is expected
+
+
+def test_loops_are_unrolled_by_few_passes_too():
+    text = """define ptx_kernel void @k(ptr addrspace(1) %p) {
+      br label %loop
+    loop:
+      %i = phi i32 [ 0, %0 ], [ %next, %loop ]
+      %at = getelementptr i32, ptr addrspace(1) %p, i32 %i
+      %old = load volatile i32, ptr addrspace(1) %at
+      store volatile i32 %i, ptr addrspace(1) %at
+      %next = add i32 %i, 1
+      %again = icmp ult i32 %next, 64
+      br i1 %again, label %loop, label %end, !llvm.loop !0
+    end:
+      ret void
+    }
+    !0 = distinct !{!0, !1}
+    !1 = !{!"llvm.loop.unroll.count", i32 4}
+    """
+    loads = {
+        passes: str(codegen.optimize(text, Arch.sm_90a, 3, needed=passes)).count("load volatile")
+        for passes in codegen.Passes
+    }
+    assert loads == {ALL: 4, FEW: 1, FEW_AND_UNROLLING: 4}
 
 
 def test_what_looks_on_at_passes_does_so_once(monkeypatch):
@@ -131,9 +155,9 @@ def test_what_looks_on_at_passes_does_so_once(monkeypatch):
 
     monkeypatch.setattr(codegen, "unlocked", unlocked)
     text = "define void @f() { ret void } define void @g() { ret void }"
-    for lean in (False, True):
-        codegen.optimize(text, Arch.sm_90a, 3, lean=lean)
-    assert len(used) == 2 + 3
+    for passes in codegen.Passes:
+        codegen.optimize(text, Arch.sm_90a, 3, needed=passes)
+    assert len(used) == 2 + 3 + 4
     assert len(set(map(id, used))) == len(used)
 
 

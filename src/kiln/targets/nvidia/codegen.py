@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import functools
 import os
 import re
@@ -83,13 +84,25 @@ def _machine(arch: Architecture, version: int, opt: int, _thread: int) -> llvm.T
     )
 
 
-def optimize(
-    text: str, arch: Architecture, opt: int, libraries: Sequence[bytes] = (), thread: int = 0, lean: bool = False
-) -> llvm.ModuleRef:
-    """Parse, link with bitcode libraries, verify and optimize a module, which has a context of its own. Raises RuntimeError with LLVM's words.
+class Passes(enum.Enum):
+    """Which of LLVM's passes a module needs."""
 
-    Half of LLVM's passes do for a `lean` one: it has nothing to unroll or to inline, and operations that are the same are one.
-    """
+    ALL = enum.auto()
+    FEW = enum.auto()
+    """Half of them: it has nothing to unroll or to inline, and operations that are the same are one."""
+    FEW_AND_UNROLLING = enum.auto()
+    """Those, and loops of constant length are unrolled as LLVM sees fit."""
+
+
+def optimize(
+    text: str,
+    arch: Architecture,
+    opt: int,
+    libraries: Sequence[bytes] = (),
+    thread: int = 0,
+    needed: Passes = Passes.ALL,
+) -> llvm.ModuleRef:
+    """Parse, link with bitcode libraries, verify and optimize a module, which has a context of its own. Raises RuntimeError with LLVM's words."""
     machine = _machine(arch, newest_ptx(arch), opt, thread)
     module = _parse(text)
     module.triple = TRIPLE
@@ -104,37 +117,45 @@ def optimize(
     tuning.loop_vectorization = False
     tuning.slp_vectorization = False
     tuning.loop_interleaving = False
-    lean = lean and opt > 1 and not libraries
+    if opt < 2 or libraries:
+        needed = Passes.ALL
+
+    def builder() -> llvm.PassBuilder:
+        """For one run: what looks on at a run lives no longer."""
+        return llvm.create_pass_builder(machine, tuning)
+
     if opt:
-        _simplify(module, llvm.create_pass_builder(machine, tuning), lean)
-    if not lean:
-        builder = llvm.create_pass_builder(
-            machine, tuning
-        )  # each is for one run: what looks on at a run lives no longer
-        _run(builder.getModulePassManager(), module, builder)
+        _run(_passes(*(_DEAD_CODE if needed is Passes.ALL else _BEFORE_FUNCTIONS)), module, builder())
+    if needed is Passes.ALL:
+        own = builder()
+        _run(own.getModulePassManager(), module, own)
         return module
     for function in module.functions:
         if not function.is_declaration:
-            builder = llvm.create_pass_builder(machine, tuning)
-            _run(builder.getFunctionPassManager(), function, builder)
+            own = builder()
+            _run(own.getFunctionPassManager(), function, own)
+    if needed is Passes.FEW_AND_UNROLLING:
+        _run(_passes(*_UNROLLING), module, builder())
     return module
 
 
-def _simplify(module: llvm.ModuleRef, builder: llvm.PassBuilder, lean: bool) -> None:
-    """Remove what nobody uses, before all other passes, and for `lean` modules what LLVM does before those of a function.
+_DEAD_CODE = ("dead_code_elimination",)
+"""Before all other passes.
 
-    Programs compute what they turn out not to need, of layouts above all. LLVM first looks for what was computed before: it would take such
-    a value, at the start of a kernel, for equal ones of the roles that warps have, and let it lie in a register from there on.
-    """
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_dead_code_elimination_pass()
-    if lean:
-        passes.add_simplify_cfg_pass()
-        passes.add_sroa_pass()
-        passes.add_ipsccp_pass()
-        passes.add_instruction_combine_pass()
-        passes.add_simplify_cfg_pass()
-    _run(passes, module, builder)
+Programs compute what they turn out not to need, of layouts above all. LLVM first looks for what was computed before: it would take such
+a value, at the start of a kernel, for equal ones of the roles that warps have, and let it lie in a register from there on.
+"""
+_BEFORE_FUNCTIONS = (*_DEAD_CODE, "simplify_cfg", "sroa", "ipsccp", "instruction_combine", "simplify_cfg")
+"""What LLVM does before its passes for single functions, where a module needs few."""
+_UNROLLING = ("loop_unroll", "sroa", "instruction_combine", "simplify_cfg")
+"""What it does behind them, without what changes nothing in such modules."""
+
+
+def _passes(*names: str) -> llvm.ModulePassManager:
+    made = llvm.create_new_module_pass_manager()
+    for name in names:
+        getattr(made, f"add_{name}_pass")()
+    return made
 
 
 def _run(
@@ -192,17 +213,17 @@ _PATIENCE = 2e-4
 class Beside:
     """A thread that makes PTX of a module, and is waited for at the end (`with`)."""
 
-    def __init__(self, text: str, arch: Architecture, opt: int, lean: bool = False) -> None:
-        self._given = text, arch, opt, lean
+    def __init__(self, text: str, arch: Architecture, opt: int, needed: Passes = Passes.ALL) -> None:
+        self._given = text, arch, opt, needed
         _machine(arch, newest_ptx(arch), opt, 1)  # one thread makes machines
         self._thread = threading.Thread(target=self._run)
         self._failure: BaseException | None = None
         self._ptx = ""
 
     def _run(self) -> None:
-        text, arch, opt, lean = self._given
+        text, arch, opt, needed = self._given
         try:
-            self.module = optimize(text, arch, opt, thread=1, lean=lean)
+            self.module = optimize(text, arch, opt, thread=1, needed=needed)
             self._ptx = emit_ptx(self.module, arch, opt, thread=1)
         except BaseException as failure:  # the thread that waits raises it
             self._failure = failure

@@ -17,6 +17,7 @@ from ..lowering.builder import Builder, declare, int_type, parsed_type, ptr_type
 from ..lowering.expansion import Handler, Handlers, Types, begin, expand_operations, find_work
 from ..lowering.memory import lowered_type
 from ..lowering.sites import Site
+from .codegen import Passes
 from .device_builder import DeviceBuilder, pointer_type
 from .ops import wide_access
 from .passes import store_forwarding
@@ -77,8 +78,8 @@ class Expansion:
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
     multiplies: bool = False
     """Whether there are products of warp groups."""
-    lean: bool = False
-    """Whether half of LLVM's passes do."""
+    passes: Passes = Passes.ALL
+    """Those of LLVM's that are needed."""
 
     def declare(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
         """Make an external function known to the module, once."""

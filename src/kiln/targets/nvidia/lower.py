@@ -14,7 +14,7 @@ from ..lowering.builder import int_type, operations, symbol, translate
 from ..lowering.expansion import combined
 from ..lowering.llvm_text import fix_float_literals, mark_asm_convergent
 from ..lowering.loop_annotations import keep_loop_annotations
-from .codegen import newest_ptx
+from .codegen import Passes, newest_ptx
 from .expand import Expansion, expand_module
 from .math import f32
 from .math.f32 import OUTLINED
@@ -66,7 +66,7 @@ def lower(
         compilation.run("convert-branches", convert_branches)
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("mark-loops", lambda module: _choose_passes(expansion, mark_loops(module, facts)))
-        if expansion.lean:
+        if expansion.passes is not Passes.ALL:
             compilation.run("merge-equal", "cse")  # what LLVM's other passes begin with
         with compilation.stage("to-llvm"):
             passes = conversion(compilation.module)
@@ -82,11 +82,11 @@ def lower(
     return expansion
 
 
-def _choose_passes(expansion: Expansion, unrolled: bool) -> None:
-    """Half of LLVM's passes do for kernels with products of warp groups in which there is nothing to unroll or to inline."""
-    if expansion.multiplies and not unrolled:
-        functions = (op for op in operations(expansion.module) if op.name == "func.func" and len(op.regions[0].blocks))
-        expansion.lean = all(symbol(function) in expansion.kernels for function in functions)
+def _choose_passes(expansion: Expansion, of_loops: Passes) -> None:
+    """Where loops need few of LLVM's passes, these do for kernels with products of warp groups if there is nothing to inline."""
+    functions = (op for op in operations(expansion.module) if op.name == "func.func" and len(op.regions[0].blocks))
+    if expansion.multiplies and all(symbol(function) in expansion.kernels for function in functions):
+        expansion.passes = of_loops
 
 
 def has_products(module: ir.Module) -> bool:

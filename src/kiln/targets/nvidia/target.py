@@ -258,18 +258,18 @@ class NvidiaTarget(Target):
                 expansion = lower(part, arch, known, lines)
                 if is_alone(module, [fact.name for fact in known]):
                     texts.append(text_of(part))
-                    beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt, expansion.lean)))
+                    beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt, expansion.passes)))
             expansion = lower(compilation, arch, parts[-1][1], lines, expansion)
-            lean = expansion.lean
+            needed = expansion.passes
             if len(beside) < len(parts) - 1:
                 take_in(compilation.module, parts[0][0])
-                lean = False
+                needed = codegen.Passes.ALL
             text = text_of(compilation)
             texts.append(text)
             compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
             try:
                 with compilation.stage("optimize"):
-                    optimized = codegen.optimize(text, arch, opt, libraries, lean=lean)
+                    optimized = codegen.optimize(text, arch, opt, libraries, needed=needed)
                 with compilation.stage("codegen"):
                     own = codegen.emit_ptx(optimized, arch, opt)
                     code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])

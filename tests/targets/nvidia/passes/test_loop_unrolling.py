@@ -8,6 +8,7 @@ import pytest
 from ir_testing import after
 
 from kiln.mlir import ir
+from kiln.targets.nvidia.codegen import Passes
 from kiln.targets.nvidia.passes.fma_contraction import allow_contraction
 from kiln.targets.nvidia.passes.kernel_outlining import LaunchFacts
 from kiln.targets.nvidia.passes.loop_unrolling import mark_loops
@@ -22,8 +23,8 @@ def marked(loop: str, facts: LaunchFacts | None = None) -> str:
     return found.group(1) if found else ""
 
 
-def both(loop: str, facts: LaunchFacts | None = None) -> tuple[str, bool]:
-    """The marked module, and whether a loop of it may be unrolled."""
+def both(loop: str, facts: LaunchFacts | None = None) -> tuple[str, Passes]:
+    """The marked module, and which passes it needs."""
     source = f"""
     func.func @k(%n: i32, %c: i1, %p: !llvm.ptr) {{
       %zero = arith.constant 0 : i32
@@ -33,7 +34,7 @@ def both(loop: str, facts: LaunchFacts | None = None) -> tuple[str, bool]:
       {loop}
       func.return
     }}"""
-    said: list[bool] = []
+    said: list[Passes] = []
     text = after(source, lambda module: said.append(mark_loops(module, [facts] if facts else [])))
     return text, said[0]
 
@@ -62,11 +63,19 @@ def indexing(memory: str) -> str:
 )
 def test_marks(loop: str, mark: str) -> None:
     assert marked(loop) == mark
-    assert both(loop)[1] == (mark != NEVER)
+    assert both(loop)[1] is {NEVER: Passes.FEW, "": Passes.FEW_AND_UNROLLING}.get(mark, Passes.ALL)
 
 
-def test_without_loops_nothing_is_unrolled() -> None:
-    assert not both("")[1]
+def test_most_passes_that_a_loop_needs() -> None:
+    loops = [
+        counted("%eight", hints="cute.unroll = 1 : i32"),
+        counted("%eight"),
+        counted("%eight", hints="cute.unroll_full"),
+    ]
+    expected = [Passes.FEW, Passes.FEW, Passes.FEW_AND_UNROLLING, Passes.ALL]
+    for number, needed in enumerate(expected):
+        assert both("\n".join(loops[:number]))[1] is needed
+        assert both("\n".join(reversed(loops[:number])))[1] is needed
 
 
 @pytest.mark.parametrize(
