@@ -89,7 +89,7 @@ def needed(monkeypatch):
 @pytest.mark.parametrize(
     ("call", "expected"),
     [
-        (lambda x: kernels.gemm(x, x), FEW),
+        (lambda x: kernels.grouped_gemm(x, np.zeros((8, 512, 64), np.float16), offsets=np.zeros(8, np.int32)), FEW),
         (lambda x: kernels.gemm(x, x, plan=kernels.Tiling((64, 64, 32), (2, 2), 2)), ALL),
         (lambda x: kernels.elementwise(lambda u: u + 1.0, x), ALL),
     ],
@@ -113,12 +113,31 @@ def test_half_of_the_passes_do_for_products_of_warp_groups(needed, call, expecte
     ids=["products alone", "no products", "loops that may be unrolled", "that are", "a function to inline"],
 )
 def test_half_of_the_passes_do(functions, multiplies, of_loops, expected):
+    source = " ".join(f"func.func @{name}() {{ return }}" for name in functions.split())
+    assert _chosen(source, multiplies, of_loops) is expected
+
+
+@pytest.mark.parametrize(
+    ("operation", "divisor", "expected"),
+    [("remui", "%n", FEW), ("remui", "%three", ALL), ("remui", "%four", FEW), ("remsi", "%three", FEW)],
+)
+def test_unsigned_remainders_by_constants_need_all_passes(operation, divisor, expected):
+    source = f"""func.func @k(%n: i32) {{
+      %three = arith.constant 3 : i32
+      %four = arith.constant 4 : i32
+      %r = arith.{operation} %n, {divisor} : i32
+      return
+    }}"""
+    assert _chosen(source, True, FEW) is expected
+
+
+def _chosen(source, multiplies, of_loops):
     with context(), ir.Location.unknown():
-        module = ir.Module.parse(" ".join(f"func.func @{name}() {{ return }}" for name in functions.split()))
+        module = ir.Module.parse(source)
         of = {"k": Kernel("k", module.operation)}
         expansion = Expansion(module, lower.HANDLERS, Arch.sm_90a, kernels=of, multiplies=multiplies)
         lower._choose_passes(expansion, of_loops)
-    assert expansion.passes is expected
+    return expansion.passes
 
 
 def test_loops_are_unrolled_by_few_passes_too():

@@ -10,7 +10,7 @@ from ...hardware import features
 from ...mlir import context, find, ir, only_has
 from ..lowering import arithmetic as shared_arithmetic
 from ..lowering import memory as shared_memory
-from ..lowering.builder import int_type, operations, symbol, translate
+from ..lowering.builder import constant_value, int_type, operations, symbol, translate
 from ..lowering.expansion import combined
 from ..lowering.llvm_text import fix_float_literals, mark_asm_convergent
 from ..lowering.loop_annotations import keep_loop_annotations
@@ -83,10 +83,16 @@ def lower(
 
 
 def _choose_passes(expansion: Expansion, of_loops: Passes) -> None:
-    """Where loops need few of LLVM's passes, these do for kernels with products of warp groups if there is nothing to inline."""
+    """Where loops need few of LLVM's passes, these do for kernels with products of warp groups if there is nothing to inline.
+
+    A remainder that is made of its quotient is left to the others: where constants divide unsigned numbers, ptxas makes other code of it.
+    """
     functions = (op for op in operations(expansion.module) if op.name == "func.func" and len(op.regions[0].blocks))
     if expansion.multiplies and all(symbol(function) in expansion.kernels for function in functions):
-        expansion.passes = of_loops
+        remainders = find(expansion.module.operation, ("arith.remui",))
+        divisors = (constant_value(op.operands[1]) for op in remainders)
+        if not any(divisor is not None and divisor & (divisor - 1) for divisor in divisors):
+            expansion.passes = of_loops
 
 
 def has_products(module: ir.Module) -> bool:
