@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from attention_testing import close, exact, normal
 from nvidia_testing import needs_nvdisasm
-from sass import check_products
+from sass import check_products, is_product
 from sass import kernels as kernels_of
 
 import kiln
@@ -231,11 +231,10 @@ def test_clean_under_the_sanitizer(dtype, value_dim, heads):
 
 
 @cute.jit
-def _released_too_early(self, count, some=True, later: Constexpr = 0):
-    group = self.here(self.group)
-    if some:
-        self.release(count, 1 - group, group)
-        self.pipe_rope.consumer_release(self.of.state(count, 1 - group, 1, 0))
+def _released_too_early(self, barriers, some, later: Constexpr):
+    for barrier in barriers:
+        if some & (cute.arch.lane_idx() == 0):
+            cute.arch.mbarrier_arrive(barrier)
     warpgroup.wait_group(later)
 
 
@@ -332,8 +331,8 @@ def test_who_is_chosen():
 
 
 def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
-    """What is made of a kernel for bf16, nothing being spilled and no product waiting for another: its loop of products,
-    and all of it. `moves`: of scores, which are rounded and written where sums stay."""
+    """What is made of a kernel for bf16, nothing being spilled and no product waiting for another: its innermost loops of products,
+    that of blocks, and all of it. `moves`: of scores, which are rounded and written where sums stay."""
     space = cute.AddressSpace.gmem
     given = hopper.Given(
         _fake(Int32, 2, space), _fake(Int32, 1, space), _fake(Int32, 2, space), _fake(Float32, 3, space, 16),
@@ -342,9 +341,14 @@ def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
     rows = [_fake(x, 3, space, 16) for x in (BFloat16, stored)]
     numbers = hopper.Numbers(Float32(1.0), 1, 0, 1)
     made = cute.compile(kernel, *rows, given, Int32(1), numbers, 0, target="nvidia")
-    (loop,) = check_products(made, moves=moves)
+    inner = check_products(made, moves=moves)
     (code,) = (code for name, code in kernels_of(made.executable.artifacts["sass"]).items() if "Forward" in name)
-    return loop, code
+    blocks = [x for x in code.loops() if any(map(is_product, x.instructions)) and _powers(x.instructions)]
+    return inner, min(blocks, key=lambda x: len(x.instructions)).instructions, code
+
+
+def _powers(instructions: Any) -> list[int]:
+    return [n for n, i in enumerate(instructions) if i.name.startswith("MUFU.EX2")]
 
 
 @needs_nvdisasm
@@ -353,25 +357,31 @@ def _machine_code(kernel: Any, stored: Any = BFloat16, moves: int = 0) -> Any:
 def test_products_are_begun_together(stored, monkeypatch):
     """Those of the other's weights and the scores run one after the other without a wait, unless sums have to be scaled between them."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    loop, code = _machine_code(hopper.LatentForward(BFloat16, 512, stored), stored or BFloat16)
-    weighted = 4 if stored is None else 8  # of 256 columns, or of 128
-    assert len(loop.products) == 36 + 2 * weighted
-    waits = [n for n, i in enumerate(loop.instructions) if i.name.startswith("WARPGROUP.DEPBAR")]
-    powers = [n for n, i in enumerate(loop.instructions) if i.name.startswith("MUFU.EX2")]
-    assert len(waits) == 4
-    assert sum(i.name.startswith("HGMMA") for i in loop.instructions[: waits[1]]) == 36 + weighted
-    assert sum(waits[2] < n < waits[3] for n in powers) >= 34
-    # The first is for sums that are scaled, which is jumped over.
-    begun = max(n for n, i in enumerate(loop.instructions[: waits[0]]) if i.name.startswith("HGMMA"))
-    between = loop.instructions[begun : waits[0] + 130]
-    names = [i.name for i in between if i.name.startswith(("VOTE", "BRA", "FMUL", "WARPGROUP", "HGMMA"))]
+    inner, loop, code = _machine_code(hopper.LatentForward(BFloat16, 512, stored), stored or BFloat16)
+    # of a tile's scores, twice in loops; and with weights, of 256 columns, or of 128
+    scored, weighted = (3 * 4, 1) if stored is None else (4 * 4, 2)
+    # Loops of scores and of the other's weights, and of the last ones of the other: products are in flight all through them.
+    assert sorted(len(x.products) for x in inner) == [weighted, weighted, 4, 4]
+    assert not any(x.waits for x in inner)
+    assert sum(map(is_product, loop)) == scored + 5 * weighted
+    waits = [(n, int(i.operands.split()[1], 16)) for n, i in enumerate(loop) if i.name.startswith("WARPGROUP.DEPBAR")]
+    # for sums that are scaled; for the other's, but not for five turns of scores; for these; for its own
+    assert [left for _, left in waits] == [0, 5, 0, 0]
+    scales, others, scores, own = (n for n, _ in waits)
+    assert sum(map(is_product, loop[:others])) == scored + weighted
+    assert sum(scores < n < own for n in _powers(loop)) >= 34
+    # The first is jumped over, if nothing is scaled.
+    begun = max(n for n in range(scales) if is_product(loop[n]))
+    names = [
+        i.name for i in loop[begun : scales + 130] if i.name.startswith(("VOTE.", "BRA", "FMUL", "WARPGROUP", "HGMMA"))
+    ]
     voted = names.index("VOTE.ANY")
     scaled = set(names[voted + 2 : names.index("WARPGROUP.ARRIVE")])
     assert (names[voted + 1], scaled) == ("BRA", {"FMUL", "WARPGROUP.DEPBAR.LE"})
     # Where tiles begin is in uniform registers: products would wait for copies to them.
-    assert not any(i.name.startswith("R2UR") for i in loop.instructions)
-    # Loads wait for what is let go: nothing is computed for that after the wait.
-    assert "SYNCS.ARRIVE" in loop.instructions[waits[1] + 2].name
+    assert not any(i.name.startswith("R2UR") for i in loop)
+    # Loads wait for what is let go: where that is was found before the wait.
+    assert "SYNCS.ARRIVE" in loop[others + 2].name
     # Of outputs nothing is written by four bytes: a warp would write half of each 32 that memory takes at once.
     assert sum(i.name == "STG.E" for i in code.instructions) <= 4
 
@@ -382,6 +392,8 @@ def test_products_are_begun_together(stored, monkeypatch):
 def test_latents_as_rows(stored, monkeypatch):
     """Latents of 8 bits are widened while products of those before them run: a wait leaves one group."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    loop, _ = _machine_code(turned.TurnedForward(BFloat16, 512, 32, stored=stored), stored or BFloat16, 10)
-    assert len(loop.products) == 36 + 32
-    assert loop.waits == (2 if stored is None else 2 + 7 + 6)
+    kernel = turned.TurnedForward(BFloat16, 512, 32, stored=stored)
+    _, loop, _ = _machine_code(kernel, stored or BFloat16, 10)
+    assert sum(map(is_product, loop)) == (4 if stored is None else 36) + 32
+    waits = sum(i.name.startswith("WARPGROUP.DEPBAR") for i in loop)
+    assert waits == (2 if stored is None else 2 + 7 + 6)

@@ -12,7 +12,7 @@ from ..attentions.epilogue import LN_2
 from ..attentions.steps import hiding
 from ..attentions.tile import only_here
 from .forward import BARRIERS, GroupSteps
-from .plan import GROUP, ROWS
+from .plan import GROUP, ROPE, ROPE_PART, ROWS
 from .shares import KEYS
 
 if TYPE_CHECKING:
@@ -49,22 +49,21 @@ class Steps(GroupSteps):
     buffers are its own."""
 
     def __init__(
-        self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipes: Any, scale: Any, factor: Any, queries: Any,
+        self, of: LatentForward, group: Any, tiles: Any, exchanged: Any, pipe: Any, scale: Any, factor: Any
     ) -> None:  # fmt: skip
-        self.of, self.group, self.factor = of, group, factor
-        self.queries, self.given_queries, self.row_scales = queries
+        self.of, self.group, self.factor, self.pipe = of, group, factor, pipe
         self.scale = scale if factor is None else hiding(scale * factor[0])
-        self.pipe_half, self.pipe_rope = pipes
-        self.references, self.all_totals = exchanged
-        tile_q, tile_q_rope, self.ring, ring_rope, ring_v = tiles
+        self.references, self.all_totals, self.row_scales = exchanged
+        self.queries, self.given_queries, self.keys = tiles
+        halves = cute.make_tensor(self.keys.iterator, of.columns(of.halves).outer)
+        self.weight_tiles = cute.domain_offset((0, 0, of.halves * of.tiles), self.keys)
         thread = arch.thread_idx()[0] % GROUP
         self.mma_scores, self.mma_own, self.mma_others = of.mma_scores(), of.mma_outputs(True), of.mma_outputs(False)
         scores, outputs = self.mma_scores.get_slice(thread), self.mma_others.get_slice(thread)
-        self.q, self.q_rope = (self.mma_scores.make_fragment_A(scores.partition_A(x)) for x in (tile_q, tile_q_rope))
-        self.k, self.k_rope = (self.mma_scores.make_fragment_B(scores.partition_B(x)) for x in (self.ring, ring_rope))
-        self.v = self.mma_others.make_fragment_B(outputs.partition_B(ring_v))
-        self.given_weights = self.mma_others.make_fragment_A(outputs.partition_A(ring_rope))
-        self.weight_tiles = ring_rope
+        self.q = self.mma_scores.make_fragment_A(scores.partition_A(self.queries))
+        self.k = self.mma_scores.make_fragment_B(scores.partition_B(self.keys))
+        self.v = self.mma_others.make_fragment_B(outputs.partition_B(halves))
+        self.given_weights = self.mma_others.make_fragment_A(outputs.partition_A(self.weight_tiles))
         self.acc = cute.make_rmem_tensor(self.mma_scores.partition_shape_C((ROWS, KEYS)), Float32)
         self.sums = cute.make_rmem_tensor(self.mma_own.partition_shape_C((ROWS, of.half)), Float32)
         self.own_weights = cute.make_rmem_tensor(((2, 2, 2), 1, KEYS // 16), of.operand)
@@ -106,27 +105,45 @@ class Steps(GroupSteps):
         values.store(held.load().to(Float32))
         return values
 
-    def begin_scores(self, count: Any, parts: range) -> None:
-        """Begin some parts of the scores of a block: those of the pieces of its halves, the half that is loaded first in front, and of the
-        last columns; before the second half, if latents are widened."""
-        pipe, of, group = self.pipe_half, self.of, self.here(self.group)
-        for part in parts:
-            number, piece = of.parts_of_scores[part]
-            if number < 2:
-                half = group ^ number
-                pipe.consumer_wait(of.state(count, group, 2, half, piece=piece))
-                each = of.half // of.pieces // 16
-                steps, place = range(piece * each, (piece + 1) * each), of.place(count, group, half)[0]
-                operands = ((self.q[None, None, k, half], self.k[None, None, k, place]) for k in steps)
-            else:
-                self.pipe_rope.consumer_wait(of.state(count, group, 1, 0))
-                steps = range(cute.size(self.q_rope, mode=[2]))
-                operands = ((self.q_rope[None, None, k, 0], self.k_rope[None, None, k, group]) for k in steps)
-            if part == parts[0]:
-                warpgroup.fence()
-            for n, (queries, keys) in enumerate(operands):
-                self.mma_scores.set(warpgroup.Field.ACCUMULATE, part > 0 or n > 0)
-                cute.gemm(self.mma_scores, self.acc, queries, keys, self.acc)
+    def begin_scores(self, number: Any, begin: int, end: int) -> None:
+        """Begin the scores that some of the tiles of a block give, in the order in which they are there."""
+        before = 0
+        for part, count in self.of.parts_of_scores:
+            tiles = range(max(begin - before, 0), min(end - before, count))
+            # the last tile not in a loop: behind a loop what comes next would be computed only then
+            several = len(tiles) - (end == self.of.turns == before + count)
+            for some in (tiles[:several], tiles[several:]):
+                if some:
+                    self.scores_of(number, part, some, before + some.start == 0)
+            before += count
+
+    @cute.jit
+    def scores_of(self, number: Any, part: Constexpr, tiles: Constexpr, starts: Constexpr):
+        """Begin the scores that some tiles of a part of a block give; nothing was begun before, if that `starts`.
+
+        This is a loop, all through which products are in flight: ptxas takes its time for each of them that there is in the code. Each
+        turn is a group of its own, which it is for ptxas in any case."""
+        of, group = self.of, self.here(self.group)
+        if const_expr(part == ROPE_PART):
+            self.pipe.sync_object_full.wait(of.stage_of_rope(group), number >> 1 & 1)
+            self.scores_of_tile(2 * of.tiles, of.halves * of.tiles + group, True)
+        else:
+            half = group ^ part
+            place, time = of.place(number, group, half)
+            if const_expr(of.stages == 1 and tiles.start == 0):
+                self.pipe.sync_object_full.wait(place, time & 1)
+            for tile in dynamic_range(tiles.start, tiles.stop, 1, unroll=1):
+                if const_expr(of.stages > 1):
+                    self.pipe.sync_object_full.wait(place * of.tiles + tile, time & 1)
+                added = not starts or tile > tiles.start
+                self.scores_of_tile(half * of.tiles + tile, place * of.tiles + tile, added)
+
+    def scores_of_tile(self, queries: Any, keys: Any, added: Any) -> None:
+        """Begin the scores that a tile gives, and whether they are added to what there is."""
+        warpgroup.fence()
+        for k in range(ROPE // 16):
+            self.mma_scores.set(warpgroup.Field.ACCUMULATE, added if k == 0 else True)
+            cute.gemm(self.mma_scores, self.acc, self.q[None, None, k, queries], self.k[None, None, k, keys], self.acc)
         warpgroup.commit_group()
 
     def end_scores(self) -> None:
@@ -134,57 +151,55 @@ class Steps(GroupSteps):
         warpgroup.wait_group(0)
         self.meet()
 
-    def begin_others(self, count: Any) -> None:
+    @cute.jit
+    def begin_others(self, count: Any):
         """Begin to add what the other warp group's weights of a block give."""
-        group = self.here(self.group)
+        group, row = self.here(self.group), self.row()
         other = 1 - group
         pipeline.NamedBarrier(_WEIGHTS + other, 2 * GROUP).arrive_and_wait()
-        row = self.row()
-        for half in range(2):
+        for half in range_constexpr(2):
             now = self.references[row + 8 * half, other]
             self.factors[half] = arch.exp2(now - self.lowered[half])
             self.totals[half] = self.totals[half] * self.factors[half]
             self.lowered[half] = now
         self.rescale(self.of.early > 0)
-        warpgroup.fence()
         self.mma_others.set(warpgroup.Field.ACCUMULATE, True)
         place = self.of.place(count, other, group)[0]
-        for k in range(KEYS // 16):
+        for k in dynamic_range(0, KEYS // 16, 1, unroll=1):
             weights, values = self.given_weights[None, None, k, other], self.v[None, None, k, place]
+            warpgroup.fence()
             cute.gemm(self.mma_others, self.sums, weights, values, self.sums)
-        warpgroup.commit_group()
+            warpgroup.commit_group()
+
+    def barriers_of_others(self, count: Any) -> list[Any]:
+        """The mbarriers of a block of the other warp group. Loads wait for what arrives there, and it is known before."""
+        group, of = self.here(self.group), self.of
+        stages = of.place(count, 1 - group, group)[0] * of.stages, of.stage_of_rope(1 - group)
+        return [self.pipe.sync_object_empty.get_barrier(self.here(stage)) for stage in stages]
 
     @cute.jit
-    def end_others(self, count: Any, some: Any = True, later: Constexpr = 0):
-        """Wait for that, but not for so many products that were begun `later`, and let the block's columns and weights be overwritten, if there is
-        `some` block. Loads wait for this: which mbarriers they are is known before, and behind a branch is nothing but the arrivals."""
-        group, of = self.here(self.group), self.of
-        states = of.state(count, 1 - group, 2, group), of.state(count, 1 - group, 1, 0)
-        pipes = self.pipe_half.sync_object_empty, self.pipe_rope.sync_object_empty
-        half, rope = (pipe.get_barrier(self.here(state.index)) for pipe, state in zip(pipes, states, strict=True))
+    def end_others(self, barriers: Any, some: Any, later: Constexpr):
+        """Wait for that, but not for so many groups of products that were begun `later`, and let the block's columns and weights be overwritten, if
+        there is `some` block."""
         warpgroup.wait_group(later)
         arch.sync_warp()  # one thread arrives for all of a warp
-        for barrier in (*(half + piece for piece in range(of.pieces)), rope):
+        for barrier in barriers:
             if some & (arch.lane_idx() == 0):
                 arch.mbarrier_arrive(barrier)
 
     def add_own(self, count: Any) -> None:
-        """Add what the weights of a block give."""
-        group = self.here(self.group)
+        """Add what the weights of a block give, and let its columns be overwritten."""
+        group, of = self.here(self.group), self.of
         self.rescale()
         warpgroup.fence()
         self.mma_own.set(warpgroup.Field.ACCUMULATE, True)
-        place = self.of.place(count, group, group)[0]
+        place, time = of.place(count, group, group)
         for k in range(KEYS // 16):
             cute.gemm(self.mma_own, self.sums, self.own_weights[None, None, k], self.v[None, None, k, place], self.sums)
         warpgroup.commit_group()
         warpgroup.wait_group(0)
-        self.release(count, group, group)
-
-    def release(self, count: Any, buffer: Any, half: Any) -> None:
-        """Let half of a block be overwritten."""
-        for piece in range(self.of.pieces):
-            self.pipe_half.consumer_release(self.of.state(count, buffer, 2, half, piece=piece))
+        stages = of.halves * of.stages + 2
+        self.pipe.consumer_release(pipeline.PipelineState(stages, 0, place * of.stages, time & 1))
 
     def row(self) -> Any:
         """The first of the two rows that a thread has, 8 apart."""
@@ -251,7 +266,8 @@ class Steps(GroupSteps):
         for row in range(max(there, Int32(0)), KEYS):
             for i in range_constexpr(self.of.dim_v // GROUP):
                 half, column = (i * GROUP + thread) // self.of.half, (i * GROUP + thread) % self.of.half
-                self.ring[row, column, self.of.place(count, self.group, half)[0]] = self.of.operand(0.0)
+                tile = self.of.place(count, self.group, half)[0] * self.of.tiles + column // ROPE
+                self.keys[row, column % ROPE, tile] = self.of.operand(0.0)
         arch.fence_proxy("async.shared", space="cta")
         self.meet()
 
@@ -293,28 +309,31 @@ class Steps(GroupSteps):
                 self.all_totals[row + 8 * half, self.group, turn & 1] = total
         self.meet_both()
         for half in range_constexpr(2):
-            other = self.all_totals[row + 8 * half, 1 - self.group, turn & 1]
-            total = self.totals[half] + other
-            own = which.tile * ROWS + row + 8 * half
-            inverse, logarithm = Float32(0.0), Float32(-float("inf"))
+            total = self.totals[half] + self.all_totals[row + 8 * half, 1 - self.group, turn & 1]
+            self.totals[half], self.factors[half] = total, Float32(0.0)
             if total != 0.0:
-                inverse = arch.rcp_approx(total)
+                self.factors[half] = arch.rcp_approx(total)
                 if const_expr(self.factor is not None):
-                    inverse = inverse * self.factor[0]
-                logarithm = cute.math.log2(total) - self.lowered[half]
-            sums = self.of_row(half)
-            sums.store(sums.load() * inverse)
-            there = own < which.rows
+                    self.factors[half] = self.factors[half] * self.factor[0]
+        self.scale_sums()
+        for half in range_constexpr(2):
+            own = which.tile * ROWS + row + 8 * half
             if whole:
-                self.write(given.out[sequence, own, None], self.of.dtype, half, there)
-                if const_expr(given.lse is not None):
-                    if there and self.group == 0 and column == 0:
-                        heads = which.numbers.heads
-                        given.lse[sequence, own % heads, own // heads] = logarithm * LN_2
+                self.write(given.out[sequence, own, None], self.of.dtype, half, own < which.rows)
             else:
-                self.write(given.pieces[slot, own, None], Float32, half, there)
-                if there and self.group == 0 and column == 0:
-                    given.pieces[slot, own, self.of.dim_v] = logarithm
+                self.write(given.pieces[slot, own, None], Float32, half, own < which.rows)
+        # two of the four threads of a row, and of that 8 behind it, have a logarithm each
+        second = column == 2
+        total, lowered = self.totals[1] if second else self.totals[0], self.lowered[1] if second else self.lowered[0]
+        own = which.tile * ROWS + row + 4 * column
+        if own < which.rows and self.group == 0 and column <= 2:
+            logarithm = cute.math.log2(total) - lowered if total != 0.0 else Float32(-float("inf"))
+            if whole:
+                if const_expr(given.lse is not None):
+                    heads = which.numbers.heads
+                    given.lse[sequence, own % heads, own // heads] = logarithm * LN_2
+            else:
+                given.pieces[slot, own, self.of.dim_v] = logarithm
 
     @cute.jit
     def write(self, row: Any, dtype: Constexpr, half: Constexpr, there: Any):

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 ROWS = 64
 """Queries and heads of a tile: rows of the products of a warp group."""
+ROPE = 64
+"""Columns of keys that are no values: as many as keys of a block, so that the weights of a block fit there."""
+ROPE_PART = 2
+"""The part of a block that these are, besides two halves of its values. The warps of these numbers load parts, the next one queries."""
 TURNED_ROWS = 32
 """Queries and heads of a tile where latents are the rows of products: outputs of more do not fit into registers."""
 GROUP = 128

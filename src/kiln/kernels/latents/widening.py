@@ -8,7 +8,7 @@ from ... import Constexpr, Float16, Int32, const_expr, cute, pipeline, range_con
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp
 from ..common.narrow_floats import widened
-from .plan import GROUP, ROWS
+from .plan import GROUP, ROPE_PART, ROWS
 
 if TYPE_CHECKING:
     from .hopper import LatentForward
@@ -34,39 +34,44 @@ def raw_layout(columns: int, buffers: int) -> Any:
 
 
 class Widen:
-    """Converts blocks of keys: of halves and of last columns the ring, the tiles of 8 bits, and the pipelines of both."""
+    """Converts blocks of keys: tiles and their pipeline, and tiles of 8 bits and theirs."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: LatentForward, rings: Any) -> None:
-        self.of, self.rings = of, rings
+    def __init__(self, of: LatentForward, made: Any, raw: Any) -> None:
+        self.of, self.made, self.raw = of, made, raw
 
     def block(self, count: Any) -> None:
         """Convert a block, the `count`th of all, in the order in which its warp group needs it."""
-        halves, rope = self.rings
-        self.part(halves, count, 0)
-        self.part(rope, count, None)
-        self.part(halves, count, 1)
+        for part, _ in self.of.parts_of_scores:
+            self.part(count, part)
 
     @cute.jit
-    def part(self, ring: Any, count: Any, half: Constexpr):
-        """Convert the half that is needed first (0), the other (1), or the last columns (None)."""
-        tiles, raw, pipe, pipe_raw = ring
+    def part(self, count: Any, part: Constexpr):
+        """Convert the half that is needed first (0), the other (1), or the last columns."""
+        (tiles, pipe), (raw, pipe_raw) = self.made, self.raw
         of, group, thread = self.of, count & 1, arch.thread_idx()[0] % GROUP
-        buffers, columns = (1, _PIECE) if const_expr(half is None) else (2, of.half)
-        raw_state, own = of.raw_state(count, buffers, half)
-        state = of.state(count, group, buffers, own, 1)
+        raw_stage, raw_phase, first_raw, _ = of.loaded(count, Int32(part))
+        place, time = of.place(count, group, group ^ part)
+        stage, phase, first, columns = place, time & 1, place * of.tiles, of.half
+        if const_expr(part == ROPE_PART):
+            stage, phase, first, columns = of.stage_of_rope(group), count >> 1 & 1, of.halves * of.tiles + group, _PIECE
+        raw_state, state = (
+            pipeline.PipelineState(4, 0, raw_stage, raw_phase),
+            pipeline.PipelineState(5, 0, stage, phase ^ 1),
+        )
         across = _PIECE // _AT_ONCE
         rows = GROUP // across
         # of 8 threads four have a row, and write to other banks than those of the next: rows are swizzled
         row, column = thread // across, thread % across * _AT_ONCE
-        places = [(row + down, column + right) for right in range(0, columns, _PIECE) for down in range(0, ROWS, rows)]
+        places = [(row + down, column, right) for right in range(columns // _PIECE) for down in range(0, ROWS, rows)]
         read = cute.make_copy_atom(CopyUniversalOp(), of.stored, num_bits_per_copy=128)
         write = cute.make_copy_atom(CopyUniversalOp(), Float16, num_bits_per_copy=128)
         held = cute.make_rmem_tensor((_AT_ONCE, len(places)), of.stored)
         pipe_raw.consumer_wait(raw_state)
         for i in range_constexpr(len(places)):
-            source = cute.domain_offset((*places[i], raw_state.index), raw).iterator.with_alignment(16)
+            row, column, tile = places[i]
+            source = cute.domain_offset((row, column, first_raw + tile), raw).iterator.with_alignment(16)
             cute.copy(read, cute.make_tensor(source, cute.make_layout((_AT_ONCE,))), held[None, i])
         # what was read is here before the copy engine may write again
         arch.fence_proxy("async.shared", space="cta")
@@ -79,7 +84,8 @@ class Widen:
             for word in range_constexpr(_AT_ONCE // 4):
                 words[2 * word], words[2 * word + 1] = widened(narrow[word], of.stored)
             for j in range_constexpr(2):
-                to = cute.domain_offset((places[i][0], places[i][1] + 8 * j, state.index), tiles).iterator
+                row, column, tile = places[i]
+                to = cute.domain_offset((row, column + 8 * j, first + tile), tiles).iterator
                 eight = cute.make_tensor(halves.iterator + 8 * j, cute.make_layout((8,)))
                 cute.copy(write, eight, cute.make_tensor(to.with_alignment(16), cute.make_layout((8,))))
         arch.fence_proxy("async.shared", space="cta")
