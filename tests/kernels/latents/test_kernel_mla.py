@@ -388,6 +388,15 @@ def test_products_are_begun_together(stored, monkeypatch):
 
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
+def test_scores_after_the_others_weights(monkeypatch):
+    """Nine groups are begun then, more than a wait can leave."""
+    monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
+    _, loop, _ = _machine_code(hopper.LatentForward(BFloat16, 512, early=0))
+    assert [i.operands for i in loop if i.name.startswith("WARPGROUP.DEPBAR")][0].endswith("0x7")
+
+
+@needs_nvdisasm
+@pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize("stored", [None, Float8E4M3FN])
 def test_latents_as_rows(stored, monkeypatch):
     """Latents of 8 bits are widened while products of those before them run: a wait leaves one group."""

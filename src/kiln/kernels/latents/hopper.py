@@ -31,6 +31,9 @@ from .plan import EARLY, GROUP, NARROW_REGISTERS, REGISTERS, ROPE, ROPE_PART, RO
 from .shares import KEYS
 from .widening import Widen, raw_layout, warp_pipe
 
+_GROUPS = 7
+"""Of products, that may be under way behind a wait: at most."""
+
 
 class Numbers(NamedTuple):
     """The factor of the scores (in powers of two), heads, keys hidden from the first query at the end, shares of the keys."""
@@ -209,7 +212,7 @@ class LatentForward(Forward):
 
     @cute.jit
     def load(self, atom: Any, parts: Any, pipe: Any, given: Any, which: Any, part: Int32):
-        """Load some tiles of all blocks of a share: one half's, those of the other, or the last columns (2)."""
+        """Load a part of all blocks of a share. (Halves, if latents are widened: the one that is needed first, and the other.)"""
         to, of = parts
         sequence, start = (arch.make_warp_uniform(which.found[i]) for i in range(2))
         count = Int32(0)
@@ -242,12 +245,8 @@ class LatentForward(Forward):
             return stage, count >> 1 & 1, stage, column
         # the half that is widened first, then the other
         stage, phase = (2 + buffer if rope else part), (count >> 1 if rope else count) & 1
-        return (
-            stage,
-            phase,
-            (2 * self.tiles + buffer if rope else column),
-            (column if rope else (buffer ^ part) * self.tiles),
-        )
+        first = 2 * self.tiles + buffer if rope else column
+        return stage, phase, first, column if rope else (buffer ^ part) * self.tiles
 
     def stage_of_rope(self, buffer: Any) -> Any:
         """The buffer of the pipeline of latents that last columns are in."""
@@ -305,7 +304,7 @@ class LatentForward(Forward):
                         steps.begin_others(number - 1)
                     barriers = steps.barriers_of_others(number - 1)
                     steps.begin_scores(number, self.early, self.turns)
-                    steps.end_others(barriers, some, self.turns - self.early)
+                    steps.end_others(barriers, some, min(self.turns - self.early, _GROUPS))
                     steps.end_scores()
                     steps.weights(number, there, which)
                     steps.add_own(number)
