@@ -77,14 +77,15 @@ class LatentForward(Forward):
         # Scores of a block are begun tile by tile: of both halves, the one whose columns the block's own warp group has first, and of the last columns,
         # which come before the second half if latents are widened. Before the other warp group's weights are there nothing of the second half
         # is begun then: of three halves in turn, its buffer had one of the other's block, which is sure to have been there only then, and a
-        # wait tells no more than two fillings apart.
+        # wait tells no more than two fillings apart. The other's block is let go when all is begun, or, for those who widen the next, before
+        # the second half.
         halves = [(half, self.tiles) for half in range(2)]
         self.parts_of_scores = [*halves, (ROPE_PART, 1)] if stored is None else [halves[0], (ROPE_PART, 1), halves[1]]
         self.turns = 2 * self.tiles + 1
         if stored is None:
-            self.early = min(-(-early * self.tiles // 4), 2 * self.tiles)
+            self.early, self.let_go = min(-(-early * self.tiles // 4), 2 * self.tiles), self.turns
         else:
-            self.early = (0, self.tiles, self.tiles + 1)[-(-early // 4)]
+            self.early, self.let_go = (0, self.tiles, self.tiles + 1)[-(-early // 4)], self.tiles + 1
         # Where there are four warp groups, none may have more than 128 registers at the beginning: products of 256 columns do not fit.
         self.columns_at_once = self.half if stored is None else 128 if self.half % 128 == 0 else 64
         self.threads, self.registers = THREADS, REGISTERS
@@ -268,9 +269,9 @@ class LatentForward(Forward):
         while self.inside(given, sequence, start, which):
             _, own = self.own(given, sequence, start, which)
             if own.first < own.last:
-                stage = producer.acquire_and_advance()
+                stage, row = producer.acquire_and_advance(), which.tile
                 for tile in range_constexpr(self.turns):
-                    cute.copy(atom, of[None, which.tile, tile, sequence], to[None, tile], tma_bar_ptr=stage.barrier)
+                    cute.copy(atom, of[None, row, tile, sequence], to[None, tile], tma_bar_ptr=stage.barrier)
             start = shares.following(start, own.count)
             sequence = sequence + 1
 
@@ -303,8 +304,9 @@ class LatentForward(Forward):
                     if some:
                         steps.begin_others(number - 1)
                     barriers = steps.barriers_of_others(number - 1)
-                    steps.begin_scores(number, self.early, self.turns)
-                    steps.end_others(barriers, some, min(self.turns - self.early, _GROUPS))
+                    steps.begin_scores(number, self.early, self.let_go)
+                    steps.end_others(barriers, some, min(self.let_go - self.early, _GROUPS))
+                    steps.begin_scores(number, self.let_go, self.turns)
                     steps.end_scores()
                     steps.weights(number, there, which)
                     steps.add_own(number)

@@ -110,11 +110,8 @@ class Steps(GroupSteps):
         before = 0
         for part, count in self.of.parts_of_scores:
             tiles = range(max(begin - before, 0), min(end - before, count))
-            # the last tile not in a loop: behind a loop what comes next would be computed only then
-            several = len(tiles) - (end == self.of.turns == before + count)
-            for some in (tiles[:several], tiles[several:]):
-                if some:
-                    self.scores_of(number, part, some, before + some.start == 0)
+            if tiles:
+                self.scores_of(number, part, tiles, before + tiles.start == 0)
             before += count
 
     @cute.jit

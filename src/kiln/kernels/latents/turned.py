@@ -13,8 +13,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ... import Float16, Float32, Int32, Int64, const_expr, cute, pipeline, utils
-from ... import range as dynamic_range
+from ... import Float16, Float32, Int32, Int64, const_expr, cute, pipeline, range_constexpr, utils
 from ...cute import arch
 from ...cute.nvgpu import cpasync
 from ...utils import LayoutEnum, sm90
@@ -91,14 +90,6 @@ class TurnedForward(Forward):
         """Of a piece of a block of keys; who `loads` (1) waits for the phase before."""
         index, turn = self.place(count, piece)
         return pipeline.PipelineState(self.buffers, 0, index, (turn & 1) ^ loads)
-
-    @cute.jit
-    def following(self, count: Any, index: Any, turn: Any):
-        """The place of the next piece of a block."""
-        index = index + 1
-        end = ((count & 1) + 1) * (self.buffers // 2)
-        wraps = index == end
-        return index - (self.buffers // 2 if wraps else 0), turn + Int32(wraps)
 
     @cute.jit
     def __call__(self, q: cute.Tensor, cache: cute.Tensor, given: Any, tiles: Int32, numbers: Any, stream: Int64):
@@ -184,14 +175,12 @@ class TurnedForward(Forward):
             pages = Pages(given.table[sequence, None], KEYS, Int32(cute.size(of, mode=[3])))
             for i in range(own.last - own.first):
                 page = pages.number((own.last - 1 - i) * KEYS)
-                index, turn = self.place(count, 0)
-                for piece in dynamic_range(0, self.pieces, 1, unroll=1):
-                    pipe.sync_object_empty.wait(index, turn & 1 ^ 1)
-                    pipe.sync_object_full.arrive(index)
-                    barrier = pipe.sync_object_full.get_barrier(index)
+                for piece in range_constexpr(self.pieces):
+                    state = self.state(count, piece, 1)
+                    pipe.producer_acquire(state)
+                    barrier = pipe.producer_get_barrier(state)
                     source = of[None, 0, piece, page]
-                    cute.copy(atom, source, to[None, index], tma_bar_ptr=barrier, cache_policy=PRIORITY)
-                    index, turn = self.following(count, index, turn)
+                    cute.copy(atom, source, to[None, state.index], tma_bar_ptr=barrier, cache_policy=PRIORITY)
                 count = count + 1
             start = shares.following(start, own.count)
             sequence = sequence + 1

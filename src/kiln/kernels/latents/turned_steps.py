@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import Constexpr, Float32, Int32, const_expr, cute, pipeline, range_constexpr
-from ... import range as dynamic_range
+from ... import Constexpr, Float32, Int32, const_expr, cute, range_constexpr
 from ...cute import arch
 from ...cute.nvgpu import CopyUniversalOp, warp, warpgroup
 from ...utils import sm90
@@ -74,20 +73,19 @@ class TurnedSteps(GroupSteps):
         self.weights(count, there, which)
         self.outputs(count, again)
 
-    @cute.jit
-    def scores(self, count: Any):
+    def scores(self, count: Any) -> None:
         """The scores of a block."""
         count, first = self.here(count), self.here(Int32(0))
-        index, turn = self.of.place(count, 0)
-        for piece in dynamic_range(0, self.of.pieces, 1, unroll=1):
-            self.pipe.sync_object_full.wait(index, turn & 1)
-            warpgroup.fence()
-            for k in range_constexpr(4):
-                self.mma_scores.set(warpgroup.Field.ACCUMULATE, piece > 0 if k == 0 else True)
-                keys, queries = self.k[None, None, k, index], self.q[None, None, 4 * piece + k, first]
+        for piece in range(self.of.pieces):
+            state = self.of.state(count, piece)
+            self.pipe.consumer_wait(state)
+            if piece == 0:
+                warpgroup.fence()
+            for k in range(4):
+                self.mma_scores.set(warpgroup.Field.ACCUMULATE, piece > 0 or k > 0)
+                keys, queries = self.k[None, None, k, state.index], self.q[None, None, 4 * piece + k, first]
                 cute.gemm(self.mma_scores, self.acc, keys, queries, self.acc)
-            warpgroup.commit_group()
-            index, turn = self.of.following(count, index, turn)
+        warpgroup.commit_group()
         warpgroup.wait_group(0)
 
     def outputs(self, count: Any, again: Any) -> None:
@@ -103,12 +101,10 @@ class TurnedSteps(GroupSteps):
         group = self.here(self.group)
         warpgroup.fence()
         self.mma_outputs.set(warpgroup.Field.ACCUMULATE, True)
-        index, turn = self.of.place(count, 0)
         for piece in range(self.of.pieces - 1):
-            sums = self.sums_of(piece)
+            index, sums = self.of.state(count, piece).index, self.sums_of(piece)
             for k in range(4):
                 cute.gemm(self.mma_outputs, sums, self.v[None, None, k, index], self.p[None, None, k, group], sums)
-            index, turn = self.of.following(count, index, turn)
         warpgroup.commit_group()
 
     def sums_of(self, piece: int) -> Any:
@@ -119,14 +115,8 @@ class TurnedSteps(GroupSteps):
     def release(self, count: Any, wanted: Any):
         """Let a block be overwritten."""
         if wanted:
-            if const_expr(self.of.stored is None):
-                index, turn = self.of.place(count, 0)
-                for _ in dynamic_range(0, self.of.pieces, 1, unroll=1):
-                    self.pipe.consumer_release(pipeline.PipelineState(self.of.buffers, 0, index, turn & 1))
-                    index, turn = self.of.following(count, index, turn)
-            else:
-                for piece in range_constexpr(self.of.pieces):
-                    self.pipe.consumer_release(self.of.state(count, piece))
+            for piece in range_constexpr(self.of.pieces):
+                self.pipe.consumer_release(self.of.state(count, piece))
 
     def lane(self) -> Any:
         """The thread in its warp: a value that exists from here on only."""

@@ -39,7 +39,13 @@ class Widen:
     __kiln_immutable__ = True
 
     def __init__(self, of: LatentForward, made: Any, raw: Any) -> None:
-        self.of, self.made, self.raw = of, made, raw
+        (keys, self.pipe), (given, self.pipe_raw) = made, raw
+        self.of = of
+        # halves, and last columns; each as it comes
+        halves = cute.make_tensor(keys.iterator, of.rows(of.half, of.halves).outer)
+        given_halves = cute.make_tensor(given.iterator, raw_layout(of.half, 2))
+        rope = cute.domain_offset((0, 0, of.halves * of.tiles), keys)
+        self.tiles = (halves, given_halves), (rope, cute.domain_offset((0, 0, 2 * of.tiles), given))
 
     def block(self, count: Any) -> None:
         """Convert a block, the `count`th of all, in the order in which its warp group needs it."""
@@ -49,34 +55,33 @@ class Widen:
     @cute.jit
     def part(self, count: Any, part: Constexpr):
         """Convert the half that is needed first (0), the other (1), or the last columns."""
-        (tiles, pipe), (raw, pipe_raw) = self.made, self.raw
         of, group, thread = self.of, count & 1, arch.thread_idx()[0] % GROUP
-        raw_stage, raw_phase, first_raw, _ = of.loaded(count, Int32(part))
-        place, time = of.place(count, group, group ^ part)
-        stage, phase, first, columns = place, time & 1, place * of.tiles, of.half
+        raw_stage, raw_phase, _, _ = of.loaded(count, Int32(part))
         if const_expr(part == ROPE_PART):
-            stage, phase, first, columns = of.stage_of_rope(group), count >> 1 & 1, of.halves * of.tiles + group, _PIECE
-        raw_state, state = (
-            pipeline.PipelineState(4, 0, raw_stage, raw_phase),
-            pipeline.PipelineState(5, 0, stage, phase ^ 1),
-        )
+            (tiles, raw), columns, index, raw_index = self.tiles[1], _PIECE, group, group
+            stage, phase = of.stage_of_rope(group), count >> 1 & 1
+        else:
+            (tiles, raw), columns, raw_index = self.tiles[0], of.half, part
+            index, time = of.place(count, group, group ^ part)
+            stage, phase = index, time & 1
+        raw_state = pipeline.PipelineState(4, 0, raw_stage, raw_phase)
+        state = pipeline.PipelineState(of.halves + 2, 0, stage, phase ^ 1)
         across = _PIECE // _AT_ONCE
         rows = GROUP // across
         # of 8 threads four have a row, and write to other banks than those of the next: rows are swizzled
         row, column = thread // across, thread % across * _AT_ONCE
-        places = [(row + down, column, right) for right in range(columns // _PIECE) for down in range(0, ROWS, rows)]
+        places = [(row + down, column + right) for right in range(0, columns, _PIECE) for down in range(0, ROWS, rows)]
         read = cute.make_copy_atom(CopyUniversalOp(), of.stored, num_bits_per_copy=128)
         write = cute.make_copy_atom(CopyUniversalOp(), Float16, num_bits_per_copy=128)
         held = cute.make_rmem_tensor((_AT_ONCE, len(places)), of.stored)
-        pipe_raw.consumer_wait(raw_state)
+        self.pipe_raw.consumer_wait(raw_state)
         for i in range_constexpr(len(places)):
-            row, column, tile = places[i]
-            source = cute.domain_offset((row, column, first_raw + tile), raw).iterator.with_alignment(16)
+            source = cute.domain_offset((*places[i], raw_index), raw).iterator.with_alignment(16)
             cute.copy(read, cute.make_tensor(source, cute.make_layout((_AT_ONCE,))), held[None, i])
         # what was read is here before the copy engine may write again
         arch.fence_proxy("async.shared", space="cta")
-        pipe_raw.consumer_release(raw_state)
-        pipe.producer_acquire(state)
+        self.pipe_raw.consumer_release(raw_state)
+        self.pipe.producer_acquire(state)
         halves = cute.make_rmem_tensor((_AT_ONCE,), Float16)
         words = cute.recast_tensor(halves, Int32)
         for i in range_constexpr(len(places)):
@@ -84,11 +89,10 @@ class Widen:
             for word in range_constexpr(_AT_ONCE // 4):
                 words[2 * word], words[2 * word + 1] = widened(narrow[word], of.stored)
             for j in range_constexpr(2):
-                row, column, tile = places[i]
-                to = cute.domain_offset((row, column + 8 * j, first + tile), tiles).iterator
+                to = cute.domain_offset((places[i][0], places[i][1] + 8 * j, index), tiles).iterator
                 eight = cute.make_tensor(halves.iterator + 8 * j, cute.make_layout((8,)))
                 cute.copy(write, eight, cute.make_tensor(to.with_alignment(16), cute.make_layout((8,))))
         arch.fence_proxy("async.shared", space="cta")
         arch.sync_warp()
         if arch.lane_idx() == 0:
-            pipe.producer_commit(state)
+            self.pipe.producer_commit(state)
