@@ -119,7 +119,7 @@ class Steps(GroupSteps):
         """Begin the scores that some tiles of a part of a block give; nothing was begun before, if that `starts`.
 
         This is a loop, all through which products are in flight: ptxas takes its time for each of them that there is in the code. Each
-        turn is a group of its own, which it is for ptxas in any case."""
+        turn is a group of its own, which it is for ptxas in any case. (No loop if latents are widened: it would take longer to run.)"""
         of, group = self.of, self.here(self.group)
         if const_expr(part == ROPE_PART):
             self.pipe.sync_object_full.wait(of.stage_of_rope(group), number >> 1 & 1)
@@ -127,13 +127,17 @@ class Steps(GroupSteps):
         else:
             half = group ^ part
             place, time = of.place(number, group, half)
-            if const_expr(of.stages == 1 and tiles.start == 0):
-                self.pipe.sync_object_full.wait(place, time & 1)
-            for tile in dynamic_range(tiles.start, tiles.stop, 1, unroll=1):
-                if const_expr(of.stages > 1):
+            if const_expr(of.stages == 1):
+                if const_expr(tiles.start == 0):
+                    self.pipe.sync_object_full.wait(place, time & 1)
+                for tile in range_constexpr(tiles.start, tiles.stop):
+                    added = not starts or tile > tiles.start
+                    self.scores_of_tile(half * of.tiles + tile, place * of.tiles + tile, added)
+            else:
+                for tile in dynamic_range(tiles.start, tiles.stop, 1, unroll=1):
                     self.pipe.sync_object_full.wait(place * of.tiles + tile, time & 1)
-                added = not starts or tile > tiles.start
-                self.scores_of_tile(half * of.tiles + tile, place * of.tiles + tile, added)
+                    added = not starts or tile > tiles.start
+                    self.scores_of_tile(half * of.tiles + tile, place * of.tiles + tile, added)
 
     def scores_of_tile(self, queries: Any, keys: Any, added: Any) -> None:
         """Begin the scores that a tile gives, and whether they are added to what there is."""
