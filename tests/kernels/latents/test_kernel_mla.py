@@ -358,10 +358,10 @@ def test_products_are_begun_together(stored, monkeypatch):
     """Those of the other's weights and the scores run one after the other without a wait, unless sums have to be scaled between them."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     inner, loop, code = _machine_code(hopper.LatentForward(BFloat16, 512, stored), stored or BFloat16)
-    # of a tile's scores, twice in loops; and with weights, of 256 columns, or of 128
-    scored, weighted, left = (3 * 4, 1, 5) if stored is None else (3 * 4, 2, 1)
-    # Loops of scores and of the other's weights, and of the last ones of the other: products are in flight all through them.
-    assert sorted(len(x.products) for x in inner) == [weighted, weighted, 4, 4]
+    # of nine tiles' scores, four each: of 16 bits, two loops and the last tile; and with weights, of 256 columns, or of 128
+    scored, weighted, left = (3 * 4, 1, 5) if stored is None else (9 * 4, 2, 1)
+    # Loops of the other's weights, of its last ones, and of 16 bits of scores: products are in flight all through them.
+    assert sorted(len(x.products) for x in inner) == [weighted, weighted] + ([4, 4] if stored is None else [])
     assert not any(x.waits for x in inner)
     assert sum(map(is_product, loop)) == scored + 5 * weighted
     waits = [(n, int(i.operands.split()[1], 16)) for n, i in enumerate(loop) if i.name.startswith("WARPGROUP.DEPBAR")]

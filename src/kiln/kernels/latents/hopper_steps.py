@@ -119,7 +119,8 @@ class Steps(GroupSteps):
         """Begin the scores that some tiles of a part of a block give; nothing was begun before, if that `starts`.
 
         This is a loop, all through which products are in flight: ptxas takes its time for each of them that there is in the code. Each
-        turn is a group of its own, which it is for ptxas in any case. (No loop if latents are widened: it would take longer to run.)"""
+        turn is a group of its own, which it is for ptxas in any case. Where a half of a block comes at once there is no loop: if latents are
+        widened it would take longer to run, and if there is but one tile it would have one turn."""
         of, group = self.of, self.here(self.group)
         if const_expr(part == ROPE_PART):
             self.pipe.sync_object_full.wait(of.stage_of_rope(group), number >> 1 & 1)
