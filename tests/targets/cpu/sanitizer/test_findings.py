@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kiln
-from kiln import Constexpr, Float16, Float32, Int32, Int64, cute, utils
+from kiln import Constexpr, Float16, Float32, Int32, Int64, const_expr, cute, utils
 from kiln.sanitize import SanitizerError
 
 N = 64
@@ -346,6 +346,33 @@ def test_register_arrays_have_bounds() -> None:
     assert found(run_private_beyond, y, 4) == []
     (finding,) = found(run_private_beyond, y, 6)
     assert "reads values[4], and its shape is (4)" in finding.message
+
+
+@cute.kernel
+def rows_beyond(y: cute.Tensor, first: Constexpr, count: Constexpr, writes: Constexpr):
+    held = cute.make_rmem_tensor(32, Float32)
+    held.fill(1.0)
+    row = cute.make_tensor(held.iterator + first, cute.make_layout(count))
+    if const_expr(writes):
+        row.store(cute.full((count,), 2.0, Float32))
+    else:
+        y[0] = row.load()[0]
+    y[1] = held[0]
+
+
+@cute.jit
+def run_rows_beyond(y: cute.Tensor, first: Constexpr, count: Constexpr, writes: Constexpr):
+    rows_beyond(y, first, count, writes).launch(grid=1, block=1)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_the_first_element_outside_is_named(writes) -> None:
+    """Long rows of registers are one access, which may begin inside."""
+    (y,) = arrays(32)
+    assert found(run_rows_beyond, y, 0, 32, writes) == []
+    for first, count, outside in ((0, 64, 32), (4, 32, 32), (32, 32, 32), (36, 32, 36), (-4, 32, -4), (28, 8, 32)):
+        (finding,) = found(run_rows_beyond, y, first, count, writes)
+        assert f"{'writes' if writes else 'reads'} element {outside} of a register array of 32 f32" in finding.message
 
 
 @cute.kernel

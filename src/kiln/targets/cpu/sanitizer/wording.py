@@ -179,7 +179,8 @@ def _bounds(case: Case) -> Words:
         shape = ", ".join(map(str, record.extents[: record.modes]))
         return f"{case.me} {_phrase(site.what, case.memory)}, and its shape is ({shape})", _GUARD, ""
     if record.space == 0:
-        at, count = int(low // size), int(high // size)
+        # of many elements at once, the first that is outside: they may begin inside
+        at, count = int((low if low < 0 else max(low, high)) // size), int(high // size)
         return (
             f"{case.me} {_phrase(site.what, 'element')} {at} of a register array of {count} {site.element}",
             _GUARD,
