@@ -207,6 +207,67 @@ def test_objects_are_as_before_after_a_failed_trace():
     assert state.n == 1
 
 
+class Fixed:
+    __kiln_fixed__ = True
+
+    def __init__(self):
+        self.n = 7
+        self.m = 8
+
+    def set(self, n):
+        self.n = self.m = n
+        return n
+
+
+CONFIG = Fixed()
+
+
+def assigned_in_a_branch(a):
+    if a > 1:
+        CONFIG.set(a)
+    return a
+
+
+def assigned_in_a_loop(a):
+    for i in range(a):
+        CONFIG.set(i)
+    return a
+
+
+def assigned_in_the_test_of_a_loop(a):
+    while CONFIG.set(a) > 1:
+        a -= 1
+    return a
+
+
+def assigned_in_an_expression(a):
+    return CONFIG.set(a) if a > 1 else a
+
+
+def assigned_before_a_failure(a):
+    if a > 1:
+        CONFIG.set(a)
+        _ = [][0]
+    return a
+
+
+@pytest.mark.parametrize(
+    ("function", "failure"),
+    [
+        (assigned_in_a_branch, DSLRuntimeError),
+        (assigned_in_a_loop, DSLRuntimeError),
+        (assigned_in_the_test_of_a_loop, DSLRuntimeError),
+        (assigned_in_an_expression, DSLRuntimeError),
+        (assigned_before_a_failure, IndexError),
+    ],
+)
+def test_attributes_that_stay_are_as_before_after_a_failed_trace(monkeypatch, function, failure):
+    monkeypatch.setitem(globals(), "CONFIG", Fixed())
+    with pytest.raises(failure):
+        cute.jit(function)(3)
+    assert (CONFIG.n, CONFIG.m) == (7, 8)
+
+
 def test_a_place_in_an_unnamed_function():
     error = DSLBaseError("wrong", span=Span("f.py", 2), calls=(Span("f.py", 5, function="main"), Span("f.py", 9)))
     assert str(error).splitlines()[1:] == ["called from f.py:5 in main", "in main, called from f.py:9"]

@@ -21,6 +21,12 @@ class Box:
         self.v = self.v + 1
 
 
+class Fixed(Box):
+    """One that says that its attributes stay inside branches and loops; here they change outside."""
+
+    __kiln_fixed__ = True
+
+
 def run(function: Any) -> list[list[int]]:
     """What a program writes, for both values of its condition."""
     found: list[list[int]] = []
@@ -92,7 +98,44 @@ def inside_another(c: Boolean, out: cute.Tensor):
     out[0] = outer.v.v
 
 
+def fixed_by_statement(c: Boolean, out: cute.Tensor):
+    a, b = Fixed(Int32(1)), Fixed(Int32(2))
+    if c:
+        s = a
+    else:
+        s = b
+    s.v = s.v + 1
+    out[0], out[1] = a.v, b.v
+
+
+def fixed_by_expression(c: Boolean, out: cute.Tensor):
+    a, b = Fixed(Int32(1)), Fixed(Int32(2))
+    s = a if c else b
+    s.bump()
+    out[0] = a.v
+
+
+def fixed_inside_another(c: Boolean, out: cute.Tensor):
+    a, b = Box(Fixed(Int32(1))), Box(Fixed(Int32(2)))
+    s = a
+    if c:
+        s = b
+    s.v.bump()
+    out[0] = a.v.v
+
+
+def fixed_in_a_list(c: Boolean, out: cute.Tensor):
+    items = [Fixed(Int32(1)), Fixed(Int32(2))]
+    if c:
+        s = items[0]
+    else:
+        s = items[1]
+    s.bump()
+    out[0] = items[0].v
+
+
 REFUSED = [by_statement, by_expression, by_list, in_a_branch, in_a_loop, by_a_caller, inside_another]
+REFUSED += [fixed_by_statement, fixed_by_expression, fixed_inside_another, fixed_in_a_list]
 
 
 @pytest.mark.parametrize("program", REFUSED, ids=lambda f: f.__name__)
@@ -139,6 +182,20 @@ def the_same_object(c: Boolean, out: cute.Tensor):
     out[0], out[1] = a.v, s.v
 
 
+def fixed_assigned_what_it_holds(c: Boolean, out: cute.Tensor):
+    a, b = Fixed((1, Int32(1))), Fixed((1, Int32(2)))
+    s = a if c else b
+    s.v = (1, s.v[1])
+    out[0], out[1], out[2] = a.v[1], b.v[1], s.v[1]
+
+
+def fixed_nobody_else(c: Boolean, out: cute.Tensor):
+    a, b = Fixed(Int32(1)), Fixed(Int32(2))
+    s = a if c else b
+    s.bump()
+    out[0] = s.v
+
+
 def rebound(c: Boolean, out: cute.Tensor):
     a, b = Box(Int32(1)), Box(Int32(2))
     s = a if c else b
@@ -152,6 +209,8 @@ ALLOWED = {
     nobody_else: [[3, 0, 0], [4, 0, 0]],
     new_objects: [[6, 5, 0], [3, 5, 0]],
     the_same_object: [[5, 5, 0], [2, 2, 0]],
+    fixed_assigned_what_it_holds: [[1, 2, 1], [1, 2, 2]],
+    fixed_nobody_else: [[2, 0, 0], [3, 0, 0]],
     rebound: [[1, 2, 8], [1, 2, 8]],
 }
 

@@ -228,16 +228,30 @@ class Snapshot:
                 found[index] = slot.get()
         return found
 
+    def reassigned(self) -> list[tuple[Slot, Any]]:
+        """Attributes that had to stay and hold something else now, with what they held."""
+        return [
+            (Slot(owner, name, f"{path}.{name}"), value)
+            for owner, path, attributes in self._fixed
+            for name, value in attributes.items()
+            if getattr(owner, name, UNDEFINED) is not value
+        ]
+
     def check_containers(self, what: str) -> None:
-        """Refuse a container that outlives the region and changed its length or keys inside, and attributes that had to stay."""
-        for owner, path, attributes in self._fixed:
-            for name, value in attributes.items():
-                if getattr(owner, name, UNDEFINED) is not value:
-                    raise error(
-                        DSLRuntimeError,
-                        f"{path}.{name} is assigned inside {what}",
-                        hint=f"{type(owner).__name__} says that its attributes stay: assign it before",
-                    )
+        """Refuse a container that outlives the region and changed its length or keys inside, and attributes that had to stay.
+
+        The attributes are put back.
+        """
+        reassigned = self.reassigned()
+        if reassigned:
+            for slot, value in reassigned:
+                slot.set(value)
+            slot = reassigned[0][0]
+            raise error(
+                DSLRuntimeError,
+                f"{slot.path} is assigned inside {what}",
+                hint=f"{type(slot.owner).__name__} says that its attributes stay: assign it before",
+            )
         for container, path, keys in self._containers:
             if isinstance(container, list):
                 same, kind = len(container) == len(keys), "list"
@@ -299,6 +313,8 @@ class Snapshot:
         except BaseException:
             self.drop_attributes(self.new_attributes())
             self.restore()
+            for slot, value in self.reassigned():
+                slot.set(value)
             raise
 
     def classes(self) -> set[type]:

@@ -46,11 +46,12 @@ def note(merged: Any, first: Any, second: Any, in_use: Iterable[Any], name: str,
 def check(trace: tracing.Trace) -> None:
     """Refuse changes of the objects that were noted. Called when the trace is complete."""
     for state, name, span in trace.merged:
-        for index, now in state.changes().items():
-            if not _same(state.values[index], now):
+        changed = [(state.slots[index], state.values[index]) for index in state.changes()]
+        for slot, before in [*changed, *state.reassigned()]:
+            if not _same(before, slot.get()):
                 raise DSLUserCodeError(
                     f"{name} is one of two objects here, which one is only known when the program runs, and "
-                    f"{state.slots[index].path} is changed afterwards: the object that was chosen would not see it",
+                    f"{slot.path} is changed afterwards: the object that was chosen would not see it",
                     hint="change the objects themselves in the branches, or choose between copies that are used under "
                     "no other name",
                     span=span,
