@@ -164,6 +164,22 @@ def test_loops_are_unrolled_by_few_passes_too():
     assert loads == {ALL: 4, FEW: 1, FEW_AND_UNROLLING: 4}
 
 
+@pytest.mark.parametrize("passes", codegen.Passes)
+def test_accesses_to_a_threads_memory_are_as_wide_as_they_may_be(passes):
+    text = """define ptx_kernel void @k(ptr addrspace(1) %p, i32 %n) {
+      %memory = alloca [8 x float], align 16
+      %last = getelementptr float, ptr %memory, i32 4
+      store volatile float 1.0, ptr %memory, align 4
+      store volatile float 2.0, ptr %last, align 4
+      %at = getelementptr float, ptr %memory, i32 %n
+      %x = load float, ptr %at, align 4
+      store float %x, ptr addrspace(1) %p, align 4
+      ret void
+    }"""
+    optimized = str(codegen.optimize(text, Arch.sm_90a, 3, needed=passes))
+    assert len(re.findall("store volatile float .*, align 16", optimized)) == 2
+
+
 def test_what_looks_on_at_passes_does_so_once(monkeypatch):
     """LLVM's instruments live for a run, and the builder that was given to it would keep them."""
     used, original = [], codegen.unlocked
@@ -180,7 +196,10 @@ def test_what_looks_on_at_passes_does_so_once(monkeypatch):
     assert len(set(map(id, used))) == len(used)
 
 
-def test_what_nobody_needs_is_not_kept_for_later():
+@pytest.mark.parametrize("passes", codegen.Passes)
+def test_what_nobody_needs_is_not_kept_for_later(passes, monkeypatch):
+    monkeypatch.setattr(lower, "_choose_passes", lambda expansion, _: setattr(expansion, "passes", passes))
+
     @cute.kernel
     def roles(x: cute.Tensor, n: Int32):
         _ = (n + 127) // 128  # needed by nobody

@@ -126,7 +126,7 @@ def optimize(
 
     if opt:
         _run(_passes(*(_DEAD_CODE if needed is Passes.ALL else _BEFORE_FUNCTIONS)), module, builder())
-    if needed is Passes.ALL:
+    if needed is Passes.ALL or _has_memory(module):
         own = builder()
         _run(own.getModulePassManager(), module, own)
         return module
@@ -149,6 +149,12 @@ _BEFORE_FUNCTIONS = (*_DEAD_CODE, "simplify_cfg", "sroa", "ipsccp", "instruction
 """What LLVM does before its passes for single functions, where a module needs few."""
 _UNROLLING = ("loop_unroll", "sroa", "instruction_combine", "simplify_cfg")
 """What it does behind them, without what changes nothing in such modules."""
+
+
+def _has_memory(module: llvm.ModuleRef) -> bool:
+    """Whether something of a thread lies in memory: only the other passes find out how such accesses are aligned."""
+    entries = (next(iter(function.blocks)) for function in module.functions if not function.is_declaration)
+    return any(instruction.opcode == "alloca" for entry in entries for instruction in entry.instructions)
 
 
 def _passes(*names: str) -> llvm.ModulePassManager:

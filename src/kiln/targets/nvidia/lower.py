@@ -67,7 +67,8 @@ def lower(
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("mark-loops", lambda module: _choose_passes(expansion, mark_loops(module, facts)))
         if expansion.passes is not Passes.ALL:
-            compilation.run("merge-equal", "cse")  # what LLVM's other passes begin with
+            # what LLVM's other passes begin with; first what nobody uses is removed, for the reason that `codegen` names
+            compilation.run("merge-equal", "trivial-dce,cse")
         with compilation.stage("to-llvm"):
             passes = conversion(compilation.module)
         compilation.run("to-llvm", passes)
@@ -83,7 +84,7 @@ def lower(
 
 
 def _choose_passes(expansion: Expansion, of_loops: Passes) -> None:
-    """Where loops need few of LLVM's passes, these do for kernels with products of warp groups if there is nothing to inline.
+    """Where loops need few of LLVM's passes, these do for modules with products of warp groups in which there is nothing to inline.
 
     A remainder that is made of its quotient is left to the others: where constants divide unsigned numbers, ptxas makes other code of it.
     """
