@@ -268,6 +268,41 @@ def test_attributes_that_stay_are_as_before_after_a_failed_trace(monkeypatch, fu
     assert (CONFIG.n, CONFIG.m) == (7, 8)
 
 
+ITEMS, TABLE, SEEN = [1, 2], {"a": 1, "b": 2}, {1, 2}
+
+
+def grown(a):
+    if a > 1:
+        ITEMS.append(a)
+        TABLE["c"] = a
+        SEEN.add(3)
+    return a
+
+
+def shrunk(a):
+    if a > 1:
+        del ITEMS[0], TABLE["a"]
+        SEEN.remove(1)
+    return a
+
+
+@pytest.mark.parametrize("function", [grown, shrunk])
+def test_containers_are_as_before_after_a_failed_trace(function):
+    with pytest.raises(DSLRuntimeError, match="the list 'ITEMS' changes its length inside a branch"):
+        cute.jit(function)(3)
+    assert (ITEMS, list(TABLE.items()), SEEN) == ([1, 2], [("a", 1), ("b", 2)], {1, 2})
+
+
+def test_equal_functions_of_two_files_have_their_own_places(tmp_path):
+    for name in ("first.py", "second.py"):
+        file = tmp_path / name
+        file.write_text("def f(a):\n    if a > 1:\n        a = 'text'\n    return a\n")
+        made: dict = {}
+        exec(compile(file.read_text(), file, "exec"), made)
+        with pytest.raises(DSLBaseError, match=rf"{name}:"):
+            cute.jit(made["f"])(3)
+
+
 def test_a_place_in_an_unnamed_function():
     error = DSLBaseError("wrong", span=Span("f.py", 2), calls=(Span("f.py", 5, function="main"), Span("f.py", 9)))
     assert str(error).splitlines()[1:] == ["called from f.py:5 in main", "in main, called from f.py:9"]

@@ -134,7 +134,29 @@ def fixed_in_a_list(c: Boolean, out: cute.Tensor):
     out[0] = items[0].v
 
 
-REFUSED = [by_statement, by_expression, by_list, in_a_branch, in_a_loop, by_a_caller, inside_another]
+def new_attribute(c: Boolean, out: cute.Tensor):
+    a, b = Box(Int32(1)), Box(Int32(2))
+    s = a if c else b
+    s.w = 7
+    out[0] = getattr(a, "w", 0)
+
+
+def longer_list(c: Boolean, out: cute.Tensor):
+    a, b = Box([Int32(1)]), Box([Int32(2)])
+    s = a if c else b
+    s.v.append(Int32(3))
+    out[0] = len(b.v)
+
+
+def shorter_list(c: Boolean, out: cute.Tensor):
+    a, b = [Int32(1), Int32(2)], [Int32(3), Int32(4)]
+    s = a if c else b
+    s.pop()
+    out[0] = a[-1]
+
+
+REFUSED = [new_attribute, longer_list, shorter_list]
+REFUSED += [by_statement, by_expression, by_list, in_a_branch, in_a_loop, by_a_caller, inside_another]
 REFUSED += [fixed_by_statement, fixed_by_expression, fixed_inside_another, fixed_in_a_list]
 
 

@@ -338,6 +338,23 @@ def dict_gains_a_key(a):
     return len(table)
 
 
+@refused(DSLRuntimeError, "a > 0", "the list 'items' changes its length", hint="final size before")
+def list_shrinks_in_a_branch(a):
+    items = [1, 2]
+    if a > 0:  # here
+        items.pop()
+    return items[0]
+
+
+@refused(DSLRuntimeError, "a > 0", "the dict 'table' changes its keys")
+def dict_loses_a_key(a):
+    table = {"k": 1}
+    while a > 0:  # here
+        del table["k"]
+        a -= 1
+    return a
+
+
 @refused(DSLRuntimeError, "a > 0", "the set 'seen' changes")
 def set_grows(a):
     seen = set()

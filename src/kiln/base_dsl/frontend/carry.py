@@ -252,6 +252,16 @@ class Snapshot:
                 f"{slot.path} is assigned inside {what}",
                 hint=f"{type(slot.owner).__name__} says that its attributes stay: assign it before",
             )
+        for path, kind in self.resized():
+            raise error(
+                DSLRuntimeError,
+                f"the {kind} {path!r} changes its {'length' if kind == 'list' else 'keys'} inside {what}",
+                hint=f"whether this happens is only known when the program runs: give {path!r} its final size before, "
+                "or build it under a condition that is a Python value (const_expr, range_constexpr)",
+            )
+
+    def resized(self) -> Iterator[tuple[str, str]]:
+        """Containers that have another length or other keys now: where they are, and what."""
         for container, path, keys in self._containers:
             if isinstance(container, list):
                 same, kind = len(container) == len(keys), "list"
@@ -260,12 +270,7 @@ class Snapshot:
             else:
                 same, kind = container == keys, "set"
             if not same:
-                raise error(
-                    DSLRuntimeError,
-                    f"the {kind} {path!r} changes its {'length' if kind == 'list' else 'keys'} inside {what}",
-                    hint=f"whether this happens is only known when the program runs: give {path!r} its final size before, "
-                    "or build it under a condition that is a Python value (const_expr, range_constexpr)",
-                )
+                yield path, kind
 
     def new_attributes(self) -> dict[tuple[int, str], Any]:
         """Attributes that objects gained, by (index of the object, name)."""
@@ -276,6 +281,10 @@ class Snapshot:
                     found[index, name] = value
         return found
 
+    def path_of(self, key: tuple[int, str]) -> str:
+        """Where an attribute named by `new_attributes` is."""
+        return f"{self._objects[key[0]][1]}.{key[1]}"
+
     def drop_attributes(self, names: Iterable[tuple[int, str]]) -> None:
         """Remove attributes named by `new_attributes`."""
         for index, name in names:
@@ -284,6 +293,19 @@ class Snapshot:
     def set_attribute(self, key: tuple[int, str], value: Any) -> None:
         """Give an object an attribute named by `new_attributes`."""
         object.__setattr__(self._objects[key[0]][0], key[1], value)
+
+    def _refill(self) -> None:
+        """Give containers the length or the keys that they had; what they hold is put back by `restore`."""
+        for container, _, keys in self._containers:
+            if isinstance(container, list):
+                container[:] = [*container[: len(keys)], *[UNDEFINED] * (len(keys) - len(container))]
+            elif isinstance(container, dict):
+                held = {key: container.get(key, UNDEFINED) for key in keys}
+                container.clear()
+                container.update(held)
+            else:
+                container.clear()
+                container.update(keys)
 
     def restore(self, changed: Iterable[int] | None = None) -> None:
         """Put every slot back; where it is known which hold something else, those."""
@@ -312,6 +334,7 @@ class Snapshot:
             yield
         except BaseException:
             self.drop_attributes(self.new_attributes())
+            self._refill()
             self.restore()
             for slot, value in self.reassigned():
                 slot.set(value)

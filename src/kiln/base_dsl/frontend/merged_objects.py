@@ -18,7 +18,7 @@ from .carry import Snapshot
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 
 class Merged(NamedTuple):
@@ -46,16 +46,24 @@ def note(merged: Any, first: Any, second: Any, in_use: Iterable[Any], name: str,
 def check(trace: tracing.Trace) -> None:
     """Refuse changes of the objects that were noted. Called when the trace is complete."""
     for state, name, span in trace.merged:
-        changed = [(state.slots[index], state.values[index]) for index in state.changes()]
-        for slot, before in [*changed, *state.reassigned()]:
-            if not _same(before, slot.get()):
-                raise DSLUserCodeError(
-                    f"{name} is one of two objects here, which one is only known when the program runs, and "
-                    f"{slot.path} is changed afterwards: the object that was chosen would not see it",
-                    hint="change the objects themselves in the branches, or choose between copies that are used under "
-                    "no other name",
-                    span=span,
-                )
+        for path in _changed(state):
+            raise DSLUserCodeError(
+                f"{name} is one of two objects here, which one is only known when the program runs, and "
+                f"{path} is changed afterwards: the object that was chosen would not see it",
+                hint="change the objects themselves in the branches, or choose between copies that are used under "
+                "no other name",
+                span=span,
+            )
+
+
+def _changed(state: Snapshot) -> Iterator[str]:
+    """Where something is not as it was."""
+    yield from (path for path, _ in state.resized())
+    changed = [(state.slots[index], state.values[index]) for index in state.changes()]
+    for slot, before in [*changed, *state.reassigned()]:
+        if not _same(before, slot.get()):
+            yield slot.path
+    yield from map(state.path_of, state.new_attributes())
 
 
 def _same(before: Any, now: Any) -> bool:

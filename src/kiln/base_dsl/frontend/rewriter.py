@@ -49,7 +49,8 @@ class _Rewritten:
     text: Callable[[], str]
 
 
-_cache: dict[types.CodeType, _Rewritten] = {}
+_cache: dict[tuple[types.CodeType, str], _Rewritten] = {}
+"""By code and the file it is in: code that stands in the same lines of two files is equal."""
 _already: set[types.CodeType] = set()
 
 
@@ -61,9 +62,10 @@ def rewrite(function: types.FunctionType, result: Callable[[Any], Any] | None = 
     """
     if function.__code__ in _already:
         return function
-    found = _cache.get(function.__code__)
+    key = function.__code__, function.__code__.co_filename
+    found = _cache.get(key)
     if found is None:
-        found = _cache[function.__code__] = _rewritten(function, result is not None)
+        found = _cache[key] = _rewritten(function, result is not None)
     cells: dict[str, types.CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells[HOOKS] = types.CellType(Hooks(found.constructs, result))
     closure = tuple(cells[name] for name in found.code.co_freevars)
@@ -79,7 +81,7 @@ def rewrite(function: types.FunctionType, result: Callable[[Any], Any] | None = 
 def rewritten_source(function: types.FunctionType) -> str:
     """The rewritten function as Python text, for people to read."""
     rewrite(function)
-    found = _cache.get(function.__code__)
+    found = _cache.get((function.__code__, function.__code__.co_filename))
     return found.text() if found else ""
 
 
