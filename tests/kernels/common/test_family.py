@@ -13,6 +13,7 @@ from kiln import Int64, cute, kernels
 from kiln.kernels.common import launches
 from kiln.kernels.common.family import Family, varied
 from kiln.kernels.products import FAMILY
+from kiln.testing import dry_run
 
 X = np.arange(16, dtype=np.float16).reshape(4, 4) / 8
 MINE = np.float16(7)
@@ -177,3 +178,11 @@ def test_calls_are_explained():
         kernels.explain(np.dot, a, a)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="nothing to compute"):
         kernels.explain(kernels.gemm, a[:0], a)
+
+
+def test_a_refusal_names_functions_that_are_part_of_a_problem():
+    x, plan = np.zeros((256, 256), np.float16), kernels.HopperTiling((128, 128, 64), (2, 1), 6, 8, True)
+    with dry_run("sm_80"), pytest.raises(kiln.DSLUserCodeTypeError, match="no implementation computes") as refused:
+        kernels.gemm(x, x.T, activation="gelu", epilogue=lambda value: value * 2.0, plan=plan)
+    assert "Functions(_gelu, " in refused.value.hint
+    assert " at 0x" not in refused.value.hint

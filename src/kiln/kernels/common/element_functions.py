@@ -41,6 +41,9 @@ class Functions:
     def __hash__(self) -> int:
         return self._hash
 
+    def __repr__(self) -> str:
+        return f"Functions({', '.join(getattr(one, '__qualname__', repr(one)) for one in self.given)})"
+
     def callables(self) -> list[Callable[..., Any]]:
         """As they are called with vectors of elements."""
         return [
