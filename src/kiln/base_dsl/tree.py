@@ -139,7 +139,9 @@ def _slot_names(kind: type) -> list[str]:
     names: list[str] = []
     for base in kind.__mro__:
         slots = base.__dict__.get("__slots__", ())
-        names += [slots] if isinstance(slots, str) else list(slots)
+        for name in [slots] if isinstance(slots, str) else slots:
+            private = name.startswith("__") and not name.endswith("__")
+            names.append(f"_{base.__name__.lstrip('_')}{name}" if private else name)
     return [n for n in names if n not in ("__dict__", "__weakref__")]
 
 

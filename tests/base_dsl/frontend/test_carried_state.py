@@ -49,6 +49,19 @@ def dynamic_equal(a, b):
     return bool(a == b) if isinstance(a, int) else False
 
 
+class Private:
+    __slots__ = ("__count",)
+
+    def __init__(self):
+        self.__count = 0
+
+    def add(self, by):
+        self.__count += by
+
+    def count(self):
+        return self.__count
+
+
 @dataclasses.dataclass(frozen=True)
 class Frozen:
     lo: Any
@@ -103,6 +116,26 @@ class Operators:
 
     def __add__(self, other):
         return Operators(self.v + other)
+
+
+@case(0, 1, 3)
+def private_slots(n):
+    held = Private()
+    for i in range(n):
+        held.add(i + 1)
+    return held.count()
+
+
+@case(0, 1, 3)
+def functions_with_some_arguments(n):
+    state, other = State(0), Private()
+    step, add = functools.partial(State._go, state, by=2), functools.partial(functools.partial(other.add), 3)
+    for _ in range(n):
+        step()
+        add()
+    if n > 2:
+        step()
+    return state.index, other.count()
 
 
 @case((1, 5), (4, 5))

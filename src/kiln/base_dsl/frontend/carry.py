@@ -140,6 +140,8 @@ def _reach(kind: type) -> str:
         return "self"
     if issubclass(kind, types.FunctionType):
         return "closure"
+    if issubclass(kind, functools.partial):
+        return "call"
     if tree.is_atomic_class(kind) or tree.is_mlir_type(kind):
         return ""
     if issubclass(kind, (tuple, frozenset)):
@@ -204,6 +206,9 @@ class Snapshot:
             self._containers.append((x, path, keys))
             for key in keys:
                 self._add(_Item(x, key, f"{path}[{key!r}]"), seen, depth)
+        elif reach == "call":
+            for part in (x.func, x.args, x.keywords):
+                self._visit(part, path, seen, depth + 1)
         elif reach == "set":
             self._containers.append((x, path, frozenset(x)))
         elif x.__closure__:
@@ -407,5 +412,7 @@ def _names_in(code: types.CodeType) -> tuple[set[str], tuple[str, ...], list[typ
 def _code_of(x: Any) -> types.CodeType | None:
     if isinstance(x, property):
         x = x.fget
+    while isinstance(x, (functools.partial, functools.partialmethod)):
+        x = x.func
     x = getattr(x, "__wrapped__", x)
     return getattr(x, "__code__", None)
