@@ -214,6 +214,8 @@ class BaseDSL(ArgumentRules):
                 arguments = iter(list(entry.arguments))
                 with contextlib.nullcontext() if fits is None else body.open():
                     returned = run([node.rebuild(arguments) for node in nodes])
+                    if active.broken is not None:
+                        raise active.broken
                     merged_objects.check(active)
                     if active.complaints:
                         raise active.complaints[0]
@@ -293,7 +295,12 @@ class report:
         return None
 
     def __exit__(self, kind: Any, failure: BaseException | None, tb: types.TracebackType | None) -> None:
-        if failure is None or isinstance(failure, DSLBaseError):
+        if failure is None:
+            return
+        broken = self._trace.broken
+        if broken is not None and failure is not broken and failure is not self._trace.broken_by:
+            raise broken from failure  # what went wrong first
+        if isinstance(failure, DSLBaseError):
             return
         if isinstance(failure, NameError):
             found = self._missing_variable(failure, tb)

@@ -52,8 +52,17 @@ class Trace:
         self.options: Any = None
         self.inlining: list[Any] = []
         self.unavailable: dict[tuple[str, str, str], Any] = {}
-        self.merged: list[Any] = []
-        """Objects made of two that a branch chose between; see `frontend/merged_objects.py`."""
+        self.watched: list[Any] = []
+        """Objects that must not change any more; see `frontend/merged_objects.py`."""
+        self.reach: Any = None
+        """What the user's functions and classes reach; see `frontend/hidden_state.py`."""
+        self.thirds: dict[int, Any] = {}
+        """Objects that were made of two, by identity."""
+        self.choices: dict[Any, Any] = {}
+        """What was learned of loops while they were traced; see `frontend/regions.py`."""
+        self.broken: Exception | None = None
+        """Why nothing can come of this trace, although the program caught the exception."""
+        self.broken_by: Exception | None = None
         self.ambient_stream: Any = None
         """The stream of launches that name none; None: the default one."""
         self.complaints: list[Exception] = []
@@ -115,6 +124,10 @@ class Trace:
             ir.InsertionPoint(self.module.body).insert(scratch)
         else:
             scratch.erase()
+
+    def is_third(self, x: Any) -> bool:
+        """Whether an object was made of two between which a region chose."""
+        return id(x) in self.thirds
 
     @property
     def function(self) -> FunctionFrame:

@@ -5,13 +5,14 @@ SimpleNamespaces, plain instances and objects with the value protocols (`__extra
 `__new_from_mlir_values__`); everything else is static and stays what it is.
 
 Three walks use the same rules:
-- `unify(a, b)`: one structure for the values two branches leave behind;
+- `Merge.unify(a, b)`: one structure for the values two branches leave behind;
 - `open_value(v)`: a copy of v whose leaves are to be replaced by block arguments;
 - `match(opened, v)`: the leaves of v in the order of `opened`, for a back edge.
 """
 
 from __future__ import annotations
 
+import copy
 import enum
 import functools
 import sys
@@ -154,11 +155,27 @@ def attributes_of(x: object) -> dict[str, Any]:
     return found
 
 
+def set_attribute(x: Any, name: str, value: Any) -> None:
+    """Set an attribute, whatever the class does when a program sets one."""
+    try:
+        object.__setattr__(x, name, value)
+    except TypeError:  # classes that are written in C, and proxies, take their own way only
+        setattr(x, name, value)
+
+
+def delete_attribute(x: Any, name: str) -> None:
+    """Remove an attribute of the object itself."""
+    try:
+        object.__delattr__(x, name)
+    except TypeError:
+        delattr(x, name)
+
+
 def copy_with(x: Any, attributes: dict[str, Any]) -> Any:
     """A new instance of x's class with these attributes; its constructor is not run."""
     made = _bare(type(x))
     for name, value in attributes.items():
-        object.__setattr__(made, name, value)
+        set_attribute(made, name, value)
     return made
 
 
@@ -178,25 +195,35 @@ def is_mutable(x: Any) -> bool:
     kind = type(x)
     if is_atomic_class(kind) or getattr(kind, "__kiln_immutable__", False):
         return False
-    return isinstance(x, (list, dict)) or is_protocol_class(kind) or is_plain_object(x)
+    return isinstance(x, (list, dict, set)) or is_protocol_class(kind) or is_plain_object(x)
 
 
-def frozen(x: Any, memo: dict[int, Any] | None = None) -> Any:
-    """A copy that later changes of x do not reach; parts that cannot change are shared."""
-    if not is_mutable(x):
+Kept = dict[int, Any]
+"""Objects that are not taken apart, by the identity of what is met: a merged value holds the object itself there."""
+_NOTHING: Kept = {}
+
+
+def frozen(x: Any, memo: dict[int, Any] | None = None, kept: Kept = _NOTHING) -> Any:
+    """A copy that later changes of x do not reach; parts that cannot change, and those in `kept`, are shared.
+
+    `memo` gets the copies by the identity of their originals, which it has to outlive.
+    """
+    if not is_mutable(x) or id(x) in kept:
         return x
     memo = {} if memo is None else memo
     made: Any
     if id(x) in memo:
         return memo[id(x)]
     if isinstance(x, tuple):
-        return rebuild_tuple(x, [frozen(e, memo) for e in x])
-    if isinstance(x, list):
-        made = memo[id(x)] = []
-        made.extend(frozen(e, memo) for e in x)
+        return rebuild_tuple(x, [frozen(e, memo, kept) for e in x])
+    if isinstance(x, set):
+        made = memo[id(x)] = copy.copy(x)
+    elif isinstance(x, list):
+        made = memo[id(x)] = [] if type(x) is list else copy.copy(x)
+        made[:] = [frozen(e, memo, kept) for e in x]
     elif isinstance(x, dict):
-        made = memo[id(x)] = {}
-        made.update((k, frozen(e, memo)) for k, e in x.items())
+        made = memo[id(x)] = {} if type(x) is dict else copy.copy(x)
+        made.update((k, frozen(e, memo, kept)) for k, e in x.items())
     elif is_protocol(x) and not has_attributes(x):
         values = x.__extract_mlir_values__()
         made = rebuilt(x, values) if values else x
@@ -206,8 +233,8 @@ def frozen(x: Any, memo: dict[int, Any] | None = None) -> Any:
         apart = is_protocol(x)
         for name, value in attributes_of(x).items():
             if is_mutable(value) and not (apart and is_plain_object(value) and not has_dynamic(value)):
-                value = frozen(value, memo)
-            object.__setattr__(made, name, value)
+                value = frozen(value, memo, kept)
+            set_attribute(made, name, value)
     return made
 
 
@@ -231,6 +258,8 @@ def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool
         return len(a) == len(b) and all(x is y or same_state(x, y, seen) for x, y in zip(a, b, strict=True))
     if isinstance(a, dict):
         return list(a) == list(b) and all(same_state(a[k], b[k], seen) for k in a)
+    if isinstance(a, set):
+        return a == b
     if not (is_protocol(a) or is_plain_object(a)):
         return False
     first, second = attributes_of(a), attributes_of(b)
@@ -267,7 +296,7 @@ def overwrite(target: Any, source: Any) -> None:
     else:
         own = attributes_of(target)
         pairs = [(k, own.get(k), v) for k, v in attributes_of(source).items()]
-        store = functools.partial(object.__setattr__, target)
+        store = functools.partial(set_attribute, target)
 
     for key, old, new in pairs:
         if old is new:
@@ -359,40 +388,108 @@ def _numeric(kind: type[T.Numeric], x: Any) -> Callable[[], ir.Value]:
     return lambda: kind(x).ir_value()
 
 
-def unify(a: Any, b: Any, leaves: list[Leaf], path: str = "") -> Callable[[Iterator[Any]], Any]:
-    """Plan the merge of two values; appends to `leaves` and returns what rebuilds the merged value from results.
+class Merge:
+    """One merge of what two paths leave behind: the values it merges, and the objects it makes.
 
-    Where both sides agree statically nothing is merged and the value stays static. Raises Mismatch.
+    `kept`: objects that stay where both paths stand for the same one.
     """
-    if a is b:
-        return lambda _: a
-    if a is UNDEFINED or b is UNDEFINED:
-        return _unify_undefined(a, b, leaves, path)
-    if is_dynamic(a) or is_dynamic(b) or (_is_scalar(a) and _is_scalar(b)):
-        return _unify_scalars(a, b, leaves, path)
-    if is_protocol(a) and is_protocol(b):
-        return _unify_protocol(a, b, leaves, path)
-    if isinstance(a, (tuple, list)) and type(a) is type(b):
-        if len(a) != len(b):
-            raise Mismatch(path, a, b, f"their lengths differ ({len(a)} and {len(b)})")
-        parts = [unify(x, y, leaves, f"{path}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True))]
-        if isinstance(a, list):
-            return lambda values: [part(values) for part in parts]
-        return lambda values: rebuild_tuple(a, [part(values) for part in parts])
-    if isinstance(a, dict) and isinstance(b, dict):
-        if a.keys() != b.keys():
-            raise Mismatch(path, a, b, "their keys differ")
-        named = {k: unify(a[k], b[k], leaves, f"{path}[{k!r}]") for k in a}
-        return lambda values: {k: part(values) for k, part in named.items()}
-    if type(a) is type(b) and is_plain_object(a) and (has_dynamic(a) or has_dynamic(b) or not static_equal(a, b)):
-        first, second = attributes_of(a), attributes_of(b)
-        if first.keys() != second.keys():
-            raise Mismatch(path, a, b, f"their attributes differ ({', '.join(sorted(first.keys() ^ second.keys()))})")
-        named = {k: unify(first[k], second[k], leaves, f"{path}.{k}") for k in first}
-        return lambda values: copy_with(a, {k: part(values) for k, part in named.items()})
-    if static_equal(a, b):
-        return lambda _: a
-    raise Mismatch(path, a, b)
+
+    def __init__(self, kept: Kept = _NOTHING) -> None:
+        self.leaves: list[Leaf] = []
+        self.kept = kept
+        self._filled: set[int] = set()
+        self._made: dict[tuple[int, int], Callable[[Iterator[Any]], Any]] = {}
+        self._alive: list[Any] = []
+
+    def unify(self, a: Any, b: Any, path: str = "") -> Callable[[Iterator[Any]], Any]:
+        """Plan the merge of two values: adds to `leaves`, and returns what rebuilds the merged value from results.
+
+        Where both sides agree statically nothing is merged and the value stays static. Objects that can change become a
+        third one, the same wherever the same two are merged. Raises Mismatch.
+        """
+        kept = self.kept
+        if a is b:
+            same = kept.get(id(a), a)
+            return lambda _: same
+        if id(a) in kept and kept[id(a)] is kept.get(id(b)):
+            same = kept[id(a)]
+            return lambda _: same
+        if not is_mutable(b if a is UNDEFINED else a):
+            return self._unify(a, b, path)
+        key = id(a), id(b)
+        known = self._made.get(key)
+        if known is None:
+            self._alive += (a, b)
+            self._made[key] = _contains_itself(path, a, b)
+            known = self._made[key] = _once(self._unify(a, b, path))
+        return known
+
+    def _unify(self, a: Any, b: Any, path: str) -> Callable[[Iterator[Any]], Any]:
+        if a is UNDEFINED or b is UNDEFINED:
+            return _unify_undefined(a, b, self)
+        if is_dynamic(a) or is_dynamic(b) or (_is_scalar(a) and _is_scalar(b)):
+            return _unify_scalars(a, b, self.leaves, path)
+        if is_protocol(a) and is_protocol(b):
+            return _unify_protocol(a, b, self.leaves, path)
+        if isinstance(a, (tuple, list)) and type(a) is type(b):
+            if len(a) != len(b):
+                raise Mismatch(path, a, b, f"their lengths differ ({len(a)} and {len(b)})")
+            parts = [self.unify(x, y, f"{path}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True))]
+            if isinstance(a, list):
+                return lambda values: refilled(a, [part(values) for part in parts])
+            return lambda values: rebuild_tuple(a, [part(values) for part in parts])
+        if isinstance(a, dict) and type(a) is type(b):
+            if a.keys() != b.keys():
+                raise Mismatch(path, a, b, "their keys differ")
+            if list(a) != list(b):
+                raise Mismatch(path, a, b, "their keys have another order")
+            named = {k: self.unify(a[k], b[k], f"{path}[{k!r}]") for k in a}
+            return lambda values: refilled(a, {k: part(values) for k, part in named.items()})
+        if isinstance(a, set) and type(a) is type(b):
+            if a != b:
+                raise Mismatch(path, a, b, "their elements differ")
+            return lambda _: copy.copy(a)
+        if type(a) is type(b) and is_plain_object(a):
+            first, second = attributes_of(a), attributes_of(b)
+            if first.keys() != second.keys():
+                differ = ", ".join(sorted(first.keys() ^ second.keys()))
+                raise Mismatch(path, a, b, f"their attributes differ ({differ})")
+            named = {k: self.unify(first[k], second[k], f"{path}.{k}") for k in first}
+            return lambda values: copy_with(a, {k: part(values) for k, part in named.items()})
+        if static_equal(a, b):
+            return lambda _: a
+        raise Mismatch(path, a, b)
+
+
+def _once(make: Callable[[Iterator[Any]], Any]) -> Callable[[Iterator[Any]], Any]:
+    made: list[Any] = []
+
+    def run(values: Iterator[Any]) -> Any:
+        if not made:
+            made.append(make(values))
+        return made[0]
+
+    return run
+
+
+def _contains_itself(path: str, a: Any, b: Any) -> Callable[[Iterator[Any]], Any]:
+    def run(values: Iterator[Any]) -> Any:
+        raise Mismatch(path, a, b, "it contains itself")
+
+    return run
+
+
+def refilled(like: Any, items: Any) -> Any:
+    """A list or dict of the same class with other items."""
+    if type(like) in (list, dict):
+        return items
+    made = copy.copy(like)
+    if isinstance(like, list):
+        made[:] = items
+    else:
+        made.clear()
+        made.update(items)
+    return made
 
 
 def _is_scalar(x: object) -> bool:
@@ -501,26 +598,24 @@ def static_protocol_equal(a: Any, b: Any) -> bool:
     return key(a) == key(b) if key is not None else True
 
 
-def _unify_undefined(a: Any, b: Any, leaves: list[Leaf], path: str) -> Callable[[Iterator[Any]], Any]:
-    """Merge with a side that nobody reads: the other side's structure, with undefined leaves there."""
-    if a is b:
-        return lambda _: a
+def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], Any]:
+    """Merge with a side that nobody reads: the other side's value, with undefined leaves there. Its objects stay."""
     known = b if a is UNDEFINED else a
     rebuild: Any = None
+    before = set(merge._filled)
 
     def opened() -> list[ir.Value]:
         nonlocal rebuild
-        _, values, rebuild = open_value(known, promote=False)
+        merge._filled = set(before)  # objects may be taken apart a second time, where operations are needed for it
+        _, values, rebuild = open_value(known, promote=False, kept=merge.kept, filled=merge._filled)
         return values
 
     parts = _parts(opened)
     inner = [Leaf(type_, parts.maker(i), _undef(type_)) for i, type_ in enumerate(parts.types)]
     if a is UNDEFINED:
         inner = [Leaf(leaf.type, leaf.second, leaf.first) for leaf in inner]
-    leaves.extend(inner)
-    if not inner:
-        return lambda _: known
-    return rebuild
+    merge.leaves.extend(inner)
+    return lambda values: rebuild(values)
 
 
 def promoted(x: Any) -> Any:
@@ -532,11 +627,24 @@ def promoted(x: Any) -> Any:
     return T.as_numeric(x)
 
 
-def open_value(x: Any, promote: bool) -> tuple[Any, list[ir.Value], Callable[[Iterator[Any]], Any]]:
-    """(x with Python numbers promoted if asked, its leaves, what rebuilds it around other leaves)."""
+def open_value(
+    x: Any, promote: bool, kept: Kept = _NOTHING, filled: set[int] | None = None
+) -> tuple[Any, list[ir.Value], Callable[[Iterator[Any]], Any]]:
+    """(x with Python numbers promoted if asked, its leaves, what rebuilds it around other leaves).
+
+    Objects of `kept` are no leaves: they stay. With `filled`, objects that can change are not made anew: they get the other
+    leaves themselves, those that are in `filled` already are left alone.
+    """
     leaves: list[ir.Value] = []
 
     def walk(v: Any) -> Callable[[Iterator[Any]], Any]:
+        if id(v) in kept:
+            same = kept[id(v)]
+            return lambda _: same
+        if filled is not None and not isinstance(v, tuple) and is_mutable(v):
+            if id(v) in filled:
+                return lambda _: v
+            filled.add(id(v))
         if promote:
             v = promoted(v)
         if isinstance(v, T.Numeric) and (promote or is_dynamic(v)):
@@ -546,27 +654,48 @@ def open_value(x: Any, promote: bool) -> tuple[Any, list[ir.Value], Callable[[It
         if is_mlir_value(v):
             leaves.append(v)
             return next
+        make: Callable[[Iterator[Any]], Any]
         if is_protocol(v):
             parts = v.__extract_mlir_values__()
             leaves.extend(parts)
             if not parts:
                 return lambda _: v
-            return lambda values: rebuilt(v, [next(values) for _ in parts])
-        if isinstance(v, (tuple, list)):
+            make = lambda values: rebuilt(v, [next(values) for _ in parts])
+        elif isinstance(v, (tuple, list)):
             inner = [walk(e) for e in v]
-            if isinstance(v, list):
-                return lambda values: [make(values) for make in inner]
-            return lambda values: rebuild_tuple(v, [make(values) for make in inner])
-        if isinstance(v, dict):
+            if isinstance(v, tuple):
+                return lambda values: rebuild_tuple(v, [make(values) for make in inner])
+            make = lambda values: refilled(v, [make(values) for make in inner])
+        elif isinstance(v, dict):
             named = {k: walk(e) for k, e in v.items()}
-            return lambda values: {k: make(values) for k, make in named.items()}
-        if is_plain_object(v) and (has_dynamic(v) or (promote and _is_made_of_numbers(v))):
+            make = lambda values: refilled(v, {k: make(values) for k, make in named.items()})
+        elif is_plain_object(v) and (has_dynamic(v) or (promote and _is_made_of_numbers(v))):
             named = {k: walk(e) for k, e in attributes_of(v).items()}
-            return lambda values: copy_with(v, {k: make(values) for k, make in named.items()})
-        return lambda _: v
+            make = lambda values: copy_with(v, {k: make(values) for k, make in named.items()})
+        else:
+            return lambda _: v
+        return make if filled is None or not has_state(v) else lambda values: assign(v, make(values))
 
     rebuild = walk(x)
-    return rebuild(iter(leaves)), leaves, rebuild
+    return (x if filled is not None else rebuild(iter(leaves))), leaves, rebuild
+
+
+def has_state(x: Any) -> bool:
+    """Whether an object can be given the state of another one."""
+    return isinstance(x, (list, dict)) or has_attributes(x)
+
+
+def assign(target: Any, source: Any) -> Any:
+    """Give an object the state of another of its class, and return it. What the other holds is not copied."""
+    if isinstance(target, list):
+        target[:] = source
+    elif isinstance(target, dict):
+        for key, value in source.items():
+            target[key] = value
+    else:
+        for name, value in attributes_of(source).items():
+            set_attribute(target, name, value)
+    return target
 
 
 def _is_made_of_numbers(x: Any) -> bool:
@@ -574,15 +703,22 @@ def _is_made_of_numbers(x: Any) -> bool:
     return bool(attributes) and all(_is_scalar(v) for v in attributes.values())
 
 
-def match(opened: Any, x: Any, path: str = "") -> list[ir.Value]:
+def match(opened: Any, x: Any, kept: Kept = _NOTHING) -> list[ir.Value]:
     """The leaves of `x`, converted where the language converts, in the order `open_value` gave for `opened`."""
     out: list[ir.Value] = []
-    _match(opened, x, out, path)
+    _match(opened, x, out, "", kept)
     return out
 
 
-def _match(opened: Any, x: Any, out: list[ir.Value], path: str) -> None:
-    if isinstance(opened, T.Numeric) and is_dynamic(opened):
+class OtherObject(Mismatch):
+    """Another object stands where one of those that stay stood."""
+
+
+def _match(opened: Any, x: Any, out: list[ir.Value], path: str, kept: Kept) -> None:
+    if id(opened) in kept:
+        if x is not kept[id(opened)]:
+            raise OtherObject(path, opened, x)
+    elif isinstance(opened, T.Numeric) and is_dynamic(opened):
         if not _is_scalar(x):
             raise Mismatch(path, opened, x)
         if T.join(opened, x) is not type(opened):
@@ -607,16 +743,16 @@ def _match(opened: Any, x: Any, out: list[ir.Value], path: str) -> None:
         if type(x) is not type(opened) or len(x) != len(opened):
             raise Mismatch(path, opened, x)
         for i, (o, e) in enumerate(zip(opened, x, strict=True)):
-            _match(o, e, out, f"{path}[{i}]")
+            _match(o, e, out, f"{path}[{i}]", kept)
     elif isinstance(opened, dict):
-        if not isinstance(x, dict) or x.keys() != opened.keys():
+        if type(x) is not type(opened) or list(x) != list(opened):
             raise Mismatch(path, opened, x)
         for k, o in opened.items():
-            _match(o, x[k], out, f"{path}[{k!r}]")
+            _match(o, x[k], out, f"{path}[{k!r}]", kept)
     elif is_plain_object(opened) and has_dynamic(opened):
         if type(x) is not type(opened) or attributes_of(x).keys() != attributes_of(opened).keys():
             raise Mismatch(path, opened, x)
         for k, o in attributes_of(opened).items():
-            _match(o, attributes_of(x)[k], out, f"{path}.{k}")
+            _match(o, attributes_of(x)[k], out, f"{path}.{k}", kept)
     elif not static_equal(opened, x):
         raise Mismatch(path, opened, x)

@@ -20,21 +20,36 @@ def rewrite(rw: Rewriter, node: ast.Assert) -> list[ast.stmt]:
     text = ast.Constant(ast.unparse(node.test))
     mark_test(node.test)
     test = rw.expression(node.test)
-    message = rw.expression(node.msg) if node.msg is not None else ast.Constant("")
+    message = rw.expression(node.msg) if node.msg is not None else ast.Constant(None)
     lazy = ast.Lambda(ast.arguments([], [], None, [], [], None, []), message)
-    call = rw.hook("assert_", [test, text, ast.copy_location(lazy, node)])
+    effects = ast.Constant(node.msg is not None and rw.may_have_effects(node.msg))
+    call = rw.hook("assert_", [test, text, ast.copy_location(lazy, node), effects])
     return [ast.copy_location(ast.Expr(call), node)]
 
 
-def run_assert(condition: Any, text: str, message: Callable[[], Any]) -> None:
-    """Raise AssertionError now, or leave a check in the program."""
+def run_assert(condition: Any, text: str, message: Callable[[], Any], effects: bool = False) -> None:
+    """Raise AssertionError now, or leave a check in the program. `effects`: the message may change something."""
     if not tree.is_dynamic(condition):
         if not condition:
             said = message()
-            raise AssertionError(*([said] if said != "" else []))
+            raise AssertionError(*([said] if said is not None else []))
         return
     from .regions import as_condition
 
     trace = tracing.require("assert")
-    said = message()
-    trace.dsl.make_assert(as_condition(condition).ir_value(), f"{said}" if said != "" else f"assertion failed: {text}")
+    said = _evaluated(message) if effects else message()
+    trace.dsl.make_assert(
+        as_condition(condition).ir_value(), f"{said}" if said is not None else f"assertion failed: {text}"
+    )
+
+
+def _evaluated(message: Callable[[], Any]) -> Any:
+    """A message, without what evaluating it does besides: it is evaluated only where the program ends."""
+    from .lazy_effects import LazyEffects
+
+    effects = LazyEffects((message,))
+    with tracing.require("assert").detached():
+        said = message()
+    effects.snapshot.check_unchanged("the message of an `assert`")
+    effects.snapshot.undo()
+    return said

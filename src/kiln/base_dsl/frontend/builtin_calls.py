@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
+from ..diagnostics import DSLRuntimeError, error
 from ..typing import Boolean, Float32, Int32, Int64, Integer, Numeric, maximum, minimum
 from .boolean import run_boolean
+from .carry import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,6 +25,12 @@ def rewrite(rw: Rewriter, node: ast.Call) -> ast.expr:
     """The callee goes through a hook that knows which builtins have a dynamic form."""
     if not isinstance(node.func, ast.Name):
         return node
+    if node.func.id in ("any", "all") and _is_lazy(node):
+        # `any(f(x) for x in xs)`: each element is handed over unevaluated
+        generator: Any = node.args[0]
+        thunk = ast.Lambda(ast.arguments([], [], None, [], [], None, []), generator.elt)
+        generator.elt = ast.copy_location(thunk, generator.elt)
+        return ast.copy_location(rw.hook("quantifier", [node.func, generator]), node)
     if node.func.id in _NAMES:
         node.func = ast.copy_location(rw.hook("builtin", [node.func]), node.func)
         return node
@@ -30,6 +39,16 @@ def rewrite(rw: Rewriter, node: ast.Call) -> ast.expr:
         node.args = [ast.Name("__class__", ast.Load()), ast.Name(rw.first_parameter, ast.Load())]
         return node
     return node
+
+
+def _is_lazy(node: ast.Call) -> bool:
+    """Whether a call is given a generator expression, whose elements bind no variables."""
+    return (
+        len(node.args) == 1
+        and not node.keywords
+        and isinstance(node.args[0], ast.GeneratorExp)
+        and not any(isinstance(inner, ast.NamedExpr) for inner in ast.walk(node.args[0].elt))
+    )
 
 
 def _extreme(pick: Callable[[Any, Any], Any], plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -45,20 +64,50 @@ def _extreme(pick: Callable[[Any, Any], Any], plain: Callable[..., Any]) -> Call
     return run
 
 
+def run_quantifier(function: Any, thunks: Any) -> Any:
+    """`any` or `all` of a generator expression, whose elements are evaluated as long as none has decided."""
+    if function is not builtins.any and function is not builtins.all:
+        return function(thunk() for thunk in thunks)
+    is_all = function is builtins.all
+    result: Any = is_all
+    held_elsewhere = _references(thunks) > _references(x for x in ())
+    for thunk in thunks:
+        if not tree.is_dynamic(result):
+            result = _to_bool(thunk())
+            if not tree.is_dynamic(result) and result != is_all:
+                return result
+            continue
+        if held_elsewhere:
+            raise error(
+                DSLRuntimeError,
+                f"how many elements `{function.__name__}` takes from an iterator is only known when the program runs",
+                hint="give it a list or tuple",
+            )
+        result = run_boolean(is_all, result, (thunk,), effects=True)
+    return _to_bool(result)
+
+
+def _references(generator: Any) -> int:
+    """How many references there are to the iterator that a generator expression goes through."""
+    return sys.getrefcount(generator.gi_frame.f_locals[".0"])
+
+
 def _quantifier(is_all: bool) -> Callable[[Any], Any]:
     def run(items: Any) -> Any:
-        result: Any = is_all
-        for item in items:
-            if not tree.is_dynamic(item) and not tree.is_dynamic(result):
-                if bool(item) != is_all:
-                    return not is_all
-                continue
-            result = run_boolean(is_all, result, (lambda item=item: item,))
-            if not tree.is_dynamic(result):
-                return bool(result)
-        from .regions import as_condition
-
-        return as_condition(result) if tree.is_dynamic(result) else bool(result)
+        if not hasattr(items, "__next__"):
+            return run_quantifier(all if is_all else any, ((lambda item=item: item) for item in items))
+        before = Snapshot([("what is tested", items)])
+        result = run_quantifier(all if is_all else any, ((lambda item=item: item) for item in list(items)))
+        if tree.is_dynamic(result):  # fewer may be taken when the program runs
+            before.check_unchanged(f"`{'all' if is_all else 'any'}`")
+            for index in before.changes():
+                raise error(
+                    DSLRuntimeError,
+                    f"{before.slots[index].path} is changed by what `{'all' if is_all else 'any'}` tests, which may end earlier "
+                    "when the program runs",
+                    hint="write the generator inside the call, or give it a list or tuple",
+                )
+        return result
 
     return run
 

@@ -13,9 +13,12 @@ import functools
 import types
 from typing import TYPE_CHECKING, Any
 
+from .. import trace as tracing
 from .. import tree
 from ..diagnostics import DSLRuntimeError, error
 from ..tree import UNDEFINED
+from . import hidden_state
+from .hidden_state import Namespace, Reach
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -66,11 +69,13 @@ class Scope:
             value = self.get(name)
             if value is UNDEFINED and name not in self.cells:
                 value = self.globals.get(name, UNDEFINED)
-                if isinstance(value, (type, types.ModuleType)):
-                    continue
             if value is not UNDEFINED:
                 found.append((name, value))
         return found
+
+    def cells_of(self, names: Iterable[str]) -> frozenset[int]:
+        """The identities of the cells of some variables."""
+        return frozenset(id(self.cells[name]) for name in names if name in self.cells)
 
 
 class Slot:
@@ -98,9 +103,43 @@ class Slot:
 
     def set(self, value: Any) -> None:
         if value is not UNDEFINED:
-            object.__setattr__(self.owner, self.key, value)
+            tree.set_attribute(self.owner, self.key, value)
         elif hasattr(self.owner, self.key):
-            object.__delattr__(self.owner, self.key)
+            tree.delete_attribute(self.owner, self.key)
+
+
+class _Default(Slot):
+    """An attribute that the class has a value for, and the object none of its own."""
+
+    __slots__ = ()
+
+    def set(self, value: Any) -> None:
+        if value is not UNDEFINED and getattr(type(self.owner), self.key, UNDEFINED) is not value:
+            tree.set_attribute(self.owner, self.key, value)
+        elif self.key in tree.attributes_of(self.owner):
+            tree.delete_attribute(self.owner, self.key)
+
+
+class _Variable(Slot):
+    """A variable of a function around one that rebinds it."""
+
+    __slots__ = ()
+    kind = "variable"
+
+    def get(self) -> Any:
+        try:
+            return self.owner.cell_contents
+        except ValueError:
+            return UNDEFINED
+
+    def holds(self, value: Any) -> bool:
+        return self.get() is value
+
+    def set(self, value: Any) -> None:
+        if value is not UNDEFINED:
+            self.owner.cell_contents = value
+        elif self.get() is not UNDEFINED:
+            del self.owner.cell_contents
 
 
 class _Item(Slot):
@@ -129,8 +168,17 @@ class _State(Slot):
 
     def set(self, value: Any) -> None:
         if value is not self.owner:
-            for name, part in tree.attributes_of(value).items():
-                object.__setattr__(self.owner, name, part)
+            attributes = tree.attributes_of(value)
+            for name in tree.attributes_of(self.owner).keys() - attributes.keys():
+                tree.delete_attribute(self.owner, name)
+            for name, part in attributes.items():
+                tree.set_attribute(self.owner, name, part)
+
+
+_CODE = (
+    types.FunctionType, types.ModuleType, types.BuiltinMethodType, type, property, staticmethod, classmethod,
+    functools.cached_property, functools._lru_cache_wrapper,
+)  # fmt: skip
 
 
 @functools.lru_cache(maxsize=4096)
@@ -138,8 +186,8 @@ def _reach(kind: type) -> str:
     """What is looked at of objects of a class; nothing where that is empty."""
     if issubclass(kind, types.MethodType):
         return "self"
-    if issubclass(kind, types.FunctionType):
-        return "closure"
+    if issubclass(kind, _CODE) or hasattr(kind, "__kiln_traced__"):
+        return "code"
     if issubclass(kind, functools.partial):
         return "call"
     if tree.is_atomic_class(kind) or tree.is_mlir_type(kind):
@@ -154,47 +202,87 @@ def _reach(kind: type) -> str:
         return ""
     if tree.is_protocol_class(kind):
         return "state"
+    if hidden_state.is_opaque(kind):
+        return "opaque"
     # a class may say that attributes of its objects stay what they are: only what they hold may change
     return "fixed" if getattr(kind, "__kiln_fixed__", False) else "attributes"
+
+
+_DEEP = 60
+"""How deep objects are followed at once: deeper ones are followed from there anew, which needs no deeper stack of Python's."""
 
 
 class Snapshot:
     """The mutable objects reachable from some roots, and what they held."""
 
-    def __init__(self, roots: list[tuple[str, Any]]) -> None:
+    def __init__(
+        self, roots: list[tuple[str, Any]], own_cells: frozenset[int] = frozenset(), code: bool = True
+    ) -> None:
+        """`own_cells`: variables that are looked after elsewhere. `code`: what functions and classes reach is followed, too."""
+        active = tracing.current()
+        self._reach: Reach | None = None
+        if code:
+            self._reach = (active and active.reach) or Reach()
+            if active is not None:
+                active.reach = self._reach
+        self._own_cells = own_cells
+        self._collect(roots)
+        if self._reach is not None and any(space.changed(known) for space, known in self._namespaces):
+            self._reach.forget()  # a name was bound to something else since it was followed
+            self._collect(roots)
+
+    def _collect(self, roots: list[tuple[str, Any]]) -> None:
         self.slots: list[Slot] = []
         self.values: list[Any] = []
+        self.references: dict[int, int] = {}
+        """How often each object is referred to, by identity."""
+        self.objects: dict[int, Any] = {}
+        """Those that can change and are carried, by identity."""
         self._containers: list[tuple[Any, str, Any]] = []
         self._objects: list[tuple[Any, str, dict[str, Any]]] = []
         self._fixed: list[tuple[Any, str, dict[str, Any]]] = []
         """Those of them whose attributes stay."""
+        self._opaque: list[tuple[Any, str, Any]] = []
+        self._namespaces: list[tuple[Namespace, tuple[Any, ...]]] = []
         self._keep: list[Any] = []
+        self._deep: list[tuple[Any, str]] = []
         seen: set[int] = set()
         for name, value in roots:
             self._visit(value, name, seen, 0)
+        while self._deep:
+            value, path = self._deep.pop()
+            self._visit(value, path, seen, 0)
 
     def _visit(self, x: Any, path: str, seen: set[int], depth: int) -> None:
         reach = _reach(type(x))
-        if not reach or id(x) in seen or depth > 20:
+        if not reach:
             return
         if reach == "self":
             self._visit(x.__self__, path, seen, depth + 1)
+            if self._reach is not None:
+                self._visit(x.__func__, path, seen, depth + 1)
             return
-        seen.add(id(x))
+        number = id(x)
+        if number in seen:
+            if number in self.references:
+                self.references[number] += 1
+            return
+        if depth > _DEEP:
+            self._deep.append((x, path))
+            return
+        seen.add(number)
+        if reach == "code":
+            if self._reach is not None:
+                self._follow(x, seen, depth)
+            return
         self._keep.append(x)
         if reach in ("attributes", "fixed"):
             if tree.is_plain_object(x):
-                attributes = tree.attributes_of(x)
-                self._objects.append((x, path, attributes))
-                if reach == "fixed":
-                    self._fixed.append((x, path, attributes))
-                for key, value in attributes.items():
-                    if reach == "attributes":
-                        self._add(Slot(x, key, f"{path}.{key}"), seen, depth)
-                    elif _reach(type(value)):
-                        self._visit(value, f"{path}.{key}", seen, depth + 1)
+                self._changeable(x)
+                self._attributes(x, path, seen, depth, reach == "fixed")
         elif reach == "state":
             if tree.has_attributes(x):
+                self._changeable(x)
                 slot = _State(x, None, path)
                 self.slots.append(slot)
                 self.values.append(slot.get())
@@ -202,21 +290,67 @@ class Snapshot:
             for i, item in enumerate(x):
                 self._visit(item, f"{path}[{i}]", seen, depth + 1)
         elif reach == "items":
+            self._changeable(x)
             keys = list(range(len(x))) if isinstance(x, list) else list(x)
             self._containers.append((x, path, keys))
             for key in keys:
                 self._add(_Item(x, key, f"{path}[{key!r}]"), seen, depth)
+            if hasattr(x, "__dict__"):
+                self._attributes(x, path, seen, depth, False)
         elif reach == "call":
             for part in (x.func, x.args, x.keywords):
                 self._visit(part, path, seen, depth + 1)
         elif reach == "set":
+            self._changeable(x)
             self._containers.append((x, path, frozenset(x)))
-        elif x.__closure__:
-            for name, cell in zip(x.__code__.co_freevars, x.__closure__, strict=True):
-                try:
-                    self._visit(cell.cell_contents, name, seen, depth + 1)
-                except ValueError:
-                    pass
+        elif reach == "opaque":
+            self._opaque.append((x, path, hidden_state.fingerprint(x)))
+            for added, part in hidden_state.parts_of(x):
+                self._visit(part, f"{path}{added}", seen, depth + 1)
+
+    def _changeable(self, x: Any) -> None:
+        self.objects[id(x)] = x
+        self.references[id(x)] = 1
+
+    def _attributes(self, x: Any, path: str, seen: set[int], depth: int, fixed: bool) -> None:
+        """Slots for the attributes of an object, and what its class reaches."""
+        attributes = tree.attributes_of(x)
+        defaults: dict[str, Any] = {}
+        if self._reach is not None:
+            kind = type(x)
+            defaults = {k: getattr(kind, k) for k in self._reach.defaults(kind) if k not in attributes}
+            self._follow(kind, seen, depth)
+        self._objects.append((x, path, {**attributes, **defaults}))
+        if fixed:
+            self._fixed.append((x, path, attributes))
+        for key, value in attributes.items():
+            if not fixed:
+                self._add(Slot(x, key, f"{path}.{key}"), seen, depth)
+            elif _reach(type(value)):
+                self._visit(value, f"{path}.{key}", seen, depth + 1)
+        for key in defaults:
+            self._add(_Default(x, key, f"{path}.{key}"), seen, depth)
+
+    def _follow(self, x: Any, seen: set[int], depth: int) -> None:
+        """What a function, class or module reaches."""
+        assert self._reach is not None
+        roots = self._reach.of(x)
+        if id(roots) in seen:
+            return
+        seen.add(id(roots))
+        self._namespaces += [(space, space.known) for space in roots.namespaces]
+        for path, value in roots.values:
+            self._visit(value, path, seen, depth + 1)
+        for name, cell, rebinds in roots.cells:
+            if id(cell) in seen:
+                continue
+            slot = _Variable(cell, None, name)
+            if not rebinds or id(cell) in self._own_cells:
+                self._visit(slot.get(), name, seen, depth + 1)
+            else:
+                seen.add(id(cell))
+                self._keep.append(cell)
+                self._add(slot, seen, depth)
 
     def _add(self, slot: Slot, seen: set[int], depth: int) -> None:
         value = slot.get()
@@ -242,11 +376,28 @@ class Snapshot:
             if getattr(owner, name, UNDEFINED) is not value
         ]
 
-    def check_containers(self, what: str) -> None:
-        """Refuse a container that outlives the region and changed its length or keys inside, and attributes that had to stay.
+    def hidden_changes(self) -> Iterator[tuple[str, str]]:
+        """What changed and cannot be carried: where it is, and what it is."""
+        for space, known in self._namespaces:
+            if space.changed(known):
+                yield space.path(known), "a name of a module, class or function"
+        for x, path, before in self._opaque:
+            if hidden_state.fingerprint(x) != before:
+                yield path, f"{_article(type(x).__name__)} {type(x).__name__}"
 
-        The attributes are put back.
+    def check_unchanged(self, what: str) -> None:
+        """Refuse changes inside a region that cannot be carried out of it.
+
+        These are lengths and keys of containers, attributes that had to stay (they are put back), names of modules and
+        classes, and contents of objects that only Python knows, such as iterators.
         """
+        for path, kind in self.hidden_changes():
+            raise error(
+                DSLRuntimeError,
+                f"{path} changes inside {what}, whose course is only known when the program runs",
+                hint=f"it is {kind}: what a region changes are variables, attributes, and elements of lists and dicts; use one "
+                "of these, or make the condition a Python value (const_expr, range_constexpr)",
+            )
         reassigned = self.reassigned()
         if reassigned:
             for slot, value in reassigned:
@@ -282,9 +433,13 @@ class Snapshot:
         found: dict[tuple[int, str], Any] = {}
         for index, (owner, _, attributes) in enumerate(self._objects):
             for name, value in tree.attributes_of(owner).items():
-                if name not in attributes:
+                if name not in attributes and not hidden_state.is_filled_cache(owner, name):
                     found[index, name] = value
         return found
+
+    def owner_of(self, key: tuple[int, str]) -> Any:
+        """The object that gained an attribute named by `new_attributes`."""
+        return self._objects[key[0]][0]
 
     def path_of(self, key: tuple[int, str]) -> str:
         """Where an attribute named by `new_attributes` is."""
@@ -293,11 +448,11 @@ class Snapshot:
     def drop_attributes(self, names: Iterable[tuple[int, str]]) -> None:
         """Remove attributes named by `new_attributes`."""
         for index, name in names:
-            object.__delattr__(self._objects[index][0], name)
+            tree.delete_attribute(self._objects[index][0], name)
 
     def set_attribute(self, key: tuple[int, str], value: Any) -> None:
         """Give an object an attribute named by `new_attributes`."""
-        object.__setattr__(self._objects[key[0]][0], key[1], value)
+        tree.set_attribute(self._objects[key[0]][0], key[1], value)
 
     def _refill(self) -> None:
         """Give containers the length or the keys that they had; what they hold is put back by `restore`."""
@@ -332,22 +487,23 @@ class Snapshot:
             self.drop_attributes(gained)
             self.restore(changes)
 
-    @contextlib.contextmanager
-    def undone_on_failure(self) -> Iterator[None]:
-        """Put objects back if tracing fails: they may outlive the trace."""
-        try:
-            yield
-        except BaseException:
-            self.drop_attributes(self.new_attributes())
-            self._refill()
-            self.restore()
-            for slot, value in self.reassigned():
-                slot.set(value)
-            raise
+    def undo(self) -> None:
+        """Put back all that can be."""
+        self.drop_attributes(self.new_attributes())
+        self._refill()
+        self.restore()
+        for slot, value in self.reassigned():
+            slot.set(value)
+        for space, known in self._namespaces:
+            space.restore(known)
 
     def classes(self) -> set[type]:
         """The classes of the plain objects."""
         return {type(owner) for owner, _, _ in self._objects}
+
+
+def _article(word: str) -> str:
+    return "an" if word[0].lower() in "aeiou" else "a"
 
 
 def stored_attributes(classes: set[type], calls: Iterable[str], functions: Iterator[Any]) -> set[str]:

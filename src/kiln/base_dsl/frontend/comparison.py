@@ -6,7 +6,10 @@ import ast
 import operator
 from typing import TYPE_CHECKING, Any
 
+from .. import trace as tracing
 from .. import tree
+from ..diagnostics import DSLRuntimeError, error
+from ..typing import Numeric
 from .boolean import run_not, truths
 
 if TYPE_CHECKING:
@@ -14,16 +17,12 @@ if TYPE_CHECKING:
 
     from .rewriter import Rewriter, _Expressions
 
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt,
-    "GtE": operator.ge, "Is": operator.is_, "IsNot": operator.is_not,
-}  # fmt: skip
-
 
 def rewrite(rw: Rewriter, node: ast.Compare, outer: _Expressions) -> ast.expr:
     """A single plain comparison stays; a chain hands its later operands over unevaluated."""
     sequences = any(isinstance(side, (ast.List, ast.Tuple)) for side in (node.left, *node.comparators))
     ours = isinstance(node.ops[0], (ast.In, ast.NotIn)) or (sequences and isinstance(node.ops[0], (ast.Eq, ast.NotEq)))
+    ours = ours or (isinstance(node.ops[0], (ast.Is, ast.IsNot)) and not _is_none(node.left, node.comparators[0]))
     if rw.typed and any(isinstance(op, (ast.Is, ast.IsNot)) for op in node.ops):
         rw.refuse(node, "`is` compares Python's objects, not values of the program", "write `p == None` or `p != None`")
     if len(node.ops) == 1 and not ours:
@@ -34,6 +33,38 @@ def rewrite(rw: Rewriter, node: ast.Compare, outer: _Expressions) -> ast.expr:
     for op, operand in zip(node.ops, node.comparators, strict=True):
         arguments += [ast.Constant(type(op).__name__), rw.thunk(operand, outer)]
     return ast.copy_location(rw.hook(name, arguments), node)
+
+
+def _is_none(*operands: ast.expr) -> bool:
+    return any(isinstance(x, ast.Constant) and (x.value is None or x.value is Ellipsis) for x in operands)
+
+
+def _is(left: Any, right: Any) -> bool:
+    """Identity, where it is what Python would say."""
+    if left is right:
+        return True
+    numbers = all(isinstance(x, (bool, int, float, Numeric)) for x in (left, right))
+    if numbers and (tree.is_dynamic(left) or tree.is_dynamic(right)):
+        raise error(
+            DSLRuntimeError,
+            f"`is` asks whether {tree.describe(left)} and {tree.describe(right)} are one object, and which number it is, is only "
+            "known when the program runs",
+            hint="compare numbers with `==`; for truth write `if x:`",
+        )
+    active = tracing.current()
+    if active is not None and type(left) is type(right) and (active.is_third(left) or active.is_third(right)):
+        raise error(
+            DSLRuntimeError,
+            f"`is` asks for one of two {type(left).__name__} objects, and which one was chosen is only known when the program runs",
+            hint="compare what tells them apart, for example a number that each of them has",
+        )
+    return False
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "Eq": operator.eq, "NotEq": operator.ne, "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt,
+    "GtE": operator.ge, "Is": _is, "IsNot": lambda a, b: not _is(a, b),
+}  # fmt: skip
 
 
 def run_compare(left: Any, *rest: Any, effects: bool = False) -> Any:

@@ -93,11 +93,10 @@ def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any
         and type(a) is type(b)
         and tracing.require("a conditional expression").dsl.is_selectable(type(a).mlir_type)
     ):
-        leaves: list[tree.Leaf] = []
-        make = tree.unify(a, b, leaves)
-        return make(
-            iter([tracing.emit_value("arith.select", x.type, (test.ir_value(), x.first(), x.second())) for x in leaves])
-        )
+        merge = tree.Merge()
+        make = merge.unify(a, b)
+        chosen = [(x.first(), x.second(), x.type) for x in merge.leaves]
+        return make(iter([tracing.emit_value("arith.select", t, (test.ir_value(), x, y)) for x, y, t in chosen]))
     return choose(test, first, second)
 
 
@@ -116,23 +115,26 @@ def choose(
     `what`: what an error calls it, if not a conditional expression.
     """
     from .lazy_effects import LazyEffects
-    from .regions import DetachedBlock
+    from .regions import DetachedBlock, region
 
     trace = tracing.require("a conditional expression")
     blocks = DetachedBlock([]), DetachedBlock([])
     effects = LazyEffects(effects_of)
-    with blocks[0].open():
-        a = first()
-    effects.end_of_arm()
-    with blocks[1].open():
-        b = second()
-    effects.end_of_arm()
+    frame = user_frame()
+    span = None if frame is None else frame_span(frame)
+    with region(what or "a conditional expression", span, effects.snapshot):
+        with blocks[0].open():
+            a = first()
+        effects.end_of_arm()
+        with blocks[1].open():
+            b = second()
+        effects.end_of_arm()
     chosen = a, b
+    merge = tree.Merge(dict(effects.snapshot.objects))
     if a is not b:
-        a, b = effects.at_end(0, a), effects.at_end(1, b)
-    leaves: list[tree.Leaf] = []
+        a, b = effects.at_end(0, a, merge.kept), effects.at_end(1, b, merge.kept)
     try:
-        make = tree.unify(a, b, leaves)
+        make = merge.unify(a, b)
     except tree.Mismatch as m:
         settled = settle(a, b) if settle is not None else None
         if settled is None:
@@ -141,9 +143,11 @@ def choose(
             a = settled[0]()
         with blocks[1].open():
             b = settled[1]()
-        leaves = []
-        make = tree.unify(a, b, leaves)
-    finish = effects.merge(leaves)
+        merge = tree.Merge(merge.kept)
+        make = merge.unify(a, b)
+    noted = merged_objects.Noted(span)
+    finish = effects.merge(merge, noted)
+    leaves = merge.leaves
     with blocks[0].open():
         first_values = [leaf.first() for leaf in leaves]
     with blocks[1].open():
@@ -163,10 +167,8 @@ def choose(
     values = iter(results)
     made = make(values)
     finish(values)
-    if chosen[0] is not chosen[1] and tree.is_mutable(chosen[0]) and tree.is_mutable(chosen[1]):
-        frame = user_frame()
-        span = None if frame is None else frame_span(frame)
-        merged_objects.note(made, *chosen, merged_objects.used_later(), "the value of a conditional expression", span)
+    noted.add(made, *chosen, "the value of a conditional expression")
+    noted.settle(list)
     return made
 
 

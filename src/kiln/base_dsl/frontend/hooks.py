@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..numeric.text import joined
 from ..ranges import Range
 from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, raise_, while_
 from .carry import Scope
@@ -30,6 +31,8 @@ class Hooks:
     assert_ = staticmethod(assert_.run_assert)
     check_raise = staticmethod(raise_.check_raise)
     builtin = staticmethod(builtin_calls.dynamic_form)
+    quantifier = staticmethod(builtin_calls.run_quantifier)
+    joined = staticmethod(joined)
 
     def __init__(self, constructs: list[Construct], result: Callable[[Any], Any] | None = None) -> None:
         self._constructs = constructs

@@ -12,12 +12,13 @@ from ..diagnostics import DSLUserCodeTypeError, error
 from ..tree import UNDEFINED
 from .carry import Snapshot
 from .jumps import is_internal_name
-from .regions import Arm, unavailable_name, unify_arms
+from .regions import Arm, merged_slots, unavailable_name, unify_arms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...mlir import ir
+    from .merged_objects import Noted
 
 
 class _LazyArm:
@@ -25,11 +26,9 @@ class _LazyArm:
 
     def __init__(self, snapshot: Snapshot, values: dict[str, Any]) -> None:
         self.values = values
-        self.changes = snapshot.changes()
-        self.gained = snapshot.new_attributes()
-        snapshot.drop_attributes(self.gained)
-        self._snapshot = snapshot
+        self.ended(snapshot)
 
+    ended = Arm.ended
     at_end = Arm.at_end
 
 
@@ -58,9 +57,10 @@ class LazyEffects:
                 elif not is_internal_name(name) and value is not UNDEFINED:
                     roots[name] = value
             for name in arm.__code__.co_names:
-                if name in arm.__globals__ and not isinstance(arm.__globals__[name], (type, types.ModuleType)):
+                if name in arm.__globals__:
                     roots.setdefault(name, arm.__globals__[name])
-        self._snapshot = Snapshot(sorted(roots.items(), key=lambda item: item[0]))
+        own = frozenset(id(self._cells[name]) for name in self._writes if name in self._cells)
+        self.snapshot = Snapshot(sorted(roots.items(), key=lambda item: item[0]), own)
         self._before = self._save()
         self._arms: list[_LazyArm] = []
 
@@ -69,25 +69,25 @@ class LazyEffects:
 
     def end_of_arm(self) -> None:
         """Remember what an arm did, and undo it."""
-        self._snapshot.check_containers("a conditional expression")
-        arm = _LazyArm(self._snapshot, self._save())
+        self.snapshot.check_unchanged("a conditional expression")
+        arm = _LazyArm(self.snapshot, self._save())
         self._arms.append(arm)
         for name, value in self._before.items():
             _set_contents(self._cells[name], value)
-        self._snapshot.restore(arm.changes)
+        self.snapshot.restore(arm.changes)
 
-    def at_end(self, index: int, value: Any) -> Any:
+    def at_end(self, index: int, value: Any, kept: tree.Kept) -> Any:
         """A value of an arm with its objects as they were at the arm's end."""
-        return self._arms[index].at_end(value)
+        return self._arms[index].at_end(value, kept)
 
-    def merge(self, leaves: list[tree.Leaf]) -> Callable[[Iterator[ir.Value]], None]:
-        """Add what has to be merged to `leaves`; the result sets variables and objects from the merged values."""
+    def merge(self, merge: tree.Merge, noted: Noted) -> Callable[[Iterator[ir.Value]], None]:
+        """Add what has to be merged; the result sets variables and objects from the merged values."""
         steps: list[Callable[[Iterator[ir.Value]], None]] = []
         first, second = self._arms
 
         def unify(name: str, a: Any, b: Any) -> Callable[[Iterator[ir.Value]], Any]:
             try:
-                return unify_arms(first, a, second, b, leaves)
+                return unify_arms(first, a, second, b, merge)
             except tree.Mismatch as m:
                 raise self._error(name, m) from None
 
@@ -100,15 +100,10 @@ class LazyEffects:
                     f"give {name!r} a value before",
                 )
                 continue
-            make = unify(repr(name), a, b)
-            steps.append(lambda values, cell=cell, make=make: _set_contents(cell, make(values)))
-        for index in sorted(first.changes.keys() | second.changes.keys()):
-            slot, old = self._snapshot.slots[index], self._snapshot.values[index]
-            make = unify(slot.path, first.changes.get(index, old), second.changes.get(index, old))
-            steps.append(lambda values, slot=slot, make=make: slot.set(make(values)))
-        for key in sorted(first.gained.keys() & second.gained.keys()):
-            make = unify(f"the new attribute {key[1]}", first.gained[key], second.gained[key])
-            steps.append(lambda values, key=key, make=make: self._snapshot.set_attribute(key, make(values)))
+            set_ = functools.partial(_set_contents, cell)
+            steps.append(noted.setting(set_, unify(repr(name), a, b), a, b, repr(name)))
+        for path, a, b, set_ in merged_slots(self.snapshot, first, second):
+            steps.append(noted.setting(set_, unify(path, a, b), a, b, path))
 
         def finish(values: Iterator[ir.Value]) -> None:
             for step in steps:

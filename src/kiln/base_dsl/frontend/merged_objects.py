@@ -1,7 +1,7 @@
-"""Objects that a branch chose between: what was two objects becomes a third, made of the chosen values.
+"""Objects that a region chose between: what was two objects becomes a third, made of the chosen values.
 
 Python would go on with one of the two, so that a later change in place is seen under both names. Here it is seen under
-the new name only. Such a change is refused where one of the two is still in use; reading the new object is right.
+one of them only. Such a change is refused where both are still in use; reading is right.
 """
 
 from __future__ import annotations
@@ -13,47 +13,120 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import DSLUserCodeError, Span, is_internal
+from ..diagnostics import DSLUserCodeError, Span, frame_span, is_internal, user_frame
 from .carry import Snapshot
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterator
+
+    from .carry import Scope
 
 
-class Merged(NamedTuple):
-    """An object made of two, with what it held at first."""
+class Watched(NamedTuple):
+    """Objects that must not change any more, with what they held at first."""
 
     state: Snapshot
-    name: str
+    why: str
+    """What is wrong with a change of `{path}`."""
+    hint: str
     span: Span | None
+
+    def refusal(self, path: str) -> DSLUserCodeError:
+        """The error for a change of `path`."""
+        return DSLUserCodeError(self.why.format(path=path), hint=self.hint, span=self.span)
 
 
 def objects_in(*values: Any) -> set[int]:
     """The identities of objects and containers that can be changed in place and are reached through values."""
-    kept = Snapshot([("", value) for value in values if tree.is_mutable(value)])._keep  # each is looked at once
-    return {id(x) for x in kept if not isinstance(x, tuple)}
+    return set(Snapshot([("", value) for value in values if tree.is_mutable(value)], code=False).objects)
 
 
-def note(merged: Any, first: Any, second: Any, in_use: Iterable[Any], name: str, span: Span | None) -> None:
-    """Watch an object made of `first` and `second`, if something of them is among the values `in_use`."""
-    origins = objects_in(first, second) - objects_in(merged)  # what both have in common is not copied
-    if origins and not origins.isdisjoint(objects_in(*in_use)):
+class Noted:
+    """The objects that one region makes of two."""
+
+    def __init__(self, span: Span | None) -> None:
+        self._span = span
+        self._made: list[tuple[Any, Any, Any, str]] = []
+
+    def add(self, merged: Any, first: Any, second: Any, name: str) -> None:
+        """Note an object that was made of `first` and `second`."""
+        if first is not second and tree.is_mutable(first) and tree.is_mutable(second) and tree.is_mutable(merged):
+            self._made.append((merged, first, second, name))
+            tracing.require("a branch").thirds[id(merged)] = merged
+
+    def setting(
+        self, set_: Callable[[Any], None], make: Callable[[Iterator[Any]], Any], first: Any, second: Any, name: str
+    ) -> Callable[[Iterator[Any]], None]:
+        """What makes a merged value and sets it, noting what it is made of."""
+
+        def run(values: Iterator[Any]) -> None:
+            merged = make(values)
+            set_(merged)
+            self.add(merged, first, second, name)
+
+        return run
+
+    def settle(self, in_use: Callable[[], list[Any]]) -> None:
+        """Watch what has been noted, as far as a part of it is among the values `in_use`, or what the stack uses later."""
+        if not self._made:
+            return
         trace = tracing.require("a branch")
-        trace.merged.append(Merged(Snapshot([(name, merged)]), name, span))
+        used = objects_in(*in_use(), *used_later())
+        origins = [objects_in(first, second) - objects_in(merged) for merged, first, second, _ in self._made]
+        for i, (merged, first, second, name) in enumerate(self._made):
+            mine = origins[i]  # what both have in common is not copied
+            others = [o for k, o in enumerate(origins) if k != i and self._made[k][0] is not merged]
+            if mine and (not mine.isdisjoint(used) or any(not mine.isdisjoint(o) for o in others)):
+                roots = [(name, merged), *((f"an object that {name} may be", x) for x in (first, second))]
+                trace.watched.append(Watched(Snapshot(roots, code=False), *_two_objects(name), self._span))
+
+
+def _two_objects(name: str) -> tuple[str, str]:
+    why = (
+        f"{name} is one of two objects here, which one is only known when the program runs, and {{path}} is changed "
+        "afterwards: the object that was chosen would not see it"
+    )
+    hint = "change the objects themselves in the branches, or choose between copies that are used under no other name"
+    return why, hint
+
+
+def without_cached(snapshot: Snapshot, changes: dict[int, Any]) -> dict[tuple[int, str], Any]:
+    """Attributes that objects gained in a region, but for cached properties: these are computed anew where they are read next.
+
+    That gives the same, unless the object changes: such a change is refused.
+    """
+    gained = snapshot.new_attributes()
+    for key in list(gained):
+        owner, path = snapshot.owner_of(key), snapshot.path_of(key)
+        if not _is_cached(owner, key[1]):
+            continue
+        snapshot.drop_attributes([key])
+        del gained[key]
+        state = Snapshot([(path.rpartition(".")[0], owner)], code=False)
+        frame = user_frame()
+        span = None if frame is None else frame_span(frame)
+        why = (
+            f"{path} is a cached property that is first read on a path that is only known when the program runs, and {{path}}, "
+            "which it may depend on, is changed"
+        )
+        watched = Watched(state, why, f"read {path} before", span)
+        changed = [snapshot.slots[i] for i in changes if id(snapshot.slots[i].owner) in state.objects]
+        if changed:
+            raise watched.refusal(changed[0].path)
+        tracing.require("a region").watched.append(watched)
+    return gained
+
+
+def _is_cached(owner: Any, name: str) -> bool:
+    return isinstance(getattr(type(owner), name, None), functools.cached_property)
 
 
 def check(trace: tracing.Trace) -> None:
-    """Refuse changes of the objects that were noted. Called when the trace is complete."""
-    for state, name, span in trace.merged:
-        for path in _changed(state):
-            raise DSLUserCodeError(
-                f"{name} is one of two objects here, which one is only known when the program runs, and "
-                f"{path} is changed afterwards: the object that was chosen would not see it",
-                hint="change the objects themselves in the branches, or choose between copies that are used under "
-                "no other name",
-                span=span,
-            )
+    """Refuse changes of the objects that are watched. Called when the trace is complete."""
+    for watched in trace.watched:
+        for path in _changed(watched.state):
+            raise watched.refusal(path)
 
 
 def _changed(state: Snapshot) -> Iterator[str]:
@@ -63,7 +136,7 @@ def _changed(state: Snapshot) -> Iterator[str]:
     for slot, before in [*changed, *state.reassigned()]:
         if not _same(before, slot.get()):
             yield slot.path
-    yield from map(state.path_of, state.new_attributes())
+    yield from (state.path_of(key) for key in state.new_attributes() if not _is_cached(state.owner_of(key), key[1]))
 
 
 def _same(before: Any, now: Any) -> bool:
@@ -71,21 +144,39 @@ def _same(before: Any, now: Any) -> bool:
 
 
 def used_later() -> list[Any]:
-    """The values of variables that the functions on the stack, up to the outermost traced one, may read from here on.
+    """The values of variables that the functions on the stack, up to the outermost traced one, may read from here on."""
+    return [value for frame in _frames() for _, value in _read_later(frame)]
 
-    Read off the byte code: a name that is loaded further on, or in a loop around this place.
-    """
-    found: list[Any] = []
+
+def used_by_callers(scope: Scope) -> list[tuple[str, Any]]:
+    """The same for the functions that called the one with these variables, by name."""
+    found: list[tuple[str, Any]] = []
+    mine = True
+    for frame in _frames():
+        if not mine:
+            found += _read_later(frame)
+        elif frame.f_locals.get("__kiln_scope") is scope and "__kiln_scope" not in frame.f_code.co_freevars:
+            mine = False
+    return found
+
+
+def _frames() -> Iterator[types.FrameType]:
+    """The frames of the user's functions, up to the outermost traced one."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code is not _trace_code():
-        code = frame.f_code
-        if not is_internal(code):
-            again = code.co_name.startswith("__kiln_body")  # the body of a loop, which may run once more
-            names = _loaded_after(code, -1 if again else frame.f_lasti)
-            values = frame.f_locals
-            found += [values[name] for name in sorted(names) if name in values]
+        if not is_internal(frame.f_code):
+            yield frame
         frame = frame.f_back
-    return found
+
+
+def _read_later(frame: types.FrameType) -> list[tuple[str, Any]]:
+    """Variables that a function may read from here on, read off its byte code: names that are loaded further on, or in a loop
+    around this place."""
+    code = frame.f_code
+    again = code.co_name.startswith("__kiln_body")  # the body of a loop, which may run once more
+    names = _loaded_after(code, -1 if again else frame.f_lasti)
+    values = frame.f_locals
+    return [(name, values[name]) for name in sorted(names) if name in values]
 
 
 @functools.cache

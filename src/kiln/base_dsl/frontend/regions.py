@@ -7,16 +7,28 @@ the language's: see `BaseDSL.make_if`, `make_for`, `make_while`.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 from ...mlir import ir
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import DSLSyntaxError, DSLUserCodeTypeError, error, function_name, user_frame
+from ..diagnostics import (
+    DSLBaseError,
+    DSLRuntimeError,
+    DSLSyntaxError,
+    DSLUserCodeError,
+    DSLUserCodeTypeError,
+    Span,
+    error,
+    function_name,
+    user_frame,
+)
 from ..tree import UNDEFINED
 from ..typing import Boolean, Integer, Numeric
 from . import merged_objects
-from .carry import Scope, Snapshot, stored_attributes
+from .carry import Scope, Slot, Snapshot, stored_attributes
 from .jumps import RETURN_VALUE, is_internal_name
 
 if TYPE_CHECKING:
@@ -102,6 +114,41 @@ def _check_globals(rec: Construct) -> None:
 # ------------------------------------------------------------------------------------------------- branches
 
 
+@contextlib.contextmanager
+def region(title: str, span: Span | None, snapshot: Snapshot | None = None) -> Iterator[None]:
+    """While open, a region is traced. An exception that leaves it puts objects back and ends the trace for good.
+
+    A handler outside would stand for what happens on one path only, and could use values of a region that is no part of
+    the program.
+    """
+    try:
+        yield
+    except BaseException as failure:
+        if snapshot is not None:
+            snapshot.undo()
+        trace = tracing.current()
+        if (
+            trace is not None
+            and trace.broken is None
+            and not isinstance(failure, _WrongChoice)
+            and isinstance(failure, Exception)
+        ):
+            trace.broken = failure if isinstance(failure, DSLBaseError) else _left_by(failure, title, span)
+            trace.broken_by = failure
+        raise
+
+
+def _left_by(failure: Exception, title: str, span: Span | None) -> DSLBaseError:
+    return error(
+        DSLRuntimeError,
+        f"{type(failure).__name__} is raised inside {title}, whose course is only known when the program runs, and caught "
+        "outside of it",
+        hint="whether it is raised is only known when the program runs, too: catch it inside, or make the condition a Python "
+        "value (const_expr)",
+        span=span,
+    )
+
+
 class Arm:
     """One branch after its trace: its block, and what variables and objects hold at its end."""
 
@@ -112,19 +159,32 @@ class Arm:
         with self.block.open():
             self.result = run()
         self.values = scope.save(names)
-        snapshot.check_containers(f"a branch of {rec.title}")
-        self.changes = snapshot.changes()
-        self.gained = snapshot.new_attributes()
-        snapshot.drop_attributes(self.gained)
-        self._snapshot = snapshot
+        snapshot.check_unchanged(f"a branch of {rec.title}")
+        self.ended(snapshot)
         self.jumped = tuple(f for f in rec.flags if _flag_is_set(scope.get(f)))
 
-    def at_end(self, value: Any) -> Any:
-        """A value of this arm with its objects as they were at the arm's end: they have been put back since."""
+    def ended(self, snapshot: Snapshot) -> None:
+        """Note what objects hold now, and remove the attributes they gained."""
+        self.changes = snapshot.changes()
+        self.gained = merged_objects.without_cached(snapshot, self.changes)
+        snapshot.drop_attributes(self.gained)
+        self._snapshot = snapshot
+        self._copies: dict[int, Any] = {}
+
+    def at_end(self, value: Any, kept: tree.Kept) -> Any:
+        """A value of this arm with its objects as they were at the arm's end: they have been put back since.
+
+        Objects that were there before the branch get into `kept`, by the identity of what stands for them.
+        """
         if not tree.is_mutable(value):
             return value
         with self._snapshot.state(self.changes, self.gained):
-            return tree.frozen(value)
+            copy = tree.frozen(value, self._copies)
+        originals = self._snapshot.objects
+        for number, made in self._copies.items():
+            if number in originals:
+                kept[id(made)] = originals[number]
+        return copy
 
     def strict(self, rec: Construct, name: str) -> bool:
         """Whether somebody reads this arm's value of `name`: not after the arm has returned, for example."""
@@ -145,10 +205,10 @@ def dynamic_if(
     trace = tracing.require("a branch")
     _check_globals(rec)
     writes = sorted(n for n in rec.flow.writes if n in scope.cells)
-    snapshot = Snapshot(scope.roots(sorted(rec.flow.reads | rec.flow.writes)))
+    snapshot = Snapshot(scope.roots(sorted(rec.flow.reads | rec.flow.writes)), scope.cells_of(writes))
     before = scope.save(writes)
 
-    with snapshot.undone_on_failure():
+    with region(rec.title, rec.span, snapshot):
         first = Arm(rec, scope, writes, snapshot, then)
         scope.restore(before)
         snapshot.restore(first.changes)
@@ -157,30 +217,22 @@ def dynamic_if(
     scope.restore(before)
     snapshot.restore(second.changes)
 
-    leaves: list[tree.Leaf] = []
+    merge = tree.Merge(dict(snapshot.objects))
     finish: list[Callable[[Iterator[ir.Value]], None]] = []
+    noted = merged_objects.Noted(rec.span)
     for name in writes:
         if name not in rec.flow.live_out:
             finish.append(lambda _, name=name: scope.set(name, UNDEFINED))
             continue
-        finish.append(_merge_name(rec, scope, name, before[name], first, second, leaves))
-    for index in sorted(first.changes.keys() | second.changes.keys()):
-        slot, old = snapshot.slots[index], snapshot.values[index]
+        finish.append(_merge_name(rec, scope, name, before[name], first, second, merge, noted))
+    for path, a, b, set_ in merged_slots(snapshot, first, second):
         try:
-            make = unify_arms(first, first.changes.get(index, old), second, second.changes.get(index, old), leaves)
+            make = unify_arms(first, a, second, b, merge)
         except tree.Mismatch as m:
-            raise _branch_error(rec, slot.path, m) from None
-        finish.append(lambda values, slot=slot, make=make: slot.set(make(values)))
-    for key in sorted(first.gained.keys() | second.gained.keys()):
-        a, b = first.gained.get(key, UNDEFINED), second.gained.get(key, UNDEFINED)
-        if (a is UNDEFINED or b is UNDEFINED) and tree.has_dynamic((a, b)):
-            continue  # it exists on one path only: not visible afterwards
-        try:
-            make = unify_arms(first, a, second, b, leaves)
-        except tree.Mismatch as m:
-            raise _branch_error(rec, f"the new attribute {key[1]}", m) from None
-        finish.append(lambda values, key=key, make=make: snapshot.set_attribute(key, make(values)))
+            raise _branch_error(rec, path, m) from None
+        finish.append(noted.setting(set_, make, a, b, path))
 
+    leaves = merge.leaves
     with first.block.open():
         first_values = [leaf.first() for leaf in leaves]
     with second.block.open():
@@ -194,15 +246,56 @@ def dynamic_if(
     values = iter(results)
     for step in finish:
         step(values)
+    noted.settle(lambda: [scope.get(n) for n in sorted(rec.flow.live_out)])
 
 
-def unify_arms(first: Any, a: Any, second: Any, b: Any, leaves: list[tree.Leaf]) -> Callable[[Iterator[ir.Value]], Any]:
-    """Merge what two arms made of a value: `leaves` are added, the result makes it of the merged values."""
-    return tree.unify(a, b, leaves) if a is b else tree.unify(first.at_end(a), second.at_end(b), leaves)
+def merged_slots(snapshot: Snapshot, first: Any, second: Any) -> Iterator[tuple[str, Any, Any, Callable[[Any], None]]]:
+    """Places in objects that two arms changed: their path, what each arm left there, and what sets the merged value.
+
+    Refuses attributes that exist on one path only.
+    """
+    for index in sorted(first.changes.keys() | second.changes.keys()):
+        slot, old = snapshot.slots[index], snapshot.values[index]
+        a, b = first.changes.get(index, old), second.changes.get(index, old)
+        _exists_on_both(slot.path, a, b, first, second)
+        yield slot.path, a, b, slot.set
+    for key in sorted(first.gained.keys() | second.gained.keys()):
+        path = snapshot.path_of(key)
+        a, b = first.gained.get(key, UNDEFINED), second.gained.get(key, UNDEFINED)
+        _exists_on_both(path, a, b, first, second)
+        yield path, a, b, functools.partial(snapshot.set_attribute, key)
+
+
+def _exists_on_both(path: str, a: Any, b: Any, first: Any, second: Any) -> None:
+    """Refuse what has a value on one path only, unless the other path has left the function or loop."""
+    if (a is UNDEFINED) == (b is UNDEFINED):
+        return
+    lacking = first if a is UNDEFINED else second
+    if not getattr(lacking, "jumped", ()):
+        raise error(
+            DSLUserCodeError,
+            f"{path} exists on one path only, and which one is taken is only known when the program runs",
+            hint=f"give {path} a value before",
+            depth=3,
+        )
+
+
+def unify_arms(first: Any, a: Any, second: Any, b: Any, merge: tree.Merge) -> Callable[[Iterator[ir.Value]], Any]:
+    """Merge what two arms made of a value: leaves are added, the result makes it of the merged values."""
+    if a is b or a is UNDEFINED or b is UNDEFINED:
+        return merge.unify(a, b)
+    return merge.unify(first.at_end(a, merge.kept), second.at_end(b, merge.kept))
 
 
 def _merge_name(
-    rec: Construct, scope: Scope, name: str, before: Any, first: Arm, second: Arm, leaves: list[tree.Leaf]
+    rec: Construct,
+    scope: Scope,
+    name: str,
+    before: Any,
+    first: Arm,
+    second: Arm,
+    merge: tree.Merge,
+    noted: merged_objects.Noted,
 ) -> Callable[[Iterator[ir.Value]], None]:
     a, b = first.values[name], second.values[name]
     if not first.strict(rec, name) and not second.strict(rec, name):
@@ -225,19 +318,10 @@ def _merge_name(
             )
             return lambda _: scope.set(name, UNDEFINED)
     try:
-        make = unify_arms(first, a, second, b, leaves)
+        make = unify_arms(first, a, second, b, merge)
     except tree.Mismatch as m:
         raise _branch_error(rec, name, m) from None
-    if a is b or not (tree.is_mutable(a) and tree.is_mutable(b)):
-        return lambda values: scope.set(name, make(values))
-
-    def finish(values: Iterator[ir.Value]) -> None:
-        merged = make(values)
-        scope.set(name, merged)
-        others = [scope.get(n) for n in sorted(rec.flow.live_out) if n != name]
-        merged_objects.note(merged, a, b, [*others, *merged_objects.used_later()], repr(name), rec.span)
-
-    return finish
+    return noted.setting(lambda value: scope.set(name, value), make, a, b, repr(name))
 
 
 def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:
@@ -272,18 +356,86 @@ def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:
 # ---------------------------------------------------------------------------------------------------- loops
 
 
+class _Choices:
+    """How a loop takes what its body may change, as learned by tracing the body.
+
+    `promoted`: Python numbers that become values of the program. `by_value`: variables and attributes that hold another
+    object after an iteration, so that they stand for its parts; all others stand for the object itself.
+    """
+
+    def __init__(self) -> None:
+        self.promoted: set[str] = set()
+        self.by_value: dict[str, int] = {}
+
+    def learn(self, wrong: _WrongChoice) -> bool:
+        """Whether there was something to learn."""
+        if wrong.promote is not None:
+            new = wrong.promote not in self.promoted
+            self.promoted.add(wrong.promote)
+            return new
+        level = self.by_value.get(wrong.by_value, 0)
+        self.by_value[wrong.by_value] = level + 1
+        return level < 2
+
+    def kept(self, name: str, value: Any, shared: tree.Kept) -> tree.Kept:
+        """The objects that stay in the value of a variable or attribute."""
+        level = self.by_value.get(name, 0)
+        if level == 0:
+            return shared
+        return {} if level > 1 else {number: x for number, x in shared.items() if x is not value}
+
+
+class _WrongChoice(Exception):
+    """The body shows that a loop has to take something in another way; `error` is raised if it cannot."""
+
+    def __init__(self, error: DSLBaseError, promote: str | None = None, by_value: str = "") -> None:
+        super().__init__()
+        self.error = error
+        self.promote = promote
+        self.by_value = by_value
+
+
+def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
+    """Trace a loop; once more where its body showed that a choice was wrong."""
+    trace = tracing.require("a loop")
+    choices = trace.choices.setdefault(id(rec.function), {}).setdefault(rec.span, _Choices())
+    first: DSLBaseError | None = None
+    while True:
+        watched, complaints, unavailable = len(trace.watched), len(trace.complaints), dict(trace.unavailable)
+        try:
+            return attempt(choices)
+        except _WrongChoice as wrong:
+            if not choices.learn(wrong):
+                raise (first or wrong.error) from None
+            first = first or wrong.error
+            del trace.watched[watched:], trace.complaints[complaints:]
+            trace.unavailable = unavailable
+        except DSLBaseError as failure:
+            if first is None:
+                raise
+            trace.broken = first
+            raise first from failure
+
+
 class _Entry:
-    """A variable or slot whose leaves are block arguments of the loop."""
+    """A variable or slot whose leaves are block arguments of the loop. Objects of `kept` in its value stay."""
 
     def __init__(
-        self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool
+        self,
+        name: str,
+        value: Any,
+        set_: Callable[[Any], None],
+        get: Callable[[], Any],
+        promote: bool,
+        kept: tree.Kept,
     ) -> None:
         self.name = name
         self.original = value
         self.get = get
         self.set = set_
+        self.kept = kept
         try:
-            self.promoted, self.inits, self._rebuild = tree.open_value(value, promote)
+            self.promoted, self.inits, self._rebuild = tree.open_value(value, promote, kept)
         except tree.Mismatch as m:
             raise error(
                 DSLUserCodeTypeError,
@@ -292,6 +444,7 @@ class _Entry:
                 depth=4,
             ) from None
         self.opened: Any = None
+        self.now: Any = None
         self._began: Any = None
         self._arguments: list[ir.Value] = []
         self.changed_in_place = isinstance(value, (list, dict)) or tree.is_plain_object(value)
@@ -301,22 +454,22 @@ class _Entry:
         mine = self._arguments = [next(arguments) for _ in self.inits]
         self.opened = self._rebuild(iter(mine))
         # The body may change the object in place: what it began with is kept apart.
-        self._began = tree.frozen(self.opened)
+        self._began = tree.frozen(self.opened, kept=self.kept)
         self.set(self.opened)
 
     def leaves_now(self, rec: Construct) -> list[ir.Value]:
         """The leaves of what it holds now, for the next iteration."""
-        now = self.get()
+        now = self.now = self.get()
+        self.changed_in_place &= now is self.opened
         if tree.same_state(now, self._began):
             return list(self._arguments)
-        self.changed_in_place &= now is self.opened
         try:
             if now is UNDEFINED:
                 raise tree.Mismatch("", self._began, now)
-            return tree.match(self._began, now)
+            return tree.match(self._began, now, self.kept)
         except tree.Mismatch as m:
             was = tree.describe(m.first)
-            raise error(
+            refusal = error(
                 DSLUserCodeTypeError,
                 f"{self.name}{m.path} is {was} when {rec.title} begins and {tree.describe(m.second)} after an iteration"
                 + (f": {m.why}" if m.why else ""),
@@ -326,7 +479,15 @@ class _Entry:
                 span=rec.span,
                 notes=_assignment_notes(rec, self.name),
                 depth=2,
-            ) from None
+            )
+            if isinstance(m, tree.OtherObject):
+                raise _WrongChoice(refusal, by_value=self.name) from None
+            raise refusal from None
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the body changed its object in place."""
+        return not tree.same_state(self.opened, self._began)
 
     def finish(self, values: Iterator[ir.Value], kept: list[bool]) -> None:
         """After the loop: results for the leaves that changed; the original object where nothing did."""
@@ -339,6 +500,14 @@ class _Entry:
             tree.overwrite(self.original, made)
             made = self.original
         self.set(made)
+        self.made = made
+
+
+def _stay_in(value: Any, shared: tree.Kept) -> list[Any]:
+    """The objects of `shared` that a value holds."""
+    return (
+        [x for number, x in Snapshot([("", value)], code=False).objects.items() if number in shared] if shared else []
+    )
 
 
 def _suggest(m: tree.Mismatch) -> str:
@@ -350,8 +519,9 @@ def _suggest(m: tree.Mismatch) -> str:
 class _LoopState:
     """What a loop carries: opened before its body is traced, settled afterwards."""
 
-    def __init__(self, rec: Construct, scope: Scope) -> None:
-        self.rec, self.scope = rec, scope
+    def __init__(self, rec: Construct, scope: Scope, choices: _Choices) -> None:
+        self.rec, self.scope, self.choices = rec, scope, choices
+        self.noted = merged_objects.Noted(rec.span)
         _check_globals(rec)
         flow = rec.flow
         self.before = scope.save(n for n in sorted(flow.writes) if n in scope.cells)
@@ -367,50 +537,100 @@ class _LoopState:
         heads = [n for n in user if n in flow.live_head and self.before[n] is not UNDEFINED]
         carried = [n for n in heads if n not in rec.function.constexpr_names]
         self.late = [n for n in self.before if n not in heads and n in flow.live_out]
-        # Objects may hold block arguments by the time these are merged.
-        self.before_late = {n: tree.frozen(self.before[n]) for n in self.late}
         self.dead = [n for n in self.before if n not in heads and n not in self.late]
         self.entries: list[_Entry] = []
         self.fixed: list[str] = [n for n in heads if n in rec.function.constexpr_names]
+        self.shared = self._shared_objects(carried)
         for name in carried:
+            kept = choices.kept(name, self.before[name], self.shared)
             entry = _Entry(
-                name, self.before[name], lambda v, n=name: scope.set(n, v), lambda n=name: scope.get(n), promote=True
+                name, self.before[name], lambda v, n=name: scope.set(n, v), lambda n=name: scope.get(n), True, kept
             )
             if entry.inits:
                 self.entries.append(entry)
             else:
                 self.fixed.append(name)
         others = sorted((flow.reads | flow.writes) - {e.name for e in self.entries})
-        self.snapshot = Snapshot(scope.roots(others))
+        roots = scope.roots(others)
+        taken_apart = {e.name for e in self.entries}
+        roots += [(n, x) for n in carried if n in taken_apart for x in _stay_in(self.before[n], self.shared)]
+        self.snapshot = Snapshot(roots, scope.cells_of(self.before))
+        # Objects may hold block arguments by the time these are merged.
+        self._copies: dict[int, Any] = {}
+        self.before_late = {n: tree.frozen(self.before[n], self._copies) for n in self.late}
         self._open_slots()
         self.types = [init.type for entry in self.entries for init in entry.inits]
 
+    def _shared_objects(self, carried: list[str]) -> tree.Kept:
+        """Objects in carried variables that something else refers to as well: they stay, and get the loop's values."""
+        values = [(n, self.before[n]) for n in carried if tree.is_mutable(self.before[n])]
+        if not values:
+            return {}
+        flow, scope = self.rec.flow, self.scope
+        names = sorted(n for n in flow.reads | flow.writes | flow.live_out if not is_internal_name(n))
+        found = Snapshot([*scope.roots(names), *merged_objects.used_by_callers(scope)], scope.cells_of(names))
+        inside = Snapshot(values, code=False).objects
+        return {number: x for number, x in inside.items() if found.references.get(number, 0) > 1}
+
     def _open_slots(self) -> None:
-        rec, snapshot = self.rec, self.snapshot
+        rec, snapshot, choices = self.rec, self.snapshot, self.choices
         stored = set(rec.attribute_stores)
         if any(type(v) in (bool, int, float) for v in snapshot.values):
             functions = (self.scope.get(n) for n in rec.calls if n in self.scope.cells)
             more = (self.scope.globals.get(n) for n in rec.calls if n not in self.scope.cells)
             stored |= stored_attributes(snapshot.classes(), rec.calls, iter([*functions, *more]))
         self.slot_entries: dict[int, _Entry] = {}
+        owned: set[int] = set()
         for index, (slot, value) in enumerate(zip(snapshot.slots, snapshot.values, strict=True)):
-            if tree.is_plain_object(value) or isinstance(value, (list, dict)):
-                continue  # its own slots are listed
-            promote = type(value) in (bool, int, float) and (
-                (slot.kind == "attribute" and slot.key in stored)
-                or (slot.kind == "item" and rec.stores_item(slot.container_path, slot.key))
-            )
-            promote = promote or (
-                isinstance(value, tuple) and slot.kind == "attribute" and slot.key in rec.attribute_stores
-            )
-            if isinstance(value, tuple) and any(tree.is_plain_object(v) or isinstance(v, (list, dict)) for v in value):
-                continue
+            if id(slot.owner) in owned:
+                continue  # part of an object whose place another object takes
+            kept: tree.Kept = {}
+            promote = slot.path in choices.promoted
+            if isinstance(value, tuple):
+                kept = snapshot.objects
+                promote = promote or (slot.kind == "attribute" and slot.key in rec.attribute_stores)
+            elif slot.kind != "state" and id(value) in snapshot.objects:
+                if not self._is_replaced(slot, value):
+                    continue  # its own slots are listed
+                kept = {
+                    n: x for n, x in Snapshot([("", value)], code=False).objects.items() if snapshot.references[n] > 1
+                }
+                kept.pop(id(value), None)
+                owned |= Snapshot([("", value)], code=False).objects.keys() - kept.keys()
+            elif type(value) in (bool, int, float):
+                promote = promote or (
+                    (slot.kind == "attribute" and slot.key in stored)
+                    or (slot.kind == "item" and rec.stores_item(slot.container_path, slot.key))
+                )
             if not promote and tree.is_atomic_class(type(value)) and not isinstance(value, Numeric):
                 continue
-            entry = _Entry(slot.path, value, slot.set, slot.get, promote)
+            entry = _Entry(slot.path, value, slot.set, slot.get, promote, kept)
             if entry.inits:
                 self.slot_entries[index] = entry
                 self.entries.append(entry)
+
+    def _is_replaced(self, slot: Slot, value: Any) -> bool:
+        """Whether an iteration puts another object into a place."""
+        if slot.path in self.choices.by_value:
+            return True
+        return (
+            tree.is_protocol(value)
+            and slot.kind == "attribute"
+            and slot.key in self.rec.attribute_stores
+            and self.snapshot.references[id(value)] == 1
+        )
+
+    @contextlib.contextmanager
+    def traced(self) -> Iterator[None]:
+        """While open, the loop's test or body is traced; variables and objects are put back if that fails."""
+        try:
+            with region(self.rec.title, self.rec.span, self.snapshot):
+                yield
+        except BaseException:
+            self.scope.restore(self.before)
+            for entry in self.entries:
+                entry.set(entry.original)
+            raise
 
     def add(self, entry: _Entry) -> None:
         """Carry one more variable, found when the test of the loop was traced."""
@@ -433,32 +653,44 @@ class _LoopState:
         return [leaf for entry in self.entries for leaf in entry.leaves_now(self.rec)]
 
     def check_static(self) -> None:
-        """What is not carried must not have changed."""
+        """What is not carried must not have changed, and no object may have got a second name that the loop cannot follow."""
         rec = self.rec
+        self.snapshot.check_unchanged(rec.title)
         for name in self.fixed:
-            now = self.scope.get(name)
-            if not tree.static_equal(self.before[name], now):
-                constexpr = name in rec.function.constexpr_names
-                raise error(
-                    DSLUserCodeTypeError,
-                    f"{name!r} is {tree.describe(self.before[name])} when {rec.title} begins and {tree.describe(now)} "
-                    "after an iteration",
-                    hint=f"{name!r} is annotated Constexpr: drop the annotation"
-                    if constexpr
-                    else f"only numbers, tensors and objects made of them can change in a loop that runs in the program: "
-                    f"give {name!r} a value of its later type before the loop, or unroll with range_constexpr",
-                    span=rec.span,
-                    notes=_assignment_notes(rec, name),
-                    depth=2,
-                )
-        self.snapshot.check_containers(rec.title)
-        gained = self.snapshot.new_attributes()
-        self.snapshot.drop_attributes(key for key, value in gained.items() if tree.has_dynamic(value))
+            now, old = self.scope.get(name), self.before[name]
+            if tree.static_equal(old, now) if not tree.has_dynamic((old, now)) else old is now:
+                continue
+            constexpr = name in rec.function.constexpr_names
+            refusal = error(
+                DSLUserCodeTypeError,
+                f"{name!r} is {tree.describe(old)} when {rec.title} begins and {tree.describe(now)} after an iteration",
+                hint=f"{name!r} is annotated Constexpr: drop the annotation"
+                if constexpr
+                else f"only numbers, tensors and objects made of them can change in a loop that runs in the program: "
+                f"give {name!r} a value of its later type before the loop, or unroll with range_constexpr",
+                span=rec.span,
+                notes=_assignment_notes(rec, name),
+                depth=2,
+            )
+            if not constexpr and tree.is_mutable(old):
+                raise _WrongChoice(refusal, by_value=name)
+            raise refusal
+        for key in merged_objects.without_cached(self.snapshot, self.snapshot.changes()):
+            path = self.snapshot.path_of(key)
+            raise error(
+                DSLUserCodeError,
+                f"{path} first gets its value inside {rec.title}, which may not run at all",
+                hint=f"give {path} a value before the loop",
+                span=rec.span,
+                depth=2,
+            )
         for index, now in self.snapshot.changes().items():
             slot, old = self.snapshot.slots[index], self.snapshot.values[index]
-            if index in self.slot_entries or (not tree.has_dynamic(now) and tree.static_equal(old, now)):
+            if index in self.slot_entries or any(slot.owner is e.opened for e in self.entries):
                 continue
-            raise error(
+            if not tree.is_mutable(now) and not tree.has_dynamic(now) and tree.static_equal(old, now):
+                continue
+            refusal = error(
                 DSLUserCodeTypeError,
                 f"{slot.path} is {tree.describe(old)} when {rec.title} begins and {tree.describe(now)} after an iteration",
                 hint=f"make {slot.path} an object-stage value before the loop, for example Int32({old})"
@@ -467,13 +699,45 @@ class _LoopState:
                 span=rec.span,
                 depth=2,
             )
+            if type(old) in (bool, int, float) or isinstance(old, tuple):
+                raise _WrongChoice(refusal, promote=slot.path)
+            if tree.is_mutable(old) and type(old) is type(now):
+                raise _WrongChoice(refusal, by_value=slot.path)
+            raise refusal
+        self._check_objects()
+
+    def _check_objects(self) -> None:
+        """Refuse objects that the loop makes anew of their parts, where a second name would show the difference."""
+        made = [e for e in self.entries if tree.is_mutable(e.original) and id(e.original) not in e.kept]
+        if not made:
+            return
+        held = [Snapshot([("", e.now)], code=False).objects.keys() - e.kept.keys() for e in made]
+        for i, entry in enumerate(made):
+            if not entry.is_changed:
+                continue
+            elsewhere = self.snapshot.objects.keys() | set[int]().union(*(h for k, h in enumerate(held) if k != i))
+            is_shared = id(entry.original) in self.shared and entry.now is not entry.opened
+            if is_shared or (held[i] & elsewhere):
+                raise error(
+                    DSLUserCodeError,
+                    f"{entry.name} is changed in {self.rec.title} and stands for another object after an iteration, and one of "
+                    "these objects has a second name",
+                    hint="change the object in place, or make a new one of its parts in every iteration",
+                    span=self.rec.span,
+                    notes=_assignment_notes(self.rec, entry.name),
+                    depth=2,
+                )
 
     def late_plan(self, certain: bool) -> tuple[list[tree.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
         """How variables that the body sets before reading them come out of the loop.
 
         `certain`: the body runs at least once, so that they need no value before it.
         """
-        leaves: list[tree.Leaf] = []
+        kept = dict(self.snapshot.objects)
+        for number, copy in self._copies.items():
+            if number in self.snapshot.objects:
+                kept[id(copy)] = self.snapshot.objects[number]
+        merge = tree.Merge(kept)
         steps: list[Callable[[Iterator[ir.Value]], None]] = []
         for name in self.late:
             old, now = self.before_late[name], self.scope.get(name)
@@ -495,7 +759,7 @@ class _LoopState:
             if certain and name not in self.rec.exits and not is_internal_name(name):
                 old = UNDEFINED  # overwritten for certain
             try:
-                make = tree.unify(old, now, leaves)
+                make = merge.unify(old, now)
             except tree.Mismatch as m:
                 raise error(
                     DSLUserCodeTypeError,
@@ -508,8 +772,9 @@ class _LoopState:
                     notes=_assignment_notes(self.rec, name),
                     depth=2,
                 ) from None
-            steps.append(lambda values, name=name, make=make: self.scope.set(name, make(values)))
-        return leaves, steps
+            set_ = functools.partial(self.scope.set, name)
+            steps.append(self.noted.setting(set_, make, self.before[name], now, repr(name)))
+        return merge.leaves, steps
 
     def finish(
         self, results: list[ir.Value], kept: list[bool], late: list[Callable[[Iterator[ir.Value]], None]]
@@ -525,8 +790,11 @@ class _LoopState:
             count = len(entry.inits)
             entry.finish(values, kept[position : position + count])
             position += count
+            if entry.now is not entry.opened and any(kept[position - count : position]):
+                self.noted.add(entry.made, entry.original, entry.now, entry.name)
         for step in late:
             step(values)
+        self.noted.settle(lambda: [self.scope.get(n) for n in sorted(self.rec.flow.live_out)])
 
 
 def _any(flags: list[Any]) -> Any:
@@ -551,12 +819,26 @@ def dynamic_for(
     certain: bool,
 ) -> None:
     """A counted loop with positive `step`. `certain`: it runs at least once."""
+    _traced_loop(rec, lambda choices: _try_for(rec, scope, lower, upper, step, hints, body, certain, choices))
+
+
+def _try_for(
+    rec: Construct,
+    scope: Scope,
+    lower: Integer,
+    upper: Integer,
+    step: Integer,
+    hints: dict[str, Any],
+    body: Callable[[Any], None],
+    certain: bool,
+    choices: _Choices,
+) -> None:
     trace = tracing.require("a loop")
     kind: Any = type(lower)
-    state = _LoopState(rec, scope)
-    region = DetachedBlock([kind.mlir_type, *state.types])
-    arguments = list(region.block.arguments)
-    with region.open(), state.snapshot.undone_on_failure():
+    state = _LoopState(rec, scope, choices)
+    block = DetachedBlock([kind.mlir_type, *state.types])
+    arguments = list(block.block.arguments)
+    with block.open(), state.traced():
         state.enter(arguments[1:])
         body(kind._make(arguments[0], nonneg=True) if lower.nonneg else kind._make(arguments[0]))
         yields = state.leaves_now()
@@ -568,13 +850,13 @@ def dynamic_for(
     kept = [y != a for y, a in zip(yields, arguments[1:], strict=True)]
     kept_inits = [i for i, keep in zip(inits, kept, strict=True) if keep] + [leaf.first() for leaf in leaves]
     kept_yields = [y for y, keep in zip(yields, kept, strict=True) if keep] + late_values
-    _prune(region.block, 1, kept, inits, kept_yields)
+    _prune(block.block, 1, kept, inits, kept_yields)
     for leaf in leaves:
-        region.block.add_argument(leaf.type, ir.Location.unknown())
+        block.block.add_argument(leaf.type, ir.Location.unknown())
 
     if stop is False:
         results = trace.dsl.make_for(
-            lower.ir_value(), upper.ir_value(), step.ir_value(), region.block, kept_inits, kept_yields,
+            lower.ir_value(), upper.ir_value(), step.ir_value(), block.block, kept_inits, kept_yields,
             unsigned=not kind.signed, hints=hints,
         )  # fmt: skip
         state.finish(results, kept, late)
@@ -582,16 +864,16 @@ def dynamic_for(
 
     # An early exit: count in a `while` that also looks at the flag. The flag is one more carried value.
     flag_type = Boolean.mlir_type
-    with region.open():
+    with block.open():
         one_more = lower._make(arguments[0]) + step
         kept_yields = [one_more.ir_value(), *kept_yields, Boolean(stop).ir_value()]
-    region.block.add_argument(flag_type, ir.Location.unknown())
+    block.block.add_argument(flag_type, ir.Location.unknown())
     kept_inits = [lower.ir_value(), *kept_inits, Boolean(False).ir_value()]
     before = DetachedBlock([v.type for v in kept_inits])
     heads = list(before.block.arguments)
     with before.open():
         goes_on = (kind._make(heads[0]) < upper) & (Boolean._make(heads[-1]) ^ True)
-    results = trace.dsl.make_while(before.block, goes_on.ir_value(), heads, region.block, kept_inits, kept_yields)
+    results = trace.dsl.make_while(before.block, goes_on.ir_value(), heads, block.block, kept_inits, kept_yields)
     state.finish(list(results)[1:-1], kept, late)
 
 
@@ -613,9 +895,7 @@ def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
     scope = state.scope
     carried = {entry.name for entry in state.entries}
     names = [n for n in sorted(rec.test_writes - carried) if n in scope.cells and scope.get(n) is not UNDEFINED]
-    return [
-        _Entry(n, scope.get(n), lambda v, n=n: scope.set(n, v), lambda n=n: scope.get(n), promote=False) for n in names
-    ]
+    return [_Entry(n, scope.get(n), lambda v, n=n: scope.set(n, v), lambda n=n: scope.get(n), False, {}) for n in names]
 
 
 def dynamic_while(rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]) -> Any:
@@ -624,12 +904,18 @@ def dynamic_while(rec: Construct, scope: Scope, test: Callable[[], Any], body: C
     Returns True when it was built. When the test turns out to be a Python value after all, nothing is built,
     its operations stay in front, variables are as before, and the value is returned for the caller to go on with.
     """
+    return _traced_loop(rec, lambda choices: _try_while(rec, scope, test, body, choices))
+
+
+def _try_while(
+    rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None], choices: _Choices
+) -> Any:
     trace = tracing.require("a loop")
-    state = _LoopState(rec, scope)
+    state = _LoopState(rec, scope, choices)
     before = DetachedBlock(list(state.types))
     heads = list(before.block.arguments)
     inits = [init for entry in state.entries for init in entry.inits]
-    with before.open(), state.snapshot.undone_on_failure():
+    with before.open(), state.traced():
         state.enter(heads)
         condition = test()
         if not tree.is_dynamic(condition) and not (rec.constant_test and condition):
@@ -651,9 +937,9 @@ def dynamic_while(rec: Construct, scope: Scope, test: Callable[[], Any], body: C
         inits += [trace.dsl.make_undefined(leaf.type) for leaf in entry.inits]
         heads += [before.block.add_argument(leaf.type, ir.Location.unknown()) for leaf in entry.inits]
         state.add(entry)
-    region = DetachedBlock(list(state.types))
-    arguments = list(region.block.arguments)
-    with region.open(), state.snapshot.undone_on_failure():
+    block = DetachedBlock(list(state.types))
+    arguments = list(block.block.arguments)
+    with block.open(), state.traced():
         state.enter(arguments)
         body()
         yields = state.leaves_now()
@@ -666,23 +952,23 @@ def dynamic_while(rec: Construct, scope: Scope, test: Callable[[], Any], body: C
     kept_inits = [i for i, keep in zip(inits, kept, strict=True) if keep] + late_inits
     kept_yields = [y for y, keep in zip(yields, kept, strict=True) if keep] + late_values
     kept_forwards = [f for f, keep in zip(forwards, kept, strict=True) if keep]
-    _prune(region.block, 0, kept, inits, kept_yields)
+    _prune(block.block, 0, kept, inits, kept_yields)
     _prune(before.block, 0, kept, inits, kept_forwards)
     if goes_on in heads:  # a pruned block argument as the condition itself
         goes_on = inits[heads.index(goes_on)] if not kept[heads.index(goes_on)] else goes_on
     for leaf in leaves:
-        region.block.add_argument(leaf.type, ir.Location.unknown())
+        block.block.add_argument(leaf.type, ir.Location.unknown())
         kept_forwards.append(before.block.add_argument(leaf.type, ir.Location.unknown()))
     if stop is not False:
-        with region.open():
+        with block.open():
             kept_yields.append(Boolean(stop).ir_value())
         kept_inits.append(Boolean(False).ir_value())
-        region.block.add_argument(Boolean.mlir_type, ir.Location.unknown())
+        block.block.add_argument(Boolean.mlir_type, ir.Location.unknown())
         stopped = before.block.add_argument(Boolean.mlir_type, ir.Location.unknown())
         kept_forwards.append(stopped)
         before = _guarded_test(trace, before, goes_on, stopped, kept_forwards)
         goes_on, kept_forwards = before.goes_on, before.forwards
-    results = trace.dsl.make_while(before.block, goes_on, kept_forwards, region.block, kept_inits, kept_yields)
+    results = trace.dsl.make_while(before.block, goes_on, kept_forwards, block.block, kept_inits, kept_yields)
     results = list(results)[: len(results) - (stop is not False)]
     state.finish(results, kept, late)
     if rec.constant_test and len(rec.exits) == 1:

@@ -564,6 +564,21 @@ class _Expressions(nodes.Transformer):
         self.generic_visit(node)
         return builtin_calls.rewrite(self.rewriter, node)
 
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        """An f-string: its parts are put together by a hook, which knows texts of dynamic values."""
+        parts = [self.visit(value) for value in node.values]
+        if len(parts) < 2 or not any(isinstance(part, ast.FormattedValue) for part in parts):
+            node.values = parts
+            return node
+        each = [
+            part if isinstance(part, ast.Constant) else ast.copy_location(ast.JoinedStr([part]), part) for part in parts
+        ]
+        return ast.copy_location(self.rewriter.hook("joined", each), node)
+
+    def visit_FormattedValue(self, node: ast.FormattedValue) -> ast.expr:
+        node.value = self.visit(node.value)  # a format stays what it is
+        return node
+
     def _inner(self, node: Any) -> Any:
         self.inner_scopes += 1
         self.generic_visit(node)

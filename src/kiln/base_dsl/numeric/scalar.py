@@ -9,15 +9,18 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
+import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import trace
+from ..diagnostics import is_internal
 from . import emit, host
 from .convert import bitcast as emit_bitcast
 from .meta import INTEGERS, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, is_ir_value_class, unwrap
 from .operators import arithmetic_type, binary, compare, convert, extremum, power, select, shift, typed_operand
 from .promotion import float_of
+from .text import DynamicText
 
 state = trace.state
 
@@ -102,12 +105,13 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         return value
 
     def __str__(self) -> str:
-        return host.text(type(self), self._value) if type(self._value) in PLAIN else "?"
+        return host.text(type(self), self._value) if type(self._value) in PLAIN else _unknown("?")
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return host.text(type(self), self._value) if type(self._value) in PLAIN else _unknown("?")
 
     def __format__(self, spec: str) -> str:
-        return format(self._value, spec) if type(self._value) in PLAIN else format("?", _alignment_of(spec))
+        return format(self._value, spec) if type(self._value) in PLAIN else _unknown(format("?", _alignment_of(spec)))
 
     # -- conversions ---------------------------------------------------------------------------------------------
 
@@ -488,6 +492,11 @@ class Float(Numeric, metaclass=FloatMeta, width=32, abstract=True):
 
     def __trunc__(self) -> Any:
         return self._rounded("math.trunc", math.trunc)
+
+
+def _unknown(text: str) -> str:
+    """The text of a dynamic value, for the caller of the caller: a program must not look into it."""
+    return text if state.trace is None or is_internal(sys._getframe(2).f_code) else DynamicText(text)
 
 
 def _alignment_of(spec: str) -> str:

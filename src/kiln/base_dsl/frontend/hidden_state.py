@@ -1,0 +1,462 @@
+"""State that the variables of a region do not show.
+
+Two kinds: names of modules, classes and functions that code called by a region may rebind (`Reach` finds them), and
+contents of objects that are written in C (`fingerprint` tells whether they changed). Neither can be carried out of a
+region; a change is found by comparison and refused.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import operator
+import sys
+import types
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from ..dependencies import (
+    _is_kilns,  # pyright: ignore[reportPrivateUsage]
+    _is_library,  # pyright: ignore[reportPrivateUsage]
+    _is_library_class,  # pyright: ignore[reportPrivateUsage]
+    _is_library_module,  # pyright: ignore[reportPrivateUsage]
+)
+from ..diagnostics import is_internal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# ------------------------------------------------------------------------------------------------- namespaces
+
+_ANY_NAME = frozenset(("globals", "vars", "locals", "exec", "eval", "setattr", "delattr", "__dict__", "modules"))
+"""Whoever uses one of these may rebind any name."""
+_PYTHONS_OWN = (
+    "__annot",
+    "__abstractmethods__",
+    "_abc_impl",
+    "__dict__",
+    "__weakref__",
+    "__builtins__",
+    "__warningregistry__",
+)
+"""Entries that Python itself changes."""
+
+
+class Namespace:
+    """Names of a module, class or function, compared by the identity of their values."""
+
+    __slots__ = ("known", "label", "mapping", "names", "owner")
+
+    def __init__(
+        self, label: str, mapping: Mapping[str, Any], names: tuple[str, ...] | None, owner: type | None = None
+    ) -> None:
+        self.label = label
+        self.mapping = mapping
+        self.owner = owner
+        self.names = names
+        """None: all that are there."""
+        self.known = self.now()
+
+    def now(self) -> tuple[Any, ...]:
+        """What the names are bound to; of names that come and go, too."""
+        mapping = self.mapping
+        if self.names is None:
+            return (*mapping, *mapping.values())
+        return tuple(map(mapping.get, self.names))
+
+    def changed(self, before: tuple[Any, ...]) -> bool:
+        """Whether a name is bound to something else than in `before`."""
+        now = self.now()
+        if len(now) == len(before) and all(map(operator.is_, now, before)):
+            return False
+        return self.names is not None or self._first(before, now) is not None
+
+    def path(self, before: tuple[Any, ...]) -> str:
+        """The first name that is bound to something else than in `before`, as an error message calls it."""
+        now = self.now()
+        if self.names is not None:
+            name: str | None = next(n for n, a, b in zip(self.names, now, before, strict=True) if a is not b)
+        else:
+            name = self._first(before, now)
+        return f"{self.label}.{name}" if self.label else str(name)
+
+    def restore(self, before: tuple[Any, ...]) -> None:
+        """Bind the names to what they were bound to."""
+        if not self.changed(before):
+            return
+        names = self.names if self.names is not None else before[: len(before) // 2]
+        values = before if self.names is not None else before[len(before) // 2 :]
+        for name, value in zip(names, values, strict=True):
+            if self.mapping.get(name) is not value:
+                if isinstance(self.mapping, dict):
+                    self.mapping[name] = value
+                elif self.owner is not None:
+                    setattr(self.owner, name, value)
+
+    @staticmethod
+    def _first(before: tuple[Any, ...], now: tuple[Any, ...]) -> str | None:
+        old = dict(zip(before[: len(before) // 2], before[len(before) // 2 :], strict=True))
+        new = dict(zip(now[: len(now) // 2], now[len(now) // 2 :], strict=True))
+        for name in (*new, *old):
+            if old.get(name, Reach) is not new.get(name, Reach) and not str(name).startswith(_PYTHONS_OWN):
+                return str(name)
+        return None
+
+
+class CodeFacts:
+    """What code, and the functions defined in it, may name and rebind."""
+
+    __slots__ = ("any_name", "names", "rebinds")
+
+    def __init__(self, code: types.CodeType) -> None:
+        names = set(code.co_names)
+        self.rebinds = _rebound(code)
+        """Variables of functions around it that it rebinds."""
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                inner = code_facts(constant)
+                names |= inner.names
+                self.rebinds |= inner.rebinds & frozenset(code.co_freevars)
+        self.names = frozenset(names)
+        """Of globals and attributes alike."""
+        self.any_name = not _ANY_NAME.isdisjoint(names)
+
+
+@functools.lru_cache(maxsize=8192)
+def code_facts(code: types.CodeType) -> CodeFacts:
+    """What a code object may name and rebind."""
+    return CodeFacts(code)
+
+
+def _rebound(code: types.CodeType) -> frozenset[str]:
+    import dis
+
+    stores = (dis.opmap["STORE_DEREF"], dis.opmap["DELETE_DEREF"])
+    if not code.co_freevars or not any(operation in stores for operation in code.co_code[::2]):
+        return frozenset()
+    found = {i.argval for i in dis.get_instructions(code) if i.opcode in stores}
+    return frozenset(found & set(code.co_freevars))
+
+
+class Roots:
+    """What functions and classes reach besides their arguments."""
+
+    __slots__ = ("cells", "namespaces", "values")
+
+    def __init__(self) -> None:
+        self.namespaces: list[Namespace] = []
+        self.values: list[tuple[str, Any]] = []
+        """Objects that are not code, with how an error message calls them."""
+        self.cells: list[tuple[str, types.CellType, bool]] = []
+        """Variables of functions around them; whether they may be rebound."""
+
+
+class Reach:
+    """What the user's functions, classes and modules reach, found once for a trace while their names stay bound.
+
+    Code of the standard library, of packages and of Kiln is not followed.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[Any, Roots]] = {}
+
+        self._defaults: dict[type, tuple[str, ...]] = {}
+
+    def forget(self) -> None:
+        """Look again: a name was bound to something else."""
+        self._found.clear()
+        self._defaults.clear()
+
+    def defaults(self, kind: type) -> tuple[str, ...]:
+        """Attributes that a class of the user's gives its objects: those with plain values."""
+        found = self._defaults.get(kind)
+        if found is None:
+            own = {
+                name: v
+                for base in reversed(kind.__mro__)
+                if not _is_library_class(base)
+                for name, v in vars(base).items()
+            }
+            found = tuple(name for name, v in own.items() if not name.startswith("__") and _is_plain(v))
+            self._defaults[kind] = found
+        return found
+
+    def of(self, start: Any) -> Roots:
+        """What a function, class or module reaches."""
+        known = self._found.get(id(start))
+        if known is None:
+            known = self._found[id(start)] = start, _Search(start).roots
+        return known[1]
+
+
+class _Search:
+    def __init__(self, start: Any) -> None:
+        self.roots = Roots()
+        self._seen: set[int] = set()
+        self._modules: list[types.ModuleType] = []
+        self._names: set[str] = set()
+        self._any_name = isinstance(start, types.ModuleType)  # whoever names it may name all that is in it
+        self._globals: dict[int, tuple[str, dict[str, Any], set[str]]] = {}
+        self._classes: list[type] = []
+        self._todo: list[tuple[str, Any]] = [("", start)]
+        size = -1
+        while size != len(self._seen):  # names that are found later may be attributes of modules that were found before
+            size = len(self._seen)
+            while self._todo:
+                self._look(*self._todo.pop())
+            for module in self._modules:
+                names = set(vars(module)) if self._any_name else self._names & vars(module).keys()
+                self._bindings(module.__name__, vars(module), names)
+        for label, mapping, names in self._globals.values():
+            if names:
+                self.roots.namespaces.append(Namespace(label, mapping, tuple(sorted(names))))
+
+    def _look(self, path: str, x: Any) -> None:
+        if id(x) in self._seen:
+            return
+        x = _unwrapped(x)
+        if id(x) in self._seen:
+            return
+        if isinstance(x, types.FunctionType):
+            self._function(x)
+        elif isinstance(x, type):
+            self._class(x)
+        elif isinstance(x, types.ModuleType):
+            self._seen.add(id(x))
+            if not _is_library_module(x.__name__):
+                self._modules.append(x)
+        elif isinstance(x, (types.MethodType, types.BuiltinMethodType)):
+            owner = x.__self__
+            if isinstance(x, types.MethodType):
+                self._todo.append((path, x.__func__))
+            if owner is not None and not isinstance(owner, (type, types.ModuleType)):
+                self._value(path, owner)
+        else:
+            self._value(path, x)
+
+    def _value(self, path: str, x: Any) -> None:
+        if id(x) not in self._seen:
+            self._seen.add(id(x))
+            self.roots.values.append((path, x))
+
+    def _function(self, f: types.FunctionType) -> None:
+        self._seen.add(id(f))
+        code = f.__code__
+        if is_internal(code) or _is_kilns(code.co_filename) or _is_library(code.co_filename):
+            wrapped = f.__dict__.get("__wrapped__")
+            if wrapped is not None:
+                self._todo.append(("", wrapped))
+            for cell in f.__closure__ or ():  # what a decorator of a library wraps
+                inner = _contents(cell)
+                if isinstance(inner, (types.FunctionType, types.MethodType, functools.partial)):
+                    self._todo.append(("", inner))
+            return
+        facts = code_facts(code)
+        space = f.__globals__
+        new = facts.names - self._names
+        self._names |= new
+        self._any_name |= facts.any_name
+        if facts.any_name:
+            names = {name for name in space if not name.startswith("__")}
+        else:
+            names = facts.names & space.keys()
+        self._bindings("", space, names)
+        if f.__dict__:
+            self.roots.namespaces.append(Namespace(f.__name__, f.__dict__, None))
+            self._todo += [(f"{f.__name__}.{k}", v) for k, v in f.__dict__.items()]
+        defaults = (*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values())
+        self._todo += [(f"a default of {f.__name__}", value) for value in defaults]
+        if f.__closure__:
+            for name, cell in zip(code.co_freevars, f.__closure__, strict=True):
+                if not name.startswith("__kiln"):
+                    self.roots.cells.append((name, cell, name in facts.rebinds))
+
+    def _bindings(self, label: str, mapping: dict[str, Any], names: Iterable[str]) -> None:
+        """Names of a module: they may be rebound, and what they are bound to may change."""
+        known = self._globals.setdefault(id(mapping), (label, mapping, set()))[2]
+        for name in sorted(set(names) - known):
+            known.add(name)
+            value = mapping.get(name)
+            if value is not None and type(value) not in _CONSTANTS:
+                self._todo.append((f"{label}.{name}" if label else name, value))
+
+    def _class(self, kind: type) -> None:
+        self._seen.add(id(kind))
+        for base in kind.__mro__:
+            if _is_library_class(base) or (base is not kind and id(base) in self._seen):
+                continue
+            self._seen.add(id(base))
+            own = vars(base)
+            self.roots.namespaces.append(Namespace(base.__name__, own, None, base))
+            for name, value in own.items():
+                if type(value) not in _CONSTANTS and not name.startswith(_PYTHONS_OWN):
+                    self._todo.append((f"{base.__name__}.{name}", value))
+
+
+_CONSTANTS = frozenset((int, float, complex, str, bytes, bool, type(None)))
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether a class gives a value as it is to its objects."""
+    return not hasattr(type(x), "__get__") and not isinstance(x, type) and not callable(x)
+
+
+def _unwrapped(x: Any) -> Any:
+    """The function behind what decorators make of one."""
+    for _ in range(20):
+        if isinstance(x, property):
+            x = x.fget
+        elif isinstance(x, (staticmethod, classmethod)):
+            x = x.__func__
+        elif isinstance(x, functools.cached_property):
+            x = x.func
+        elif not isinstance(x, (type, types.FunctionType)) and hasattr(type(x), "__kiln_traced__"):
+            x = x.function
+        elif isinstance(x, functools._lru_cache_wrapper):
+            x = x.__wrapped__
+        else:
+            break
+    return x
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+# ------------------------------------------------------------------------------------------------ fingerprints
+
+_HEADER = object.__basicsize__
+
+
+def _raw(x: Any) -> bytes:
+    """The fields of an object that is written in C, its count of references left out."""
+    return ctypes.string_at(id(x) + _HEADER, max(type(x).__basicsize__ - _HEADER, 0))
+
+
+class _Identities:
+    """Objects that are compared by identity; they live as long as this does."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Iterable[Any]) -> None:
+        self.items = tuple(items)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Identities)
+            and len(self.items) == len(other.items)
+            and all(map(operator.is_, self.items, other.items))
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _buffer(x: Any) -> Any:
+    view = memoryview(x)
+    try:
+        return view.nbytes, view.format, zlib.crc32(view if view.contiguous else view.tobytes())
+    except (TypeError, ValueError, NotImplementedError):
+        return None
+
+
+def _of_array(x: Any) -> Any:
+    """An array of numpy: elements that are objects by their identity."""
+    if x.dtype.hasobject:
+        return x.shape, _Identities(x.ravel().tolist())
+    return x.shape, x.strides, zlib.crc32(x.tobytes())
+
+
+def _of_generator(x: Any) -> Any:
+    frame = x.gi_frame
+    return None if frame is None else (frame.f_lasti, _Identities(frame.f_locals.values()))
+
+
+def _of_iterator(x: Any) -> Any:
+    inner = [y for y in gc.get_referents(x) if hasattr(type(y), "__next__")]
+    return _raw(x), tuple(fingerprint(y) for y in inner)
+
+
+def _of_stream(x: Any) -> Any:
+    return None if x.closed else (x.tell(), x.getvalue())
+
+
+@functools.lru_cache(maxsize=1024)
+def _taker(kind: type) -> Any:
+    """What takes the fingerprint of objects of a class; None for objects that have no contents of this kind."""
+    import array
+    import collections
+    import contextvars
+    import io
+    import random
+    import weakref
+
+    if issubclass(kind, collections.deque):
+        return _Identities
+    if issubclass(kind, (bytearray, array.array, memoryview)) or kind.__mro__[-2:][0].__module__ == "_ctypes":
+        return _buffer
+    if issubclass(kind, types.GeneratorType):
+        return _of_generator
+    if issubclass(kind, contextvars.ContextVar):
+        return lambda x: _Identities([x.get(None)])
+    if issubclass(kind, (weakref.ref, weakref.ProxyType, weakref.CallableProxyType, types.MappingProxyType)):
+        return _of_nothing
+    if issubclass(kind, (io.StringIO, io.BytesIO)):
+        return _of_stream
+    if issubclass(kind, random.Random):
+        return lambda x: x.getstate()
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(numpy, "ndarray") and issubclass(kind, numpy.ndarray):
+        return _of_array
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "Tensor") and issubclass(kind, torch.Tensor):
+        return lambda x: x._version
+    if hasattr(kind, "__next__") and not kind.__flags__ & _MADE_BY_CLASS:
+        return _of_iterator
+    return None
+
+
+def _of_nothing(x: Any) -> Any:
+    return None
+
+
+_MADE_BY_CLASS = 1 << 9
+"""Python's flag of classes that a `class` statement, or its like, made."""
+
+
+def is_opaque(kind: type) -> bool:
+    """Whether objects of a class have contents that can change and cannot be carried."""
+    return _taker(kind) is not None
+
+
+def is_filled_cache(x: Any, name: str) -> bool:
+    """Whether a new attribute is what a class of a library keeps for itself, such as the text of a path."""
+    return name.startswith("_") and _is_library_class(type(x))
+
+
+def fingerprint(x: Any) -> Any:
+    """What two states of an object that is written in C are told apart by."""
+    take = _taker(type(x))
+    return None if take is None else take(x)
+
+
+def parts_of(x: Any) -> list[tuple[str, Any]]:
+    """Objects that an opaque one holds, with what is added to its path."""
+    import weakref
+
+    if isinstance(x, types.GeneratorType):
+        frame = x.gi_frame
+        return [] if frame is None else [("", x.gi_code), *((f".{n}", v) for n, v in frame.f_locals.items())]
+    if isinstance(x, weakref.ref):
+        return [("", x())]
+    if isinstance(x, (weakref.ProxyType, weakref.CallableProxyType)):
+        try:
+            return [("", x.__repr__.__self__)]  # the proxy hands on the method of its object
+        except (AttributeError, ReferenceError):
+            return []
+    if type(x).__module__ in ("numpy", "torch") or isinstance(x, (memoryview, bytearray)):
+        return []
+    return [("", part) for part in gc.get_referents(x) if not isinstance(part, type)]

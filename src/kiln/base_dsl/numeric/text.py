@@ -1,0 +1,55 @@
+"""Texts that show a value which is only known when the program runs, as `?`: they are for people to read."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsIndex
+
+
+class DynamicText(str):
+    """A text that can be printed and put together with others. Comparing, hashing or measuring it is refused."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __format__(self, spec: str) -> str:
+        return DynamicText(str.__format__(self, spec))
+
+    def __add__(self, other: str) -> str:
+        return DynamicText(str.__add__(self, other))
+
+    def __radd__(self, other: str) -> str:
+        return DynamicText(str.__add__(other, self))
+
+    def __mul__(self, count: SupportsIndex) -> str:
+        return DynamicText(str.__mul__(self, count))
+
+
+def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
+    from ..diagnostics import DSLRuntimeError, error
+
+    raise error(
+        DSLRuntimeError,
+        f"the text {str.__str__(self)!r} shows a value that is only known when the program runs, and the program asks what "
+        "is in it",
+        hint="compare or look up the number itself; a text of it can only be printed",
+    )
+
+
+for _name in (
+    "__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__hash__", "__len__", "__contains__", "__getitem__",
+    "__iter__", "count", "find", "rfind", "index", "rindex", "startswith", "endswith", "isdigit", "isdecimal", "isnumeric",
+    "isalpha", "isalnum", "isspace", "split", "rsplit", "splitlines", "partition", "rpartition", "encode",
+):  # fmt: skip
+    setattr(DynamicText, _name, _refuse)
+del _name
+
+
+def joined(*parts: str) -> str:
+    """The parts of an f-string, put together."""
+    text = "".join(map(str.__str__, parts))
+    return DynamicText(text) if any(type(part) is DynamicText for part in parts) else text
