@@ -615,7 +615,11 @@ def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], 
     if a is UNDEFINED:
         inner = [Leaf(leaf.type, leaf.second, leaf.first) for leaf in inner]
     merge.leaves.extend(inner)
-    return lambda values: rebuild(values)
+
+    def run(values: Iterator[Any]) -> Any:
+        return rebuild(values)  # the last one, made where the object was taken apart
+
+    return run
 
 
 def promoted(x: Any) -> Any:
@@ -637,7 +641,8 @@ def open_value(
     """
     leaves: list[ir.Value] = []
 
-    def walk(v: Any) -> Callable[[Iterator[Any]], Any]:
+    def walk(x: Any) -> Callable[[Iterator[Any]], Any]:
+        v: Any = x
         if id(v) in kept:
             same = kept[id(v)]
             return lambda _: same
@@ -656,7 +661,7 @@ def open_value(
             return next
         make: Callable[[Iterator[Any]], Any]
         if is_protocol(v):
-            parts = v.__extract_mlir_values__()
+            parts: list[ir.Value] = v.__extract_mlir_values__()  # pyright: ignore[reportAttributeAccessIssue]
             leaves.extend(parts)
             if not parts:
                 return lambda _: v

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 class Scope:
     """The variables of one call of a rewritten function."""
 
+    __kiln_static__ = True
+
     def __init__(self, names: Callable[[], Any]) -> None:
         code = names.__code__
         self.cells: dict[str, types.CellType] = dict(zip(code.co_freevars, names.__closure__ or (), strict=True))
@@ -215,6 +217,8 @@ _DEEP = 60
 class Snapshot:
     """The mutable objects reachable from some roots, and what they held."""
 
+    _only_objects = False
+
     def __init__(
         self, roots: list[tuple[str, Any]], own_cells: frozenset[int] = frozenset(), code: bool = True
     ) -> None:
@@ -283,14 +287,19 @@ class Snapshot:
         elif reach == "state":
             if tree.has_attributes(x):
                 self._changeable(x)
-                slot = _State(x, None, path)
-                self.slots.append(slot)
-                self.values.append(slot.get())
+                if not self._only_objects:
+                    slot = _State(x, None, path)
+                    self.slots.append(slot)
+                    self.values.append(slot.get())
         elif reach == "parts":
             for i, item in enumerate(x):
                 self._visit(item, f"{path}[{i}]", seen, depth + 1)
         elif reach == "items":
             self._changeable(x)
+            if self._only_objects:
+                for item in x if isinstance(x, list) else list(x.values()):
+                    self._visit(item, path, seen, depth + 1)
+                return
             keys = list(range(len(x))) if isinstance(x, list) else list(x)
             self._containers.append((x, path, keys))
             for key in keys:
@@ -304,7 +313,8 @@ class Snapshot:
             self._changeable(x)
             self._containers.append((x, path, frozenset(x)))
         elif reach == "opaque":
-            self._opaque.append((x, path, hidden_state.fingerprint(x)))
+            if not self._only_objects:
+                self._opaque.append((x, path, hidden_state.fingerprint(x)))
             for added, part in hidden_state.parts_of(x):
                 self._visit(part, f"{path}{added}", seen, depth + 1)
 
@@ -315,6 +325,12 @@ class Snapshot:
     def _attributes(self, x: Any, path: str, seen: set[int], depth: int, fixed: bool) -> None:
         """Slots for the attributes of an object, and what its class reaches."""
         attributes = tree.attributes_of(x)
+        if self._only_objects:
+            for value in attributes.values():
+                self._visit(value, path, seen, depth + 1)
+            if self._reach is not None:
+                self._follow(type(x), seen, depth)
+            return
         defaults: dict[str, Any] = {}
         if self._reach is not None:
             kind = type(x)
@@ -354,8 +370,9 @@ class Snapshot:
 
     def _add(self, slot: Slot, seen: set[int], depth: int) -> None:
         value = slot.get()
-        self.slots.append(slot)
-        self.values.append(value)
+        if not self._only_objects:
+            self.slots.append(slot)
+            self.values.append(value)
         if _reach(type(value)):
             self._visit(value, slot.path, seen, depth + 1)
 
@@ -500,6 +517,18 @@ class Snapshot:
     def classes(self) -> set[type]:
         """The classes of the plain objects."""
         return {type(owner) for owner, _, _ in self._objects}
+
+
+class Reached(Snapshot):
+    """The mutable objects reachable from some roots and how often they are referred to, without what they hold."""
+
+    _only_objects = True
+
+
+def objects_in(*values: Any) -> dict[int, Any]:
+    """The objects and containers that can be changed in place and are reached through values, by identity."""
+    mutable = [("", value) for value in values if tree.is_mutable(value)]
+    return Reached(mutable, code=False).objects if mutable else {}
 
 
 def _article(word: str) -> str:

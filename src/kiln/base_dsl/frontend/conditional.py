@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import DSLUserCodeTypeError, error, frame_span, user_frame
+from ..diagnostics import DSLUserCodeTypeError, error
 from ..typing import Boolean, Numeric
 from . import merged_objects
 from .boolean import mark_test
@@ -120,9 +120,7 @@ def choose(
     trace = tracing.require("a conditional expression")
     blocks = DetachedBlock([]), DetachedBlock([])
     effects = LazyEffects(effects_of)
-    frame = user_frame()
-    span = None if frame is None else frame_span(frame)
-    with region(what or "a conditional expression", span, effects.snapshot):
+    with region(what or "a conditional expression", None, effects.snapshot):
         with blocks[0].open():
             a = first()
         effects.end_of_arm()
@@ -145,7 +143,7 @@ def choose(
             b = settled[1]()
         merge = tree.Merge(merge.kept)
         make = merge.unify(a, b)
-    noted = merged_objects.Noted(span)
+    noted = merged_objects.Noted(None)
     finish = effects.merge(merge, noted)
     leaves = merge.leaves
     with blocks[0].open():

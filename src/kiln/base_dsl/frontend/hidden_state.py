@@ -8,6 +8,7 @@ region; a change is found by comparison and refused.
 from __future__ import annotations
 
 import ctypes
+import enum
 import functools
 import gc
 import operator
@@ -206,7 +207,7 @@ class _Search:
             while self._todo:
                 self._look(*self._todo.pop())
             for module in self._modules:
-                names = set(vars(module)) if self._any_name else self._names & vars(module).keys()
+                names = _own_names(vars(module)) if self._any_name else self._names & vars(module).keys()
                 self._bindings(module.__name__, vars(module), names)
         for label, mapping, names in self._globals.values():
             if names:
@@ -236,8 +237,11 @@ class _Search:
             self._value(path, x)
 
     def _value(self, path: str, x: Any) -> None:
-        if id(x) not in self._seen:
-            self._seen.add(id(x))
+        self._seen.add(id(x))
+        kind = type(x)
+        if not isinstance(x, _CONTAINERS) and _is_library_class(kind) and not is_opaque(kind):
+            return  # what a library keeps for itself
+        if not issubclass(kind, enum.Enum):
             self.roots.values.append((path, x))
 
     def _function(self, f: types.FunctionType) -> None:
@@ -258,7 +262,7 @@ class _Search:
         self._names |= new
         self._any_name |= facts.any_name
         if facts.any_name:
-            names = {name for name in space if not name.startswith("__")}
+            names = _own_names(space)
         else:
             names = facts.names & space.keys()
         self._bindings("", space, names)
@@ -290,10 +294,31 @@ class _Search:
             own = vars(base)
             self.roots.namespaces.append(Namespace(base.__name__, own, None, base))
             for name, value in own.items():
-                if type(value) not in _CONSTANTS and not name.startswith(_PYTHONS_OWN):
+                if type(value) not in _CONSTANTS and not _is_pythons(name):
                     self._todo.append((f"{base.__name__}.{name}", value))
 
 
+def _own_names(mapping: Mapping[str, Any]) -> set[str]:
+    """Names of a module that are not Python's."""
+    return {name for name in mapping if not name.startswith("__")}
+
+
+def _is_pythons(name: str) -> bool:
+    """Whether an entry of a class is no state of the program's: what Python, `dataclass` or `Enum` keep there."""
+    return name.startswith(_PYTHONS_OWN) or (name.startswith("_") and name.endswith("_") and name not in _METHODS)
+
+
+_METHODS = frozenset(vars(operator)) | {
+    "__init__",
+    "__new__",
+    "__post_init__",
+    "__enter__",
+    "__exit__",
+    "__iter__",
+    "__next__",
+    "__call__",
+}
+_CONTAINERS = (list, dict, set, tuple, frozenset, types.SimpleNamespace, functools.partial)
 _CONSTANTS = frozenset((int, float, complex, str, bytes, bool, type(None)))
 
 

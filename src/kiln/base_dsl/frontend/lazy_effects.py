@@ -12,7 +12,7 @@ from ..diagnostics import DSLUserCodeTypeError, error
 from ..tree import UNDEFINED
 from .carry import Snapshot
 from .jumps import is_internal_name
-from .regions import Arm, merged_slots, unavailable_name, unify_arms
+from .regions import ArmEnd, merged_slots, unavailable_name, unify_arms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,15 +21,12 @@ if TYPE_CHECKING:
     from .merged_objects import Noted
 
 
-class _LazyArm:
+class _LazyArm(ArmEnd):
     """What an arm of a conditional expression left behind."""
 
     def __init__(self, snapshot: Snapshot, values: dict[str, Any]) -> None:
         self.values = values
         self.ended(snapshot)
-
-    ended = Arm.ended
-    at_end = Arm.at_end
 
 
 class LazyEffects:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .. import trace as tracing
 from .. import tree
 from ..diagnostics import DSLUserCodeError, Span, frame_span, is_internal, user_frame
-from .carry import Snapshot
+from .carry import Snapshot, objects_in
+from .jumps import is_internal_name
 
 if TYPE_CHECKING:
     import types
@@ -37,21 +38,19 @@ class Watched(NamedTuple):
         return DSLUserCodeError(self.why.format(path=path), hint=self.hint, span=self.span)
 
 
-def objects_in(*values: Any) -> set[int]:
-    """The identities of objects and containers that can be changed in place and are reached through values."""
-    return set(Snapshot([("", value) for value in values if tree.is_mutable(value)], code=False).objects)
-
-
 class Noted:
     """The objects that one region makes of two."""
 
     def __init__(self, span: Span | None) -> None:
+        """`span`: of the region; None for that of the user's line that is running."""
         self._span = span
         self._made: list[tuple[Any, Any, Any, str]] = []
 
     def add(self, merged: Any, first: Any, second: Any, name: str) -> None:
         """Note an object that was made of `first` and `second`."""
-        if first is not second and tree.is_mutable(first) and tree.is_mutable(second) and tree.is_mutable(merged):
+        if merged is first or merged is second or not tree.is_mutable(merged):
+            return
+        if tree.is_mutable(first) and tree.is_mutable(second):
             self._made.append((merged, first, second, name))
             tracing.require("a branch").thirds[id(merged)] = merged
 
@@ -72,14 +71,23 @@ class Noted:
         if not self._made:
             return
         trace = tracing.require("a branch")
-        used = objects_in(*in_use(), *used_later())
-        origins = [objects_in(first, second) - objects_in(merged) for merged, first, second, _ in self._made]
+        origins = [
+            objects_in(first, second).keys() - objects_in(merged).keys() for merged, first, second, _ in self._made
+        ]
+        used: Any = None
         for i, (merged, first, second, name) in enumerate(self._made):
             mine = origins[i]  # what both have in common is not copied
             others = [o for k, o in enumerate(origins) if k != i and self._made[k][0] is not merged]
-            if mine and (not mine.isdisjoint(used) or any(not mine.isdisjoint(o) for o in others)):
+            if mine and used is None:
+                used = objects_in(*in_use(), *used_later()).keys()
+            if mine and (not mine.isdisjoint(used or ()) or any(not mine.isdisjoint(o) for o in others)):
                 roots = [(name, merged), *((f"an object that {name} may be", x) for x in (first, second))]
-                trace.watched.append(Watched(Snapshot(roots, code=False), *_two_objects(name), self._span))
+                trace.watched.append(Watched(Snapshot(roots, code=False), *_two_objects(name), self._span or _here()))
+
+
+def _here() -> Span | None:
+    frame = user_frame()
+    return None if frame is None else frame_span(frame)
 
 
 def _two_objects(name: str) -> tuple[str, str]:
@@ -104,13 +112,11 @@ def without_cached(snapshot: Snapshot, changes: dict[int, Any]) -> dict[tuple[in
         snapshot.drop_attributes([key])
         del gained[key]
         state = Snapshot([(path.rpartition(".")[0], owner)], code=False)
-        frame = user_frame()
-        span = None if frame is None else frame_span(frame)
         why = (
             f"{path} is a cached property that is first read on a path that is only known when the program runs, and {{path}}, "
             "which it may depend on, is changed"
         )
-        watched = Watched(state, why, f"read {path} before", span)
+        watched = Watched(state, why, f"read {path} before", _here())
         changed = [snapshot.slots[i] for i in changes if id(snapshot.slots[i].owner) in state.objects]
         if changed:
             raise watched.refusal(changed[0].path)
@@ -186,8 +192,21 @@ def _trace_code() -> types.CodeType:
     return BaseDSL.trace.__code__
 
 
-@functools.lru_cache(maxsize=1024)
+_loaded: dict[tuple[int, int], tuple[types.CodeType, frozenset[str]]] = {}
+"""By the address of the code, which is kept alive here, and a place in it: hashing code objects is slow."""
+
+
 def _loaded_after(code: types.CodeType, offset: int) -> frozenset[str]:
+    """Names of variables that code loads behind a place, or in a loop around it."""
+    found = _loaded.get((id(code), offset))
+    if found is None:
+        if len(_loaded) > 4096:
+            _loaded.clear()
+        found = _loaded[id(code), offset] = code, _find_loaded(code, offset)
+    return found[1]
+
+
+def _find_loaded(code: types.CodeType, offset: int) -> frozenset[str]:
     instructions = list(dis.get_instructions(code))
     jumps = [i for i in instructions if i.opcode in _JUMPS and i.offset > offset and i.argval <= offset]
     start = min([offset, *(i.argval for i in jumps)])  # a jump back over this place: all of the loop may run again
@@ -196,7 +215,7 @@ def _loaded_after(code: types.CodeType, offset: int) -> frozenset[str]:
         if instruction.opname.startswith("LOAD") and instruction.offset > start:
             found = instruction.argval
             names.update(found if isinstance(found, tuple) else (found,))  # some load two at once
-    return frozenset(name for name in names if isinstance(name, str))
+    return frozenset(name for name in names if isinstance(name, str) and not is_internal_name(name))
 
 
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))

@@ -28,7 +28,7 @@ from ..diagnostics import (
 from ..tree import UNDEFINED
 from ..typing import Boolean, Integer, Numeric
 from . import merged_objects
-from .carry import Scope, Slot, Snapshot, stored_attributes
+from .carry import Reached, Scope, Slot, Snapshot, objects_in, stored_attributes
 from .jumps import RETURN_VALUE, is_internal_name
 
 if TYPE_CHECKING:
@@ -149,19 +149,8 @@ def _left_by(failure: Exception, title: str, span: Span | None) -> DSLBaseError:
     )
 
 
-class Arm:
-    """One branch after its trace: its block, and what variables and objects hold at its end."""
-
-    def __init__(
-        self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], Any]
-    ) -> None:
-        self.block = DetachedBlock([])
-        with self.block.open():
-            self.result = run()
-        self.values = scope.save(names)
-        snapshot.check_unchanged(f"a branch of {rec.title}")
-        self.ended(snapshot)
-        self.jumped = tuple(f for f in rec.flags if _flag_is_set(scope.get(f)))
+class ArmEnd:
+    """What objects held at the end of one of two arms."""
 
     def ended(self, snapshot: Snapshot) -> None:
         """Note what objects hold now, and remove the attributes they gained."""
@@ -185,6 +174,21 @@ class Arm:
             if number in originals:
                 kept[id(made)] = originals[number]
         return copy
+
+
+class Arm(ArmEnd):
+    """One branch after its trace: its block, and what variables and objects hold at its end."""
+
+    def __init__(
+        self, rec: Construct, scope: Scope, names: list[str], snapshot: Snapshot, run: Callable[[], Any]
+    ) -> None:
+        self.block = DetachedBlock([])
+        with self.block.open():
+            self.result = run()
+        self.values = scope.save(names)
+        snapshot.check_unchanged(f"a branch of {rec.title}")
+        self.ended(snapshot)
+        self.jumped = tuple(f for f in rec.flags if _flag_is_set(scope.get(f)))
 
     def strict(self, rec: Construct, name: str) -> bool:
         """Whether somebody reads this arm's value of `name`: not after the arm has returned, for example."""
@@ -505,9 +509,7 @@ class _Entry:
 
 def _stay_in(value: Any, shared: tree.Kept) -> list[Any]:
     """The objects of `shared` that a value holds."""
-    return (
-        [x for number, x in Snapshot([("", value)], code=False).objects.items() if number in shared] if shared else []
-    )
+    return [x for number, x in objects_in(value).items() if number in shared] if shared else []
 
 
 def _suggest(m: tree.Mismatch) -> str:
@@ -568,8 +570,8 @@ class _LoopState:
             return {}
         flow, scope = self.rec.flow, self.scope
         names = sorted(n for n in flow.reads | flow.writes | flow.live_out if not is_internal_name(n))
-        found = Snapshot([*scope.roots(names), *merged_objects.used_by_callers(scope)], scope.cells_of(names))
-        inside = Snapshot(values, code=False).objects
+        found = Reached([*scope.roots(names), *merged_objects.used_by_callers(scope)], scope.cells_of(names))
+        inside = objects_in(*(value for _, value in values))
         return {number: x for number, x in inside.items() if found.references.get(number, 0) > 1}
 
     def _open_slots(self) -> None:
@@ -592,11 +594,9 @@ class _LoopState:
             elif slot.kind != "state" and id(value) in snapshot.objects:
                 if not self._is_replaced(slot, value):
                     continue  # its own slots are listed
-                kept = {
-                    n: x for n, x in Snapshot([("", value)], code=False).objects.items() if snapshot.references[n] > 1
-                }
-                kept.pop(id(value), None)
-                owned |= Snapshot([("", value)], code=False).objects.keys() - kept.keys()
+                inside = objects_in(value)
+                kept = {n: x for n, x in inside.items() if snapshot.references[n] > 1 and x is not value}
+                owned |= inside.keys() - kept.keys()
             elif type(value) in (bool, int, float):
                 promote = promote or (
                     (slot.kind == "attribute" and slot.key in stored)
@@ -711,9 +711,12 @@ class _LoopState:
         made = [e for e in self.entries if tree.is_mutable(e.original) and id(e.original) not in e.kept]
         if not made:
             return
-        held = [Snapshot([("", e.now)], code=False).objects.keys() - e.kept.keys() for e in made]
+        changed = [entry.is_changed for entry in made]
+        if not any(changed):
+            return
+        held = [objects_in(e.now).keys() - e.kept.keys() for e in made]
         for i, entry in enumerate(made):
-            if not entry.is_changed:
+            if not changed[i]:
                 continue
             elsewhere = self.snapshot.objects.keys() | set[int]().union(*(h for k, h in enumerate(held) if k != i))
             is_shared = id(entry.original) in self.shared and entry.now is not entry.opened

@@ -570,7 +570,7 @@ class _Expressions(nodes.Transformer):
         if len(parts) < 2 or not any(isinstance(part, ast.FormattedValue) for part in parts):
             node.values = parts
             return node
-        each = [
+        each: list[ast.expr] = [
             part if isinstance(part, ast.Constant) else ast.copy_location(ast.JoinedStr([part]), part) for part in parts
         ]
         return ast.copy_location(self.rewriter.hook("joined", each), node)
