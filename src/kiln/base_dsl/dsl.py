@@ -216,7 +216,7 @@ class BaseDSL(ArgumentRules):
                     returned = run([node.rebuild(arguments) for node in nodes])
                     if active.broken is not None:
                         raise active.broken
-                    merged_objects.check(active)
+                    merged_objects.check(active.watched)
                     if active.complaints:
                         raise active.complaints[0]
                     _, values, rebuild = tree.open_value(returned, promote=False)

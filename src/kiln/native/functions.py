@@ -412,7 +412,9 @@ class Unit(tracing.Trace):
         with tracing.inside_function(self, entry, "native"):
             given = [wrapped([v], t) for v, t in zip(list(entry.arguments), inputs.values())]
             returned = function.rewritten(*given)
-            merged_objects.check(self)
+            if self.broken is not None:
+                raise self.broken
+            merged_objects.check(self.watched)
             if self.complaints:
                 raise self.complaints[0]
             if result is not None and returned is None:

@@ -224,6 +224,7 @@ class Snapshot:
     ) -> None:
         """`own_cells`: variables that are looked after elsewhere. `code`: what functions and classes reach is followed, too."""
         active = tracing.current()
+        self._first_watched = len(active.watched) if active is not None else 0
         self._reach: Reach | None = None
         if code:
             self._reach = (active and active.reach) or Reach()
@@ -375,6 +376,10 @@ class Snapshot:
             self.values.append(value)
         if _reach(type(value)):
             self._visit(value, slot.path, seen, depth + 1)
+
+    def watched(self) -> list[Any]:
+        """The objects that are watched since this was taken; see `merged_objects`."""
+        return tracing.require("a region").watched[self._first_watched :]
 
     def changes(self) -> dict[int, Any]:
         """Slots that hold something else now, by index, with what they hold."""

@@ -165,6 +165,7 @@ def choose(
     values = iter(results)
     made = make(values)
     finish(values)
+    merged_objects.look_again(effects.snapshot.watched())
     noted.add(made, *chosen, "the value of a conditional expression")
     noted.settle(list)
     return made

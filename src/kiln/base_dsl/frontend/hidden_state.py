@@ -421,7 +421,7 @@ def _taker(kind: type) -> Any:
 
     if issubclass(kind, collections.deque):
         return _Identities
-    if issubclass(kind, (bytearray, array.array, memoryview)) or kind.__mro__[-2:][0].__module__ == "_ctypes":
+    if issubclass(kind, (bytearray, array.array, memoryview)) or _is_ctypes_data(kind):
         return _buffer
     if issubclass(kind, types.GeneratorType):
         return _of_generator
@@ -442,6 +442,10 @@ def _taker(kind: type) -> Any:
     if hasattr(kind, "__next__") and not kind.__flags__ & _MADE_BY_CLASS:
         return _of_iterator
     return None
+
+
+def _is_ctypes_data(kind: type) -> bool:
+    return any(base.__module__ == "_ctypes" and base.__name__ == "_CData" for base in kind.__mro__)
 
 
 def _of_nothing(x: Any) -> Any:

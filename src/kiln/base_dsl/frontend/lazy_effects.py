@@ -12,7 +12,7 @@ from ..diagnostics import DSLUserCodeTypeError, error
 from ..tree import UNDEFINED
 from .carry import Snapshot
 from .jumps import is_internal_name
-from .regions import ArmEnd, merged_slots, unavailable_name, unify_arms
+from .regions import ArmEnd, merged_places, unavailable_name, unify_arms
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -99,8 +99,8 @@ class LazyEffects:
                 continue
             set_ = functools.partial(_set_contents, cell)
             steps.append(noted.setting(set_, unify(repr(name), a, b), a, b, repr(name)))
-        for path, a, b, set_ in merged_slots(self.snapshot, first, second):
-            steps.append(noted.setting(set_, unify(path, a, b), a, b, path))
+        for place in merged_places(self.snapshot, first, second):
+            steps.append(place.setting(unify(place.path, place.first, place.second), noted))
 
         def finish(values: Iterator[ir.Value]) -> None:
             for step in steps:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dis
 import functools
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
@@ -24,18 +24,29 @@ if TYPE_CHECKING:
     from .carry import Scope
 
 
-class Watched(NamedTuple):
-    """Objects that must not change any more, with what they held at first."""
+class Watched:
+    """Objects that must not change any more, with what they hold.
 
-    state: Snapshot
-    why: str
-    """What is wrong with a change of `{path}`."""
-    hint: str
-    span: Span | None
+    `why` says what is wrong with a change of `{path}`.
+    """
+
+    def __init__(self, roots: list[tuple[str, Any]], why: str, hint: str, span: Span | None) -> None:
+        self._roots = roots
+        self._why, self._hint, self._span = why, hint, span
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Note what the objects hold, after a region has given them its results."""
+        self.state = Snapshot(self._roots, code=False)
+
+    def check(self) -> None:
+        """Refuse a change."""
+        for path in _changed(self.state):
+            raise self.refusal(path)
 
     def refusal(self, path: str) -> DSLUserCodeError:
         """The error for a change of `path`."""
-        return DSLUserCodeError(self.why.format(path=path), hint=self.hint, span=self.span)
+        return DSLUserCodeError(self._why.format(path=path), hint=self._hint, span=self._span)
 
 
 class Noted:
@@ -81,8 +92,10 @@ class Noted:
             if mine and used is None:
                 used = objects_in(*in_use(), *used_later()).keys()
             if mine and (not mine.isdisjoint(used or ()) or any(not mine.isdisjoint(o) for o in others)):
-                roots = [(name, merged), *((f"an object that {name} may be", x) for x in (first, second))]
-                trace.watched.append(Watched(Snapshot(roots, code=False), *_two_objects(name), self._span or _here()))
+                in_view = {*(used or ()), *(number for o in others for number in o)}
+                origins_in_view = [x for x in (first, second) if not in_view.isdisjoint(objects_in(x))]
+                roots = [(name, merged), *((f"an object that {name} may be", x) for x in origins_in_view)]
+                trace.watched.append(Watched(roots, *_two_objects(name), self._span or _here()))
 
 
 def _here() -> Span | None:
@@ -111,13 +124,12 @@ def without_cached(snapshot: Snapshot, changes: dict[int, Any]) -> dict[tuple[in
             continue
         snapshot.drop_attributes([key])
         del gained[key]
-        state = Snapshot([(path.rpartition(".")[0], owner)], code=False)
         why = (
             f"{path} is a cached property that is first read on a path that is only known when the program runs, and {{path}}, "
             "which it may depend on, is changed"
         )
-        watched = Watched(state, why, f"read {path} before", _here())
-        changed = [snapshot.slots[i] for i in changes if id(snapshot.slots[i].owner) in state.objects]
+        watched = Watched([(path.rpartition(".")[0], owner)], why, f"read {path} before", _here())
+        changed = [snapshot.slots[i] for i in changes if id(snapshot.slots[i].owner) in watched.state.objects]
         if changed:
             raise watched.refusal(changed[0].path)
         tracing.require("a region").watched.append(watched)
@@ -128,11 +140,16 @@ def _is_cached(owner: Any, name: str) -> bool:
     return isinstance(getattr(type(owner), name, None), functools.cached_property)
 
 
-def check(trace: tracing.Trace) -> None:
-    """Refuse changes of the objects that are watched. Called when the trace is complete."""
-    for watched in trace.watched:
-        for path in _changed(watched.state):
-            raise watched.refusal(path)
+def check(watched: list[Watched]) -> None:
+    """Refuse changes of objects that are watched. Called where a region or the trace is complete."""
+    for each in watched:
+        each.check()
+
+
+def look_again(watched: list[Watched]) -> None:
+    """Go on watching behind a region, whose results objects have now."""
+    for each in watched:
+        each.look_again()
 
 
 def _changed(state: Snapshot) -> Iterator[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...mlir import ir
 from .. import trace as tracing
@@ -30,6 +30,7 @@ from ..typing import Boolean, Integer, Numeric
 from . import merged_objects
 from .carry import Reached, Scope, Slot, Snapshot, objects_in, stored_attributes
 from .jumps import RETURN_VALUE, is_internal_name
+from .merged_objects import Noted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -154,6 +155,7 @@ class ArmEnd:
 
     def ended(self, snapshot: Snapshot) -> None:
         """Note what objects hold now, and remove the attributes they gained."""
+        merged_objects.check(snapshot.watched())
         self.changes = snapshot.changes()
         self.gained = merged_objects.without_cached(snapshot, self.changes)
         snapshot.drop_attributes(self.gained)
@@ -223,18 +225,18 @@ def dynamic_if(
 
     merge = tree.Merge(dict(snapshot.objects))
     finish: list[Callable[[Iterator[ir.Value]], None]] = []
-    noted = merged_objects.Noted(rec.span)
+    noted = Noted(rec.span)
     for name in writes:
         if name not in rec.flow.live_out:
             finish.append(lambda _, name=name: scope.set(name, UNDEFINED))
             continue
         finish.append(_merge_name(rec, scope, name, before[name], first, second, merge, noted))
-    for path, a, b, set_ in merged_slots(snapshot, first, second):
+    for place in merged_places(snapshot, first, second):
         try:
-            make = unify_arms(first, a, second, b, merge)
+            make = unify_arms(first, place.first, second, place.second, merge)
         except tree.Mismatch as m:
-            raise _branch_error(rec, path, m) from None
-        finish.append(noted.setting(set_, make, a, b, path))
+            raise _branch_error(rec, place.path, m) from None
+        finish.append(place.setting(make, noted))
 
     leaves = merge.leaves
     with first.block.open():
@@ -250,24 +252,39 @@ def dynamic_if(
     values = iter(results)
     for step in finish:
         step(values)
+    merged_objects.look_again(snapshot.watched())
     noted.settle(lambda: [scope.get(n) for n in sorted(rec.flow.live_out)])
 
 
-def merged_slots(snapshot: Snapshot, first: Any, second: Any) -> Iterator[tuple[str, Any, Any, Callable[[Any], None]]]:
-    """Places in objects that two arms changed: their path, what each arm left there, and what sets the merged value.
+class MergedPlace(NamedTuple):
+    """A place in an object that two arms changed, and what each of them left there."""
 
-    Refuses attributes that exist on one path only.
-    """
+    path: str
+    first: Any
+    second: Any
+    set: Callable[[Any], None]
+    copies: bool = False
+    """Whether it takes the state of a value, and not the value itself."""
+
+    def setting(self, make: Callable[[Iterator[ir.Value]], Any], noted: Noted) -> Callable[[Iterator[ir.Value]], None]:
+        """What sets the merged value."""
+        if self.copies:
+            return lambda values: self.set(make(values))
+        return noted.setting(self.set, make, self.first, self.second, self.path)
+
+
+def merged_places(snapshot: Snapshot, first: Any, second: Any) -> Iterator[MergedPlace]:
+    """The places in objects that two arms changed. Refuses attributes that exist on one path only."""
     for index in sorted(first.changes.keys() | second.changes.keys()):
         slot, old = snapshot.slots[index], snapshot.values[index]
         a, b = first.changes.get(index, old), second.changes.get(index, old)
         _exists_on_both(slot.path, a, b, first, second)
-        yield slot.path, a, b, slot.set
+        yield MergedPlace(slot.path, a, b, slot.set, slot.kind == "state")
     for key in sorted(first.gained.keys() | second.gained.keys()):
         path = snapshot.path_of(key)
         a, b = first.gained.get(key, UNDEFINED), second.gained.get(key, UNDEFINED)
         _exists_on_both(path, a, b, first, second)
-        yield path, a, b, functools.partial(snapshot.set_attribute, key)
+        yield MergedPlace(path, a, b, functools.partial(snapshot.set_attribute, key))
 
 
 def _exists_on_both(path: str, a: Any, b: Any, first: Any, second: Any) -> None:
@@ -299,7 +316,7 @@ def _merge_name(
     first: Arm,
     second: Arm,
     merge: tree.Merge,
-    noted: merged_objects.Noted,
+    noted: Noted,
 ) -> Callable[[Iterator[ir.Value]], None]:
     a, b = first.values[name], second.values[name]
     if not first.strict(rec, name) and not second.strict(rec, name):
@@ -432,7 +449,9 @@ class _Entry:
         get: Callable[[], Any],
         promote: bool,
         kept: tree.Kept,
+        holds_object: bool = True,
     ) -> None:
+        """`holds_object`: its value is no copy of the state of an object that stays."""
         self.name = name
         self.original = value
         self.get = get
@@ -447,6 +466,7 @@ class _Entry:
                 hint=m.hint,
                 depth=4,
             ) from None
+        self.holds_object = holds_object
         self.opened: Any = None
         self.now: Any = None
         self._began: Any = None
@@ -523,7 +543,7 @@ class _LoopState:
 
     def __init__(self, rec: Construct, scope: Scope, choices: _Choices) -> None:
         self.rec, self.scope, self.choices = rec, scope, choices
-        self.noted = merged_objects.Noted(rec.span)
+        self.noted = Noted(rec.span)
         _check_globals(rec)
         flow = rec.flow
         self.before = scope.save(n for n in sorted(flow.writes) if n in scope.cells)
@@ -604,7 +624,7 @@ class _LoopState:
                 )
             if not promote and tree.is_atomic_class(type(value)) and not isinstance(value, Numeric):
                 continue
-            entry = _Entry(slot.path, value, slot.set, slot.get, promote, kept)
+            entry = _Entry(slot.path, value, slot.set, slot.get, promote, kept, slot.kind != "state")
             if entry.inits:
                 self.slot_entries[index] = entry
                 self.entries.append(entry)
@@ -655,6 +675,7 @@ class _LoopState:
     def check_static(self) -> None:
         """What is not carried must not have changed, and no object may have got a second name that the loop cannot follow."""
         rec = self.rec
+        merged_objects.check(self.snapshot.watched())
         self.snapshot.check_unchanged(rec.title)
         for name in self.fixed:
             now, old = self.scope.get(name), self.before[name]
@@ -708,7 +729,9 @@ class _LoopState:
 
     def _check_objects(self) -> None:
         """Refuse objects that the loop makes anew of their parts, where a second name would show the difference."""
-        made = [e for e in self.entries if tree.is_mutable(e.original) and id(e.original) not in e.kept]
+        made = [
+            e for e in self.entries if e.holds_object and tree.is_mutable(e.original) and id(e.original) not in e.kept
+        ]
         if not made:
             return
         changed = [entry.is_changed for entry in made]
@@ -793,10 +816,11 @@ class _LoopState:
             count = len(entry.inits)
             entry.finish(values, kept[position : position + count])
             position += count
-            if entry.now is not entry.opened and any(kept[position - count : position]):
+            if entry.holds_object and entry.now is not entry.opened and any(kept[position - count : position]):
                 self.noted.add(entry.made, entry.original, entry.now, entry.name)
         for step in late:
             step(values)
+        merged_objects.look_again(self.snapshot.watched())
         self.noted.settle(lambda: [self.scope.get(n) for n in sorted(self.rec.flow.live_out)])
 
 
