@@ -12,6 +12,7 @@ import enum
 import functools
 import gc
 import operator
+import os
 import sys
 import types
 import zlib
@@ -227,6 +228,13 @@ class _Search:
             self._seen.add(id(x))
             if not _is_library_module(x.__name__):
                 self._modules.append(x)
+            elif x is os:
+                self._environment()
+            elif x.__name__ == "random":
+                self._value("random", x._inst)
+        elif x is os.environ:
+            self._seen.add(id(x))
+            self._environment()
         elif isinstance(x, (types.MethodType, types.BuiltinMethodType)):
             owner = x.__self__
             if isinstance(x, types.MethodType):
@@ -235,6 +243,9 @@ class _Search:
                 self._value(path, owner)
         else:
             self._value(path, x)
+
+    def _environment(self) -> None:
+        self.roots.namespaces.append(Namespace("os.environ", vars(os.environ)["_data"], None))
 
     def _value(self, path: str, x: Any) -> None:
         self._seen.add(id(x))

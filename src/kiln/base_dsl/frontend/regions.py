@@ -527,6 +527,18 @@ class _Entry:
         self.made = made
 
 
+def _connected(sets: list[set[int]]) -> list[list[int]]:
+    """Which of some sets have elements in common, directly or through others: groups of their indices."""
+    groups: list[tuple[list[int], set[int]]] = []
+    for index, each in enumerate(sets):
+        joined, elements = [index], set(each)
+        for group in [g for g in groups if not g[1].isdisjoint(each)]:
+            groups.remove(group)
+            joined, elements = [*group[0], *joined], elements | group[1]
+        groups.append((joined, elements))
+    return [indices for indices, _ in groups]
+
+
 def _stay_in(value: Any, shared: tree.Kept) -> list[Any]:
     """The objects of `shared` that a value holds."""
     return [x for number, x in objects_in(value).items() if number in shared] if shared else []
@@ -734,23 +746,28 @@ class _LoopState:
         ]
         if not made:
             return
-        changed = [entry.is_changed for entry in made]
-        if not any(changed):
+        changed = [entry for entry in made if entry.is_changed]
+        if not changed:
             return
+        taken = [objects_in(e.opened).keys() - e.kept.keys() for e in made]
         held = [objects_in(e.now).keys() - e.kept.keys() for e in made]
-        for i, entry in enumerate(made):
-            if not changed[i]:
-                continue
-            elsewhere = self.snapshot.objects.keys() | set[int]().union(*(h for k, h in enumerate(held) if k != i))
-            is_shared = id(entry.original) in self.shared and entry.now is not entry.opened
-            if is_shared or (held[i] & elsewhere):
+        groups = _connected([t | h for t, h in zip(taken, held, strict=True)])
+        for group in groups:  # entries that hand objects on to each other
+            mine = [made[i] for i in group]
+            blamed = next((e for e in mine if e in changed), None)
+            second_name = any(
+                (id(e.original) in self.shared and e.now is not e.opened) or held[i] & self.snapshot.objects.keys()
+                for i, e in zip(group, mine, strict=True)
+            )
+            second_name |= len(set[int]().union(*(held[i] for i in group))) < sum(len(held[i]) for i in group)
+            if blamed is not None and second_name:
                 raise error(
                     DSLUserCodeError,
-                    f"{entry.name} is changed in {self.rec.title} and stands for another object after an iteration, and one of "
+                    f"{blamed.name} is changed in {self.rec.title} and stands for another object after an iteration, and one of "
                     "these objects has a second name",
                     hint="change the object in place, or make a new one of its parts in every iteration",
                     span=self.rec.span,
-                    notes=_assignment_notes(self.rec, entry.name),
+                    notes=_assignment_notes(self.rec, blamed.name),
                     depth=2,
                 )
 
