@@ -428,7 +428,8 @@ def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
         except _WrongChoice as wrong:
             if not choices.learn(wrong):
                 raise (first or wrong.error) from None
-            first = first or wrong.error
+            if not wrong.by_value:  # of objects taken by value, what is found then says more
+                first = first or wrong.error
             del trace.watched[watched:], trace.complaints[complaints:]
             trace.unavailable = unavailable
         except DSLBaseError as failure:
@@ -548,6 +549,9 @@ def _suggest(m: tree.Mismatch) -> str:
     if isinstance(m.second, Numeric) and isinstance(m.first, Numeric):
         return f"{type(m.second).__name__}(...)"
     return "a value of that type"
+
+
+_ONE_OBJECT = "change the object in place, or make a new one of its parts in every iteration"
 
 
 class _LoopState:
@@ -694,11 +698,16 @@ class _LoopState:
             if tree.static_equal(old, now) if not tree.has_dynamic((old, now)) else old is now:
                 continue
             constexpr = name in rec.function.constexpr_names
+            other = tree.is_mutable(old) and type(old) is type(now)
             refusal = error(
                 DSLUserCodeTypeError,
-                f"{name!r} is {tree.describe(old)} when {rec.title} begins and {tree.describe(now)} after an iteration",
+                f"{name!r} is {tree.describe(old)} when {rec.title} begins and "
+                + (f"another {type(now).__name__}" if other else f"{tree.describe(now)}")
+                + " after an iteration",
                 hint=f"{name!r} is annotated Constexpr: drop the annotation"
                 if constexpr
+                else _ONE_OBJECT
+                if other
                 else f"only numbers, tensors and objects made of them can change in a loop that runs in the program: "
                 f"give {name!r} a value of its later type before the loop, or unroll with range_constexpr",
                 span=rec.span,
@@ -765,7 +774,7 @@ class _LoopState:
                     DSLUserCodeError,
                     f"{blamed.name} is changed in {self.rec.title} and stands for another object after an iteration, and one of "
                     "these objects has a second name",
-                    hint="change the object in place, or make a new one of its parts in every iteration",
+                    hint=_ONE_OBJECT,
                     span=self.rec.span,
                     notes=_assignment_notes(self.rec, blamed.name),
                     depth=2,
