@@ -156,6 +156,12 @@ def nonlocal_in_parts_of_expressions(n):
     return count, r, s, t
 
 
+@case(0, 3)
+def helper_in_a_chain_in_a_part_of_an_expression(n):
+    TOTALS[0] = 0
+    return n > 2 or 1 < 2 <= note(5), TOTALS[0]
+
+
 @refused("LIMIT", "changes inside")
 def global_of_a_helper(n):
     if n > 1:
@@ -458,6 +464,27 @@ def objects_that_a_loop_swaps_and_changes(n):
         swapped, other = other, swapped
         swapped.add(i)
     return kept.count, other.count
+
+
+@refused("b is changed", "second name")
+def object_that_is_changed_before_its_name_goes_to_another(n):
+    a, b = Counter(), Counter()
+    for _ in range(n):
+        b.add(10)
+        b = a
+        a.add(3)
+    return a.count, b.count
+
+
+@refused("row[0] is Counter object", "another Counter after an iteration")
+def element_that_stands_for_a_new_object_with_a_second_name(n):
+    a = Counter()
+    row = [a, 2]
+    for _ in range(n):
+        a = Counter().add(a.count)
+        row[0].add(10)
+        row[0] = a
+    return a.count, row[0].count
 
 
 @refused("a.last", "may not run at all")

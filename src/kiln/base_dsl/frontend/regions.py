@@ -554,6 +554,15 @@ def _suggest(m: tree.Mismatch) -> str:
 _ONE_OBJECT = "change the object in place, or make a new one of its parts in every iteration"
 
 
+def _is_another(old: Any, now: Any) -> bool:
+    """Whether a second object of one class has taken the place of the first."""
+    return tree.is_mutable(old) and type(old) is type(now)
+
+
+def _later(old: Any, now: Any) -> str:
+    return f"another {type(now).__name__}" if _is_another(old, now) else tree.describe(now)
+
+
 class _LoopState:
     """What a loop carries: opened before its body is traced, settled afterwards."""
 
@@ -698,16 +707,13 @@ class _LoopState:
             if tree.static_equal(old, now) if not tree.has_dynamic((old, now)) else old is now:
                 continue
             constexpr = name in rec.function.constexpr_names
-            other = tree.is_mutable(old) and type(old) is type(now)
             refusal = error(
                 DSLUserCodeTypeError,
-                f"{name!r} is {tree.describe(old)} when {rec.title} begins and "
-                + (f"another {type(now).__name__}" if other else f"{tree.describe(now)}")
-                + " after an iteration",
+                f"{name!r} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
                 hint=f"{name!r} is annotated Constexpr: drop the annotation"
                 if constexpr
                 else _ONE_OBJECT
-                if other
+                if _is_another(old, now)
                 else f"only numbers, tensors and objects made of them can change in a loop that runs in the program: "
                 f"give {name!r} a value of its later type before the loop, or unroll with range_constexpr",
                 span=rec.span,
@@ -734,16 +740,18 @@ class _LoopState:
                 continue
             refusal = error(
                 DSLUserCodeTypeError,
-                f"{slot.path} is {tree.describe(old)} when {rec.title} begins and {tree.describe(now)} after an iteration",
+                f"{slot.path} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
                 hint=f"make {slot.path} an object-stage value before the loop, for example Int32({old})"
                 if isinstance(old, int)
+                else _ONE_OBJECT
+                if _is_another(old, now)
                 else f"give {slot.path} a value of its later type before the loop",
                 span=rec.span,
                 depth=2,
             )
             if type(old) in (bool, int, float) or isinstance(old, tuple):
                 raise _WrongChoice(refusal, promote=slot.path)
-            if tree.is_mutable(old) and type(old) is type(now):
+            if _is_another(old, now):
                 raise _WrongChoice(refusal, by_value=slot.path)
             raise refusal
         self._check_objects()
