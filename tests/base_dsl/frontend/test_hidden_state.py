@@ -352,6 +352,14 @@ class Holder:
         self.inner = inner
 
 
+class Side:
+    def __init__(self, count):
+        self.count = count
+
+    def add(self, by):
+        self.count += by
+
+
 class Meter:
     def __init__(self):
         self.reads = 0
@@ -443,6 +451,15 @@ def two_objects_of_one_class_are_merged_by_value(n):
 
 
 @case(0, 3)
+def two_objects_of_which_one_has_the_default_of_its_class(n):
+    if n > 1:
+        c = Counter()
+    else:
+        c = Counter().add(20)
+    return c.count
+
+
+@case(0, 3)
 def property_in_a_part_of_an_expression(n):
     m = Meter()
     s = n or m.counted
@@ -469,7 +486,7 @@ def objects_that_a_loop_swaps_and_changes(n):
 
 @case((0, 0), (2, 3), (1, 5))
 def objects_that_two_loops_swap(n, m):
-    a, b = Counter(), Counter().add(4)
+    a, b = Side(1), Side(4)
     for _ in range(n):
         a, b = b, a
     for i in range(m):
@@ -481,7 +498,7 @@ def objects_that_two_loops_swap(n, m):
 
 @refused("one of two objects", ".count is changed")
 def objects_that_two_loops_swap_and_one_has_a_second_name(n):
-    a, b = Counter(), Counter()
+    a, b = Side(1), Side(1)
     kept = a
     for _ in range(n):
         a, b = b, a
@@ -493,7 +510,7 @@ def objects_that_two_loops_swap_and_one_has_a_second_name(n):
 
 @refused("one of two objects", ".count is changed")
 def objects_swapped_and_changed_in_a_later_loop(n):
-    a, b = Counter(), Counter()
+    a, b = Side(1), Side(1)
     kept = a
     for _ in range(n):
         a, b = b, a
