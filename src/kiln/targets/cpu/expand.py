@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
 from ...dialects import cute
+from ...hardware.architectures import DEFAULT, Arch, Architecture
 from ...mlir import context, ir
 from ..host import expand as host
 from ..host.call_context import WARN
@@ -25,6 +26,7 @@ from .runtime.records import HEADER, FrameHeader
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ...hardware.limits import Needs
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 
@@ -70,6 +72,10 @@ class Expansion(host.Expansion):
     """What an instrumented build adds; None in a normal one."""
     banks: BankCounter | None = None
     """The same, for a build that counts bank conflicts."""
+    arch: Architecture = Arch[DEFAULT]
+    """The GPUs whose limits launches keep."""
+    needs: dict[str, Needs] = dataclasses.field(default_factory=dict)
+    """What the kernels need of their launches."""
 
     def enter(self, func: ir.Operation) -> FunctionState:
         if self.sanitizer is not None:

@@ -14,6 +14,7 @@ from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...dialects import cute
 from ...dialects.definition import verify
+from ...hardware import current
 from ..host import faults, signals
 from ..lowering.sites import Site
 from .faults import explain
@@ -135,7 +136,7 @@ class CpuTarget(Target):
         artifacts = Artifacts()
         source = module.operation.clone()  # 0.5 us per operation; rendering it costs 10
         artifacts.add("mlir", source.get_asm)
-        text, expansion = lower(compilation, sanitizing.kinds())
+        text, expansion = lower(compilation, current.architecture(compilation.options, self), sanitizing.kinds())
         artifacts.add("mlir_lowered", module.operation.get_asm)
         compilation.dump("llvm", "ll", lambda: text)
         opt = _opt_level(compilation.options)
@@ -171,9 +172,10 @@ class CpuTarget(Target):
 
         from ..host import jit
 
-        level = _opt_level(options or CompileOptions())
+        options = options or CompileOptions()
+        level, arch = _opt_level(options), current.architecture(options, self).name  # whose limits are checked
         sanitized = [f"sanitize={','.join(sanitizing.kinds())}"] if sanitizing.kinds() else []
-        return "/".join(["cpu", *jit.host(), llvmlite.__version__, f"O{level}", *sanitized])
+        return "/".join(["cpu", arch, *jit.host(), llvmlite.__version__, f"O{level}", *sanitized])
 
     def serialize(self, executable: Executable) -> Entry | None:
         """Object code and the places that can fail; instrumented code is not kept."""
