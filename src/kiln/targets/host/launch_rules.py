@@ -22,7 +22,7 @@ def refused_launch(kernel: str, needs: str, numbers: list[int]) -> tuple[str, st
     for extent in (*numbers[:6],):
         threads *= extent
     return (
-        limits.refusal(kernel, sizes, f"{threads} threads of a cooperative launch cannot be resident together"),
+        limits.refusal(kernel, sizes, f"{threads} threads cannot be resident together, as a cooperative launch needs"),
         f"a cooperative launch has at most {MAX_COOPERATIVE} threads",
         True,
     )
