@@ -20,6 +20,7 @@ BLOCK = (1024, 1024, 64)
 """Threads of a block along x, y, z."""
 THREADS_PER_BLOCK = 1024
 WARP = 32
+WARP_GROUP = 128
 PORTABLE_CLUSTER = 8
 """Blocks of a cluster on every architecture that has clusters. More are for those whose row says so, and a launch has to allow them."""
 STATIC_SMEM = 48 << 10
@@ -168,6 +169,8 @@ def broken_rule(
     threads = _product(sizes.block)
     if threads is not None and threads > THREADS_PER_BLOCK:
         return f"{threads} threads per block", f"a block has at most {THREADS_PER_BLOCK} threads"
+    if needs.max_threads > THREADS_PER_BLOCK:
+        return f"max_number_threads is {needs.max_threads}", f"a block has at most {THREADS_PER_BLOCK} threads"
     if threads is not None and 0 < needs.max_threads < threads:
         return (
             f"{threads} threads per block, and max_number_threads is {needs.max_threads}",
@@ -187,6 +190,28 @@ def broken_rule(
             f"a block has {REGISTERS} registers: use fewer threads, or give max_number_threads=[{threads}, 1, 1]",
         )
     return None
+
+
+def registers_at_start(threads: int, blocks: int) -> int:
+    """Registers of each thread of a kernel that changes them, where so many blocks are to share a multiprocessor."""
+    return min(REGISTERS // (threads * blocks) // REGISTER_UNIT * REGISTER_UNIT, SET_REGISTERS[1])
+
+
+def broken_register_rule(threads: int, blocks: int, wanted: int, given: int | None) -> tuple[str, str] | None:
+    """The rule that a warp group breaks whose threads ask for `wanted` registers: what is wrong, and the limit.
+
+    `given` is the fewest registers that a thread of the block keeps when it gives some back; None if none does.
+    """
+    start = registers_at_start(threads, blocks)
+    others = max(threads - WARP_GROUP, 0)
+    most = (start * threads - min(start, given or start) * others) // min(threads, WARP_GROUP)
+    if wanted <= most:
+        return None
+    return (
+        f"setmaxnreg.inc to {wanted} registers in a block of {threads} threads",
+        f"with min_blocks_per_mp={blocks} a thread starts with {start} of the {REGISTERS} registers, and a warp group gets at most "
+        f"{most // REGISTER_UNIT * REGISTER_UNIT} for each when the others have given theirs back",
+    )
 
 
 def _broken_cluster(of: Generation, sizes: Sizes) -> tuple[str, str] | None:

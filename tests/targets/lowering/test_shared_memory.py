@@ -13,7 +13,7 @@ from nvidia_testing import needs_ptxas
 import kiln
 import kiln.utils as utils
 from kiln import Float32, Int32, cute
-from kiln.base_dsl.diagnostics import DSLRuntimeError
+from kiln.base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
 
 TARGETS = ["cpu", pytest.param("nvidia", marks=needs_ptxas)]
 KIB = 1 << 10
@@ -196,6 +196,48 @@ def test_branches_that_share_memory_run():
     for which in (0, 1):
         launch_branching(out, which, True)
         assert out.tolist() == [t + 1 - which for t in range(32)]
+
+
+@cute.kernel
+def giving(out: cute.Tensor, more: kiln.Constexpr, less: kiln.Constexpr):
+    t, _, _ = cute.arch.thread_idx()
+    if t < 128:
+        cute.arch.setmaxregister_increase(more)
+    elif kiln.const_expr(less):
+        cute.arch.setmaxregister_decrease(less)
+    out[t] = t
+
+
+@cute.jit
+def launch_giving(
+    out: cute.Tensor, more: kiln.Constexpr, less: kiln.Constexpr, threads: kiln.Constexpr, blocks: kiln.Constexpr
+):
+    giving(out, more, less).launch(grid=1, block=threads, min_blocks_per_mp=blocks)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("threads", "blocks", "more", "less", "most"),
+    [(384, 1, 240, 0, 168), (256, 2, 240, 24, 232), (1024, 2, 96, 24, 88), (384, 2, 232, 40, 160)],
+)
+def test_registers_that_a_warp_group_never_gets(target, threads, blocks, more, less, most):
+    with pytest.raises(DSLRuntimeError) as caught:
+        compiled(target, launch_giving, Int32, more, less, threads, blocks)
+    assert f"setmaxnreg.inc to {more} registers in a block of {threads} threads" in caught.value.message
+    assert f"min_blocks_per_mp={blocks} " in caught.value.hint
+    assert f"at most {most} for each" in caught.value.hint
+    assert caught.value.span.line == giving.function.__code__.co_firstlineno + 4
+    compiled(target, launch_giving, Int32, most, less, threads, blocks)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("blocks", "threads"), [(3, 1024), (33, 32)])
+def test_more_blocks_than_a_multiprocessor_has_are_a_warning(target, blocks, threads):
+    with pytest.warns(
+        DSLOptimizationWarning,
+        match=f"min_blocks_per_mp={blocks} blocks of {threads} threads, .* at most 32 blocks and 2048",
+    ):
+        compiled(target, launch_plain, Int32, {"block": threads, "min_blocks_per_mp": blocks})
 
 
 # --- the CPU target ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Shared memory of kernels and sizes of launches, as a program has them: what a block needs, and whether the hardware has it.
+"""Shared memory and registers of kernels, and sizes of launches: what a block needs, and whether the hardware has it.
 
 All targets ask here, before they lower a module, so that a program is refused by one rule with the same words everywhere.
 """
@@ -6,10 +6,11 @@ All targets ask here, before they lower a module, so that a program is refused b
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at, source_span
-from ...base_dsl.diagnostics import DSLRuntimeError
+from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
 from ...dialects import cute
 from ...hardware import limits
 from ...hardware.limits import Needs, Sizes
@@ -71,7 +72,7 @@ def check_limits(module: ir.Module, arch: Architecture) -> dict[str, Needs]:
     of = arch.generation
     launches: dict[str, list[ir.Operation]] = {}
     inside: dict[str, list[ir.Operation]] = {}
-    for op in find(module.operation, ("cute.launch", "cute.alloc_smem", "cute.dynamic_smem")):
+    for op in find(module.operation, ("cute.launch", *_OF_KERNELS)):
         attributes: Any = op.attributes
         if op.name == "cute.launch":
             launches.setdefault(attributes["kernel"].value, []).append(op)
@@ -82,10 +83,15 @@ def check_limits(module: ir.Module, arch: Architecture) -> dict[str, Needs]:
         if func.name == "func.func" and cute.KERNEL in func.attributes:
             name = symbol(func)
             found[name] = _needs(func, inside.get(name, []), launches.get(name, []))
+            _check_registers(inside.get(name, []), launches.get(name, []), found[name])
     for name, ops in launches.items():
         for op in ops:
             _check_launch(op, name, found.get(name, Needs()), of)
+            _warn_of_blocks(op, name, of)
     return found
+
+
+_OF_KERNELS = ("cute.alloc_smem", "cute.dynamic_smem", "cute_nvgpu.set_max_register")
 
 
 def _function_of(op: ir.Operation) -> ir.Operation:
@@ -107,7 +113,47 @@ def _needs(func: ir.Operation, inside: list[ir.Operation], launches: list[ir.Ope
         key = (_line(op), _number(op, "bytes"))
         listed[key] = listed.get(key, 0) + 1
     most = max((_number(op, "cute.max_threads") for op in launches if "cute.max_threads" in op.attributes), default=0)
-    return Needs(end, len(inside) > len(allocations), most, tuple((*key, count) for key, count in listed.items()))
+    dynamic = any(op.name == "cute.dynamic_smem" for op in inside)
+    return Needs(end, dynamic, most, tuple((*key, count) for key, count in listed.items()))
+
+
+def _check_registers(inside: list[ir.Operation], launches: list[ir.Operation], needs: Needs) -> None:
+    """Refuse requests for registers that nothing in the block can fulfil: their threads would wait for ever."""
+    changes = [op for op in inside if op.name == "cute_nvgpu.set_max_register"]
+    blocks = max((_number(op, "cute.min_blocks") for op in launches if "cute.min_blocks" in op.attributes), default=0)
+    if not changes or not blocks:
+        return
+    actions: Any = [(op, op.attributes["action"], _number(op, "count")) for op in changes]
+    given = [count for _, action, count in actions if action.value == "dec"]
+    for launch in launches:
+        threads = needs.max_threads or _threads(launch)
+        for op, action, count in actions if threads else ():
+            if action.value == "inc":
+                broken = limits.broken_register_rule(threads, blocks, count, min(given, default=None))
+                if broken is not None:
+                    raise report_at(op.location, DSLRuntimeError, broken[0], hint=broken[1])
+
+
+def _threads(launch: ir.Operation) -> int:
+    """Threads of a launch's blocks; 0 if they are not known."""
+    found = 1
+    for value in list(launch.operands)[3:6]:
+        found *= constant_value(value, 0)
+    return found
+
+
+def _warn_of_blocks(launch: ir.Operation, kernel: str, of: Generation) -> None:
+    """Warn of more blocks than a multiprocessor has: the kernel runs, with fewer of them."""
+    blocks, threads = (
+        _number(launch, "cute.min_blocks") if "cute.min_blocks" in launch.attributes else 0,
+        _threads(launch),
+    )
+    if blocks <= of.blocks and blocks * threads <= of.threads:
+        return
+    span, _ = source_span(launch.location)
+    text = f"kernel {kernel}: min_blocks_per_mp={blocks} blocks of {threads or 'some'} threads, and a multiprocessor of sm_{of.number} has "
+    text += f"at most {of.blocks} blocks and {of.threads} threads: there will be fewer"
+    warnings.warn_explicit(text, DSLOptimizationWarning, *((span.filename, span.line) if span else ("<unknown>", 0)))
 
 
 def _number(op: ir.Operation, name: str) -> int:
