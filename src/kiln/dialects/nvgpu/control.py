@@ -70,7 +70,7 @@ def grid_dependency(action: str) -> None:
 
 
 class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE):
-    """Bytes of dynamic shared memory of the block, as the launch gave them."""
+    """Bytes of shared memory of the block; in a kernel with `dynamic_smem`, of that memory alone, as the launch gave them."""
 
     result: Result[I32]
 
