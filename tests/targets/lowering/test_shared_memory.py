@@ -173,10 +173,12 @@ def branching(out: cute.Tensor, which: Int32):
         first = cute.make_tensor(cute.arch.alloc_smem(Int32, 40_000), cute.make_layout(40_000))
         first[t] = t
         out[t] = first[t]
+        out[31] = Int32(first.iterator.toint() % 1024)
     else:
         second = cute.make_tensor(cute.arch.alloc_smem(Int32, 30_000), cute.make_layout(30_000))
         second[t] = t + 1
         out[t] = second[t]
+        out[31] = Int32(second.iterator.toint() % 1024)
 
 
 @cute.jit
@@ -192,10 +194,13 @@ def test_branches_that_share_memory_are_counted_once(target):
 
 
 def test_branches_that_share_memory_run():
-    out = np.zeros(32, np.int32)
+    places: set[int] = set()
     for which in (0, 1):
+        out = np.zeros(32, np.int32)
         launch_branching(out, which, True)
-        assert out.tolist() == [t + 1 - which for t in range(32)]
+        assert out[:31].tolist() == [t + 1 - which for t in range(31)]
+        places.add(int(out[31]))
+    assert len(places) == 1  # the memory of a block is aligned to 1024
 
 
 @cute.kernel

@@ -43,7 +43,7 @@ class FunctionState(host.FunctionState):
     dynamic_smem: ir.Value | None = None
     indices: dict[str, tuple[ir.Value, ir.Value, ir.Value]] = dataclasses.field(default_factory=dict)
     smem_bytes: int = 0
-    """Static shared memory handed out so far."""
+    """Where the last piece of static shared memory that was expanded so far ends."""
     frame: ir.Value | None = None
     waits: bool = False
     """Whether its threads can wait: it is run by the scheduler then."""

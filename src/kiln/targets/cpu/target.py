@@ -172,10 +172,9 @@ class CpuTarget(Target):
 
         from ..host import jit
 
-        options = options or CompileOptions()
-        level, arch = _opt_level(options), current.architecture(options, self).name  # whose limits are checked
+        level = _opt_level(options or CompileOptions())
         sanitized = [f"sanitize={','.join(sanitizing.kinds())}"] if sanitizing.kinds() else []
-        return "/".join(["cpu", arch, *jit.host(), llvmlite.__version__, f"O{level}", *sanitized])
+        return "/".join(["cpu", *jit.host(), llvmlite.__version__, f"O{level}", *sanitized])
 
     def serialize(self, executable: Executable) -> Entry | None:
         """Object code and the places that can fail; instrumented code is not kept."""

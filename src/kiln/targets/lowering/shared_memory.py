@@ -15,7 +15,7 @@ from ...dialects import cute
 from ...hardware import limits
 from ...hardware.limits import Needs, Sizes
 from ...mlir import find, ir
-from .builder import constant_value, operations, symbol
+from .builder import constant_value, int_type, operations, symbol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -67,7 +67,7 @@ def place(
 def check_limits(module: ir.Module, arch: Architecture) -> dict[str, Needs]:
     """Refuse launches that no GPU of an architecture takes, as far as sizes are known when compiling; what each kernel needs.
 
-    The module is as the front end made it.
+    The module is as the front end made it; allocations of shared memory are given their `OFFSET`.
     """
     of = arch.generation
     launches: dict[str, list[ir.Operation]] = {}
@@ -91,6 +91,8 @@ def check_limits(module: ir.Module, arch: Architecture) -> dict[str, Needs]:
     return found
 
 
+OFFSET = "kiln.offset"
+"""On an allocation of shared memory: where it lies in that of the block."""
 _OF_KERNELS = ("cute.alloc_smem", "cute.dynamic_smem", "cute_nvgpu.set_max_register")
 
 
@@ -107,7 +109,9 @@ def _needs(func: ir.Operation, inside: list[ir.Operation], launches: list[ir.Ope
     merged = bool(launches) and all("cute.merge_smem" in op.attributes for op in launches)
     pieces = [(op.results[0], max(_number(op, "bytes"), 1), max(_number(op, "alignment"), 1)) for op in allocations]
     body = func.regions[0].blocks[0] if merged else None
-    _, end = place(pieces, body, lambda op: op.results[0] if op.name == "cute.alloc_smem" else None)
+    offsets, end = place(pieces, body, lambda op: op.results[0] if op.name == "cute.alloc_smem" else None)
+    for op in allocations:
+        op.attributes[OFFSET] = ir.IntegerAttr.get(int_type(64), offsets[op.results[0]])
     listed: dict[tuple[str, int], int] = {}
     for op in allocations:
         key = (_line(op), _number(op, "bytes"))
