@@ -312,6 +312,11 @@ def test_sizes_that_are_known_when_a_launch_is_made(sizes, words):
     assert out[0] == 1
 
 
+def test_the_sanitizer_refuses_what_the_cpu_target_does():
+    with kiln.sanitize(), pytest.raises(DSLRuntimeError, match="394240 bytes of shared memory per block"):
+        launch_staged(np.zeros(32, np.float32), 6, {})
+
+
 def test_the_limits_of_another_architecture_are_not_those_of_code_that_is_there(monkeypatch):
     out = np.zeros(32, np.float32)
     launch_staged(out, 3, {})
