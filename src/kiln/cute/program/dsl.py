@@ -240,6 +240,8 @@ class KernelLaunch:
     ) -> None:
         """Run the kernel over a grid of blocks of threads; sizes are (x, y, z), or fewer numbers.
 
+        `smem` are the bytes of shared memory that a block has at least: what the kernel allocates is counted by itself, and part of
+        them. Of a kernel with `get_dyn_smem` they are the size of that memory.
         With `fallback_cluster`, which then is the size that clusters are sure to have, GPUs that can choose form
         clusters of the larger size `cluster` where they have room. `preferred_smem_carveout` is how many percent of a
         multiprocessor's memory are to be shared memory; without it, as many as `min_blocks_per_mp` blocks need.

@@ -278,7 +278,7 @@ def _head(ptx: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What ptxas says a kernel takes, for each thread or block."""
+    """What a kernel takes, for each thread or block; all but dynamic shared memory is what ptxas says."""
 
     registers: int = 0
     spill_stores: int = 0
@@ -287,11 +287,18 @@ class Resources:
     stack: int = 0
     """Bytes of local memory."""
     smem: int = 0
-    """Bytes of static shared memory."""
+    """Bytes of shared memory of a block: what the kernel allocates, and what launches are known to ask for besides."""
     constant: int = 0
     barriers: int = 0
     messages: tuple[str, ...] = ()
     """What ptxas says of products that wait for each other, and of requests for registers that it ignores."""
+    dynamic_smem: int = 0
+    """Those bytes of `smem` that are dynamic: a launch gives them to the block."""
+
+    @property
+    def static_smem(self) -> int:
+        """Those bytes of `smem` that are static."""
+        return self.smem - self.dynamic_smem
 
 
 _WHERE_PTXAS_IS = ("KILN_PTXAS", "CUDA_HOME", "CUDA_PATH", "PATH")

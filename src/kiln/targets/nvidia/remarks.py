@@ -145,8 +145,8 @@ def warn_of_slow_products(kernels: Sequence[KernelInfo], resources: Mapping[str,
 
 
 def _summary(info: KernelInfo, used: Resources) -> Remark:
-    dynamic = f" and {info.extra_smem} bytes that are dynamic" if info.extra_smem else ""
-    text = f"{used.registers} registers, {used.smem} bytes of static shared memory{dynamic}, {used.barriers} barriers"
+    dynamic = f" and {used.dynamic_smem} bytes that are dynamic" if used.dynamic_smem else ""
+    text = f"{used.registers} registers, {used.static_smem} bytes of static shared memory{dynamic}, {used.barriers} barriers"
     return Remark("resources", info.name, text, info.file, info.line)
 
 

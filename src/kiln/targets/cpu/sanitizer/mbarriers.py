@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
+from ....hardware.limits import MBARRIER_ARRIVALS
 from ....native import Ptr, native, ref, u32, u64
 from .clocks import acquire, clock_drop, clock_join, clock_new, numbers, release, release_into
 from .memory import clear, lesser, many, raise_to
 from .orders import location
 from .reporting import about, report, report_alone
 from .state import BULK, LOCATIONS, LOOKED, PASSED, PENDING, RING, RULE, SOURCE, BulkSlot, Location, detector, state
-
-ARRIVALS = (1 << 20) - 1
-"""The bits of an mbarrier that count the arrivals it waits for."""
 
 
 @detector.export
@@ -71,7 +69,7 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32)
     found = mbarrier_at(address, site)
     if found == None:
         return
-    missing = u32(Ptr[u64](address)[0]) & ARRIVALS
+    missing = u32(Ptr[u64](address)[0]) & MBARRIER_ARRIVALS
     if missing < arrivals:
         report(RULE["mbarrier-overflow"], site, found.site, st.group, found.who, address, 8, missing, arrivals)
     if found.local == None:  # all that was released in this phase so far

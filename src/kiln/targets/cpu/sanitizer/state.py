@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ....hardware import limits
 from ....native import Array, Library, Ptr, i64, struct, u32, u64
 from ..runtime.records import Sizes
 
@@ -62,7 +63,7 @@ SHARED, GLOBAL = 1 << SPACE_SHIFT, 2 << SPACE_SHIFT
 SPACES = {SHARED: "shared", GLOBAL: "global"}
 SPACE_MASK = 7 << SPACE_SHIFT
 
-BARRIERS = 17
+BARRIERS = limits.BARRIERS + 1
 """Barriers of a block, and the cluster's."""
 MAX_FINDINGS = 64
 MAX_OBJECTS = 64
