@@ -389,6 +389,10 @@ class ArgumentRules:
         if kind is int or kind is float or kind is bool:
             return NumericNode(self._number_type(value, annotation, path), value)
         if isinstance(value, Numeric):
+            if is_dynamic(value) and not _in_trace():
+                from . import trace
+
+                raise trace.outside_use()
             return NumericNode(annotation if is_numeric_type(annotation) else type(value), value)
         if isinstance(value, _STATIC_KINDS):
             return StaticNode(value)

@@ -215,6 +215,18 @@ def stale_use() -> Exception:
     )
 
 
+def outside_use() -> Exception:
+    """The error for a use of a value where nothing is traced: after its trace, or in another thread."""
+    from .diagnostics import DSLRuntimeError, error
+
+    return error(
+        DSLRuntimeError,
+        "a value of a traced function is used here, and this thread traces nothing",
+        hint="a trace belongs to the thread that calls the function: threads that traced code starts can compile and call "
+        "functions of their own, with Python's numbers and arrays, and not compute with its values",
+    )
+
+
 class FunctionFrame:
     """A function under construction: its entry block holds the constants, each made once."""
 
@@ -346,7 +358,8 @@ def emit(
     Unknown attribute names are accepted silently by MLIR, so spellings need tests.
     """
     trace = _state.trace
-    assert trace is not None, f"{name} emitted outside a trace"
+    if trace is None:
+        raise outside_use()
     try:
         return _create(name, results, operands, attributes, None, regions, trace.location(1))
     except TypeError:
@@ -368,7 +381,8 @@ def emit_value(
     frame looked at costs 0.3 us.
     """
     trace = _state.trace
-    assert trace is not None, f"{name} emitted outside a trace"
+    if trace is None:
+        raise outside_use()
     try:
         return _create(name, (result,), operands, attributes, None, 0, trace.location(depth)).result
     except TypeError:
@@ -383,7 +397,8 @@ def constant(type_: ir.Type, value: int | float) -> ir.Value:
     Integers take any value that fits the width, signed or unsigned; floats are rounded by MLIR.
     """
     trace = _state.trace
-    assert trace is not None
+    if trace is None:
+        raise outside_use()
     function = trace.function
     # 0.0 and -0.0, 1 and 1.0 and True are equal as keys; NaN is unequal to itself
     key = (type_, value if type(value) is int else repr(value))

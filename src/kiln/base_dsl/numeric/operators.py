@@ -66,7 +66,8 @@ def ir_operand(x: Any, t: Any) -> ir.Value:
 def integer_constant(t: Any, value: int) -> ir.Value:
     """`trace.constant`, found by the numeric type first: hashing an IR type is slow."""
     active = trace.state.trace
-    assert active is not None
+    if active is None:
+        raise trace.outside_use()
     constants = active.functions[-1].constants
     found = constants.get((t, value))
     if found is None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ... import forks
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
-from ...hardware import driver, toolchain
+from ...hardware import driver, source_paths, toolchain
 from ...llvm import binding as llvm
 from ...llvm import unlocked
 from ..lowering.pass_managers import free
@@ -207,6 +207,25 @@ def emit_ptx(module: llvm.ModuleRef, arch: Architecture, opt: int, thread: int =
         return string_at(llvm.ffi.lib.LLVMPY_GetBufferStart(buffer), llvm.ffi.lib.LLVMPY_GetBufferSize(buffer)).decode()
     finally:
         llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
+
+
+_FILE = re.compile(r'^(\s*\.file\s+\d+\s+)"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
+_ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+def with_plain_files(ptx: str) -> str:
+    """PTX with names of files as ptxas takes them: LLVM escapes characters in them, and ptxas knows no escapes."""
+
+    def unescaped(found: re.Match[bytes]) -> bytes:
+        code = found[1]
+        return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else _ESCAPED.get(code, code)
+
+    def renamed(found: re.Match[str]) -> str:
+        path = _ESCAPE.sub(unescaped, found[2].encode(errors="surrogateescape")).decode(errors="surrogateescape")
+        return f'{found[1]}"{source_paths.encoded(path)}"'
+
+    return _FILE.sub(renamed, ptx)
 
 
 # --- kernels beside each other ---------------------------------------------------------------------------------------

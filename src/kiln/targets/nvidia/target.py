@@ -276,6 +276,8 @@ class NvidiaTarget(Target):
                 with compilation.stage("codegen"):
                     own = codegen.emit_ptx(optimized, arch, opt)
                     code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
+                    if lines:
+                        code.ptx = codegen.with_plain_files(code.ptx)
             except RuntimeError as failure:
                 path = compilation.write_rejected("failed.ll", "\n".join(texts))
                 raise CompilerDiagnosticError(
