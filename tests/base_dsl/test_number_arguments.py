@@ -1,5 +1,7 @@
 """Numbers as arguments: those that their type does not have are refused."""
 
+# pyright: reportInvalidTypeForm=false
+
 # annotations are values here: they name parameters of the tests
 import math
 from typing import Any
