@@ -281,8 +281,8 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         quotient = binary("floordiv", self, other, True)
         return quotient if quotient is NotImplemented else (quotient, binary("mod", self, other, True))
 
-    def __pow__(self, other: Any) -> Any:
-        return power(self, other)
+    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        return power(self, other, modulus)
 
     def __rpow__(self, other: Any) -> Any:
         if type(other) not in PLAIN:
