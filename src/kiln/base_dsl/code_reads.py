@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import ast
 import dis
-import functools
 import types
+import weakref
 from typing import NamedTuple
 
 from .diagnostics import DSLRuntimeError
@@ -58,9 +58,18 @@ class CodeReads(NamedTuple):
     """Whether names are worked out while it runs."""
 
 
-@functools.lru_cache(maxsize=4096)
+_known: weakref.WeakKeyDictionary[types.CodeType, CodeReads] = weakref.WeakKeyDictionary()
+
+
 def code_reads(code: types.CodeType) -> CodeReads:
     """What code may read."""
+    found = _known.get(code)
+    if found is None:
+        found = _known[code] = _code_reads(code)
+    return found
+
+
+def _code_reads(code: types.CodeType) -> CodeReads:
     names, attributes, texts = set[str](), set[str](), set[str]()
     imports = set[tuple[str, int]]()
     catches = matches = False

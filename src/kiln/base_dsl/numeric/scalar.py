@@ -428,7 +428,9 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
             return x
         if type(x._value) in PLAIN:
             return t._make(host.wrap(t, abs(x._value)))
-        return t._make(emit.integer_abs(t, x._value), False, x._divisibility)  # of the smallest number it is that number
+        return t._make(
+            emit.integer_abs(t, x._value), False, x._divisibility
+        )  # of the smallest number it is that number
 
     def __round__(self, ndigits: int | None = None) -> Any:
         return convert(self, arithmetic_type(type(self)))
