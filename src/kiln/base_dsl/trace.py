@@ -199,6 +199,11 @@ class _Stale:
     def __repr__(self) -> str:
         return "a value of an earlier trace"
 
+    def _used(self) -> Any:
+        raise stale_use()
+
+    __float__ = __int__ = __index__ = _used
+
 
 STALE = _Stale()
 
@@ -215,15 +220,25 @@ def stale_use() -> Exception:
     )
 
 
-def outside_use() -> Exception:
-    """The error for a use of a value where nothing is traced: after its trace, or in another thread."""
+def outside_use(what: str, has_values: bool) -> Exception:
+    """The error for an operation where nothing is traced.
+
+    Its operands can only be values of a trace that has ended, or that another thread makes.
+    """
     from .diagnostics import DSLRuntimeError, error
 
+    if has_values:
+        return error(
+            DSLRuntimeError,
+            "a value is used here that was computed while another function was traced, and this thread traces nothing",
+            hint="a global variable, a closure or an object has kept it: pass it as an argument, or compute it in the function that "
+            "uses it; a trace belongs to the thread that calls the function, and threads that traced code starts can call functions "
+            "of their own, and not compute with its values",
+        )
     return error(
         DSLRuntimeError,
-        "a value of a traced function is used here, and this thread traces nothing",
-        hint="a trace belongs to the thread that calls the function: threads that traced code starts can compile and call "
-        "functions of their own, with Python's numbers and arrays, and not compute with its values",
+        f"{what} is only possible inside a function that is being traced",
+        hint="call it from a function decorated with @jit or @kernel",
     )
 
 
@@ -299,13 +314,7 @@ def hold(holder: Any) -> None:
 def require(what: str) -> Trace:
     """The trace of this thread; an error that names `what` outside one."""
     if _state.trace is None:
-        from .diagnostics import DSLRuntimeError, error
-
-        raise error(
-            DSLRuntimeError,
-            f"{what} is only possible inside a function that is being traced",
-            hint="call it from a function decorated with @jit or @kernel",
-        )
+        raise outside_use(what, False)
     return _state.trace
 
 
@@ -359,7 +368,7 @@ def emit(
     """
     trace = _state.trace
     if trace is None:
-        raise outside_use()
+        raise outside_use(f"an operation ({name})", bool(operands))
     try:
         return _create(name, results, operands, attributes, None, regions, trace.location(1))
     except TypeError:
@@ -382,7 +391,7 @@ def emit_value(
     """
     trace = _state.trace
     if trace is None:
-        raise outside_use()
+        raise outside_use(f"an operation ({name})", bool(operands))
     try:
         return _create(name, (result,), operands, attributes, None, 0, trace.location(depth)).result
     except TypeError:
@@ -398,7 +407,7 @@ def constant(type_: ir.Type, value: int | float) -> ir.Value:
     """
     trace = _state.trace
     if trace is None:
-        raise outside_use()
+        raise outside_use("a constant of the program", True)
     function = trace.function
     # 0.0 and -0.0, 1 and 1.0 and True are equal as keys; NaN is unequal to itself
     key = (type_, value if type(value) is int else repr(value))

@@ -33,7 +33,7 @@ def constant(t: Any, value: bool | int | float, n: int | None = None) -> ir.Valu
 
     current = trace.current()
     if current is None:
-        raise trace.outside_use()
+        raise trace.outside_use("a constant of the program", True)
     function = current.function
     vector = t.vector_type(n)
     found = function.constants.get((vector, repr(value)))
