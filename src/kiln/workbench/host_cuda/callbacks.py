@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -55,10 +56,10 @@ def _serve_autograd() -> None:
 
     module._engine_run_backward = module.graph._engine_run_backward = run_in_force
 
-    forward = torch.autograd.Function.__dict__["apply"].__func__
+    forward = inspect.getattr_static(torch.autograd.Function, "apply")  # of Python; since torch 2.15 of C
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        made = forward(cls, *args, **kwargs)
+        made = forward.__get__(None, cls)(*args, **kwargs)
         if any(map(is_marked, _tensors((args, kwargs)))):
             for tensor in _tensors(made):
                 _mark(tensor, True)
@@ -66,7 +67,8 @@ def _serve_autograd() -> None:
                     setattr(tensor.grad_fn, _MARK, True)
         return made
 
-    torch.autograd.Function.apply = classmethod(functools.wraps(forward)(apply))  # pyright: ignore[reportAttributeAccessIssue]
+    plain = torch.autograd.Function.apply
+    torch.autograd.Function.apply = classmethod(functools.wraps(plain)(apply))  # pyright: ignore[reportAttributeAccessIssue]
 
     backward = torch.autograd.function.BackwardCFunction.apply
 
