@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import forks
-from ..base_dsl.log import logger
+from ..base_dsl import packages
 from ..base_dsl.numeric.meta import TYPES
 from ..calls import loading, plan
 from ..calls.caller import torch as native
@@ -67,7 +67,7 @@ def door() -> Door | None:
         made = Door(engine)
         made.probe()
     except (AttributeError, OSError, RuntimeError, TypeError) as failure:
-        logger().info("calls of operators are made by Python: %s", failure)
+        packages.without("torch dispatcher", failure)
         return None
     return made
 
@@ -88,7 +88,9 @@ class Door:
         """Whether native code may serve operators that write to their inputs."""
         for field, name in native.WRITING.items():
             found = self._function(name)
-            self.can_write = self.can_write and found is not None
+            if found is None:
+                self.can_write = False
+                packages.without("torch versions", f"there is no {name}")
             setattr(self._known, field, found and ctypes.cast(found, ctypes.c_void_p).value)
         if (folder / "libtorch_cuda.so").exists():
             cuda = ctypes.CDLL(str(folder / "libtorch_cuda.so"))
@@ -153,7 +155,7 @@ class Door:
         try:
             self._load_direct()
         except (AttributeError, OSError, RuntimeError) as missing:
-            logger().info("all calls of operators go through the dispatcher: %s", missing)
+            packages.without("torch direct calls", missing)
             return None
         return self._engine.function(torch_direct.is_direct.symbol)
 

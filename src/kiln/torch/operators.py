@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..base_dsl import packages
 from ..base_dsl.arguments import AMBIENT_STREAM
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error
 from ..base_dsl.function import JitFunction
@@ -486,9 +487,25 @@ def _casting(operator: Any, device: str, autocast: torch.dtype | bool, kept: Seq
         wanted = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64
         return value.to(kind) if wanted and value.device.type == device else value
 
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-    with torch._C._ExcludeDispatchKeyGuard(keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)):
+    with _without_autocast()():
         return operator(*(value if place in kept else cast(value) for place, value in enumerate(args)))
+
+
+@functools.lru_cache(maxsize=1)
+def _without_autocast() -> Callable[[], Any]:
+    """A function that gives what turns autocast off while it is open."""
+    with packages.leaning_on("torch autocast"):
+        of, keys, guard = torch._C.DispatchKeySet, torch._C.DispatchKey, torch._C._ExcludeDispatchKeyGuard
+        both = of(keys.AutocastCPU) | of(keys.AutocastCUDA)
+        return lambda: guard(both)
+
+    def turned_off() -> Any:
+        stack = contextlib.ExitStack()
+        for device in _DEVICES:
+            stack.enter_context(torch.autocast(device.lower(), enabled=False))
+        return stack
+
+    return turned_off
 
 
 @contextlib.contextmanager

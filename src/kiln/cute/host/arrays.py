@@ -7,6 +7,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...base_dsl import packages
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.numeric.meta import TYPES
 from ...calls import loading, plan
@@ -90,7 +91,7 @@ def is_array(kind: type) -> bool:
 
 def is_torch_tensor(kind: type) -> bool:
     """Whether a type is torch's Tensor or a subclass; torch is not imported for it."""
-    torch = sys.modules.get("torch")
+    torch = packages.loaded("torch")
     tensor = getattr(torch, "Tensor", None)
     return tensor is not None and issubclass(kind, tensor)
 
@@ -380,11 +381,13 @@ def introduce_array(native: Engine, kind: type) -> bool:
     """Tell native code about a type of arrays; whether it can read arrays of that type."""
     if kind in _native_kinds:
         return True
-    if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
+    if kind is getattr(packages.loaded("numpy"), "ndarray", None):
         native.add_numpy(kind)
     elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter") and not hardware.cuda_is_host_memory:
         found, telling = exchange_functions(kind), torch_bits()
         if found is None or telling is None:
+            missing = "__dlpack_c_exchange_api__" if found is None else "no place that tells kinds of tensors apart"
+            packages.without("torch records", missing)
             return False
         native.add_array(kind, *found, *telling)
     elif is_jax_array(kind) and not hardware.cuda_is_host_memory:
@@ -461,7 +464,7 @@ class _ExchangeFunctions(ctypes.Structure):
 def numpy_type(dtype: Any) -> int:
     """What native code compares of the numpy dtype of an element type; -1 if there is none."""
     name = dtype._numpy_name
-    numpy = sys.modules.get("numpy")
+    numpy = packages.loaded("numpy")
     if name is None or numpy is None:
         return -1
     try:
