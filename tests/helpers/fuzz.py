@@ -37,12 +37,11 @@ PROGRAMS_OF_A_WORKER = 400
 SECONDS_OF_A_PROGRAM = 30
 
 
-def outcome(seed: int, only: list[str], without: list[str]) -> dict[str, Any]:
+def outcome_of(made: random_programs.Program, alone: bool = False) -> dict[str, Any]:
     """Run one program here, and say what became of it."""
-    made = random_programs.program(seed, only, without)
-    found = judge(made, random_programs.inputs(seed))
+    found = judge(made, random_programs.inputs(made.seed), alone)
     return {
-        "seed": seed,
+        "seed": made.seed,
         "verdict": found.verdict,
         "productions": list(made.productions),
         "daring": made.daring,
@@ -53,49 +52,19 @@ def outcome(seed: int, only: list[str], without: list[str]) -> dict[str, Any]:
 
 
 def work() -> None:
-    """A worker: takes seeds from standard input, a line each, and answers each with a line of JSON."""
+    """A worker: takes seeds from standard input, or programs, a line each, and answers each with a line of JSON."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # programs may print
     options = json.loads(sys.stdin.readline())
     prepare(options)
     for line in sys.stdin:
-        answers.write(json.dumps(outcome(int(line), options["only"], options["without"])) + "\n")
+        task = json.loads(line)
+        if isinstance(task, dict):
+            found = outcome_of(random_programs.Program(**task), alone=True)
+        else:
+            found = outcome_of(random_programs.program(task, options["only"], options["without"]))
+        answers.write(json.dumps(found) + "\n")
         answers.flush()
-
-
-def shrink(seed: int, options: dict[str, Any]) -> tuple[random_programs.Program, str]:
-    """The program of a seed made small, with its verdict; what may crash or hang runs in processes of its own."""
-    made = random_programs.program(seed, options["only"], options["without"])
-    inputs = random_programs.inputs(seed)
-    first = next(run([seed], options))
-    wanted = first["kind"]
-    if first["verdict"] in (CRASH, HANG):
-        return program_minimizer.minimized(made, lambda p: attempt(p.text, made, inputs) == first["verdict"]), wanted
-    prepare(options)
-    return program_minimizer.minimized(made, lambda p: judge(p, inputs).kind == wanted), wanted
-
-
-def judged(small: random_programs.Program, seed: int) -> str:
-    """The difference or the error of a small program, on one line."""
-    return judge(small, random_programs.inputs(seed)).detail.replace("\n", "\n# ")
-
-
-def attempt(text: str, like: random_programs.Program, inputs: list[Any]) -> str:
-    """The verdict of a text that is run in a process of its own."""
-    task = json.dumps({**dataclasses.asdict(like), "text": text, "inputs": inputs})
-    command = [sys.executable, os.path.abspath(__file__), "--judge"]
-    try:
-        done = subprocess.run(command, input=task, capture_output=True, text=True, timeout=SECONDS_OF_A_PROGRAM)
-    except subprocess.TimeoutExpired:
-        return HANG
-    return CRASH if done.returncode else done.stdout.strip().rpartition("\n")[2]
-
-
-def judge_text() -> None:
-    """Judge the program on standard input."""
-    task = json.loads(sys.stdin.read())
-    inputs = [tuple(arguments) for arguments in task.pop("inputs")]
-    print(judge(random_programs.Program(**task), inputs).verdict)
 
 
 def prepare(options: dict[str, Any]) -> None:
@@ -127,10 +96,10 @@ class Worker:
         self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
 
-    def start(self, seed: int) -> None:
-        """Give it a seed."""
+    def start(self, seed: int, program: random_programs.Program | None = None) -> None:
+        """Give it a seed, or a program that was one's."""
         self.seed, self.since = seed, time.monotonic()
-        self._write(str(seed))
+        self._write(json.dumps(seed if program is None else dataclasses.asdict(program)))
 
     def answer(self) -> dict[str, Any] | None:
         """What became of the seed; None if the process ended instead."""
@@ -217,6 +186,51 @@ def run(seeds: Iterable[int], options: dict[str, Any], jobs: int = 1) -> Iterato
                 worker.end()
 
 
+class Bench:
+    """A worker for programs that are no longer those of their seeds, replaced when it dies."""
+
+    def __init__(self, options: dict[str, Any], seconds: float) -> None:
+        self._options, self._seconds = options, seconds
+        self._worker: Worker | None = None
+
+    def kind(self, program: random_programs.Program) -> str:
+        """What becomes of a program, in the words of `Verdict.kind`."""
+        worker = self._worker or Worker(self._options)
+        self._worker = None
+        worker.start(program.seed, program)
+        with selectors.DefaultSelector() as selector:
+            assert worker.process.stdout is not None
+            selector.register(worker.process.stdout, selectors.EVENT_READ)
+            if not selector.select(self._seconds):
+                worker.end()
+                return HANG
+        found = worker.answer()
+        if found is None:
+            worker.end()
+            return CRASH
+        self._worker = worker
+        self.detail = found["detail"]
+        return found["kind"]
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._worker is not None:
+            self._worker.end()
+
+
+def shrink(seed: int, options: dict[str, Any], seconds: float = 10.0) -> tuple[random_programs.Program, str]:
+    """The program of a seed made small, and what becomes of it."""
+    made = random_programs.program(seed, options["only"], options["without"])
+    bench = Bench(options, seconds)
+    try:
+        wanted = bench.kind(made)
+        small = program_minimizer.minimized(made, lambda program: bench.kind(program) == wanted)
+        bench.kind(small)
+        return small, wanted if wanted in (CRASH, HANG) else f"{wanted}\n{bench.detail}"
+    finally:
+        bench.close()
+
+
 class Summary:
     """Counts of verdicts, in all and by production."""
 
@@ -301,9 +315,6 @@ def main() -> int:
     if "--worker" in sys.argv[1:]:
         work()
         return 0
-    if "--judge" in sys.argv[1:]:
-        judge_text()
-        return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", default="0:300", metavar="A:B", help="seeds from A to B, without B")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
@@ -324,7 +335,7 @@ def main() -> int:
     if given.minimize is not None:
         small, kind = shrink(given.minimize, options)
         print(small.text)
-        print(f"# seed {given.minimize}: {kind}\n# {judged(small, given.minimize)}")
+        print(f"# seed {given.minimize}: " + kind.replace("\n", "\n# "))
         return 0
     first, last = map(int, given.seeds.split(":"))
     bad = 0

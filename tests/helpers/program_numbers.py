@@ -79,6 +79,9 @@ class Number:
     def __neg__(self) -> Any:
         return type(self)(-self.value)
 
+    def __abs__(self) -> Any:
+        return type(self)(abs(self.value))
+
     def to(self, kind: type[Number]) -> Any:
         """This number as another type."""
         return kind(self)

@@ -12,6 +12,7 @@ import linecache
 import re
 import sys
 import types
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -101,7 +102,10 @@ def _module(text: str, names: dict[str, Any]) -> Iterator[dict[str, Any]]:
     linecache.cache[filename] = len(text), None, text.splitlines(keepends=True), filename
     sys.modules[module.__name__] = module
     try:
-        exec(compile(text, filename, "exec"), vars(module))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", SyntaxWarning)
+            code = compile(text, filename, "exec")
+        exec(code, vars(module))
         yield vars(module)
     finally:
         del sys.modules[module.__name__], linecache.cache[filename]
@@ -129,10 +133,12 @@ def _kiln_result(f: Any, in_kernel: bool, arguments: tuple[int, ...]) -> Any:
     return tuple(map(int, out))
 
 
-def judge(program: Program, inputs: Sequence[tuple[int, ...]]) -> Verdict:
-    """Run a program both ways."""
+def judge(program: Program, inputs: Sequence[tuple[int, ...]], alone: bool = False) -> Verdict:
+    """Run a program both ways. `alone`: see also that each call gives what it would give alone."""
     try:
         wanted = expected(program, inputs)
+        if alone and wanted != [expected(program, [arguments])[0] for arguments in inputs]:
+            return Verdict(INVALID, "what it gives depends on earlier calls")
     except Exception as failure:
         return Verdict(INVALID, f"Python raises {type(failure).__name__}: {failure}")
     try:
