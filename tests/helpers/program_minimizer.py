@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def minimized(program: Program, keeps: Callable[[Program], bool]) -> Program:
 
 
 def _pass(program: Program, keeps: Callable[[Program], bool]) -> Program:
+    """Make every change that is accepted, once."""
     number, best = 0, program
     while True:
         text = _changed(best.text, number)
@@ -59,17 +61,38 @@ def _changed(text: str, number: int) -> str | None:
 
 def _changes(tree: ast.Module) -> Iterator[Callable[[], None]]:
     """What may be left out, large parts first."""
-    for node in ast.walk(tree):
+    yield from _of_module(tree)
+    nodes = list(_walk(tree))
+    for node in nodes:
         for field in _BLOCKS:
             block = getattr(node, field, None)
             if isinstance(block, list) and block:
                 yield from _of_block(node, field, block)
-    for node in ast.walk(tree):
+    for node in nodes:
         yield from _of_expression(node)
 
 
+def _kept(tree: ast.Module) -> tuple[str, ...]:
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return ("f", "f_kernel") if "f_kernel" in names else ()
+
+
+def _of_module(tree: ast.Module) -> Iterator[Callable[[], None]]:
+    for node in tree.body:
+        if getattr(node, "name", "") not in (*_kept(tree), "f", "body"):
+            yield functools.partial(tree.body.remove, node)
+
+
+def _walk(tree: ast.Module) -> Iterator[ast.AST]:
+    """All nodes but those of a kernel and its launch, which stay."""
+    kept = _kept(tree)
+    for node in tree.body:
+        if getattr(node, "name", "") not in kept:
+            yield from ast.walk(node)
+
+
 def _of_block(node: ast.AST, field: str, block: list[ast.AST]) -> Iterator[Callable[[], None]]:
-    needs_one = field in ("body", "cases") and not isinstance(node, ast.Module)
+    needs_one = field in ("body", "cases")
 
     def remove(first: int, last: int) -> Callable[[], None]:
         def change() -> None:

@@ -461,7 +461,7 @@ def program(
         more = numbers.choices(pool, [p.weight for p in pool])[0]
         if more not in chosen:
             chosen.append(more)
-    daring = numbers.random() < (0.5 if wanted else 0.12)
+    daring = numbers.random() < (0.5 if wanted else 0.2)
     in_kernel = numbers.random() < 0.08
     writer = Writer(numbers, chosen, 3 + numbers.randrange(10), daring)
     lines = writer.body()
