@@ -42,6 +42,7 @@ _internal_rooms = tuple(
         "workbench",
         "lazy.py",
         "mlir.py",
+        "thread_stack.py",
         "torch",
     )
 )

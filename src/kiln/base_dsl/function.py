@@ -110,6 +110,7 @@ class JitFunction(TracedFunction):
             if hasattr(self, "for_caller"):
                 del self.for_caller
 
+    @thread_stack.with_frames
     def _trace(self, nodes: list[Node], arguments: dict[str, Any]) -> Traced:
         self.dsl.caller.prepare()
         name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")

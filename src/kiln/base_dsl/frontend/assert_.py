@@ -22,13 +22,12 @@ def rewrite(rw: Rewriter, node: ast.Assert) -> list[ast.stmt]:
     test = rw.expression(node.test)
     message = rw.expression(node.msg) if node.msg is not None else ast.Constant(None)
     lazy = ast.Lambda(ast.arguments([], [], None, [], [], None, []), message)
-    effects = ast.Constant(node.msg is not None and rw.may_have_effects(node.msg))
-    call = rw.hook("assert_", [test, text, ast.copy_location(lazy, node), effects])
+    call = rw.hook("assert_", [test, text, ast.copy_location(lazy, node)])
     return [ast.copy_location(ast.Expr(call), node)]
 
 
-def run_assert(condition: Any, text: str, message: Callable[[], Any], effects: bool = False) -> None:
-    """Raise AssertionError now, or leave a check in the program. `effects`: the message may change something."""
+def run_assert(condition: Any, text: str, message: Callable[[], Any]) -> None:
+    """Raise AssertionError now, or leave a check in the program."""
     if not tree.is_dynamic(condition):
         if not condition:
             said = message()
@@ -37,7 +36,7 @@ def run_assert(condition: Any, text: str, message: Callable[[], Any], effects: b
     from .regions import as_condition
 
     trace = tracing.require("assert")
-    said = _evaluated(message) if effects else message()
+    said = _evaluated(message)
     trace.dsl.make_assert(
         as_condition(condition).ir_value(), f"{said}" if said is not None else f"assertion failed: {text}"
     )

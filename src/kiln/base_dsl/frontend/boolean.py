@@ -30,11 +30,7 @@ def mark_test(node: ast.expr) -> None:
 
 def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
     """`a and b and c` hands the operands over unevaluated, but for the first."""
-    how = [
-        isinstance(node.op, ast.And),
-        rw.may_have_effects(*node.values[1:]),
-        getattr(node, _TRUTH, False),
-    ]
+    how = [isinstance(node.op, ast.And), getattr(node, _TRUTH, False)]
     first = outer.visit(node.values[0])
     others = [rw.thunk(v, outer) for v in node.values[1:]]
     call = rw.hook("boolean", [ast.Tuple([ast.Constant(flag) for flag in how], ast.Load()), first, *others])
@@ -46,9 +42,7 @@ def rewrite_not(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
     return ast.copy_location(rw.hook("not_", [node.operand]), node)
 
 
-def run_boolean(
-    is_and: bool, value: Any, others: tuple[Callable[[], Any], ...], effects: bool = False, only_truth: bool = True
-) -> Any:
+def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...], only_truth: bool = True) -> Any:
     """The operand that decides, as in Python. `only_truth`: of dynamic operands of different types, its truth."""
     for index, other in enumerate(others):
         if not tree.is_dynamic(value):
@@ -64,7 +58,7 @@ def run_boolean(
         condition = as_condition(value)
 
         def evaluate(rest: tuple[Callable[[], Any], ...] = rest) -> Any:
-            return run_boolean(is_and, rest[0](), rest[1:], effects, only_truth)
+            return run_boolean(is_and, rest[0](), rest[1:], only_truth)
 
         def keep(kept: Any = kept) -> Any:
             return kept
@@ -72,7 +66,7 @@ def run_boolean(
         first, second = (evaluate, keep) if is_and else (keep, evaluate)
         settle = truths if only_truth else _and_values if is_and else _or_values
         what = "`and`" if is_and else "`or`"
-        return choose(condition, first, second, settle, effects_of=rest if effects else (), what=what)
+        return choose(condition, first, second, settle, effects_of=rest, what=what)
     return value
 
 

@@ -83,7 +83,7 @@ def run_quantifier(function: Any, thunks: Any) -> Any:
                 f"how many elements `{function.__name__}` takes from an iterator is only known when the program runs",
                 hint="give it a list or tuple",
             )
-        result = run_boolean(is_all, result, (thunk,), effects=True)
+        result = run_boolean(is_all, result, (thunk,))
     return _to_bool(result)
 
 

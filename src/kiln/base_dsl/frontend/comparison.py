@@ -28,11 +28,10 @@ def rewrite(rw: Rewriter, node: ast.Compare, outer: _Expressions) -> ast.expr:
     if len(node.ops) == 1 and not ours:
         outer.generic_visit(node)
         return node
-    name = "compare_effects" if rw.may_have_effects(*node.comparators[1:]) else "compare"
     arguments: list[ast.expr] = [outer.visit(node.left)]
     for op, operand in zip(node.ops, node.comparators, strict=True):
         arguments += [ast.Constant(type(op).__name__), rw.thunk(operand, outer)]
-    return ast.copy_location(rw.hook(name, arguments), node)
+    return ast.copy_location(rw.hook("compare", arguments), node)
 
 
 def _is_none(*operands: ast.expr) -> bool:
@@ -67,7 +66,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def run_compare(left: Any, *rest: Any, effects: bool = False) -> Any:
+def run_compare(left: Any, *rest: Any) -> Any:
     """`left op operand op operand ...`, each operand evaluated at most once and only if needed."""
     name, operand, rest = rest[0], rest[1](), rest[2:]
     if name == "In":
@@ -82,16 +81,17 @@ def run_compare(left: Any, *rest: Any, effects: bool = False) -> Any:
     if not rest:
         return result
     if not tree.is_dynamic(result):
-        return run_compare(operand, *rest, effects=effects) if result else result
+        return run_compare(operand, *rest) if result else result
     from .conditional import choose
     from .regions import as_condition
 
     return choose(
         as_condition(result),
-        lambda: run_compare(operand, *rest, effects=effects),
+        lambda: run_compare(operand, *rest),
         lambda: result,
         truths,
-        effects_of=rest[1::2] if effects else (),
+        effects_of=rest[1::2],
+        operand=operand,
     )
 
 

@@ -63,21 +63,19 @@ def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
     """The arms are handed over unevaluated."""
     mark_test(node.test)
     arms = node.body, node.orelse
-    name = "ifexp_effects" if rw.may_have_effects(*arms) else "ifexp"
-    if all(isinstance(arm, (ast.Name, ast.Constant)) for arm in arms):
-        name = "ifexp_names"
+    name = "ifexp_names" if all(isinstance(arm, (ast.Name, ast.Constant)) for arm in arms) else "ifexp"
     test = outer.visit(node.test)
     call = rw.hook(name, [test, rw.thunk(node.body, outer), rw.thunk(node.orelse, outer)])
     return ast.copy_location(call, node)
 
 
-def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[], Any], effects: bool = False) -> Any:
+def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
     """The value of one arm."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
     from .regions import as_condition
 
-    return choose(as_condition(condition), first, second, effects_of=(first, second) if effects else ())
+    return choose(as_condition(condition), first, second, effects_of=(first, second))
 
 
 def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
@@ -107,11 +105,13 @@ def choose(
     settle: Settle | None = None,
     effects_of: tuple[Callable[[], Any], ...] = (),
     what: str = "",
+    operand: Any = None,
 ) -> Any:
     """Trace both arms, each in a region of its own, and merge their values.
 
     `settle`: for values of two types, how each arm makes a value of one type of its own, or None.
     `effects_of`: the parts of the user's program among the arms that may change variables or objects.
+    `operand`: a value that is compared in one of the arms, by a method of its class perhaps.
     `what`: what an error calls it, if not a conditional expression.
     """
     from .lazy_effects import LazyEffects
@@ -119,7 +119,7 @@ def choose(
 
     trace = tracing.require("a conditional expression")
     blocks = DetachedBlock([]), DetachedBlock([])
-    effects = LazyEffects(effects_of)
+    effects = LazyEffects(effects_of, operand)
     with region(what or "a conditional expression", None, effects.snapshot):
         with blocks[0].open():
             a = first()

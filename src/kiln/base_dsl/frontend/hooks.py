@@ -52,17 +52,9 @@ class Hooks:
         while_.run_while(self._constructs[index], scope, test, body)
 
     @staticmethod
-    def boolean(how: tuple[bool, bool, bool], first: Any, *others: Callable[[], Any]) -> Any:
-        is_and, effects, only_truth = how
-        return boolean.run_boolean(is_and, first, others, effects, only_truth)
-
-    @staticmethod
-    def ifexp_effects(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
-        return conditional.run_conditional(condition, first, second, effects=True)
-
-    @staticmethod
-    def compare_effects(left: Any, *rest: Any) -> Any:
-        return comparison.run_compare(left, *rest, effects=True)
+    def boolean(how: tuple[bool, bool], first: Any, *others: Callable[[], Any]) -> Any:
+        is_and, only_truth = how
+        return boolean.run_boolean(is_and, first, others, only_truth)
 
     @staticmethod
     def bound(value: Any) -> bool:

@@ -32,13 +32,13 @@ class _LazyArm(ArmEnd):
 class LazyEffects:
     """What the arms of a conditional expression change: variables by `:=`, objects by calls.
 
-    The arms are closures, so their cells are all they can reach; nothing is done for arms without effects.
+    The arms are closures, so their cells and the names of their module are all they can reach.
     """
 
-    def __init__(self, arms: tuple[Callable[[], Any], ...]) -> None:
+    def __init__(self, arms: tuple[Callable[[], Any], ...], operand: Any = None) -> None:
         self._cells: dict[str, types.CellType] = {}
         self._writes: set[str] = set()
-        roots: dict[str, Any] = {}
+        roots: dict[str, Any] = {"an operand": operand}
         todo: list[Any] = list(arms)
         while todo:
             arm = todo.pop()
@@ -53,7 +53,7 @@ class LazyEffects:
                     todo.append(value)
                 elif not is_internal_name(name) and value is not UNDEFINED:
                     roots[name] = value
-            for name in arm.__code__.co_names:
+            for name in _names(arm.__code__):
                 if name in arm.__globals__:
                     roots.setdefault(name, arm.__globals__[name])
         own = frozenset(id(self._cells[name]) for name in self._writes if name in self._cells)
@@ -131,6 +131,13 @@ def _set_contents(cell: types.CellType, value: Any) -> None:
         cell.cell_contents = value
     elif _contents(cell) is not UNDEFINED:
         del cell.cell_contents
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code: types.CodeType) -> frozenset[str]:
+    """Global names that a function and the functions in it may read."""
+    inner = [_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]
+    return frozenset(code.co_names).union(*inner)
 
 
 @functools.lru_cache(maxsize=4096)

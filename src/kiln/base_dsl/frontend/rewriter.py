@@ -400,11 +400,6 @@ class Rewriter:
         self._scopes[-1].pending[-1].append(function)
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
-    @staticmethod
-    def may_have_effects(*parts: ast.expr) -> bool:
-        """Whether evaluating may change variables or objects: only calls and `:=` do."""
-        return any(isinstance(n, (ast.Call, ast.NamedExpr)) for part in parts for n in nodes.walk(part))
-
     # -- pieces the constructs use ----------------------------------------------------------------------
 
     def hook(self, name: str, arguments: list[ast.expr]) -> ast.expr:
