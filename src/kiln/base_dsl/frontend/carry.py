@@ -73,6 +73,8 @@ class Scope:
                 value = self.globals.get(name, UNDEFINED)
             if value is not UNDEFINED:
                 found.append((name, value))
+            elif name in hidden_state.ANY_NAME and name not in self.cells:
+                found.append((name, hidden_state.Globals(self.globals)))
         return found
 
     def cells_of(self, names: Iterable[str]) -> frozenset[int]:
@@ -179,7 +181,7 @@ class _State(Slot):
 
 _CODE = (
     types.FunctionType, types.ModuleType, types.BuiltinMethodType, type, property, staticmethod, classmethod,
-    functools.cached_property, functools._lru_cache_wrapper,
+    functools.cached_property, functools._lru_cache_wrapper, hidden_state.Globals,
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # ------------------------------------------------------------------------------------------------- namespaces
 
-_ANY_NAME = frozenset(("globals", "vars", "locals", "exec", "eval", "setattr", "delattr", "__dict__", "modules"))
+ANY_NAME = frozenset(("globals", "vars", "locals", "exec", "eval", "setattr", "delattr", "__dict__", "modules"))
 """Whoever uses one of these may rebind any name."""
 _PYTHONS_OWN = (
     "__annot",
@@ -122,7 +122,7 @@ class CodeFacts:
                 self.rebinds |= inner.rebinds & frozenset(code.co_freevars)
         self.names = frozenset(names)
         """Of globals and attributes alike."""
-        self.any_name = not _ANY_NAME.isdisjoint(names)
+        self.any_name = not ANY_NAME.isdisjoint(names)
 
 
 @functools.lru_cache(maxsize=8192)
@@ -139,6 +139,15 @@ def _rebound(code: types.CodeType) -> frozenset[str]:
         return frozenset()
     found = {i.argval for i in dis.get_instructions(code) if i.opcode in stores}
     return frozenset(found & set(code.co_freevars))
+
+
+class Globals:
+    """All names of a module, for code that may bind any of them."""
+
+    __slots__ = ("mapping",)
+
+    def __init__(self, mapping: dict[str, Any]) -> None:
+        self.mapping = mapping
 
 
 class Roots:
@@ -200,7 +209,8 @@ class _Search:
         self._names: set[str] = set()
         self._any_name = isinstance(start, types.ModuleType)  # whoever names it may name all that is in it
         self._globals: dict[int, tuple[str, dict[str, Any], set[str]]] = {}
-        self._classes: list[type] = []
+        self._whole: set[int] = set()
+        """Modules any name of which may be bound, a new one perhaps."""
         self._todo: list[tuple[str, Any]] = [("", start)]
         size = -1
         while size != len(self._seen):  # names that are found later may be attributes of modules that were found before
@@ -208,10 +218,14 @@ class _Search:
             while self._todo:
                 self._look(*self._todo.pop())
             for module in self._modules:
-                names = _own_names(vars(module)) if self._any_name else self._names & vars(module).keys()
-                self._bindings(module.__name__, vars(module), names)
-        for label, mapping, names in self._globals.values():
-            if names:
+                if self._any_name:
+                    self._all_names(module.__name__, vars(module))
+                else:
+                    self._bindings(module.__name__, vars(module), self._names & vars(module).keys())
+        for number, (label, mapping, names) in self._globals.items():
+            if number in self._whole:
+                self.roots.namespaces.append(Namespace(label, mapping, None))
+            elif names:
                 self.roots.namespaces.append(Namespace(label, mapping, tuple(sorted(names))))
 
     def _look(self, path: str, x: Any) -> None:
@@ -224,6 +238,8 @@ class _Search:
             self._function(x)
         elif isinstance(x, type):
             self._class(x)
+        elif isinstance(x, Globals):
+            self._all_names("", x.mapping)
         elif isinstance(x, types.ModuleType):
             self._seen.add(id(x))
             if not _is_library_module(x.__name__):
@@ -273,10 +289,9 @@ class _Search:
         self._names |= new
         self._any_name |= facts.any_name
         if facts.any_name:
-            names = _own_names(space)
+            self._all_names("", space)
         else:
-            names = facts.names & space.keys()
-        self._bindings("", space, names)
+            self._bindings("", space, facts.names & space.keys())
         if f.__dict__:
             self.roots.namespaces.append(Namespace(f.__name__, f.__dict__, None))
             self._todo += [(f"{f.__name__}.{k}", v) for k, v in f.__dict__.items()]
@@ -286,6 +301,10 @@ class _Search:
             for name, cell in zip(code.co_freevars, f.__closure__, strict=True):
                 if not name.startswith("__kiln"):
                     self.roots.cells.append((name, cell, name in facts.rebinds))
+
+    def _all_names(self, label: str, mapping: dict[str, Any]) -> None:
+        self._whole.add(id(mapping))
+        self._bindings(label, mapping, _own_names(mapping))
 
     def _bindings(self, label: str, mapping: dict[str, Any], names: Iterable[str]) -> None:
         """Names of a module: they may be rebound, and what they are bound to may change."""

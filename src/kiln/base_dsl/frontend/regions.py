@@ -428,7 +428,8 @@ def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
         except _WrongChoice as wrong:
             if not choices.learn(wrong):
                 raise (first or wrong.error) from None
-            first = first or wrong.error
+            if not wrong.by_value:  # of objects taken by value, what is found then says more
+                first = first or wrong.error
             del trace.watched[watched:], trace.complaints[complaints:]
             trace.unavailable = unavailable
         except DSLBaseError as failure:
@@ -548,6 +549,18 @@ def _suggest(m: tree.Mismatch) -> str:
     if isinstance(m.second, Numeric) and isinstance(m.first, Numeric):
         return f"{type(m.second).__name__}(...)"
     return "a value of that type"
+
+
+_ONE_OBJECT = "change the object in place, or make a new one of its parts in every iteration"
+
+
+def _is_another(old: Any, now: Any) -> bool:
+    """Whether a second object of one class has taken the place of the first."""
+    return tree.is_mutable(old) and type(old) is type(now)
+
+
+def _later(old: Any, now: Any) -> str:
+    return f"another {type(now).__name__}" if _is_another(old, now) else tree.describe(now)
 
 
 class _LoopState:
@@ -696,9 +709,11 @@ class _LoopState:
             constexpr = name in rec.function.constexpr_names
             refusal = error(
                 DSLUserCodeTypeError,
-                f"{name!r} is {tree.describe(old)} when {rec.title} begins and {tree.describe(now)} after an iteration",
+                f"{name!r} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
                 hint=f"{name!r} is annotated Constexpr: drop the annotation"
                 if constexpr
+                else _ONE_OBJECT
+                if _is_another(old, now)
                 else f"only numbers, tensors and objects made of them can change in a loop that runs in the program: "
                 f"give {name!r} a value of its later type before the loop, or unroll with range_constexpr",
                 span=rec.span,
@@ -725,16 +740,18 @@ class _LoopState:
                 continue
             refusal = error(
                 DSLUserCodeTypeError,
-                f"{slot.path} is {tree.describe(old)} when {rec.title} begins and {tree.describe(now)} after an iteration",
+                f"{slot.path} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
                 hint=f"make {slot.path} an object-stage value before the loop, for example Int32({old})"
                 if isinstance(old, int)
+                else _ONE_OBJECT
+                if _is_another(old, now)
                 else f"give {slot.path} a value of its later type before the loop",
                 span=rec.span,
                 depth=2,
             )
             if type(old) in (bool, int, float) or isinstance(old, tuple):
                 raise _WrongChoice(refusal, promote=slot.path)
-            if tree.is_mutable(old) and type(old) is type(now):
+            if _is_another(old, now):
                 raise _WrongChoice(refusal, by_value=slot.path)
             raise refusal
         self._check_objects()
@@ -765,7 +782,7 @@ class _LoopState:
                     DSLUserCodeError,
                     f"{blamed.name} is changed in {self.rec.title} and stands for another object after an iteration, and one of "
                     "these objects has a second name",
-                    hint="change the object in place, or make a new one of its parts in every iteration",
+                    hint=_ONE_OBJECT,
                     span=self.rec.span,
                     notes=_assignment_notes(self.rec, blamed.name),
                     depth=2,
