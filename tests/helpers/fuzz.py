@@ -224,11 +224,31 @@ def shrink(seed: int, options: dict[str, Any], seconds: float = 10.0) -> tuple[r
     bench = Bench(options, seconds)
     try:
         wanted = bench.kind(made)
+        if wanted == RIGHT:
+            return made, wanted
         small = program_minimizer.minimized(made, lambda program: bench.kind(program) == wanted)
         bench.kind(small)
         return small, wanted if wanted in (CRASH, HANG) else f"{wanted}\n{bench.detail}"
     finally:
         bench.close()
+
+
+def found_without(check: str, options: dict[str, Any], seeds: range, jobs: int) -> dict[str, Any] | None:
+    """The first bad program of these seeds that is good with the check, once it is switched off; None if there is none.
+
+    Only programs with a production that needs the check are run.
+    """
+    import program_checks
+
+    needed = set(program_checks.CHECKS[check].productions)
+
+    def concerned(seed: int) -> bool:
+        return not needed.isdisjoint(random_programs.program(seed, options["only"], options["without"]).productions)
+
+    for found in run(filter(concerned, seeds), {**options, "without_check": [check]}, jobs):
+        if found["verdict"] in BAD and next(run([found["seed"]], options))["verdict"] not in BAD:
+            return found
+    return None
 
 
 class Summary:
@@ -310,6 +330,18 @@ def sweep(seeds: range, options: dict[str, Any], jobs: int, path: str | None, wr
     return summary
 
 
+def show_checks(names: list[str], options: dict[str, Any], seeds: range, jobs: int) -> int:
+    """Say for each check which program needs it."""
+    import program_checks
+
+    missing = 0
+    for check in names or program_checks.CHECKS:
+        found = found_without(check, options, seeds, jobs)
+        missing += found is None
+        print(f"{check:<26}" + ("not found" if found is None else f"seed {found['seed']:>5}: {found['kind'][:90]}"), flush=True)
+    return 1 if missing else 0
+
+
 def main() -> int:
     """The command line."""
     if "--worker" in sys.argv[1:]:
@@ -326,6 +358,7 @@ def main() -> int:
     parser.add_argument("--show", type=int, metavar="SEED", help="print the program of a seed and its verdict")
     parser.add_argument("--minimize", type=int, metavar="SEED", help="print the program of a seed made small")
     parser.add_argument("--each", action="store_true", help="the seeds for each production alone")
+    parser.add_argument("--checks", action="store_true", help="switch off each check, or those of --without-check, in turn")
     given = parser.parse_args()
     options = {"only": given.only, "without": given.without, "without_check": given.without_check}
     if given.show is not None:
@@ -338,6 +371,8 @@ def main() -> int:
         print(f"# seed {given.minimize}: " + kind.replace("\n", "\n# "))
         return 0
     first, last = map(int, given.seeds.split(":"))
+    if given.checks:
+        return show_checks(given.without_check, {**options, "without_check": []}, range(first, last), given.jobs)
     bad = 0
     for only in sorted(PRODUCTIONS) if given.each else [None]:
         chosen = {**options, "only": [only]} if only else options
