@@ -109,13 +109,18 @@ def context() -> ir.Context:
     dialects that Kiln makes operations of; others come with what parses them, with passes that make them, and with their
     module of the bindings (all of them take 15 ms).
     """
-    made = ir.Context(load_on_create_dialects=[])
-    made.enable_multithreading(False)
-    for dialect in (*_DIALECTS, *_imported):
-        made.get_dialect_descriptor(dialect)
-    return made
+    with _making:  # threads that come here first at the same time are given the same
+        if not _made:
+            made = ir.Context(load_on_create_dialects=[])
+            made.enable_multithreading(False)
+            for dialect in (*_DIALECTS, *_imported):
+                made.get_dialect_descriptor(dialect)
+            _made.append(made)
+        return _made[0]
 
 
+_making = forks.rlock()
+_made: list[ir.Context] = []
 _DIALECTS = ("arith", "cf", "func", "gpu", "irdl", "llvm", "math", "memref", "nvvm", "scf", "ub", "vector")
 _imported: list[str] = []
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import exporting
 import pytest
@@ -99,3 +102,67 @@ def test_cmake_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for words in (["cmake", "-S", ".", "-B", "build", found], ["cmake", "--build", "build"], ["build/program"]):
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache's folder cannot be made; temporary files go to another one, which is returned."""
+    (tmp_path / "file").write_text("")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir(mode=0o700)
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    return temporary
+
+
+def test_folders_are_there_after_the_command_where_the_cache_cannot_be(child: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir(mode=0o700)
+    environment = {
+        "CUTE_DSL_CACHE_DIR": str(tmp_path / "file" / "cache"),
+        "TMPDIR": str(temporary),
+        "XDG_RUNTIME_DIR": "",
+    }
+    done = child("-m", "kiln.cute.export.aot_config", "--libdir", "--includedir", "--cmakedir", **environment)
+    assert done.returncode == 0, done.stderr
+    assert "files that last are in" in done.stderr
+    library, include, cmake = map(Path, done.stdout.splitlines())
+    assert (library / "libcute_dsl_runtime.a").is_file() and (include / "CuteDSLRuntime.h").is_file()
+    assert (cmake / "KilnConfig.cmake").is_file()
+    own = temporary / f"kiln-{os.geteuid()}"
+    assert include.is_relative_to(own) and own.stat().st_mode & 0o777 == 0o700 and own.stat().st_uid == os.geteuid()
+
+
+@pytest.mark.parametrize("kind", ["open to others", "a link", "a file", "of another user"])
+def test_a_folder_of_temporary_files_that_is_not_the_user_s_alone_is_refused(
+    kind: str, no_cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if kind == "of another user":
+        monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    own = no_cache / f"kiln-{os.geteuid()}"
+    elsewhere = no_cache.parent / "elsewhere"
+    elsewhere.mkdir()
+    elsewhere.chmod(0o777)
+    if kind == "open to others":
+        own.mkdir()
+        own.chmod(0o777)
+    elif kind == "a link":
+        own.symlink_to(elsewhere)
+    elif kind == "a file":
+        own.write_text("")
+    assert aot_config.main(["--includedir"]) == 1
+    told = capsys.readouterr()
+    assert not told.out and str(own) in told.err and "CUTE_DSL_CACHE_DIR" in told.err
+    assert not list(elsewhere.iterdir())
+    assert aot_config.main(["--libs"]) == 0  # needs no folder
+    assert capsys.readouterr().out == "-lcute_dsl_runtime -ldl\n"
+
+
+def test_paths_are_texts_in_what_cmake_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / 'a"b$c@PYTHON@'
+    monkeypatch.setenv("CUTE_DSL_CACHE_DIR", str(folder))
+    monkeypatch.setattr(sys, "executable", "/usr/bin/py\\thon")
+    text = (Path(runtime_files.cmake_folder()) / "KilnConfig.cmake").read_text()
+    assert f'IMPORTED_LOCATION "{tmp_path}/a\\"b\\$c@PYTHON@/' in text and '"/usr/bin/py\\\\thon" CACHE' in text

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kiln.base_dsl.compiler import Compilation, source_span
-from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented, DSLRuntimeError
+from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented, DSLRuntimeError, DSLUserCodeError
 from kiln.base_dsl.target import get_target
 from kiln.dialects import cute
 from kiln.mlir import context, ir
@@ -191,3 +191,56 @@ def test_pass_failures_are_reported() -> None:
 def test_every_pass_leaves_a_valid_module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KILN_VERIFY_PASSES", "1")
     compile_(SOURCE)
+
+
+TWO_FUNCTIONS = """
+func.func @f(%a: i32, %c: i1) -> i32 {
+  %b = scf.if %c -> i32 {
+    %d = arith.addi %a, %a : i32 loc("user.py":5:3)
+    scf.yield %d : i32
+  } else {
+    scf.yield %a : i32
+  }
+  %e = arith.muli %b, %b : i32 loc("user.py":7:9)
+  func.return %e : i32
+}
+func.func @g(%a: i32) -> i32 {
+  %b = arith.addi %a, %a : i32 loc("user.py":12:3)
+  func.return %b : i32
+}"""
+
+
+def test_a_value_of_a_branch_that_is_used_after_it() -> None:
+    module = parse(TWO_FUNCTIONS)
+    branch, after = list(module.body.operations[0].regions[0].blocks[0].operations)[:2]
+    after.operation.operands[0] = branch.operation.regions[0].blocks[0].operations[0].result
+    with pytest.raises(
+        DSLUserCodeError, match="only computed inside a branch or loop, which may not have run"
+    ) as caught:
+        Compilation(module, "f").verify()
+    assert str(caught.value.span) == "user.py:7"
+    assert [(str(span), text) for span, text in caught.value.notes] == [("user.py:5", "it is computed here")]
+
+
+def test_a_value_that_is_used_before_it_is_computed() -> None:
+    module = parse(TWO_FUNCTIONS)
+    branch, after = list(module.body.operations[0].regions[0].blocks[0].operations)[:2]
+    inner = branch.operation.regions[0].blocks[0].operations[0]
+    inner.operation.operands[0] = after.operation.result
+    with pytest.raises(DSLUserCodeError, match="which may not have run"):
+        Compilation(module, "f").verify()
+
+
+def test_a_value_of_another_function() -> None:
+    module = parse(TWO_FUNCTIONS)
+    f, g = (op.regions[0].blocks[0] for op in module.body.operations)
+    g.operations[0].operation.operands[1] = f.operations[1].result
+    with pytest.raises(DSLUserCodeError, match="'g' uses a value that is computed in 'f'") as caught:
+        Compilation(module, "g").verify()
+    assert str(caught.value.span) == "user.py:12"
+    assert [str(span) for span, _ in caught.value.notes] == ["user.py:7"]
+    module = parse(TWO_FUNCTIONS)
+    f, g = (op.regions[0].blocks[0] for op in module.body.operations)
+    g.operations[0].operation.operands[1] = f.arguments[0]
+    with pytest.raises(DSLUserCodeError, match="'g' uses an argument of 'f'"):
+        Compilation(module, "g").verify()

@@ -16,8 +16,8 @@ import pytest
 import kiln
 
 HEAD = """
-import argparse, array, builtins, collections, contextlib, contextvars, ctypes, dataclasses, enum, functools, importlib
-import itertools, operator, os, random, sys, threading, types, weakref
+import abc, argparse, array, builtins, collections, configparser, contextlib, contextvars, ctypes, dataclasses, enum, functools, importlib
+import io, itertools, operator, os, queue, random, sys, threading, types, weakref
 import numpy as np
 from kiln import Constexpr, Int32, cute
 conf = types.ModuleType("conf")
@@ -103,6 +103,83 @@ CASES = {
     "an attribute of a thread": ("L = threading.local(); L.k = 2; f = jit(lambda a: a * L.k)", "L.k = 5"),
     "a field of an object in C": (
         "class E(Exception): pass\nX = E(2); f = jit(lambda a: a * X.args[0])", "X.args = (5,)",
+    ),
+    "the value of an enumeration's member": (
+        "class E(enum.Enum): A = 2\nf = jit(lambda a: a * E.A.value)", "E.A._value_ = 5",
+    ),
+    "the value of a member in a list": (
+        "class E(enum.Enum): A = 2\nL = [E.A]; f = jit(lambda a: a * L[0].value)", "E.A._value_ = 5",
+    ),
+    "an attribute that an enumeration's member gains": (
+        "class E(enum.Enum): A = 1\nf = jit(lambda a: a * getattr(E.A, 'k', 2))", "E.A.k = 5",
+    ),
+    "an attribute of a member among the arguments": (
+        "class E(enum.Enum): A = 1\n@cute.jit\ndef g(a: Int32, e: Constexpr): return a * getattr(e, 'k', 2)\ndef f(a): return g(a, E.A)",
+        "E.A.k = 5",
+    ),
+    "an attribute by a weak proxy": (
+        "class C: pass\nX = C(); X.k = 2; R = weakref.proxy(X); f = jit(lambda a: a * R.k)", "X.k = 5",
+    ),
+    "an attribute by a weak proxy that can be called": (
+        "class C:\n def __call__(self): return self.k\nX = C(); X.k = 2; R = weakref.proxy(X); f = jit(lambda a: a * R())", "X.k = 5",
+    ),
+    "a weak proxy of what is gone": (
+        "class C: pass\nX = C(); X.k = 2; R = weakref.proxy(X)\ndef g():\n try: return R.k\n except ReferenceError: return 5\n"
+        "f = jit(lambda a: a * g())",
+        "del X",
+    ),
+    "a text in memory": ("T = io.StringIO('2'); f = jit(lambda a: a * int(T.getvalue()))", "T.seek(0); T.write('5')"),
+    "bytes in memory": ("T = io.BytesIO(b'2'); f = jit(lambda a: a * int(T.getvalue()))", "T.seek(0); T.write(b'5')"),
+    "where a text is read": (
+        "T = io.StringIO('2\\n5\\n')\ndef g():\n at = T.tell(); line = T.readline(); T.seek(at); return int(line)\n"
+        "f = jit(lambda a: a * g())",
+        "T.readline()",
+    ),
+    "a file of settings": (
+        "C = configparser.ConfigParser(); C.read_string('[s]\\nk = 2'); f = jit(lambda a: a * C.getint('s', 'k'))", "C['s']['k'] = '5'",
+    ),
+    "a section of settings": (
+        "C = configparser.ConfigParser(); C.read_string('[s]\\nk = 2'); S = C['s']; f = jit(lambda a: a * int(S['k']))",
+        "C['s']['k'] = '5'",
+    ),
+    "a queue": ("Q = queue.Queue(); Q.put(1); Q.put(1); f = jit(lambda a: a * Q.qsize())", "Q.put(1); Q.put(1); Q.put(1)"),
+    "a string of a user's": ("U = collections.UserString('2'); f = jit(lambda a: a * int(U))", "U.data = '5'"),
+    "what is registered with an abstract class": (
+        "class I(abc.ABC): pass\nclass C: pass\nX = C(); f = jit(lambda a: a * (5 if isinstance(X, I) else 2))", "I.register(C)",
+    ),
+    "what is registered with an abstract class's child": (
+        "class I(abc.ABC): pass\nclass J(I): pass\nclass C: pass\nX = C(); f = jit(lambda a: a * (5 if issubclass(C, I) else 2))",
+        "J.register(C)",
+    ),
+    "what is registered with an abstract class of a library": (
+        "class C: pass\nX = C(); f = jit(lambda a: a * (5 if isinstance(X, collections.abc.Sized) else 2))",
+        "collections.abc.Sized.register(C)",
+    ),
+    "what is registered with a class of a pattern": (
+        "class I(abc.ABC): pass\nclass C: pass\nX = C()\ndef g():\n match X:\n  case I(): return 5\n  case _: return 2\n"
+        "f = jit(lambda a: a * g())",
+        "I.register(C)",
+    ),
+    "whether an object can be called": (
+        "class C: pass\nX = C(); f = jit(lambda a: a * (5 if callable(X) else 2))", "C.__call__ = lambda self: 1",
+    ),
+    "whether an object has a length": (
+        "class C: pass\nX = C(); f = jit(lambda a: a * (2 if X else 5))", "C.__len__ = lambda self: 0",
+    ),
+    "the attributes that patterns compare": (
+        "class C:\n __match_args__ = ('p',); p = 2; q = 5\nX = C()\ndef g():\n match X:\n  case C(v): return v\n"
+        "f = jit(lambda a: a * g())",
+        "C.__match_args__ = ('q',)",
+    ),
+    "an attribute that a pattern compares by position": (
+        "class C:\n __match_args__ = ('p',); p = 2\nX = C()\ndef g():\n match X:\n  case C(v): return v\nf = jit(lambda a: a * g())",
+        "C.p = 5",
+    ),
+    "the name of a function": ("def g(): pass\ng.__name__ = 'ab'; f = jit(lambda a: a * len(g.__name__))", "g.__name__ = 'abcde'"),
+    "the name of a class": ("class Ab: pass\nf = jit(lambda a: a * len(Ab().__class__.__name__))", "Ab.__name__ = 'Abcde'"),
+    "the long name of a class": ("class Ab: pass\nf = jit(lambda a: a * len(Ab.__qualname__))", "Ab.__qualname__ = 'Abcde'"),
+    "the bases of an object's class": (
+        "class A: K = 2\nclass B: K = 5\nclass D(A): pass\nX = D(); X.n = 1; f = jit(lambda a: a * X.K * X.n)", "D.__bases__ = (B,)",
     ),
     "an attribute of an enumeration's member": (
         "class E(enum.Enum): A = 1\nE.A.k = 2; f = jit(lambda a: a * E.A.k)", "E.A.k = 5",

@@ -10,6 +10,7 @@ import datetime
 import decimal
 import enum
 import functools
+import io
 import itertools
 import operator
 import random
@@ -24,6 +25,16 @@ from hypothesis import strategies as st
 
 from kiln import Constexpr, Int32, cute
 from kiln.base_dsl.static_key import Met, static_key
+
+
+class Kept:
+    """What weak proxies stand for."""
+
+    def __init__(self, x):
+        self.x = x
+
+
+KEPT = Kept(1), Kept(2)
 
 
 def scaled(by, x):
@@ -140,6 +151,12 @@ DIFFERENT = {
     "factories": (collections.defaultdict(int), collections.defaultdict(list)),
     "type codes": (array.array("i", [1]), array.array("l", [1])),
     "bound methods of builtins": ([1].append, [2].append),
+    "unions": (int | str, str | int),
+    "unions in aliases": (list[int | str], list[str | int]),
+    "texts in memory": (io.StringIO("a"), io.StringIO("b")),
+    "places in texts in memory": ((x := io.StringIO("ab"), x.read(1))[0], io.StringIO("ab")),
+    "bytes in memory": (io.BytesIO(b"a"), io.BytesIO(b"b")),
+    "proxies": (weakref.proxy(KEPT[0]), weakref.proxy(KEPT[1])),
     "sentinels": (object(), object()),
     "widths of numpy's numbers": (np.int32(1), np.int64(1)),
     "a number of numpy's and one of Python's": (np.float64(1), 1.0),
@@ -181,6 +198,9 @@ EQUAL = {
     "getters": lambda: operator.attrgetter("x.y"),
     "callers": lambda: operator.methodcaller("x", 1, k=2),
     "dates": lambda: datetime.datetime(2020, 1, 1),
+    "unions": lambda: list[int | str],
+    "texts in memory": lambda: io.StringIO("a"),
+    "proxies": lambda: weakref.proxy(KEPT[0]),
     "bound methods": lambda: [1].append,
     "jit functions": lambda: JIT,
 }

@@ -10,9 +10,12 @@ import pytest
 
 import kiln
 import kiln.cute as cute
+import kiln.utils as utils
 from kiln import Float32, Int32, Int64
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeRuntimeError
 from kiln.cute.runtime import from_dlpack
+from kiln.hardware import driver, limits
+from kiln.hardware.architectures import generation_of
 from kiln.targets.nvidia import codegen
 
 torch = pytest.importorskip("torch")
@@ -128,6 +131,77 @@ def test_static_shared_memory_beyond_the_static_limit():
     launch_big_static(from_dlpack(out))
     t = torch.arange(256, dtype=torch.int32)
     assert torch.equal(out.cpu(), (9_999 - t) + 2 * t + (255 - t))
+
+
+@cute.kernel
+def reverse_allocated(out: cute.Tensor, n: kiln.Constexpr):
+    t, _, _ = arch.thread_idx()
+    memory = utils.SmemAllocator().allocate_tensor(Int32, cute.make_layout(n), 16)
+    memory[t] = t
+    memory[n - 1 - t] = arch.dynamic_smem_size()
+    arch.sync_threads()
+    out[t] = memory[255 - t]
+    out[256 + t] = memory[n - 256 + t]
+
+
+@cute.jit
+def launch_allocated(out: cute.Tensor, n: kiln.Constexpr, known: kiln.Constexpr, smem: Int32):
+    reverse_allocated(out, n).launch(grid=1, block=256, smem=smem if known is None else known)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("allocated", "smem"),
+    [
+        (32768, 0),
+        (32768, 32768),
+        (24000, 24000),
+        (4096, 65536),
+        (16384, 232448),
+        (65536, 0),
+        (65536, 65536),
+        (65536, 232448),
+        (232448, 232448),
+    ],
+)
+def test_smem_of_a_launch_beside_the_allocator(allocated, smem, known):
+    out = ints(512)
+    launch_allocated(from_dlpack(out), allocated // 4, smem if known else None, smem)
+    assert torch.equal(out[:256].cpu(), torch.arange(255, -1, -1, dtype=torch.int32))
+    assert (out[256:] == max(allocated, smem)).all()
+
+
+def test_smem_of_a_launch_past_the_limit_lists_allocations():
+    with pytest.raises(DSLCudaRuntimeError, match="300000 bytes of shared memory per block; CUDA_ERROR") as caught:
+        launch_allocated(from_dlpack(ints(512)), 8192, None, 300_000)
+    line = reverse_allocated.function.__code__.co_firstlineno + 3
+    assert f"\n  test_gpu_launch.py:{line}: 32768 bytes" in str(caught.value)
+
+
+def test_the_table_of_limits_is_what_the_driver_says():
+    attribute, of = driver.attribute, generation_of("sm_%d%d" % driver.capability())
+    for axis, grid, block in zip("xyz", limits.GRID, limits.BLOCK):
+        assert attribute(f"max_grid_{axis}", 0) == grid
+        assert attribute(f"max_block_{axis}", 0) == block
+    assert attribute("max_threads_per_block", 0) == of.threads_per_block
+    assert attribute("smem_optin", 0) == of.smem_per_block
+    assert attribute("registers_per_block", 0) == of.registers
+    assert bool(attribute("cluster_launch", 0)) == (of.cluster > 1)
+
+
+@cute.jit
+def launch_ranks_by(out: cute.Tensor, blocks: Int32):
+    ranks(out).launch(grid=blocks, block=(32, 1, 1), cluster=(blocks, 1, 1))
+
+
+@pytest.mark.parametrize("blocks", [2, 8, 16])
+def test_clusters_whose_size_is_known_at_the_launch(blocks):
+    if generation_of("sm_%d%d" % driver.capability()).cluster < blocks:
+        pytest.skip("this GPU has smaller clusters")
+    out = ints(blocks * 32)
+    launch_ranks_by(from_dlpack(out), blocks)
+    want = [100 * ((b + 1) % blocks) + t for b in range(blocks) for t in range(32)]
+    assert out.tolist() == want
 
 
 @cute.kernel

@@ -37,7 +37,7 @@ def test_everything_is_in_registers(name):
     for launch in launches:
         threads = int(np.prod(launch.block))
         assert threads * launch.resources.registers <= 65536
-        assert launch.smem + launch.resources.smem <= 227 << 10
+        assert launch.smem + launch.resources.static_smem <= 227 << 10
 
 
 def test_on_sm_80(child, tmp_path):
@@ -53,7 +53,7 @@ def test_on_sm_80(child, tmp_path):
             kernels.softmax(np.zeros((4, 8192), np.float16))
             kernels.flash_attention(*[np.zeros((1, 256, 1, 128), np.float16)] * 3, causal=True)
         assert_no_local_memory(*launches)
-        print(json.dumps([[launch.arch, launch.smem + launch.resources.smem] for launch in launches]))
+        print(json.dumps([[launch.arch, launch.smem + launch.resources.static_smem] for launch in launches]))
         """)
     )
     done = child("program.py")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import textwrap
@@ -244,3 +245,74 @@ def test_methods_and_siblings_are_seen():
         and "sys.path.insert(0, str(Path(__file__).parent))  # for helpers" in made
         and "original.Gemm(...)" in made
     )
+
+
+HOSTILE = [
+    'b"+injected()+"', "b'+injected()+'", 'b"""+injected()+"""', "b\nimport injected", "b\\", 'b"', "b\rinjected()",
+    "{injected()}", "é\udcff", "from . import injected",
+]  # fmt: skip
+"""Names of files that are code where they are pasted."""
+
+
+def code_of(text):
+    """Names and modules that code uses, texts left out."""
+    tree = ast.parse(text)
+    imported = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return names | {alias.name for node in imported for alias in node.names}
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("program", [PROGRAM, KERNEL_BENCH, GPU_MODE], ids=["plan", "kernel_bench", "gpu_mode"])
+def test_names_of_files_are_texts(name, program, capsys):
+    write(f"{name}.py", program)
+    write(f"{name}x.py", "def base(x):\n    return x\n")
+    assert imports.main([f"{name}.py", "--as", "made", "--baseline", f"{name}x.py"]) == 0
+    texts = [file.read_text() for file in Path("made").iterdir()]
+    assert not any("injected" in code_of(text) for text in texts)
+    tree = ast.parse(next(text for text in texts if "baselines = " in text))
+    (found,) = [node for node in ast.walk(tree) if ast.unparse(node).startswith("baselines = ")]
+    assert ast.unparse(found) == f"baselines = {{{name + 'x'!r}: baseline.base}}"
+
+
+def test_annotations_and_defaults_are_texts(capsys):
+    text = PROGRAM.replace("double(x: cute.Tensor,", 'double(x: f"""a\nimport injected\n{cute}""",')
+    assert imports.main([write("program.py", text.replace("default=128", "default=1e999")), "--as", "made"]) == 2
+    assert "the default of M is inf, and no constant" in capsys.readouterr().err
+    assert not Path("made").exists()
+    assert imports.main([write("program.py", text), "--as", "made"]) == 0
+    assert "import injected" in Path("made/made.py").read_text()
+    assert "injected" not in code_of(Path("made/made.py").read_text())
+
+
+@pytest.mark.parametrize(
+    ("tests", "said"),
+    [("[{size: 2020-01-01}]", "no constant"), ("[{size: .nan}]", "no constant"), ("[", "cannot be read")],
+)
+def test_problems_that_are_no_constants(tests, said, capsys):
+    write("task.yml", f"tests: {tests}\n")
+    assert imports.main([write("submission.py", GPU_MODE), "--as", "made"]) == 2
+    assert said in capsys.readouterr().err
+    assert not Path("made").exists()
+
+
+def test_a_default_that_is_no_constant(capsys):
+    text = GPU_MODE.replace("size: int", "size: int = SIZE")
+    assert imports.main([write("submission.py", text.replace("seed: int", "seed: int = 1")), "--as", "made"]) == 2
+    assert "the default of size is SIZE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["original", "__init__", "__main__"])
+def test_copies_are_not_written_over(name, capsys):
+    assert imports.main([write("program.py", PROGRAM), "--as", name]) == 2
+    assert "choose another name" in capsys.readouterr().err
+    assert not Path(name).exists()
+
+
+def test_links_in_a_package_are_not_followed(capsys):
+    Path("made").mkdir()
+    write("kept.py", "kept")
+    Path("made/original.py").symlink_to(Path("kept.py").resolve())
+    assert imports.main([write("program.py", PROGRAM), "--as", "made", "--force"]) == 2
+    assert "is a link" in capsys.readouterr().err
+    assert Path("kept.py").read_text() == "kept"

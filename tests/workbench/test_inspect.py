@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from nvidia_testing import needs_nvdisasm, needs_ptxas
 import kiln.cute as cute
 from kiln import Float32, utils
 from kiln.base_dsl.compiler import Compilation, Watcher, source_span, watchers
+from kiln.hardware import source_paths
 from kiln.mlir import ir
 from kiln.workbench import inspect, inspect_lines, inspect_model, inspect_outline, inspect_page, inspect_program
 from kiln.workbench.inspect_program import Compiled, Kept, keeping
@@ -231,6 +233,33 @@ def test_sass_has_the_lines_of_the_cubin(run, model):
     resources = model["units"][0]["kernels"][0]
     assert 0 < max(live["values"].values()) <= resources["registers"]
     assert (resources["block"], resources["smem"] + resources["dynamic"], resources["blocks"]) == ((32, 1, 1), 4096, 32)
+
+
+@needs_ptxas
+@needs_nvdisasm
+@pytest.mark.parametrize("name", ['a"b', "c\\d", "é%22", "n\nl", "plain"], ids=ascii)
+def test_every_path_of_a_program(name, tmp_path, capsys):
+    """`.file` of PTX has no escapes; all texts name the same file again."""
+    program = tmp_path / name / f"{name}.py"
+    program.parent.mkdir()
+    program.write_text(
+        "import numpy as np\nimport kiln.cute as cute\n\n@cute.kernel\ndef one(a: cute.Tensor):\n"
+        "    a[0] = a[1] + 1\n\n@cute.jit\ndef run(a: cute.Tensor):\n    one(a).launch(grid=1, block=1)\n\nrun(np.zeros(2, np.int32))\n"
+    )
+    out = tmp_path / "model.json"
+    assert main(["inspect", "--no-run", "--json", str(out), str(program)]) == 0, capsys.readouterr().err
+    model = json.loads(out.read_text())
+    assert shlex.split(model["command"])[2] == str(program)
+    for kind in ("mlir", "llvm", "ptx", "sass"):
+        texts = of_kind(model, kind)
+        places = {(model["files"][p[0]]["path"], p[1]) for text in texts for p in text["places"] if p}
+        assert (str(program), 6) in places and {path for path, _ in places} == {str(program)}, kind
+
+
+@pytest.mark.parametrize("path", ["/a/b.py", "a%b", "%22", "%25", '"\\', "é\n\udcff", "100%", "%2g%2F"])
+def test_paths_survive_ptx(path):
+    assert source_paths.decoded(source_paths.encoded(path)) == path
+    assert re.fullmatch(r"[ !#-\[\]-~]*", source_paths.encoded(path))
 
 
 def test_sass_of_inlined_functions():

@@ -159,6 +159,10 @@ def test_new_pages_and_devlogs_come_from_the_journal(project, tmp_path, capsys):
     assert claim.expect.holds(1.5) and not claim.expect.holds(1.4)
     assert kb.main(["new", "faster-twice"]) == 2  # it exists
     assert kb.main(["new", "Faster"]) == 2
+    assert kb.main(["new", "../faster"]) == 2
+    assert kb.main(["new", "two-lines", "--title", "Two\n---\nlines", "--kind", "optimization"]) == 0
+    assert "\n# Two --- lines\n" in Path("docs/knowledge/optimizations/two-lines.md").read_text()
+    Path("docs/knowledge/optimizations/two-lines.md").unlink()
     assert kb.main(["new", "other", "--from", "zz", "--journal", str(journal.folder)]) == 2
     assert kb.main(["new", "other", "--from", "bb", "--journal", "nowhere"]) == 2
     assert "--journal names the folder .kiln" in capsys.readouterr().err
@@ -171,6 +175,8 @@ def test_new_pages_and_devlogs_come_from_the_journal(project, tmp_path, capsys):
     assert '| {"n": 4} {"by": 2} | 10.00 | 20.0 | 0.500 |' in log
     assert kb.main(["log", case, "-m", "x", "--patterns", "thrice"]) == 2
     assert "did you mean twice?" in capsys.readouterr().err
+    assert kb.main(["log", case, "-m", "\n"]) == 2
+    assert "--message is empty" in capsys.readouterr().err
 
 
 def test_metrics_have_modes():

@@ -37,6 +37,37 @@ def test_bad_names(name: str, capsys) -> None:
     assert "is no name for a kernel" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "package", ["/tmp/escaped", "../up", "..", ".up", "a..b", "a;b", "a/b", "a.class", "", " a", "a\n"]
+)
+def test_packages_are_names_in_the_current_folder(package: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    here = tmp_path / "a" / "b"
+    here.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    package = package.replace("/tmp", str(tmp_path))
+    assert main(["new", "mine", "--package", package]) == 2
+    assert "is no name of a package" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "b"]
+
+
+@pytest.mark.parametrize("name", ["_", "_1", "none", "true", "été"])
+def test_every_name_of_python_gives_python(name: str) -> None:
+    for kind in new.KINDS:
+        for file, text in new.contents(name, kind).items():
+            compile(text, file, "exec")
+
+
+def test_links_are_not_followed(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "kept.py").write_text("kept")
+    (tmp_path / "mine" / "test_kernel.py").symlink_to(tmp_path / "kept.py")
+    assert main(["new", "mine", "--force"]) == 2
+    assert "mine/test_kernel.py is a link" in capsys.readouterr().err
+    assert (tmp_path / "kept.py").read_text() == "kept"
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["test_kernel.py"]
+
+
 def test_files_that_are_there_are_kept(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(new.verify, "main", lambda argv: 0)

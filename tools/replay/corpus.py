@@ -97,7 +97,7 @@ def result(folder: Path, launches: list[Any]) -> dict[str, Any]:
         made[f"launch {number}"] = {
             "kernel": launch.kernel, "grid": str(launch.grid), "block": str(launch.block), "smem": launch.smem,
             "registers": used.registers, "spills": used.spill_stores + used.spill_loads, "stack": used.stack,
-            "static smem": used.smem,
+            "static smem": used.static_smem,
         }  # fmt: skip
     return made
 

@@ -57,6 +57,12 @@ def export_to_c(
             "export_to_c needs the name of the files",
             hint='export_to_c("build", "gemm") for C, export_to_c("build/gemm.o", function_name="gemm") for TVM-FFI',
         )
+    if os.path.basename(file_name) != file_name or file_name in (".", "..") or "\0" in file_name:
+        raise error(
+            DSLUserCodeTypeError,
+            f"export_to_c got the file name {file_name!r}, which leads out of the folder {path}",
+            hint="name the folder first: export_to_c(folder, name)",
+        )
     prefix = check_name(function_prefix or file_name, "prefix")
     made, text = object_and_header([compiled], Doors(c=prefix))
     os_errors = contextlib.suppress(FileExistsError)

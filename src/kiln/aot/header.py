@@ -64,12 +64,17 @@ def _layout(about: dict[str, Any]) -> str:
     return f"({shape}):({stride}) of {about['type']}, address a multiple of {about['alignment']}"
 
 
+def _in_comment(text: str) -> str:
+    """Any text in a comment of C: it does not end it, and continues no line."""
+    return " ".join(text.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").split())
+
+
 def header(prefix: str, signature: Signature, version: str, architectures: Sequence[str]) -> str:
     """The text of the file."""
     passed = [each for each in signature.parameters if each.is_in_c]
     guard = f"KILN_{prefix.upper()}_H"
     lines = [
-        f"/* {signature.text}, exported by Kiln {version} for {', '.join(architectures)}.", " *",
+        f"/* {_in_comment(signature.text)}, exported by Kiln {version} for {', '.join(architectures)}.", " *",
         " * Functions return 0, a CUresult, or a negative number: -1 - n where argument n does not fit, other ones where",
         f" * arguments do not fit together. {prefix}_Kernel_Module_Error then tells, in the thread that called,",
         " * what is wrong. A null module is loaded at the first call.", " */", f"#ifndef {guard}", f"#define {guard}", "",

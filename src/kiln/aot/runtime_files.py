@@ -6,11 +6,11 @@ The static library is made of native code and written by ourselves, as objects a
 from __future__ import annotations
 
 import os
+import re
 import struct
-import tempfile
 from typing import TYPE_CHECKING
 
-from ..base_dsl import cache
+from ..base_dsl import cache, cache_folder
 from ..base_dsl.diagnostics import DSLRuntimeError
 from ..targets.host import elf, jit
 from .exporting import version, write_whole
@@ -134,18 +134,21 @@ def runtime_archive(host_target: str = "") -> bytes:
 
 def root() -> str:
     """The folder of all that is written here, which is there then."""
-    folder = cache.directory() or os.path.join(tempfile.gettempdir(), f"kiln-{os.getuid()}")
-    made = os.path.join(folder, f"aot-{cache.sources_hash()[:16]}")
+    made = os.path.join(cache_folder.lasting_directory(), f"aot-{cache.sources_hash()[:16]}")
     if not os.path.exists(os.path.join(made, "include", HEADER)):
-        try:
-            os.makedirs(os.path.join(made, "include"), exist_ok=True)
-        except OSError as reason:
-            raise DSLRuntimeError(
-                f"cannot write {made}: {reason.strerror}", hint="set CUTE_DSL_CACHE_DIR to a folder that can be written"
-            ) from None
+        _make(os.path.join(made, "include"))
         errors = ",\n".join(f"  CuteDSLRT_Error_{name} = {number}" for number, name in enumerate(ERRORS))
         write_whole(os.path.join(made, "include", HEADER), (_HEADER % errors).encode())
     return made
+
+
+def _make(folder: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as reason:
+        raise DSLRuntimeError(
+            f"cannot write {folder}: {reason.strerror}", hint="set CUTE_DSL_CACHE_DIR to a folder that can be written"
+        ) from None
 
 
 def include_folder() -> str:
@@ -158,10 +161,15 @@ def library_folder(host_target: str = "") -> str:
     folder = os.path.join(root(), "lib", processor_of(host_target)[0])
     path = os.path.join(folder, f"lib{LIBRARY}.a")
     if not os.path.exists(path):
-        os.makedirs(folder, exist_ok=True)
+        _make(folder)
         write_whole(os.path.join(folder, f"lib{EMPTY}.a"), archive({}, {}))
         write_whole(path, runtime_archive(host_target))
     return folder
+
+
+def _quoted(text: str) -> str:
+    """A text between the quotes of CMake's language."""
+    return re.sub(r'(["\\$])', r"\\\1", text)
 
 
 def cmake_folder() -> str:
@@ -170,9 +178,7 @@ def cmake_folder() -> str:
 
     folder = os.path.join(root(), "cmake")
     values = {"VERSION": version(), "PYTHON": sys.executable, "LIBDIR": library_folder(), "LIBRARY": LIBRARY}
-    text = _CMAKE
-    for name, value in values.items():
-        text = text.replace(f"@{name}@", value)
-    os.makedirs(folder, exist_ok=True)
+    text = re.sub(r"@([A-Z]+)@", lambda found: _quoted(values[found[1]]), _CMAKE)
+    _make(folder)
     write_whole(os.path.join(folder, "KilnConfig.cmake"), text.encode())
     return folder

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import promises
 from .diagnostics import DSLUserCodeTypeError, error
+from .numeric.host import in_range
 from .static_key import static_key
 from .tree import is_dynamic
 from .typing import Boolean, Float32, Int32, Int64, Integer, Numeric, is_constexpr
@@ -285,19 +286,9 @@ Quick = typing.Callable[[Any], "tuple[Hashable, tuple[Any, ...]] | None"]
 
 def _quick_number(kind: Any) -> Quick:
     if kind.is_float:
-        return lambda value: (kind, (value,)) if _has_float(kind, value) else None
+        return lambda value: (kind, (value,)) if in_range(kind, value) else None
     low, high = kind.min, kind.max
     return lambda value: (kind, (value,)) if low <= value <= high else None
-
-
-_TOO_LARGE = {32: (1 << 128) - (1 << 103), 64: (1 << 1024) - (1 << 970)}
-"""By width, the least number that rounds to infinity in the machine's floats."""
-
-
-def _has_float(kind: type[Numeric], value: Any) -> bool:
-    """Whether a number, rounded to a type of floats, is one of its numbers; infinities and NaN are."""
-    least = _TOO_LARGE.get(kind.width)
-    return least is None or -least < value < least or (type(value) is float and value - value != 0)
 
 
 class ArgumentRules:
@@ -389,6 +380,10 @@ class ArgumentRules:
         if kind is int or kind is float or kind is bool:
             return NumericNode(self._number_type(value, annotation, path), value)
         if isinstance(value, Numeric):
+            if is_dynamic(value) and not _in_trace():
+                from . import trace
+
+                raise trace.outside_use("an argument", True)
             return NumericNode(annotation if is_numeric_type(annotation) else type(value), value)
         if isinstance(value, _STATIC_KINDS):
             return StaticNode(value)
@@ -442,7 +437,7 @@ class ArgumentRules:
                     f"({annotation.min} to {annotation.max})",
                     hint="annotate it with a wider type, or convert it to wrap around on purpose",
                 )
-            if annotation.is_float and not _has_float(annotation, value):
+            if annotation.is_float and not in_range(annotation, value):
                 raise _float_range(annotation, value, path)
             return annotation
         if annotation is int and not isinstance(value, float):
@@ -451,7 +446,7 @@ class ArgumentRules:
             return Boolean
         if isinstance(value, int) and annotation is not float:
             return _int_type(value, path)
-        if not _has_float(Float32, value):
+        if not in_range(Float32, value):
             raise _float_range(Float32, value, path)
         return Float32
 
@@ -500,7 +495,7 @@ def _float_range(kind: type[Numeric], value: Any, path: str) -> Exception:
     return error(
         DSLUserCodeTypeError,
         f"argument {path!r} takes {kind.__name__} and got {shown}, which lies outside its range",
-        hint="annotate it with a wider type, or pass an infinity on purpose",
+        hint=f"annotate it with a wider type, or pass {kind.__name__}(...) to have it converted on purpose",
     )
 
 

@@ -17,6 +17,7 @@ import stat
 
 from .. import forks
 from . import settings
+from .diagnostics import DSLRuntimeError
 from .log import logger
 
 _MOST_LINKS = 40
@@ -38,6 +39,26 @@ def directory() -> str | None:
         "CUTE_DSL_CACHE_DIR names a directory that you alone can write to"
     )
     return found
+
+
+def lasting_directory() -> str:
+    """As `directory`, for files that other programs read after this process: else the user's own folder among temporary files."""
+    name = settings.get("CUTE_DSL_CACHE_DIR")
+    why = unusable(name)
+    if why is None:
+        return name
+    reasons = [f"{name or '~/.cache/kiln'}: {why}"]
+    for base in reversed(_temporary_folders()):
+        folder = os.path.join(base, f"kiln-{os.geteuid()}")
+        why = unusable(folder) or (None if os.access(folder, os.W_OK | os.X_OK) else f"{folder} cannot be written to")
+        if why is None:
+            say_once(f"the cache directory is not used ({reasons[0]}): files that last are in {folder}")
+            return folder
+        reasons.append(f"{folder}: {why}")
+    raise DSLRuntimeError(
+        "there is no folder for files that last and that this user alone can write to\n  " + "\n  ".join(reasons),
+        hint="set CUTE_DSL_CACHE_DIR to a directory that you alone can write to",
+    )
 
 
 def say_once(message: str) -> None:

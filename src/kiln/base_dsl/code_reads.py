@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import ast
 import dis
-import functools
 import types
+import weakref
 from typing import NamedTuple
 
 from .diagnostics import DSLRuntimeError
@@ -15,6 +15,14 @@ _BY_NAME = {"getattr", "hasattr"}
 """Functions whose second argument is the name of an attribute."""
 _TABLES = {"globals", "vars", "locals"}
 """Functions that give a dictionary of names."""
+_ABOUT_CLASSES = {
+    "isinstance",
+    "issubclass",
+    "__instancecheck__",
+    "__subclasscheck__",
+    "singledispatch",
+    "singledispatchmethod",
+}
 ENVIRONMENT = {"environ", "environb", "getenv"}
 _MODULES = {"modules", "import_module", "__import__"}
 """What gives modules by name: `sys.modules`, `importlib.import_module`."""
@@ -44,16 +52,27 @@ class CodeReads(NamedTuple):
     """Whether texts may be names of globals."""
     of_environment: bool
     """Whether texts may be names of environment variables."""
+    of_classes: bool
+    """Whether objects are asked for their classes, so that it counts what is registered with abstract ones."""
     anything: bool
     """Whether names are worked out while it runs."""
 
 
-@functools.lru_cache(maxsize=4096)
+_known: weakref.WeakKeyDictionary[types.CodeType, CodeReads] = weakref.WeakKeyDictionary()
+
+
 def code_reads(code: types.CodeType) -> CodeReads:
     """What code may read."""
+    found = _known.get(code)
+    if found is None:
+        found = _known[code] = _code_reads(code)
+    return found
+
+
+def _code_reads(code: types.CodeType) -> CodeReads:
     names, attributes, texts = set[str](), set[str](), set[str]()
     imports = set[tuple[str, int]]()
-    catches = False
+    catches = matches = False
     instructions = list(dis.get_instructions(code))
     for at, instruction in enumerate(instructions):
         operation = instruction.opname
@@ -66,7 +85,9 @@ def code_reads(code: types.CodeType) -> CodeReads:
             imports.add((instruction.argval, level if type(level) is int else 0))
         elif operation in ("CHECK_EXC_MATCH", "JUMP_IF_NOT_EXC_MATCH"):
             catches = True
-        elif operation == "MATCH_CLASS":
+        elif operation in ("MATCH_CLASS", "MATCH_MAPPING", "MATCH_SEQUENCE"):
+            matches = True
+            attributes.add("__match_args__")
             attributes |= {text for c in code.co_consts if type(c) is tuple for text in c if type(text) is str}
     unusual = (names | attributes) & _UNUSUAL
     anything = bool(unusual & _ANYTHING)
@@ -86,6 +107,7 @@ def code_reads(code: types.CodeType) -> CodeReads:
         bool(unusual & _MODULES) or any(i.of_modules for i in inner),
         bool(unusual & _TABLES) or any(i.of_globals for i in inner),
         bool(unusual & ENVIRONMENT) or any(i.of_environment for i in inner),
+        matches or bool((names | attributes) & _ABOUT_CLASSES) or any(i.of_classes for i in inner),
         anything or any(i.anything for i in inner),
     )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import settings
-from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, Span
+from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeError, Span
 from .options import CompileOptions
 
 if TYPE_CHECKING:
@@ -84,6 +84,84 @@ def mlir_error(failure: Exception, doing: str) -> DSLBaseError:
     return CompilerDiagnosticError(message, span=span, calls=calls, notes=tuple(notes))
 
 
+# --- values that are used where they are not known -------------------------------------------------------------------
+
+
+def misplaced_value(module: ir.Module) -> DSLBaseError | None:
+    """What is wrong with a program that uses a value where it has none: in another function than the one that computes it, or
+    after the branch or loop that does. None if there is no such use."""
+    from ..mlir import ir
+
+    found: list[tuple[ir.Operation, ir.Value]] = []
+
+    def visit(op: ir.Operation) -> ir.WalkResult:
+        for value in op.operands:
+            if not _is_known_at(op, value):
+                found.append((op, value))
+                return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return _misplaced(*found[0]) if found else None
+
+
+def _block_of(value: ir.Value) -> ir.Block:
+    from ..mlir import ir
+
+    return value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block  # pyright: ignore
+
+
+def _around(op: ir.Operation) -> Iterator[tuple[ir.Operation, ir.Block]]:
+    """An operation with the block it is in, then those that are around it, to the outermost."""
+    while op.parent is not None:
+        yield op, op.block
+        op = op.parent.operation
+
+
+def _is_known_at(op: ir.Operation, value: ir.Value) -> bool:
+    """Whether a value is computed before an operation, in a block that is around it in the same function."""
+    from ..mlir import ir
+
+    home, owner = _block_of(value), value.owner
+    for outer, block in _around(op):
+        if block == home:
+            if isinstance(owner, ir.Block):
+                return True
+            first = next(o for o in block.operations if o.operation in (outer, owner.operation))
+            return first.operation == owner.operation and outer != owner.operation
+        if block.owner.operation.name == "func.func":
+            return False
+    return False
+
+
+def _misplaced(op: ir.Operation, value: ir.Value) -> DSLBaseError:
+    from ..mlir import ir
+
+    span, calls = source_span(op.location)
+    owner = value.owner
+    where, _ = source_span(value.location if isinstance(owner, ir.Block) else owner.operation.location)
+    start = owner.owner.operation if isinstance(owner, ir.Block) else owner.operation
+    theirs, mine = _function_around(start), _function_around(op)
+    is_argument = isinstance(owner, ir.Block) and theirs == start
+    notes = ((where, "it is an argument here" if is_argument else "it is computed here"),) if where is not None else ()
+    if theirs is not None and mine is not None and theirs != mine:
+        names = [f.attributes["sym_name"].value for f in (mine, theirs)]
+        return DSLUserCodeError(
+            f"{names[0]!r} uses {'an argument of' if is_argument else 'a value that is computed in'} {names[1]!r}",
+            hint=f"{names[0]!r} is compiled by itself: pass it the value as an argument",
+            span=span, calls=calls, notes=notes,
+        )  # fmt: skip
+    return DSLUserCodeError(
+        "a value is used here that is only computed inside a branch or loop, which may not have run",
+        hint="give a variable a value before the branch or loop, assign it inside, and use the variable afterwards",
+        span=span, calls=calls, notes=notes,
+    )  # fmt: skip
+
+
+def _function_around(op: ir.Operation) -> ir.Operation | None:
+    return next((o for o, _ in _around(op) if o.name == "func.func"), None)
+
+
 # --- running passes --------------------------------------------------------------------------------------------------
 
 
@@ -140,7 +218,7 @@ class Compilation:
                 else:
                     check(self.module)
             except ir.MLIRError as failure:
-                raise mlir_error(failure, "the program is not valid") from None
+                raise (misplaced_value(self.module) or mlir_error(failure, "the program is not valid")) from None
         if settings.get("CUTE_DSL_PRINT_IR"):
             print(self.module.operation.get_asm(), flush=True)
         for watcher in watchers:

@@ -8,6 +8,8 @@ is not followed: what it reads is not known here.
 
 from __future__ import annotations
 
+import _abc  # pyright: ignore[reportMissingImports]
+import abc
 import builtins
 import ctypes
 import functools
@@ -48,13 +50,17 @@ _ATOMS = (int, float, complex, str, bytes, bool, type(None), types.BuiltinFuncti
 _READS_BY_NAME = frozenset((getattr, hasattr, vars, eval, exec, dir, __import__))
 """Functions that, under another name or in a partial, read names that nobody can tell beforehand."""
 _HOLDERS = (map, filter, zip, enumerate, reversed)
-_CONTAINERS = frozenset(("collections.UserDict", "collections.UserList", "collections.ChainMap", "argparse.Namespace"))
+_CONTAINERS = frozenset(
+    ("collections.UserDict", "collections.UserList", "collections.UserString", "collections.ChainMap", "argparse.Namespace",
+     "configparser.RawConfigParser", "configparser.ConfigParser", "configparser.SectionProxy", "queue.Queue", "queue.LifoQueue",
+     "queue.PriorityQueue"),
+)  # fmt: skip
 """Classes of the standard library whose instances are nothing but what programs put into them."""
 _NOT_STATE = frozenset(
     ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__annotations_cache__", "__annotate__",
      "__annotate_func__", "__abstractmethods__", "_abc_impl", "__static_attributes__", "__firstlineno__", "__slots__",
      "__type_params__", "__parameters__", "__orig_bases__", "__dataclass_fields__", "__dataclass_params__",
-     "__match_args__", "__hash__", "_member_map_", "_member_names_", "_value2member_map_", "_unhashable_values_",
+     "__hash__", "_member_map_", "_member_names_", "_value2member_map_", "_unhashable_values_",
      "_hashable_values_", "_unhashable_values_map_"),
 )  # fmt: skip
 """Attributes of classes that Python itself looks after."""
@@ -74,7 +80,10 @@ class Dependencies:
         self._asked: list[tuple[Any, str, Hashable]] = []
         self._kinds: dict[type, tuple[int, int] | None] = {}
         self._orders: list[tuple[type, tuple[type, ...]]] = []
-        self._members: list[tuple[type, dict[str, Any]]] = []
+        self._members: list[tuple[type, dict[str, Any], frozenset[str]]] = []
+        self._titles: list[tuple[Any, str, str]] = []
+        self._registries: list[tuple[type, frozenset[type]]] = []
+        self._registered = abc.get_cache_token()
         self._whole: list[tuple[dict[str, Any], frozenset[str]]] = []
         finder = _Finder(self)
         if function is not None:
@@ -111,6 +120,11 @@ class Dependencies:
         for names, known in self._whole:
             if names.keys() != known:
                 return False
+        for owner, name, title in self._titles:
+            if getattr(owner, name) != title:
+                return False
+        if self._registries and not self._registries_unchanged():
+            return False
         for owner, name, key in self._asked:
             if _asked(owner, name) != key:
                 return False
@@ -120,9 +134,11 @@ class Dependencies:
         words = [(kind, word) for kind, word in self._kinds.items() if word is None or _word(word[0]) != word[1]]
         if not words:
             return True
-        for base, members in self._members:
+        for base, members, special in self._members:
             own = vars(base)
             if any(own.get(name, _MISSING) is not member for name, member in members.items()):
+                return False
+            if _special_names(base) != special:
                 return False
         if any(kind.__mro__ is not order and kind.__mro__ != order for kind, order in self._orders):
             return False
@@ -130,6 +146,15 @@ class Dependencies:
             if word is not None:
                 self._kinds[kind] = object_words.class_word(kind)
                 self.moved = True
+        return True
+
+    def _registries_unchanged(self) -> bool:
+        """Python counts all that is registered anywhere."""
+        token = abc.get_cache_token()
+        if token != self._registered:
+            if any(_registered(kind) != classes for kind, classes in self._registries):
+                return False
+            self._registered = token
         return True
 
     def guards(self) -> list[Guard]:
@@ -147,12 +172,19 @@ class Dependencies:
             words = object_words.function_words(function)
             rest |= words is None
             found += [Guard(IS_WORD, address, function, word) for address, word in words or ()]
+        for owner, name, _ in self._titles:
+            word = object_words.title_word(owner, name)
+            rest |= word is None
+            if word is not None:
+                found.append(Guard(IS_WORD, word[0], owner, word[1]))
         for kind, word in self._kinds.items():
             rest |= word is None
             if word is not None:
                 found.append(Guard(IS_WORD, word[0], kind, word[1]))
         if rest:
             found.append(Guard(IS_TRUE, self.unchanged))
+        elif self._registries:
+            found.append(Guard(IS_TRUE, self._registries_unchanged))
         return found
 
 
@@ -172,6 +204,8 @@ class _Finder:
         self._functions: set[types.FunctionType] = set()
         self._classes: set[type] = set()
         self._modules: dict[int, types.ModuleType] = {}
+        self._constant: dict[int, types.ModuleType] = {}
+        """Modules whose attributes are taken for constants."""
         self._owners: dict[int, dict[str, Any]] = {}
         """Dictionaries of attributes: of modules, functions and jit functions."""
         self._noted: set[tuple[int, Any]] = set()
@@ -180,6 +214,8 @@ class _Finder:
         self._attributes: set[str] = set()
         self._texts: set[str] = set()
         self._anything = False
+        self._abstract: set[type] = set()
+        self._tests_classes = False
 
     # -- functions ---------------------------------------------------------------------------------------
 
@@ -188,16 +224,17 @@ class _Finder:
         code = function.__code__
         if function is os.getenv:  # under another name
             self._whole_environment()
-        if function in self._functions or is_internal(code) or _is_kilns(code.co_filename):
+        if function in self._functions or is_internal(code) or is_kilns(code.co_filename):
             return
         self._functions.add(function)
-        if not traced and _is_library(code.co_filename):
+        if not traced and is_library(code.co_filename):
             self._library_function(function)
             return
         reads = code_reads(code)
         self._attributes |= reads.attributes
         self._texts |= reads.texts
         self._anything |= reads.anything
+        self._tests_classes |= reads.of_classes
         for name in sorted(reads.names):
             self._global(function.__globals__, name)
         if reads.of_globals:
@@ -323,6 +360,12 @@ class _Finder:
             self._class(kind)
         for module in met.modules:
             self._module(module)
+        for member in met.members:
+            if not is_library_class(type(member)):
+                attributes = vars(member)
+                self._owner(attributes)
+                for name in ("_name_", "_value_"):
+                    self._name(attributes, name)
         for opaque in met.opaque:
             if id(opaque) not in self._opaque:
                 self._opaque[id(opaque)] = opaque
@@ -345,7 +388,9 @@ class _Finder:
                     self.value(held)
 
     def _class(self, kind: type) -> None:
-        bases = [base for base in kind.__mro__ if not _is_library_class(base)]
+        if isinstance(kind, abc.ABCMeta) and not _is_ours(kind):
+            self._abstract.add(kind)
+        bases = [base for base in kind.__mro__ if not is_library_class(base)]
         if kind in self._found._kinds or not bases:
             return
         self._found._kinds[kind] = object_words.class_word(kind)
@@ -363,7 +408,9 @@ class _Finder:
                         self.value(part)
 
     def _module(self, module: types.ModuleType) -> None:
-        if id(module) not in self._modules and not _is_constant_module(module):
+        if _is_constant_module(module):
+            self._constant.setdefault(id(module), module)
+        elif id(module) not in self._modules:
             self._modules[id(module)] = module
             self._owner(vars(module))
             lazily = vars(module).get("__getattr__")
@@ -393,6 +440,10 @@ class _Finder:
                 if type(kept) is dict:
                     for name in sorted((self._attributes | self._texts) & kept.keys()):
                         self.value(kept[name])
+            if "__match_args__" in self._attributes:
+                for base in self._classes:
+                    matched = vars(base).get("__match_args__", ())
+                    self._attributes |= {name for name in matched if type(name) is str}
             for base in list(self._classes):
                 for name, member in list(vars(base).items()):
                     if name in self._attributes or name in self._texts or self._anything:
@@ -403,7 +454,14 @@ class _Finder:
         for base in self._classes:
             wanted = {name for name in vars(base) if self._is_state(name)}
             wanted |= self._attributes | self._texts
-            self._found._members.append((base, {name: vars(base).get(name, _MISSING) for name in wanted}))
+            members = {name: vars(base).get(name, _MISSING) for name in wanted}
+            self._found._members.append((base, members, _special_names(base)))
+        if self._tests_classes:
+            self._look_for_abstract_classes()
+            self._found._registries += [(kind, _registered(kind)) for kind in self._abstract]
+        for name in sorted(self._attributes & _TITLES):
+            owners = [*self._functions, *self._classes]
+            self._found._titles += [(owner, name, getattr(owner, name)) for owner in owners]
         names = self._attributes | self._texts
         computed = {kind: _computed(kind, names) for kind in set(map(type, self._opaque.values()))}
         for opaque in self._opaque.values():
@@ -414,13 +472,51 @@ class _Finder:
                 if key is not None:
                     self._found._asked.append((opaque, name, key))
 
+    def _look_for_abstract_classes(self) -> None:
+        """In modules that are not followed, under the names that are read: `collections.abc.Sized`."""
+        todo = list(self._constant.values())
+        for module in todo:
+            own = vars(module)
+            for value in (own[name] for name in self._attributes & own.keys()):
+                if isinstance(value, abc.ABCMeta) and not _is_ours(value):
+                    self._abstract.add(value)
+                elif isinstance(value, types.ModuleType) and id(value) not in self._constant:
+                    self._constant[id(value)] = value
+                    todo.append(value)
+
     def _is_state(self, name: str) -> bool:
-        is_special = name.startswith("__") and name.endswith("__") and name not in _NOT_STATE
-        return is_special or (self._anything and name not in _NOT_STATE)
+        return _is_special(name) or (self._anything and name not in _NOT_STATE)
 
     def _size(self) -> int:
         found = (self._noted, self._functions, self._classes, self._owners, self._values, self._opaque)
-        return sum(map(len, found)) + self._anything
+        return sum(map(len, found)) + len(self._attributes) + self._anything
+
+
+_TITLES = frozenset(("__name__", "__qualname__"))
+"""Attributes of functions and classes that lie in neither's dictionary."""
+
+
+def _is_special(name: str) -> bool:
+    """Whether Python itself may look for a member of this name."""
+    return name.startswith("__") and name.endswith("__") and name not in _NOT_STATE
+
+
+def _special_names(kind: type) -> frozenset[str]:
+    return frozenset(filter(_is_special, vars(kind)))
+
+
+def _registered(kind: type) -> frozenset[type]:
+    """The classes that were registered with an abstract class or with one that is derived from it."""
+    found: set[type] = set()
+    todo, seen = [kind], {kind}
+    while todo:
+        one = todo.pop()
+        if isinstance(one, abc.ABCMeta):
+            found |= {cls for reference in _abc._get_dump(one)[0] if (cls := reference()) is not None}
+        more = [derived for derived in type.__subclasses__(one) if derived not in seen]
+        seen.update(more)
+        todo += more
+    return frozenset(found)
 
 
 def _parts_of_member(member: Any) -> list[Any]:
@@ -470,11 +566,11 @@ def _is_pythons(value: Any) -> bool:
     return getattr(value, "__module__", None) in ("builtins", "io", "_io", "_sitebuiltins")
 
 
-def _is_kilns(filename: str) -> bool:
+def is_kilns(filename: str) -> bool:
     return filename.startswith(("<frozen", _KILN_DIR))
 
 
-def _is_library(filename: str) -> bool:
+def is_library(filename: str) -> bool:
     return filename.startswith(_dirs(*_STANDARD) + _dirs(*_PACKAGES)) and not filename.startswith("<")
 
 
@@ -495,26 +591,30 @@ def _is_constant_module(module: types.ModuleType) -> bool:
     filename = _file_of(module)
     if filename.startswith(_dirs(*_PACKAGES)):
         return False
-    return filename.startswith(_dirs(*_STANDARD)) or _is_kilns(filename)
+    return filename.startswith(_dirs(*_STANDARD)) or is_kilns(filename)
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_library_module(name: str) -> bool:
+def is_library_module(name: str) -> bool:
     module = sys.modules.get(name)
     if module is None:
         return False
     filename = _file_of(module)
-    return name in sys.builtin_module_names or _is_kilns(filename) or _is_library(filename)
+    return name in sys.builtin_module_names or is_kilns(filename) or is_library(filename)
 
 
-def _is_library_class(kind: type) -> bool:
+def is_library_class(kind: type) -> bool:
     """Whether a class is installed (the standard library, a package, Kiln itself) rather than the user's own."""
-    return _is_library_module(kind.__module__)
+    return is_library_module(kind.__module__)
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == __name__.partition(".")[0]
 
 
 def _is_closed(kind: type) -> bool:
     """Whether the instances of a class are not looked into."""
-    return _is_library_class(kind) and f"{kind.__module__}.{kind.__qualname__}" not in _CONTAINERS
+    return is_library_class(kind) and f"{kind.__module__}.{kind.__qualname__}" not in _CONTAINERS
 
 
 def _same(now: Any, before: Any) -> bool:

@@ -16,6 +16,7 @@ import linecache
 import os
 import sys
 import types
+import weakref
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def mark_program(filename: str) -> None:
     internal_files[filename] = False
 
 
-generated_names: dict[types.CodeType, str] = {}
+generated_names: weakref.WeakKeyDictionary[types.CodeType, str] = weakref.WeakKeyDictionary()
 """Code that the front end made for a part of a function, with that function's name."""
 
 

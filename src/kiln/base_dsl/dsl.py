@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from .target import Executable
 
 compile_lock = forks.wait_for(forks.rlock())
-"""Held while a function is traced and compiled: the bindings and LLVM are not parallel anyway."""
+"""Held while a module is compiled. Not while a function is traced: that runs the program's own code, which may wait for another
+thread that compiles."""
 
 
 @contextlib.contextmanager

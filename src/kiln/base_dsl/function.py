@@ -80,7 +80,7 @@ class JitFunction(TracedFunction):
         if found is None or no_cache or not found[1].unchanged():
             found = self._specialize(key, nodes, arguments)
         elif checks_stale():
-            with compile_lock, no_collection:
+            with no_collection:
                 stale.check(self.name, found[0].__mlir__ or "", self._trace(nodes, arguments).module)
         self.dsl.caller.learn_jit(self, *found, arguments.values())
         return found[0].run_leaves([leaf for node in nodes for leaf in node.leaves()])
@@ -88,15 +88,16 @@ class JitFunction(TracedFunction):
     def _specialize(
         self, key: Hashable, nodes: list[Node], arguments: dict[str, Any]
     ) -> tuple[CompiledFunction, Dependencies]:
-        with compile_lock, no_collection:
+        with no_collection:
             traced = self._trace(nodes, arguments)
             # before anything else happens that another thread could make use of
             dependencies = Dependencies(self.function, [value for node in nodes for value in node.known()])
-            found = (self._compile_traced(traced, nodes, arguments, None, None), dependencies)
-            self._compiled.pop(key, None)
-            while len(self._compiled) >= _MOST_SPECIALIZATIONS:
-                del self._compiled[next(iter(self._compiled))]
-            self._compiled[key] = found
+            with compile_lock:
+                found = (self._compile_traced(traced, nodes, arguments, None, None), dependencies)
+                self._compiled.pop(key, None)
+                while len(self._compiled) >= _MOST_SPECIALIZATIONS:
+                    del self._compiled[next(iter(self._compiled))]
+                self._compiled[key] = found
         return found
 
     def retrace(self) -> None:
@@ -128,8 +129,10 @@ class JitFunction(TracedFunction):
     ) -> CompiledFunction:
         """Trace and compile one specialization."""
         thread_stack.check()
-        with compile_lock, no_collection:
-            return self._compile_traced(self._trace(nodes, arguments), nodes, arguments, options, target)
+        with no_collection:
+            traced = self._trace(nodes, arguments)
+            with compile_lock:
+                return self._compile_traced(traced, nodes, arguments, options, target)
 
     def _compile_traced(
         self,

@@ -47,6 +47,33 @@ def _look_up(kind: type) -> None:
         type.__getattribute__(kind, "_kiln_")
 
 
+def title_word(owner: types.FunctionType | type, name: str) -> tuple[int, int] | None:
+    """(address, word) of the `__name__` or `__qualname__` of a function or a class, if its place is known."""
+    place = _title_places().get((isinstance(owner, type), name))
+    return None if place is None else (id(owner) + place, _word(id(owner) + place))
+
+
+@functools.lru_cache(maxsize=1)
+def _title_places() -> dict[tuple[bool, str], int]:
+    if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != 8:
+        return {}
+
+    def function() -> None: ...
+
+    class Class: ...
+
+    found: dict[tuple[bool, str], int] = {}
+    probes: list[Any] = [function, Class]
+    for probe in probes:
+        size = type(probe).__basicsize__
+        for name in ("__name__", "__qualname__"):
+            setattr(probe, name, f"kiln's {name} of {size}")
+            words = [_word(id(probe) + 8 * n) for n in range(size // 8)]
+            if words[_HEAD:].count(id(getattr(probe, name))) == 1:
+                found[isinstance(probe, type), name] = 8 * words.index(id(getattr(probe, name)), _HEAD)
+    return found
+
+
 @functools.lru_cache(maxsize=1)
 def _function_places() -> tuple[int, ...] | None:
     if sys.implementation.name != "cpython" or ctypes.sizeof(ctypes.c_void_p) != 8:

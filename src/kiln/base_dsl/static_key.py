@@ -59,6 +59,8 @@ class Met:
         self.modules: list[types.ModuleType] = []
         self.traced: list[Any] = []
         """Functions of the language."""
+        self.members: list[enum.Enum] = []
+        """Members of enumerations."""
         self.opaque: list[Any] = []
         """Objects of which nothing is known but which they are."""
         self.changeable = False
@@ -91,8 +93,9 @@ class _Layout(NamedTuple):
     descriptors that keep elsewhere what is assigned."""
 
 
-_makers: dict[int, tuple[Any, type]] = {}
-"""By the address of a type, what makes the keys of its instances, and the type: its metaclass may say what equality is."""
+_makers: dict[int, tuple[Any, type, tuple[type, ...]]] = {}
+"""By the address of a type, what makes the keys of its instances, the type (its metaclass may say what equality is) and its
+bases, which may change."""
 _MOST_MAKERS = 1024
 
 
@@ -116,10 +119,10 @@ class _Walk:
         if kind is tuple:
             return (kind, *map(self.key, x))
         make = _makers.get(id(kind))
-        if make is None:
+        if make is None or make[2] is not kind.__mro__:
             if len(_makers) >= _MOST_MAKERS:
                 _makers.clear()
-            make = _makers[id(kind)] = (_maker_of(kind), kind)
+            make = _makers[id(kind)] = (_maker_of(kind), kind, kind.__mro__)
         return make[0](self, x)
 
     def keys(self, items: Iterable[Any]) -> tuple[Hashable, ...]:
@@ -186,6 +189,7 @@ class _Walk:
         """A member of an enumeration, or a value of a flag that has no name."""
         attributes = {name: value for name, value in vars(x).items() if name not in _MEMBER_NAMES}
         self.met.classes.append(type(x))
+        self.met.members.append(x)
         self.met.changeable |= bool(attributes)
         return (kind_key(type(x)), x._name_, self.key(x._value_), *self.items(attributes))
 
@@ -387,6 +391,14 @@ def _weak(walk: _Walk, x: Any) -> Hashable:
     return (Identity(x), walk.changing(walk.key(weakref.ref.__call__(x))))
 
 
+def _proxy(walk: _Walk, x: Any) -> Hashable:
+    """A weak proxy, and what it stands for: that object's attributes are its own, methods among them."""
+    try:
+        return (Identity(x), walk.changing(walk.key(x.__reduce_ex__.__self__)))
+    except ReferenceError:  # it is gone
+        return (Identity(x), walk.changing(None))
+
+
 def _getter(walk: _Walk, x: Any) -> Hashable:
     """`itemgetter` and its like, by what they are made of; they read attributes by name."""
     walk.met.opaque.append(x)
@@ -450,6 +462,13 @@ _CONTENTS: dict[type, Callable[[_Walk, Any], Hashable] | None] = {
 }
 """By type, what the part of its instances holds that is no attribute."""
 
+_PROXIES: Any = (weakref.ProxyType, weakref.CallableProxyType)
+_CONTENTS.update(dict.fromkeys(_PROXIES, _proxy))
+_ALIAS: Any = types.GenericAlias
+_CONTENTS[_ALIAS] = lambda walk, x: walk.keys((x.__origin__, x.__args__, getattr(x, "__unpacked__", False)))
+_UNION: Any = types.UnionType
+_CONTENTS[_UNION] = lambda walk, x: walk.keys(x.__args__)  # in order, of which their comparison says nothing
+
 
 def _learn(kind: type) -> bool:
     """Add a type of a library that is only there if somebody has imported it; whether it could be done."""
@@ -462,6 +481,8 @@ def _learn(kind: type) -> bool:
         ("datetime", "time"): lambda walk, x: walk.key(k.__reduce_ex__(x, 4)[1]),
         ("datetime", "datetime"): lambda walk, x: walk.key(k.__reduce_ex__(x, 4)[1]),
         ("datetime", "timezone"): lambda walk, x: walk.key(k.__getinitargs__(x)),
+        ("_io", "StringIO"): lambda walk, x: walk.changing(_text_in_memory(k, x)),
+        ("_io", "BytesIO"): lambda walk, x: walk.changing(_text_in_memory(k, x)),
         ("_random", "Random"): lambda walk, x: walk.changing(k.getstate(x)),
     }
     name = (kind.__module__, kind.__qualname__)
@@ -483,6 +504,14 @@ def _learn(kind: type) -> bool:
         _CONTENTS[kind] = lambda walk, x: walk.changing(_c_data(x))
         return True
     return False
+
+
+def _text_in_memory(kind: Any, x: Any) -> Hashable:
+    """A file in memory: what is in it, and where the next read begins."""
+    if x.closed:
+        return None
+    text = kind.getvalue(x)
+    return (_digest(text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")), kind.tell(x))
 
 
 def _array(walk: _Walk, x: Any) -> Hashable:

@@ -199,6 +199,11 @@ class _Stale:
     def __repr__(self) -> str:
         return "a value of an earlier trace"
 
+    def _used(self) -> Any:
+        raise stale_use()
+
+    __float__ = __int__ = __index__ = _used
+
 
 STALE = _Stale()
 
@@ -212,6 +217,28 @@ def stale_use() -> Exception:
         "a value is used here that was computed while another function was traced",
         hint="a global variable, a closure or an object has kept it from there: pass it as an argument, or compute it "
         "in the function that uses it",
+    )
+
+
+def outside_use(what: str, has_values: bool) -> Exception:
+    """The error for an operation where nothing is traced.
+
+    Its operands can only be values of a trace that has ended, or that another thread makes.
+    """
+    from .diagnostics import DSLRuntimeError, error
+
+    if has_values:
+        return error(
+            DSLRuntimeError,
+            "a value is used here that was computed while another function was traced, and this thread traces nothing",
+            hint="a global variable, a closure or an object has kept it: pass it as an argument, or compute it in the function that "
+            "uses it; a trace belongs to the thread that calls the function, and threads that traced code starts can call functions "
+            "of their own, and not compute with its values",
+        )
+    return error(
+        DSLRuntimeError,
+        f"{what} is only possible inside a function that is being traced",
+        hint="call it from a function decorated with @jit or @kernel",
     )
 
 
@@ -287,13 +314,7 @@ def hold(holder: Any) -> None:
 def require(what: str) -> Trace:
     """The trace of this thread; an error that names `what` outside one."""
     if _state.trace is None:
-        from .diagnostics import DSLRuntimeError, error
-
-        raise error(
-            DSLRuntimeError,
-            f"{what} is only possible inside a function that is being traced",
-            hint="call it from a function decorated with @jit or @kernel",
-        )
+        raise outside_use(what, False)
     return _state.trace
 
 
@@ -346,7 +367,8 @@ def emit(
     Unknown attribute names are accepted silently by MLIR, so spellings need tests.
     """
     trace = _state.trace
-    assert trace is not None, f"{name} emitted outside a trace"
+    if trace is None:
+        raise outside_use(f"an operation ({name})", bool(operands))
     try:
         return _create(name, results, operands, attributes, None, regions, trace.location(1))
     except TypeError:
@@ -368,7 +390,8 @@ def emit_value(
     frame looked at costs 0.3 us.
     """
     trace = _state.trace
-    assert trace is not None, f"{name} emitted outside a trace"
+    if trace is None:
+        raise outside_use(f"an operation ({name})", bool(operands))
     try:
         return _create(name, (result,), operands, attributes, None, 0, trace.location(depth)).result
     except TypeError:
@@ -383,7 +406,8 @@ def constant(type_: ir.Type, value: int | float) -> ir.Value:
     Integers take any value that fits the width, signed or unsigned; floats are rounded by MLIR.
     """
     trace = _state.trace
-    assert trace is not None
+    if trace is None:
+        raise outside_use("a constant of the program", True)
     function = trace.function
     # 0.0 and -0.0, 1 and 1.0 and True are equal as keys; NaN is unequal to itself
     key = (type_, value if type(value) is int else repr(value))

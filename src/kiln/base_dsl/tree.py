@@ -23,7 +23,7 @@ from . import trace
 from . import typing as T
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from ..mlir import ir
 
@@ -452,13 +452,26 @@ class Merge:
         if type(a) is type(b) and is_plain_object(a):
             first, second = attributes_of(a), attributes_of(b)
             if first.keys() != second.keys():
-                differ = ", ".join(sorted(first.keys() ^ second.keys()))
-                raise Mismatch(path, a, b, f"their attributes differ ({differ})")
+                first, second = {**_defaults(a, second), **first}, {**_defaults(b, first), **second}
+            if first.keys() != second.keys():
+                raise Mismatch(path, a, b, _other_attributes(first, second))
             named = {k: self.unify(first[k], second[k], f"{path}.{k}") for k in first}
             return lambda values: copy_with(a, {k: part(values) for k, part in named.items()})
         if static_equal(a, b):
             return lambda _: a
         raise Mismatch(path, a, b)
+
+
+def _defaults(x: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Those attributes that an object's class gives it."""
+    found: dict[str, Any] = {}
+    for base in reversed(type(x).__mro__):
+        found |= {name: vars(base)[name] for name in names if name in vars(base)}
+    return {name: value for name, value in found.items() if not hasattr(type(value), "__get__")}
+
+
+def _other_attributes(first: dict[str, Any], second: dict[str, Any]) -> str:
+    return f"their attributes differ ({', '.join(sorted(first.keys() ^ second.keys()))})"
 
 
 def _once(make: Callable[[Iterator[Any]], Any]) -> Callable[[Iterator[Any]], Any]:
@@ -755,9 +768,13 @@ def _match(opened: Any, x: Any, out: list[ir.Value], path: str, kept: Kept) -> N
         for k, o in opened.items():
             _match(o, x[k], out, f"{path}[{k!r}]", kept)
     elif is_plain_object(opened) and has_dynamic(opened):
-        if type(x) is not type(opened) or attributes_of(x).keys() != attributes_of(opened).keys():
+        if type(x) is not type(opened):
             raise Mismatch(path, opened, x)
-        for k, o in attributes_of(opened).items():
-            _match(o, attributes_of(x)[k], out, f"{path}.{k}", kept)
+        began, now = attributes_of(opened), attributes_of(x)
+        now = {**_defaults(x, began.keys() - now.keys()), **now}
+        if began.keys() != now.keys():
+            raise Mismatch(path, opened, x, _other_attributes(began, now))
+        for k, o in began.items():
+            _match(o, now[k], out, f"{path}.{k}", kept)
     elif not static_equal(opened, x):
         raise Mismatch(path, opened, x)

@@ -1,6 +1,6 @@
 """GPU architectures: the generations of GPUs with their limits, and the names code is compiled for.
 
-A new architecture is one row of `GENERATIONS`.
+A new architecture is one row of `GENERATIONS`. Limits that all architectures share are in `limits.py`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base_dsl.diagnostics import DSLRuntimeError
+from . import limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,14 +34,14 @@ class Generation(NamedTuple):
     blocks: int = 32
     """Of a multiprocessor."""
     cluster: int = 1
-    """The most blocks of a cluster; more than 8 where a launch may ask for what is not portable."""
+    """The most blocks of a cluster; more than `limits.PORTABLE_CLUSTER` where a launch may ask for what is not portable."""
 
-    kept_smem = 1 << 10
+    kept_smem = limits.KEPT_SMEM
     """Shared memory of each block that the hardware keeps for itself."""
-    threads_per_block = 1024
-    registers = 1 << 16
+    threads_per_block = limits.THREADS_PER_BLOCK
+    registers = limits.REGISTERS
     """Of 32 bits, of a multiprocessor and of a block."""
-    warp = 32
+    warp = limits.WARP
 
     @property
     def number(self) -> int:

@@ -8,12 +8,10 @@ from __future__ import annotations
 import dataclasses
 
 from .architectures import Architecture, Generation, generation_of
+from .limits import BARRIERS, REGISTERS_PER_THREAD
 
 __all__ = ["BARRIERS", "CARVE_OUTS", "REGISTERS_PER_THREAD", "Occupancy", "occupancy"]
 
-REGISTERS_PER_THREAD = 255
-BARRIERS = 16
-"""Named barriers of a block."""
 _PARTITIONS = 4
 """Parts of a multiprocessor; each has a quarter of the registers, and a warp lives in one."""
 _REGISTER_UNIT = 256

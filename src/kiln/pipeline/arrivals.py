@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ..cute import arch
+from ..hardware.limits import MBARRIER_BYTES
 from .groups import PipelineOp
 
 if TYPE_CHECKING:
@@ -86,11 +87,11 @@ class TransactionArrival(Arrival):
     threads_of_a_warp = 1
 
     def __init__(self, tx_count: Any) -> None:
-        if isinstance(tx_count, bool) or (isinstance(tx_count, int) and not 0 < tx_count < 1 << 20):
+        if isinstance(tx_count, bool) or (isinstance(tx_count, int) and not 0 < tx_count <= MBARRIER_BYTES):
             raise error(
                 DSLUserCodeTypeError,
                 f"tx_count is {tx_count}",
-                hint="the bytes of all copies into one buffer, at least 1 and less than 2**20",
+                hint=f"the bytes of all copies into one buffer, 1 to {MBARRIER_BYTES}",
             )
         self.tx_count = tx_count
 

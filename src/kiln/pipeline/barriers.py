@@ -11,6 +11,7 @@ from ..cute import arch
 from ..cute.atoms.copying import guarded
 from ..cute.layout.layout import Layout, size
 from ..cute.tensor.pointer import Pointer, recast_ptr
+from ..hardware.limits import BARRIERS
 from .arrivals import Arrival, TransactionArrival
 from .groups import Agent, CooperativeGroup, PipelineOp
 
@@ -71,10 +72,9 @@ class NamedBarrier(SyncObject):
     __kiln_immutable__ = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.barrier_id, int) and not 0 <= self.barrier_id < 16:
-            raise error(
-                DSLUserCodeTypeError, f"barrier_id is {self.barrier_id}", hint="a block has the barriers 0 to 15"
-            )
+        if isinstance(self.barrier_id, int) and not 0 <= self.barrier_id < BARRIERS:
+            hint = f"a block has the barriers 0 to {BARRIERS - 1}"
+            raise error(DSLUserCodeTypeError, f"barrier_id is {self.barrier_id}", hint=hint)
 
     def arrive(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
         """Arrive without waiting."""

@@ -28,7 +28,8 @@ class SmemPartition(enum.Enum):
 class SmemAllocator:
     """Hands out shared memory of the block. All threads get the same addresses; the memory is undefined at first.
 
-    Sizes are known when compiling, so that the launch needs not be told how much there is.
+    Sizes are known when compiling, so that the launch needs not be told how much there is; if it is (`launch(smem=)`), that is what the
+    block has at least, this memory included.
     """
 
     __kiln_static__ = True

@@ -50,10 +50,9 @@ def write_artifacts(launches: Iterable[Any], folder: Path) -> list[Path]:
 def resources_of(launch: Any) -> dict[str, Any]:
     """What a launch needs of a GPU, as JSON."""
     used = dataclasses.asdict(launch.resources)
-    runs = occupancy(
-        launch.arch, math.prod(launch.block), used["registers"], used["smem"] + launch.smem, used["barriers"]
-    )
+    used |= {"smem": launch.resources.static_smem + launch.smem, "dynamic_smem": launch.smem}
+    runs = occupancy(launch.arch, math.prod(launch.block), used["registers"], used["smem"], used["barriers"])
     return {
         "arch": launch.arch, "grid": launch.grid, "block": launch.block, "cluster": launch.cluster, "launches": 1,
-        "dynamic_smem": launch.smem, **used, "blocks_per_multiprocessor": runs.blocks, "limited_by": runs.limiter,
+        **used, "blocks_per_multiprocessor": runs.blocks, "limited_by": runs.limiter,
     }  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any
 
 from .command import EXIT, report_errors
 from .contracts import ContractError
+from .generated import class_name, docstring, is_name, literal, one_line, write_files
 from .kb_pages import shown
 from .program_source import Source, beside, parameters, read
 
@@ -45,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
     if args.entry and args.entry not in source.names:
         raise ContractError(f"it has no {args.entry!r}; it has: {', '.join(source.names) or 'nothing'}", source.path)
     name = args.name or re.sub(r"\W", "_", source.path.stem)
-    if not name.isidentifier() or keyword.iskeyword(name):
+    if not is_name(name):
         raise ContractError(f"--as {name}: a package's name is an identifier")
     folder = Path(args.out or ".") / name
     if folder.exists() and any(folder.iterdir()) and not args.force:
@@ -64,12 +65,24 @@ def main(argv: Sequence[str]) -> int:
         return EXIT.FAILED
     copies = {f"{name}.py": each for name, each in {"original": source, **also, **nearby}.items()}
     if nearby:
-        files = {file: _with_path(text, nearby) if "from . import" in text else text for file, text in files.items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, each in copies.items():
-        (folder / file).write_bytes(each.data)
-    for file, text in {"__init__.py": "", **files}.items():
-        (folder / file).write_text(text)
+        files = {file: _with_path(text, nearby) for file, text in files.items()}
+    both = sorted(copies.keys() & files.keys())
+    if name in ("__init__", "__main__"):
+        raise ContractError(f"--as {name}: every package has a module of this name: choose another name (--as)")
+    files = {"__init__.py": "", **files}
+    if both:
+        raise ContractError(
+            f"{both[0]} would be a copy of {copies[both[0]].path} and the package's own: choose another name (--as)"
+        )
+    for file, text in files.items():
+        try:
+            compile(text, file, "exec")
+        except (SyntaxError, ValueError) as reason:
+            raise ContractError(
+                f"{file} would be no Python ({reason}): this is an error of Kiln's", source.path
+            ) from None
+    write_files(folder, {**{file: each.data for file, each in copies.items()}, **files})
+    del files["__init__.py"]
     _report(kind, source, folder, copies, files)
     return EXIT.GOOD
 
@@ -84,18 +97,27 @@ def _is_file(text: str | None) -> bool:
 def _with_path(text: str, nearby: dict[str, Source]) -> str:
     """The text with the package's folder on the path, before anything of it is imported."""
     names = ", ".join(sorted(nearby))
-    return text.replace(
-        "from . import",
-        f"import sys\nfrom pathlib import Path\n\nsys.path.insert(0, str(Path(__file__).parent))  # for {names}\nfrom . import",
-        1,
-    )
+    own = [
+        node.lineno - 1
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ImportFrom) and node.level and node.module is None
+    ]
+    lines = text.split("\n")
+    for at in own[:1]:
+        lines[at:at] = [
+            "import sys",
+            "from pathlib import Path",
+            "",
+            f"sys.path.insert(0, str(Path(__file__).parent))  # for {names}",
+        ]
+    return "\n".join(lines)
 
 
 def _head(source: Source, also: dict[str, Source]) -> str:
     lines = [f"Imported from `{source.path.name}`, which lies beside this file as original.py, unchanged.", ""]
     for file, each in (("original.py", source), *((f"{role}.py", other) for role, other in also.items())):
         lines.append(f"{file}: {each.path}\n  sha256 {each.hash}\n  {each.licence}")
-    return '"""' + "\n".join(lines).replace("\\", "\\\\").replace('"""', "'''") + '\n"""\n'
+    return docstring("\n".join(lines) + "\n") + "\n"
 
 
 def _baselines(also: dict[str, Source], args: argparse.Namespace, indent: str = "") -> str:
@@ -109,7 +131,7 @@ def _baselines(also: dict[str, Source], args: argparse.Namespace, indent: str = 
     )
     if function not in also["baseline"].names:
         raise ContractError(f"it has no function {function!r}", also["baseline"].path)
-    return f'{indent}baselines = {{"{also["baseline"].path.stem}": baseline.{function}}}\n'
+    return f"{indent}baselines = {{{also['baseline'].path.stem!r}: baseline.{function}}}\n"
 
 
 # --- KernelBench and GPU MODE ----------------------------------------------------------------------------------------
@@ -189,7 +211,7 @@ def _gpu_mode(source: Source, also: dict[str, Source], args: argparse.Namespace)
     assert make is not None
     generator = _of(make, source, also).names["generate_input"]
     assert isinstance(generator, ast.FunctionDef)
-    problems = _task(source) or [_default_problem(generator)]
+    problems = _task(source) or [_default_problem(generator, source.path)]
     entry = args.entry or "custom_kernel"
     custom = source.names[entry]
     modules = ["original"] + [role for role in ("reference", "baseline") if role in also]
@@ -204,7 +226,7 @@ def _gpu_mode(source: Source, also: dict[str, Source], args: argparse.Namespace)
     text = f"""{_head(source, also)}
 from . import {", ".join(modules)}
 
-problems = {problems!r}
+problems = {literal(problems, "problems", source.path)}
 {declared}{_baselines(also, args)}_single = []  # whether the kernel takes one array, and not a tuple
 
 
@@ -234,15 +256,27 @@ def _task(source: Source) -> list[dict[str, Any]]:
         return []
     import yaml
 
-    return [each for each in (yaml.safe_load(path.read_text()) or {}).get("tests") or [] if isinstance(each, dict)]
+    try:
+        told = yaml.safe_load(path.read_text()) or {}
+    except (yaml.YAMLError, ValueError) as reason:
+        raise ContractError(f"this cannot be read: {reason}", path) from None
+    tests = told.get("tests") if isinstance(told, dict) else None
+    return [each for each in tests if isinstance(each, dict)] if isinstance(tests, list) else []
 
 
-def _default_problem(node: ast.FunctionDef) -> dict[str, Any]:
+def _default_problem(node: ast.FunctionDef, path: Path) -> dict[str, Any]:
     known = {"seed": 0}
-    return {
-        name: ast.literal_eval(default) if default is not None else known.get(name, 64)
-        for name, _, default in parameters(node)
-    }
+    problem: dict[str, Any] = {}
+    for name, _, default in parameters(node):
+        try:
+            problem[name] = ast.literal_eval(default) if default is not None else known.get(name, 64)
+        except (ValueError, SyntaxError):
+            raise ContractError(
+                f"the default of {name} is {one_line(default or '')}, and no constant: name problems in a task.yml beside the file",
+                path,
+                node.lineno,
+            ) from None
+    return problem
 
 
 def _returns_input(node: ast.AST) -> bool:
@@ -270,14 +304,18 @@ def _plan(source: Source, also: dict[str, Source], args: argparse.Namespace, nam
     if function is None:
         raise ContractError(f"--entry {entry}: no jit function; there are: {', '.join(source.jit)}", source.path)
     kernel = next(iter(source.kernels), entry)
-    plan = "".join(word.capitalize() for word in name.split("_")) or "Plan"
+    plan = class_name(name)
     fields = {
         key: value
         for key, value in source.options.items()
         if key not in _RUN_ONLY and key.isidentifier() and not keyword.iskeyword(key)
     }
-    lines = [f"    {key}: {_type(value)} = {value!r}" for key, value in fields.items()] or ["    pass"]
+    lines = [
+        f"    {key}: {_type(value)} = {literal(value, f'the default of {key}', source.path)}"
+        for key, value in fields.items()
+    ] or ["    pass"]
     taken = ", ".join(f"{each}: {annotation}" if annotation else each for each, annotation, _ in parameters(function))
+    taken = one_line(taken)
     run = next((node for each, node in source.names.items() if each == "run" or each.startswith("run_")), None)
     where = f"; the source does so in {run.name}(), from line {run.lineno} on" if run else ""
     reference = f"        {HOLE} what the kernel computes, in PyTorch or numpy{where}\n        {UNFILLED}\n"
@@ -300,7 +338,7 @@ from . import {", ".join(modules)}
 
 @dataclass
 class {plan}(KernelPlan):
-    """{entry} of {source.path.name}."""
+    {docstring(f"{entry} of {source.path.name}.")}
 
     # options of its command line
 {chr(10).join(lines)}
@@ -384,7 +422,7 @@ def _arch(text: str) -> str:
 
 def _report(kind: str, source: Source, folder: Path, copies: Iterable[str], made_files: Iterable[str]) -> None:
     files = [*copies, *made_files]
-    print(f"{shown(source.path)}: {kind} (sha256 {source.hash[:12]}; {source.licence})")
+    print(f"{one_line(str(shown(source.path)))}: {kind} (sha256 {source.hash[:12]}; {source.licence})")
     for what, found in (("jit functions", source.jit), ("kernels", source.kernels)):
         if found:
             print(f"  {what}: " + ", ".join(f"{name} (line {node.lineno})" for name, node in found.items()))

@@ -7,6 +7,7 @@ import ast
 import json
 import os
 import re
+import shlex
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -117,9 +118,9 @@ def _write_page(args: argparse.Namespace, subjects: list[Any], runs: list[Any]) 
     from . import inspect_model, inspect_page
 
     subject = subjects[0]
-    command = f"kiln inspect {' '.join(subject.program or [subject.case])} --html" + (f" --arch {args.arch}" if args.arch else "")  # fmt: skip
+    again = ["kiln", "inspect", *(subject.program or [subject.case]), "--html", *(["--arch", args.arch] if args.arch else [])]  # fmt: skip
     stalls = inspect_model.stalls_of(subject.case or subject.program[0])
-    model = inspect_model.build(runs, subject.name, command, stalls)
+    model = inspect_model.build(runs, subject.name, shlex.join(again), stalls)
     if args.json:
         text = json.dumps(model)
         print(text) if args.json == "-" else Path(args.json).write_text(text)

@@ -11,6 +11,8 @@ import os
 import re
 from collections.abc import Iterator
 
+from ..hardware import source_paths
+
 Place = tuple[str, int]
 """A file and a line of it, from 1."""
 
@@ -112,7 +114,7 @@ def _chain(words: str, aliases: dict[str, str]) -> Iterator[Place]:
         yield from _chain(aliases[words], aliases)
     elif found := _FILE.match(words):
         if int(found[2]):
-            yield os.path.normpath(found[1]), int(found[2])
+            yield _unescaped(found[1]), int(found[2])
     elif words.startswith("callsite("):
         callee, caller = _parts(words[len("callsite(") : -1], " at ")
         yield from _chain(callee, aliases)
@@ -124,6 +126,20 @@ def _chain(words: str, aliases: dict[str, str]) -> Iterator[Place]:
                 return
     elif found := re.match(r'"(?:[^"\\]|\\.)*"\((.*)\)$', words):
         yield from _chain(found[1], aliases)
+
+
+def _unescaped(text: str) -> str:
+    r"""A path as MLIR and LLVM print it: `\22` is a quote."""
+
+    def character(found: re.Match[bytes]) -> bytes:
+        return b"\\" if found[1] == b"\\" else bytes.fromhex(found[1].decode())
+
+    path = re.sub(rb"\\([0-9A-Fa-f]{2}|\\)", character, text.encode(errors="surrogateescape"))
+    return os.path.normpath(path.decode(errors="surrogateescape"))
+
+
+def _of_ptx(text: str) -> str:
+    return os.path.normpath(source_paths.decoded(text))
 
 
 def _parts(words: str, separator: str) -> list[str]:
@@ -161,7 +177,7 @@ def read_llvm(text: str) -> Text:
         while name in nodes:
             kind, fields = nodes[name]
             if kind == "DIFile":
-                return os.path.normpath(os.path.join(fields["directory"].strip('"'), fields["filename"].strip('"')))
+                return _unescaped(os.path.join(fields["directory"].strip('"'), fields["filename"].strip('"')))
             name = fields.get("file") or fields.get("scope", "")
         return ""
 
@@ -195,7 +211,7 @@ _PTX_OTHER = re.compile(r"^\s*(?:\.(?!pragma)|[$\w]+:\s*$|[{}()]?\s*$|//)")
 
 def read_ptx(text: str) -> Text:
     """PTX with `.loc`; an instruction comes from the one before it."""
-    files = {found[1]: os.path.normpath(found[2]) for line in text.splitlines() if (found := _PTX_FILE.match(line))}
+    files = {found[1]: _of_ptx(found[2]) for line in text.splitlines() if (found := _PTX_FILE.match(line))}
     made, place, inside = Text(), None, 0
     for raw in text.splitlines():
         if found := _PTX_LOC.match(raw):
@@ -226,12 +242,12 @@ def read_sass(text: str) -> Text:
             made.add(f"{found[1]}:", None)
             place = None
         elif found := _SASS_LINE.match(raw):
-            here = (os.path.normpath(found[1]), int(found[2]))
+            here = (_of_ptx(found[1]), int(found[2]))
             if not inside:  # lines that follow are the calls that led here
                 place = here if here[1] else None
             inside = bool(found[3])
             if inside:
-                made.calls.add((here, (os.path.normpath(found[3]), int(found[4]))))
+                made.calls.add((here, (_of_ptx(found[3]), int(found[4]))))
         elif found := _SASS_CODE.match(raw):
             made.add(f"{(found[2] or '').strip():>5} {found[3]}", place, found[1])
             inside = False

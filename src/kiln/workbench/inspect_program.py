@@ -108,8 +108,9 @@ class _Keeper(Watcher):
                 "name": info.name,
                 "file": info.file,
                 "line": info.line,
-                "dynamic": info.extra_smem,
                 **dataclasses.asdict(executable.resources[info.name]),
+                "smem": executable.resources[info.name].static_smem,
+                "dynamic": executable.resources[info.name].dynamic_smem,
             }
             for info in infos
             if info.name in executable.resources

@@ -193,7 +193,7 @@ def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: li
         raise ValueError("the kernel launched nothing")
     used = [launch.resources for launch in launches]
     messages = [text for each in used for text in each.messages]
-    shared = [each.smem + launch.smem for each, launch in zip(used, launches)]
+    shared = [each.static_smem + launch.smem for each, launch in zip(used, launches)]
     runs = [
         occupancy(arch, _product(launch.block), each.registers, bytes_, each.barriers)
         for launch, each, bytes_ in zip(launches, used, shared)

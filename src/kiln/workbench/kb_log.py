@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from . import kb_pages
+from .contracts import ContractError
 from .kb_pages import PageError
 from .records import Journal, Record
 
@@ -72,6 +73,9 @@ def log(case: str, message: str, patterns: list[str], folder: Path) -> str:
     from .environment import environment
     from .records import journal_of
 
+    if not message.strip():
+        raise ContractError("--message is empty: say what was done, and what came of it")
+    message = message.strip()
     made = load(case)
     links = [
         (page.title, os.path.relpath(page.path, folder / FOLDER))

@@ -352,6 +352,7 @@ def new(title: str, kind: str, evidence: list[dict[str, Any]], source: str = "TO
     """The text of a page that somebody is to fill in."""
     import yaml
 
+    title = " ".join(title.split())
     head = {
         "title": title,
         "kind": kind,

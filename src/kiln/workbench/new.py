@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import keyword
 import re
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from . import verify
 from .command import EXIT, report_errors
 from .contracts import ContractError
+from .generated import class_name, is_name, write_files
 
 TEMPLATES = Path(__file__).with_name("templates")
 KINDS = {
@@ -61,17 +61,22 @@ sys.exit(main(["{verb}", *sys.argv[1:]]))
 @report_errors
 def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
-    if not args.name.isidentifier() or keyword.iskeyword(args.name):
+    if not is_name(args.name):
         raise ContractError(f"{args.name!r} is no name for a kernel: letters, digits and underscores, no digit first")
-    folder = Path(*(args.package.split(".") if args.package else ()), args.name)
+    packages = args.package.split(".") if args.package is not None else []
+    for part in packages:
+        if not is_name(part):
+            raise ContractError(
+                f"--package {args.package}: {part!r} is no name of a package: names with dots between them, as in my.kernels; "
+                "it is made in the current folder"
+            )
+    folder = Path(*packages, args.name)
     files = contents(args.name, args.kind)
     there = [name for name in files if (folder / name).exists()]
     if there and not args.force:
         raise ContractError(f"{folder / there[0]} is there already; --force writes over it")
-    for name, text in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    for part in [*folder.parents][:-1] if args.package else []:
+    write_files(folder, files)
+    for part in [*folder.parents][:-1]:
         (part / "__init__.py").touch()
     print("\n".join(f"wrote {folder / name}" for name in files), file=sys.stderr)
     if importlib.util.find_spec("torch") is None:
@@ -86,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
 
 def contents(name: str, kind: str) -> dict[str, str]:
     """The files of a new kernel."""
-    camel = "".join(word.capitalize() for word in name.split("_"))
+    camel = class_name(name)
     renamed = lambda text: (
         re.sub(r"\bmy_kernel\b", name, text).replace("MyKernel", camel).replace("_my_kernel", f"_{name}")
     )

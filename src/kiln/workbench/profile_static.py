@@ -225,7 +225,7 @@ def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
         }
     return StaticProfile(
         launch.kernel, launch.arch, tuple(launch.grid), tuple(launch.block), tuple(launch.cluster), used.registers,
-        used.spill_stores, used.spill_loads, used.stack, used.smem, launch.smem, used.barriers,
+        used.spill_stores, used.spill_loads, used.stack, used.static_smem, launch.smem, used.barriers,
         messages=tuple(used.messages), **known,
     )  # fmt: skip
 

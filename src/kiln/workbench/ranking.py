@@ -37,7 +37,7 @@ def launch_facts(launch: Any) -> dict[str, Any]:
         "grid": list(launch.grid),
         "block": list(launch.block),
         "cluster": list(launch.cluster),
-        "smem": launch.smem + used.smem,
+        "smem": launch.smem + used.static_smem,
         "registers": used.registers,
         "spills": used.spill_stores + used.spill_loads,
         "local": used.stack,

@@ -7,6 +7,8 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from ..hardware import source_paths
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -114,7 +116,7 @@ def kernels(text: str) -> dict[str, Code]:
         elif code is None:
             continue
         elif at := _LINE.match(line):
-            place = (at.group(1), int(at.group(2)))
+            place = (source_paths.decoded(at.group(1)), int(at.group(2)))
         elif label := _LABEL.match(line):
             code.labels[label.group(1)] = len(code.instructions)
         elif one := _CODE.match(line):

@@ -8,6 +8,7 @@ import inspect
 import sys
 import traceback
 
+import numpy as np
 import pytest
 
 from kiln import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, Int32, cute
@@ -309,3 +310,72 @@ def test_equal_functions_of_two_files_have_their_own_places(tmp_path):
 def test_a_place_in_an_unnamed_function():
     error = DSLBaseError("wrong", span=Span("f.py", 2), calls=(Span("f.py", 5, function="main"), Span("f.py", 9)))
     assert str(error).splitlines()[1:] == ["called from f.py:5 in main", "in main, called from f.py:9"]
+
+
+@pytest.mark.parametrize("what", ["a value", "an argument", "an object's"])
+def test_a_kernel_uses_a_value_of_the_function_that_launches_it(what):
+    class Shared:
+        number = None
+
+    @cute.kernel
+    def uses(out: cute.Tensor):
+        out[0] = Shared.number  # used
+
+    @cute.jit
+    def launches(out: cute.Tensor, n: Int32):
+        m = n * 2  # computed
+
+        @cute.kernel
+        def kernel(out: cute.Tensor):
+            out[0] = m if what == "a value" else n  # captured
+
+        if what == "an object's":
+            Shared.number = m
+            uses(out).launch(grid=1, block=1)
+        else:
+            kernel(out).launch(grid=1, block=1)
+
+    with pytest.raises(
+        DSLBaseError, match="(kernel|uses)' uses (a value that is computed in|an argument of) 'launches'"
+    ) as caught:
+        launches(np.zeros(1, np.int32), 3)
+    failure = caught.value
+    assert failure.hint.endswith("pass it the value as an argument")
+    used = ("# used", uses.function) if what == "an object's" else ("# captured", launches.function)
+    assert failure.span.line == line_of(used[1], used[0])
+    if what != "an argument":
+        assert failure.notes[0][0].line == line_of(launches.function, "# computed")
+    assert "region" not in str(failure) and "%" not in str(failure)
+
+
+def test_an_exception_of_a_kernel_that_the_launching_function_catches():
+    @cute.kernel
+    def kernel(out: cute.Tensor):
+        out[0] = 1
+        raise NotImplementedError("no way")
+
+    @cute.jit
+    def launches(out: cute.Tensor):
+        try:
+            kernel(out).launch(grid=1, block=1)
+        except NotImplementedError:
+            out[0] = 2
+
+    with pytest.raises(
+        DSLRuntimeError, match="NotImplementedError is raised while the kernel 'kernel' is traced"
+    ) as caught:
+        launches(np.zeros(1, np.int32))
+    assert "inside the kernel" in caught.value.hint
+    assert "contextlib" not in str(caught.value)
+
+
+def test_a_power_with_a_modulus():
+    @cute.jit
+    def f(n: Int32):
+        return pow(n, 3, 7)
+
+    with pytest.raises(DSLUserCodeTypeError, match=r"pow\(\) with a modulus takes numbers that are known") as caught:
+        f(2)
+    assert caught.value.span.line == line_of(f.function, "pow(")
+    assert pow(Int32(2), 3, 7) == 1
+    assert pow(Int32(10), Int32(9), 10**6 + 3) == pow(10, 9, 10**6 + 3)

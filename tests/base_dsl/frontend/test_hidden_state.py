@@ -54,8 +54,9 @@ def test_refused_with_line_and_name(function, words):
     assert failure.hint
     assert failure.span is not None
     assert failure.span.filename == __file__
-    first = function.__code__.co_firstlineno
-    assert first <= failure.span.line <= max(line for *_, line in function.__code__.co_lines() if line)
+    code = globals().get(failure.span.function, function)
+    code = getattr(code, "function", code).__code__
+    assert code.co_firstlineno <= failure.span.line <= max(line for *_, line in code.co_lines() if line)
 
 
 # -- state of modules, classes and functions -------------------------------------------------------------------------
@@ -351,6 +352,14 @@ class Holder:
         self.inner = inner
 
 
+class Side:
+    def __init__(self, count):
+        self.count = count
+
+    def add(self, by):
+        self.count += by
+
+
 class Meter:
     def __init__(self):
         self.reads = 0
@@ -442,6 +451,15 @@ def two_objects_of_one_class_are_merged_by_value(n):
 
 
 @case(0, 3)
+def two_objects_of_which_one_has_the_default_of_its_class(n):
+    if n > 1:
+        c = Counter()
+    else:
+        c = Counter().add(20)
+    return c.count
+
+
+@case(0, 3)
 def property_in_a_part_of_an_expression(n):
     m = Meter()
     s = n or m.counted
@@ -466,7 +484,44 @@ def objects_that_a_loop_swaps_and_changes(n):
     return kept.count, other.count
 
 
-@refused("b is changed", "second name")
+@case((0, 0), (2, 3), (1, 5))
+def objects_that_two_loops_swap(n, m):
+    a, b = Side(1), Side(4)
+    for _ in range(n):
+        a, b = b, a
+    for i in range(m):
+        a, b = b, a
+        a.add(i)
+    b.add(1)
+    return a.count, b.count
+
+
+@refused("one of two objects", ".count is changed")
+def objects_that_two_loops_swap_and_one_has_a_second_name(n):
+    a, b = Side(1), Side(1)
+    kept = a
+    for _ in range(n):
+        a, b = b, a
+    for _ in range(n):
+        a, b = b, a
+    a.add(7)
+    return a.count, b.count, kept.count
+
+
+@refused("one of two objects", ".count is changed")
+def objects_swapped_and_changed_in_a_later_loop(n):
+    a, b = Side(1), Side(1)
+    kept = a
+    for _ in range(n):
+        a, b = b, a
+    for i in range(3):
+        for _ in range(2):
+            a, b = b, a
+        a.add(i)
+    return a.count, b.count, kept.count
+
+
+@refused("'b' is Counter object", "another Counter after an iteration")
 def object_that_is_changed_before_its_name_goes_to_another(n):
     a, b = Counter(), Counter()
     for _ in range(n):
@@ -478,13 +533,12 @@ def object_that_is_changed_before_its_name_goes_to_another(n):
 
 @refused("row[0] is Counter object", "another Counter after an iteration")
 def element_that_stands_for_a_new_object_with_a_second_name(n):
-    a = Counter()
-    row = [a, 2]
+    row = [Counter(), 2]
+    kept = row[0]
     for _ in range(n):
-        a = Counter().add(a.count)
+        row[0] = Counter().add(row[0].count)
         row[0].add(10)
-        row[0] = a
-    return a.count, row[0].count
+    return kept.count, row[0].count
 
 
 @refused("a.last", "may not run at all")
@@ -576,6 +630,21 @@ def message_of_an_assert_is_not_evaluated(n):
     return a.count
 
 
+@cute.jit
+def chosen_of(a, b, first):
+    if first:
+        return a
+    return b
+
+
+@refused("the returned value is one of two objects", ".count of one of the two is changed")
+def object_that_a_function_chose(n):
+    a, b = Counter(), Counter()
+    c = chosen_of(a, b, n > 1)
+    a.add(5)
+    return c.count, b.count
+
+
 # -- exceptions that leave a region --------------------------------------------------------------------------------
 
 TABLE = {"a": 1}
@@ -587,6 +656,16 @@ def exception_caught_outside_of_a_branch(n):
     try:
         if n > 1:
             r = TABLE["b"]
+    except KeyError:
+        r = 5
+    return r
+
+
+@refused("KeyError", "raised inside a conditional expression")
+def exception_caught_outside_of_an_expression(n):
+    r = 1
+    try:
+        r = TABLE["b"] if n > 1 else 2
     except KeyError:
         r = 5
     return r

@@ -80,3 +80,21 @@ def test_objects_may_keep_values_that_nobody_uses_again() -> None:
         x = np.zeros(4, np.int32)
         program(x, n)
         assert x.tolist() == [0, 0, 2 * n, 0]
+
+
+@pytest.mark.parametrize(
+    "use",
+    ["n + 1", "1 - n", "-n", "~n", "abs(n)", "n == 1", "n // 2", "n << 1", "n ** 2", "n.to(kiln.Float32)", "max(n, 3)",
+     "x * x", "round(x)", "cute.math.exp(x)", "bool(n)", "[1, 2][n]", "v + 1", "v[0]", "t[0]", "p.load()", "cute.size(l) * 2"],
+)  # fmt: skip
+def test_a_value_that_is_used_after_its_trace(use: str) -> None:
+    kept = {}
+
+    @cute.jit
+    def leaves(n: Int32, t: cute.Tensor):
+        kept.update(n=n, x=n.to(kiln.Float32), t=t, p=t.iterator, v=cute.local_tile(t, (2,), (0,)).load())
+        kept.update(l=cute.make_layout((n, 4)))
+
+    leaves(3, np.zeros(4, np.int32))
+    with pytest.raises(kiln.DSLBaseError, match="computed while another function was traced"):
+        eval(use, {"kiln": kiln, "cute": cute, **kept})

@@ -11,8 +11,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from numeric_testing import Compiled, argument, operations, tried
 
+from kiln import cute
 from kiln.base_dsl.typing import (
     Boolean,
+    Float64,
     Int4,
     Int8,
     Int16,
@@ -335,3 +337,19 @@ def test_division_by_a_known_zero() -> None:
         Int32(1) // 0
     with pytest.raises(ZeroDivisionError):
         Int32(1) % Int32(0)
+
+
+@pytest.mark.parametrize("t", [Int8, Int16, Int32])
+def test_the_smallest_integer_has_no_positive_twin(t: Any) -> None:
+    """Its absolute value wraps, and stays what it is in a wider type, in a half and in a comparison."""
+
+    def uses(x: Any) -> Any:
+        y = abs(x)
+        return y.to(Int64), (y // 2).to(Int64), y.to(Float64), y < 0
+
+    function = lambda x: uses(x)  # noqa: E731
+    function.__annotations__["x"] = t
+    for value in (t.min, t.min + 1, -5, 0, 7):
+        expected = [x.value for x in uses(t(value))]
+        assert list(cute.jit(function)(value)) == expected
+    assert [x.value for x in uses(t(t.min))] == [t.min, t.min // 2, float(t.min), True]

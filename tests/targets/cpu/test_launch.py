@@ -127,9 +127,9 @@ def test_too_much_shared_memory_is_reported() -> None:
     )
     compiled = Compiled(source)
     compiled(227 * 1024)
-    with pytest.raises(DSLRuntimeError, match="smem=300000: too much shared memory"):
+    with pytest.raises(DSLRuntimeError, match="smem=300000: 300000 bytes of shared memory per block"):
         compiled(300_000)
-    with pytest.raises(DSLRuntimeError, match="smem=-1"):
+    with pytest.raises(DSLRuntimeError, match="smem=-1: smem is -1"):
         compiled(-1)
 
 

@@ -22,6 +22,7 @@ from kiln.calls.caller.cpython import API
 from kiln.calls.caller.plans import calls
 from kiln.calls.caller.programs import programs
 from kiln.cute import arch
+from kiln.hardware.architectures import DEFAULT, Arch
 from kiln.targets.cpu import bank_counts
 from kiln.targets.cpu.lower import lower
 from kiln.targets.cpu.runtime.parts import PARTS
@@ -116,7 +117,7 @@ def _arithmetic(shape: str) -> str:
             add([a, a], a, f"%r = arith.{op} %a, %b : {_shaped(a)}")
     functions.append("func.func @f() { func.return }")
     # visible, or LLVM would drop what nothing calls
-    return lower(Compilation(parse("\n".join(functions)), "f"))[0].replace("define internal", "define")
+    return lower(Compilation(parse("\n".join(functions)), "f"), Arch[DEFAULT])[0].replace("define internal", "define")
 
 
 @cute.kernel

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -118,7 +120,7 @@ define i64 @f(i64 %i) {
   ret i64 %w
 }
 ''', 0), 0)
-jit._engine()
+jit._engines.engine()
 libc = ctypes.CDLL(None)
 libc.mmap.restype, libc.mmap.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
@@ -136,3 +138,31 @@ def test_code_is_linked_where_large_parts_of_memory_are_taken(child) -> None:
     """With holes that code fits into, and its data does not, above 64 GiB that are reserved: as in a process with CUDA."""
     done = child("-c", CROWDED)
     assert (done.stdout, done.returncode) == ("22\n", 0), done.stderr
+
+
+def test_engines_end_with_the_last_of_their_libraries(monkeypatch) -> None:
+    """What LLVM knows about a library goes with its engine; one that is left keeps its own, and finds what others export."""
+    data = jit.emit_object(jit.optimize("define i64 @kept(i64 %i) { %j = add i64 %i, 1 ret i64 %j }", 0), 0)
+    user = (
+        "declare i64 @kept(i64) define i64 @uses(i64 %i) { %j = call i64 @kept(i64 %i) %k = mul i64 %j, 3 ret i64 %k }"
+    )
+    calls = jit.emit_object(jit.optimize(user, 0), 0)
+    made: list[weakref.ref[Any]] = []
+    new_engine = jit._new_engine
+
+    def counted() -> Any:
+        engine = new_engine()
+        made.append(weakref.ref(engine))
+        return engine
+
+    monkeypatch.setattr(jit, "_new_engine", counted)
+    monkeypatch.setattr(jit, "_engines", jit._Engines())
+    kept = jit.Library(data, ("kept",))
+    for _ in range(4 * jit._Engines.MOST):
+        jit.Library(data, ("kept",))
+    last = jit.Library(calls, ("uses",), (kept,))
+    gc.collect()
+    assert [engine() is not None for engine in made] == [True, False, False, False, True]
+    del kept
+    gc.collect()
+    assert ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(last.addresses["uses"])(4) == 15

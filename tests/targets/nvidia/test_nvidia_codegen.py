@@ -497,19 +497,25 @@ def test_barriers_are_not_copied_into_branches():
     assert compile_for(launcher(kernel), floats(128)).__ptx__.count("bar.sync") == 1
 
 
-def test_the_size_of_dynamic_shared_memory_is_what_the_launch_gave():
-    def ptx_of(count):
+def test_the_size_of_dynamic_shared_memory():
+    def ptx_of(count, own=False):
         @cute.kernel
         def kernel(x: cute.Tensor):
             t, _, _ = arch.thread_idx()
             memory = cute.make_tensor(arch.alloc_smem(Float32, count), cute.make_layout(count))
             memory[t] = x[t]
+            if own:
+                (arch.get_dyn_smem(Float32) + t).store(x[t])
             x[t] = Float32(arch.dynamic_smem_size()) + memory[127 - t]
 
         return compile_for(launcher(kernel), floats(128)).__ptx__
 
-    assert "-80896" in ptx_of(20_000)  # 80000 bytes, rounded up, lie in front
-    assert "-80896" not in ptx_of(2_000)
+    # what the launch gave, where the kernel has such memory of its own: 80000 bytes, rounded up, lie in front of it
+    assert "-80896" in ptx_of(20_000, own=True)
+    assert "-80896" not in ptx_of(2_000, own=True)
+    # else all that a block has: static shared memory is added
+    assert re.search(r"add.*, 8000;", ptx_of(2_000))
+    assert "80896" not in ptx_of(20_000)
 
 
 # --- source lines ----------------------------------------------------------------------------------------------------

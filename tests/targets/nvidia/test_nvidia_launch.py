@@ -246,9 +246,9 @@ def clustered(gx: Int32, cx: Int32):
 @pytest.mark.parametrize(
     ("sizes", "words"),
     [
-        ((32, 32), r"clusters of \(32, 1, 1\), 32 blocks; .*INVALID"),
+        ((32, 32), r"cluster=\(32, 1, 1\): clusters of 32 blocks; .*INVALID"),
         ((6, 4), r"grid x is 6 and cluster x is 4; "),
-        ((4, 0), r"clusters of \(0, 1, 1\)"),
+        ((4, 0), "cluster x is 0; "),
     ],
 )
 def test_clusters_that_cannot_be(fake_driver, sizes, words):
@@ -368,7 +368,56 @@ def test_static_shared_memory_past_its_limit_becomes_dynamic(fake_driver):
     assert found.smem == 80_896 + 512  # rounded up to 1024
     assert fake_driver.kernel_attributes["shared", 8] == 232448
     (resources,) = compiled.executable.resources.values()
-    assert resources.smem == 0
+    assert (resources.smem, resources.static_smem, resources.dynamic_smem) == (80_896, 0, 80_896)
+
+
+@cute.kernel
+def allocating(big: kiln.Constexpr):
+    a = cute.arch.alloc_smem(Int32, big)
+    a.store(cute.arch.dynamic_smem_size())
+
+
+@cute.jit
+def launch_allocating(big: kiln.Constexpr, asked: kiln.Constexpr, smem: Int32):
+    allocating(big).launch(grid=(1, 1, 1), block=(32, 1, 1), smem=smem if asked is None else asked)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize(
+    ("allocated", "asked", "dynamic", "total"),
+    [
+        (32768, 0, 0, 32768),
+        (32768, 1000, 0, 32768),
+        (32768, 32768, 0, 32768),
+        (16384, 65536, 65536 - 16384, 65536),
+        (65536, 0, 65536, 65536),
+        (65536, 65536, 65536, 65536),
+        (65536, 100_000, 100_000, 100_000),
+        (232_448, 232_448, 232_448, 232_448),
+    ],
+)
+def test_smem_of_a_launch_is_all_that_a_block_has(fake_driver, known, allocated, asked, dynamic, total):
+    compiled = compile_for(launch_allocating, allocated // 4, asked if known else None, 0)
+    compiled(asked)
+    assert fake_driver.launches[0].smem == dynamic
+    (resources,) = compiled.executable.resources.values()
+    assert resources.static_smem == (allocated if allocated <= 49152 else 0)
+    assert resources.smem == (total if known else allocated)
+    static = resources.static_smem
+    may = asked or not known or not static
+    assert fake_driver.kernel_attributes.get(("allocating", 8)) == (232_448 - static if may else None)
+
+
+def test_a_launch_that_asks_for_too_much_lists_what_is_allocated(fake_driver):
+    compiled = compile_for(launch_allocating, 4096, None, 0)
+    compiled(0)
+    fake_driver.status = [1]
+    with pytest.raises(DSLCudaRuntimeError) as caught:
+        compiled(300_000)
+    line = allocating.function.__code__.co_firstlineno + 2
+    assert "smem=300000: 300000 bytes of shared memory per block; CUDA_ERROR_INVALID_VALUE" in str(caught.value)
+    assert f"\n  test_nvidia_launch.py:{line}: 16384 bytes" in str(caught.value)
+    assert "at most 232448 bytes of it on sm_90" in caught.value.hint
 
 
 def test_results_come_back(fake_driver):

@@ -181,14 +181,14 @@ def test_a_dry_run_notes_launches_and_makes_none():
     @cute.jit
     def launch_twice(x: cute.Tensor, n: Int32):
         for i in range(n):
-            twice(x).launch(grid=(i + 1, 2, 1), block=(32, 1, 1), cluster=(1, 2, 1), smem=100)
+            twice(x).launch(grid=(i + 1, 2, 1), block=(32, 1, 1), cluster=(1, 2, 1), smem=1000)
 
     with dry_run("sm_90a") as launches:
         launch_twice(floats(64), 3)
     assert [launch.grid for launch in launches] == [(1, 2, 1), (2, 2, 1), (3, 2, 1)]
     first = launches[0]
     assert (first.kernel, first.arch, first.block, first.cluster) == ("twice", "sm_90a", (32, 1, 1), (1, 2, 1))
-    assert (first.smem, first.resources.smem) == (100, 256)
+    assert (first.smem, first.resources.static_smem, first.resources.smem) == (744, 256, 1000)
     assert ".entry twice" in first.artifacts["ptx"] and "launch_twice" in first.artifacts["mlir"]
 
 

@@ -166,7 +166,7 @@ def choose(
     made = make(values)
     finish(values)
     merged_objects.look_again(effects.snapshot.watched())
-    noted.add(made, *chosen, "the value of a conditional expression")
+    noted.add(made, list(chosen), "the value of a conditional expression")
     noted.settle(list)
     return made
 

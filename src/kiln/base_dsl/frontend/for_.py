@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..diagnostics import DSLRuntimeError, error
+from ..numeric.meta import INTEGERS
 from ..ranges import Range
-from ..typing import Boolean, Int32, Int64, Int128, Integer, as_numeric, common_type
+from ..typing import Boolean, Int32, Int64, Int128, Integer, as_numeric, common_type, select
 from .if_ import known_set
 
 if TYPE_CHECKING:
@@ -110,34 +111,87 @@ def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, An
                 hint="convert it with Int32(...)",
             )
     start, stop, step = bounds
-    static = all(type(v) is int for v in bounds)
-    if static:
-        count = len(range(start, stop, step))
-        if count == 0:
-            return
-    kind: Any = Int32
-    for value in bounds:
-        kind = common_type(kind, type(as_numeric(value)))
-    if not kind.signed and any(type(v) is int and v < 0 for v in bounds):
-        kind = Int64 if kind.width <= 32 else Int128  # negative numbers beside unsigned ones
-    certain = static
-    if type(step) is int and step > 0:
+    if type(step) is int and step == 0:
+        raise error(DSLRuntimeError, "the step of range() must not be zero", hint="give a positive or negative step")
+    count = len(range(start, stop, step)) if all(type(v) is int for v in bounds) else None
+    if count == 0:
+        return
+    kind = item_type(start, stop, step)
+    certain = count is not None
+    if type(step) is int and step > 0 and _counts_up_safely(kind, start, step, count):
         dynamic_for(rec, scope, kind(start), kind(stop), kind(step), r.hints, lambda i: body(True, i), certain)
         return
     # Any other step: count the iterations, and compute the item.
-    if type(step) is int and step == 0:
-        raise error(DSLRuntimeError, "the step of range() must not be zero", hint="give a positive or negative step")
     first, increment = kind(start), kind(step)
-    if type(step) is int:
-        trips = (kind(start) - kind(stop) + (-step - 1)) // kind(-step)
-    else:
-        up = increment > 0
-        from ..typing import select
+    trips = _trip_count(kind, first, kind(stop), step, count)
+    zero, one = type(trips)(0), type(trips)(1)
 
-        distance = select(up, kind(stop) - first, first - kind(stop))
-        size = select(up, increment, -increment)
-        trips = (distance + size - 1) // size
-    dynamic_for(
-        rec, scope, kind._make(kind(0).ir_value(), nonneg=True), trips, kind(1), r.hints,
-        lambda k: body(True, first + k * increment), certain,
-    )  # fmt: skip
+    def run(number: Any) -> None:
+        body(True, first + kind._make(kind(number).ir_value(), nonneg=True) * increment)
+
+    dynamic_for(rec, scope, zero, trips, one, r.hints, run, certain)
+
+
+def item_type(start: Any, stop: Any, step: Any) -> Any:
+    """The type of a range's items: the one in which its bounds and its step meet if that has all values of the bounds, else the
+    smallest that has them."""
+    met: Any = Int32
+    for value in (start, stop, step):
+        met = common_type(met, type(as_numeric(value)))
+    if not met.signed and any(type(v) is int and v < 0 for v in (start, stop, step)):
+        met = Int64 if met.width <= 32 else Int128  # negative numbers beside unsigned ones
+    limits = [limit for bound in (start, stop) for limit in _limits(bound)]
+    low, high = min(limits), max(limits)
+    if met.min <= low and high <= met.max:
+        return met
+    found = next((t for t in (Int32, Int64, Int128) if t.min <= low and high <= t.max), None)
+    if found is None:
+        raise error(
+            DSLRuntimeError,
+            f"range() from {tree.describe(start)} to {tree.describe(stop)}: no integer type has all values of both",
+            hint="convert both bounds to one type",
+        )
+    return found
+
+
+def _limits(bound: Any) -> tuple[int, int]:
+    """The smallest and the largest value that a bound can have."""
+    if type(bound) is int:
+        return bound, bound
+    t = type(bound)
+    return 0 if bound.nonneg else t.min, t.max
+
+
+def _counts_up_safely(kind: Any, start: Any, step: int, count: int | None) -> bool:
+    """Whether a counter that starts at `start` passes the end of its range within its type.
+
+    With a step of 1 it reaches the end itself. Signed counters with other steps are taken for indices, whose arithmetic does
+    not overflow.
+    """
+    if count is not None:
+        return start + count * step <= kind.max
+    return step == 1 or kind.signed
+
+
+def _trip_count(kind: Any, first: Any, last: Any, step: Any, count: int | None) -> Any:
+    """How many items a range has, as Python counts them: an unsigned number with the bits of the items and of the step.
+
+    A distance between two numbers of `kind` that is not negative is a value of the unsigned type of that width.
+    """
+    width = max(kind.width, type(as_numeric(step)).width)
+    unsigned: Any = INTEGERS[width, False]
+    if count is not None:
+        return unsigned(count)
+    size: Any
+    if type(step) is int:
+        size = abs(step)
+        low, high = (first, last) if step > 0 else (last, first)
+    elif step.nonneg:
+        size = unsigned(step)
+        low, high = first, last
+    else:
+        up = step > 0
+        size = unsigned(INTEGERS[step.width, False](select(up, step, -step)))
+        low, high = select(up, first, last), select(up, last, first)
+    distance = unsigned(INTEGERS[kind.width, False](high - low))
+    return select(low < high, (distance - 1) // size + 1, unsigned(0))

@@ -18,12 +18,7 @@ import types
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from ..dependencies import (
-    _is_kilns,  # pyright: ignore[reportPrivateUsage]
-    _is_library,  # pyright: ignore[reportPrivateUsage]
-    _is_library_class,  # pyright: ignore[reportPrivateUsage]
-    _is_library_module,  # pyright: ignore[reportPrivateUsage]
-)
+from ..dependencies import is_kilns, is_library, is_library_class, is_library_module
 from ..diagnostics import is_internal
 
 if TYPE_CHECKING:
@@ -186,7 +181,7 @@ class Reach:
             own = {
                 name: v
                 for base in reversed(kind.__mro__)
-                if not _is_library_class(base)
+                if not is_library_class(base)
                 for name, v in vars(base).items()
             }
             found = tuple(name for name, v in own.items() if not name.startswith("__") and _is_plain(v))
@@ -242,7 +237,7 @@ class _Search:
             self._all_names("", x.mapping)
         elif isinstance(x, types.ModuleType):
             self._seen.add(id(x))
-            if not _is_library_module(x.__name__):
+            if not is_library_module(x.__name__):
                 self._modules.append(x)
             elif x is os:
                 self._environment()
@@ -266,7 +261,7 @@ class _Search:
     def _value(self, path: str, x: Any) -> None:
         self._seen.add(id(x))
         kind = type(x)
-        if not isinstance(x, _CONTAINERS) and _is_library_class(kind) and not is_opaque(kind):
+        if not isinstance(x, _CONTAINERS) and is_library_class(kind) and not is_opaque(kind):
             return  # what a library keeps for itself
         if not issubclass(kind, enum.Enum):
             self.roots.values.append((path, x))
@@ -274,7 +269,7 @@ class _Search:
     def _function(self, f: types.FunctionType) -> None:
         self._seen.add(id(f))
         code = f.__code__
-        if is_internal(code) or _is_kilns(code.co_filename) or _is_library(code.co_filename):
+        if is_internal(code) or is_kilns(code.co_filename) or is_library(code.co_filename):
             wrapped = f.__dict__.get("__wrapped__")
             if wrapped is not None:
                 self._todo.append(("", wrapped))
@@ -318,7 +313,7 @@ class _Search:
     def _class(self, kind: type) -> None:
         self._seen.add(id(kind))
         for base in kind.__mro__:
-            if _is_library_class(base) or (base is not kind and id(base) in self._seen):
+            if is_library_class(base) or (base is not kind and id(base) in self._seen):
                 continue
             self._seen.add(id(base))
             own = vars(base)
@@ -493,7 +488,7 @@ def is_opaque(kind: type) -> bool:
 
 def is_filled_cache(x: Any, name: str) -> bool:
     """Whether a new attribute is what a class of a library keeps for itself, such as the text of a path."""
-    return name.startswith("_") and _is_library_class(type(x))
+    return name.startswith("_") and is_library_class(type(x))
 
 
 def fingerprint(x: Any) -> Any:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .carry import Scope
 
 
+_ORIGIN = "one of the two"
+
+
 class Watched:
     """Objects that must not change any more, with what they hold.
 
@@ -46,6 +49,8 @@ class Watched:
 
     def refusal(self, path: str) -> DSLUserCodeError:
         """The error for a change of `path`."""
+        if path.startswith(_ORIGIN):
+            path = f"{path[len(_ORIGIN) :]} of {_ORIGIN}"
         return DSLUserCodeError(self._why.format(path=path), hint=self._hint, span=self._span)
 
 
@@ -55,14 +60,12 @@ class Noted:
     def __init__(self, span: Span | None) -> None:
         """`span`: of the region; None for that of the user's line that is running."""
         self._span = span
-        self._made: list[tuple[Any, Any, Any, str]] = []
+        self._made: list[tuple[Any, list[Any], str, list[Any]]] = []
 
-    def add(self, merged: Any, first: Any, second: Any, name: str) -> None:
-        """Note an object that was made of `first` and `second`."""
-        if merged is first or merged is second or not tree.is_mutable(merged):
-            return
-        if tree.is_mutable(first) and tree.is_mutable(second):
-            self._made.append((merged, first, second, name))
+    def add(self, merged: Any, origins: list[Any], name: str, passed_on: list[Any] | None = None) -> None:
+        """Note an object that was made of two, one of which it would be in Python; or of those that a loop passed on to it."""
+        if tree.is_mutable(merged) and all(tree.is_mutable(x) and x is not merged for x in origins):
+            self._made.append((merged, origins, name, passed_on or []))
             tracing.require("a branch").thirds[id(merged)] = merged
 
     def setting(
@@ -73,7 +76,7 @@ class Noted:
         def run(values: Iterator[Any]) -> None:
             merged = make(values)
             set_(merged)
-            self.add(merged, first, second, name)
+            self.add(merged, [first, second], name)
 
         return run
 
@@ -82,20 +85,26 @@ class Noted:
         if not self._made:
             return
         trace = tracing.require("a branch")
-        origins = [
-            objects_in(first, second).keys() - objects_in(merged).keys() for merged, first, second, _ in self._made
-        ]
+        origins = [objects_in(*given).keys() - objects_in(merged).keys() for merged, given, *_ in self._made]
         used: Any = None
-        for i, (merged, first, second, name) in enumerate(self._made):
+        already = objects_watched(trace.watched)
+        for i, (merged, given, name, passed_on) in enumerate(self._made):
             mine = origins[i]  # what both have in common is not copied
             others = [o for k, o in enumerate(origins) if k != i and self._made[k][0] is not merged]
             if mine and used is None:
                 used = objects_in(*in_use(), *used_later()).keys()
-            if mine and (not mine.isdisjoint(used or ()) or any(not mine.isdisjoint(o) for o in others)):
+            all_origins = mine | objects_in(*passed_on).keys()
+            elsewhere = any(not all_origins.isdisjoint(o) for o in (used or (), already))
+            if mine and (elsewhere or any(not mine.isdisjoint(o) for o in others)):
                 in_view = {*(used or ()), *(number for o in others for number in o)}
-                origins_in_view = [x for x in (first, second) if not in_view.isdisjoint(objects_in(x))]
-                roots = [(name, merged), *((f"an object that {name} may be", x) for x in origins_in_view)]
+                origins_in_view = [x for x in [*given, *passed_on] if not in_view.isdisjoint(objects_in(x))]
+                roots = [(name, merged), *((_ORIGIN, x) for x in origins_in_view)]
                 trace.watched.append(Watched(roots, *_two_objects(name), self._span or _here()))
+
+
+def watched_copy(name: str, copy: Any, span: Span | None) -> Watched:
+    """Watch what stands for a watched object inside a loop."""
+    return Watched([(name, copy)], *_two_objects(name), span)
 
 
 def _here() -> Span | None:
@@ -144,6 +153,11 @@ def check(watched: list[Watched]) -> None:
     """Refuse changes of objects that are watched. Called where a region or the trace is complete."""
     for each in watched:
         each.check()
+
+
+def objects_watched(watched: list[Watched]) -> set[int]:
+    """The objects that must not change any more, by identity."""
+    return set[int]().union(*(each.state.objects for each in watched))
 
 
 def look_again(watched: list[Watched]) -> None:

@@ -115,28 +115,30 @@ def _check_globals(rec: Construct) -> None:
 # ------------------------------------------------------------------------------------------------- branches
 
 
-@contextlib.contextmanager
-def region(title: str, span: Span | None, snapshot: Snapshot | None = None) -> Iterator[None]:
+class region:
     """While open, a region is traced. An exception that leaves it puts objects back and ends the trace for good.
 
     A handler outside would stand for what happens on one path only, and could use values of a region that is no part of
     the program.
     """
-    try:
-        yield
-    except BaseException as failure:
-        if snapshot is not None:
-            snapshot.undo()
+
+    def __init__(self, title: str, span: Span | None, snapshot: Snapshot | None = None) -> None:
+        self._title, self._span, self._snapshot = title, span, snapshot
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: Any, failure: BaseException | None, _traceback: Any) -> None:
+        if failure is None:
+            return
+        if self._snapshot is not None:
+            self._snapshot.undo()
         trace = tracing.current()
-        if (
-            trace is not None
-            and trace.broken is None
-            and not isinstance(failure, _WrongChoice)
-            and isinstance(failure, Exception)
-        ):
-            trace.broken = failure if isinstance(failure, DSLBaseError) else _left_by(failure, title, span)
+        if trace is None or trace.broken is not None or isinstance(failure, _WrongChoice):
+            return
+        if isinstance(failure, Exception):
+            trace.broken = failure if isinstance(failure, DSLBaseError) else _left_by(failure, self._title, self._span)
             trace.broken_by = failure
-        raise
 
 
 def _left_by(failure: Exception, title: str, span: Span | None) -> DSLBaseError:
@@ -342,7 +344,7 @@ def _merge_name(
         make = unify_arms(first, a, second, b, merge)
     except tree.Mismatch as m:
         raise _branch_error(rec, name, m) from None
-    return noted.setting(lambda value: scope.set(name, value), make, a, b, repr(name))
+    return noted.setting(lambda value: scope.set(name, value), make, a, b, _readable(name))
 
 
 def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:
@@ -688,8 +690,12 @@ class _LoopState:
     def enter(self, arguments: list[ir.Value]) -> None:
         """Let variables and objects stand for block arguments; jump flags are clear at the start of an iteration."""
         iterator = iter(arguments)
+        trace = tracing.require("a loop")
+        watched = merged_objects.objects_watched(trace.watched)
         for entry in self.entries:
             entry.enter(iterator)
+            if watched and entry.opened is not entry.original and not watched.isdisjoint(objects_in(entry.original)):
+                trace.watched.append(merged_objects.watched_copy(entry.name, entry.opened, self.rec.span))
         for flag in self.rec.exits:
             self.scope.set(flag, False)
 
@@ -833,7 +839,7 @@ class _LoopState:
                     depth=2,
                 ) from None
             set_ = functools.partial(self.scope.set, name)
-            steps.append(self.noted.setting(set_, make, self.before[name], now, repr(name)))
+            steps.append(self.noted.setting(set_, make, self.before[name], now, _readable(name)))
         return merge.leaves, steps
 
     def finish(
@@ -846,12 +852,17 @@ class _LoopState:
             self.scope.set(name, self.before[name])
         values = iter(results)
         position = 0
+        moved: list[_Entry] = []
         for entry in self.entries:
             count = len(entry.inits)
             entry.finish(values, kept[position : position + count])
             position += count
             if entry.holds_object and entry.now is not entry.opened and any(kept[position - count : position]):
-                self.noted.add(entry.made, entry.original, entry.now, entry.name)
+                moved.append(entry)
+        for group in _connected([objects_in(e.opened, e.now).keys() - e.kept.keys() for e in moved]):
+            passed_on = [moved[i].original for i in group]  # after some iterations each may be any of them
+            for entry in (moved[i] for i in group):
+                self.noted.add(entry.made, [entry.original, entry.now], entry.name, passed_on)
         for step in late:
             step(values)
         merged_objects.look_again(self.snapshot.watched())

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import types
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import DSLSyntaxError, Span, generated_names, node_span
@@ -46,12 +47,12 @@ FUNCTION = "__kiln_function"
 class _Rewritten:
     code: types.CodeType
     constructs: list[Construct]
-    text: Callable[[], str]
+    typed: bool
 
 
-_cache: dict[tuple[types.CodeType, str], _Rewritten] = {}
-"""By code and the file it is in: code that stands in the same lines of two files is equal."""
-_already: set[types.CodeType] = set()
+_cache: weakref.WeakKeyDictionary[types.CodeType, dict[str, _Rewritten]] = weakref.WeakKeyDictionary()
+"""By code, as long as that lives, and the file it is in: code that stands in the same lines of two files is equal."""
+_already: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
 
 
 def rewrite(function: types.FunctionType, result: Callable[[Any], Any] | None = None) -> types.FunctionType:
@@ -62,10 +63,11 @@ def rewrite(function: types.FunctionType, result: Callable[[Any], Any] | None = 
     """
     if function.__code__ in _already:
         return function
-    key = function.__code__, function.__code__.co_filename
-    found = _cache.get(key)
+    code = function.__code__
+    known = _cache.setdefault(code, {})
+    found = known.get(code.co_filename)
     if found is None:
-        found = _cache[key] = _rewritten(function, result is not None)
+        found = known[code.co_filename] = _rewritten(function, result is not None)
     cells: dict[str, types.CellType] = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells[HOOKS] = types.CellType(Hooks(found.constructs, result))
     closure = tuple(cells[name] for name in found.code.co_freevars)
@@ -81,23 +83,25 @@ def rewrite(function: types.FunctionType, result: Callable[[Any], Any] | None = 
 def rewritten_source(function: types.FunctionType) -> str:
     """The rewritten function as Python text, for people to read."""
     rewrite(function)
-    found = _cache.get((function.__code__, function.__code__.co_filename))
-    return found.text() if found else ""
+    found = _cache.get(function.__code__, {}).get(function.__code__.co_filename)
+    return _rewrite_code(function, found.typed)[2]() if found else ""
 
 
 def _rewritten(function: types.FunctionType, typed: bool) -> _Rewritten:
     """The function rewritten here, or by an earlier process; of those whose results have declared types object code is kept."""
 
     def make() -> kept.Made:
-        made = _rewrite_code(function, typed)
-        return made.code, made.constructs
+        return _rewrite_code(function, typed)[:2]
 
     code, constructs = make() if typed else kept.kept(function.__code__, make)
     _mark_rewritten(code, function.__code__.co_name)
-    return _Rewritten(code, constructs, lambda: _rewrite_code(function, typed).text())
+    return _Rewritten(code, constructs, typed)
 
 
-def _rewrite_code(function: types.FunctionType, typed: bool) -> _Rewritten:
+def _rewrite_code(
+    function: types.FunctionType, typed: bool
+) -> tuple[types.CodeType, list[Construct], Callable[[], str]]:
+    """The code, its constructs, and what shows it as Python text."""
     code = function.__code__
     node = source.find(code, function.__globals__)
     rewriter = Rewriter(code.co_filename, code.co_name, set(code.co_freevars), typed)
@@ -127,7 +131,7 @@ def _rewrite_code(function: types.FunctionType, typed: bool) -> _Rewritten:
     def text() -> str:
         return ast.unparse(nodes.fix_locations(ast.Module([factory], []))).replace(FUNCTION, code.co_name)
 
-    return _Rewritten(result, rewriter.constructs, text)
+    return result, rewriter.constructs, text
 
 
 def _requalified(code: types.CodeType, old: str, new: str) -> types.CodeType:

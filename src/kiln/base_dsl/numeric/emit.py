@@ -32,7 +32,8 @@ def constant(t: Any, value: bool | int | float, n: int | None = None) -> ir.Valu
     from ...mlir import ir
 
     current = trace.current()
-    assert current is not None
+    if current is None:
+        raise trace.outside_use("a constant of the program", True)
     function = current.function
     vector = t.vector_type(n)
     found = function.constants.get((vector, repr(value)))

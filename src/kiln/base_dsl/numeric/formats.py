@@ -65,6 +65,26 @@ class FloatFormat:
         return self._decode_magnitude(self.max_code)
 
     @functools.cached_property
+    def least_beyond(self) -> int | float:
+        """The least number that does not round to a finite one, or only because the format saturates."""
+        if not self.mantissa_bits:
+            return 1.5 * self.max
+        step = math.frexp(self.max)[1] - 1 - self.mantissa_bits
+        if self.exponent_bits == 11:  # beyond the numbers of Python's own floats
+            return int(self.max) + (1 << step - 1)
+        halfway = self.max + math.ldexp(1.0, step - 1)
+        return halfway if self.max_code & 1 else math.nextafter(halfway, math.inf)
+
+    def has(self, value: int | float) -> bool:
+        """Whether a number, rounded to the format, is one of its numbers. Infinities and NaN are where it has them."""
+        least = self.least_beyond
+        if -least < value < least:
+            return self.signed or value >= 0
+        if value - value == 0:  # finite
+            return False
+        return self.nan != "none" if value != value else self.has_inf and not self.saturates
+
+    @functools.cached_property
     def smallest(self) -> float:
         """The smallest positive value."""
         return self._decode_magnitude(1 if self.mantissa_bits else 0)

@@ -50,10 +50,19 @@ def _to_double(value: int) -> float:
 
 def keeps(t: Any, value: Plain) -> bool:
     """Whether a Python number is the same number as a value of type `t`. A float may be rounded, as floats are where they
-    meet a type, but not to an infinity."""
+    meet a type, but not to an infinity or to the largest number."""
     if isinstance(value, float):
-        return not isinstance(t, IntegerMeta) and (math.isinf(value) or not math.isinf(cast(t, value)))
+        return not isinstance(t, IntegerMeta) and in_range(t, value)
     return cast(t, value) == value
+
+
+def in_range(t: Any, value: Plain) -> bool:
+    """Whether a Python number, rounded to a type of floats, is one of its numbers. Infinities and NaN are where it has them."""
+    if t._format is None:  # packed storage: the bit pattern
+        return cast(t, value) == value
+    if t._format is BFLOAT16 and not isinstance(value, float) and FLOAT32.has(value):  # as `cast` does
+        value = FLOAT32.round(float_of_int(value))
+    return t._format.has(value)
 
 
 def wrap(t: IntegerMeta, value: int) -> int:

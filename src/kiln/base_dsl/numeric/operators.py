@@ -66,7 +66,8 @@ def ir_operand(x: Any, t: Any) -> ir.Value:
 def integer_constant(t: Any, value: int) -> ir.Value:
     """`trace.constant`, found by the numeric type first: hashing an IR type is slow."""
     active = trace.state.trace
-    assert active is not None
+    if active is None:
+        raise trace.outside_use("a constant of the program", True)
     constants = active.functions[-1].constants
     found = constants.get((t, value))
     if found is None:
@@ -320,8 +321,10 @@ def _shift_by_constant(name: str, t: Any, x: Any, amount: int) -> Any:
 _LARGEST_UNROLLED_POWER = 64
 
 
-def power(base: Any, exponent: Any) -> Any:
-    """`base ** exponent` for a typed base."""
+def power(base: Any, exponent: Any, modulus: Any = None) -> Any:
+    """`base ** exponent` for a typed base; `pow(base, exponent, modulus)` of numbers that are known."""
+    if modulus is not None:
+        return _power_modulo(base, exponent, modulus)
     s = type(exponent)
     if not isinstance(s, NumericMeta):
         exponent = plain_scalar(exponent)
@@ -349,6 +352,25 @@ def power(base: Any, exponent: Any) -> Any:
             depth=3,
         )
     return t._make(emit.integer_power(t, ir_operand(x, t), ir_operand(y, t)), _nonneg(x))
+
+
+def _power_modulo(base: Any, exponent: Any, modulus: Any) -> Any:
+    typed = [x for x in (base, exponent, modulus) if isinstance(type(x), NumericMeta)]
+    numbers: Any = [
+        x._value if isinstance(type(x), NumericMeta) else plain_scalar(x) for x in (base, exponent, modulus)
+    ]
+    if any(type(x._value) not in PLAIN for x in typed):
+        from ..diagnostics import DSLUserCodeTypeError, error
+
+        raise error(
+            DSLUserCodeTypeError,
+            "pow() with a modulus takes numbers that are known when compiling, and one of these is only known when the program runs",
+            hint="write a ** b % m, which wraps around where a ** b does not fit its type",
+        )
+    t = type(base)
+    for x in (exponent, modulus):
+        t = arithmetic_type(meet(t._make(t.zero), x))
+    return t._make(host.wrap(t, pow(*numbers))) if isinstance(t, IntegerMeta) else NotImplemented
 
 
 def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:

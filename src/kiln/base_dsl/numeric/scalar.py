@@ -281,8 +281,8 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         quotient = binary("floordiv", self, other, True)
         return quotient if quotient is NotImplemented else (quotient, binary("mod", self, other, True))
 
-    def __pow__(self, other: Any) -> Any:
-        return power(self, other)
+    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        return power(self, other, modulus)
 
     def __rpow__(self, other: Any) -> Any:
         if type(other) not in PLAIN:
@@ -428,7 +428,9 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
             return x
         if type(x._value) in PLAIN:
             return t._make(host.wrap(t, abs(x._value)))
-        return t._make(emit.integer_abs(t, x._value), True, x._divisibility)
+        return t._make(
+            emit.integer_abs(t, x._value), False, x._divisibility
+        )  # of the smallest number it is that number
 
     def __round__(self, ndigits: int | None = None) -> Any:
         return convert(self, arithmetic_type(type(self)))

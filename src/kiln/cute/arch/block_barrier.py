@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
 from .values import i32, kernel_only
 
 
@@ -47,11 +48,9 @@ def _or_zero(value: Any) -> Any:
 
 
 def _check(barrier_id: Any, threads: Any) -> None:
-    if isinstance(barrier_id, int) and not 0 <= barrier_id < 16:
-        raise error(
-            DSLUserCodeTypeError, f"barrier_id is {barrier_id}", hint="a block has the barriers 0 to 15", depth=2
-        )
-    if isinstance(threads, int) and (threads % 32 or not 0 < threads <= 1024):
-        raise error(
-            DSLUserCodeTypeError, f"number_of_threads is {threads}", hint="a multiple of 32, at most 1024", depth=2
-        )
+    if isinstance(barrier_id, int) and not 0 <= barrier_id < BARRIERS:
+        hint = f"a block has the barriers 0 to {BARRIERS - 1}"
+        raise error(DSLUserCodeTypeError, f"barrier_id is {barrier_id}", hint=hint, depth=2)
+    if isinstance(threads, int) and (threads % WARP or not 0 < threads <= THREADS_PER_BLOCK):
+        hint = f"a multiple of {WARP}, at most {THREADS_PER_BLOCK}"
+        raise error(DSLUserCodeTypeError, f"number_of_threads is {threads}", hint=hint, depth=2)

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import Int32, Int64
+from ...hardware.limits import REGISTER_UNIT, SET_REGISTERS
 from .values import i32, kernel_only
 
 
@@ -13,8 +14,10 @@ def _registers(action: str, count: Any) -> None:
     from ...dialects import nvgpu
 
     kernel_only(f"setmaxregister_{action}rease")
-    if not isinstance(count, int) or count % 8 or not 24 <= count <= 256:
-        raise error(DSLUserCodeTypeError, f"reg_count is {count!r}", hint="a multiple of 8 from 24 to 256", depth=2)
+    least, most = SET_REGISTERS
+    if not isinstance(count, int) or count % REGISTER_UNIT or not least <= count <= most:
+        hint = f"a multiple of {REGISTER_UNIT} from {least} to {most}"
+        raise error(DSLUserCodeTypeError, f"reg_count is {count!r}", hint=hint, depth=2)
     nvgpu.control.set_max_register(action, count)
 
 

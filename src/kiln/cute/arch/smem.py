@@ -30,7 +30,7 @@ def alloc_smem(
 
 
 def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """A pointer to the start of the block's dynamic shared memory."""
+    """A pointer to the start of the block's dynamic shared memory, `smem` bytes of the launch behind what the kernel allocates."""
     from ...dialects import cute
     from ..tensor.pointer import AddressSpace, Pointer
 
@@ -41,7 +41,7 @@ def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = 
 
 
 def dynamic_smem_size(*, loc: Any = None, ip: Any = None) -> Int32:
-    """Bytes of dynamic shared memory the launch gave the block."""
+    """Bytes of shared memory of the block; in a kernel with `get_dyn_smem`, of that memory alone."""
     from ...dialects import nvgpu
 
     kernel_only("dynamic_smem_size")

@@ -29,20 +29,16 @@ def main(arguments: list[str] | None = None) -> int:
         target = f"llvm -mtriple={target}"
     try:
         files = doors.exporter().runtime_files
-        folders = [files.library_folder(target)]
-        libraries = [files.LIBRARY, "dl"]
-        if options.with_tvm_ffi:
-            folders.append(_tvm_ffi_folder())
-            libraries.append("tvm_ffi")
+        others = [_tvm_ffi_folder()] if options.with_tvm_ffi else []
+        libraries = [files.LIBRARY, "dl", *(["tvm_ffi"] if options.with_tvm_ffi else [])]
         told = {
-            "libdir": lambda: ":".join(folders),
-            "ldflags": lambda: " ".join(f"-L{folder}" for folder in folders),
+            "libdir": lambda: ":".join([files.library_folder(target), *others]),
+            "ldflags": lambda: " ".join(f"-L{folder}" for folder in [files.library_folder(target), *others]),
             "libs": lambda: " ".join(f"-l{library}" for library in libraries),
             "includedir": files.include_folder,
             "cmakedir": files.cmake_folder,
         }
-        for name in wanted:
-            print(told[name]())
+        print("\n".join([told[name]() for name in wanted]))  # all of it, or an error
     except (DSLBaseError, ImportError) as reason:
         print(f"aot_config: {reason}", file=sys.stderr)
         return 1

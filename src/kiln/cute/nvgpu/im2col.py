@@ -12,6 +12,7 @@ from typing import Any
 
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import Int32, Int64, Uint32
+from ...hardware.limits import TENSOR_MAP_PIXELS, TENSOR_MAP_STEP
 from ..atoms.atom import CopyAtom
 from ..layout.algebra import coalesce, composition, flat_modes
 from ..layout.basis import ScaledBasis
@@ -38,10 +39,6 @@ from .tma_ops import IM2COL_MAKER, CopyBulkTensorIm2ColS2GOp
 
 __all__ = ["make_im2col_tma_atom"]
 
-_PIXELS = 1024
-"""Pixels a copy takes at most."""
-_STEP = 8
-"""The largest stride of a convolution."""
 _CORNERS = {1: 1 << 15, 2: 1 << 7, 3: 1 << 4}
 """Corners of the box of pixels lie from minus this to this less one, by the number of modes between images and channels."""
 _OFFSETS = {1: (1 << 15) - 1, 2: (1 << 8) - 1, 3: (1 << 5) - 1}
@@ -112,7 +109,7 @@ def make_im2col_tma_atom(
     taps = _numbers("filter", filter, spatial, 1)
     before = _numbers("lower_padding", lower_padding, spatial, 0)
     after = before if upper_padding is None else _numbers("upper_padding", upper_padding, spatial, 0)
-    step = _numbers("stride", stride, spatial, 1, _STEP)
+    step = _numbers("stride", stride, spatial, 1, TENSOR_MAP_STEP)
     apart = _numbers("dilation", dilation, spatial, 1)
     if isinstance(op, CopyBulkTensorIm2ColS2GOp) and (max(taps) > 1 or max(*before, *after, 0) > 0):
         raise refuse(
@@ -196,7 +193,7 @@ def _describe(
     box = [shapes[0], shapes[1] if len(shapes) > 1 and strides[1] == ScaledBasis(1, 0) else 1]
     values = prod(box)
     box = shared_out(box, multicast, tensor)
-    for what, count, most in (("channels", box[0], BOX), ("pixels", box[1], _PIXELS)):
+    for what, count, most in (("channels", box[0], BOX), ("pixels", box[1], TENSOR_MAP_PIXELS)):
         if count > most:
             raise refuse(
                 f"a copy takes at most {most} {what}, got {count}",

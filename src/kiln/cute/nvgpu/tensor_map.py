@@ -27,6 +27,11 @@ from ...base_dsl.typing import (
     Uint32,
     Uint64,
 )  # fmt: skip
+from ...hardware.limits import TENSOR_MAP_BOX as BOX
+from ...hardware.limits import TENSOR_MAP_RANK as _RANK
+from ...hardware.limits import TENSOR_MAP_STRIDE
+from ...hardware.limits import TENSOR_MAP_UNIT as _UNIT
+from ...hardware.tensor_maps import SWIZZLES
 from ..layout.algebra import coalesce, composition, flat_modes
 from ..layout.basis import ScaledBasis
 from ..layout.composed_layout import ComposedLayout
@@ -40,18 +45,10 @@ from ..tensor.pointer import element_bits
 if TYPE_CHECKING:
     from ..tensor.tensor import TracedTensor
 
-_RANK = 5
-"""Modes a map has at most."""
-BOX = 256
-"""Elements a box has at most in a mode."""
-_UNIT = 16
-"""Bytes that strides and rows of boxes are multiples of."""
 _KINDS = {
     Float16: "f16", BFloat16: "bf16", Float32: "f32", TFloat32: "tf32", Float64: "f64", Int16: "u16", Uint16: "u16",
     Int32: "s32", Uint32: "u32", Int64: "s64", Uint64: "u64", Int4: "16u4_align8b", Float4E2M1FN: "16u4_align8b",
 }  # fmt: skip
-SWIZZLES = {"none": 0, "32b": 32, "64b": 64, "128b": 128}
-"""Bytes a row of the pattern has, by name."""
 
 
 @dataclass(frozen=True)
@@ -318,7 +315,7 @@ def extents(facts: TensorMapFacts, tensor: TracedTensor) -> tuple[list[Any], lis
     if over != under:
         sizes[0] = _wide(sizes[0]) * over // under
     for i, stride in enumerate(strides[1:]):
-        if isinstance(stride, int) and (stride % _UNIT or not 0 <= stride < 1 << 40):
+        if isinstance(stride, int) and (stride % _UNIT or not 0 <= stride < TENSOR_MAP_STRIDE):
             raise refuse(
                 f"strides are multiples of {_UNIT} bytes below 2**40, and mode {i + 1} has {stride} bytes", tensor
             )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.arguments import GroupNode, Node, Quick
-from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error, frame_span, user_frame
+from ...base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, error, frame_span, user_frame
 from ...base_dsl.function import JitFunction
 from ...base_dsl.log import logger
 from ...base_dsl.operators import max as max_
@@ -240,6 +240,8 @@ class KernelLaunch:
     ) -> None:
         """Run the kernel over a grid of blocks of threads; sizes are (x, y, z), or fewer numbers.
 
+        `smem` are the bytes of shared memory that a block has at least: what the kernel allocates is counted by itself, and part of
+        them. Of a kernel with `get_dyn_smem` they are the size of that memory.
         With `fallback_cluster`, which then is the size that clusters are sure to have, GPUs that can choose form
         clusters of the larger size `cluster` where they have room. `preferred_smem_carveout` is how many percent of a
         multiprocessor's memory are to be shared memory; without it, as many as `min_blocks_per_mp` blocks need.
@@ -322,8 +324,12 @@ class KernelLaunch:
             arguments = iter(list(entry.arguments))
             traced = dict(zip(self.arguments, [node.rebuild(arguments) for node in nodes], strict=True))
             args, kwargs = kernel.parameters.call_arguments(traced)
-            with active.inlined_call():
-                returned = kernel.run(args, kwargs)
+            try:
+                with active.inlined_call():
+                    returned = kernel.run(args, kwargs)
+            except Exception as failure:
+                _end_trace(active, kernel, failure)
+                raise
             if returned is not None:
                 raise error(
                     DSLUserCodeTypeError,
@@ -333,6 +339,18 @@ class KernelLaunch:
                 )
             kernel.dsl.finish_function(function, types_, [])
         return name
+
+
+def _end_trace(active: tracing.Trace, kernel: KernelFunction, failure: Exception) -> None:
+    """After an exception in a kernel nothing can come of the trace, whoever catches it: half a kernel is left."""
+    if active.broken is None:
+        active.broken_by = failure
+        active.broken = failure if isinstance(failure, DSLBaseError) else error(
+            DSLRuntimeError,
+            f"{type(failure).__name__} is raised while the kernel {kernel.name!r} is traced, and caught by what launches it",
+            hint="decide before the launch whether the kernel can do it, or catch the exception inside the kernel",
+            span=kernel.span,
+        )  # fmt: skip
 
 
 def _symbol(kernel: KernelFunction) -> str:

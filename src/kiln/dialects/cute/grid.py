@@ -75,7 +75,8 @@ class Launch(Cute.Operation, name="launch"):
 
     `kernel` names a `func.func` of the module that has the unit attribute `cute.kernel` and no results. Sizes are
     (x, y, z), 64 bits wide until they are checked; `cluster` is (1, 1, 1) without clusters. `smem` is the number of
-    bytes of dynamic shared memory of each block. `stream` is a stream handle (0: the default stream). `arguments` is a
+    bytes of shared memory that each block has at least, what the kernel allocates among them; of a kernel that takes the address
+    of dynamic shared memory (`dynamic_smem`), the bytes of that memory. `stream` is a stream handle (0: the default stream). `arguments` is a
     tuple (see `pack`) of values of the kernel's argument types, and after them for each name in `cute.events`
     (`launch_completion`, `programmatic`) an event to record: its handle, an i64, its flags and whether it triggers at
     the start of blocks, i32. The launch may run asynchronously on a device with streams. A grid that no device takes is

@@ -1,6 +1,7 @@
 """Clocks, registers, dependent grids, and what a block was launched with."""
 
 from ...base_dsl.trace import emit, emit_value
+from ...hardware.limits import REGISTER_UNIT, SET_REGISTERS
 from ...mlir import ir
 from ..declaration import PURE, Operand, Result
 from ..definition import I32, I64, attributes, int_type, number, one_of, text
@@ -46,10 +47,10 @@ class SetMaxRegister(CuteNvgpu.Operation, name="set_max_register"):
 
     @staticmethod
     def check(op: ir.Operation) -> str:
-        count = number(op, "count")
-        return (
-            "" if 24 <= count <= 256 and not count % 8 else f"is to {count} registers: a multiple of 8 from 24 to 256"
-        )
+        count, (least, most) = number(op, "count"), SET_REGISTERS
+        if least <= count <= most and not count % REGISTER_UNIT:
+            return ""
+        return f"is to {count} registers: a multiple of {REGISTER_UNIT} from {least} to {most}"
 
 
 def set_max_register(action: str, count: int) -> None:
@@ -69,7 +70,7 @@ def grid_dependency(action: str) -> None:
 
 
 class DynamicSmemSize(CuteNvgpu.Operation, name="dynamic_smem_size", traits=PURE):
-    """Bytes of dynamic shared memory of the block, as the launch gave them."""
+    """Bytes of shared memory of the block; in a kernel with `dynamic_smem`, of that memory alone, as the launch gave them."""
 
     result: Result[I32]
 

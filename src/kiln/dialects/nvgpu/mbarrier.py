@@ -3,6 +3,7 @@ from the phase. A phase is complete when neither is missing; then the parity fli
 """
 
 from ...base_dsl.trace import emit, emit_value
+from ...hardware.limits import MBARRIER_ARRIVALS, MBARRIER_BYTES
 from ...mlir import ir
 from ..declaration import Operand, Operands, Result
 from ..definition import I1, I32, Pointer, attributes, constant, int_type, one_of
@@ -10,19 +11,24 @@ from .dialect import CuteNvgpu, wrong_space
 
 Scope = one_of("cta", "cluster")
 
-MOST = (1 << 20) - 1
-"""An mbarrier counts so far: arrivals, and bytes in either direction."""
-
 
 def _wrong_mbarrier(op: ir.Operation) -> str:
     return wrong_space(op.operands[0], "mbarrier", "smem")
 
 
-def _wrong_count(what: str, value: ir.Value, least: int) -> str:
+def _wrong_count(what: str, value: ir.Value, least: int, most: int) -> str:
     count = constant(value)
-    if count is None or least <= count <= MOST:
+    if count is None or least <= count <= most:
         return ""
-    return f"counts {count} {what}: {least} to {MOST} are possible"
+    return f"counts {count} {what}: {least} to {most} are possible"
+
+
+def _wrong_arrivals(count: ir.Value) -> str:
+    return _wrong_count("arrivals", count, 1, MBARRIER_ARRIVALS)
+
+
+def _wrong_bytes(count: ir.Value) -> str:
+    return _wrong_count("bytes", count, -MBARRIER_BYTES, MBARRIER_BYTES)
 
 
 class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
@@ -33,7 +39,7 @@ class MbarrierInit(CuteNvgpu.Operation, name="mbarrier_init"):
 
     @staticmethod
     def check(op: ir.Operation) -> str:
-        return _wrong_mbarrier(op) or _wrong_count("arrivals", op.operands[1], 1)
+        return _wrong_mbarrier(op) or _wrong_arrivals(op.operands[1])
 
 
 def mbarrier_init(pointer: ir.Value, count: ir.Value) -> None:
@@ -72,7 +78,7 @@ class MbarrierArrive(CuteNvgpu.Operation, name="mbarrier_arrive"):
     @staticmethod
     def check(op: ir.Operation) -> str:
         _, count, bytes_, _ = op.operands
-        return _wrong_mbarrier(op) or _wrong_count("arrivals", count, 1) or _wrong_count("bytes", bytes_, -MOST)
+        return _wrong_mbarrier(op) or _wrong_arrivals(count) or _wrong_bytes(bytes_)
 
 
 def mbarrier_arrive(
@@ -92,7 +98,7 @@ class MbarrierExpectTx(CuteNvgpu.Operation, name="mbarrier_expect_tx"):
 
     @staticmethod
     def check(op: ir.Operation) -> str:
-        return _wrong_mbarrier(op) or _wrong_count("bytes", op.operands[1], -MOST)
+        return _wrong_mbarrier(op) or _wrong_bytes(op.operands[1])
 
 
 def mbarrier_expect_tx(pointer: ir.Value, bytes_: ir.Value, peer: ir.Value, scope: str) -> None:

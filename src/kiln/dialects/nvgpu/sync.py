@@ -1,6 +1,7 @@
 """Barriers of a block and of a warp, and fences."""
 
 from ...base_dsl.trace import emit
+from ...hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
 from ...mlir import ir
 from ..declaration import Operand
 from ..definition import I32, attributes, constant, one_of
@@ -17,10 +18,10 @@ FENCES = (
 
 def _wrong_barrier(op: ir.Operation, least: int) -> str:
     which, threads = (constant(operand) for operand in op.operands)
-    if which is not None and not 0 <= which < 16:
-        return f"is of barrier {which}: a block has the barriers 0 to 15"
-    if threads is not None and (threads % 32 or not least <= threads <= 1024):
-        return f"is for {threads} threads: a multiple of 32 from {max(least, 32)} to 1024"
+    if which is not None and not 0 <= which < BARRIERS:
+        return f"is of barrier {which}: a block has the barriers 0 to {BARRIERS - 1}"
+    if threads is not None and (threads % WARP or not least <= threads <= THREADS_PER_BLOCK):
+        return f"is for {threads} threads: a multiple of {WARP} from {max(least, WARP)} to {THREADS_PER_BLOCK}"
     return ""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
+from ...hardware.limits import TENSOR_MAP_RANK
 from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...mlir import context, ir
 from ..cute import pack, ptr_type, unpack
@@ -75,8 +76,8 @@ class TensorMapEncode(CuteNvgpu.Operation, name="tensor_map_encode"):
         if not is_pack(sizes) or not is_pack(strides):
             return "takes its sizes and strides as tuples (`pack`)"
         rank = len(unpack(sizes))
-        if not 1 <= rank <= 5:
-            return f"is of {rank} modes: 1 to 5"
+        if not 1 <= rank <= TENSOR_MAP_RANK:
+            return f"is of {rank} modes: 1 to {TENSOR_MAP_RANK}"
         if len(unpack(strides)) != rank - 1:
             return f"has {len(unpack(strides))} strides for {rank} modes: the first mode is contiguous"
         if "box" not in op.attributes or "element_strides" not in op.attributes:
@@ -126,8 +127,8 @@ def _wrong_coordinates(value: ir.Value) -> str:
     if not is_pack(value):
         return "takes its coordinates as a tuple (`pack`)"
     kinds = [str(x.type) for x in unpack(value)]
-    if not 1 <= len(kinds) <= 5:
-        return f"has {len(kinds)} coordinates: 1 to 5"
+    if not 1 <= len(kinds) <= TENSOR_MAP_RANK:
+        return f"has {len(kinds)} coordinates: 1 to {TENSOR_MAP_RANK}"
     return "" if set(kinds) == {"i32"} else f"has coordinates of {', '.join(kinds)}: they are i32"
 
 
@@ -265,7 +266,7 @@ class TensorMapReplace(CuteNvgpu.Operation, name="tensor_map_replace"):
         wide = text(op, "field") in ("global_address", "global_stride")
         if (str(op.operands[1].type) == "i64") != wide:
             return f"has the {text(op, 'field')} as {op.operands[1].type}: it is {'i64' if wide else 'i32'}"
-        if not 0 <= number(op, "ordinal") < 5:
+        if not 0 <= number(op, "ordinal") < TENSOR_MAP_RANK:
             return f"is of mode {number(op, 'ordinal')}: 0 to 4"
         return wrong_space(op.operands[0], "tensor map", "gmem", "smem")
 

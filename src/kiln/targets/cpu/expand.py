@@ -6,14 +6,15 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
-from ...base_dsl.diagnostics import DSLNotImplemented
+from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ...dialects import cute
+from ...hardware.architectures import DEFAULT, Arch, Architecture
 from ...mlir import context, ir
 from ..host import expand as host
 from ..host.call_context import WARN
 from ..host.exits import return_at_ends
 from ..host.loops import stopped
-from ..lowering.builder import Builder, int_type, operations, ptr_type, symbol
+from ..lowering.builder import Builder, constant_value, int_type, operations, ptr_type, symbol
 from ..lowering.expansion import begin, expand_operations, find_work
 from ..lowering.loop_annotations import keep_loop_annotations
 from ..lowering.memory import alignment_of
@@ -25,6 +26,7 @@ from .runtime.records import HEADER, FrameHeader
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ...hardware.limits import Needs
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 
@@ -41,7 +43,7 @@ class FunctionState(host.FunctionState):
     dynamic_smem: ir.Value | None = None
     indices: dict[str, tuple[ir.Value, ir.Value, ir.Value]] = dataclasses.field(default_factory=dict)
     smem_bytes: int = 0
-    """Static shared memory handed out so far."""
+    """Where the last piece of static shared memory that was expanded so far ends."""
     frame: ir.Value | None = None
     waits: bool = False
     """Whether its threads can wait: it is run by the scheduler then."""
@@ -70,6 +72,10 @@ class Expansion(host.Expansion):
     """What an instrumented build adds; None in a normal one."""
     banks: BankCounter | None = None
     """The same, for a build that counts bank conflicts."""
+    arch: Architecture = Arch[DEFAULT]
+    """The GPUs whose limits launches keep."""
+    needs: dict[str, Needs] = dataclasses.field(default_factory=dict)
+    """What the kernels need of their launches."""
 
     def enter(self, func: ir.Operation) -> FunctionState:
         if self.sanitizer is not None:
@@ -220,6 +226,30 @@ class Expander(host.Expander):
         """Refuse an operation in host code."""
         if not self.function.is_kernel:
             raise report_at(op.location, DSLNotImplemented, f"{op.name} is only possible in a kernel")
+
+    def refuse(
+        self, op: ir.Operation, b: Builder, wrong: Callable[[Builder], ir.Value], value: ir.Value, what: str, limit: str
+    ) -> None:
+        """End the thread with a fault where a number is not what the hardware takes; `what` names it, with a `%d` for the number.
+
+        Of a number that is known, the dialect has checked operations, and inline PTX is checked here.
+        """
+        self.kernel_only(op)
+        site = self.module.site(op, "limit", f"{what}\n{limit}", self.function.name)
+        failed = b.if_(wrong(b))
+        self.fault(failed, site, [failed.value("arith.extsi", int_type(64), (value,))])
+        self.end(failed)
+
+    def refuse_outside(
+        self, op: ir.Operation, b: Builder, value: ir.Value, least: int, most: int, what: str, limit: str
+    ) -> None:
+        """The same for a number (i32) that is not in a range."""
+        known = constant_value(value)
+        if known is None:
+            outside = lambda c: c.compare("ugt", c.binary("subi", value, c.i32(least)), c.i32(most - least))
+            self.refuse(op, b, outside, value, what, limit)
+        elif not least <= known <= most:
+            raise report_at(op.location, CompilerDiagnosticError, what % known, hint=limit)
 
     def frame_of(self, op: ir.Operation) -> ir.Value:
         """The frame of the running thread; the kernel becomes one that waits."""

@@ -39,6 +39,12 @@ def explain(record: Context, site: Site, sites: Sequence[Site], details: bytes) 
             span=site.span,
             calls=site.calls,
         )
+    if site.kind == "limit":
+        what, _, hint = site.message.partition("\n")
+        where = where_in_kernel(record, site)
+        return DSLUserCodeRuntimeError(
+            f"{what % record.arguments[0]}{where}", hint=hint, span=site.span, calls=site.calls
+        )
     if site.kind == "tensor map":
         from .ops.tma import refused_copy  # it loads what compiles
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
 from ...dialects import cute
+from ...hardware.limits import Needs
 from ...mlir import context, ir
 from ..host.expand import host_type
 from ..lowering.builder import Builder, function, int_type, ptr_type, struct_type
@@ -178,19 +179,25 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     memory = x.at_entry(op.location).alloca(struct)
     for number, value in enumerate(arguments):
         b.store(to_carrier(b, value), b.field(memory, struct, number))
-    site = x.module.site(op, "launch", "", name)
-    ptr, i32 = ptr_type(), int_type(32)
-    x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[int_type(64)] * 10, *[i32] * 5, ptr], [])
+    of, needs = x.module.arch.generation, x.module.needs.get(name, Needs())
+    site = x.module.site(op, "launch", needs.encoded(of), name)
+    ptr, i32, i64 = ptr_type(), int_type(32), int_type(64)
+    x.module.declare(LAUNCH_FUNCTION, [ptr, ptr, ptr, i32, *[i64] * 11, *[i32] * 8, ptr], [])
     block = b.address_of_function(block_name(name), [ptr, ptr, ptr, ptr, i32, i32, i32], [])
     instrumented = x.module.sanitizer is not None or x.module.banks is not None
     static, serial = b.i32(static_smem(state)), b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops)
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
     resident = b.i32(1 if "cute.cooperative" in op.attributes else 2 if state.spins else 0)
+    held = 0 if needs.dynamic else needs.taken
     numbers = [
         b.i32(site),
         *sizes,
         smem,
+        b.i64(needs.room(of)),
+        b.i32(held),
         static,
+        b.i32(min(needs.max_threads or of.threads_per_block, of.threads_per_block)),
+        b.i32(of.cluster),
         serial,
         frame,
         b.i32(int(state.meets)),
@@ -198,7 +205,8 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
         b.address_of(x.module.string(name)),
     ]
     if x.module.sanitizer is not None:
-        narrow = [b.value("arith.trunci", i32, (number,)) for number in (smem, *sizes)]
+        more = b.binary("subi", b.binary("maxui", smem, b.i64(held)), b.i64(held))
+        narrow = [b.value("arith.trunci", i32, (number,)) for number in (more, *sizes)]
         x.module.sanitizer.launch(x, b, op, state, b.binary("addi", static, narrow[0]), arguments, narrow[1:])
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])
     if x.module.sanitizer is not None:

@@ -14,6 +14,7 @@ from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...dialects import cute
 from ...dialects.definition import verify
+from ...hardware import current
 from ..host import faults, signals
 from ..lowering.sites import Site
 from .faults import explain
@@ -135,7 +136,7 @@ class CpuTarget(Target):
         artifacts = Artifacts()
         source = module.operation.clone()  # 0.5 us per operation; rendering it costs 10
         artifacts.add("mlir", source.get_asm)
-        text, expansion = lower(compilation, sanitizing.kinds())
+        text, expansion = lower(compilation, current.architecture(compilation.options, self), sanitizing.kinds())
         artifacts.add("mlir_lowered", module.operation.get_asm)
         compilation.dump("llvm", "ll", lambda: text)
         opt = _opt_level(compilation.options)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError, DSLWarning
 from . import signals
 from .call_context import FAULT, MEMORY_FAULT, STOP_INTERRUPT, TEXT, WARNING, Context
-from .launch_rules import broken_rule
+from .launch_rules import refused_launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -102,8 +102,8 @@ def _fault(
         return explained
     where = where_in_kernel(record, site)
     if site.kind == "launch":
-        message, hint = broken_rule(site.kernel, list(record.arguments))
-        if "cooperative" in message:
+        message, hint, cooperative = refused_launch(site.kernel, site.message, list(record.arguments))
+        if cooperative:
             code = COOPERATIVE_LAUNCH_TOO_LARGE  # what the CUDA runtime says to it
             return DSLCudaRuntimeError(message, hint=hint, span=site.span, calls=site.calls, error_code=code)
         return DSLRuntimeError(message, hint=hint, span=site.span, calls=site.calls)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from ...hardware import limits
 from ...hardware.tensor_maps import ELEMENTS
 
 (
@@ -13,24 +14,24 @@ from ...hardware.tensor_maps import ELEMENTS
 """Numbers of the rules; the last is the driver's no to what keeps all of them."""
 
 _TEXTS = {
-    RANK: ("it has {value} modes", "a tensor map has 1 to 5"),
+    RANK: ("it has {value} modes", f"a tensor map has 1 to {limits.TENSOR_MAP_RANK}"),
     BASE: ("it starts at {address}", "its address is a multiple of {mode} bytes"),
     SIZE: ("mode {mode} has the size {value}", "sizes are 1 to 2^32"),
     PACKED_SIZE: ("mode 0 has the size {value}", "packed elements come in multiples of 128, those without gaps of 2"),
-    STRIDE: ("mode {mode} has a stride of {value} bytes", "strides are multiples of 16 bytes, of 32 for packed elements and layouts interleaved by 32: pad the tensor"),
+    STRIDE: ("mode {mode} has a stride of {value} bytes", f"strides are multiples of {limits.TENSOR_MAP_UNIT} bytes, of {limits.TENSOR_MAP_WIDE_UNIT} for packed elements and layouts interleaved by 32: pad the tensor"),
     STRIDE_RANGE: ("mode {mode} has a stride of {value} bytes", "strides are not negative and less than 2^40"),
-    BOX: ("the box has the size {value} in mode {mode}", "boxes are 1 to 256 elements long: copy the tile in several pieces"),
-    BOX_BYTES: ("rows of the box have {value} bytes", "multiples of 16: make the tile wider in the contiguous mode"),
+    BOX: ("the box has the size {value} in mode {mode}", f"boxes are 1 to {limits.TENSOR_MAP_BOX} elements long: copy the tile in several pieces"),
+    BOX_BYTES: ("rows of the box have {value} bytes", f"multiples of {limits.TENSOR_MAP_UNIT}: make the tile wider in the contiguous mode"),
     PACKED_BOX: ("rows of the box have {value} elements", "128 where packed elements have gaps in shared memory"),
     SWIZZLE_SPAN: ("rows of the box have {value} bytes", "at most those of a row of the swizzle, {mode}"),
-    ELEMENT_STRIDE: ("mode {mode} has elements taken in steps of {value}", "steps are 1 to 8"),
-    INTERLEAVE_RANK: ("it has {value} modes and is interleaved", "interleaved layouts have 3 to 5 modes"),
+    ELEMENT_STRIDE: ("mode {mode} has elements taken in steps of {value}", f"steps are 1 to {limits.TENSOR_MAP_STEP}"),
+    INTERLEAVE_RANK: ("it has {value} modes and is interleaved", f"interleaved layouts have 3 to {limits.TENSOR_MAP_RANK} modes"),
     INTERLEAVE_SWIZZLE: ("it is interleaved by 32 bytes, with a swizzle of {value} bytes", "a swizzle of 32 bytes"),
     PACKED_INTERLEAVE: ("it has elements of 6 bits and is interleaved by {value} bytes", "no interleaving"),
     PACKED_SWIZZLE: ("it has packed elements and a swizzle of {value} bytes", "none, or 128 bytes"),
     FILL: ("it is filled with NaN and has elements of {element}", "integers are filled with zeros"),
-    IM2COL_RANK: ("it has {value} modes", "im2col takes 3 to 5"),
-    PIXELS: ("a copy takes {value} pixels", "1 to 1024"),
+    IM2COL_RANK: ("it has {value} modes", f"im2col takes 3 to {limits.TENSOR_MAP_RANK}"),
+    PIXELS: ("a copy takes {value} pixels", f"1 to {limits.TENSOR_MAP_PIXELS}"),
     CORNER: ("a corner of the pixels' box is {value}", "from -{mode} to {mode} - 1"),
     REFUSED: ("the driver refused it with error {value}", "tensor maps need a GPU of compute capability 9.0 and a driver of CUDA 12"),
 }  # fmt: skip

@@ -6,6 +6,7 @@ Each target has a native function of the name `ENCODER`, which checks a request 
 
 from __future__ import annotations
 
+from ...hardware import limits
 from ...hardware.tensor_maps import ELEMENTS, SWIZZLES
 from ...native import Array, Ptr, i32, i64, native, size_of, struct, u32, u64
 from .tensor_map_rules import (
@@ -45,10 +46,10 @@ class Request:
     """
 
     base: u64
-    sizes: Array[i64, 5]
-    strides: Array[i64, 4]  # bytes, from the second mode on
-    box: Array[u32, 5]  # im2col: channels and pixels
-    element_strides: Array[u32, 5]
+    sizes: Array[i64, limits.TENSOR_MAP_RANK]
+    strides: Array[i64, limits.TENSOR_MAP_RANK - 1]  # bytes, from the second mode on
+    box: Array[u32, limits.TENSOR_MAP_RANK]  # im2col: channels and pixels
+    element_strides: Array[u32, limits.TENSOR_MAP_RANK]
     corners: Array[i32, 6]  # im2col: three lower ones, three upper ones
     rank: i32
     element: i32  # index into ELEMENTS
@@ -116,27 +117,27 @@ def broken(finding: Ptr[Finding], rule: i32, mode: i64, value: i64) -> i32:
 def broken_rule(request: Ptr[Request], finding: Ptr[Finding]) -> i32:
     """The rule that a request breaks, which is then noted; or 0."""
     rank, element, interleave = request.rank, request.element, request.interleave
-    if rank < 1 or rank > 5:
+    if rank < 1 or rank > limits.TENSOR_MAP_RANK:
         return broken(finding, RANK, 0, rank)
     if interleave != 0 and rank < 3:
         return broken(finding, INTERLEAVE_RANK, 0, rank)
     if request.im2col != 0 and rank < 3:
         return broken(finding, IM2COL_RANK, 0, rank)
-    unit = i64(16)
+    unit = i64(limits.TENSOR_MAP_UNIT)
     if interleave == _INTERLEAVE_32B or element >= PACKED:
-        unit = i64(32)
+        unit = i64(limits.TENSOR_MAP_WIDE_UNIT)
     if request.base & u64(unit - 1) != 0:
         return broken(finding, BASE, unit, i64(request.base))
     for mode in range(rank):
-        if request.sizes[mode] < 1 or request.sizes[mode] > 1 << 32:
+        if request.sizes[mode] < 1 or request.sizes[mode] > limits.TENSOR_MAP_EXTENT:
             return broken(finding, SIZE, mode, request.sizes[mode])
-        if request.element_strides[mode] < 1 or request.element_strides[mode] > 8:
+        if request.element_strides[mode] < 1 or request.element_strides[mode] > limits.TENSOR_MAP_STEP:
             return broken(finding, ELEMENT_STRIDE, mode, request.element_strides[mode])
     if (element >= PACKED and request.sizes[0] & 127 != 0) or (element == HALF_PACKED and request.sizes[0] & 1 != 0):
         return broken(finding, PACKED_SIZE, 0, request.sizes[0])
     for mode in range(1, rank):
         stride = request.strides[mode - 1]
-        if stride < 0 or stride >= 1 << 40:
+        if stride < 0 or stride >= limits.TENSOR_MAP_STRIDE:
             return broken(finding, STRIDE_RANGE, mode, stride)
         if stride & (unit - 1) != 0:
             return broken(finding, STRIDE, mode, stride)
@@ -146,13 +147,13 @@ def broken_rule(request: Ptr[Request], finding: Ptr[Finding]) -> i32:
             return rule
     else:
         for mode in range(rank):
-            if request.box[mode] < 1 or request.box[mode] > 256:
+            if request.box[mode] < 1 or request.box[mode] > limits.TENSOR_MAP_BOX:
                 return broken(finding, BOX, mode, request.box[mode])
     if element >= PACKED and request.box[0] != 128:
         return broken(finding, PACKED_BOX, 0, request.box[0])
     bits = i64(request.box[0]) * element_bits(element)
     if interleave == 0:
-        if bits & 127 != 0:
+        if bits & 8 * limits.TENSOR_MAP_UNIT - 1 != 0:
             return broken(finding, BOX_BYTES, 0, bits >> 3)
         if request.swizzle != 0 and bits > 8 * swizzle_span(request.swizzle):
             return broken(finding, SWIZZLE_SPAN, swizzle_span(request.swizzle), bits >> 3)
@@ -169,9 +170,9 @@ def broken_rule(request: Ptr[Request], finding: Ptr[Finding]) -> i32:
 
 @native
 def _broken_im2col(request: Ptr[Request], finding: Ptr[Finding]) -> i32:
-    if request.box[0] < 1 or request.box[0] > 256:
+    if request.box[0] < 1 or request.box[0] > limits.TENSOR_MAP_BOX:
         return broken(finding, BOX, 0, request.box[0])
-    if request.box[1] < 1 or request.box[1] > 1024:
+    if request.box[1] < 1 or request.box[1] > limits.TENSOR_MAP_PIXELS:
         return broken(finding, PIXELS, 0, request.box[1])
     limit = i32(1 << 15)
     if request.rank == 4:

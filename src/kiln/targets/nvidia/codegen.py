@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from ... import forks
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
-from ...hardware import driver, toolchain
+from ...hardware import driver, source_paths, toolchain
 from ...llvm import binding as llvm
 from ...llvm import unlocked
 from ..lowering.pass_managers import free
@@ -209,6 +209,25 @@ def emit_ptx(module: llvm.ModuleRef, arch: Architecture, opt: int, thread: int =
         llvm.ffi.lib.LLVMPY_DisposeMemoryBuffer(buffer)
 
 
+_FILE = re.compile(r'^(\s*\.file\s+\d+\s+)"((?:[^"\\\n]|\\.)*)"', re.MULTILINE)
+_ESCAPE = re.compile(rb"\\([0-7]{3}|.)")
+_ESCAPED = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
+
+
+def with_plain_files(ptx: str) -> str:
+    """PTX with names of files as ptxas takes them: LLVM escapes characters in them, and ptxas knows no escapes."""
+
+    def unescaped(found: re.Match[bytes]) -> bytes:
+        code = found[1]
+        return bytes([int(code, 8) & 0xFF]) if len(code) == 3 else _ESCAPED.get(code, code)
+
+    def renamed(found: re.Match[str]) -> str:
+        path = _ESCAPE.sub(unescaped, found[2].encode(errors="surrogateescape")).decode(errors="surrogateescape")
+        return f'{found[1]}"{source_paths.encoded(path)}"'
+
+    return _FILE.sub(renamed, ptx)
+
+
 # --- kernels beside each other ---------------------------------------------------------------------------------------
 
 
@@ -278,7 +297,7 @@ def _head(ptx: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Resources:
-    """What ptxas says a kernel takes, for each thread or block."""
+    """What a kernel takes, for each thread or block; all but dynamic shared memory is what ptxas says."""
 
     registers: int = 0
     spill_stores: int = 0
@@ -287,11 +306,18 @@ class Resources:
     stack: int = 0
     """Bytes of local memory."""
     smem: int = 0
-    """Bytes of static shared memory."""
+    """Bytes of shared memory of a block: what the kernel allocates, and what launches are known to ask for besides."""
     constant: int = 0
     barriers: int = 0
     messages: tuple[str, ...] = ()
     """What ptxas says of products that wait for each other, and of requests for registers that it ignores."""
+    dynamic_smem: int = 0
+    """Those bytes of `smem` that are dynamic: a launch gives them to the block."""
+
+    @property
+    def static_smem(self) -> int:
+        """Those bytes of `smem` that are static."""
+        return self.smem - self.dynamic_smem
 
 
 _WHERE_PTXAS_IS = ("KILN_PTXAS", "CUDA_HOME", "CUDA_PATH", "PATH")

@@ -79,7 +79,8 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside:
     arguments, events = cute.launch_parts(op)
     types: Any = packed.type  # those of the dialect
     are_maps = [isinstance(types.get_type(number), TensorMap) for number in range(len(arguments))]
-    index, site = op.attributes["index"].value, x.module.site(op, "launch", "", op.attributes["name"].value)
+    name, needs = op.attributes["name"].value, op.attributes["needs"].value
+    index, site = op.attributes["index"].value, x.module.site(op, "launch", needs, name)
     i32, i64 = int_type(32), int_type(64)
     entry = x.at_entry(op.location)
     config = entry.alloca(i64, _CONFIG_BYTES // 8)
@@ -114,8 +115,7 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside:
         b.store(size, b.byte_gep(config, _GRID + 4 * number))
     for number, size in enumerate(sizes[3:6]):
         b.store(size, b.byte_gep(config, _BLOCK + 4 * number))
-    extra = op.attributes["extra_smem"].value if "extra_smem" in op.attributes else 0
-    smem = b.binary("addi", smem, b.i32(extra)) if extra else smem
+    smem = _dynamic_smem(b, op, smem)
     b.store(smem, b.byte_gep(config, _SMEM))
     b.store(stream, b.byte_gep(config, _STREAM))
     b.store(attributes, b.byte_gep(config, _ATTRIBUTES))
@@ -144,6 +144,18 @@ def _driver_launch(x: Expander, op: ir.Operation, _o: Types, _r: Types, outside:
         refused = done.if_(done.compare("ne", result, done.i32(0)))
         x.fault(refused, refusal, [refused.value("arith.extsi", i64, (result,))])
     return []
+
+
+def _dynamic_smem(b: Builder, op: ir.Operation, asked: ir.Value) -> ir.Value:
+    """Bytes of dynamic shared memory, where the program asks for so many (`KernelInfo.dynamic_smem`); too many stay too many."""
+    known: Any = op.attributes
+    if "extra_smem" in known:
+        return b.binary("addi", asked, b.i32(known["extra_smem"].value))
+    if "held_smem" not in known:
+        return asked
+    held = b.i32(known["held_smem"].value)
+    more = b.binary("subi", b.binary("maxui", asked, held), held)
+    return b.binary("maxui", more, b.i32(known["least_smem"].value))
 
 
 def _note(x: Expander, b: Builder, index: int, site: int) -> None:

@@ -66,6 +66,7 @@ class Kernel:
     """Whether it may take all shared memory there is, beyond its static."""
     static_smem: i32
     cluster: i32
+    """Whether its clusters may be larger than what is portable."""
     reports: i32
 
 
@@ -321,7 +322,7 @@ def fill(variant: Ptr[Variant], image: Ptr[Image], said: Ptr[Text]) -> i32:
         for device in range(devices[0]):
             if about.dynamic != 0:
                 allow(_DYNAMIC_SMEM, attribute(_SMEM, device) - about.static_smem, kernel[0], device)
-            if about.cluster > 8:
+            if about.cluster != 0:
                 allow(_NON_PORTABLE, 1, kernel[0], device)
         table[HANDLES + number] = kernel[0]
     table[LAUNCH] = known.cuLaunchKernelEx

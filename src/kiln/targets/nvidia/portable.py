@@ -64,8 +64,8 @@ def _variant(data: elf.Data, portable: Portable) -> tuple[Variant, dict[str, elf
     kernels = [
         (
             Kernel(
-                dynamic=int(kernel.dynamic or bool(kernel.extra_smem)), static_smem=kernel.static_smem,
-                cluster=kernel.cluster, reports=PRINTS * kernel.prints | ASSERTS * kernel.asserts,
+                dynamic=int(kernel.needs_room), static_smem=kernel.static_smem,
+                cluster=int(kernel.needs_large_clusters), reports=PRINTS * kernel.prints | ASSERTS * kernel.asserts,
             ),
             {"name": data.text(kernel.name)},
         )

@@ -15,7 +15,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
-from ...hardware import toolchain
+from ...hardware import source_paths, toolchain
 from . import codegen
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def local_accesses(sass: str) -> dict[str, dict[tuple[str, int], list[int]]]:
         if start := _FUNCTION.match(text):
             kernel, place = start.group(1), ("", 0)
         elif at := _LINE.match(text):
-            place = (at.group(1), int(at.group(2)))
+            place = (source_paths.decoded(at.group(1)), int(at.group(2)))
         elif access := _ACCESS.search(text):
             counts = found[kernel].setdefault(place, [0, 0])
             counts[access.group(1) == "LDL"] += 1
@@ -145,8 +145,8 @@ def warn_of_slow_products(kernels: Sequence[KernelInfo], resources: Mapping[str,
 
 
 def _summary(info: KernelInfo, used: Resources) -> Remark:
-    dynamic = f" and {info.extra_smem} bytes that are dynamic" if info.extra_smem else ""
-    text = f"{used.registers} registers, {used.smem} bytes of static shared memory{dynamic}, {used.barriers} barriers"
+    dynamic = f" and {used.dynamic_smem} bytes that are dynamic" if used.dynamic_smem else ""
+    text = f"{used.registers} registers, {used.static_smem} bytes of static shared memory{dynamic}, {used.barriers} barriers"
     return Remark("resources", info.name, text, info.file, info.line)
 
 

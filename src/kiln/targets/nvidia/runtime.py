@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ... import forks
 from ...base_dsl.diagnostics import DSLBaseError, DSLCudaRuntimeError
-from ...hardware import driver
-from ...hardware.architectures import Architecture, of_capability
+from ...hardware import driver, limits
+from ...hardware.architectures import Architecture, generation_of, of_capability
 from ..host.faults import AssertionFault, format_message
 from . import dry_run, recent_launches
 from .codegen import Resources
@@ -37,18 +37,42 @@ class KernelInfo:
     prints: bool = False
     asserts: bool = False
     dynamic: bool = False
-    """Whether it uses dynamic shared memory."""
+    """Whether it has dynamic shared memory of its own. If not, the bytes that a launch asks for are all that a block has: what the
+    kernel allocates is part of them."""
+    asks_smem: bool = False
+    """Whether a launch asks for shared memory, or may do so."""
     extra_smem: int = 0
-    """Bytes of dynamic shared memory it takes beyond those the launch asks for."""
+    """Bytes that it allocates and that are dynamic shared memory: a launch gives them to it, asked for or not."""
     static_smem: int = 0
+    """Bytes that it allocates otherwise."""
     cluster: int = 1
-    """Blocks of a cluster, where known."""
+    """Blocks of a cluster; 0 where they are not known when compiling."""
     registers: int = 0
     file: str = ""
     """Where it is defined, and the line."""
     line: int = 0
     unheeded: Sequence[tuple[str, int, str]] = ()
     """Loops with a hint that changes nothing: file, line, hint."""
+
+    @property
+    def needs_room(self) -> bool:
+        """Whether a launch may give it more shared memory than every kernel is allowed."""
+        return self.dynamic or self.asks_smem or bool(self.extra_smem)
+
+    @property
+    def needs_large_clusters(self) -> bool:
+        """Whether a launch may have clusters that are larger than what is portable."""
+        return not 0 < self.cluster <= limits.PORTABLE_CLUSTER
+
+    def dynamic_smem(self, asked: int) -> int:
+        """Bytes of dynamic shared memory, where a launch asks for so many. `launch.py` has the same as host code."""
+        return asked + self.extra_smem if self.dynamic else max(asked - self.static_smem, self.extra_smem)
+
+    def asked_smem(self, dynamic: int) -> int:
+        """Bytes that a launch asked for, where these are dynamic."""
+        if self.dynamic:
+            return dynamic - self.extra_smem
+        return dynamic + self.static_smem if dynamic != self.extra_smem else 0
 
 
 driver.last_launches, driver.launches = recent_launches.suspects, recent_launches.count
@@ -149,7 +173,8 @@ class Kernels:
                     ctypes.c_void_p(config), handle, ctypes.c_void_p(arguments), None
                 )
             if status:
-                raise explain(self.infos[index], self.arch, status, driver.LaunchConfig.from_address(config))
+                needs = self._host_sites[site].message if site < len(self._host_sites) else ""
+                raise explain(self.infos[index], self.arch, status, driver.LaunchConfig.from_address(config), needs)
             return 0
         except BaseException as failure:
             self._keep(failure, site)
@@ -212,10 +237,10 @@ def _describe(names: Sequence[str], sites: Sequence[Site], index: int, site: int
 def _set_attributes(info: KernelInfo, handle: int) -> None:
     """Allow what a kernel may be launched with, on every device."""
     for device in range(driver.device_count()):
-        if info.dynamic or info.extra_smem:
+        if info.needs_room:
             limit = driver.attribute("smem_optin", device) - info.static_smem
             driver.set_kernel_attribute(handle, "max_dynamic_smem", limit, device)
-        if info.cluster > 8:
+        if info.needs_large_clusters:
             driver.set_kernel_attribute(handle, "non_portable_cluster", 1, device)
 
 
@@ -232,23 +257,33 @@ def _wrong_architecture(arch: Architecture, capability: tuple[int, int]) -> DSLC
     )
 
 
-def explain(info: KernelInfo, arch: Architecture, status: int, config: driver.LaunchConfig) -> DSLCudaRuntimeError:
-    """The error for a launch the driver refused: the rule that was broken and its numbers, where it can be found."""
-    grid, block = tuple(config.grid), tuple(config.block)
-    start = f"cannot launch kernel {info.name} with grid={_signed(grid)}, block={_signed(block)}"
-    if config.smem:
-        start += f", smem={ctypes.c_int32(config.smem).value}"
+def explain(
+    info: KernelInfo, arch: Architecture, status: int, config: driver.LaunchConfig, needs: str = ""
+) -> DSLCudaRuntimeError:
+    """The error for a launch the driver refused: the rule that was broken and its numbers, where it can be found.
+
+    `needs` are the kernel's (`limits.Needs`), encoded.
+    """
+    known = limits.decoded(needs)[1] if needs else limits.Needs(info.static_smem or info.extra_smem, info.dynamic)
+    known = known._replace(smem=max(known.smem, info.static_smem))  # libraries may have some, too
+    sizes = limits.Sizes(
+        _signed(tuple(config.grid)),
+        _signed(tuple(config.block)),
+        _cluster_of(config),
+        ctypes.c_int32(info.asked_smem(config.smem)).value,
+    )
     if status in driver.STICKY:
-        return driver.failure(status, start)
+        return driver.failure(status, limits.refusal(info.name, sizes))
     if status in (driver.NO_BINARY, 98):
         return _wrong_architecture(arch, driver.capability())
-    broken = broken_rule(info, grid, block, config.smem, _cluster_of(config))
-    code = f"{driver.status_name(status)} (error {status})"
-    if broken:
-        return DSLCudaRuntimeError(
-            f"{start}: {broken[0]}; {code}", hint=broken[1], error_code=driver.error_code(status)
-        )
-    return driver.failure(status, start)
+    major, minor = driver.capability()
+    broken = limits.broken_rule(generation_of(f"sm_{major}{minor}"), sizes, known, info.registers)
+    if broken is None:
+        return driver.failure(status, limits.refusal(info.name, sizes))
+    what, *listing = broken[0].split("\n")
+    what += f"; {driver.status_name(status)} (error {status})"
+    message = limits.refusal(info.name, sizes, "\n".join([what, *listing]))
+    return DSLCudaRuntimeError(message, hint=broken[1], error_code=driver.error_code(status))
 
 
 def _cluster_of(config: driver.LaunchConfig) -> tuple[int, ...]:
@@ -260,53 +295,5 @@ def _cluster_of(config: driver.LaunchConfig) -> tuple[int, ...]:
     return (1, 1, 1)
 
 
-_MOST_BLOCKS_OF_A_CLUSTER = 16
-
-
 def _signed(sizes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(ctypes.c_int32(size).value for size in sizes)
-
-
-def broken_rule(
-    info: KernelInfo, grid: tuple[int, ...], block: tuple[int, ...], smem: int, cluster: tuple[int, ...] = (1, 1, 1)
-) -> tuple[str, str] | None:
-    """Which limit of the current device a launch exceeds: what is wrong, and the limit."""
-    device = driver.current_device()
-
-    def limit(name: str) -> int:
-        return driver.attribute(name, device)
-
-    for what, sizes in (("grid", _signed(grid)), ("block", _signed(block))):
-        for axis, size in zip("xyz", sizes, strict=True):
-            most = limit(f"max_{what}_{axis}")
-            if size < 1:
-                return f"{what} {axis} is {size}", f"every size of a {what} is at least 1"
-            if size > most:
-                return f"{what} {axis} is {size}", f"{what} {axis} is at most {most}"
-    blocks = cluster[0] * cluster[1] * cluster[2]
-    if blocks > 1 and not limit("cluster_launch"):
-        return f"clusters of {cluster}", "this GPU has none: they came with compute capability 9.0"
-    if min(cluster) < 1 or blocks > _MOST_BLOCKS_OF_A_CLUSTER:
-        return (
-            f"clusters of {cluster}, {blocks} blocks",
-            f"a cluster has 8 blocks, and at most {_MOST_BLOCKS_OF_A_CLUSTER} on some GPUs",
-        )
-    for axis, size, part in zip("xyz", grid, cluster, strict=True):
-        if size % part:
-            return f"grid {axis} is {size} and cluster {axis} is {part}", "a grid consists of whole clusters"
-    threads = block[0] * block[1] * block[2]
-    if threads > limit("max_threads_per_block"):
-        return f"{threads} threads per block", f"a block has at most {limit('max_threads_per_block')} threads"
-    total, most = smem + info.static_smem, limit("smem_optin")
-    if total > most:
-        return (
-            f"{total} bytes of shared memory ({info.static_smem} static, {smem} dynamic)",
-            f"a block has at most {most} bytes of it on this GPU",
-        )
-    registers = info.registers * (-(-threads // 32) * 32)
-    if registers > limit("registers_per_block"):
-        return (
-            f"{threads} threads of {info.registers} registers each",
-            f"a block has {limit('registers_per_block')} registers: use fewer threads, or give max_number_threads=[{threads}, 1, 1]",
-        )
-    return None

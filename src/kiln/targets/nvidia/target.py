@@ -21,10 +21,10 @@ from ...base_dsl.options import CompileOptions
 from ...base_dsl.target import Executable, Target
 from ...hardware import current, driver, features
 from ...hardware.architectures import Arch, Architecture
+from ...hardware.limits import PORTABLE_CLUSTER, STATIC_SMEM, Needs, taken
 from ..lowering.sites import Site
 from . import codegen, copy_hints, dry_run, remarks
 from .codegen import Resources
-from .passes.smem_allocation import DYNAMIC_SMEM_ALIGNMENT, MAX_STATIC_SMEM
 from .runtime import KernelInfo, Kernels
 
 if TYPE_CHECKING:
@@ -201,6 +201,7 @@ class NvidiaTarget(Target):
         """Compile the function `entry` of a module and the kernels it launches. The module is changed."""
         from ...dialects import nvgpu
         from ...dialects.definition import verify
+        from ..lowering.shared_memory import check_limits
         from .passes.kernel_outlining import outline_kernels
 
         nvgpu.load_dialect()
@@ -211,6 +212,8 @@ class NvidiaTarget(Target):
         artifacts.add("mlir", source.get_asm)
         artifacts.add("mlir_located", lambda: source.get_asm(enable_debug_info=True))
         arch = current.architecture(compilation.options, self)
+        with compilation.stage("limits"):
+            needs = check_limits(module, arch)
         with compilation.stage("outline-kernels"):
             device, facts = outline_kernels(module)
         code = Code(arch, b"", "", b"", [], {}, [], [])
@@ -221,10 +224,10 @@ class NvidiaTarget(Target):
                 several = [own for fact, own in zip(facts, code.kernels, strict=True) if fact.min_blocks > 1]
                 if any(own.static_smem or compilation.options.link_libraries for own in several):
                     assembled()  # the host code depends on what ptxas says of static shared memory
-                self._compile_host(compilation, facts, code, artifacts)
+                self._compile_host(compilation, facts, needs, code, artifacts)
                 assembled()
             else:
-                self._compile_host(compilation, facts, code, artifacts)
+                self._compile_host(compilation, facts, needs, code, artifacts)
         with compilation.stage("load"):
             executable = NvidiaExecutable(code, artifacts, compilation.options)
         for kind in ("ptx", "cubin", "sass"):
@@ -273,6 +276,8 @@ class NvidiaTarget(Target):
                 with compilation.stage("codegen"):
                     own = codegen.emit_ptx(optimized, arch, opt)
                     code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
+                    if lines:
+                        code.ptx = codegen.with_plain_files(code.ptx)
             except RuntimeError as failure:
                 path = compilation.write_rejected("failed.ll", "\n".join(texts))
                 raise CompilerDiagnosticError(
@@ -306,12 +311,23 @@ class NvidiaTarget(Target):
                     path = compilation.write_rejected(f"failed.{arch.name}.ptx", code.ptx)
                     raise CompilerDiagnosticError(failure.message, hint=f"the PTX is in {path}") from None
             code.kernels = [_info(fact, expansion, code.resources) for fact in facts]
+            known = zip(facts, code.kernels, strict=True)
+            code.resources |= {
+                own.name: _with_smem(code.resources[own.name], fact, own)
+                for fact, own in known
+                if own.name in code.resources
+            }
             remarks.warn_of_slow_products(code.kernels, code.resources)
 
         return assembled
 
     def _compile_host(
-        self, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts
+        self,
+        compilation: Compilation,
+        facts: list[LaunchFacts],
+        needs: Mapping[str, Needs],
+        code: Code,
+        artifacts: Artifacts,
     ) -> None:
         from ...mlir import context
         from ..host import jit, runtime
@@ -321,7 +337,7 @@ class NvidiaTarget(Target):
         from . import launch, parts
 
         with compilation.stage("outline-kernels"), context():
-            _mark_launches(compilation.module, code.kernels, code.arch)
+            _mark_launches(compilation.module, code.kernels, needs, code.arch)
             launch.make_table(compilation.module, len(facts))
         handlers = combined(HANDLERS, launch.HANDLERS)
         expansion = Expansion(compilation.module, handlers, "host code of the NVIDIA target")
@@ -416,10 +432,9 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
     kernel = expansion.kernels[fact.name]
     reported = resources.get(fact.name, Resources())
     size = kernel.smem_bytes
-    extra = 0
-    if size > MAX_STATIC_SMEM:
-        extra = -(-size // DYNAMIC_SMEM_ALIGNMENT) * DYNAMIC_SMEM_ALIGNMENT
-    cluster = 1
+    extra = taken(size) if size > STATIC_SMEM else 0
+    large = expansion.arch.generation.cluster > PORTABLE_CLUSTER
+    cluster = 0 if fact.cluster is None and large else 1
     for extent in fact.cluster or ():
         cluster *= extent
     static = 0 if extra else max(size, reported.smem)
@@ -428,6 +443,7 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
         kernel.prints,
         kernel.asserts,
         kernel.dynamic,
+        fact.asks_smem,
         extra,
         static,
         cluster,
@@ -438,7 +454,15 @@ def _info(fact: LaunchFacts, expansion: Expansion, resources: dict[str, Resource
     )
 
 
-def _mark_launches(module: ir.Module, kernels: list[KernelInfo], arch: Architecture) -> None:
+def _with_smem(reported: Resources, fact: LaunchFacts, info: KernelInfo) -> Resources:
+    """What ptxas said of a kernel, with the shared memory that its launches give it as far as that is known."""
+    dynamic = info.dynamic_smem(fact.smem)
+    return dataclasses.replace(reported, smem=info.static_smem + dynamic, dynamic_smem=dynamic)
+
+
+def _mark_launches(
+    module: ir.Module, kernels: list[KernelInfo], needs: Mapping[str, Needs], arch: Architecture
+) -> None:
     """Tell each launch what its kernel needs of it."""
     from ...mlir import ir
 
@@ -446,8 +470,13 @@ def _mark_launches(module: ir.Module, kernels: list[KernelInfo], arch: Architect
         if op.name == "cute_nvgpu.driver_launch":
             kernel = kernels[op.attributes["index"].value]
             i32 = ir.IntegerType.get_signless(32, op.context)
-            if kernel.extra_smem:
+            known = needs.get(kernel.name, Needs())
+            op.attributes["needs"] = ir.StringAttr.get(known.encoded(arch.generation), op.context)
+            if kernel.extra_smem and kernel.dynamic:
                 op.attributes["extra_smem"] = ir.IntegerAttr.get(i32, kernel.extra_smem)
+            elif not kernel.dynamic:
+                op.attributes["held_smem"] = ir.IntegerAttr.get(i32, kernel.static_smem)
+                op.attributes["least_smem"] = ir.IntegerAttr.get(i32, kernel.extra_smem)
             if "cute.min_blocks" in op.attributes:
                 op.attributes["static_smem"] = ir.IntegerAttr.get(i32, kernel.static_smem)
                 most = arch.generation.smem

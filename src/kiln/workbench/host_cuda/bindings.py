@@ -11,6 +11,8 @@ import re
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from kiln.hardware import limits
+
 from . import device as served
 from . import graphs, memory, streams, types
 
@@ -57,13 +59,13 @@ def attribute(number: int) -> int:
     """A device attribute by its number, which the driver and the runtime share; 0 for what the device does not have."""
     found = served.current()
     return {
-        1: found.max_threads_per_block, 2: 1024, 3: 1024, 4: 64, 5: 0x7FFFFFFF, 6: 65535, 7: 65535,
+        1: found.max_threads_per_block, **dict(zip(range(2, 8), (*limits.BLOCK, *limits.GRID))),
         8: found.shared_memory_per_block, 9: 65536, 10: found.warp_size, 12: found.regs_per_block,
         13: found.clock_rate, 16: found.multi_processor_count, 18: found.is_integrated, 31: 1,
         36: found.memory_clock_rate, 37: found.memory_bus_width, 38: found.L2_cache_size,
         39: found.max_threads_per_multi_processor, 41: 1, 75: found.major, 76: found.minor,
         81: found.shared_memory_per_multiprocessor, 82: found.regs_per_multiprocessor, 83: 1, 95: 1,
-        97: found.shared_memory_per_block_optin, 106: found.max_blocks_per_multi_processor, 111: 1024,
+        97: found.shared_memory_per_block_optin, 106: found.max_blocks_per_multi_processor, 111: limits.KEPT_SMEM,
         120: int(found.major >= 9),
     }.get(int(number), 0)  # fmt: skip
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from kiln.hardware import current as hardware
 from kiln.hardware.devices import Device as Model
+from kiln.hardware.limits import STATIC_SMEM
 
 
 class Device:
     """Properties by the names that torch gives them; sizes in bytes."""
 
-    shared_memory_per_block = 48 << 10
+    shared_memory_per_block = STATIC_SMEM
     clock_rate = 1_500_000
     memory_clock_rate = 2_000_000
     memory_bus_width = 5120

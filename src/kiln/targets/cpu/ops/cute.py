@@ -7,6 +7,7 @@ from ....mlir import ir
 from ...lowering import memory
 from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers, Types
+from ...lowering.shared_memory import OFFSET
 from ..expand import INDICES, Expander
 
 HANDLERS = Handlers()
@@ -46,9 +47,8 @@ def _warp_idx(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -
 def _alloc_smem(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
     x.kernel_only(op)
     assert x.function.smem is not None
-    alignment = op.attributes["alignment"].value
-    start = -(-x.function.smem_bytes // alignment) * alignment
-    x.function.smem_bytes = start + op.attributes["bytes"].value
+    start = op.attributes[OFFSET].value
+    x.function.smem_bytes = max(x.function.smem_bytes, start + op.attributes["bytes"].value)
     memory = b.byte_gep(x.function.smem, start)
     if x.module.sanitizer is not None:
         x.module.sanitizer.allocated(op, memory, start, op.attributes["bytes"].value)

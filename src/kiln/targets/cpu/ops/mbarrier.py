@@ -6,8 +6,9 @@ missing; 63: parity of the phase.
 
 from __future__ import annotations
 
+from ....hardware.limits import MBARRIER_ARRIVALS, MBARRIER_BYTES
 from ....mlir import ir
-from ...lowering.builder import Builder, int_type
+from ...lowering.builder import Builder, constant_value, int_type
 from ...lowering.expansion import Handlers, Types
 from ..expand import Expander
 from ..runtime.in_kernels import Fields, wait, wait_softly
@@ -20,6 +21,7 @@ HANDLERS = Handlers()
 
 def mbarrier_init(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, count: ir.Value) -> None:
     """An mbarrier at the start of its first phase."""
+    _check_arrivals(x, op, b, count)
     Hooks(x, op).mbarrier_init(b, pointer, count)
     wide = b.value("arith.extui", int_type(64), (count,))
     b.store(b.binary("ori", wide, b.binary("shli", wide, b.i64(20))), pointer)
@@ -41,12 +43,33 @@ def mbarrier_change(
     x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value, arrivals: ir.Value | None, bytes_: ir.Value
 ) -> None:
     """Add bytes to what a phase misses, then take arrivals from it."""
+    if arrivals is not None:
+        _check_arrivals(x, op, b, arrivals)
+    most = MBARRIER_BYTES
+    x.refuse_outside(op, b, bytes_, -most, most, "%d bytes at an mbarrier", f"it counts bytes from -{most} to {most}")
     hooks = Hooks(x, op)
     hooks.mbarrier_arrive(b, pointer, 0 if arrivals is None else arrivals, bytes_)
     x.call(b, "kiln_cpu_mbarrier", [pointer, b.i32(0), bytes_])
+    if constant_value(bytes_) != 0:
+        _check_missing(x, op, b, pointer)
     if arrivals is not None:
         x.call(b, "kiln_cpu_mbarrier", [pointer, arrivals, b.i32(0)])
     hooks.mbarrier_after(b, pointer)
+
+
+def _check_arrivals(x: Expander, op: ir.Operation, b: Builder, count: ir.Value) -> None:
+    most = MBARRIER_ARRIVALS
+    x.refuse_outside(op, b, count, 1, most, "%d arrivals at an mbarrier", f"it counts 1 to {most} arrivals")
+
+
+def _check_missing(x: Expander, op: ir.Operation, b: Builder, pointer: ir.Value) -> None:
+    """Refuse more bytes than a phase can miss: here there are more bits for them."""
+    i64, most = int_type(64), MBARRIER_BYTES
+    word = b.binary("shli", b.load(i64, pointer), b.i64(1))
+    missing = b.value("arith.trunci", int_type(32), (b.binary("shrsi", word, b.i64(41)),))
+    x.refuse_outside(
+        op, b, missing, -most, most, "a phase of an mbarrier misses %d bytes", f"it counts at most {most} bytes"
+    )
 
 
 @HANDLERS.expands("cute_nvgpu.mbarrier_arrive")

@@ -10,8 +10,11 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING
 
+from ....base_dsl.compiler import report_at
+from ....base_dsl.diagnostics import CompilerDiagnosticError
+from ....hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
 from ....mlir import ir
-from ...lowering.builder import Builder, int_attr, int_type
+from ...lowering.builder import Builder, constant_value, int_attr, int_type
 from ...lowering.expansion import Handlers, Types
 from ..expand import Expander
 from ..runtime.in_kernels import Fields, leave
@@ -36,6 +39,8 @@ def _barrier_with(
     contribute: Callable[[Builder, ir.Value], None] | None,
 ) -> ir.Value | None:  # fmt: skip
     """A barrier to which a thread may bring something when its arrival counts; then the phase that it arrived in."""
+    x.refuse_outside(op, b, number, 0, BARRIERS - 1, "barrier %d", f"a block has the barriers 0 to {BARRIERS - 1}")
+    _check_threads(x, op, b, threads, least=0 if waits else WARP)
     site = x.site_of(op, "barrier")
     operands = [x.frame_of(op), number, threads, b.i32(site)]
     hooks, native = Hooks(x, op), "kiln_cpu_sync" if waits else "kiln_cpu_arrive"
@@ -63,6 +68,17 @@ def _barrier_with(
         x.suspend_if(b, status)
         hooks.passed(b)
     return phase[0] if phase else None
+
+
+def _check_threads(x: Expander, op: ir.Operation, b: Builder, threads: ir.Value, least: int) -> None:
+    what, limit = "a barrier for %d threads", f"a multiple of {WARP} up to {THREADS_PER_BLOCK}"
+    x.refuse_outside(op, b, threads, least, THREADS_PER_BLOCK, what, limit)
+    known = constant_value(threads)
+    if known is None:
+        torn = lambda c: c.compare("ne", c.binary("andi", threads, c.i32(WARP - 1)), c.i32(0))
+        x.refuse(op, b, torn, threads, what, limit)
+    elif known % WARP:
+        raise report_at(op.location, CompilerDiagnosticError, what % known, hint=limit)
 
 
 def barrier_reduce(

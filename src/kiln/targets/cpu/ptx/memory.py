@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....hardware.limits import MBARRIER_ARRIVALS
 from ....mlir import context, ir
 from ...lowering.builder import int_type, ptr_type
 from ...lowering.expansion import Handlers
@@ -242,7 +243,7 @@ def _mbarrier(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -
         pointer = m.pointer(operands[1], "shared")
         m.set(operands[0], mbarrier_ops.mbarrier_wait(x, op, b, pointer, parity, may_fail=True))
     elif "pending_count" in modifiers:
-        m.set(operands[0], resized(b, b.binary("andi", m.bits(operands[1], 64), b.i64((1 << 20) - 1)), 32))
+        m.set(operands[0], resized(b, b.binary("andi", m.bits(operands[1], 64), b.i64(MBARRIER_ARRIVALS)), 32))
     else:
         raise Refused("this form of mbarrier")
 

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from ....hardware.limits import BLOCK, GRID
 from ....native import Array, Fn, Ptr, atomic, i32, i64, inline, local, native, ref, struct, u32, u64
 from ...host.call_context import COUNTS_STEPS, MAX_ARGS, MEMORY_FAULT, Context
-from ...host.launch_rules import LIMITS, MAX_COOPERATIVE, MAX_SMEM, MAX_THREADS
+from ...host.launch_rules import MAX_COOPERATIVE
 from ...host.libc import aligned_alloc, free, pthread_create, pthread_join
 from ...host.reports import fault, has_fault, unwatch, watch
 from ...host.signal_handler import guarded
@@ -125,16 +126,18 @@ def launch(
     context: Ptr[Context], block: Fn[[Ptr, Ptr[Context], Ptr, Ptr[Sizes], u32, u32, u32], None], arguments: Ptr, site: i32,
     grid_x: u64, grid_y: u64, grid_z: u64, block_x: u64, block_y: u64, block_z: u64,
     cluster_x: u64, cluster_y: u64, cluster_z: u64,
-    dynamic: u64, static: u32, serial: i32, frame: u32, meets: i32, resident: i32, name: Ptr,
+    dynamic: u64, room: i64, held: u32, static: u32, most_threads: u32, most_cluster: u32, serial: i32, frame: u32, meets: i32,
+    resident: i32, name: Ptr,
 ) -> None:  # fmt: skip
-    """Run a grid. `dynamic` and `static` are bytes of shared memory; `serial`: bit 0, blocks run in order, bit 1, a block may
+    """Run a grid. `dynamic` are the bytes of shared memory that the launch asks for, at most `room`; `held` of them are what the
+    kernel allocates, which takes `static` bytes here. `most_threads`: of a block, `most_cluster`: blocks of a cluster; `serial`: bit 0, blocks run in order, bit 1, a block may
     take long; `frame`: bytes of a thread's, 0 for a kernel whose threads never wait; `meets`: whether lanes meet; `resident`:
     1 if all blocks have to be resident together, 2 if that is desirable."""
     if has_fault(context):
         return
     grid, threads, cluster = (grid_x, grid_y, grid_z), (block_x, block_y, block_z), (cluster_x, cluster_y, cluster_z)
     if not can_run(
-        *grid, *threads, *cluster, dynamic, static, resident
+        *grid, *threads, *cluster, dynamic, room, most_threads, most_cluster, resident
     ):  # Python says which rule was broken (`faults.py`)
         values = local(u64, MAX_ARGS)
         for number, value in enumerate((*grid, *threads, *cluster, dynamic, i64(resident))):
@@ -150,8 +153,8 @@ def launch(
         sizes.block[axis] = u32(threads[axis])
         sizes.cluster[axis] = u32(cluster[axis])
     blocks = grid_x * grid_y * grid_z
-    sizes.dynamic = u32(dynamic)
-    sizes.smem = static + round_up(u32(dynamic))
+    sizes.dynamic = max(u32(dynamic), held)
+    sizes.smem = static + round_up(sizes.dynamic - held)
     sizes.chunk = sizes.smem
     sizes.group = 1
     if frame != 0:
@@ -187,17 +190,20 @@ ALL_GROUPS = 0xFFFFFFFF
 @native
 def can_run(
     grid_x: u64, grid_y: u64, grid_z: u64, block_x: u64, block_y: u64, block_z: u64, cluster_x: u64, cluster_y: u64,
-    cluster_z: u64, dynamic: u64, static: u32, resident: i32,
+    cluster_z: u64, dynamic: u64, room: i64, most_threads: u32, most_cluster: u32, resident: i32,
 ) -> bool:  # fmt: skip
-    """Whether a grid can run: the one place that decides."""
-    good = True
-    for size, limit in zip((grid_x, grid_y, grid_z, block_x, block_y, block_z), LIMITS, strict=True):
+    """Whether a grid can run: the one place that decides. `limits.broken_rule` says why it cannot."""
+    good = room >= 0
+    for size, limit in zip((grid_x, grid_y, grid_z, block_x, block_y, block_z), (*GRID, *BLOCK), strict=True):
         good &= size - 1 < limit
-    good &= dynamic <= u64(MAX_SMEM) - static
+    good &= dynamic <= u64(room)
+    blocks = u64(1)
     for size, part in ((grid_x, cluster_x), (grid_y, cluster_y), (grid_z, cluster_z)):
         good &= (i64(part) >= 1) & (size % max(part, u64(1)) == 0)
+        blocks = min(blocks * min(part, u64(most_cluster) + 1), u64(most_cluster) + 1)
+    good &= blocks <= most_cluster
     everyone = block_x * block_y * block_z
-    good &= everyone <= MAX_THREADS
+    good &= everyone <= most_threads
     if resident == 1:
         for size in (grid_x, grid_y, grid_z):
             everyone = min(everyone * size, u64(MAX_COOPERATIVE + 1))

@@ -10,13 +10,11 @@ The memory of a group is one chunk for each block: shared memory, then the block
 
 from __future__ import annotations
 
+from ....hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
 from ....native import Array, Fn, Ptr, i16, i32, size_of, struct, u8, u32, u64
 from ...host.call_context import Context
 
-BARRIERS = 16
-"""Barriers of a block, as on the hardware."""
-WARP = 32
-WARPS = 32
+WARPS = THREADS_PER_BLOCK // WARP
 """Warps of the largest block."""
 PAYLOAD = 128
 """Bytes a lane can bring to a meeting."""

@@ -7,14 +7,11 @@ These are the pool: what nobody gives back nobody gets.
 
 from __future__ import annotations
 
+from ....hardware.limits import REGISTER_UNIT, REGISTERS, SET_REGISTERS
 from ....native import Ptr, i32, i64, local, ref, u32
 from ...host.reports import fault
 from .records import WARP_GROUP, FrameHeader
 from .threads import ALL, COME_AGAIN, GO_ON, wait, waiting
-
-FILE = 65536
-"""Registers of a multiprocessor."""
-MOST = 256
 
 
 @waiting.export
@@ -22,7 +19,7 @@ def set_registers(frame: Ptr[FrameHeader], count: u32, increases: i32, blocks: u
     """Change the registers of a thread when its whole warp group has come: whether to suspend and to come again."""
     block, group = frame.block, ref(frame.block.warp_groups)[frame.thread // WARP_GROUP]
     threads, first = block.threads, frame.thread // WARP_GROUP * WARP_GROUP
-    at_start = min(u32(FILE) // (threads * blocks) // 8 * 8, u32(MOST))
+    at_start = min(u32(REGISTERS) // (threads * blocks) // REGISTER_UNIT * REGISTER_UNIT, u32(SET_REGISTERS[1]))
     if block.registers_known == 0:
         block.registers_known = (at_start * threads // 8) * 0x10001
     before = frame.registers if frame.registers != 0 else at_start

@@ -10,6 +10,7 @@ has read what it wants, so 32 records are enough for any interleaving of masks.
 
 from __future__ import annotations
 
+from ....hardware.limits import MBARRIER_ARRIVALS
 from ....native import Library, Ptr, i32, inline, native, popcount, ref, u32, u64
 from .records import BARRIERS, COMPLETE, FREE, OPEN, WARP, Barrier, BlockRecord, FrameHeader, Meeting, Warp
 
@@ -214,7 +215,7 @@ def meet_word(frame: Ptr[FrameHeader], mask: u32, kind: i32, site: i32, word: u3
 
 # --- mbarriers and clusters ------------------------------------------------------------------------------------------
 
-COUNT_BITS = (1 << 20) - 1
+COUNT_BITS = MBARRIER_ARRIVALS
 BYTES_BITS = (1 << 23) - 1
 
 

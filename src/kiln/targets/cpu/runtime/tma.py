@@ -7,6 +7,7 @@ pieces of 16 bytes by bits of their addresses. Rows are what is copied at a time
 
 from __future__ import annotations
 
+from ....hardware.limits import TENSOR_MAP_BOX
 from ....native import (
     Ptr,
     address,
@@ -29,8 +30,8 @@ from .tensor_maps import MAGIC, MODES, TensorMap, accelerator
 
 BITS = (8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6)
 """Of elements, by the driver's numbers."""
-ROW = 2048
-"""Bytes of the longest row: 256 elements of 8 bytes."""
+ROW = TENSOR_MAP_BOX * 8
+"""Bytes of the longest row: elements of 8 bytes."""
 NOT_A_MAP, RANK, ALIGNMENT, IM2COL, REDUCTION, ELEMENT, RECEIVER, START, ROOM = range(1, 10)
 """Why a copy cannot be made: what `tma_load` and `tma_store` give in their low byte, above it a number that says more, and in the
 high half another."""

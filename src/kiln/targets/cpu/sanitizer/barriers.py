@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from ....native import Ptr, inline, native, popcount, ref, u32, u64
-from ...host.libc import memset
-from .clocks import acquire, clock_drop, clock_hold, clock_new, numbers, release, release_into
-from .memory import raise_to
+from ....native import Ptr, inline, native, popcount, ref, size_of, u32, u64
+from ...host.libc import memcpy, memset
+from .clocks import acquire, clock_drop, clock_hold, clock_new, numbers, ordered, release, release_into
+from .memory import lesser, raise_to
 from .orders import fenced_barrier
 from .reporting import about, report, report_alone
-from .state import BARRIERS, RULE, BarrierSlot, Meeting, detector, state
+from .state import BARRIERS, RULE, Arrival, BarrierSlot, Meeting, detector, state
 
 _NONE = 0xFFFF_FFFF
 
@@ -35,10 +35,15 @@ def barrier(at: u64, number: u32, phase: u32, count: u32, site: u32, mode: u32) 
         slot.site = site
         slot.who = st.tid
         memset(ref(slot).warp_site, 0, 4 * (32 + 32))  # and the lanes, which follow
+        if slot.counted != 0:
+            memcpy(ref(slot).before, ref(slot).now, 32 * size_of(Arrival))
+            memset(ref(slot).now, 0, 32 * size_of(Arrival))
     if slot.count != count:
         report(RULE["count"], site, slot.site, st.group, st.tid, 0, 0, slot.count, count)
     if mode < 2:
         check_ways(slot, number, count, site, rank)
+        if count != 0:
+            check_phase(slot, number, count, site)
     slot.arrived += 1
     if st.sequential == 0 or thread.fenced == 0:
         slot.clock.unfenced = 1
@@ -86,6 +91,38 @@ def check_ways(slot: Ptr[BarrierSlot], number: u32, count: u32, site: u32, rank:
                 if st.thread_array[first + i].exited != 0:
                     report(RULE["barrier-exited"], site, site, st.group, first + i, 0, 0, number, count)
                     break
+
+
+@native
+def check_phase(slot: Ptr[BarrierSlot], number: u32, count: u32, site: u32) -> None:
+    """A warp comes to a barrier after the phase before, whatever the schedule: one of its lanes knows of every arrival there."""
+    st = state.place
+    warp = (st.tid % st.per_block) >> 5
+    slot.counted = 1
+    lanes = slot.warp_lanes[warp]
+    if popcount(lanes) == 1:  # the first of its lanes
+        late = u32(0)
+        for other in range(u32(32)):
+            if slot.before[other].who != 0 and other != warp:
+                late |= u32(1) << other
+        slot.late[warp] = late
+    late = slot.late[warp]
+    while late != 0:
+        other = popcount((late & (u32(0) - late)) - 1)
+        late &= late - 1
+        came = slot.before[other]
+        if ordered(st.group, came.who - 1, came.time, 0):
+            slot.late[warp] &= ~(u32(1) << other)
+    left = st.per_block - (warp << 5)
+    if slot.late[warp] != 0 and popcount(lanes) == lesser(left, u32(32)):
+        late = slot.late[warp]
+        came = slot.before[popcount((late & (u32(0) - late)) - 1)]
+        report(RULE["barrier-early"], site, came.site, st.group, came.who - 1, 0, 0, number, count)
+    came = slot.now[warp]
+    if came.who == 0 or came.who > st.tid:
+        came.who = st.tid + 1
+        came.time = st.current.own[0]
+        came.site = site
 
 
 @detector.export

@@ -204,7 +204,7 @@ def forget(blocks: u32, warps: u32) -> None:
     st = state.place
     for i in range(st.threads):
         thread = st.thread_array[i]
-        for clock in (thread.base, thread.pending, thread.pending_cluster, thread.acquired):
+        for clock in (thread.base, thread.pending, thread.pending_cluster, thread.acquired, thread.carried):
             clock_drop(clock)
         for k in range(2):
             clock_drop(thread.fences[k].base)

@@ -5,15 +5,27 @@
 
 from __future__ import annotations
 
+from ....hardware.limits import MBARRIER_ARRIVALS
 from ....native import Ptr, native, ref, u32, u64
-from .clocks import acquire, clock_drop, clock_join, clock_new, numbers, release, release_into
+from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, numbers, ordered, release, release_into
 from .memory import clear, lesser, many, raise_to
 from .orders import location
 from .reporting import about, report, report_alone
-from .state import BULK, LOCATIONS, LOOKED, PASSED, PENDING, RING, RULE, SOURCE, BulkSlot, Location, detector, state
-
-ARRIVALS = (1 << 20) - 1
-"""The bits of an mbarrier that count the arrivals it waits for."""
+from .state import (
+    BULK,
+    LOCATIONS,
+    LOOKED,
+    PASSED,
+    PENDING,
+    RING,
+    RULE,
+    SOURCE,
+    Arrival,
+    BulkSlot,
+    Location,
+    detector,
+    state,
+)
 
 
 @detector.export
@@ -26,9 +38,13 @@ def mbarrier_init(address: u64, count: u32, site: u32) -> None:
         report(RULE["mbarrier-twice"], site, found.site, st.group, found.who, address, 8, found.used, count)
     for clock in (found.published[0], found.published[1], found.local):
         clock_drop(clock)
-    found.published[0] = None
-    found.published[1] = None
+    for clock in (found.carried_before[0], found.carried_before[1], found.carried):
+        clock_drop(clock)
+    for parity in (0, 1):
+        found.published[parity] = None
+        found.carried_before[parity] = None
     found.local = None
+    found.carried = None
     found.mbarrier = 1
     found.site = site
     found.who = st.tid
@@ -38,9 +54,60 @@ def mbarrier_init(address: u64, count: u32, site: u32) -> None:
     found.expected = 0
     found.got = 0
     found.phases += 1
+    found.count = count
     if found.waits == None:
         found.waits = many(u32, st.threads)
+        found.now = many(Arrival, 32)
+        found.before = many(Arrival, 32)
     clear(found.waits, st.threads)
+    clear(found.now, 32)
+    clear(found.before, 32)
+
+
+@native
+def check_phase(found: Ptr[Location], address: u64, site: u32) -> None:
+    """The running thread arrives after the phase before, whatever the schedule: a lane of its warp knows of every arrival there.
+
+    Or it knows from bytes that came, as who gave a copy knew: that orders no memory. Among threads of the mbarrier's block: to those of
+    others bytes may come from several.
+    """
+    st = state.place
+    me = st.tid
+    if found.born == 0 or me // st.per_block != u32((address - st.arena) // st.chunk):
+        return
+    mine = (me % st.per_block) >> 5
+    for other in range((st.per_block + 31) >> 5):
+        came = found.before[other]
+        if came.who != 0 and other != mine and not ordered(st.group, came.who - 1, came.time, 0):
+            if not known_to_warp(came):
+                report(RULE["mbarrier-early"], site, came.site, st.group, came.who - 1, address, 8, found.count)
+    came = found.now[mine]
+    if came.who == 0 or came.who > me:
+        came.who = me + 1
+        came.time = st.current.own[0]
+        came.site = site
+
+
+@native
+def known_to_warp(came: Ptr[Arrival]) -> bool:
+    """Whether any lane of the running thread's warp knows of an arrival."""
+    st = state.place
+    me, thread = st.tid, st.current
+    local = me % st.per_block
+    first = me - (local & 31)
+    known = False
+    for lane in range(lesser(st.per_block - (local & ~u32(31)), u32(32))):
+        st.tid = first + lane
+        st.current = ref(st.thread_array)[st.tid]
+        if ordered(st.group, came.who - 1, came.time, 0):
+            known = True
+        carried = st.current.carried
+        if carried != None:
+            if carried.group == st.group and numbers(carried)[came.who - 1] >= came.time:
+                known = True
+    st.tid = me
+    st.current = thread
+    return known
 
 
 @native
@@ -71,9 +138,11 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32)
     found = mbarrier_at(address, site)
     if found == None:
         return
-    missing = u32(Ptr[u64](address)[0]) & ARRIVALS
+    missing = u32(Ptr[u64](address)[0]) & MBARRIER_ARRIVALS
     if missing < arrivals:
         report(RULE["mbarrier-overflow"], site, found.site, st.group, found.who, address, 8, missing, arrivals)
+    if how == 0 and arrivals != 0:
+        check_phase(found, address, site)
     if found.local == None:  # all that was released in this phase so far
         found.local = clock_new()
         clock_join(found.local, found.published[found.parity ^ 1])
@@ -82,6 +151,9 @@ def mbarrier_arrive(address: u64, arrivals: u32, size: u32, site: u32, how: u32)
     if size != 0:
         if how == 1 + BULK:
             found.got += size
+            clock_hold(thread.base)
+            clock_drop(found.carried)
+            found.carried = thread.base
             raise_to(ref(numbers(found.local))[BULK * st.threads + st.bulk_slot], st.bulk_phase)
         else:
             found.expected += size
@@ -110,8 +182,13 @@ def mbarrier_after(address: u64) -> None:
         clock_drop(found.published[found.parity])
         found.published[found.parity] = found.local
         found.local = None
+        clock_drop(found.carried_before[found.parity])
+        found.carried_before[found.parity] = found.carried
+        found.carried = None
         found.parity = parity
         found.phases += 1
+        found.now, found.before = found.before, found.now
+        clear(found.now, 32)
         found.expected = 0
         found.got = 0
 
@@ -196,6 +273,10 @@ def mbarrier_waited(address: u64, phase: u32, done: u32) -> None:
         found.waits[state.place.tid] = u32(LOOKED) if done != 0 else u32(0)
     if done != 0:
         acquire(found.published[phase & 1])
+        thread = state.place.current
+        clock_hold(found.carried_before[phase & 1])
+        clock_drop(thread.carried)
+        thread.carried = found.carried_before[phase & 1]
         if found.slot != 0 and phase & 1 != found.parity:
             raise_to(ref(state.place.bulk[found.slot - 1]).seen, found.phases)
 

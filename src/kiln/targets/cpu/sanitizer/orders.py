@@ -49,11 +49,13 @@ def location(address: u64, create: bool) -> Ptr[Location]:
         if found.born != 0 and found.born != st.group + 1:
             if not create:
                 return None
-            for clock in (found.local, found.wide, found.published[0], found.published[1]):
+            for clock in (found.local, found.wide, found.published[0], found.published[1], found.carried):
                 clock_drop(clock)
-            waits = found.waits
+            for clock in (found.carried_before[0], found.carried_before[1]):
+                clock_drop(clock)
+            waits, now, before = found.waits, found.now, found.before
             clear(found)
-            found.waits = waits
+            found.waits, found.now, found.before = waits, now, before
             found.key = address
             found.born = st.group + 1
         return found

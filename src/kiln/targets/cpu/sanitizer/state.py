@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ....hardware import limits
 from ....native import Array, Library, Ptr, i64, struct, u32, u64
 from ..runtime.records import Sizes
 
@@ -62,7 +63,7 @@ SHARED, GLOBAL = 1 << SPACE_SHIFT, 2 << SPACE_SHIFT
 SPACES = {SHARED: "shared", GLOBAL: "global"}
 SPACE_MASK = 7 << SPACE_SHIFT
 
-BARRIERS = 17
+BARRIERS = limits.BARRIERS + 1
 """Barriers of a block, and the cluster's."""
 MAX_FINDINGS = 64
 MAX_OBJECTS = 64
@@ -84,8 +85,8 @@ _RULES_OF_KIND = {
     "race": ("read-write", "write-read", "write-write", "atomic", "proxy", "map-proxy", "in-flight", "unfenced", "unfenced-read"),
     "memory": ("bounds", "alignment", "uninitialized", "read-only", "swizzle", "negative"),
     "sync": (
-        "divergent", "other-way", "barrier-exited", "count", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow", "mbarrier-bytes",
-        "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started", "copy-unseen",
+        "divergent", "other-way", "barrier-exited", "count", "barrier-early", "mbarrier-init", "mbarrier-twice", "mbarrier-overflow",
+        "mbarrier-early", "mbarrier-bytes", "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started", "copy-unseen",
         "store-unseen",
     ),
     "numeric": ("not-finite", "index-overflow", "zero-division"),
@@ -149,6 +150,9 @@ class Thread:
     own: Array[u32, SECTIONS]  # own[s]: section s of its clock at its own place
     pending: Ptr[Clock]  # the clock of the barrier it waits at
     pending_cluster: Ptr[Clock]
+    carried: Ptr[
+        Clock
+    ]  # of the phase of an mbarrier that it saw complete last: what who gave copies of it knew; orders no memory
     fences: Array[Fence, 2]  # its last one of any scope, and of at least the scope of the GPU
     seen: Array[Ptr[Clock], 2]  # what relaxed reads saw released, within the group and by anyone: a fence acquires it
     acquired: Ptr[Clock]  # what it knew when it acquired tensor maps last, and which time of its own was released
@@ -223,6 +227,15 @@ class LoneCell:
 
 
 @struct
+class Arrival:
+    """Of the lowest lane of a warp that came in a phase of a barrier or mbarrier; `who` 0: none did."""
+
+    who: u32  # the thread, plus 1
+    time: u32
+    site: u32
+
+
+@struct
 class BarrierSlot:
     """A barrier of a block in its current phase."""
 
@@ -234,6 +247,10 @@ class BarrierSlot:
     who: u32  # made it
     warp_site: Array[u32, 32]  # where each warp arrived, plus 1
     warp_lanes: Array[u32, 32]  # its lanes that did
+    counted: u32  # whether somebody came who named a number of threads: what follows is of use then
+    late: Array[u32, 32]  # warps of the phase before of which no lane of the warp knows that they came, as bits
+    now: Array[Arrival, 32]  # of each warp in this phase, where it is for a number of threads
+    before: Array[Arrival, 32]  # and in the one before
 
 
 @struct
@@ -281,6 +298,11 @@ class Location:
     born: u32  # an address in shared memory: the group it belongs to, plus 1; else 0
     slot: u32  # of an mbarrier that copies bring bytes to: its place in `State.bulk`, plus 1
     phases: u32  # of an mbarrier: complete ones so far, over all its initializations
+    count: u32  # of arrivals in a phase, as it was initialized
+    carried: Ptr[Clock]  # of an mbarrier: what the thread knew that gave the last copy of this phase
+    carried_before: Array[Ptr[Clock], 2]  # of the last complete phase of each parity
+    now: Ptr[Arrival]  # of each warp of its block in this phase
+    before: Ptr[Arrival]  # and in the one before
 
 
 @struct

@@ -315,6 +315,26 @@ def _count(case: Case) -> Words:
     )
 
 
+def _barrier_early(case: Case) -> Words:
+    number, count = case.extra
+    return (
+        f"{case.me} comes to barrier {number} for {count} threads after the phase that {case.other} came to, and nothing orders the two: "
+        "under another schedule that phase counts it, and waits for others than it is meant for",
+        "give each set of warps a barrier of its own, or let who comes next wait until the phase before is complete",
+        f"{case.other} came here",
+    )
+
+
+def _mbarrier_early(case: Case) -> Words:
+    return (
+        f"{case.me} arrives at the mbarrier {case.memory} after the phase that {case.other} arrived in, and nothing orders the two: "
+        "under another schedule that phase counts it, and is complete without others",
+        f"mbarrier_init names {case.extra[0]} arrivals: all that there are before the next phase is waited for; and who arrives for a phase "
+        "waits first until the one before is complete",
+        f"{case.other} arrived here",
+    )
+
+
 def _mbarrier_init(case: Case) -> Words:
     return f"{case.me} uses {case.memory} as an mbarrier, and it was not initialized", "call mbarrier_init first", ""
 
@@ -463,7 +483,7 @@ _RULES: dict[str, Callable[[Case], Words]] = {
     "in-flight": _in_flight, "unfenced": _unfenced, "unfenced-read": _unfenced,
     "bounds": _bounds, "alignment": _alignment, "uninitialized": _uninitialized, "read-only": _read_only,
     "swizzle": _swizzle, "negative": _negative,
-    "divergent": _divergent, "other-way": _other_way, "barrier-exited": _barrier_exited, "count": _count, "mbarrier-init": _mbarrier_init, "mbarrier-twice": _mbarrier_twice,
+    "divergent": _divergent, "other-way": _other_way, "barrier-exited": _barrier_exited, "count": _count, "barrier-early": _barrier_early, "mbarrier-early": _mbarrier_early, "mbarrier-init": _mbarrier_init, "mbarrier-twice": _mbarrier_twice,
     "mbarrier-overflow": _mbarrier_overflow, "mbarrier-bytes": _mbarrier_bytes, "mbarrier-phase": _mbarrier_phase, "lanes-site": _lanes_site,
     "lanes-mask": _lanes_mask, "lanes-exited": _lanes_exited, "block-exited": _block_exited,
     "block-started": _block_started, "copy-unseen": _copy_unseen, "store-unseen": _store_unseen,

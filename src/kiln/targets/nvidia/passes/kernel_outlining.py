@@ -31,6 +31,10 @@ class LaunchFacts:
     min_blocks: int = 0
     merge_smem: bool = False
     """Whether branches that exclude each other may share memory."""
+    asks_smem: bool = False
+    """Whether a launch asks for shared memory, or may do so."""
+    smem: int = 0
+    """The most bytes that a launch is known to ask for."""
     launched: bool = False
     span: Span | None = None
     """Where the kernel is defined."""
@@ -156,4 +160,7 @@ def _note(op: ir.Operation, facts: LaunchFacts) -> None:
     for attribute, field in (("cute.max_threads", "max_threads"), ("cute.min_blocks", "min_blocks")):
         if attribute in op.attributes:
             setattr(facts, field, max(getattr(facts, field), op.attributes[attribute].value))
+    smem = constant_value(list(op.operands)[9])
+    facts.asks_smem |= smem != 0
+    facts.smem = max(facts.smem, smem or 0)
     facts.launched = True

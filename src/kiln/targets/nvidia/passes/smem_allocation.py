@@ -1,27 +1,29 @@
-"""Where the pieces of static shared memory lie: a variable each, one for all, or at the start of dynamic shared memory."""
+"""Where the pieces of static shared memory lie: a variable each, one for all, or at the start of dynamic shared memory.
+
+A kernel that allocates more than ptxas takes as static shared memory has all of it as dynamic shared memory.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....hardware.limits import DYNAMIC_SMEM_ALIGNMENT, STATIC_SMEM, taken
 from ....mlir import ir
 from ...lowering.builder import parsed_type
+from ...lowering.shared_memory import place
 from ..device_builder import DeviceBuilder
 
 if TYPE_CHECKING:
     from ..expand import Expansion, Kernel
 
-MAX_STATIC_SMEM = 48 << 10
-"""Bytes of static shared memory ptxas takes; a kernel with more has all of it as dynamic shared memory."""
-DYNAMIC_SMEM_ALIGNMENT = 1024
 DYNAMIC_SMEM = "kiln_dynamic_smem"
 
 
 def place_smem(expansion: Expansion, kernel: Kernel) -> None:
     """Static shared memory as variables or, past the static limit, at the start of dynamic shared memory."""
     offsets = _smem_offsets(kernel)
-    if kernel.smem_bytes > MAX_STATIC_SMEM:
-        base, start_of_dynamic = dynamic_variable(expansion), -(-kernel.smem_bytes // DYNAMIC_SMEM_ALIGNMENT)
+    if kernel.smem_bytes > STATIC_SMEM:
+        base, start_of_dynamic = dynamic_variable(expansion), taken(kernel.smem_bytes)
     elif kernel.merge_smem and kernel.smem:
         size, alignment = kernel.smem_bytes, max(alignment for _, _, alignment in kernel.smem)
         name = f"{kernel.name}_smem"
@@ -30,8 +32,8 @@ def place_smem(expansion: Expansion, kernel: Kernel) -> None:
     else:
         for name, size, alignment in kernel.smem:
             expansion.variable(name, parsed_type(f"!llvm.array<{size} x i8>"), 3, alignment)
+        _count_allocations(kernel)
         return
-    start_of_dynamic *= DYNAMIC_SMEM_ALIGNMENT
     if base == DYNAMIC_SMEM:
         offsets[DYNAMIC_SMEM] = start_of_dynamic
     todo = [op for op in kernel.smem_addresses if op.attributes["global_name"].value in offsets]
@@ -40,42 +42,35 @@ def place_smem(expansion: Expansion, kernel: Kernel) -> None:
         start = offsets[op.attributes["global_name"].value]
         op.result.replace_all_uses_with(b.byte_gep(b.address_in(base, 3), start))
         op.erase()
-    for op in kernel.smem_sizes if start_of_dynamic else ():  # the program asks for what the launch gave
+    if base != DYNAMIC_SMEM:
+        _count_allocations(kernel)
+    elif kernel.dynamic:  # the program asks for what the launch gave
+        _change_sizes(kernel, -start_of_dynamic)
+
+
+def _count_allocations(kernel: Kernel) -> None:
+    """Let the size of dynamic shared memory be all that a block has, where the kernel takes no address of other dynamic memory."""
+    if not kernel.dynamic:
+        _change_sizes(kernel, kernel.smem_bytes)
+
+
+def _change_sizes(kernel: Kernel, by: int) -> None:
+    """Add a number to the size of dynamic shared memory wherever the program asks for it."""
+    for op in kernel.smem_sizes if by else ():
         b = DeviceBuilder(ir.InsertionPoint.after(op), op.location)
-        asked = b.binary("subi", op.result, b.i32(start_of_dynamic))
+        asked = b.binary("addi", op.result, b.i32(by))
         op.result.replace_all_uses_except(asked, [asked.owner.operation])
 
 
 def _smem_offsets(kernel: Kernel) -> dict[str, int]:
     """Where each piece of static shared memory lies; how much there is becomes known."""
-    sizes = {name: (size, alignment) for name, size, alignment in kernel.smem}
-    offsets: dict[str, int] = {}
-
-    def place(name: str, end: int) -> int:
-        size, alignment = sizes[name]
-        offsets[name] = -(-end // alignment) * alignment
-        return offsets[name] + size
-
-    def visit(block: ir.Block, end: int) -> int:
-        for item in block.operations:
-            op = item.operation
-            if op.name == "llvm.mlir.addressof" and op.attributes["global_name"].value in sizes.keys() - offsets.keys():
-                end = place(op.attributes["global_name"].value, end)
-            # the branches of an `if` begin at the same place; what comes after begins where the longer one ends
-            branches = op.name == "scf.if"
-            ends = [end]
-            for region in op.regions:
-                for inner in region.blocks:
-                    ends.append(visit(inner, end if branches else ends[-1]))
-            end = max(ends)
-        return end
-
-    end = visit(kernel.operation.regions[0].blocks[0], 0) if kernel.merge_smem else 0
-    for name in sizes:
-        if name not in offsets:
-            end = place(name, end)
-    kernel.smem_bytes = end
+    body = kernel.operation.regions[0].blocks[0] if kernel.merge_smem else None
+    offsets, kernel.smem_bytes = place(kernel.smem, body, _piece_of)
     return offsets
+
+
+def _piece_of(op: ir.Operation) -> str | None:
+    return op.attributes["global_name"].value if op.name == "llvm.mlir.addressof" else None  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def dynamic_variable(expansion: Expansion) -> str:
