@@ -25,7 +25,7 @@ import numpy as np
 from kiln.base_dsl import trace
 from kiln.base_dsl.frontend import (
     assert_,
-        carry,
+    carry,
     comparison,
     hidden_state,
     hooks,
@@ -181,7 +181,9 @@ CHECKS: dict[str, Check] = {
     "far objects": Check(("two_away",), _no_deeper_than(1)),
     "deep lists": Check(("deep_lists",), _no_deeper_than(20)),
     "class defaults": Check(("class_defaults",), ((hidden_state.Reach, "defaults", _instead(lambda self, kind: ())),)),
-    "lengths and keys": Check(("lists", "dicts", "sets"), ((carry.Snapshot, "resized", _instead(lambda self: iter(()))),)),
+    "lengths and keys": Check(
+        ("lists", "dicts", "sets"), ((carry.Snapshot, "resized", _instead(lambda self: iter(()))),)
+    ),
     "gained attributes": Check(("gained_attributes",), ((regions, "_exists_on_both", _instead(lambda *args: None)),)),
     "chosen objects": Check(("chosen", "swapped"), ((merged_objects.Watched, "check", _instead(lambda self: None)),)),
     "cached properties": Check(("cached_property",), ((merged_objects, "without_cached", _forgotten_caches),)),
