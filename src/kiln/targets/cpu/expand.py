@@ -11,6 +11,7 @@ from ...dialects import cute
 from ...hardware.architectures import DEFAULT, Arch, Architecture
 from ...mlir import context, ir
 from ..host import expand as host
+from ..host import splitting
 from ..host.call_context import WARN
 from ..host.exits import return_at_ends
 from ..host.loops import stopped
@@ -154,6 +155,7 @@ class Expansion(host.Expansion):
             if state is not None and state.waits:
                 frame_argument = len(func.regions[0].blocks[0].arguments) - 1
                 frame = coroutines.make_resumable(func, frame_argument, HEADER)
+                splitting.split(func)
                 in_kernels.indices_from_frame(func)
                 scheduler.set_frame_size(module, state.name, frame.size)
         keep_loop_annotations(module)
