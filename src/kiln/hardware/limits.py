@@ -94,7 +94,7 @@ class Needs(NamedTuple):
             for place, size, count in self.pieces
         ]
         between = self.taken - sum(size * count for _, size, count in self.pieces)
-        lines += [f"between them, for alignment: {between} bytes"] if between > 0 and self.pieces else []
+        lines += [f"for alignment: {between} bytes"] if between > 0 and self.pieces else []
         lines += (
             [f"launch(smem={smem}): {smem} bytes of dynamic shared memory besides"] if self.dynamic and smem else []
         )

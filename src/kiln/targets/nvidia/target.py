@@ -201,7 +201,7 @@ class NvidiaTarget(Target):
         """Compile the function `entry` of a module and the kernels it launches. The module is changed."""
         from ...dialects import nvgpu
         from ...dialects.definition import verify
-        from ..lowering.shared_memory import check_limits
+        from ..lowering.launch_limits import check_limits
         from .passes.kernel_outlining import outline_kernels
 
         nvgpu.load_dialect()
