@@ -6,7 +6,6 @@ numbers from these two: of a program that is traced, of a module that is compile
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -102,6 +101,8 @@ class Needs(NamedTuple):
 
     def encoded(self, of: Generation) -> str:
         """It as text, with the architecture; `decoded` reads it."""
+        import json
+
         return json.dumps([[of.major, of.minor], *self])
 
 
@@ -112,6 +113,8 @@ def taken(smem: int) -> int:
 
 def decoded(text: str) -> tuple[Generation, Needs]:
     """What `Needs.encoded` wrote."""
+    import json
+
     from .architectures import generation_of
 
     (major, minor), smem, dynamic, max_threads, pieces = json.loads(text)
