@@ -201,6 +201,14 @@ class Expander(host.Expander):
             module.declare(WARN, [ptr_type(), *[int_type(32)] * 7], [])
             b.call(WARN, [], [self.function.context, b.i32(site), *self.function.where(b)])
 
+    def shifts_by(self, op: ir.Operation, amount: ir.Value, b: Builder) -> None:
+        """Host code: a fault. A GPU goes on, and so does a kernel, with the same number; it may have a finding."""
+        sanitizer = self.module.sanitizer
+        if not self.function.is_kernel:
+            super().shifts_by(op, amount, b)
+        elif sanitizer is not None and "numeric" in sanitizer.kinds:
+            sanitizer.call(self, host.where_negative(b, amount), "shifted", sanitizer.site(op, self, "shift"))
+
     # -- what an instrumented build adds -----------------------------------------------------------------
 
     def accessed(
