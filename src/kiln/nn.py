@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from .base_dsl import packages
+
 try:
-    import torch
+    packages.load("torch")
 except ModuleNotFoundError:
     raise ModuleNotFoundError("kiln.nn needs PyTorch: pip install 'kiln-dsl[torch]'", name="torch") from None
 
+import torch
 from torch import Tensor, nn
 
 from . import kernels

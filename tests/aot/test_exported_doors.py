@@ -122,6 +122,47 @@ def test_lists_extents_and_numbers(gathering: str) -> None:
         assert words in str(refused.value)
 
 
+@cute.jit
+def accumulate(x: cute.Tensor, z: cute.Tensor):
+    for i in range(cute.size(x)):
+        x[i] += z[i]
+
+
+def test_autograd_is_told_what_an_operator_wrote_to(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    vector = make_fake_compact_tensor(Float32, (cute.SymInt(),))
+    (path,) = kiln.export(
+        accumulate, vector, vector, to=tmp_path / "libaccumulate.so", archs=("cpu",), doors=("torch",), mutates=("x",)
+    )
+    torch.ops.load_library(path)
+    accumulated = torch.ops.kiln.accumulate
+    assert str(accumulated.default._schema) == "kiln::accumulate(Tensor(a!) x, Tensor z) -> ()"
+    x, factor = torch.arange(4.0, requires_grad=True), torch.full((4,), 3.0)
+    product = (x * factor).sum()
+    accumulated(factor, torch.ones(4))
+    assert factor._version == 1 and factor.tolist() == [4] * 4
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+    with torch.inference_mode():
+        of_inference = torch.zeros(4)
+        accumulated(of_inference, torch.ones(4))
+        accumulated(factor, torch.ones(4))
+    assert of_inference.tolist() == [1] * 4 and factor._version == 2
+    for bad, words in (
+        (of_inference, "a tensor of inference mode"),
+        (torch.zeros(1).expand(4), "one element at several coordinates"),
+        (x, "it requires a gradient"),
+    ):
+        was = bad.tolist()
+        with pytest.raises(RuntimeError) as refused:
+            accumulated(bad, torch.ones(4))
+        assert "argument 1 (x)" in str(refused.value) and words in str(refused.value) and bad.tolist() == was
+    with torch.no_grad():
+        accumulated(x, x.detach())
+    assert x.tolist() == [0, 2, 4, 6]
+    accumulated(torch.zeros(0), torch.zeros(0))
+
+
 # --- JAX -------------------------------------------------------------------------------------------------------------
 
 

@@ -5,9 +5,22 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import sys
-for name in {names!r}:
-    sys.modules[name] = None  # as if it were not installed
+import importlib, os, sys
+from importlib.machinery import PathFinder
+
+class Folders:
+    '''Finds mere folders, which Python takes for packages, and nothing that is installed.'''
+
+    def find_spec(self, name, path=None, target=None):
+        return PathFinder.find_spec(name, [os.path.join(os.getcwd(), "folders")]) if name in {names!r} else None
+
+if {how!r} == "missing":
+    sys.modules.update(dict.fromkeys({names!r}))  # as if they were not installed
+else:
+    sys.meta_path.insert(0, Folders())
+if {how!r} == "loaded folders":
+    for name in {names!r}:
+        assert importlib.import_module(name).__file__ is None
 import numpy as np
 import cutlass, kiln, kiln.cute as cute
 from kiln.cute.runtime import from_dlpack
@@ -37,8 +50,11 @@ OPTIONAL = (
 )  # fmt: skip
 
 
-def test_import_and_calls(child, tmp_path):
-    (tmp_path / "program.py").write_text(PROGRAM.format(names=OPTIONAL))
+@pytest.mark.parametrize("how", ["missing", "folders", "loaded folders"])
+def test_import_and_calls(how, child, tmp_path):
+    for name in OPTIONAL:
+        (tmp_path / "folders" / name).mkdir(parents=True)
+    (tmp_path / "program.py").write_text(PROGRAM.format(names=OPTIONAL, how=how))
     done = child("program.py", KILN_TARGET="cpu")
     assert done.stdout.splitlines() == [
         "[3.0, 3.0, 3.0, 3.0] [[0.25, 0.25, 0.25, 0.25]]",

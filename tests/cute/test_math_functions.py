@@ -222,6 +222,15 @@ def test_fastmath_and_other_names():
     )
 
 
+def test_fastmath_keeps_what_other_operations_round():
+    x = np.linspace(0.1, 3, 8).astype(np.float32)
+    magic = np.float32(12582912.0)
+    assert (
+        apply(lambda v: cute.math.fma(v - 12582912.0, 1.0, 12582912.0, fastmath=True), x) == x - magic + magic
+    ).all()
+    assert (apply(lambda v: cute.math.floor(v + 12582912.0, fastmath=True) - 12582912.0, x) == x + magic - magic).all()
+
+
 def test_outside_a_trace():
     assert cute.math.sqrt(4.0) == 2.0
     assert float(cute.math.exp(kiln.Float32(0.0))) == 1.0

@@ -153,3 +153,27 @@ def test_conversions_to_8_bits_are_those_of_the_cpu_target(source, dtype, lanes)
     done = blocks * 256 * lanes
     kind = getattr(torch, f"float8_{dtype.__name__[6:].lower()}")
     assert torch.isnan(found[:done][~number[:done]].view(kind).float()).all()
+
+
+def test_a_product_and_its_rounding_error_agree():
+    """Sines of angles of many turns: the whole turns are taken off the rounded product, and its error is added."""
+
+    @cute.kernel
+    def kernel(x: cute.Tensor, high: cute.Tensor, low: cute.Tensor, sine: cute.Tensor):
+        i = cute.arch.block_idx()[0] * 256 + cute.arch.thread_idx()[0]
+        turns = x[i] * high[i]
+        error = cute.math.fma(x[i], low[i], cute.math.fma(x[i], high[i], -turns))
+        whole = cute.math.fma(turns, 1.0, 12582912.0) - 12582912.0
+        sine[i] = cute.math.sin(((turns - whole) + error) * (2 * math.pi), fastmath=True)
+
+    @cute.jit
+    def run(x: cute.Tensor, high: cute.Tensor, low: cute.Tensor, sine: cute.Tensor):
+        kernel(x, high, low, sine).launch(grid=COUNT // 256, block=256)
+
+    position = (2**24 - 1 - torch.arange(COUNT, device="cuda")).float()
+    frequency = torch.rand(COUNT, device="cuda", dtype=torch.float64, generator=torch.Generator("cuda").manual_seed(0))
+    high = (frequency / (2 * math.pi)).float()
+    low = (frequency / (2 * math.pi) - high.double()).float()
+    sine = torch.zeros_like(high)
+    run(*map(from_dlpack, (position, high, low, sine)))
+    assert (sine - (position.double() * frequency).sin()).abs().max() < 2e-6

@@ -176,6 +176,131 @@ def test_what_is_mutated_is_marked():
     assert torch.equal(f(matrix()), 2 * matrix() + 1)
 
 
+@cute.kernel
+def added(x: cute.Tensor, z: cute.Tensor):
+    block, _, _ = cute.arch.block_idx()
+    thread, _, _ = cute.arch.thread_idx()
+    i = block * 32 + thread
+    if i < cute.size(x):
+        x[i] = x[i] + z[i].to(x.element_type)
+
+
+@cute.jit
+def add(x: cute.Tensor, z: cute.Tensor, stream):
+    added(x, z).launch(grid=(cute.size(x) + 31) // 32, block=32, stream=stream)
+
+
+def add_in_python(x: cute.Tensor, z: cute.Tensor):
+    x.detach().numpy()[...] += z.detach().numpy()
+
+
+adding = kt.op("kiln_tests::add_to", add, mutates=("x",), autocast=torch.bfloat16)
+adding_in_python = kt.op("kiln_tests::add_to_in_python", add_in_python, mutates=("x",))
+ADDING = {
+    "object": adding, "operator": torch.ops.kiln_tests.add_to, "python": adding_in_python,
+    "compiled": torch.compile(lambda x, z: adding(x, z), backend="aot_eager"),
+}  # fmt: skip
+
+
+@pytest.fixture(params=ADDING)
+def add_to(request):
+    """An operator that writes to its first input, in all ways it can be called; native code takes the second call of a kind."""
+    call = ADDING[request.param]
+    with torch.no_grad():
+        call(torch.zeros(4), torch.ones(4))
+    return call
+
+
+def test_autograd_is_told_what_was_written_to(add_to):
+    x = torch.zeros(4)
+    for calls in (1, 2):
+        before = x._version
+        add_to(x, torch.ones(4))
+        assert x._version > before and x.tolist() == [calls] * 4
+    y, factor = torch.arange(4.0, requires_grad=True), torch.full((4,), 3.0)
+    product = (y * factor).sum()  # saves the factor
+    add_to(factor[1:], torch.ones(3))  # a view has the version of what it shows
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()
+    (y * factor).sum().backward()
+    assert y.grad.tolist() == factor.tolist() == [3, 4, 4, 4]
+
+
+@pytest.mark.parametrize("call", ["object", "operator", "python"])
+def test_what_is_not_written_to_in_place(call):
+    add_to = ADDING[call]
+    for _ in range(2):
+        with torch.inference_mode():
+            of_inference = torch.zeros(4)
+            add_to(of_inference, torch.ones(4))
+            plain = torch.zeros(4)
+        leaf = torch.zeros(4, requires_grad=True)
+        for x, words in (
+            (of_inference, "a tensor of inference mode"),
+            (torch.zeros(1).expand(4), "one element at several coordinates"),
+            (leaf, "it requires a gradient"),
+            (leaf * 2, "it requires a gradient"),
+        ):
+            was = x.tolist()
+            with pytest.raises(RuntimeError, match=words) as refused:
+                add_to(x, torch.ones(4))
+            assert "argument 'x'" in str(refused.value) and x.tolist() == was
+        with torch.no_grad():
+            add_to(leaf, torch.ones(4))
+        assert leaf.tolist() == [1] * 4 and leaf._version == 1
+        normal = torch.zeros(4)
+        with torch.inference_mode():
+            add_to(normal, torch.ones(4))
+            add_to(plain, torch.ones(4))
+        assert normal._version == 1 and plain.tolist() == [1] * 4
+        add_to(torch.zeros(2), torch.ones(1).expand(2))  # what is only read may be so
+        add_to(torch.zeros(1).expand(0, 4), torch.ones(0, 4))
+
+
+def test_torch_checks_an_operator_that_writes():
+    torch.library.opcheck(adding.default, (torch.zeros(4), torch.ones(4)))
+
+
+def test_autocast_leaves_what_is_written_to():
+    x = torch.zeros(4)
+    with torch.autocast("cpu"):
+        adding(x, torch.full((4,), 1.001))
+    assert x.tolist() == [1.0] * 4
+
+
+def test_tensors_without_elements():
+    """Nothing is done where there is nothing to write; results have their shapes."""
+    for _ in range(2):
+        for rows, columns in ((0, 7), (3, 0), (2, 4)):
+            x = torch.ones(rows, columns)
+            assert scaling(x).shape == torch.ops.kiln_tests.scale(x).shape == (rows, columns)
+        cut = torch.ones(3, 4)[:0]  # which has an address
+        assert scaling(cut).shape == torch.ops.kiln_tests.scale(cut).shape == (0, 4)
+        x = torch.zeros(0, 4, requires_grad=True)
+        scaling(x, 3.0).sum().backward()
+        assert x.grad.shape == (0, 4)
+        for call in ADDING.values():
+            call(torch.zeros(0), torch.zeros(0))
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor):
+        scaled(y, y, x.shape[0] * 0.0).launch(grid=y.shape[0], block=64)
+
+    emptied = kt.op("kiln_tests::sums_of_nothing", launch, outputs={"y": (2, "x.1")})
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="grid"):
+            launching_nothing(torch.zeros(0, 4))
+        assert emptied(torch.zeros(0, 4)).shape == (2, 4)  # the kernel runs: its output has elements
+
+
+@cute.jit
+def launch_nothing(x: cute.Tensor, y: cute.Tensor):
+    scaled(x, y, 1.0).launch(grid=x.shape[0], block=64)
+
+
+launching_nothing = kt.op("kiln_tests::launch_nothing", launch_nothing, outputs={"y": (2, "x.1")})
+
+
 def test_autocast():
     seen = []
 

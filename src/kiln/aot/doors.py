@@ -73,13 +73,17 @@ class Doors:
             if each.name not in self.outputs and each.kind not in ("stream", "none", "static")
         ]
 
+    def _is_written(self, given: Parameter) -> bool:
+        """Whether PyTorch is told that the kernel writes to what it passes."""
+        written = not self.outputs if self.mutates is None else given.name in self.mutates
+        return written and _kind(given, "torch").startswith("Tensor") and not given.about.get("readonly")
+
     def schema(self, signature: Signature) -> str:
         """As PyTorch writes it: scale(Tensor x, float by) -> Tensor"""
         letters, parts = iter("abcdefghijklmnopqrstuvwxyz"), []
         for each in self._inputs(signature):
             kind = _kind(each, "torch")
-            written = not self.outputs if self.mutates is None else each.name in self.mutates
-            if written and kind.startswith("Tensor") and not each.about.get("readonly"):
+            if self._is_written(each):
                 kind = kind.replace("Tensor", f"Tensor({next(letters)}!)")
             parts.append(f"{kind} {each.name}")
         results = ["Tensor"] * len(self.outputs)
@@ -101,6 +105,7 @@ class Doors:
         operator.inputs, operator.made, operator.parameters = len(inputs), len(outputs), len(parameters)
         for place, each in enumerate(inputs):
             operator.kinds[place] = _TORCH_KINDS[_kind(each, "torch")]
+            operator.written |= self._is_written(each) << place
         names = [each.name for each in inputs]
         for place, each in enumerate(parameters):
             source = operator.sources[place]

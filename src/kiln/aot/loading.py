@@ -11,7 +11,7 @@ import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl import settings, target
+from ..base_dsl import packages, settings, target
 from ..base_dsl import typing as numbers
 from ..base_dsl.arguments import AMBIENT_STREAM, number_format, slot_struct
 from ..base_dsl.diagnostics import (
@@ -87,7 +87,7 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
             hint="export the function again, or link the object into a shared library",
         )
     if enable_tvm_ffi and is_library:
-        import tvm_ffi  # pyright: ignore[reportMissingImports]
+        tvm_ffi = packages.load("tvm_ffi")
 
         return tvm_ffi.load_module(os.path.abspath(path))
     if is_library:
@@ -213,14 +213,14 @@ def _linked(data: bytes, known: Mapping[str, Any]) -> Callable[[str], int]:
 
 def _tvm_functions() -> dict[str, int]:
     """TVM-FFI's functions that objects of the first release refer to; 0 for those that are not there."""
-    tvm_ffi = sys.modules.get("tvm_ffi")
+    tvm_ffi = packages.loaded("tvm_ffi")
     library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi()) if tvm_ffi is not None else ctypes.CDLL(None)
     found = {name: getattr(library, name, None) for name in TVM_FFI.values()}
     return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 if f else 0 for name, f in found.items()}
 
 
 def _tvm_module(path: str, known: Mapping[str, Any], address_of: Callable[[str], int]) -> Module:
-    import tvm_ffi  # pyright: ignore[reportMissingImports]
+    tvm_ffi = packages.load("tvm_ffi")
 
     functions: dict[str, Any] = {}
     for name, about in known.items():

@@ -7,19 +7,28 @@ that operators of this process have for it (`calls/caller/torch.py`).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..calls import plan
 from ..calls.caller import torch as caller_torch
 from ..calls.caller.arrays import DLTensor
 from ..calls.caller.torch import (
+    INFERENCE,
     INPUT,
     OUTPUT,
+    REPEATED,
+    WITH_GRADIENT,
     Operator,
     Output,
     State,
     drop_inputs,
     drop_results,
+    is_repeated,
     make,
     make_output,
+    may_write,
+    note_written,
+    raise_versions,
     read_argument,
     read_tensor,
     torch,
@@ -31,6 +40,9 @@ from ..targets.host.texts import Text, begin
 from .arguments import Caller, perform
 from .entry import ROOM, Function, keep, name_argument, say, say_integer
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 FUNCTIONS = {
     "data": "aoti_torch_get_data_ptr", "rank": "aoti_torch_get_dim", "sizes": "aoti_torch_get_sizes",
     "strides": "aoti_torch_get_strides", "dtype": "aoti_torch_get_dtype", "device": "aoti_torch_get_device_type",
@@ -40,11 +52,19 @@ FUNCTIONS = {
     "call": "aoti_torch_call_dispatcher", "share": "aoti_torch_new_tensor_handle",
 }  # fmt: skip
 """By fields of `Torch`."""
-RUNS: dict[int, str] = {}
-"""By offsets: the names of those that follow one another."""
-for _offset, _name in sorted((getattr(caller_torch.Torch, field).offset, name) for field, name in FUNCTIONS.items()):
-    _first = next((first for first, names in RUNS.items() if first + 8 * names.count("\0") == _offset), _offset)
-    RUNS[_first] = f"{RUNS.get(_first, '')}{_name}\0"
+
+
+def _runs(functions: Mapping[str, str]) -> dict[int, str]:
+    """By offsets: the names of those that follow one another."""
+    runs: dict[int, str] = {}
+    for offset, name in sorted((getattr(caller_torch.Torch, field).offset, name) for field, name in functions.items()):
+        first = next((first for first, names in runs.items() if first + 8 * names.count("\0") == offset), offset)
+        runs[first] = f"{runs.get(first, '')}{name}\0"
+    return runs
+
+
+RUNS = _runs(FUNCTIONS)
+WRITING_RUNS = _runs(caller_torch.WRITING)
 ON_HOST, ON_GPU = 1, 2
 VERSION = 2 << 56 | 10 << 48
 """Of PyTorch's interface that kernels are written for."""
@@ -105,6 +125,10 @@ def find_torch(door: Ptr[TorchDoor], library: Ptr) -> Ptr:
     for first, names in RUNS.items():
         missing = find_all(library, text(names), Ptr[u64](Ptr(known) + first))
         if missing != None:
+            return missing
+    for first, names in WRITING_RUNS.items():
+        missing = find_all(library, text(names), Ptr[u64](Ptr(known) + first))
+        if missing != None and door.operator.written != 0:
             return missing
     box = dlsym(library, text("torch_delete_stable_ivalue"))
     if box == None:
@@ -220,6 +244,31 @@ def register_torch(function: Ptr[Function]) -> i32:
 
 
 @native
+def name_input(function: Ptr[Function], operator: Ptr[Operator], number: i64, said: Ptr[Text]) -> None:
+    for place in range(operator.parameters):
+        source = operator.sources[place]
+        if source.kind == INPUT and source.index == number:
+            name_argument(function, function.full_names, place, said)
+
+
+@native
+def explain_writing(first: i64, state: Ptr[State], said: Ptr[Text]) -> None:
+    """Say why one of the tensors from `first` on cannot be written to."""
+    known = torch.place
+    for place in range(first, state.tensors):
+        handle, tensor = state.handles[place], ref(state.read)[place]
+        if not may_write(handle, tensor):
+            if is_repeated(tensor):
+                say(said, text(REPEATED))
+            elif known.is_inference(handle):
+                say(said, text(INFERENCE))
+            else:
+                say(said, text(WITH_GRADIENT))
+            say(said, text("; kiln.export(..., mutates=) says what is written to"))
+            return
+
+
+@native
 def read(
     function: Ptr[Function],
     operator: Ptr[Operator],
@@ -232,17 +281,19 @@ def read(
     caller_torch.begin(state)
     state.without_memory = without_memory
     for number in range(operator.inputs):
+        first = state.tensors
         if not read_argument(operator, stack, number, state):
-            for place in range(operator.parameters):
-                source = operator.sources[place]
-                if source.kind == INPUT and source.index == number:
-                    name_argument(function, function.full_names, place, said)
+            name_input(function, operator, number, said)
             say(
                 said,
                 text(
                     "it cannot be read: tensors of one call are on one device, of an element type that DLPack has, and no more than 32"
                 ),
             )
+            return False
+        if without_memory == 0 and not note_written(operator, number, first, state):
+            name_input(function, operator, number, said)
+            explain_writing(first, state, said)
             return False
     made = i64(0)
     while made < operator.made:
@@ -298,6 +349,7 @@ def run(function: Ptr[Function], operator: Ptr[Operator], stack: Ptr[u64], state
         elif source.kind == caller_torch.STREAM:
             argument.type = OPAQUE
             argument.value = caller.stream
+    raise_versions(state)
     return perform(function, given, slots, caller, said) == 0
 
 

@@ -21,6 +21,8 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from . import packages
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
@@ -489,7 +491,7 @@ def _learn(kind: type) -> bool:
     if name in contents and getattr(sys.modules.get(name[0]), name[1], None) is kind:
         _CONTENTS[kind] = contents[name]
         return True
-    numpy, torch = (sys.modules.get(name) for name in ("numpy", "torch"))
+    numpy, torch = (packages.loaded(name) for name in ("numpy", "torch"))
     if numpy is not None and issubclass(kind, numpy.generic):
         _CONTENTS[kind] = lambda walk, x: _array(walk, numpy.asarray(x))
         return True

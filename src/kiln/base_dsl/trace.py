@@ -232,7 +232,7 @@ def outside_use(what: str, has_values: bool) -> Exception:
             DSLRuntimeError,
             "a value is used here that was computed while another function was traced, and this thread traces nothing",
             hint="a global variable, a closure or an object has kept it: pass it as an argument, or compute it in the function that "
-            "uses it; a trace belongs to the thread that calls the function, and threads that traced code starts can call functions "
+            "uses it; a trace belongs to the thread that calls the function, and threads that traced code starts can compile and call functions "
             "of their own, and not compute with its values",
         )
     return error(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl import doors
+from ..base_dsl import doors, packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +15,7 @@ def _loader(name: str) -> Callable[[], Callable[[Any], Any] | None]:
     """Of the bridge to a package of the same name."""
 
     def load() -> Callable[[Any], Any] | None:
-        if importlib.util.find_spec(name) is None:
+        if not packages.is_here(name):
             return None
         return importlib.import_module(f"{__name__}.{name}").of
 

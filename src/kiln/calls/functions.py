@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import guards as guarding
+from ..base_dsl import packages
 from ..base_dsl import trace as tracing
 from ..base_dsl.arguments import MAX64, MIN64, element_annotations, is_numeric_type, number_format
 from ..base_dsl.caller import Caller
@@ -243,7 +244,7 @@ def _is_immutable(value: Any) -> bool:
         met = Met()
         static_key(value, met)
         return not met.changeable
-    numpy = sys.modules.get("numpy")
+    numpy = packages.loaded("numpy")
     if numpy is not None and isinstance(value, (numpy.number, numpy.bool_)):
         return True
     return value is None or type(value) in (int, bool, float, str, bytes) or isinstance(value, type)

@@ -51,7 +51,9 @@ def _flags(fastmath: bool, approx: bool) -> dict[str, ir.Attribute] | None:
         return None
     from ..mlir import context, ir
 
-    return {"fastmath": ir.Attribute.parse(f"#arith.fastmath<{'fast' if fastmath else 'afn'}>", context())}
+    # without `reassoc`: what other operations round stays rounded
+    flags = "nnan,ninf,nsz,arcp,afn" if fastmath else "afn"
+    return {"fastmath": ir.Attribute.parse(f"#arith.fastmath<{flags}>", context())}
 
 
 def _apply(

@@ -6,8 +6,10 @@
 `launch(stream, *inputs, *outputs, **keywords)` is a jit function, or a plain function or lambda of the language.
 """
 
+from ..base_dsl import packages as _packages
+
 try:
-    import jax as _jax
+    _jax = _packages.load("jax")
 except ModuleNotFoundError:
     raise ModuleNotFoundError("kiln.jax needs JAX: pip install 'kiln-dsl[jax]'", name="jax") from None
 

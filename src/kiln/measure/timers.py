@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import hardware
-from ..base_dsl import cache
+from ..base_dsl import cache, packages
 from ..base_dsl.diagnostics import DSLRuntimeError, error
 from ..base_dsl.target import get_target
 from ..hardware import current, driver
@@ -212,7 +211,7 @@ class GpuTimer(_Host):
 
 def _torch() -> Any:
     """PyTorch if the program uses it, and it has this GPU."""
-    torch = sys.modules.get("torch")
+    torch = packages.loaded("torch")
     return torch if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_available() else None
 
 

@@ -11,7 +11,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl import cache
+from ..base_dsl import cache, packages
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLWarning, error
 from ..base_dsl.target import get_target
 from ..hardware import current, driver
@@ -181,13 +181,10 @@ def _warn_of(compilations: int) -> None:
 @contextlib.contextmanager
 def _nvtx_range(tag: str | None) -> Iterator[None]:
     """A range of that name in a profile, where the package nvtx is there."""
-    if tag is None:
+    if tag is None or not packages.is_here("nvtx"):
         yield
         return
-    try:
-        import nvtx  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        yield
-        return
+    import nvtx  # pyright: ignore[reportMissingImports]
+
     with nvtx.annotate(tag):
         yield

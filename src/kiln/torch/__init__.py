@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..base_dsl import packages as _packages
+
 try:
-    import torch as _torch
+    _packages.load("torch")
 except ModuleNotFoundError:
     raise ModuleNotFoundError("kiln.torch needs PyTorch: pip install 'kiln-dsl[torch]'", name="torch") from None
 

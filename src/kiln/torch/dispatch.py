@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .. import forks
-from ..base_dsl.log import logger
+from ..base_dsl import packages
 from ..base_dsl.numeric.meta import TYPES
 from ..calls import loading, plan
 from ..calls.caller import torch as native
@@ -67,7 +67,7 @@ def door() -> Door | None:
         made = Door(engine)
         made.probe()
     except (AttributeError, OSError, RuntimeError, TypeError) as failure:
-        logger().info("calls of operators are made by Python: %s", failure)
+        packages.without("torch dispatcher", failure)
         return None
     return made
 
@@ -84,6 +84,14 @@ class Door:
         self._known: Any = native.Torch.from_address(self._addresses[native.torch.symbol])
         for field, found in functions.items():
             setattr(self._known, field, found)
+        self.can_write = True
+        """Whether native code may serve operators that write to their inputs."""
+        for field, name in native.WRITING.items():
+            found = self._function(name)
+            if found is None:
+                self.can_write = False
+                packages.without("torch versions", f"there is no {name}")
+            setattr(self._known, field, found and ctypes.cast(found, ctypes.c_void_p).value)
         if (folder / "libtorch_cuda.so").exists():
             cuda = ctypes.CDLL(str(folder / "libtorch_cuda.so"))
             self._known.stream = ctypes.cast(cuda.aoti_torch_get_current_cuda_stream, ctypes.c_void_p).value
@@ -147,7 +155,7 @@ class Door:
         try:
             self._load_direct()
         except (AttributeError, OSError, RuntimeError) as missing:
-            logger().info("all calls of operators go through the dispatcher: %s", missing)
+            packages.without("torch direct calls", missing)
             return None
         return self._engine.function(torch_direct.is_direct.symbol)
 
@@ -202,12 +210,14 @@ class Kernel:
     """The native kernel of an operator of a jit function."""
 
     def __init__(
-        self, function: Any, python_name: str, inputs: Sequence[str], sources: Sequence[tuple[int, int]], outputs: int
-    ) -> None:
-        """Types of the inputs as in the schema; where each parameter comes from; how many outputs there are. Raises RuntimeError where there is none."""
+        self, function: Any, python_name: str, inputs: Sequence[str], sources: Sequence[tuple[int, int]], outputs: int,
+        written: Sequence[bool],
+    ) -> None:  # fmt: skip
+        """Types of the inputs as in the schema; where each parameter comes from; how many outputs there are; which inputs are written to. Raises RuntimeError where there is none."""
         found = door()
         too_many = len(inputs) > native.INPUTS or len(sources) > native.PARAMETERS or outputs > native.OUTPUTS
-        made = None if found is None or too_many or not all(kind in KINDS for kind in inputs) else found.new()
+        served = found is not None and not too_many and all(kind in KINDS for kind in inputs)
+        made = found.new() if found is not None and served and (found.can_write or not any(written)) else None
         if found is None or made is None:
             raise RuntimeError("Python takes the calls")
         self._door, self._function = found, function
@@ -218,6 +228,7 @@ class Kernel:
         record.name, record.function = ctypes.addressof(self._name), id(function)
         record.inputs, record.made, record.parameters = len(inputs), outputs, len(sources)
         record.report = id(_told)
+        record.written = sum(is_written << place for place, is_written in enumerate(written))
         for place, kind in enumerate(inputs):
             record.kinds[place] = KINDS[kind]
         for place, (kind, index) in enumerate(sources):

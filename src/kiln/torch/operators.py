@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..base_dsl import packages
 from ..base_dsl.arguments import AMBIENT_STREAM
 from ..base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error
 from ..base_dsl.function import JitFunction
@@ -62,7 +63,8 @@ class Operator:
 
     `outputs` says how each output is made, by parameter: the name of an input, for a tensor like that one; a tuple of extents, `("x.0", "w.1", 64)`,
     each that of an input's axis, the value of an input, or a number, and at its end the type, if it is not that of the first input; or a function of
-    the inputs that makes it (also of fake ones, so of their shapes alone). Outputs that are no parameters are what the function returns. `mutates` are inputs that the kernel writes to. `backward(*saved, *gradients)` gives the
+    the inputs that makes it (also of fake ones, so of their shapes alone). Outputs that are no parameters are what the function returns. `mutates` are inputs that the kernel writes to: autograd is told,
+    and tensors that PyTorch's own operators would not write to are refused; such an operator has no gradient. `backward(*saved, *gradients)` gives the
     gradients of the tensor inputs in their order, None for those that have none; `save` names the inputs and outputs it needs. `vmap="leading"`:
     the kernel takes one more axis in front of all its tensors; by default it is called for each element. `autocast`: the type that floating
     inputs have under autocast; True for the one that autocast is told to use. `tags` are more of torch's, as `torch.Tag.cudagraph_unsafe` for a kernel that prints.
@@ -134,7 +136,10 @@ class Operator:
     def _define(self, name: str) -> Any:
         namespace, _, short = name.partition("::")
         library, autocast = self._library, self._autocast
-        tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides, *self._tags)
+        strides = getattr(
+            torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order
+        )  # torch 2.8 has the first
+        tags = (torch.Tag.pt2_compliant_tag, strides, *self._tags)
         library.define(short + self.schema, tags=tags)
         for device in _DEVICES:
             if self._kernel is not None:
@@ -145,8 +150,11 @@ class Operator:
         torch.library.register_vmap(name, self._vmap, lib=library)
         made = getattr(getattr(torch.ops, namespace), short).default
         if autocast:
+            kept = [place for place, name in enumerate(self._inputs) if name in self._mutates]
             for device in _DEVICES:
-                library.impl(short, functools.partial(_casting, made, device.lower(), autocast), f"Autocast{device}")
+                library.impl(
+                    short, functools.partial(_casting, made, device.lower(), autocast, kept), f"Autocast{device}"
+                )
         return made
 
     def _native_kernel(self) -> Kernel | None:
@@ -165,7 +173,8 @@ class Operator:
             sources.append((native.STREAM, 0))
         try:
             inputs = [self._kinds[name] for name in self._inputs]
-            return Kernel(self._function, self._beside("python"), inputs, sources, len(self._outputs))
+            written = [name in self._mutates for name in self._inputs]
+            return Kernel(self._function, self._beside("python"), inputs, sources, len(self._outputs), written)
         except RuntimeError:
             return None
 
@@ -342,6 +351,14 @@ class Operator:
             if made is None
             else dict(zip(self._outputs, made if isinstance(made, tuple) else (made,) if self._outputs else ()))
         )
+        written = [(name, t) for name in self._mutates for t in _tensors(given[name])]
+        for name, tensor in written:
+            self._refuse_writing(name, tensor)
+        known = [*outputs.values(), *(tensor for _, tensor in written)]
+        if known and not (self._returns and self._outputs) and not any(tensor.numel() for tensor in known):
+            return made  # there is nothing to write
+        for _, tensor in written:
+            torch.autograd.graph.increment_version(tensor)
         with _on(next(iter(kinds), None)):
             passed = {
                 p.name: current_stream() if p.name in self._streams else outputs.get(p.name, given.get(p.name))
@@ -357,6 +374,18 @@ class Operator:
                 returned = self._function._run_in_python(*positional, **named)
                 self._kernel.learn([self._described(name, x) for name, x in outputs.items()])
         return returned if self._returns and self._outputs else made
+
+    def _refuse_writing(self, name: str, x: torch.Tensor) -> None:
+        """Refuse to write to a tensor where PyTorch's own operators do; as `may_write` of native code."""
+        if x.numel() and any(extent > 1 and not step for extent, step in zip(x.shape, x.stride())):
+            why = native.REPEATED
+        elif x.is_inference() and not torch.is_inference_mode_enabled():
+            why = native.INFERENCE
+        elif x.requires_grad and torch.is_grad_enabled():
+            why = native.WITH_GRADIENT
+        else:
+            return
+        raise RuntimeError(f"{self.name}: argument {name!r}: {why}")
 
     def _described(self, name: str, made: torch.Tensor) -> tuple[int, list[Extent] | None, torch.dtype] | None:
         """How native code makes an output; None if it cannot."""
@@ -448,8 +477,8 @@ class Operator:
         return result, (0,) * len(result) if isinstance(result, tuple) else 0
 
 
-def _casting(operator: Any, device: str, autocast: torch.dtype | bool, *args: Any) -> Any:
-    """A call under autocast: as torch's own operators, those of 64 bits and on other devices are left as they are."""
+def _casting(operator: Any, device: str, autocast: torch.dtype | bool, kept: Sequence[int], *args: Any) -> Any:
+    """A call under autocast: as torch's own operators, those of 64 bits and on other devices are left as they are; and what is written to, at the places `kept`."""
     kind = torch.get_autocast_dtype(device) if autocast is True else autocast
 
     def cast(value: Any) -> Any:
@@ -458,9 +487,25 @@ def _casting(operator: Any, device: str, autocast: torch.dtype | bool, *args: An
         wanted = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64
         return value.to(kind) if wanted and value.device.type == device else value
 
-    keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
-    with torch._C._ExcludeDispatchKeyGuard(keys | torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCUDA)):
-        return operator(*map(cast, args))
+    with _without_autocast()():
+        return operator(*(value if place in kept else cast(value) for place, value in enumerate(args)))
+
+
+@functools.lru_cache(maxsize=1)
+def _without_autocast() -> Callable[[], Any]:
+    """A function that gives what turns autocast off while it is open."""
+    with packages.leaning_on("torch autocast"):
+        of, keys, guard = torch._C.DispatchKeySet, torch._C.DispatchKey, torch._C._ExcludeDispatchKeyGuard
+        both = of(keys.AutocastCPU) | of(keys.AutocastCUDA)
+        return lambda: guard(both)
+
+    def turned_off() -> Any:
+        stack = contextlib.ExitStack()
+        for device in _DEVICES:
+            stack.enter_context(torch.autocast(device.lower(), enabled=False))
+        return stack
+
+    return turned_off
 
 
 @contextlib.contextmanager

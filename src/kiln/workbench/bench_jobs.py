@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..base_dsl import packages
 from ..measure import measurement, timers
 from . import checking
 from .cases import Case
@@ -103,7 +104,7 @@ def candidate(case: Case, what: str, problem: Mapping[str, Any], config: Any) ->
         return functools.partial(case.reference, problem=problem)
     if what == "torch.compile":
         try:
-            import torch
+            torch = packages.load("torch")
         except ImportError:
             raise ContractError("torch.compile needs PyTorch: pip install torch") from None
         return torch.compile(functools.partial(case.reference, problem=problem))

@@ -15,13 +15,13 @@ import json
 import os
 import random
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ..base_dsl import packages
 from . import closure
 from .contracts import (
     NAMES,
@@ -484,7 +484,7 @@ def seed_everything(seed: int) -> None:
 
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
-    torch = sys.modules.get("torch")
+    torch = packages.loaded("torch")
     if torch is not None:
         torch.manual_seed(seed)
 

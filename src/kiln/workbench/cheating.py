@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..base_dsl import packages
 from . import closure, data
 from .cases import Case
 
@@ -124,7 +125,7 @@ def of_outputs(case: Case, inputs: Sequence[Any], outputs: Sequence[Any]) -> dic
     """Complaints of what a kernel returned."""
     found: dict[str, str] = {}
     kinds = {np.ndarray, *(type(x) for x in inputs)}
-    torch = sys.modules.get("torch")
+    torch = packages.loaded("torch")
     if torch is not None:
         kinds |= {torch.Tensor, torch.nn.Parameter}
     for number, output in enumerate(outputs):

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from kiln import DSLBaseError, DSLCudaRuntimeError
+from kiln.base_dsl import packages
 from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLUserCodeRuntimeError
 from kiln.testing import CantImplementError
 
@@ -126,7 +126,7 @@ def check(where: str, kind: str, problem: dict[str, Any], seed: int = 0, **optio
 
 def _forget() -> None:
     """Give back what a check allocated: the next one may need it."""
-    torch = sys.modules.get("torch")
+    torch = packages.loaded("torch")
     if torch is not None and torch.cuda.is_available() and hasattr(torch.cuda, "empty_cache"):
         torch.cuda.empty_cache()
 
@@ -197,7 +197,7 @@ class _Trial:
         return self._outputs(result, self.inputs, "kernel_fn")
 
     def _synchronize(self) -> None:
-        torch = sys.modules.get("torch")
+        torch = packages.loaded("torch")
         if torch is not None and any(data.is_torch(x) and x.is_cuda for x in self.inputs):
             torch.cuda.synchronize()
 
@@ -357,7 +357,7 @@ class _Trial:
 
     def streams(self) -> dict[str, Any]:
         """On a GPU: work that the stream still has to do comes before the kernel's."""
-        torch = sys.modules.get("torch")
+        torch = packages.loaded("torch")
         self.prepare("normal")
         if torch is None or not all(data.is_torch(x) and x.is_cuda for x in self.inputs if contracts.is_array(x)):
             return {"status": "skipped", "message": "the inputs are no tensors of torch on a GPU"}

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+
+from ..base_dsl import packages
 
 KINDS = {
     "normal": "as get_inputs draws them",
@@ -33,7 +34,7 @@ _PATTERN = 0xA5
 
 def is_torch(x: Any) -> bool:
     """Whether something is a tensor of torch."""
-    torch = sys.modules.get("torch")
+    torch = packages.loaded("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
@@ -143,7 +144,7 @@ def in_fp64(x: Any) -> Any:
 @contextlib.contextmanager
 def computing_in_fp64() -> Iterator[None]:
     """While open, torch makes fp64 of whatever narrower float is asked for, so that `x.float()` loses nothing."""
-    torch = sys.modules.get("torch")
+    torch = packages.loaded("torch")
     if torch is None:
         yield
         return
@@ -359,7 +360,7 @@ def poisoned_memory() -> Iterator[list[Zone]]:
 
     plain = {name: getattr(np, name) for name in ("empty", "empty_like")}
     with contextlib.ExitStack() as stack:
-        torch = sys.modules.get("torch")
+        torch = packages.loaded("torch")
         if torch is not None:
             stack.enter_context(_poisoning(torch, poisoned))
         try:

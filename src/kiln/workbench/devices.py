@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kiln.base_dsl import cache_folder
+from kiln.base_dsl import cache_folder, packages
 from kiln.hardware import devices, driver, nvml
 from kiln.hardware.devices import Model
 from kiln.measure import clocks, measurement
@@ -176,7 +176,7 @@ def measure_ceilings() -> dict[str, Any]:
 def _products(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
     """Products of the kernel library; none without PyTorch, whose arrays they are of."""
     try:
-        import torch
+        torch = packages.load("torch")
     except ImportError:
         return {}
     from kiln import kernels

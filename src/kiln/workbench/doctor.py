@@ -22,6 +22,7 @@ from pathlib import Path
 
 import kiln
 from kiln import DSLRuntimeError, _alias
+from kiln.base_dsl import packages
 from kiln.base_dsl.target import target_names
 from kiln.hardware import toolchain
 from kiln.workbench import gpu
@@ -265,10 +266,8 @@ def _root() -> Path:
 
 
 def _exists(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+    """Whether a module can be imported; folders such as `cuda` and `nvidia` have no file, what is in them has."""
+    return packages.is_here(module)
 
 
 _COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..base_dsl import packages
 from . import kb_pages
 from .command import EXIT, progress, report_errors
 from .kb_pages import PageError
@@ -31,7 +32,7 @@ _NO_PAGES = (
 def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     try:
-        import yaml  # noqa: F401
+        packages.load("yaml")
     except ImportError:
         print("kiln kb reads YAML: pip install 'kiln-dsl[workbench]' (PyYAML)", file=sys.stderr)
         return EXIT.NOT_HERE

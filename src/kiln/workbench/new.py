@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from kiln.base_dsl import packages
 
 from . import verify
 from .command import EXIT, report_errors
@@ -79,7 +80,7 @@ def main(argv: Sequence[str]) -> int:
     for part in [*folder.parents][:-1]:
         (part / "__init__.py").touch()
     print("\n".join(f"wrote {folder / name}" for name in files), file=sys.stderr)
-    if importlib.util.find_spec("torch") is None:
+    if not packages.is_here("torch"):
         print("the kernel needs PyTorch: pip install torch", file=sys.stderr)
         return EXIT.NOT_HERE
     # Small problems: what is written here is known to be right, what may be missing is a tool on this machine.

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..base_dsl import packages
 from .cases import Case
 from .checking import opened
 from .profile_static import calls_of, static_profile
@@ -83,21 +84,17 @@ def _ranged(case: Case, inputs: list[Any], problem: Mapping[str, Any], config: C
 
 def nvtx_is_here() -> bool:
     """Whether ranges are marked."""
-    try:
-        import nvtx  # noqa: F401  # pyright: ignore[reportUnusedImport]
-    except ImportError:
-        return False
-    return True
+    return packages.is_here("nvtx")
 
 
 @contextlib.contextmanager
 def nvtx_range(name: str) -> Iterator[None]:
     """While open, profilers show a range of this name; nothing without the package nvtx."""
-    try:
-        import nvtx
-    except ImportError:
+    if not nvtx_is_here():
         yield
         return
+    import nvtx
+
     with nvtx.annotate(name, domain="kiln"):
         yield
 

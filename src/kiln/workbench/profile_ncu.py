@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import glob
-import importlib
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base_dsl import packages
 from .contracts import ContractError
 from .profile_result import KernelProfile, LineProfile, Profile, Value
 
@@ -148,13 +148,13 @@ def read(path: str | Path) -> Profile:
 def _reader() -> Any:
     """The module `ncu_report`: of its own package, or the one that Nsight Compute brings along."""
     with contextlib.suppress(ImportError):
-        return importlib.import_module("ncu_report")
+        return packages.load("ncu_report")
     with contextlib.suppress(CannotProfile, ImportError):
         installed = [Path(find("ncu")).resolve(), *map(Path, sorted(glob.glob(PLACES["ncu"][1]), reverse=True))]
         for folder in (tool.parent / "extras" / "python" for tool in installed):
             if (folder / "ncu_report.py").is_file():
                 sys.path.append(str(folder))
-                return importlib.import_module("ncu_report")
+                return packages.load("ncu_report")
     raise CannotProfile("reports of ncu are read by the package ncu-report: pip install ncu-report")
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..base_dsl import packages
 from . import closure, contracts
 from .command import NotHere
 from .contracts import ContractError
@@ -287,10 +288,9 @@ def of_case(address: str, where: str, timeout: float, memory: int | None = None,
 
 def _import_ray() -> Any:
     try:
-        import ray  # pyright: ignore[reportMissingImports]
+        return packages.load("ray")
     except ImportError:
         raise NotHere("--ray needs Ray: pip install 'kiln-dsl[ray]'") from None
-    return ray
 
 
 def _slots(node: dict[str, Any]) -> Iterator[_Slot]:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..base_dsl import packages
 from .command import EXIT
 from .records import Journal, Record
 
@@ -49,6 +50,7 @@ def read(folder: Path) -> tuple[list[Record], int]:
 
 def _write_page(output: str, folder: Path, records: list[Record], torn: int) -> int:
     try:
+        packages.load("plotly")
         from plotly.offline import get_plotlyjs
     except ImportError:
         print("kiln report: figures need plotly: pip install plotly, or write the records with --csv FILE", file=sys.stderr)  # fmt: skip

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..base_dsl import packages
 from ..tunings import canonical
 from .command import NotHere
 
@@ -25,7 +26,7 @@ class Search:
 
     def __init__(self, configs: Sequence[Mapping[str, Any]], seed: int = 0) -> None:
         try:
-            import optuna
+            optuna = packages.load("optuna")
         except ImportError:
             raise NotHere("--search tpe needs Optuna: pip install 'kiln-dsl[tune]'") from None
         self._optuna = optuna

@@ -178,6 +178,103 @@ def test_flags_of_the_protocol():
         copy(got[:2], Versioned(data, 1, 8))
 
 
+# --- headers that no array has ---------------------------------------------------------------------------------------
+
+
+class Headed:
+    """An array whose header is changed by a function."""
+
+    def __init__(self, data: np.ndarray, change: Any) -> None:
+        self.data, self.change = data, change
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        capsule = self.data.__dlpack__()
+        tensor = arrays._DLTensor.from_address(arrays._capsule_pointer(capsule, b"dltensor"))
+        return self.change(tensor) or capsule
+
+
+def set_extent(value: int) -> Any:
+    def change(tensor: Any) -> None:
+        tensor.shape[0] = value
+
+    return change
+
+
+def set_step(value: int) -> Any:
+    def change(tensor: Any) -> None:
+        tensor.strides[0] = value
+
+    return change
+
+
+def set_field(name: str, value: Any) -> Any:
+    def change(tensor: Any) -> None:
+        owner = tensor
+        *path, last = name.split(".")
+        for part in path:
+            owner = getattr(owner, part)
+        setattr(owner, last, value)
+
+    return change
+
+
+HEADERS = {
+    "a million modes": (set_field("ndim", 1_000_000), "1000000 modes"),
+    "65 modes": (set_field("ndim", 65), "65 modes"),
+    "negative modes": (set_field("ndim", -1), "-1 modes"),
+    "no extents": (set_field("shape", None), "pointer to them is null"),
+    "negative extent": (set_extent(-3), r"shape is \(-3, 4\)"),
+    "endless": (set_extent(2**63 - 1), "elements lie from address"),
+    "before memory": (set_step(-(2**62)), "elements lie from address"),
+    "no memory": (set_field("data", None), "pointer is null"),
+    "behind memory": (set_field("byte_offset", 2**64 - 8), "elements lie from address"),
+    "bits": (set_field("dtype.bits", 7), "of 7 bits"),
+    "no bits": (set_field("dtype.bits", 0), "of 0 bits"),
+    "code": (set_field("dtype.code", 99), "type code 99"),
+    "lanes": (set_field("dtype.lanes", 65535), "vectors of 65535"),
+    "device": (set_field("device.kind", 77), "device type 77"),
+    "no capsule": (lambda tensor: "capsule", "gave 'capsule'"),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_headers_that_no_array_has_are_refused(name: str):
+    change, words = HEADERS[name]
+    data = np.zeros((3, 4), np.float32)
+    assert size(Headed(data, lambda tensor: None)) == 12
+    for call in (size, lambda x: size_of_first([x]), from_dlpack, cute.compile(size, data)):
+        with pytest.raises(kiln.DSLUserCodeTypeError, match=words):
+            call(Headed(data, change))
+
+
+def test_headers_without_elements_need_no_memory():
+    no_memory = set_field("data", None)
+    assert from_dlpack(Headed(np.zeros((0, 4), np.float32), no_memory)).shape == (0, 4)
+    assert from_dlpack(Headed(np.zeros(8, np.float32), set_field("strides", None))).shape == (8,)
+    assert size(np.broadcast_to(np.float32(1), (1 << 20, 4))) == 1 << 22
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"shape": (-1, 4)}, r"shape is \(-1, 4\)"),
+        ({"data": (0, False)}, "pointer is null"),
+        ({"strides": (16,)}, "2 extents and 1 strides"),
+    ],
+)
+def test_interfaces_that_no_array_has_are_refused(change: dict[str, Any], words: str):
+    class Interface:
+        __cuda_array_interface__ = {
+            "shape": (3, 4), "typestr": "<f4", "data": (1 << 20, False), "strides": None, "version": 3, **change
+        }  # fmt: skip
+
+    with pytest.raises(kiln.DSLUserCodeTypeError, match=words):
+        from_dlpack(Interface())
+
+
 # --- arrays whose elements are not what lies in memory ---------------------------------------------------------------
 
 

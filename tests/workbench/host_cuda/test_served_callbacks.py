@@ -212,3 +212,41 @@ def test_products_of_halves_are_rounded_once(torch_program):
         print("done")
     """)
     assert out == "done\n"
+
+
+def test_functions_that_are_applied_by_c(child, tmp_path):
+    """From torch 2.15 on `Function.apply` is a descriptor of C, without a function of Python inside."""
+    (tmp_path / "program.py").write_text(
+        """
+import torch
+
+plain = torch.autograd.Function.__dict__["apply"]
+
+class OfC:
+    def __get__(self, instance, cls):
+        return plain.__get__(instance, cls)
+
+torch.autograd.Function.apply = OfC()
+
+from kiln.workbench import host_cuda
+
+host_cuda.activate()
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        assert gradient.is_cuda
+        return gradient * 2
+
+x = torch.ones(3, device="cuda", requires_grad=True)
+y = Twice.apply(x)
+y.sum().backward()
+print(y.device, x.grad.device, x.grad.tolist())
+"""
+    )
+    done = child("program.py")
+    assert done.stdout.split("\n")[0] == "cuda:0 cuda:0 [2.0, 2.0, 2.0]", done.stdout + done.stderr

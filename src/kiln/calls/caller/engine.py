@@ -12,6 +12,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from ... import forks
+from ...base_dsl import packages
 from ...base_dsl.log import logger
 from ...native.later import Later
 from .. import plan
@@ -279,9 +280,13 @@ class Engine:
 
     def add_numpy(self, kind: type) -> None:
         """Take `numpy.ndarray`."""
-        if kind not in self._known and _numpy_is_known():
-            self._known.add(kind)
-            self._world.ndarray = id(kind)
+        if kind in self._known:
+            return
+        if not _numpy_is_known():
+            packages.without("numpy arrays", "fields of an ndarray lie elsewhere")
+            return
+        self._known.add(kind)
+        self._world.ndarray = id(kind)
 
 
 def _numpy_is_known() -> bool:

@@ -55,6 +55,16 @@ class Torch:
     current_device: Fn[[Ptr[i32]], i32]
     share: Fn[[u64, Ptr[u64]], i32]
     """Makes another handle of a tensor."""
+    bump: Fn[[u64], None]
+    """torch::autograd::impl::bump_version: raises the version of a tensor, by which autograd finds out that what it saved was changed."""
+    is_inference: Fn[[u64], bool]
+    """at::native::is_inference"""
+    in_inference: Fn[[], bool]
+    """c10::InferenceMode::is_enabled"""
+    grad_enabled: Fn[[], bool]
+    """c10::GradMode::is_enabled"""
+    requires_grad: Fn[[Ptr], bool]
+    """c10::TensorImpl::requires_grad: of the record that a handle leads to."""
     cpu: i64
     cuda: i64
     several: i64
@@ -62,6 +72,19 @@ class Torch:
     types: Array[u32, 64]
     """DLPack's types by torch's."""
 
+
+WRITING = {
+    "bump": "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE",
+    "is_inference": "_ZN2at6native12is_inferenceERKNS_6TensorE", "in_inference": "_ZN3c1013InferenceMode10is_enabledEv",
+    "grad_enabled": "_ZN3c108GradMode10is_enabledEv", "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv",
+}  # fmt: skip
+"""What operators need that write to their inputs, by fields of `Torch`: functions of C++, which PyTorch exports."""
+REPEATED = (
+    "it shows one element at several coordinates, as expand() makes it, and the kernel writes to it: clone() it before"
+)
+INFERENCE = "it is a tensor of inference mode, and the kernel writes to it outside of that mode: clone() it before"
+WITH_GRADIENT = "it requires a gradient, and the kernel writes to it in place: call it under torch.no_grad(), or on what detach() gives"
+"""Why a tensor is not written to."""
 
 TENSOR, MAYBE_TENSOR, SOME_TENSORS, WHOLE, REAL, TRUTH = range(6)
 """Kinds of arguments."""
@@ -117,6 +140,8 @@ class Operator:
     made: i64
     """Outputs."""
     parameters: i64
+    written: u64
+    """A bit for each input that the kernel writes to."""
     kinds: Array[i64, INPUTS]
     sources: Array[Source, PARAMETERS]
     outputs: Array[Ptr[Output], CANDIDATES]
@@ -137,6 +162,10 @@ class State:
     stream: u64
     arguments: Array[Argument, INPUTS]
     read: Array[DLTensor, TENSORS]
+    handles: Array[u64, TENSORS]
+    """As many as there are tensors, as PyTorch knows them."""
+    written: u64
+    """A bit for each tensor that the kernel writes to."""
     elements: Array[Argument, TENSORS]
     groups: Array[ArrayObject, LISTS]
     results: Array[u64, OUTPUTS]
@@ -175,6 +204,7 @@ def read_tensor(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool
     tensor.offset = 0
     argument.type = DL_TENSOR
     argument.value = address(tensor)
+    state.handles[count] = handle
     state.tensors = count + 1
     return True
 
@@ -204,6 +234,7 @@ def read_list(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
 @native
 def begin(state: Ptr[State]) -> None:
     state.without_memory = 0
+    state.written = 0
     state.tensors = 0
     state.lists = 0
     state.device = -1
@@ -235,9 +266,54 @@ def read(operator: Ptr[Operator], stack: Ptr[u64], state: Ptr[State]) -> bool:
     """Read all arguments."""
     begin(state)
     for number in range(operator.inputs):
+        first = state.tensors
         if not read_argument(operator, stack, number, state):
             return False
+        if not note_written(operator, number, first, state):
+            return False
     return state.device >= 0
+
+
+@native
+def is_repeated(tensor: Ptr[DLTensor]) -> bool:
+    """Whether an element is seen at several coordinates, as `expand` makes it."""
+    repeated = False
+    for mode in range(i64(tensor.rank)):
+        if tensor.shape[mode] == 0:
+            return False
+        repeated = repeated or (tensor.shape[mode] > 1 and tensor.strides[mode] == 0)
+    return repeated
+
+
+@native
+def may_write(handle: u64, tensor: Ptr[DLTensor]) -> bool:
+    """Whether a tensor can be written to in place, as PyTorch has it; `operators.refuse_writing` says why not."""
+    known = torch.place
+    if is_repeated(tensor):
+        return False
+    if known.is_inference(handle) and not known.in_inference():
+        return False
+    return not known.grad_enabled() or not known.requires_grad(Ptr(Ptr[u64](handle)[0]))
+
+
+@native
+def note_written(operator: Ptr[Operator], number: i64, first: i64, state: Ptr[State]) -> bool:
+    """After an input was read, whose tensors begin at `first`: whether they can be written to, if the kernel does that."""
+    if (operator.written >> u64(number)) & 1 == 0:
+        return True
+    for place in range(first, state.tensors):
+        if not may_write(state.handles[place], ref(state.read)[place]):
+            return False
+        state.written |= u64(1) << u64(place)
+    return True
+
+
+@native
+def raise_versions(state: Ptr[State]) -> None:
+    """Let autograd know what is written to now."""
+    for place in range(state.tensors):
+        if (state.written >> u64(place)) & 1 != 0:
+            torch.place.bump(state.handles[place])
 
 
 @native
@@ -434,6 +510,7 @@ def run(operator: Ptr[Operator], stack: Ptr[u64], failed: Ptr[Ptr]) -> bool:
     if made < operator.made or not take_outputs(operator, header, state, slots):
         drop_results(state, made)
         return False
+    raise_versions(state)
     record = header.entry(slots)
     if record != None:
         failed[0] = told(operator, header, record)

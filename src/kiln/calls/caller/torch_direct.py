@@ -42,7 +42,9 @@ from .torch import (
     begin,
     find,
     find_layout,
+    note_written,
     on_its_stream,
+    raise_versions,
     read_tensor,
     take_outputs,
     torch,
@@ -133,6 +135,7 @@ def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -
     known, with_gradients, number = world.place, direct.place.grad_enabled(), local(i64)
     for position in range(operator.inputs):
         kind, value, argument = operator.kinds[position], values[position], ref(state.arguments)[position]
+        first = state.tensors
         argument.length = 0
         argument.value = 0
         if value == None:
@@ -158,6 +161,8 @@ def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -
             argument.type = FLOAT
             Ptr[f64](ref(argument).value)[0] = real
         else:
+            return False
+        if not note_written(operator, position, first, state):
             return False
     return state.device >= 0
 
@@ -231,6 +236,7 @@ def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
     if not take_outputs(operator, header, state, slots):
         drop(objects, made)
         return nothing
+    raise_versions(state)
     if not execute(header.entry, slots, Ptr[Object](header.report)):
         drop(objects, made)
         return None

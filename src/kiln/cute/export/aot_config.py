@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 
-from ...base_dsl import doors
+from ...base_dsl import doors, packages
 from ...base_dsl.diagnostics import DSLBaseError
 
 
@@ -46,11 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _tvm_ffi_folder() -> str:
-    if importlib.util.find_spec("tvm_ffi") is None:
+    if not packages.is_here("tvm_ffi"):
         raise ImportError("TVM-FFI is not installed: pip install kiln-dsl[tvm-ffi]")
     import os
 
-    import tvm_ffi  # pyright: ignore[reportMissingImports]
+    tvm_ffi = packages.load("tvm_ffi")
 
     return os.path.dirname(tvm_ffi.libinfo.find_libtvm_ffi())
 

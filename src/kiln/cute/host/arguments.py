@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 import types
 import typing
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import promises, tree
+from ...base_dsl import packages, promises, tree
 from ...base_dsl.arguments import GroupNode, Node, NumericNode
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLUserCodeValueError, error
 from ...base_dsl.static_key import static_key
@@ -358,7 +357,7 @@ _array_signatures: dict[tuple[Any, ...], TensorSignature] = {}
 
 def quick_array(kind: type) -> Callable[[Any], Any] | None:
     """For arrays of numpy and torch: (key, leaves) without making a node. None for other types."""
-    numpy = sys.modules.get("numpy")
+    numpy = packages.loaded("numpy")
     if numpy is not None and kind is numpy.ndarray:
         return _quick_numpy
     if is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter"):

@@ -7,6 +7,7 @@ import functools
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ...base_dsl import packages
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.numeric.meta import TYPES
 from ...calls import loading, plan
@@ -90,7 +91,7 @@ def is_array(kind: type) -> bool:
 
 def is_torch_tensor(kind: type) -> bool:
     """Whether a type is torch's Tensor or a subclass; torch is not imported for it."""
-    torch = sys.modules.get("torch")
+    torch = packages.loaded("torch")
     tensor = getattr(torch, "Tensor", None)
     return tensor is not None and issubclass(kind, tensor)
 
@@ -288,8 +289,13 @@ def read_dlpack(x: Any) -> Array:
                 f"the array keeps each element of {tensor.dtype.bits} bits in a byte of its own, and ours are packed",
                 "pack them, and pass the bytes: from_dlpack(bytes).element_type = T",
             )
-    else:
+    elif _capsule_is(capsule, b"dltensor"):
         tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    else:
+        raise _no_type(
+            f"__dlpack__() of {type(x).__qualname__} gave {capsule!r}",
+            "DLPack's capsule is new, and is called dltensor",
+        )
     code = (tensor.dtype.code, tensor.dtype.bits)
     if code not in _CODES:
         raise _no_type(f"no element type corresponds to DLPack's type code {code[0]} of {code[1]} bits")
@@ -304,16 +310,45 @@ def read_dlpack(x: Any) -> Array:
         raise _no_type(
             f"an array on DLPack's device type {tensor.device.kind}", "arrays live on the CPU or on a CUDA device"
         )
-    shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
-    if tensor.strides:
-        strides = tuple(tensor.strides[i] for i in range(tensor.ndim))
-    else:
-        strides = row_major(shape)
+    rank = tensor.ndim
+    if not 0 <= rank <= _MOST_MODES:
+        raise _no_type(f"a DLPack header says that the array has {rank} modes", f"arrays have 0 to {_MOST_MODES}")
+    if rank and not tensor.shape:
+        raise _no_type(f"a DLPack header with {rank} modes has no extents: its pointer to them is null")
+    shape = tuple(tensor.shape[i] for i in range(rank))
+    strides = tuple(tensor.strides[i] for i in range(rank)) if tensor.strides else row_major(shape)
+    address = (tensor.data or 0) + tensor.byte_offset
+    _check_memory("a DLPack header", shape, strides, tensor.data or 0, address, dtype.width * lanes)
     if lanes > 1:
         shape, strides = unpacked(shape, strides, lanes)
     device = "cpu" if tensor.device.kind in (_CPU, _CUDA_HOST) else "cuda"
-    address = (tensor.data or 0) + tensor.byte_offset
     return Array(address, shape, strides, dtype, device, readonly, (x, capsule))
+
+
+_MOST_MODES = 64
+"""As many as numpy and PyTorch have."""
+
+
+def _check_memory(
+    what: str, shape: tuple[int, ...], strides: tuple[int, ...], memory: int, address: int, bits: int
+) -> None:
+    """Refuse extents and addresses that no array has, before anything is done with them."""
+    if any(extent < 0 for extent in shape):
+        raise _no_type(f"{what} says that the array's shape is {shape}", "extents are 0 or more")
+    if len(strides) != len(shape):
+        raise _no_type(f"{what} has {len(shape)} extents and {len(strides)} strides")
+    if 0 in shape:
+        return
+    if not memory:
+        raise _no_type(f"{what} of the shape {shape} has no memory: its pointer is null")
+    reach = [(extent - 1) * step * bits // 8 for extent, step in zip(shape, strides)]
+    first, last = address + sum(r for r in reach if r < 0), address + sum(r for r in reach if r > 0)
+    if first < 0 or last >= 1 << 64:
+        raise _no_type(
+            f"{what} says that elements lie from address {first:#x} to {last:#x}: the address is {address:#x}, "
+            f"the shape {shape}, the strides {strides}",
+            "addresses have 64 bits",
+        )
 
 
 def _read_cuda_interface(x: Any) -> Array:
@@ -329,6 +364,8 @@ def _read_cuda_interface(x: Any) -> Array:
     if steps is not None and any(step % stored.itemsize for step in steps):
         raise _no_type(f"the array's strides {steps} (bytes) are not multiples of its element size {stored.itemsize}")
     strides = row_major(shape) if steps is None else tuple(step // stored.itemsize for step in steps)
+    address = address or 0
+    _check_memory("CUDA's array interface", shape, strides, address, address, 8 * stored.itemsize)
     return Array(address, shape, strides, numpy_element_type(stored), "cuda", bool(readonly), x)
 
 
@@ -344,11 +381,13 @@ def introduce_array(native: Engine, kind: type) -> bool:
     """Tell native code about a type of arrays; whether it can read arrays of that type."""
     if kind in _native_kinds:
         return True
-    if kind is getattr(sys.modules.get("numpy"), "ndarray", None):
+    if kind is getattr(packages.loaded("numpy"), "ndarray", None):
         native.add_numpy(kind)
     elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter") and not hardware.cuda_is_host_memory:
         found, telling = exchange_functions(kind), torch_bits()
         if found is None or telling is None:
+            missing = "__dlpack_c_exchange_api__" if found is None else "no place that tells kinds of tensors apart"
+            packages.without("torch records", missing)
             return False
         native.add_array(kind, *found, *telling)
     elif is_jax_array(kind) and not hardware.cuda_is_host_memory:
@@ -425,7 +464,7 @@ class _ExchangeFunctions(ctypes.Structure):
 def numpy_type(dtype: Any) -> int:
     """What native code compares of the numpy dtype of an element type; -1 if there is none."""
     name = dtype._numpy_name
-    numpy = sys.modules.get("numpy")
+    numpy = packages.loaded("numpy")
     if name is None or numpy is None:
         return -1
     try:

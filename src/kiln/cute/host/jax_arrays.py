@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl import packages
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
-from ...base_dsl.log import logger
 from ...calls.caller import jax_arrays as native
 from .arrays import Array, dlpack_type, numpy_element_type, read_dlpack
 
@@ -45,7 +45,7 @@ def introduce_jax(engine: Engine, kind: type) -> bool:
     try:
         _kinds = _Kinds(engine, kind)
     except AttributeError as missing:
-        logger().info("arrays of JAX are read by Python: %s", missing)
+        packages.without("jax arrays", missing)
     return _kinds is not None
 
 

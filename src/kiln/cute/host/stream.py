@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
+
+from ...base_dsl import packages
 
 HANDLES = {"CUstream", "cudaStream_t", "CUevent", "cudaEvent_t"}
 
@@ -41,7 +42,7 @@ class Stream(int):
 
 def current_stream() -> Stream:
     """The stream that PyTorch is using; the default stream where it is not used."""
-    torch = sys.modules.get("torch")
+    torch = packages.loaded("torch")
     if torch is None or not torch.cuda.is_available():
         return Stream(0)
     return Stream(torch.cuda.current_stream().cuda_stream)

@@ -7,6 +7,7 @@ import operator
 import sys
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl import packages
 from ...base_dsl import target as targets
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
 from ...calls import program as call_program
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 def is_torch(x: Any) -> bool:
     """Whether an array is a torch tensor."""
-    torch = sys.modules.get("torch")
+    torch = packages.loaded("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
@@ -38,7 +39,7 @@ def known(x: Any) -> Any:
         return np.asarray(x)
     require(hasattr(x, "__dlpack__"), f"{type(x).__module__}.{type(x).__qualname__} is not an array", ARRAYS)
     try:
-        if "torch" in sys.modules or x.__dlpack_device__()[0] != 1:
+        if packages.loaded("torch") is not None or x.__dlpack_device__()[0] != 1:
             import torch
 
             return torch.from_dlpack(x)
@@ -62,13 +63,13 @@ def as_given(result: Any, like: Any) -> Any:
 
 def is_numpy(x: Any) -> bool:
     """Whether an array is numpy's."""
-    numpy = sys.modules.get("numpy")
+    numpy = packages.loaded("numpy")
     return numpy is not None and isinstance(x, numpy.ndarray)
 
 
 def is_number(x: Any) -> bool:
     """Whether a value is one of numpy's numbers, which look like arrays."""
-    numpy = sys.modules.get("numpy")
+    numpy = packages.loaded("numpy")
     return numpy is not None and isinstance(x, numpy.generic)
 
 
@@ -116,7 +117,7 @@ def address(x: Any) -> int:
     """Where the first element lies; 0 for None."""
     if x is None:
         return 0
-    torch = sys.modules.get("torch")
+    torch = packages.loaded("torch")
     if torch is not None and isinstance(x, torch.Tensor):
         return x.data_ptr()
     return x.__array_interface__["data"][0]

@@ -14,7 +14,7 @@ import types
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl import guards, sanitizing
+from ...base_dsl import guards, packages, sanitizing
 from ...base_dsl import target as targets
 from ...base_dsl import trace as tracing
 from ...base_dsl.dependencies import Dependencies
@@ -98,7 +98,7 @@ class _Walk:
         """Whether there are arrays of other libraries than numpy and torch, or numbers of numpy's as arrays."""
         self.stray = False
         """Whether there is an array where none is expected: what the function does may depend on what is in it."""
-        self.torch = sys.modules.get("torch")
+        self.torch = packages.loaded("torch")
         parts: list[Any] = [len(given)]
         for place, value in enumerate(given):
             self._name = parameters.order[place] if place < len(parameters.order) else ""
@@ -361,7 +361,7 @@ def _is_constant(value: Any) -> bool:
     """Whether objects of a type never change: types of elements, and plans."""
     if type(value) in _constants:
         return True
-    libraries = [sys.modules.get(name) for name in ("numpy", "torch")]
+    libraries = [packages.loaded(name) for name in ("numpy", "torch")]
     return any(library is not None and isinstance(value, library.dtype) for library in libraries)
 
 

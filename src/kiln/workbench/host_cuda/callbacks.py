@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import weakref
 from typing import TYPE_CHECKING, Any
 
 import torch
+
+from kiln.base_dsl.packages import leaning_on
 
 from .tensors import HostCuda, _mark, _tensors, is_marked
 
@@ -31,10 +34,17 @@ def _in_force() -> Iterator[None]:
         yield
 
 
+def _probe_modes() -> None:
+    """Raise AttributeError where torch does not tell what `_in_force` asks for."""
+    _ = torch._C._len_torch_function_stack  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def serve() -> None:
     """Put all of it in place."""
-    _serve_autograd()
-    _serve_operators()
+    with leaning_on("torch autograd"):
+        _serve_autograd()
+    with leaning_on("torch operators"):
+        _serve_operators()
     _serve_compile()
 
 
@@ -44,9 +54,13 @@ def serve() -> None:
 def _serve_autograd() -> None:
     """Backward functions and hooks run under the mode. A function of the user's knows from its forward where it is."""
     module: Any = torch.autograd
-    run = getattr(module.graph, "_engine_run_backward", None)
-    if run is None:  # before torch 2.2
-        return
+    run, plain, backward = (
+        module.graph._engine_run_backward,
+        module.Function.apply,
+        module.function.BackwardCFunction.apply,
+    )
+    forward = inspect.getattr_static(module.Function, "apply")  # of Python; since torch 2.15 of C
+    _probe_modes()
 
     @functools.wraps(run)
     def run_in_force(*args: Any, **kwargs: Any) -> Any:
@@ -55,10 +69,8 @@ def _serve_autograd() -> None:
 
     module._engine_run_backward = module.graph._engine_run_backward = run_in_force
 
-    forward = torch.autograd.Function.__dict__["apply"].__func__
-
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        made = forward(cls, *args, **kwargs)
+        made = forward.__get__(None, cls)(*args, **kwargs)
         if any(map(is_marked, _tensors((args, kwargs)))):
             for tensor in _tensors(made):
                 _mark(tensor, True)
@@ -66,9 +78,7 @@ def _serve_autograd() -> None:
                     setattr(tensor.grad_fn, _MARK, True)
         return made
 
-    torch.autograd.Function.apply = classmethod(functools.wraps(forward)(apply))  # pyright: ignore[reportAttributeAccessIssue]
-
-    backward = torch.autograd.function.BackwardCFunction.apply
+    module.Function.apply = classmethod(functools.wraps(plain)(apply))
 
     @functools.wraps(backward)
     def apply_backward(self: Any, *args: Any) -> Any:
@@ -77,7 +87,7 @@ def _serve_autograd() -> None:
                 _mark(gradient, True)
         return backward(self, *args)
 
-    torch.autograd.function.BackwardCFunction.apply = apply_backward
+    module.function.BackwardCFunction.apply = apply_backward
 
 
 def hooked(tensor: torch.Tensor, hook: Callable[[Any], Any]) -> Any:
@@ -102,6 +112,9 @@ _HOST_KEYS = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU"}
 def _serve_operators() -> None:
     """A kernel registered for `cuda` is called for marked tensors, one registered for `cpu` for the others."""
     plain = torch.library.Library.impl
+    probed: Any = torch.library.Library("kiln", "FRAGMENT")
+    _ = probed.m, probed.ns, probed.dispatch_key
+    _probe_modes()
     tables: dict[tuple[str, str], tuple[Any, dict[bool, Callable[..., Any]]]] = {}
     """By operator and key: the library it is registered by, as a weak reference, and the kernels by whether they are for cuda."""
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
+
+from kiln.base_dsl.packages import leaning_on
 
 from . import device as served
 from . import factories, generators, graphs, products
@@ -26,6 +27,32 @@ if TYPE_CHECKING:
 _MARK = "_kiln_on_cuda"
 _CPU = torch.device("cpu")
 _CUDA = torch.device("cuda", 0)
+
+
+def _most_common() -> Any:
+    """Functions that make tensors on the default device."""
+    names = (
+        "empty",
+        "zeros",
+        "ones",
+        "full",
+        "rand",
+        "randn",
+        "randint",
+        "randperm",
+        "arange",
+        "linspace",
+        "eye",
+        "tensor",
+    )
+    return {getattr(torch, name) for name in names}
+
+
+_device_constructors: Callable[[], Any] = _most_common
+with leaning_on("torch constructors"):
+    from torch.utils import _device
+
+    _device_constructors = _device._device_constructors
 
 
 def is_marked(x: Any) -> bool:

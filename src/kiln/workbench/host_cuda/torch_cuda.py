@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from kiln.base_dsl.packages import leaning_on
+
 from . import device as served
 from . import generators, graphs, memory, streams
 
@@ -25,10 +27,13 @@ def serve(torch: Any) -> None:
     cuda.profiler.start = cuda.profiler.stop = _nothing
     for name in ("range_push", "range_pop", "range_start", "range_end", "mark"):
         setattr(cuda.nvtx, name, lambda *_, **__: 0)
-    generators.serve(torch)
+    with leaning_on("torch generators"):
+        generators.serve(torch)
     tensors.serve_default_device()
-    tensors.serve_parameters()
-    tensors.serve_other_ways()
+    with leaning_on("torch parameters"):
+        tensors.serve_parameters()
+    with leaning_on("torch old types"):
+        tensors.serve_other_ways()
     callbacks.serve()
     tensors.install()
 

@@ -7,9 +7,7 @@ import re
 import pytest
 from ir_testing import after
 
-from kiln.mlir import ir
 from kiln.targets.nvidia.codegen import Passes
-from kiln.targets.nvidia.passes.fma_contraction import allow_contraction
 from kiln.targets.nvidia.passes.kernel_outlining import LaunchFacts
 from kiln.targets.nvidia.passes.loop_unrolling import mark_loops
 
@@ -86,20 +84,3 @@ def test_hints_that_change_nothing_are_noted(hints: str, noted: list[str]) -> No
     facts = LaunchFacts("k")
     marked(counted("%n", hints=hints), facts)
     assert [hint for _, hint in facts.unheeded] == noted
-
-
-def test_products_and_sums_that_say_nothing_may_be_contracted() -> None:
-    source = """
-    func.func @f(%x: f32, %y: f32) -> f32 {
-      %p = arith.mulf %x, %y : f32
-      %s = arith.addf %p, %y fastmath<nnan> : f32
-      %q = arith.divf %s, %y : f32
-      func.return %q : f32
-    }"""
-
-    def run(module: ir.Module) -> None:
-        allow_contraction(module)
-
-    text = after(source, run)
-    assert "arith.mulf %arg0, %arg1 fastmath<contract>" in text
-    assert "fastmath<nnan>" in text and text.count("fastmath") == 2

@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ....mlir import context, find, ir
+
+_SUMS = frozenset(("arith.addf", "arith.subf"))
+_HANDED_ON = frozenset(("arith.negf", "vector.extract", "vector.shape_cast"))
+"""Operations that give numbers as they take them, but for the sign."""
 
 
 def allow_contraction(module: ir.Module) -> None:
-    """Let a product and the sum it goes into be one instruction that rounds once, as CUDA's compilers do.
+    """Let a product and the one sum that uses it be one instruction that rounds once, as CUDA's compilers do.
+
+    A product that has other uses, or is stored, is rounded for all of them: LLVM would use the rounded product in some places and
+    the exact one in others. Programs that compute with rounding errors count on one value: with `t = a * b`, the sum of
+    `t - whole` and `fma(a, b, -t)` would have the error of `t` twice.
 
     Only what the program wrote: what expansions add later counts on its own roundings.
     """
     contract, none = (ir.Attribute.parse(f"#arith.fastmath<{flag}>", context()) for flag in ("contract", "none"))
-    for op in find(module.operation, ("arith.mulf", "arith.addf", "arith.subf")):
-        if op.attributes["fastmath"] == none:
+    found = [(op, op.name) for op in find(module.operation, ("arith.mulf", *_SUMS))]
+    # LLVM makes one product of equal ones
+    times = Counter(frozenset(op.operands) for op, name in found if name == "arith.mulf")
+    for op, name in found:
+        if op.attributes["fastmath"] == none and (
+            name in _SUMS or (times[frozenset(op.operands)] == 1 and _is_in_one_sum(op.result, op.block))
+        ):
             op.attributes["fastmath"] = contract
+
+
+def _is_in_one_sum(value: ir.Value, block: ir.Block) -> bool:
+    """Whether all that becomes of a number, or of each element of a vector, is that one sum of the block takes it."""
+    users = [use.owner.operation for use in value.uses]
+    if len(users) != 1 and not _are_of_different_elements(users):
+        return False
+    for user in users:
+        name = user.name
+        handed_on = name in _HANDED_ON and _is_in_one_sum(user.results[0], block)
+        if user.block != block or not (handed_on or name in _SUMS):
+            return False
+    return True
+
+
+def _are_of_different_elements(users: list[ir.Operation]) -> bool:
+    if any(user.name != "vector.extract" or len(user.operands) != 1 for user in users):
+        return False
+    return len({str(user.attributes["static_position"]) for user in users}) == len(users)

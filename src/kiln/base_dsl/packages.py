@@ -1,0 +1,165 @@
+"""Packages of others: whether one is there, and what Kiln uses of it that its makers do not promise.
+
+`INTERNALS` is the whole list. Each is probed where it is first needed. Where the probe fails Kiln goes on without it, and says so in one line.
+`TRIED` has the oldest and the newest versions that all of it was tried with; pyproject.toml bounds them, and `make test STAGE=versions` tries them anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TRIED = {
+    "torch": ("2.6.0", "2.15.0"),
+    "jax": ("0.5.0", "0.10.2"),
+    "numpy": ("1.26.4", "2.4.6"),
+    "apache-tvm-ffi": ("0.1.9", "0.1.15.post2"),
+}
+"""By distributions: the oldest and the newest version."""
+
+
+class Internal(NamedTuple):
+    """Something of a package that may be another in its next version."""
+
+    package: str
+    uses: str
+    """What of it, and where in Kiln."""
+    without: str
+    """What is otherwise then."""
+    since: str = ""
+    """The version that brought it: nobody is told that an older one lacks it."""
+
+
+INTERNALS = {
+    "torch dispatcher": Internal(
+        "torch", "the stable C interface (aoti_torch_*, torch_library_impl) and its calling convention: torch/dispatch.py",
+        "Python takes all calls of operators", since="2.10",
+    ),
+    "torch direct calls": Internal(
+        "torch", "functions of c10 and ATen by their C++ names, keys of the dispatcher, Dynamo's _empty_strided_*: torch/dispatch.py",
+        "calls of operators go through PyTorch's dispatcher", since="2.10",
+    ),
+    "torch versions": Internal(
+        "torch", "autograd's bump_version, is_inference, InferenceMode, GradMode and requires_grad by their C++ names: calls/caller/torch.py",
+        "Python takes calls of operators that write to their inputs; exported ones are not registered", since="2.6",
+    ),
+    "torch records": Internal(
+        "torch", "where a Tensor leads to its TensorImpl and that one keeps its dispatch keys: cute/host/arrays.py",
+        "Python reads tensors", since="2.10",
+    ),
+    "torch autograd": Internal(
+        "torch", "_engine_run_backward, Function.apply and BackwardCFunction.apply, replaced: workbench/host_cuda/callbacks.py",
+        "on the CPU target backward functions and hooks see tensors of the CPU", since="2.6",
+    ),
+    "torch operators": Internal(
+        "torch", "Library.impl, replaced, and a library's fields m and ns: workbench/host_cuda/callbacks.py",
+        "on the CPU target kernels that programs register for CUDA are not found", since="2.6",
+    ),
+    "torch constructors": Internal(
+        "torch", "torch.utils._device._device_constructors: workbench/host_cuda/tensors.py",
+        "on the CPU target torch.set_default_device() is in force for the most common functions", since="2.6",
+    ),
+    "torch generators": Internal(
+        "torch", "a subclass of torch._C.Generator in the place of torch.Generator: workbench/host_cuda/generators.py",
+        "on the CPU target there are no generators of the device cuda", since="2.6",
+    ),
+    "torch parameters": Internal(
+        "torch", "torch.nn.Parameter.__new__, replaced: workbench/host_cuda/tensors.py",
+        "on the CPU target parameters of tensors of CUDA are on the CPU", since="2.6",
+    ),
+    "torch old types": Internal(
+        "torch", "types such as torch.FloatTensor and Tensor.record_stream, replaced: workbench/host_cuda/tensors.py",
+        "on the CPU target there are no types such as torch.cuda.FloatTensor", since="2.6",
+    ),
+    "torch autocast": Internal(
+        "torch", "torch._C._ExcludeDispatchKeyGuard with keys of autocast: torch/operators.py",
+        "operators with autocast= turn autocast off by torch.autocast, which takes longer", since="2.6",
+    ),
+    "jax arrays": Internal(
+        "jax", "ArrayImpl's aval, _sharding, _pjrt_layout, is_ready, is_deleted, unsafe_buffer_pointer: cute/host/jax_arrays.py",
+        "Python reads arrays of JAX", since="0.5",
+    ),
+    "numpy arrays": Internal(
+        "numpy", "where an ndarray keeps address, shape, strides, dtype and flags, and a dtype its kind and number: calls/caller/arrays.py",
+        "Python reads arrays of numpy", since="1.26",
+    ),
+}  # fmt: skip
+"""By names that `without` and `leaning_on` are called with."""
+
+_told: set[str] = set()
+
+
+def without(name: str, reason: object) -> None:
+    """Go on without an internal, and say so: once, in one line, unless the package is older than what it lacks."""
+    from .log import logger
+
+    about = INTERNALS[name]
+    version = version_of(about.package)
+    text = f"{about.package} {version}: {about.without} ({' '.join(str(reason).split())})"
+    if about.since and _numbers(version) < _numbers(about.since):
+        logger().info("%s", text)
+    elif name not in _told:
+        _told.add(name)
+        newest = TRIED[about.package][1]
+        logger().warning("%s. Kiln was tried with %s up to %s", text, about.package, newest)
+
+
+@contextlib.contextmanager
+def leaning_on(name: str) -> Iterator[None]:
+    """What is done inside uses an internal; it is left where that is not as expected."""
+    try:
+        yield
+    except (AttributeError, ImportError, KeyError, TypeError, ValueError) as failure:
+        without(name, f"{type(failure).__name__}: {failure}")
+
+
+def version_of(package: str) -> str:
+    """The version that a loaded package says it has."""
+    return str(getattr(sys.modules.get(package), "__version__", "of an unknown version"))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """For example (2, 10) of 2.10.1+cpu; nothing compares as older than what cannot be read."""
+    parts = version.split(".")[:2]
+    return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else (sys.maxsize,)
+
+
+# --- whether a package is there --------------------------------------------------------------------------------------
+
+
+def is_here(name: str) -> bool:
+    """Whether a package can be imported; a mere folder of that name, which Python would import as well, is none."""
+    if sys.modules.get(name) is not None:
+        return loaded(name) is not None
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return False
+    return found is not None and found.has_location
+
+
+def loaded(name: str) -> Any:
+    """A package if the program has loaded it; None if not, or if that is a mere folder."""
+    module = sys.modules.get(name)
+    return None if module is None or _is_folder(module) else module
+
+
+def load(name: str) -> Any:
+    """Import a package. Raises ModuleNotFoundError where there is none, or a mere folder of that name."""
+    if "." not in name and not is_here(name):
+        found = importlib.util.find_spec(name) if sys.modules.get(name) is None else sys.modules[name].__spec__
+        folders = list(getattr(found, "submodule_search_locations", None) or ())
+        raise ModuleNotFoundError(
+            f"No module named {name!r}" + (f": {folders[0]} is a folder without one" if folders else ""), name=name
+        )
+    return importlib.import_module(name)
+
+
+def _is_folder(module: Any) -> bool:
+    return getattr(module, "__file__", None) is None and hasattr(module, "__path__")
