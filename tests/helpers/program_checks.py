@@ -180,11 +180,19 @@ CHECKS: dict[str, Check] = {
     "value protocols": Check(("protocol",), ((carry, "_reach", _without_protocol),)),
     "far objects": Check(("two_away",), _no_deeper_than(1)),
     "deep lists": Check(("deep_lists",), _no_deeper_than(20)),
-    "class defaults": Check(("class_defaults",), ((hidden_state.Reach, "defaults", _instead(lambda self, kind: ())),)),
+    "class defaults": Check(
+        ("class_defaults",),
+        (
+            (hidden_state.Reach, "defaults", _instead(lambda self, kind: ())),
+            (carry.Snapshot, "new_attributes", _instead(lambda self: {})),
+        ),
+    ),
     "lengths and keys": Check(
         ("lists", "dicts", "sets"), ((carry.Snapshot, "resized", _instead(lambda self: iter(()))),)
     ),
-    "gained attributes": Check(("gained_attributes",), ((regions, "_exists_on_both", _instead(lambda *args: None)),)),
+    "gained attributes": Check(
+        ("gained_attributes",), ((carry.Snapshot, "new_attributes", _instead(lambda self: {})),)
+    ),
     "chosen objects": Check(("chosen", "swapped"), ((merged_objects.Watched, "check", _instead(lambda self: None)),)),
     "cached properties": Check(("cached_property",), ((merged_objects, "without_cached", _forgotten_caches),)),
     "parts in common": Check(("common_part",), ((regions.ArmEnd, "at_end", _copied_parts),)),

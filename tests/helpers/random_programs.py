@@ -257,7 +257,7 @@ class Writer:
         changes = self.offered("changes")
         if self.may_hide():
             hidden = self.offered("hidden")
-            changes += hidden * (2 if self.daring else 1)
+            changes += hidden * (3 if self.daring else 1)
         if changes:
             self.emit_template(self.choose(*changes))
         else:
@@ -286,7 +286,7 @@ class Writer:
             self.emit(f"if {self.test()}:")
             self.emit(f"    {self.choose('break', 'continue', 'break')}")
             self.jumped = True
-        elif kind == 13 and not self.in_finally and self.pick(2) == 0:
+        elif kind == 13 and not self.in_finally and self.pick(4 if self.daring else 2) == 0:
             self.emit(f"if {self.test()}:")
             self.emit(f"    return {self.returned()}")
             self.jumped = True
@@ -459,13 +459,13 @@ def program(
     numbers = random.Random(seed)
     pool = [p for p in PRODUCTIONS.values() if p.name not in set(without)]
     wanted = [PRODUCTIONS[name] for name in only]
-    count = 1 + numbers.randrange(4)
+    daring = numbers.random() < (0.5 if wanted else 0.2)
+    count = 1 + numbers.randrange(2 if daring else 4)
     chosen: list[Production] = [numbers.choice(wanted)] if wanted else []
     while len(chosen) < count and not wanted:
         more = numbers.choices(pool, [p.weight for p in pool])[0]
         if more not in chosen:
             chosen.append(more)
-    daring = numbers.random() < (0.5 if wanted else 0.2)
     in_kernel = numbers.random() < 0.08
     writer = Writer(numbers, chosen, 3 + numbers.randrange(10), daring)
     lines = writer.body()
