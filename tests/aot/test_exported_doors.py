@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from exporting import ROOT, exported_scale, matrix, needs_strip, say, scale_here, without_kiln
 from exporting import scale as scale_on_stream
+from jax_testing import with_x64
 
 import kiln
 import kiln.cute as cute
@@ -55,7 +56,10 @@ def test_the_operator_is_what_pytorch_expects(scale: Any) -> None:
     import torch
 
     assert str(scale.default._schema) == "examples::scale(Tensor x, float by) -> Tensor"
-    tags = {torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides}  # before 2.12 torch's interface takes none
+    tags = {
+        torch.Tag.pt2_compliant_tag,
+        getattr(torch.Tag, "needs_exact_strides", None),
+    }  # before 2.12 torch's interface takes none
     assert set(scale.default.tags) == (tags if torch.__version__ >= (2, 12) else set())
     x = torch.arange(24.0).reshape(3, 8)
     torch.library.opcheck(scale.default, (x, 2.0))  # schema, fake tensors, registration and symbolic shapes
@@ -249,7 +253,7 @@ def through_all_doors(path: str, name: str, *given: Any, **numbers: Any) -> list
     result = jax.ShapeDtypeStruct(given[0].shape, given[0].dtype)
 
     def by_jax() -> None:
-        with jax.enable_x64(True):
+        with with_x64():
             np.asarray(jax.ffi.ffi_call(f"all_{name}", result, input_output_aliases={0: 0})(*given, **numbers))
 
     said: list[str] = []
