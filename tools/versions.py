@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 PLACE = ROOT / ".venv" / "versions"
 WHICH = ("oldest", "newest")
 PACKAGES = ("torch", "jax", "numpy", "apache-tvm-ffi")
-BESIDES = ("pytest>=8.3,<10", "hypothesis>=6.120,<7", "mpmath>=1.3,<2", "flatbuffers")
+BESIDES = ("pytest>=8.3,<10", "hypothesis>=6.120,<7", "mpmath>=1.3,<2", "flatbuffers", "absl-py")
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 TESTS = (
     "tests/base_dsl/test_packages.py", "tests/bridges", "tests/torch", "tests/jax", "tests/cute/host", "tests/test_nn.py",
