@@ -478,9 +478,6 @@ def _of_nothing(x: Any) -> Any:
     return None
 
 
-"""Python's flag of classes that a `class` statement, or its like, made."""
-
-
 def is_opaque(kind: type) -> bool:
     """Whether objects of a class have contents that can change and cannot be carried."""
     return _taker(kind) is not None

@@ -228,8 +228,9 @@ def spread(state: State | None, part: Part) -> tuple[State, list[Any]]:
         summed = distance if summed is None else summed + distance
         squares = distance * distance if squares is None else cute.math.fma(distance, distance, squares)
     count, whole = part.elements(), total(summed)
-    ahead = whole * reciprocal(count)
-    found = (count, first + ahead, maximum(total(squares) - whole * ahead, Float32(0.0)))
+    share = reciprocal(count)
+    ahead = whole * share
+    found = (count, cute.math.fma(whole, share, first), maximum(total(squares) - whole * ahead, Float32(0.0)))
     return found if state is None else joined_spread([state, found], 1), distances
 
 
