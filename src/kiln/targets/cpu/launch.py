@@ -197,6 +197,8 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
         resident,
         b.address_of(x.module.string(name)),
     ]
+    if x.module.sanitizer is not None and not prints(x.module, name):
+        b = x.module.sanitizer.schedules(x, b, state)
     if x.module.sanitizer is not None:
         narrow = [b.value("arith.trunci", i32, (number,)) for number in (smem, *sizes)]
         x.module.sanitizer.launch(x, b, op, state, b.binary("addi", static, narrow[0]), arguments, narrow[1:])
