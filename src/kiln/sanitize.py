@@ -48,7 +48,7 @@ class Report:
         return bool(self.findings)
 
     def __str__(self) -> str:
-        tried = f" under {self.schedules} schedule{'s' * (self.schedules != 1)}" if self.schedules else ""
+        tried = f" under {sanitizing.schedules_text(self.schedules)}" if self.schedules else ""
         if not self.findings:
             return f"the sanitizer found nothing{tried}"
         return "\n\n".join(map(str, self.findings)) + f"\n\n{len(self.findings)} finding(s){tried}"

@@ -75,6 +75,11 @@ def tried(count: int) -> None:
         _requests.request.schedules = max(_requests.request.schedules, count)
 
 
+def schedules_text(count: int) -> str:
+    """A number of schedules in words."""
+    return f"{count} schedule{'s' * (count != 1)}"
+
+
 def parse_kinds(text: str) -> tuple[str, ...]:
     """Kinds from a comma list, in order; `all` are all, `1` and `default` the default ones. Raises ValueError."""
     wanted: set[str] = set()
