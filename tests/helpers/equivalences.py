@@ -29,9 +29,6 @@ _NOTHING_BEFORE = "no kernel that runs before it writes what it reads"
 _ONE_AFTER_ANOTHER = "kernels run one after another on the CPU target: the one before, which lays rows, has ended (test_kernel_weights looks at the order in PTX)"
 _WARNED = "stores are complete when the kernel is, and the block's memory is not used again; where nobody has waited a warning says so"
 _OTHERS_HAVE_NONE = "the other lanes have given nothing: their groups are empty"
-_TURN_AFTER_BARRIER = (
-    "the barrier before tells every thread of the group that the buffer is free, so any of them may give the turn"
-)
 _ALL_GIVE_THE_TURN = "the turn takes all threads of the group, also the one that has waited for the store"
 _ONE_AT_A_TIME = "by the turns only one group is at the barriers at a time"
 _SAME_BYTES = "all lanes write the same bytes, and the warp's barrier follows"
@@ -110,7 +107,6 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("pipe.producer_commit(fill)", "deleted"): _BYTES_SAY,
         ("pipe.producer_commit(fill)", "one statement earlier"): _BYTES_SAY,
         ("pipe.producer_tail(fill)", "deleted"): _ALL_READ,
-        ("turning = CooperativeGroup(Agent.Thread, GROUP)", "one arrival fewer"): _TURN_AFTER_BARRIER,
         ("with elect_one(): cute.arch.cp_async_bulk_commit_group()", "by all lanes"): _OTHERS_HAVE_NONE,
         ("written = NamedBarrier(barrier_id=2 + group, num_threads=GROUP)", "the same for all"): _ONE_AT_A_TIME,
         ("written.arrive_and_wait() (2)", "arrives without waiting"): _ALL_GIVE_THE_TURN,
