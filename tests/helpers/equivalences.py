@@ -21,9 +21,6 @@ _OWN_ARRIVAL = "lane 0 arrives itself after its writes, and a phase has the arri
 _WAITED_BEFORE = "the wait at the start of the row; this one only lets the compiler read the values again"
 _FENCED_BY_CREATE = "create executes the same fence after it has made the mbarriers"
 _ONLY_THE_INDEX = "a release says which buffer it is, by the index; the phase is not used"
-_STAGES_HELD = (
-    "turns order products, not memory: stages that the warp of the late thread has not released are not filled again"
-)
 _ONE_TILE = "each block has one tile: nothing is released after it"
 _NOTHING_BEFORE = "no kernel that runs before it writes what it reads"
 _ONE_AFTER_ANOTHER = "kernels run one after another on the CPU target: the one before, which lays rows, has ended (test_kernel_weights looks at the order in PTX)"
@@ -132,10 +129,6 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("products.hopper_kernel.kernel: griddepcontrol_wait() (2)", "deleted"): _NOTHING_BEFORE,
         ("products.hopper_kernel.fetch: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
         ("products.hopper_kernel.fetch_factors: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
-        (
-            "products.hopper_kernel.turns: each = CooperativeGroup(Agent.Thread, GROUP)",
-            "one arrival fewer",
-        ): _STAGES_HELD,
         ("products.hopper_weights.fetch: griddepcontrol_wait()", "deleted"): _ONE_AFTER_ANOTHER,
         ("products.hopper_weights.multiply: used.advance()", "twice"): _ONE_TILE,
         ("products.hopper_weights.multiply: used.advance()", "deleted"): _ONE_TILE,
