@@ -171,6 +171,38 @@ def test_smem_of_a_launch_beside_the_allocator(allocated, smem, known):
     assert (out[256:] == max(allocated, smem)).all()
 
 
+@cute.kernel
+def both_kinds(out: cute.Tensor, allocated: kiln.Constexpr, last: kiln.Constexpr):
+    t, _, _ = arch.thread_idx()
+    own = cute.make_tensor(arch.alloc_smem(Int32, allocated // 4), cute.make_layout(allocated // 4))
+    more = cute.make_tensor(arch.get_dyn_smem(Int32), cute.make_layout(last + 1))
+    for i in kiln.range(t, allocated // 4, 32):
+        own[i] = i
+    more[t] = 1000 + t
+    more[last - t] = 2000 + t
+    arch.sync_threads()
+    out[t] = own[allocated // 4 - 1 - t]
+    out[32 + t] = more[31 - t]
+    out[64 + t] = more[last - t]
+
+
+@cute.jit
+def launch_both_kinds(out: cute.Tensor, allocated: kiln.Constexpr, smem: kiln.Constexpr):
+    both_kinds(out, allocated, smem // 4 - 1).launch(grid=1, block=32, smem=smem)
+
+
+@pytest.mark.parametrize("allocated", [4000, 49152, 100_000])
+def test_dynamic_shared_memory_up_to_the_limit(allocated):
+    of = generation_of("sm_%d%d" % driver.capability())
+    smem = limits.Needs(allocated, True).room(of)
+    if smem < 4096:
+        pytest.skip("this GPU has less shared memory")
+    out = ints(96)
+    launch_both_kinds(from_dlpack(out), allocated, smem)
+    t = torch.arange(32, dtype=torch.int32)
+    assert torch.equal(out.cpu(), torch.cat([allocated // 4 - 1 - t, 1031 - t, 2000 + t]))
+
+
 def test_smem_of_a_launch_past_the_limit_lists_allocations():
     with pytest.raises(DSLCudaRuntimeError, match="300000 bytes of shared memory per block; CUDA_ERROR") as caught:
         launch_allocated(from_dlpack(ints(512)), 8192, None, 300_000)

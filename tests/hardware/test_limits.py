@@ -93,6 +93,6 @@ def test_needs_as_text():
     needs = Needs(65_000, True, 256, (("a.py:3", 100, 2), ("b.py:4", 64_000, 1)))
     assert limits.decoded(needs.encoded(HOPPER)) == (HOPPER, needs)
     assert needs.listing(50) == (
-        "\n  a.py:3: 2 x 100 bytes\n  b.py:4: 64000 bytes\n  between them, for alignment: 1336 bytes"
+        "\n  a.py:3: 2 x 100 bytes\n  b.py:4: 64000 bytes\n  for alignment: 1336 bytes"
         "\n  launch(smem=50): 50 bytes of dynamic shared memory besides"
     )

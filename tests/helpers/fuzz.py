@@ -338,7 +338,10 @@ def show_checks(names: list[str], options: dict[str, Any], seeds: range, jobs: i
     for check in names or program_checks.CHECKS:
         found = found_without(check, options, seeds, jobs)
         missing += found is None
-        print(f"{check:<26}" + ("not found" if found is None else f"seed {found['seed']:>5}: {found['kind'][:90]}"), flush=True)
+        print(
+            f"{check:<26}" + ("not found" if found is None else f"seed {found['seed']:>5}: {found['kind'][:90]}"),
+            flush=True,
+        )
     return 1 if missing else 0
 
 
@@ -353,12 +356,16 @@ def main() -> int:
     parser.add_argument("--resume", metavar="FILE", help="keep verdicts there, and go on where an earlier run stopped")
     parser.add_argument("--only", action="append", default=[], choices=sorted(PRODUCTIONS), metavar="P")
     parser.add_argument("--without", action="append", default=[], choices=sorted(PRODUCTIONS), metavar="P")
-    parser.add_argument("--without-check", action="append", default=[], metavar="C", help="a check of the front end to switch off")
+    parser.add_argument(
+        "--without-check", action="append", default=[], metavar="C", help="a check of the front end to switch off"
+    )
     parser.add_argument("--refusals", type=int, default=0, metavar="N", help="show the N most frequent refusals")
     parser.add_argument("--show", type=int, metavar="SEED", help="print the program of a seed and its verdict")
     parser.add_argument("--minimize", type=int, metavar="SEED", help="print the program of a seed made small")
     parser.add_argument("--each", action="store_true", help="the seeds for each production alone")
-    parser.add_argument("--checks", action="store_true", help="switch off each check, or those of --without-check, in turn")
+    parser.add_argument(
+        "--checks", action="store_true", help="switch off each check, or those of --without-check, in turn"
+    )
     given = parser.parse_args()
     options = {"only": given.only, "without": given.without, "without_check": given.without_check}
     if given.show is not None:

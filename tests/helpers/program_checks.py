@@ -25,7 +25,7 @@ import numpy as np
 from kiln.base_dsl import trace
 from kiln.base_dsl.frontend import (
     assert_,
-        carry,
+    carry,
     comparison,
     hidden_state,
     hooks,
@@ -187,8 +187,12 @@ CHECKS: dict[str, Check] = {
             (carry.Snapshot, "new_attributes", _instead(lambda self: {})),
         ),
     ),
-    "lengths and keys": Check(("lists", "dicts", "sets"), ((carry.Snapshot, "resized", _instead(lambda self: iter(()))),)),
-    "gained attributes": Check(("gained_attributes",), ((carry.Snapshot, "new_attributes", _instead(lambda self: {})),)),
+    "lengths and keys": Check(
+        ("lists", "dicts", "sets"), ((carry.Snapshot, "resized", _instead(lambda self: iter(()))),)
+    ),
+    "gained attributes": Check(
+        ("gained_attributes",), ((carry.Snapshot, "new_attributes", _instead(lambda self: {})),)
+    ),
     "chosen objects": Check(("chosen", "swapped"), ((merged_objects.Watched, "check", _instead(lambda self: None)),)),
     "cached properties": Check(("cached_property",), ((merged_objects, "without_cached", _forgotten_caches),)),
     "parts in common": Check(("common_part",), ((regions.ArmEnd, "at_end", _copied_parts),)),

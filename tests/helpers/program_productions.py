@@ -474,7 +474,11 @@ class User:
         self.stage.advance()
         return self.stage.index
 """,
-        setup=("stage = Stage(Int32(0), Int32(a))", "user = User(stage)", "stages = [stage, Stage(Int32(1), Int32(b))]"),
+        setup=(
+            "stage = Stage(Int32(0), Int32(a))",
+            "user = User(stage)",
+            "stages = [stage, Stage(Int32(1), Int32(b))]",
+        ),
         reads=("narrow(stage.index)", "narrow(user.stage.count)", "narrow(stages[0].index)", "narrow(stages[1].count)"),
         calls=("narrow(user.next())",),
         changes=("stage.advance()", "user.stage.advance()", "stages[1].advance()"),
@@ -535,7 +539,13 @@ _CONTAINERS = (
         setup=("pair = (b, 4)", "nested = (a, (b, c))"),
         reads=("pair[0]", "pair[1]", "nested[1][0]", "max(pair)", "sum(pair) % 29"),
         tests=("pair == (1, 4)",),
-        changes=("pair = ($v, $v)", "nested = ($a, pair)", "$x, $y = pair", "pair = pair[::-1]", "(first, *rest) = pair\npair = (rest[0], first)"),
+        changes=(
+            "pair = ($v, $v)",
+            "nested = ($a, pair)",
+            "$x, $y = pair",
+            "pair = pair[::-1]",
+            "(first, *rest) = pair\npair = (rest[0], first)",
+        ),
         result=("pair[0]", "pair[1]", "nested[1][0]", "nested[0]"),
     ),
     Production(
@@ -556,20 +566,36 @@ class Typed(typing.NamedTuple):
 """,
         setup=("named, typed = Named(a, 2), Typed(b)",),
         reads=("named.x", "named.y", "typed.x", "typed.total()", "named[1]"),
-        changes=("named = Named($v, named.x)", "named = named._replace(y=$v)", "typed = Typed($v, $a)", "typed = typed._replace(x=$v)"),
+        changes=(
+            "named = Named($v, named.x)",
+            "named = named._replace(y=$v)",
+            "typed = Typed($v, $a)",
+            "typed = typed._replace(x=$v)",
+        ),
     ),
     Production(
         "deques",
         prelude="import collections",
         setup=("queue = collections.deque([1, a, 3])",),
         reads=("queue[0]", "queue[-1]", "len(queue)"),
-        hidden=("queue.rotate(1)", "queue.append($k)", "queue[0] = $v", "queue.appendleft(queue.pop())", "queue.extend([2, 4])"),
+        hidden=(
+            "queue.rotate(1)",
+            "queue.append($k)",
+            "queue[0] = $v",
+            "queue.appendleft(queue.pop())",
+            "queue.extend([2, 4])",
+        ),
     ),
     Production(
         "bytearrays",
         setup=("raw = bytearray(3)", "window = memoryview(raw)"),
         reads=("raw[0]", "raw[1]", "window[0]"),
-        hidden=("raw[0] = $k", "raw[1] = (raw[1] + $p) % 90", "window[0] = (raw[0] + 1) % 90", "raw[0:2] = bytes([4, $k])"),
+        hidden=(
+            "raw[0] = $k",
+            "raw[1] = (raw[1] + $p) % 90",
+            "window[0] = (raw[0] + 1) % 90",
+            "raw[0:2] = bytes([4, $k])",
+        ),
         result=("raw[0]", "raw[1]"),
     ),
     Production(
@@ -696,7 +722,12 @@ def add_to(where, by):
     where[0] = (where[0] + by) % 83
     return where[0]
 """,
-        setup=("sum_of = Sum()", "add_two = functools.partial(sum_of.add, 2)", "cellar = [b]", "into = functools.partial(add_to, cellar)"),
+        setup=(
+            "sum_of = Sum()",
+            "add_two = functools.partial(sum_of.add, 2)",
+            "cellar = [b]",
+            "into = functools.partial(add_to, cellar)",
+        ),
         reads=("sum_of.n", "cellar[0]"),
         calls=("add_two($a)", "into($a)", "into(by=1)"),
         changes=("add_two(more=$a)", "into($v)"),
@@ -990,13 +1021,22 @@ class Steps:
             "any([$t, $t])",
             "all(k < $a for k in (0, 1))",
         ),
-        changes=("$x = 1 if any(above(k, $a) for k in (2, 6)) else 0", "$x = 3 if all(above($a, k) for k in (2, 6)) else $a"),
+        changes=(
+            "$x = 1 if any(above(k, $a) for k in (2, 6)) else 0",
+            "$x = 3 if all(above($a, k) for k in (2, 6)) else $a",
+        ),
         weight=1.5,
     ),
     Production(
         "comprehensions",
         setup=("squares_of = [n * n for n in (1, 2, 3)]", "mapped = {k: (k + a) % 7 for k in (1, 2)}"),
-        reads=("sum(squares_of) % 23", "mapped[1]", "max([$a, $a, 2])", "sorted((3, 1, 2))[0]", "len([1 for _ in (1, 2)])"),
+        reads=(
+            "sum(squares_of) % 23",
+            "mapped[1]",
+            "max([$a, $a, 2])",
+            "sorted((3, 1, 2))[0]",
+            "len([1 for _ in (1, 2)])",
+        ),
         changes=(
             "squares_of = [(n + $a) % 40 for n in squares_of]",
             "mapped = {k: (n + 1) % 50 for k, n in mapped.items()}",
@@ -1013,7 +1053,14 @@ _VALUES = (
         setup=("names = {'3': 30, '5': 50}",),
         reads=("names['3']", "len('abc')", "len(f'{K}')"),
         tests=("f'{K}' == '3'",),
-        hidden_tests=("f'{b}' == '3'", "str(a) == '5'", "f'{a}' == f'{b}'", "str(a) in names", "f'n{a}'.endswith('4')", "str(a) < '5'"),
+        hidden_tests=(
+            "f'{b}' == '3'",
+            "str(a) == '5'",
+            "f'{a}' == f'{b}'",
+            "str(a) in names",
+            "f'n{a}'.endswith('4')",
+            "str(a) < '5'",
+        ),
         hidden_calls=("len(str(a))", "names.get(f'{a}', 1)", "len('x' * len(f'{b}'))"),
         always=True,
     ),

@@ -198,7 +198,11 @@ class Writer:
             test = self.test(depth + 1)
             return f"({self.lazily(lambda: self.value(depth + 1))} if {test} else {self.lazily(lambda: self.value(depth + 1))})"
         if kind == 7:
-            return f"({x} // {y} if {y} != 0 else {self.atom()})" if x.isidentifier() and y.isidentifier() else f"({x} + {y}) % 91"
+            return (
+                f"({x} // {y} if {y} != 0 else {self.atom()})"
+                if x.isidentifier() and y.isidentifier()
+                else f"({x} + {y}) % 91"
+            )
         if kind == 8:
             return f"({y} and {x} % {y})" if y.isidentifier() else f"({x} and {y})"
         if kind == 9:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
-from kiln.workbench import main
+from kiln.workbench import export, main
+from kiln.workbench.contracts import ContractError
 
 PROGRAM = """
 import cutlass
@@ -52,9 +54,49 @@ def test_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "x"], "write NAME=INPUT"),
         ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "y=x.0,16"], "outputs names 'y'"),
         ([f"{file}:fill", *ARGUMENTS, "--doors", "x"], "no door 'x'"),
+        ([f"{file}:fill", "--arg", "f32[n%0]"], "what n is a multiple of is a number from 1 to"),
+        ([f"{file}:fill", "--arg", "f32[n%]"], "what n is a multiple of is a number from 1 to"),
+        ([f"{file}:fill", "--arg", "f32[n]@3"], "a multiple of a power of two, 4 or more for f32, and not of 3"),
+        ([f"{file}:fill", "--arg", "f32[n]@2"], "a multiple of a power of two, 4 or more for f32, and not of 2"),
+        ([f"{file}:fill", "--arg", "f32[n]@0"], "what an address is a multiple of is a number from 1 to"),
+        ([f"{file}:fill", "--arg", "f32@16"], "a number has no address"),
+        ([f"{file}:fill", "--arg", "f32[0]"], "an extent is a number from 1 to"),
+        ([f"{file}:fill", "--arg", "f32[²]"], "an extent is a number from 1 to"),
+        ([f"{file}:fill", "--arg", "f32[4294967296,4294967296]"], "more elements than 64 bits count"),
+        ([f"{file}:fill", "--arg", "f32[" + "9" * 5000 + "]"], "an extent is a number from 1 to"),
+        ([f"{file}:fill", "--arg", f"f32[{','.join('n' * 33)}]"], "33 extents"),
+        ([f"{file}:fill", "--arg", "{[]: 1}"], "no value of Python"),
+        ([f"{file}:fill", "--arg", "(" * 500], "no value of Python"),
         ([f"{file}:fill", "--arg", "f32[n%4,n%8]"], "n is a multiple of 8 here, and of 4"),
         ([f"{file}:fill", "--arg", "f32[n,n]", "--archs", "cpu"], "program.py:10: error: fill(x, value, half, stream)"),
     ):
         assert main.main(["export", *words]) == 2
         assert said in capsys.readouterr().err
     assert main.main(["inspect", str(tmp_path / "none.so")]) == 2
+
+
+def described(rng: random.Random) -> str:
+    """A text like those that --arg takes."""
+    extents = ["n", "m", "n%16", "n%0", "4", "0", "²", "k%3", "n%" + "9" * 30, "_", "-1", "", " n", "n %4", "1" * 5000]
+    alignments = ["", "", "@16", "@3", "@0", "@1", "@99999999999999999999", "@", "@²", "@-1", "@4096"]
+    types = [*export._TYPES, "f33", "stream", "x"]
+    pieces = [*types, *"nm%019,[]@* (){}:'\"\0\n²é_\\", "9" * 5000, "None", "1e999", "lambda"]
+    if rng.random() < 0.3:
+        return "".join(rng.choice(pieces) for _ in range(rng.randint(1, 8)))
+    shape = f"[{','.join(rng.choice(extents) for _ in range(rng.randint(0, 5)))}]"
+    made = rng.choice(types) + rng.choice(["", shape, shape, "*"]) + rng.choice(alignments)
+    at = rng.randrange(len(made) + 1)
+    return made if rng.random() < 0.8 else made[:at] + rng.choice(pieces) + made[at:]
+
+
+def test_random_arguments_are_taken_or_refused_with_a_reason() -> None:
+    rng = random.Random(5)
+    taken = 0
+    for _ in range(1500):
+        text = described(rng)
+        try:
+            export._argument(text, {})
+            taken += 1
+        except ContractError as reason:
+            assert str(reason).startswith("--arg "), text
+    assert 100 < taken < 1400

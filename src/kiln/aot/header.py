@@ -27,11 +27,16 @@ def check_name(name: str, what: str) -> str:
     return name
 
 
+def tensor_type(prefix: str, parameter: Parameter) -> str:
+    """The type of a tensor: with the parameter's own name, where C takes it."""
+    return f"{prefix}_Tensor_{parameter.name if parameter.name.isascii() else parameter.c_name}_t"
+
+
 def declaration(prefix: str, parameter: Parameter) -> str:
     """A parameter of the wrapper. Refuses what has no form in C."""
     name = parameter.c_name
     if parameter.kind == "tensor":
-        return f"{prefix}_Tensor_{parameter.name}_t *{name}"
+        return f"{tensor_type(prefix, parameter)} *{name}"
     if parameter.kind in ("stream", "pointer"):
         return f"void *{name}"
     if parameter.kind == "number":
@@ -86,7 +91,7 @@ def header(prefix: str, signature: Signature, version: str, architectures: Seque
             about = each.about
             fields = ["void *data;", *_fields(about["shape"], "dynamic_shapes"), *_fields(about["stride"], "dynamic_strides")]  # fmt: skip
             lines += [f"/* {_layout(about)} */", "typedef struct {", *(f"  {field}" for field in fields)]
-            lines += [f"}} {prefix}_Tensor_{each.name}_t;", ""]
+            lines += [f"}} {tensor_type(prefix, each)};", ""]
     module = f"{prefix}_Kernel_Module_t"
     parameters = ", ".join([f"{module} *module", *(declaration(prefix, each) for each in passed)])
     lines += [

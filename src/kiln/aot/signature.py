@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl.arguments import AMBIENT_STREAM, is_numeric_type, number_format
@@ -23,12 +24,42 @@ if TYPE_CHECKING:
     from ..base_dsl.function import CompiledFunction
 
 _C_NUMBERS = {"Boolean": "uint8_t", "Float32": "float", "TFloat32": "float", "Float64": "double"}
-_KEYWORDS = """
-    alignas alignof and asm auto bool break case catch char class const continue default delete do double else enum explicit
-    export extern false float for friend goto if inline int long module mutable namespace new not nullptr operator or private
-    protected public register restrict return short signed sizeof static struct switch template this throw true try
-    typedef typeid typename union unsigned using virtual void volatile wchar_t while xor
+_WORDS = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept const
+    const_cast consteval constexpr constinit continue contract_assert co_await co_return co_yield decltype default delete do double
+    dynamic_cast else enum explicit export extern false float for fortran friend goto if inline int long mutable namespace new noexcept not
+    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short signed sizeof
+    static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof
+    typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq
+
+    BIG_ENDIAN BUFSIZ BYTE_ORDER EOF EXIT_FAILURE EXIT_SUCCESS FILENAME_MAX FOPEN_MAX L_ctermid L_cuserid L_tmpnam LITTLE_ENDIAN
+    MB_CUR_MAX NULL PDP_ENDIAN P_tmpdir PTRDIFF_MAX PTRDIFF_MIN RAND_MAX RENAME_EXCHANGE RENAME_NOREPLACE RENAME_WHITEOUT SEEK_CUR SEEK_DATA
+    SEEK_END SEEK_HOLE SEEK_SET SIG_ATOMIC_MAX SIG_ATOMIC_MIN SIZE_MAX TMP_MAX WCHAR_MAX WCHAR_MIN WCONTINUED WEXITED WEXITSTATUS
+    WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WINT_MAX WINT_MIN WNOHANG WNOWAIT WSTOPPED WSTOPSIG WTERMSIG WUNTRACED
+    FD_CLR FD_ISSET FD_SET FD_SETSIZE FD_ZERO NFDBITS alloca assert be16toh be32toh be64toh errno htobe16 htobe32 htobe64 htole16 htole32
+    htole64 i386 le16toh le32toh le64toh linux major makedev minor offsetof stderr stdin stdout strdupa strndupa unix unreachable
+    I complex imaginary max min
+
+    module size_t ptrdiff_t intptr_t uintptr_t intmax_t uintmax_t
 """
+"""Words of C and C++, macros of what the header includes and others often do, names that it uses itself."""
+_TAKEN = frozenset(_WORDS.split())
+_TAKEN_FORMS = re.compile(
+    r"u?int(_fast|_least)?(8|16|32|64)_t|U?INT(_FAST|_LEAST)?(8|16|32|64|PTR|MAX)_(C|MAX|MIN|WIDTH)|\w+_WIDTH"
+)
+_RESERVED = re.compile(r"_[A-Z_]")
+
+
+def c_names(names: Sequence[str]) -> list[str]:
+    """Names of parameters as C and C++ take them: ASCII, no word or macro of theirs, and each another one."""
+    found: list[str] = []
+    for name in names:
+        made = re.sub(r"[^A-Za-z0-9_]", lambda letter: f"u{ord(letter[0]):04x}", name)
+        made = f"p{made}" if _RESERVED.match(made) else made
+        while made in _TAKEN or _TAKEN_FORMS.fullmatch(made) or made in found or (made != name and made in names):
+            made += "_"
+        found.append(made)
+    return found
 
 
 @dataclasses.dataclass
@@ -40,14 +71,11 @@ class Parameter:
     """What metadata say of it."""
     record: list[int]
     """As native code takes it."""
+    c_name: str = ""
 
     @property
     def kind(self) -> str:
         return self.about["kind"]
-
-    @property
-    def c_name(self) -> str:
-        return f"{self.name}_" if self.name in _KEYWORDS.split() else self.name
 
     @property
     def is_in_c(self) -> bool:
@@ -107,6 +135,8 @@ def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Sig
                 hint="it takes tensors, pointers, streams, numbers, shapes, and tuples of these",
             )
         parameters.append(Parameter(name, *made))
+    for parameter, name in zip(parameters, c_names([each.name for each in parameters]), strict=True):
+        parameter.c_name = name
     ambient = [name for name in compiled.ambient if name not in passed]
     array = next((i for i, each in enumerate(parameters) if each.kind == "tensor"), 0)
     streams = [plan.record(plan.AMBIENT, planner.slot("Q"), [array]) for _ in ambient]

@@ -6,7 +6,6 @@ numbers from these two: of a program that is traced, of a module that is compile
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class Needs(NamedTuple):
             for place, size, count in self.pieces
         ]
         between = self.taken - sum(size * count for _, size, count in self.pieces)
-        lines += [f"between them, for alignment: {between} bytes"] if between > 0 and self.pieces else []
+        lines += [f"for alignment: {between} bytes"] if between > 0 and self.pieces else []
         lines += (
             [f"launch(smem={smem}): {smem} bytes of dynamic shared memory besides"] if self.dynamic and smem else []
         )
@@ -102,6 +101,8 @@ class Needs(NamedTuple):
 
     def encoded(self, of: Generation) -> str:
         """It as text, with the architecture; `decoded` reads it."""
+        import json
+
         return json.dumps([[of.major, of.minor], *self])
 
 
@@ -112,6 +113,8 @@ def taken(smem: int) -> int:
 
 def decoded(text: str) -> tuple[Generation, Needs]:
     """What `Needs.encoded` wrote."""
+    import json
+
     from .architectures import generation_of
 
     (major, minor), smem, dynamic, max_threads, pieces = json.loads(text)

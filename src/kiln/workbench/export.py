@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
+import math
 import re
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,11 @@ _TYPES = {
     **{f"f{bits}": f"Float{bits}" for bits in (16, 32, 64)}, **{f"i{bits}": f"Int{bits}" for bits in (8, 16, 32, 64)},
     **{f"u{bits}": f"Uint{bits}" for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-_ARGUMENT = re.compile(r"(\w+)(?:\[([^\]]*)\]|(\*))?(?:@(\d+))?")
+_ARGUMENT = re.compile(r"([a-z0-9]+)(?:\[([^\]]*)\]|(\*))?(?:@([^\]@]*))?")
+_EXTENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:%(.*))?")
+_MOST_EXTENT = (1 << 63) - 1
+_MOST_ALIGNMENT = 1 << 30
+_MOST_MODES = 32
 _DESCRIPTION = """Compile FUNCTION, which has @cute.jit, of FILE.py and write it as one file that needs neither Python nor Kiln, with a
 header for C. Its parameters are described by --arg in order: `f32[m,n%16]` is a row-major tensor, where a number is
 compiled in, a letter is any extent (the same letter, the same extent) and %16 says what it is a multiple of; `@16`
@@ -105,19 +111,27 @@ def _argument(text: str, symbols: dict[str, Any]) -> Any:
     """What --arg describes; `symbols` are the extents with names so far."""
     from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream, make_ptr
 
-    found = _ARGUMENT.fullmatch(text.replace(" ", ""))
-    if text == "stream":
+    found = _ARGUMENT.fullmatch(re.sub(r"\s", "", text))
+    if text.strip() == "stream":
         return make_fake_stream()
     if found is None or found[1] not in _TYPES:
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        return _value(text)
+    kind, align = getattr(kiln, _TYPES[found[1]]), None
+    if found[4] is not None:
+        align = _number(found[4], text, "what an address is a multiple of", _MOST_ALIGNMENT)
+        least = max(1, kind.width // 8)
+        if found[2] is None and not found[3]:
+            raise ContractError(f"--arg {text}: a number has no address: @{found[4]} is for tensors and pointers")
+        if align & (align - 1) or align < least:
             raise ContractError(
-                f"--arg {text}: this is no type (f32, f16[m,n%16], i32*, stream; elements {', '.join(_TYPES)}) and no value of Python"
-            ) from None
-    kind, align = getattr(kiln, _TYPES[found[1]]), int(found[4]) if found[4] else None
+                f"--arg {text}: an address is a multiple of a power of two, {least} or more for {found[1]}, and not of {align}"
+            )
     if found[2] is not None:
         shape = tuple(_extent(part, text, symbols) for part in found[2].split(",")) if found[2] else ()
+        if len(shape) > _MOST_MODES:
+            raise ContractError(f"--arg {text}: {len(shape)} extents, and a tensor has {_MOST_MODES} at most")
+        if math.prod(each for each in shape if isinstance(each, int)) > _MOST_EXTENT:
+            raise ContractError(f"--arg {text}: more elements than 64 bits count")
         order = tuple(reversed(range(len(shape))))
         return make_fake_compact_tensor(kind, shape, stride_order=order, assumed_align=align)
     if found[3]:
@@ -125,25 +139,50 @@ def _argument(text: str, symbols: dict[str, Any]) -> Any:
     return kind(0)
 
 
+def _value(text: str) -> Any:
+    """A value of Python that --arg gives."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", SyntaxWarning)
+            return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError, SyntaxWarning, TypeError, MemoryError, RecursionError):
+        shown = text if len(text) < 80 else f"{text[:77]}..."
+        raise ContractError(
+            f"--arg {shown}: this is no type (f32, f16[m,n%16], i32*, stream; elements {', '.join(_TYPES)}) and no value of Python"
+        ) from None
+
+
+def _number(digits: str, text: str, what: str, most: int) -> int:
+    """A positive number in --arg."""
+    if not re.fullmatch("[0-9]{1,19}", digits) or not 0 < int(digits) <= most:
+        raise ContractError(
+            f"--arg {text if len(text) < 80 else text[:77] + '...'}: {what} is a number from 1 to {most}, and not {digits[:20]!r}"
+        )
+    return int(digits)
+
+
 def _result(text: str) -> tuple[str, Any]:
     name, equals, made = text.partition("=")
     if not equals:
         raise ContractError(f"--result {text}: write NAME=INPUT, or NAME=EXTENT,EXTENT")
-    extents = [int(part) if part.isdigit() else part for part in made.split(",")]
+    extents = [int(part) if re.fullmatch("[0-9]{1,18}", part) else part for part in made.split(",")]
     return name, extents[0] if len(extents) == 1 and isinstance(extents[0], str) and "." not in made else tuple(extents)
 
 
 def _extent(part: str, text: str, symbols: dict[str, Any]) -> Any:
     from kiln.cute import SymInt
 
-    if part.isdigit():
-        return int(part)
-    found = re.fullmatch(r"([A-Za-z_]\w*)(?:%(\d+))?", part)
+    if part[:1].isdigit():
+        return _number(part, text, "an extent", _MOST_EXTENT)
+    found = _EXTENT.fullmatch(part)
     if found is None:
         raise ContractError(f"--arg {text}: {part!r} is no extent: write a number, a name, or a name%16")
-    symbol = symbols.setdefault(found[1], SymInt(divisibility=int(found[2] or 1)))
-    if found[2] and int(found[2]) != symbol.divisibility:
+    multiple = (
+        _number(found[2], text, f"what {found[1]} is a multiple of", _MOST_ALIGNMENT) if found[2] is not None else 1
+    )
+    symbol = symbols.setdefault(found[1], SymInt(divisibility=multiple))
+    if found[2] is not None and multiple != symbol.divisibility:
         raise ContractError(
-            f"--arg {text}: {found[1]} is a multiple of {found[2]} here, and of {symbol.divisibility} where it was named first: write {part} there"
+            f"--arg {text}: {found[1]} is a multiple of {multiple} here, and of {symbol.divisibility} where it was named first: write {part} there"
         )
     return symbol

@@ -64,14 +64,14 @@ def main(argv: Sequence[str]) -> int:
     args = _parser().parse_args(argv)
     if not is_name(args.name):
         raise ContractError(f"{args.name!r} is no name for a kernel: letters, digits and underscores, no digit first")
-    packages = args.package.split(".") if args.package is not None else []
-    for part in packages:
+    parents = args.package.split(".") if args.package is not None else []
+    for part in parents:
         if not is_name(part):
             raise ContractError(
                 f"--package {args.package}: {part!r} is no name of a package: names with dots between them, as in my.kernels; "
                 "it is made in the current folder"
             )
-    folder = Path(*packages, args.name)
+    folder = Path(*parents, args.name)
     files = contents(args.name, args.kind)
     there = [name for name in files if (folder / name).exists()]
     if there and not args.force:

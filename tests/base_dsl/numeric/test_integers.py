@@ -6,6 +6,7 @@ import functools
 import operator
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -353,3 +354,31 @@ def test_the_smallest_integer_has_no_positive_twin(t: Any) -> None:
         expected = [x.value for x in uses(t(value))]
         assert list(cute.jit(function)(value)) == expected
     assert [x.value for x in uses(t(t.min))] == [t.min, t.min // 2, float(t.min), True]
+
+
+@pytest.mark.parametrize("t", [Int8, Int32, Uint32, Int64])
+@pytest.mark.parametrize("name", ["lshift", "rshift"])
+def test_a_shift_by_a_negative_number(t: Any, name: str) -> None:
+    """Python raises, and so does a function that runs on the host."""
+    function = lambda x, n: getattr(operator, name)(x, n)  # noqa: E731
+    function.__annotations__.update(x=t, n=Int32)
+    compiled = cute.jit(function)
+    for n in (0, 1, 7, 100):
+        assert compiled(9, n) == getattr(operator, name)(t(9), Int32(n)).value
+    with pytest.raises(ValueError, match="an integer is shifted by a negative number"):
+        compiled(9, -1)
+    with pytest.raises(ValueError, match="negative shift count"):
+        getattr(operator, name)(t(9), -1)
+
+
+def test_a_shift_of_vectors_by_negative_numbers() -> None:
+    @cute.jit
+    def shifted(x: cute.Tensor, n: cute.Tensor):
+        a, b = (cute.local_tile(v, (4,), (0,)) for v in (x, n))
+        a.store(a.load() << b.load())
+
+    x = np.arange(4, dtype=np.int32)
+    shifted(x, np.array([0, 1, 2, 3], np.int32))
+    assert x.tolist() == [0, 2, 8, 24]
+    with pytest.raises(ValueError, match="an integer is shifted by a negative number"):
+        shifted(x, np.array([0, 1, -2, 3], np.int32))

@@ -152,21 +152,44 @@ def _rounded_up(t: Any, remainder: ir.Value, b: ir.Value, n: int | None) -> ir.V
     return emit_value("arith.andi", ir_type(TYPES["Boolean"], n), (inexact, differ))
 
 
-def shift_left(t: Any, a: ir.Value, amount: ir.Value, n: int | None = None) -> ir.Value:
-    """`a << amount`; everything is shifted out from `amount == width` on (a bare shift is undefined there)."""
+SIGNED_AMOUNT = "signed_amount"
+"""Attribute of shifts whose amount may be negative: Python raises then. For targets that tell."""
+
+
+def shift_left(
+    t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, may_be_negative: bool = False
+) -> ir.Value:
+    """`a << amount`; everything is shifted out from `amount == width` on (a bare shift is undefined there), and by a negative
+    amount, which is a large one as an unsigned number."""
     vt = ir_type(t, n)
     inside = compare_ir("arith.cmpi", _ULT, amount, constant(t, t.width, n), n)
-    return select(t, inside, emit_value("arith.shli", vt, (a, amount)), constant(t, 0, n), n)
+    shifted = emit_value("arith.shli", vt, (a, amount), _amount_attributes(may_be_negative))
+    return select(t, inside, shifted, constant(t, 0, n), n)
 
 
-def shift_right(t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, nonneg: bool = False) -> ir.Value:
-    """`a >> amount` rounding down; 0 or -1 from `amount == width` on."""
+def shift_right(
+    t: Any,
+    a: ir.Value,
+    amount: ir.Value,
+    n: int | None = None,
+    *,
+    nonneg: bool = False,
+    may_be_negative: bool = False,
+) -> ir.Value:
+    """`a >> amount` rounding down; 0 or -1 from `amount == width` on, and by a negative amount. `nonneg`: `a` is not negative."""
     vt = ir_type(t, n)
+    told = _amount_attributes(may_be_negative)
     if t._zero_extends or nonneg:
         inside = compare_ir("arith.cmpi", _ULT, amount, constant(t, t.width, n), n)
-        return select(t, inside, emit_value("arith.shrui", vt, (a, amount)), constant(t, 0, n), n)
+        return select(t, inside, emit_value("arith.shrui", vt, (a, amount), told), constant(t, 0, n), n)
     clamped = emit_value("arith.minui", vt, (amount, constant(t, t.width - 1, n)))
-    return emit_value("arith.shrsi", vt, (a, clamped))
+    return emit_value("arith.shrsi", vt, (a, clamped), told)
+
+
+def _amount_attributes(may_be_negative: bool) -> dict[str, ir.Attribute] | None:
+    current = trace.current()
+    is_program = current is not None and current.functions and current.function.kind != "native"
+    return _attributes(f"{SIGNED_AMOUNT}=unit") if may_be_negative and is_program else None
 
 
 _EQ, _NE, _SLT, _SLE, _SGT, _SGE, _ULT, _ULE, _UGT, _UGE = range(10)

@@ -291,11 +291,13 @@ def shift(name: str, a: Any, amount: Any) -> Any:
             raise ValueError("negative shift count")
         return _shift_by_constant(name, t, x, int(count))
     assert isinstance(s, IntegerMeta)
-    count = emit_convert(count, s, t, nonneg=amount.nonneg)
+    count, may_be_negative = emit_convert(count, s, t, nonneg=amount.nonneg), not amount.nonneg
     if name == "lshift":
-        return t._make(emit.shift_left(t, ir_operand(x, t), count), False, _divisibility(x))
+        made = emit.shift_left(t, ir_operand(x, t), count, may_be_negative=may_be_negative)
+        return t._make(made, False, _divisibility(x))
     nonneg = _nonneg(x)
-    return t._make(emit.shift_right(t, ir_operand(x, t), count, nonneg=nonneg), nonneg)
+    made = emit.shift_right(t, ir_operand(x, t), count, nonneg=nonneg, may_be_negative=may_be_negative)
+    return t._make(made, nonneg)
 
 
 def _shift_by_constant(name: str, t: Any, x: Any, amount: int) -> Any:

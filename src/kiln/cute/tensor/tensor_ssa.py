@@ -361,7 +361,8 @@ class TensorSSA:
         a, b, shape = _operands(self, other, t)
         if flip:
             a, b = b, a
-        made = (emit.shift_left if name == "lshift" else emit.shift_right)(t, a, b, product(shape))
+        shift = emit.shift_left if name == "lshift" else emit.shift_right
+        made = shift(t, a, b, product(shape), may_be_negative=t.signed)
         return TensorSSA(made, shape, t)
 
     def __add__(self, other: Any) -> Any:

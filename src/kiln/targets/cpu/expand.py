@@ -11,6 +11,7 @@ from ...dialects import cute
 from ...hardware.architectures import DEFAULT, Arch, Architecture
 from ...mlir import context, ir
 from ..host import expand as host
+from ..host import splitting
 from ..host.call_context import WARN
 from ..host.exits import return_at_ends
 from ..host.loops import stopped
@@ -154,6 +155,7 @@ class Expansion(host.Expansion):
             if state is not None and state.waits:
                 frame_argument = len(func.regions[0].blocks[0].arguments) - 1
                 frame = coroutines.make_resumable(func, frame_argument, HEADER)
+                splitting.split(func)
                 in_kernels.indices_from_frame(func)
                 scheduler.set_frame_size(module, state.name, frame.size)
         keep_loop_annotations(module)
@@ -198,6 +200,14 @@ class Expander(host.Expander):
             site = module.site(op, "division", "integer division or modulo by zero", self.function.kernel)
             module.declare(WARN, [ptr_type(), *[int_type(32)] * 7], [])
             b.call(WARN, [], [self.function.context, b.i32(site), *self.function.where(b)])
+
+    def shifts_by(self, op: ir.Operation, amount: ir.Value, b: Builder) -> None:
+        """Host code: a fault. A GPU goes on, and so does a kernel, with the same number; it may have a finding."""
+        sanitizer = self.module.sanitizer
+        if not self.function.is_kernel:
+            super().shifts_by(op, amount, b)
+        elif sanitizer is not None and "numeric" in sanitizer.kinds:
+            sanitizer.call(self, host.where_negative(b, amount), "shifted", sanitizer.site(op, self, "shift"))
 
     # -- what an instrumented build adds -----------------------------------------------------------------
 

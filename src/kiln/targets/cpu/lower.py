@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...mlir import find
 from ..host import lower as host
 from ..lowering.expansion import Handlers, combined
-from ..lowering.shared_memory import check_limits
+from ..lowering.launch_limits import check_limits
 from .expand import Expansion
 from .ops import async_copy, cluster, control, cute, llvm_operations, mbarrier, memory, mma, sync, tma, warp, wgmma
 

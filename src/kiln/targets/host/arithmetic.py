@@ -1,6 +1,6 @@
 """Arithmetic that LLVM leaves undefined, or cannot do on every host, given one meaning.
 
-Integer division by zero records a fault and gives 0; in kernels it gives what a GPU gives, all bits set, and a warning. The quotient of the lowest integer and -1 wraps. Shifts by the
+Integer division by zero and a shift by a negative number record a fault and give 0; in kernels it gives what a GPU gives, all bits set, and a warning. The quotient of the lowest integer and -1 wraps. Shifts by the
 width or more give 0 (-1 for an arithmetic shift of a negative number). Floats outside an integer type saturate, NaN
 gives 0. bf16 is computed in f32 and rounded to nearest even after each operation, f16 functions likewise: x86-64 would
 call library functions that not every system has. Functions without an LLVM intrinsic call libm, element by element.

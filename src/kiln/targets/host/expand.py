@@ -157,6 +157,11 @@ def host_type(type_: ir.Type) -> ir.Type:
     return lowered_type(type_, lambda _: ptr_type())
 
 
+def where_negative(b: Builder, amount: ir.Value) -> Builder:
+    """A place that is reached if one of some numbers is negative."""
+    return b.if_(b.any(b.compare("slt", amount, b.const(amount.type, 0))))
+
+
 class Expander(lowering.Expander):
     """What a handler may use: the module's and the function's state."""
 
@@ -187,6 +192,11 @@ class Expander(lowering.Expander):
     def divided_by_zero(self, op: ir.Operation, b: Builder) -> None:
         """What becomes of an integer division by zero."""
         self.fault(b, self.module.site(op, "division", "integer division or modulo by zero", self.function.kernel))
+
+    def shifts_by(self, op: ir.Operation, amount: ir.Value, b: Builder) -> None:
+        """A shift by a negative number is a fault."""
+        site = self.module.site(op, "shift", "an integer is shifted by a negative number", self.function.kernel)
+        self.fault(where_negative(b, amount), site)
 
     def fault(self, b: Builder, site: int, arguments: Sequence[ir.Value] = ()) -> None:
         """Record a fault; the values are i32, i64 or f64."""

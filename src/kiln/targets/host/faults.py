@@ -31,6 +31,10 @@ class ZeroDivisionFault(DSLUserCodeRuntimeError, ZeroDivisionError):
     """An integer division by zero in compiled code."""
 
 
+class NegativeShiftFault(DSLUserCodeRuntimeError, ValueError):
+    """A shift by a negative number in compiled code."""
+
+
 class MemoryFault(DSLCudaRuntimeError):
     """An access of compiled code to memory that is not there."""
 
@@ -115,7 +119,8 @@ def _fault(
     if site.kind == "assert":
         text = format_message(site.message, site.types, list(record.arguments))
         return AssertionFault(f"assertion failed: {text}{where}", span=site.span, calls=site.calls)
-    return ZeroDivisionFault(f"{site.message}{where}", span=site.span, calls=site.calls)
+    kind = NegativeShiftFault if site.kind == "shift" else ZeroDivisionFault
+    return kind(f"{site.message}{where}", span=site.span, calls=site.calls)
 
 
 def _memory_fault(record: Context, site: Site) -> MemoryFault:

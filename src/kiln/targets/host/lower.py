@@ -15,7 +15,7 @@ from ..lowering.builder import Builder, function, int_type, operations, ptr_type
 from ..lowering.expansion import combined
 from ..lowering.llvm_text import bf16_as_integers, fix_float_literals
 from ..lowering.memory import carrier_type, from_carrier, to_carrier
-from . import arithmetic, call_context, loops, math, ops, tensor_map_encode
+from . import arithmetic, call_context, loops, math, ops, splitting, tensor_map_encode
 from .call_context import WRAPPER
 from .expand import Expansion, expand_module, host_type
 
@@ -35,6 +35,13 @@ TO_LLVM = (
 )
 
 
+_MOST_INLINED = 2000
+"""Operations of a kernel that is inlined in the loop over its threads, where LLVM may do several threads at a time.
+
+To find out whether it can takes time with the square of their number: 0.7 s for 2,000.
+"""
+
+
 def lower(compilation: Compilation, expansion: Expansion) -> str:
     """LLVM IR text of a module with the function that the compilation is named after; the expansion says how, and finds out."""
     entry = compilation.name
@@ -43,8 +50,10 @@ def lower(compilation: Compilation, expansion: Expansion) -> str:
         signature = _signature(compilation.module, entry)
         compilation.run("expand-cute", lambda _: expand_module(expansion))
         compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))
+        compilation.run("group-structured", splitting.group_structured)
         compilation.run("to-llvm", TO_LLVM)
         compilation.run("finish", expansion.finish_lowered)
+        compilation.run("split", splitting.split_large)
         compilation.run("attributes", lambda module: _attributes(expansion, module))
         missing = _missing_functions(compilation.module)
         compilation.check_lowered(lambda op: _legal(op, missing, expansion.target))
@@ -195,9 +204,9 @@ def _attributes(expansion: Expansion, module: ir.Module) -> None:
         name = symbol(func)
         if name != WRAPPER:
             _set_internal(func)
-        if name in expansion.inlined:
+        if name in expansion.inlined and splitting.size_of(func) <= _MOST_INLINED:
             func.attributes["always_inline"] = ir.UnitAttr.get()
-        elif name in expansion.outlined:
+        elif name in expansion.inlined or name in expansion.outlined:
             func.attributes["no_inline"] = ir.UnitAttr.get()
         elif name in ("kiln_cpu_fault", call_context.WARN):
             func.attributes["passthrough"] = ir.ArrayAttr.get([ir.StringAttr.get("cold")])

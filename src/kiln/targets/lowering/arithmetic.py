@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl.numeric.emit import SIGNED_AMOUNT
 from ...mlir import context, ir
 from .builder import Builder, constant_values, flat_type, int_type, reshape
 from .expansion import Expander, Handlers, Types
@@ -47,8 +48,14 @@ def rounded_quotient(
 
 
 @HANDLERS.expands("arith.shli", "arith.shrui", "arith.shrsi")
-def _shift(_x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
+def _shift(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value] | None:
     value, amount = op.operands
+    if SIGNED_AMOUNT in op.attributes:
+        limit = None if isinstance(amount.owner, ir.Block) else amount.owner.operation
+        asked = limit.operands[0] if limit is not None and limit.name == "arith.minui" else amount
+        known = constant_values(asked)
+        if known is None or min(known) < 0:
+            x.shifts_by(op, asked, b)
     element = element_of(value.type)
     width = 64 if isinstance(element, ir.IndexType) else element.width
     values = constant_values(amount)

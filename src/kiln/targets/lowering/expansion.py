@@ -93,6 +93,9 @@ class Expander:
         """A builder at the start of the function, for memory that lives as long as the call."""
         return self.builder(ir.InsertionPoint.at_block_begin(self.entry), location)
 
+    def shifts_by(self, op: ir.Operation, amount: ir.Value, b: Any) -> None:
+        """A shift by an amount that may be negative, which Python refuses. It has a meaning all the same."""
+
     def allocated(self, pointer: ir.Value, made: ir.Value) -> None:
         """Memory of a thread takes the place of a pointer, whose uses are not expanded yet."""
 

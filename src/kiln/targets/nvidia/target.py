@@ -201,7 +201,7 @@ class NvidiaTarget(Target):
         """Compile the function `entry` of a module and the kernels it launches. The module is changed."""
         from ...dialects import nvgpu
         from ...dialects.definition import verify
-        from ..lowering.shared_memory import check_limits
+        from ..lowering.launch_limits import check_limits
         from .passes.kernel_outlining import outline_kernels
 
         nvgpu.load_dialect()
@@ -221,8 +221,9 @@ class NvidiaTarget(Target):
             if facts:
                 devices = Compilation(device, entry, options)
                 assembled = self._compile_device(compilation, devices, facts, code, artifacts, running)
-                several = [own for fact, own in zip(facts, code.kernels, strict=True) if fact.min_blocks > 1]
-                if any(own.static_smem or compilation.options.link_libraries for own in several):
+                known = zip(facts, code.kernels, strict=True)
+                counted = [own for fact, own in known if fact.min_blocks > 1 or fact.asks_smem]
+                if any(own.static_smem or compilation.options.link_libraries for own in counted):
                     assembled()  # the host code depends on what ptxas says of static shared memory
                 self._compile_host(compilation, facts, needs, code, artifacts)
                 assembled()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -285,6 +286,30 @@ def test_divisions_by_zero() -> None:
     with pytest.warns(DSLWarning, match=r"by zero \(kernel shares, block \(0, 0, 0\), thread \(0, 0, 0\)\)"):
         assert found(run_shares, y, 0) == []
     assert found(run_shares, y, 3, kinds="all") == []
+
+
+@cute.kernel
+def shifts(y: cute.Tensor, n: Int32):
+    t, _, _ = cute.arch.thread_idx()
+    y[t] = Float32((1 << (t - n)) + (t >> (t - n)))  # shifted
+
+
+@cute.jit
+def run_shifts(y: cute.Tensor, n: Int32):
+    shifts(y, n).launch(grid=1, block=4)
+
+
+def test_shifts_by_negative_numbers() -> None:
+    (y,) = zeros(4)
+    left, right = found(run_shifts, y, 1, kinds="all")
+    for finding in (left, right):
+        assert (finding.kind, finding.rule, finding.thread) == ("numeric", "negative-shift", (0, 0, 0))
+        assert finding.span.line == line_of("shifted")
+    assert y.tolist() == [0, 2, 3, 4]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert found(run_shifts, y, 1) == []  # the number is the same on all targets
+    assert found(run_shifts, y, 0, kinds="all") == []
 
 
 @cute.jit

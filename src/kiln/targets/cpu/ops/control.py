@@ -33,11 +33,10 @@ def set_registers(x: Expander, op: ir.Operation, b: Builder, action: str, count:
 
     def again(c: Builder) -> tuple[ir.Value]:
         status = x.call(c, "kiln_cpu_set_registers", [frame, *(c.i32(number) for number in given)], int_type(32))
-        must_wait = c.compare("ne", status, c.i32(0))
-        x.suspend(c.if_(must_wait))
-        return (must_wait,)
+        return (c.compare("ne", status, c.i32(0)),)
 
-    b.while_(again)
+    loop, _ = b.while_(again)
+    x.suspend(loop)
 
 
 def _blocks_together(x: Expander) -> int:

@@ -54,15 +54,13 @@ def _barrier_with(
         phase = [] if contribute is None else [phase_now(c)]
         arrive = lambda: x.call(c, native, operands, int_type(32))
         status = hooks.arrival(c, operands[0], number, threads, int(waits), arrive)
-        twice = c.compare("eq", status, c.i32(2))
-        suspended, came = c.if_else(twice)
-        x.suspend(suspended)
-        if contribute is not None:
-            contribute(came, phase[0])
-        return twice, status, *phase
+        return c.compare("eq", status, c.i32(2)), status, *phase
 
     loop, _ = b.while_(again, [int_type(32)] * (1 if contribute is None else 2))
+    x.suspend(loop)
     status, *phase = loop.point.block.owner.operation.results
+    if contribute is not None:
+        contribute(b, phase[0])
     if waits:
         # a suspend point of its own, so that nothing has to be kept across it
         x.suspend_if(b, status)

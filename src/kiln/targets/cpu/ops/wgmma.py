@@ -85,11 +85,10 @@ def wait(x: Expander, op: ir.Operation, b: Builder, count: int) -> None:
 
     def again(c: Builder) -> tuple[ir.Value]:
         status = x.call(c, "kiln_cpu_wgmma_wait", [frame, c.i32(count), c.i32(site)], int_type(32))
-        must_wait = c.compare("ne", status, c.i32(0))
-        x.suspend(c.if_(must_wait))
-        return (must_wait,)
+        return (c.compare("ne", status, c.i32(0)),)
 
-    b.while_(again)
+    loop, _ = b.while_(again)
+    x.suspend(loop)
     Hooks(x, op).products_waited(b, count)
 
 

@@ -18,6 +18,7 @@ import dataclasses
 from ....base_dsl.target import size_and_alignment
 from ....mlir import context, ir
 from ...host.exits import calls, return_at
+from ...host.splitting import REMATERIALIZED
 from ...lowering.builder import int_attr, int_type, ptr_type
 
 SUSPEND = "kiln_suspend"
@@ -28,8 +29,6 @@ LEAVE = "kiln_leave"
 
 RESUME_OFFSET = 0
 """Byte offset in the frame of the i32 that says where to go on; 0: at the start."""
-
-_REMATERIALIZED = {"llvm.mlir.constant", "llvm.mlir.addressof", "llvm.mlir.zero", "llvm.mlir.undef", "llvm.mlir.poison"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +123,7 @@ class _Machine:
     def _hoist_constants(self, dispatch: ir.Block) -> None:
         for block in list(self.region.blocks)[1:]:
             for op in list(block.operations):
-                if op.operation.name in _REMATERIALIZED:
+                if op.operation.name in REMATERIALIZED:
                     dispatch.append(op.operation)
 
     def _move_allocas(self, dispatch: ir.Block) -> None:

@@ -428,3 +428,10 @@ def divided(site: u32) -> None:
     """An integer is divided by zero."""
     if state.place.active != 0:
         report_alone("zero-division", site)
+
+
+@detector.export
+def shifted(site: u32) -> None:
+    """An integer is shifted by a negative number."""
+    if state.place.active != 0:
+        report_alone("negative-shift", site)

@@ -89,7 +89,7 @@ _RULES_OF_KIND = {
         "mbarrier-early", "mbarrier-bytes", "mbarrier-phase", "lanes-site", "lanes-mask", "lanes-exited", "block-exited", "block-started", "copy-unseen",
         "store-unseen",
     ),
-    "numeric": ("not-finite", "index-overflow", "zero-division"),
+    "numeric": ("not-finite", "index-overflow", "zero-division", "negative-shift"),
 }  # fmt: skip
 KIND_OF_RULE = {rule: kind for kind, rules in _RULES_OF_KIND.items() for rule in rules}
 RULES = tuple(KIND_OF_RULE)

@@ -478,6 +478,14 @@ def _zero_division(case: Case) -> Words:
     )
 
 
+def _negative_shift(case: Case) -> Words:
+    return (
+        f"{case.me} shifts an integer by a negative number, which Python refuses: all its bits are lost",
+        "guard it: the amount if it is not negative, else 0",
+        "",
+    )
+
+
 _RULES: dict[str, Callable[[Case], Words]] = {
     "read-write": _race, "write-read": _race, "write-write": _race, "atomic": _race, "proxy": _proxy, "map-proxy": _map_proxy,
     "in-flight": _in_flight, "unfenced": _unfenced, "unfenced-read": _unfenced,
@@ -488,4 +496,5 @@ _RULES: dict[str, Callable[[Case], Words]] = {
     "lanes-mask": _lanes_mask, "lanes-exited": _lanes_exited, "block-exited": _block_exited,
     "block-started": _block_started, "copy-unseen": _copy_unseen, "store-unseen": _store_unseen,
     "not-finite": _not_finite, "index-overflow": _index_overflow, "zero-division": _zero_division,
+    "negative-shift": _negative_shift,
 }  # fmt: skip

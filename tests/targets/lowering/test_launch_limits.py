@@ -76,9 +76,8 @@ def test_shared_memory_past_the_limit_lists_every_allocation(target):
         f"cannot launch kernel staged with grid=(1, 1, 1), block=(32, 1, 1): {6 * 64 * KIB + KIB} bytes"
         in caught.value.message
     )
-    assert (
-        f"{where}{first + 4}: 48 bytes{where}{first + 5}: 6 x 65536 bytes\n  between them, for alignment: 976 bytes"
-        in str(caught.value)
+    assert f"{where}{first + 4}: 48 bytes{where}{first + 5}: 6 x 65536 bytes\n  for alignment: 976 bytes" in str(
+        caught.value
     )
     assert caught.value.hint == "a block has at most 232448 bytes of it on sm_90, static and dynamic"
     assert caught.value.span.line == launch_staged.function.__code__.co_firstlineno + 2
@@ -114,7 +113,6 @@ def test_each_architecture_has_its_limit(target, arch, stages, most):
         ({"grid": (1, 1, 65536)}, "grid z is 65536", "grid z is at most 65535"),
         ({"grid": 32, "cluster": (32, 1, 1)}, "clusters of 32 blocks", "a cluster has at most 16 blocks on sm_90"),
         ({"grid": (4, 6), "cluster": (2, 4)}, "grid y is 6 and cluster y is 4", "whole clusters"),
-        ({"grid": 64, "cluster": 32, "fallback_cluster": 2}, "clusters of 32 blocks", "at most 16 blocks"),
         ({"smem": 232_449}, "smem=232449: 232449 bytes of shared memory per block", "at most 232448 bytes"),
         ({"smem": -1}, "smem is -1", "at least 0"),
         (
@@ -152,6 +150,16 @@ def test_clusters_of_an_architecture(target, arch, most):
     compiled(target, launch_plain, Int32, {"grid": 64, "cluster": most}, arch=arch)
     with pytest.raises(DSLRuntimeError, match="has no clusters" if most == 1 else f"at most {most} blocks"):
         compiled(target, launch_plain, Int32, {"grid": 64, "cluster": 2 * most}, arch=arch)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_clusters_that_are_preferred(target):
+    options = {"grid": 64, "cluster": 32, "fallback_cluster": 1}
+    for arch in ("sm_80", "sm_90a"):  # they have those that are sure alone
+        compiled(target, launch_plain, Int32, options, arch=arch)
+    with pytest.raises(DSLRuntimeError, match=r"cluster=\(32, 1, 1\): clusters of 32 blocks"):
+        compiled(target, launch_plain, Int32, options, arch="sm_100a")
+    compiled(target, launch_plain, Int32, {**options, "cluster": 16}, arch="sm_100a")
 
 
 @pytest.mark.parametrize("target", TARGETS)

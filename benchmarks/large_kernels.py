@@ -1,0 +1,143 @@
+"""How compile time and memory grow with the size of one kernel, for the CPU target: many unrolled steps, without the disk cache.
+
+    python benchmarks/large_kernels.py [--only TEXT] [--longest SECONDS]
+
+A step is a few operations of arithmetic, or has a dynamic `if`, or two barriers with shared memory between them. Each number of steps has
+a process of its own; a kind ends with the first that takes longer than SECONDS. Lines are those of the MLIR that the program is traced to,
+"per line" divides the time by them: where compiling is linear it stays the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+KINDS = {
+    "straight": (1000, 2000, 4000, 8000, 16000),
+    "branches": (500, 1000, 2000, 4000, 8000),
+    "barriers": (50, 100, 200, 400, 800, 1600),
+}
+"""Numbers of steps."""
+THREADS = 32
+
+
+def program(kind: str, steps: int) -> Any:
+    """A jit function that launches a kernel of many steps."""
+    import kiln
+    from kiln import cute
+
+    @cute.kernel
+    def straight(x: cute.Tensor, y: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        v, w = x[i], y[i]
+        for _ in kiln.range_constexpr(steps):
+            v = (v * 0.75 + w) * 0.5 - w * 0.25
+            w = w + v
+        y[i] = v + w
+
+    @cute.kernel
+    def branches(x: cute.Tensor, y: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        v = x[i]
+        for step in kiln.range_constexpr(steps):
+            if v < step % 7 * 0.25:
+                v = v * 0.5 + 1.0
+            else:
+                v = v - 0.75
+        y[i] = v
+
+    @cute.kernel
+    def barriers(x: cute.Tensor, y: cute.Tensor):
+        i, _, _ = cute.arch.thread_idx()
+        shared = cute.make_tensor(cute.arch.alloc_smem(kiln.Float32, THREADS), cute.make_layout(THREADS))
+        v = x[i]
+        for step in kiln.range_constexpr(steps):
+            shared[i] = v
+            cute.arch.barrier()
+            v = v * 0.5 + shared[(i + step) % THREADS]
+            cute.arch.barrier()
+        y[i] = v
+
+    kernel = {"straight": straight, "branches": branches, "barriers": barriers}[kind]
+
+    @cute.jit
+    def launch(x: cute.Tensor, y: cute.Tensor):
+        kernel(x, y).launch(grid=1, block=THREADS)
+
+    return launch
+
+
+def child(kind: str, steps: int) -> None:
+    """Compile one kernel, call it, and print what it took."""
+    import numpy as np
+
+    import kiln
+    from kiln import cute
+    from kiln.cute.runtime import from_dlpack
+    from kiln.targets.cpu.target import CpuTarget
+
+    report: dict[str, Any] = {}
+    original = CpuTarget.compile
+
+    def compile_(*args: Any) -> Any:
+        made = original(*args)
+        report.update(made.timings)
+        return made
+
+    CpuTarget.compile = compile_  # pyright: ignore[reportAttributeAccessIssue]
+    x, y = np.linspace(-1, 1, THREADS, dtype=np.float32), np.ones(THREADS, np.float32)
+    with kiln.target("cpu"):
+        start = time.process_time()
+        compiled = cute.compile(program(kind, steps), from_dlpack(x), from_dlpack(y))
+        spent = time.process_time() - start
+        calls = []
+        for _ in range(5):
+            y[:] = 1
+            start = time.perf_counter()
+            compiled(from_dlpack(x), from_dlpack(y))
+            calls.append(time.perf_counter() - start)
+    report = {"optimize": report["optimize"], "codegen": report["codegen"], "all": spent, "call": min(calls)}
+    report["memory"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+    report["lines"] = str(compiled.__mlir__).count("\n")
+    report["bits"] = int(y.view(np.uint32).astype(np.uint64).sum()) % 10**9
+    print(json.dumps(report))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="kinds whose names contain this")
+    parser.add_argument("--longest", type=float, default=60.0, help="seconds after which a kind ends")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        child(given.child[0], int(given.child[1]))
+        return
+    print(f"{platform.machine()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}")
+    columns = ("lines", "all s", "optimize s", "codegen s", "us a line", "memory GB", "call ms", "bits")
+    print(f"{'':16}" + "".join(f"{column:>12}" for column in columns))
+    environment = {**os.environ, "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
+    for kind in (kind for kind in KINDS if given.only in kind):
+        for steps in KINDS[kind]:
+            command = [sys.executable, __file__, "--child", kind, str(steps)]
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+            if done.returncode:
+                sys.exit(f"{kind} {steps}: {done.stderr}")
+            r = json.loads(done.stdout)
+            numbers = f"{r['lines']:12}{r['all']:12.2f}{r['optimize']:12.2f}{r['codegen']:12.2f}{1e6 * r['all'] / r['lines']:12.0f}"
+            print(f"{kind:10}{steps:6}{numbers}{r['memory']:12.2f}{1e3 * r['call']:12.3f}{r['bits']:12}", flush=True)
+            if r["all"] > given.longest:
+                break
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,446 @@
+"""Large functions become several: LLVM needs time that grows with the square of what one function, or one block, has.
+
+`split_large` works on `llvm.func`s. The blocks of a large one are dealt out, in order, to parts of a bounded size; each becomes a function
+of its own, and the function itself a loop that calls one part after the other. A part returns the number of the *entry* to go on with, a
+block that another part branches to, or 0 at the end. What parts have in common lies in a frame on the stack of the loop: values that one
+defines and another uses, arguments of blocks that are entries, and the result. The parts take the function's arguments, make constants
+again, and find the function's own memory through the frame.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from ...base_dsl.target import size_and_alignment
+from ...mlir import context, find, ir
+from ..lowering.builder import int_attr, int_type, operations, ptr_type, symbol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LARGE = 10_000
+"""Operations of a function from which on it is split.
+
+Below, what grows with the square is a small share: an optimizer and code generator of 0.5 s for 10,000 operations, whatever they are,
+where kernels of libraries seldom have more than 8,000. Values that cross from one part to another lie in memory.
+"""
+
+REMATERIALIZED = frozenset(f"llvm.mlir.{name}" for name in ("constant", "addressof", "zero", "undef", "poison"))
+"""Operations that are made again where they are used."""
+
+
+def split_large(module: ir.Module) -> None:
+    """Split the functions of a module that are large."""
+    for func in operations(module):
+        if func.name == "llvm.func":
+            split(func)
+
+
+def split(func: ir.Operation, most: int | None = None) -> int:
+    """Split a function if it has more operations than that (`LARGE`): the number of parts."""
+    most = LARGE if most is None else most
+    blocks = list(func.regions[0].blocks)
+    if size_of(func) <= most or not _has_plain_memory(blocks):
+        return 1
+    return _Splitter(func, most).run()
+
+
+def size_of(func: ir.Operation) -> int:
+    """The number of operations of an `llvm.func`."""
+    return sum(len(block.operations) for block in func.regions[0].blocks)
+
+
+def _has_plain_memory(blocks: Sequence[ir.Block]) -> bool:
+    """Whether memory on the stack is taken in the first block only, and is of a known size."""
+    for number, block in enumerate(blocks):
+        for op in (op.operation for op in block.operations if op.operation.name == "llvm.alloca"):
+            count = op.operands[0].owner
+            if number or isinstance(count, ir.Block) or count.operation.name not in REMATERIALIZED:
+                return False
+    return True
+
+
+class _Splitter:
+    def __init__(self, func: ir.Operation, most: int) -> None:
+        self.func, self.most = func, most
+        self.functions: list[ir.Operation] = []
+        self.region = func.regions[0]
+        self.driver = self.region.blocks[0]
+        self.arguments = list(self.driver.arguments)
+        self.unknown = ir.Location.unknown(context())
+        self.size = 0
+        self.alignment = 16
+
+    def run(self) -> int:
+        memory = self._take_entry()
+        blocks = self._cut_blocks(list(self.region.blocks)[1:])
+        parts = self._deal(blocks)
+        self.part_of = {block: number for number, part in enumerate(parts) for block in part}
+        self.starts = [self._new_part(number) for number in range(len(parts))]
+        self.entries: dict[ir.Block, tuple[int, list[int]]] = {}
+        """Blocks that others than their part branch to: their numbers, and where their arguments lie."""
+        self._enter(blocks[0])
+        self._replace_constants(blocks)
+        self._replace_arguments()
+        self._leave(blocks)
+        places = self._spill(blocks, memory)
+        for number, part in enumerate(parts):
+            for block in part:
+                block.append_to(self.functions[number].regions[0])
+        self._land()
+        self._drive(memory, places, blocks[0])
+        return len(parts)
+
+    # -- operations --------------------------------------------------------------------------------------
+
+    def _op(
+        self, name: str, at: ir.InsertionPoint, results=(), operands=(), attributes=None, successors=None
+    ) -> ir.Operation:
+        return ir.Operation.create(name, results, operands, attributes, successors, 0, self.unknown, at)
+
+    def _constant(self, at: ir.InsertionPoint, value: int) -> ir.Value:
+        i32 = int_type(32)
+        return self._op("llvm.mlir.constant", at, (i32,), (), {"value": int_attr(i32, value)}).result
+
+    def _reserve(self, type_: ir.Type) -> int:
+        size, alignment = size_and_alignment(type_)
+        self.alignment = max(self.alignment, alignment)
+        offset = -(-self.size // alignment) * alignment
+        self.size = offset + size
+        return offset
+
+    def _field(self, at: ir.InsertionPoint, frame: ir.Value, offset: int) -> ir.Value:
+        indices = ir.DenseI32ArrayAttr.get([offset], context())
+        attributes = {"rawConstantIndices": indices, "elem_type": ir.TypeAttr.get(int_type(8))}
+        return self._op("llvm.getelementptr", at, (ptr_type(),), (frame,), attributes).result
+
+    def _store(self, at: ir.InsertionPoint, value: ir.Value, frame: ir.Value, offset: int) -> None:
+        self._op("llvm.store", at, (), (value, self._field(at, frame, offset)), _alignment(value.type))
+
+    def _load(self, at: ir.InsertionPoint, type_: ir.Type, frame: ir.Value, offset: int) -> ir.Value:
+        return self._op("llvm.load", at, (type_,), (self._field(at, frame, offset),), _alignment(type_)).result
+
+    def _switch(self, at: ir.InsertionPoint, value: ir.Value, targets: Sequence[tuple[int, ir.Block]]) -> None:
+        """Go to the block of a number, which is one of those."""
+        (_, first), *others = targets
+        attributes = {
+            "case_operand_segments": ir.DenseI32ArrayAttr.get([0] * len(others), context()),
+            "operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 0], context()),
+        }
+        if others:
+            numbers = [int_attr(int_type(32), number) for number, _ in others]
+            shape = ir.VectorType.get([len(others)], int_type(32), loc=self.unknown)
+            attributes["case_values"] = ir.DenseElementsAttr.get(numbers, shape)
+        self._op("llvm.switch", at, (), (value,), attributes, [first, *(block for _, block in others)])
+
+    # -- blocks ------------------------------------------------------------------------------------------
+
+    def _take_entry(self) -> list[ir.Operation]:
+        """Let the first block have the arguments, and the memory on the stack, alone: what takes the memory."""
+        rest = ir.Block.create_after(self.driver)
+        memory: list[ir.Operation] = []
+        for op in [op.operation for op in self.driver.operations]:
+            if op.name == "llvm.alloca":
+                memory.append(op)
+            else:
+                rest.append(op)
+        for op in memory:  # in front of what was moved, whose number of elements is a constant
+            size = op.operands[0].owner.operation
+            if size.block == rest:
+                op.operands[0] = size.clone(ir.InsertionPoint(op)).results[0]
+        return memory
+
+    def _cut_blocks(self, blocks: list[ir.Block]) -> list[ir.Block]:
+        """Cut blocks that have more operations than a part may have."""
+        found: list[ir.Block] = []
+        for block in blocks:
+            found.append(block)
+            if len(block.operations) <= self.most:
+                continue
+            held, half = [op.operation for op in block.operations], self.most // 2
+            pieces: list[ir.Block] = []
+            for start in reversed(range(half, len(held), half)):
+                pieces.insert(0, ir.Block.create_after(block))
+                for op in held[start : start + half]:
+                    pieces[0].append(op)
+            for before, after in itertools.pairwise([block, *pieces]):
+                self._op("llvm.br", ir.InsertionPoint(before), (), (), None, [after])
+            found += pieces
+        return found
+
+    def _deal(self, blocks: list[ir.Block]) -> list[list[ir.Block]]:
+        """Parts of the blocks, in order. They end where as few loops as possible go on, and as late as possible."""
+        number = {block: position for position, block in enumerate(blocks)}
+        changes = [0] * (len(blocks) + 1)
+        for position, block in enumerate(blocks):
+            for target in _terminator(block).successors:
+                if number[target] <= position:  # a loop: cuts behind its first block, up to its last, are inside it
+                    changes[number[target] + 1] += 1
+                    changes[position + 1] -= 1
+        depths: list[int] = []
+        for change in changes:
+            depths.append((depths[-1] if depths else 0) + change)
+        sizes = [len(block.operations) for block in blocks]
+        parts: list[list[ir.Block]] = []
+        start = 0
+        while start < len(blocks):
+            end, held, cuts = start, 0, []
+            while end < len(blocks) and (end == start or held + sizes[end] <= self.most):
+                held += sizes[end]
+                end += 1
+                if held >= self.most // 4 or end == len(blocks):
+                    cuts.append(end)
+            if end < len(blocks):
+                end = min(reversed(cuts or [end]), key=depths.__getitem__)
+            parts.append(blocks[start:end])
+            start = end
+        return parts
+
+    # -- parts -------------------------------------------------------------------------------------------
+
+    def _new_part(self, number: int) -> ir.Block:
+        """The first block of a new function: it takes the arguments of the whole, the frame, and the number of an entry."""
+        types = [*(argument.type for argument in self.arguments), ptr_type(), int_type(32)]
+        signature = f"!llvm.func<i32 ({', '.join(map(str, types))})>"
+        attributes = {
+            "sym_name": ir.StringAttr.get(f"{symbol(self.func)}.part{number}", context()),
+            "function_type": ir.TypeAttr.get(ir.Type.parse(signature, context())),
+            "linkage": ir.Attribute.parse("#llvm.linkage<internal>", context()),
+            "CConv": ir.Attribute.parse("#llvm.cconv<ccc>", context()),
+            "no_inline": ir.UnitAttr.get(context()),
+        }
+        point = ir.InsertionPoint(self.func)
+        made = ir.Operation.create("llvm.func", attributes=attributes, regions=1, loc=self.func.location, ip=point)
+        self.functions.append(made)
+        return made.regions[0].blocks.append(*types, arg_locs=[self.unknown] * len(types))
+
+    def _frame(self, part: int) -> ir.Value:
+        return self.starts[part].arguments[len(self.arguments)]
+
+    def _enter(self, block: ir.Block) -> tuple[int, list[int]]:
+        """The number of an entry, and where its arguments lie."""
+        if block not in self.entries:
+            self.entries[block] = len(self.entries) + 1, [self._reserve(value.type) for value in block.arguments]
+        return self.entries[block]
+
+    def _replace_constants(self, blocks: list[ir.Block]) -> None:
+        """Make the constants of a part in its first block."""
+        for block in blocks:
+            for op in [op.operation for op in block.operations if op.operation.name in REMATERIALIZED]:
+                made: dict[int, ir.Value] = {}
+                for use in list(op.result.uses):
+                    user = use.owner.operation
+                    part = self.part_of[user.block]
+                    if part not in made:
+                        made[part] = op.clone(ir.InsertionPoint(self.starts[part])).results[0]
+                    user.operands[use.operand_number] = made[part]
+                op.erase()
+
+    def _replace_arguments(self) -> None:
+        for number, argument in enumerate(self.arguments):
+            for use in list(argument.uses):
+                user = use.owner.operation
+                if user.block != self.driver:
+                    user.operands[use.operand_number] = self.starts[self.part_of[user.block]].arguments[number]
+
+    def _leave(self, blocks: list[ir.Block]) -> None:
+        """Return from a part where its function returned, or went to a block of another part."""
+        self.result = None
+        left: dict[tuple[int, ir.Block], ir.Block] = {}
+        for block in blocks:
+            end, part = _terminator(block), self.part_of[block]
+            if end.name == "llvm.return":
+                at = ir.InsertionPoint(end)
+                if len(end.operands):
+                    self.result = self.result or (end.operands[0].type, self._reserve(end.operands[0].type))
+                    self._store(at, end.operands[0], self._frame(part), self.result[1])
+                self._op("llvm.return", at, (), (self._constant(at, 0),))
+                end.erase()
+            elif any(self.part_of[target] != part for target in end.successors):
+                targets = [self._way_to(target, part, left) for target in end.successors]
+                attributes = {name: end.attributes[name] for name in end.attributes}
+                self._op(end.name, ir.InsertionPoint(end), (), list(end.operands), attributes, targets)
+                end.erase()
+        for (part, _), block in left.items():
+            self.part_of[block] = part
+            blocks.append(block)
+
+    def _way_to(self, target: ir.Block, part: int, left: dict[tuple[int, ir.Block], ir.Block]) -> ir.Block:
+        """The block to go to for one: itself, or what returns from a part with its number."""
+        if self.part_of[target] == part:
+            return target
+        if (part, target) not in left:
+            number, places = self._enter(target)
+            types = [value.type for value in target.arguments]
+            made = self.functions[part].regions[0].blocks.append(*types, arg_locs=[self.unknown] * len(types))
+            at = ir.InsertionPoint(made)
+            for value, place in zip(made.arguments, places, strict=True):
+                self._store(at, value, self._frame(part), place)
+            self._op("llvm.return", at, (), (self._constant(at, number),))
+            left[part, target] = made
+        return left[part, target]
+
+    def _spill(self, blocks: list[ir.Block], memory: list[ir.Operation]) -> list[int]:
+        """Pass values from part to part in the frame; where the addresses of memory lie."""
+        for block in blocks:
+            part = self.part_of[block]
+            for value in [*block.arguments, *(result for op in block.operations for result in op.operation.results)]:
+                place = self._pass_on(value, part)
+                if place is not None:
+                    owner = value.owner
+                    inner = isinstance(owner, ir.Block)
+                    at = ir.InsertionPoint.at_block_begin(block) if inner else ir.InsertionPoint.after(owner.operation)
+                    self._store(at, value, self._frame(part), place)
+        places = [self._pass_on(op.result, -1) for op in memory]
+        return [-1 if place is None else place for place in places]
+
+    def _pass_on(self, value: ir.Value, home: int) -> int | None:
+        """Let other parts than its own load a value from a place in the frame; None if none uses it."""
+        users: dict[ir.Block, list[tuple[ir.Operation, int]]] = {}
+        for use in value.uses:
+            user = use.owner.operation
+            if user.block != self.driver and self.part_of[user.block] != home:
+                users.setdefault(user.block, []).append((user, use.operand_number))
+        if not users:
+            return None
+        place = self._reserve(value.type)
+        for block, uses in users.items():
+            at = ir.InsertionPoint.at_block_begin(block)
+            loaded = self._load(at, value.type, self._frame(self.part_of[block]), place)
+            for user, index in uses:
+                user.operands[index] = loaded
+        return place
+
+    def _land(self) -> None:
+        """Begin a part with the entry that it is called for."""
+        targets: list[list[tuple[int, ir.Block]]] = [[] for _ in self.starts]
+        for block, (number, places) in self.entries.items():
+            part = self.part_of[block]
+            if places:
+                landing = self.functions[part].regions[0].blocks.append()
+                at = ir.InsertionPoint(landing)
+                values = [
+                    self._load(at, value.type, self._frame(part), place)
+                    for value, place in zip(block.arguments, places, strict=True)
+                ]
+                self._op("llvm.br", at, (), values, None, [block])
+                block = landing
+            targets[part].append((number, block))
+        for start, found in zip(self.starts, targets, strict=True):
+            if found:
+                self._switch(ir.InsertionPoint(start), start.arguments[len(start.arguments) - 1], found)
+            else:  # nobody comes here
+                self._op("llvm.unreachable", ir.InsertionPoint(start))
+
+    def _drive(self, memory: list[ir.Operation], places: list[int], first: ir.Block) -> None:
+        """Call parts until one returns 0."""
+        i32, ptr = int_type(32), ptr_type()
+        at = ir.InsertionPoint(self.driver)
+        bytes_ = ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{max(self.size, 1)} x i8>", context()))
+        alignment = ir.IntegerAttr.get(int_type(64), self.alignment)
+        frame = self._op(
+            "llvm.alloca", at, (ptr,), (self._constant(at, 1),), {"elem_type": bytes_, "alignment": alignment}
+        ).result
+        for op, place in zip(memory, places, strict=True):
+            if place >= 0:
+                self._store(at, op.result, frame, place)
+        choose, done = (self.region.blocks.append(i32, arg_locs=[self.unknown]) for _ in range(2))
+        exit_ = self.region.blocks.append()
+        self._op("llvm.br", at, (), (self._constant(at, self.entries[first][0]),), None, [choose])
+        calls: dict[int, ir.Block] = {}
+        for block in self.entries:
+            part = self.part_of[block]
+            if part not in calls:
+                calls[part] = self.region.blocks.append()
+                at = ir.InsertionPoint(calls[part])
+                operands = [*self.arguments, frame, choose.arguments[0]]
+                attributes = {
+                    "callee": ir.FlatSymbolRefAttr.get(symbol(self.functions[part]), context()),
+                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0], context()),
+                    "op_bundle_sizes": ir.DenseI32ArrayAttr.get([], context()),
+                }
+                called = self._op("llvm.call", at, (i32,), operands, attributes).result
+                self._op("llvm.br", at, (), (called,), None, [done])
+        targets = [(number, calls[self.part_of[block]]) for block, (number, _) in self.entries.items()]
+        self._switch(ir.InsertionPoint(choose), choose.arguments[0], targets)
+        at = ir.InsertionPoint(done)
+        compared, predicate = (done.arguments[0], self._constant(at, 0)), {"predicate": int_attr(int_type(64), 1)}
+        goes_on = self._op("llvm.icmp", at, (int_type(1),), compared, predicate).result
+        segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0], context())}
+        self._op("llvm.cond_br", at, (), (goes_on, done.arguments[0]), segments, [choose, exit_])
+        at = ir.InsertionPoint(exit_)
+        values = () if self.result is None else (self._load(at, self.result[0], frame, self.result[1]),)
+        self._op("llvm.return", at, (), values)
+
+
+def _terminator(block: ir.Block) -> ir.Operation:
+    return block.operations[len(block.operations) - 1].operation
+
+
+def _alignment(type_: ir.Type) -> dict[str, ir.Attribute]:
+    return {"alignment": ir.IntegerAttr.get(int_type(64), size_and_alignment(type_)[1])}
+
+
+# --- long blocks of structured control flow --------------------------------------------------------------------------
+
+_STRUCTURED = ("scf.if", "scf.for", "scf.while", "scf.index_switch")
+_MOST_STRUCTURED = 64
+"""Branches and loops of a block beyond which they are grouped."""
+
+
+def group_structured(module: ir.Module) -> None:
+    """Put branches and loops of blocks that have very many of them into regions of a few.
+
+    MLIR's conversion moves all that follows in a block behind each of them, and remembers every move until it is done.
+    """
+    found: dict[ir.Block, list[ir.Operation]] = {}
+    for op in find(module.operation, _STRUCTURED):
+        found.setdefault(op.block, []).append(op)
+    for block, structured in found.items():
+        if len(structured) > _MOST_STRUCTURED:
+            _group(block, set(structured))
+
+
+def _group(block: ir.Block, structured: set[ir.Operation]) -> None:
+    held = [op.operation for op in block.operations]
+    memory = [number for number, op in enumerate(held) if op.name == "llvm.alloca"]
+    groups: list[list[ir.Operation]] = [[]]
+    count = 0
+    for op in held[memory[-1] + 1 if memory else 0 : -1]:
+        count += op in structured
+        groups[-1].append(op)
+        if count == _MOST_STRUCTURED:
+            groups.append([])
+            count = 0
+    number_of = {op: number for number, group in enumerate(groups) for op in group}
+    for number, group in enumerate(groups[:-1]):
+        results: list[ir.Value] = []
+        users: list[list[tuple[ir.Operation, int]]] = []
+        for result in (result for op in group for result in op.results):
+            outside = [
+                (use.owner.operation, use.operand_number)
+                for use in result.uses
+                if number_of.get(_within(block, use.owner.operation)) != number
+            ]
+            if outside:
+                results.append(result)
+                users.append(outside)
+        location, point = group[0].location, ir.InsertionPoint(group[0])
+        types = [result.type for result in results]
+        made = ir.Operation.create("scf.execute_region", types, regions=1, loc=location, ip=point)
+        inner = made.regions[0].blocks.append()
+        for op in group:
+            inner.append(op)
+        ir.Operation.create("scf.yield", (), results, loc=location, ip=ir.InsertionPoint(inner))
+        for result, outside in zip(made.results, users, strict=True):
+            for user, index in outside:
+                user.operands[index] = result
+        number_of[made] = -1
+
+
+def _within(block: ir.Block, op: ir.Operation) -> ir.Operation:
+    """The operation of a block that an operation is, or is in."""
+    while op.block != block:
+        op = op.parent.operation
+    return op
