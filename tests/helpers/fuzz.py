@@ -20,10 +20,6 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault("KILN_TARGET", "cpu")
-os.environ.setdefault("KILN_CPU_OPT", "0")
-os.environ.setdefault("CUTE_DSL_DISABLE_FILE_CACHING", "1")
-
 import program_minimizer
 import random_programs
 from program_productions import PRODUCTIONS
@@ -35,6 +31,8 @@ if TYPE_CHECKING:
 PROGRAMS_OF_A_WORKER = 400
 """Then a new one starts: compiled code is kept for as long as a process lives."""
 SECONDS_OF_A_PROGRAM = 30
+SETTINGS = {"KILN_TARGET": "cpu", "KILN_CPU_OPT": "0", "CUTE_DSL_DISABLE_FILE_CACHING": "1"}
+"""Of workers, where the environment does not say otherwise."""
 
 
 def outcome_of(made: random_programs.Program, alone: bool = False) -> dict[str, Any]:
@@ -85,6 +83,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            env={**SETTINGS, **os.environ},
         )
         self.seed: int | None = None
         self.since = 0.0
@@ -259,6 +258,8 @@ class Summary:
         self.by_production: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
         self.bad: list[dict[str, Any]] = []
         self.refusals: collections.Counter[str] = collections.Counter()
+        self.careful: list[int] = []
+        """Seeds of programs that were refused although they dare nothing: somebody may want to write them."""
 
     def add(self, found: dict[str, Any]) -> None:
         """Count one outcome."""
@@ -269,6 +270,8 @@ class Summary:
             self.bad.append(found)
         elif found["verdict"] == REFUSED:
             self.refusals[found["kind"]] += 1
+            if not found["daring"]:
+                self.careful.append(found["seed"])
 
     @property
     def run(self) -> float:
@@ -288,6 +291,7 @@ class Summary:
             kinds[found["kind"]].append(found["seed"])
         for kind, seeds in sorted(kinds.items()):
             write(f"{kind}\n    seeds {' '.join(map(str, sorted(seeds)[:12]))}{' ...' if len(seeds) > 12 else ''}")
+        write(f"{len(self.careful)} refused that dare nothing: seeds {' '.join(map(str, sorted(self.careful)[:12]))}")
         write(f"{self.verdicts.total()} programs, {self.run:.1f} % run")
 
 

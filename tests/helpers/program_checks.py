@@ -123,10 +123,6 @@ def _instead(value: Any) -> Callable[[Any], Any]:
     return lambda old: value
 
 
-def _without_protocol(old: Any) -> Any:
-    return lambda kind: "" if old(kind) == "state" else old(kind)
-
-
 def _copied_parts(old: Any) -> Any:
     return lambda self, value, kept: old(self, value, {})
 
@@ -177,7 +173,6 @@ CHECKS: dict[str, Check] = {
     "closures": Check(("factories", "nonlocals"), _reached(lambda roots: roots.cells.clear())),
     "partials": Check(("partials",), _not_followed(functools.partial)),
     "weak references": Check(("weak_references",), _not_followed(weakref.ref)),
-    "value protocols": Check(("protocol",), ((carry, "_reach", _without_protocol),)),
     "far objects": Check(("two_away",), _no_deeper_than(1)),
     "deep lists": Check(("deep_lists",), _no_deeper_than(20)),
     "class defaults": Check(
@@ -200,7 +195,7 @@ CHECKS: dict[str, Check] = {
         ("iadd", "fluent"), ((regions._LoopState, "_shared_objects", _instead(lambda self, carried: {})),)
     ),
     "parts of expressions": Check(
-        ("objects", "properties", "nonlocals"),
+        ("properties", "nonlocals"),
         ((lazy_effects, "Snapshot", lambda old: lambda roots, own=frozenset(): old([], own)),),
     ),
     "any and all": Check(("any_all",), ((hooks.Hooks, "quantifier", _instead(staticmethod(_eager))),)),

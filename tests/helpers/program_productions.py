@@ -36,6 +36,8 @@ class Production:
     result: tuple[str, ...] = ()
     """What is added to the result, beside the reads."""
     weight: float = 1.0
+    always: bool = False
+    """Whether Kiln may refuse the hidden ones anywhere: then only daring programs have them."""
     documented: bool = False
     """Whether Kiln may give the answer that it documents instead of Python's."""
 
@@ -439,6 +441,9 @@ class Held:
             "by_name = {'k': $v, 'inner': inner}",
             "state[1][0] = $v",
             "held.inner[1] = $v",
+            "if $t:\n    state = ($v, inner)\ninner[0] = $v",
+            "if $t:\n    held = Held($v, inner)\nelse:\n    held = Held($a, inner)\ninner[1] = $v",
+            "for _ in range($a % 3):\n    state = (state[0] + 1, inner)\nstate[1][1] = $v",
         ),
         weight=2,
     ),
@@ -625,7 +630,7 @@ class Record(ctypes.Structure):
         prelude="import io",
         setup=("stream = io.StringIO()",),
         reads=("stream.tell()", "len(stream.getvalue())"),
-        hidden=("stream.write('ab')", "stream.truncate(1)", "stream.seek(0)"),
+        hidden=("stream.write('ab')", "stream.write('c')", "stream.write('def')", "stream.seek(1)"),
     ),
     Production(
         "random_numbers",
@@ -1057,7 +1062,7 @@ _VALUES = (
             "str(a) < '5'",
         ),
         hidden_calls=("len(str(a))", "names.get(f'{a}', 1)", "len('x' * len(f'{b}'))"),
-        weight=0.3,
+        always=True,
     ),
     Production(
         "staticness",
@@ -1077,7 +1082,7 @@ def doubled(n):
         setup=("nothing = None", "thing = [1]", "same_thing = thing"),
         tests=("nothing is None", "thing is same_thing", "K is not None"),
         hidden_tests=("(a % 4) is (b % 4)", "(a > b) is True", "(a < 3) is not (b < 3)", "(a % 2 == 0) is False"),
-        weight=0.4,
+        always=True,
     ),
     Production(
         "flags",

@@ -148,8 +148,14 @@ class Writer:
                 self.lines.append(INDENT * (self.indent + depth) + text)
 
     def offered(self, field: str) -> list[str]:
-        """What the productions of this program offer of one kind, here."""
+        """What the productions of this program offer of one kind."""
         return [text for production in self.productions for text in getattr(production, field)]
+
+    def hidden(self, field: str) -> list[str]:
+        """The same of what may be refused, as far as it may stand here."""
+        if not self.may_hide():
+            return []
+        return [text for p in self.productions if self.daring or not p.always for text in getattr(p, field)]
 
     # -- expressions -----------------------------------------------------------------------------------
 
@@ -166,9 +172,7 @@ class Writer:
 
     def call(self) -> str:
         """An expression that changes something, if there is one that may stand here; else any."""
-        calls = self.offered("calls")
-        if self.may_hide():
-            calls += self.offered("hidden_calls")
+        calls = self.offered("calls") + self.hidden("hidden_calls")
         return self.fill(self.choose(*calls)) if calls else self.atom()
 
     def lazily(self, make: Callable[[], str]) -> str:
@@ -233,7 +237,7 @@ class Writer:
             return f"({y} != 0 and {x} // {y} > 1)"
         if kind == 9:
             return self.choose("K > 2", "K == 3", "True", "False")
-        tests = self.offered("tests") + (self.offered("hidden_tests") if self.may_hide() else [])
+        tests = self.offered("tests") + self.hidden("hidden_tests") * (2 if self.daring else 1)
         return f"({self.fill(self.choose(*tests))})" if tests else f"{x} != {y}"
 
     # -- statements ------------------------------------------------------------------------------------
@@ -254,10 +258,7 @@ class Writer:
 
     def change(self) -> None:
         """A statement of one of the productions."""
-        changes = self.offered("changes")
-        if self.may_hide():
-            hidden = self.offered("hidden")
-            changes += hidden * (3 if self.daring else 1)
+        changes = self.offered("changes") + self.hidden("hidden") * (3 if self.daring else 1)
         if changes:
             self.emit_template(self.choose(*changes))
         else:
@@ -459,7 +460,7 @@ def program(
     numbers = random.Random(seed)
     pool = [p for p in PRODUCTIONS.values() if p.name not in set(without)]
     wanted = [PRODUCTIONS[name] for name in only]
-    daring = numbers.random() < (0.5 if wanted else 0.2)
+    daring = numbers.random() < (0.5 if wanted else 0.3)
     count = 1 + numbers.randrange(2 if daring else 4)
     chosen: list[Production] = [numbers.choice(wanted)] if wanted else []
     while len(chosen) < count and not wanted:
