@@ -110,7 +110,7 @@ class RmsNorm(ForwardKernel):
     def results(
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
-        made = values[0] * cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
+        made = values[0] * cute.math.rsqrt(cute.math.fma(state[0], numbers[1], numbers[0]))
         return [weighted(made, columns)]
 
 
@@ -132,7 +132,7 @@ class LayerNorm(ForwardKernel):
     def results(
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
-        scale = cute.math.rsqrt(state[2] * numbers[1] + numbers[0])
+        scale = cute.math.rsqrt(cute.math.fma(state[2], numbers[1], numbers[0]))
         if kept is None:
             made = (values[0] - state[1]) * scale
         else:
@@ -183,7 +183,7 @@ class QuantizedRmsNorm(Quantized, RmsNorm):
         return [weighted(values[0], columns) if kept is None else kept]
 
     def largest_of(self, state: State, numbers: tuple[Any, ...]) -> tuple[Any, Any]:
-        scale = cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
+        scale = cute.math.rsqrt(cute.math.fma(state[0], numbers[1], numbers[0]))
         return state[1] * scale, scale
 
 
