@@ -12,6 +12,7 @@ import functools
 import io
 import itertools
 import os
+import queue
 import random
 import sys
 import types
@@ -63,6 +64,8 @@ def test_refused_with_line_and_name(function, words):
 
 TOTALS = [0, 0]
 LIMIT = 0
+LINE = queue.Queue()
+NAMES = collections.UserList([0])
 CHOSEN = contextvars.ContextVar("CHOSEN", default=0)
 MODULE = types.ModuleType("settings_of_a_test")
 MODULE.depth = 0
@@ -301,6 +304,28 @@ def drawn_number(n):
     for _ in range(n):
         s += dice.randrange(6)
     return s
+
+
+@refused("line changes inside", "SimpleQueue")
+def filled_simple_queue(n):
+    line = queue.SimpleQueue()
+    for _ in range(n):
+        line.put(1)
+    return line.qsize()
+
+
+@refused("LINE", "changes")
+def filled_queue_of_a_module(n):
+    for _ in range(n):
+        LINE.put(1)
+    return LINE.qsize()
+
+
+@refused("NAMES", "changes")
+def grown_list_of_a_library_class(n):
+    if n > 1:
+        NAMES.append(1)
+    return len(NAMES)
 
 
 @refused("'seen' changes its keys")

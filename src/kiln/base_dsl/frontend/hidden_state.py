@@ -262,7 +262,7 @@ class _Search:
     def _value(self, path: str, x: Any) -> None:
         self._seen.add(id(x))
         kind = type(x)
-        if not isinstance(x, _CONTAINERS) and is_library_class(kind) and not is_opaque(kind):
+        if not _is_container(kind) and is_library_class(kind) and not is_opaque(kind):
             return  # what a library keeps for itself
         if not issubclass(kind, enum.Enum):
             self.roots.values.append((path, x))
@@ -345,6 +345,13 @@ _METHODS = frozenset(vars(operator)) | {
     "__call__",
 }
 _CONTAINERS = (list, dict, set, tuple, frozenset, types.SimpleNamespace, functools.partial)
+
+
+def _is_container(kind: type) -> bool:
+    """Whether objects of a class hold what a program puts there."""
+    return issubclass(kind, _CONTAINERS) or kind.__module__ in ("collections", "queue")
+
+
 _CONSTANTS = frozenset((int, float, complex, str, bytes, bool, type(None)))
 
 
@@ -457,6 +464,8 @@ def _taker(kind: type) -> Any:
         return _of_nothing
     if issubclass(kind, (io.StringIO, io.BytesIO)):
         return _of_stream
+    if kind.__name__ == "SimpleQueue":
+        return lambda x: (x.qsize(), _raw(x))
     if issubclass(kind, random.Random):
         return lambda x: x.getstate()
     numpy = sys.modules.get("numpy")
