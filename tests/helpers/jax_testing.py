@@ -10,5 +10,5 @@ def with_x64() -> Any:
     import jax
     import jax.experimental
 
-    made: Any = getattr(jax, "enable_x64", None) or jax.experimental.enable_x64  # of before 0.8
+    made: Any = jax.enable_x64 if hasattr(jax, "enable_x64") else jax.experimental.enable_x64  # of before 0.8
     return made(True)
