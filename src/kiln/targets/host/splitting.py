@@ -22,17 +22,14 @@ if TYPE_CHECKING:
 LARGE = 10_000
 """Operations of a function from which on it is split.
 
-Below, what grows with the square is a small share: an optimizer and code generator of 0.5 s for 10,000 operations, whatever they are,
-where kernels of libraries seldom have more than 8,000. Values that cross from one part to another lie in memory.
+Below, what grows with the square is a small share of the time to compile, and few kernels are so large (attention has up to 18,000):
+values that cross from one part to another lie in memory, and LLVM does not see through the border.
 """
 
 REMATERIALIZED = frozenset(f"llvm.mlir.{name}" for name in ("constant", "addressof", "zero", "undef", "poison"))
 """Operations that are made again where they are used."""
-
-
 _PART_BITS = 16
 """Where the part begins in the number of an entry: a part has at most as many blocks as operations."""
-
 
 Resume = tuple[ir.Block, ir.Operation]
 """A block that a function may be resumed at, and the constant that says so."""

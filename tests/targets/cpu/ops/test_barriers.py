@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from kernel_testing import run, runs
 
+import kiln
 from kiln import cute
 from kiln.cute import arch
+from kiln.targets.cpu.passes import coroutines
 from kiln.targets.cpu.runtime import parts
 from kiln.targets.cpu.runtime.stuck import DeadlockFault
 
@@ -31,6 +33,25 @@ def test_block_reversal(block):
     x = np.arange(7 * block, dtype=np.int32)
     for (got,) in runs(kernel, x, grid=7, block=block):
         assert (got.reshape(7, block) == x.reshape(7, block)[:, ::-1]).all()
+
+
+def test_a_barrier_keeps_nothing_of_its_own_in_the_frame_of_a_thread(monkeypatch):
+    monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
+    make, frames = coroutines.make_resumable, []
+    monkeypatch.setattr(coroutines, "make_resumable", lambda *given: frames.append(make(*given)) or frames[-1])
+    for count in (1, 5):
+
+        @cute.kernel
+        def kernel(x: cute.Tensor):
+            for _ in kiln.range_constexpr(count):
+                arch.sync_threads()
+            x[arch.thread_idx()[0]] = 1
+
+        x = np.zeros(64, np.int32)
+        run(kernel, x, block=64)
+        assert (x == 1).all()
+    assert [frame.suspends for frame in frames] == [2, 10]
+    assert frames[0].spilled == frames[1].spilled
 
 
 def test_tree_reduction_in_a_loop_with_barriers():
