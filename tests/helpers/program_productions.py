@@ -36,6 +36,7 @@ class Production:
     result: tuple[str, ...] = ()
     """What is added to the result, beside the reads."""
     weight: float = 1.0
+    """How often programs have it; 0: only where it is asked for by name."""
     always: bool = False
     """Whether Kiln may refuse the hidden ones anywhere: then only daring programs have them."""
     documented: bool = False
@@ -1402,6 +1403,7 @@ def costly(n):
         hidden_calls=("costly($k)",),
         hidden=("costly($k)", "costly.cache_clear()"),
         result=("CALLS[0]", "costly(3)", "CALLS[0] * 5"),
+        weight=0,
     ),
     Production(
         "lazy_iterators",
@@ -1441,7 +1443,8 @@ def running(total):
         ),
         reads=("outer_n",),
         calls=("stepper($a)", "steppers[1]($a)", "outer($a)(1)"),
-        changes=("stepper($v)", "for each in steppers:\n    each($a)", "stepper = outer($a)\nstepper(1)"),
+        changes=("stepper($v)", "for each in steppers:\n    each($a)", "stepper(1)"),
+        hidden=("stepper = outer($a)\nstepper(1)",),
         weight=1.5,
     ),
     Production(
@@ -1485,7 +1488,7 @@ def spread(node, by):
             "head.links.reverse()",
             "head, tail = tail, head",
         ),
-        weight=2,
+        weight=0,
     ),
     Production(
         "try_paths",
