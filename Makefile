@@ -16,11 +16,14 @@ demo: .venv/.installed
 
 # Tests run in stages: `make test STAGE=long`. One that needs more time, another machine or other packages is a line here.
 STAGE  ?= quick
-STAGES := quick long gpu ray
+STAGES := quick long gpu ray versions newest
 quick  := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 long   := KILN_LONG_TESTS=1 KILN_MUTANTS=all KILN_CPU_OPT=2 $(quick)
 gpu    := $(BIN)/python -m pytest -q tests/gpu
 ray    := KILN_RAY_TESTS=1 $(BIN)/python -m pytest -q tests/workbench/test_ray.py
+# The bridges with the oldest and the newest torch, jax, numpy and TVM-FFI, each in an environment of its own; a small program with the newest alone.
+versions := $(BIN)/python tools/versions.py
+newest := $(BIN)/python tools/versions.py newest --small
 
 # The runtime's code is made anew where sources have changed: else every process that a test starts would make it, 10 to 20 s for all of it.
 test: .venv/.dev $(if $(filter ray,$(STAGE)),.venv/.ray)

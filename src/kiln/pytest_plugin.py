@@ -39,3 +39,14 @@ def _kiln_sanitize(request: Any) -> Iterator[None]:
 
     with sanitize.Session(kinds or "default"):
         yield
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say under how many schedules kernels ran."""
+    config = terminalreporter.config
+    if config.getoption("--kiln-sanitize-kinds") or config.getoption("--kiln-sanitize"):
+        from . import sanitize
+
+        tried = sanitize.report().schedules
+        if tried:
+            terminalreporter.write_line(f"kiln: kernels ran under up to {tried} schedules")

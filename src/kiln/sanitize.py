@@ -29,8 +29,14 @@ __all__ = ["KINDS", "Report", "SanitizerError", "Session", "report"]
 class Report:
     """Findings, as text (`str`) and as JSON."""
 
-    def __init__(self, findings: list[Any]) -> None:
+    def __init__(self, findings: list[Any], schedules: int = 0) -> None:
         self.findings = findings
+        self._schedules = schedules
+
+    @property
+    def schedules(self) -> int:
+        """The most schedules that a launch ran under; 0: nothing was launched."""
+        return self._schedules
 
     def __len__(self) -> int:
         return len(self.findings)
@@ -42,9 +48,10 @@ class Report:
         return bool(self.findings)
 
     def __str__(self) -> str:
+        tried = f" under {sanitizing.schedules_text(self.schedules)}" if self.schedules else ""
         if not self.findings:
-            return "the sanitizer found nothing"
-        return "\n\n".join(map(str, self.findings)) + f"\n\n{len(self.findings)} finding(s)"
+            return f"the sanitizer found nothing{tried}"
+        return "\n\n".join(map(str, self.findings)) + f"\n\n{len(self.findings)} finding(s){tried}"
 
     def json(self) -> str:
         """A JSON list of objects, one for each finding."""
@@ -66,7 +73,12 @@ class Session(Report):
             raise DSLRuntimeError(f"kiln.sanitize({text!r}): nothing to look for", hint=f"some of {', '.join(KINDS)}")
         request = sanitizing.Request(parsed, raises)
         super().__init__(request.findings)
+        self._request = request
         self._run = Instrumented(request)
+
+    @property
+    def schedules(self) -> int:
+        return self._request.schedules
 
     def __enter__(self) -> Session:
         self._run.__enter__()
@@ -78,7 +90,7 @@ class Session(Report):
 
 def report() -> Report:
     """All findings of this process so far."""
-    return Report(list(sanitizing.collected))
+    return Report(list(sanitizing.collected), sanitizing.schedules)
 
 
 class _Callable(types.ModuleType):

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from exporting import ROOT, exported_scale, matrix, needs_strip, say, scale_here, without_kiln
 from exporting import scale as scale_on_stream
+from jax_testing import with_x64
 
 import kiln
 import kiln.cute as cute
@@ -36,6 +37,8 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_programs_without_kiln(library: str) -> None:
     """The program of the example, in a process of its own."""
+    if importlib.util.find_spec("torch"):
+        pytest.importorskip("torch", minversion="2.10")
     wanted = [name for name in ("torch", "jax", "tvm_ffi", "ctypes") if importlib.util.find_spec(name)]
     told = without_kiln(ROOT / "examples" / "exported" / "use.py", library)
     assert [line.partition(":")[0] for line in told] == wanted
@@ -46,7 +49,7 @@ def test_programs_without_kiln(library: str) -> None:
 
 @pytest.fixture(scope="module")
 def scale(library: str) -> Any:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2.10")
     torch.ops.load_library(library)
     return torch.ops.examples.scale
 
@@ -55,7 +58,10 @@ def test_the_operator_is_what_pytorch_expects(scale: Any) -> None:
     import torch
 
     assert str(scale.default._schema) == "examples::scale(Tensor x, float by) -> Tensor"
-    tags = {torch.Tag.pt2_compliant_tag, torch.Tag.needs_exact_strides}  # before 2.12 torch's interface takes none
+    tags = {
+        torch.Tag.pt2_compliant_tag,
+        getattr(torch.Tag, "needs_exact_strides", None),
+    }  # before 2.12 torch's interface takes none
     assert set(scale.default.tags) == (tags if torch.__version__ >= (2, 12) else set())
     x = torch.arange(24.0).reshape(3, 8)
     torch.library.opcheck(scale.default, (x, 2.0))  # schema, fake tensors, registration and symbolic shapes
@@ -105,7 +111,7 @@ def gathering(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_lists_extents_and_numbers(gathering: str) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2.10")
     torch.ops.load_library(gathering)
     gather = torch.ops.kiln.gather
     assert str(gather.default._schema) == "kiln::gather(Tensor[] tensors, SymInt n, bool flag) -> Tensor"
@@ -129,7 +135,7 @@ def accumulate(x: cute.Tensor, z: cute.Tensor):
 
 
 def test_autograd_is_told_what_an_operator_wrote_to(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", minversion="2.10")
     vector = make_fake_compact_tensor(Float32, (cute.SymInt(),))
     (path,) = kiln.export(
         accumulate, vector, vector, to=tmp_path / "libaccumulate.so", archs=("cpu",), doors=("torch",), mutates=("x",)
@@ -221,7 +227,7 @@ def test_what_handlers_refuse(call: Any, shape: Any, dtype: str, arrays: Any, nu
 
 def test_what_is_written_to(tmp_path: Path) -> None:
     """Without outputs, tensors are passed and written to: PyTorch's schema says so, and JAX's results are their aliases. Streams are not passed."""
-    torch, jax = pytest.importorskip("torch"), pytest.importorskip("jax")
+    torch, jax = pytest.importorskip("torch", minversion="2.10"), pytest.importorskip("jax")
     given = matrix(), matrix(), 1.0, make_fake_stream()
     (path,) = kiln.export(scale_on_stream, *given, to=tmp_path / "libinto.so", archs=("cpu",), doors=("torch", "jax"))
     torch.ops.load_library(path)
@@ -242,6 +248,7 @@ def test_what_is_written_to(tmp_path: Path) -> None:
 
 def through_all_doors(path: str, name: str, *given: Any, **numbers: Any) -> list[str]:
     """What goes wrong by TVM-FFI, PyTorch and JAX: the class and the text; arrays come first."""
+    pytest.importorskip("torch", minversion="2.10")
     tvm_ffi, torch, jax = (pytest.importorskip(package) for package in ("tvm_ffi", "torch", "jax"))
     torch.ops.load_library(path)
     handler = jax.ffi.pycapsule(getattr(ctypes.CDLL(path), f"kiln_xla_{name}"))
@@ -249,7 +256,7 @@ def through_all_doors(path: str, name: str, *given: Any, **numbers: Any) -> list
     result = jax.ShapeDtypeStruct(given[0].shape, given[0].dtype)
 
     def by_jax() -> None:
-        with jax.enable_x64(True):
+        with with_x64():
             np.asarray(jax.ffi.ffi_call(f"all_{name}", result, input_output_aliases={0: 0})(*given, **numbers))
 
     said: list[str] = []
@@ -393,7 +400,7 @@ def test_libraries_are_closed_and_opened_again(stripped: bool, tmp_path: Path) -
 
 
 def test_operators_are_exported_with_what_is_known_of_them(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", minversion="2.10")
     op = kiln.torch.op("examples::scaled", scale_here, outputs={"y": ("x.0", "x.1")})
     (path, _) = kiln.export(op, matrix(), matrix(), 1.0, to=tmp_path / "libscaled.so", archs=("cpu",))
     about = read_metadata(path)["scaled"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jax_testing import with_x64
 
 import kiln
 import kiln.cute as cute
@@ -90,7 +91,7 @@ def by_jax(name: str, path: str, kinds: list[str]) -> Any:
                 numbers[parameter] = value if kind == "Boolean" else np.dtype(kind.lower()).type(value)
             else:
                 arrays.append(value)
-        with jax.enable_x64(True):
+        with with_x64():
             result = jax.ShapeDtypeStruct(out.shape, out.dtype)
             out[:] = jax.ffi.ffi_call(name, result, input_output_aliases={0: 0})(*arrays, **numbers)
 

@@ -17,7 +17,7 @@ import kiln
 
 HEAD = """
 import abc, argparse, array, builtins, collections, configparser, contextlib, contextvars, ctypes, dataclasses, enum, functools, importlib
-import io, itertools, operator, os, queue, random, sys, threading, types, weakref
+import io, itertools, operator, os, queue, random, sys, threading, types, typing, weakref
 import numpy as np
 from kiln import Constexpr, Int32, cute
 conf = types.ModuleType("conf")
@@ -159,6 +159,11 @@ CASES = {
         "class I(abc.ABC): pass\nclass C: pass\nX = C()\ndef g():\n match X:\n  case I(): return 5\n  case _: return 2\n"
         "f = jit(lambda a: a * g())",
         "I.register(C)",
+    ),
+    "whether an object follows a protocol": (
+        "@typing.runtime_checkable\nclass I(typing.Protocol):\n def go(self): ...\nclass C: pass\nX = C()\n"
+        "f = jit(lambda a: a * (5 if isinstance(X, I) else 2))",
+        "C.go = lambda self: 1",
     ),
     "whether an object can be called": (
         "class C: pass\nX = C(); f = jit(lambda a: a * (5 if callable(X) else 2))", "C.__call__ = lambda self: 1",

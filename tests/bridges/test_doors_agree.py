@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 from door_programs import THREADS, Signature, random_signature, spoiled
+from jax_testing import with_x64
 
 import kiln.cute as cute
 from kiln.cute.runtime import from_dlpack
@@ -74,7 +75,7 @@ def through_jax(program, signature, given):
 
     def call(*arguments):
         numbers = {f"p{place}": x for place, x in enumerate(arguments) if place not in places}
-        with jax.enable_x64():
+        with with_x64():
             arrays = [jax.numpy.asarray(arguments[place]) for place in places]
             made = jax.jit(kj.cutlass_call(program.for_jax, output_shape_dtype=shape, **numbers))(*arrays)
         return np.asarray(made)

@@ -185,7 +185,7 @@ def test_numbers_come_back():
     assert by_registry(cute.compile(negated, True, options=OPTION))(False) is True
     function = by_registry(cute.compile(add, 1, 2, options=OPTION))
     for bad in (2.5, 1 << 40, 1 << 63, "x", None):
-        with pytest.raises(TypeError, match="'a'"):
+        with pytest.raises((TypeError, OverflowError), match="'a'|too large"):  # the latter by older TVM-FFI
             function(bad, 1)
 
 

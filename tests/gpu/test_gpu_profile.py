@@ -48,6 +48,7 @@ def product(tmp_path):
 
 def test_g6_ncu_says_the_same_and_stalls_are_at_the_lines_that_wait(product, tmp_path):
     found = profile.profile(product, prof_type="ncu")
+    assert profile_ncu.NO_GPU not in found.missing, found.missing  # others of its reasons are the machine's
     if found.missing:
         pytest.skip(found.missing)
     (kernel,) = found.kernels
@@ -78,7 +79,8 @@ def test_g6_ncu_says_the_same_and_stalls_are_at_the_lines_that_wait(product, tmp
 
 def test_annotation_gives_time_launches_and_resources(product):
     found = profile.profile(product, prof_type="annotation")
-    assert not found.missing and found.kernels[0].metrics["Duration (us)"] > 0
+    assert not found.missing and not found.failed, found.missing or found.failed
+    assert found.kernels[0].metrics["Duration (us)"] > 0
     assert found.kernels[0].metrics["Registers/thread"] > 0 and "samples" in found.notes[0]
 
 

@@ -21,17 +21,11 @@ _OWN_ARRIVAL = "lane 0 arrives itself after its writes, and a phase has the arri
 _WAITED_BEFORE = "the wait at the start of the row; this one only lets the compiler read the values again"
 _FENCED_BY_CREATE = "create executes the same fence after it has made the mbarriers"
 _ONLY_THE_INDEX = "a release says which buffer it is, by the index; the phase is not used"
-_STAGES_HELD = (
-    "turns order products, not memory: stages that the warp of the late thread has not released are not filled again"
-)
 _ONE_TILE = "each block has one tile: nothing is released after it"
 _NOTHING_BEFORE = "no kernel that runs before it writes what it reads"
 _ONE_AFTER_ANOTHER = "kernels run one after another on the CPU target: the one before, which lays rows, has ended (test_kernel_weights looks at the order in PTX)"
 _WARNED = "stores are complete when the kernel is, and the block's memory is not used again; where nobody has waited a warning says so"
 _OTHERS_HAVE_NONE = "the other lanes have given nothing: their groups are empty"
-_TURN_AFTER_BARRIER = (
-    "the barrier before tells every thread of the group that the buffer is free, so any of them may give the turn"
-)
 _ALL_GIVE_THE_TURN = "the turn takes all threads of the group, also the one that has waited for the store"
 _ONE_AT_A_TIME = "by the turns only one group is at the barriers at a time"
 _SAME_BYTES = "all lanes write the same bytes, and the warp's barrier follows"
@@ -110,7 +104,6 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("pipe.producer_commit(fill)", "deleted"): _BYTES_SAY,
         ("pipe.producer_commit(fill)", "one statement earlier"): _BYTES_SAY,
         ("pipe.producer_tail(fill)", "deleted"): _ALL_READ,
-        ("turning = CooperativeGroup(Agent.Thread, GROUP)", "one arrival fewer"): _TURN_AFTER_BARRIER,
         ("with elect_one(): cute.arch.cp_async_bulk_commit_group()", "by all lanes"): _OTHERS_HAVE_NONE,
         ("written = NamedBarrier(barrier_id=2 + group, num_threads=GROUP)", "the same for all"): _ONE_AT_A_TIME,
         ("written.arrive_and_wait() (2)", "arrives without waiting"): _ALL_GIVE_THE_TURN,
@@ -136,10 +129,6 @@ EQUIVALENCES: dict[str, dict[tuple[str, str], str]] = {
         ("products.hopper_kernel.kernel: griddepcontrol_wait() (2)", "deleted"): _NOTHING_BEFORE,
         ("products.hopper_kernel.fetch: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
         ("products.hopper_kernel.fetch_factors: griddepcontrol_wait()", "deleted"): _NOTHING_BEFORE,
-        (
-            "products.hopper_kernel.turns: each = CooperativeGroup(Agent.Thread, GROUP)",
-            "one arrival fewer",
-        ): _STAGES_HELD,
         ("products.hopper_weights.fetch: griddepcontrol_wait()", "deleted"): _ONE_AFTER_ANOTHER,
         ("products.hopper_weights.multiply: used.advance()", "twice"): _ONE_TILE,
         ("products.hopper_weights.multiply: used.advance()", "deleted"): _ONE_TILE,

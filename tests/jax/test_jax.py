@@ -1,12 +1,14 @@
 """Kernels as functions of JAX's arrays, on the CPU target."""
 
 import concurrent.futures
+import importlib
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from jax_testing import with_x64
 
 import kiln.cute as cute
 from kiln import Constexpr, Float32, Int32
@@ -64,7 +66,7 @@ def test_types_of_elements(dtype):
 def test_float64_is_what_jax_makes_of_it():
     wide = np.arange(12.0).reshape(3, 4)  # with x64 off, JAX passes and gives float32
     assert scaling(wide, 2.0).dtype == jnp.float32
-    with jax.enable_x64(True):
+    with with_x64():
         assert scaling(jnp.asarray(wide), 2.0).dtype == jnp.float64
         assert np.array_equal(scaling(jnp.asarray(wide), 2.0), 2 * wide)
 
@@ -253,6 +255,7 @@ assert (export.deserialize(open(sys.argv[1], "rb").read()).call(x) == 3 * x + 1)
 
 def test_what_is_exported_carries_its_code(tmp_path):
     pytest.importorskip("flatbuffers")
+    importlib.import_module("jax.export")  # JAX before 0.7 does not load it by itself
     rows, columns = jax.export.symbolic_shape("rows, columns")
     f = jax.jit(lambda x: scaling(x, 3.0) + 1)
     checks = kj.get_export_disabled_safety_checks()
@@ -265,6 +268,7 @@ def test_what_is_exported_carries_its_code(tmp_path):
 
 def test_multiples_of_symbolic_extents_are_checked():
     pytest.importorskip("flatbuffers")
+    importlib.import_module("jax.export")  # JAX before 0.7 does not load it by itself
     (columns,) = jax.export.symbolic_shape("columns")
     f = jax.jit(lambda x: scaling(x, 3.0, input_spec=kj.TensorSpec(divisibility=(None, 4))))
     checks = kj.get_export_disabled_safety_checks()

@@ -76,13 +76,13 @@ def test_files_that_are_there_are_kept(tmp_path: Path, monkeypatch, capsys) -> N
     assert main(["new", "mine"]) == 2
     assert "mine/kernel.py is there already" in capsys.readouterr().err
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["kernel.py"]
-    monkeypatch.setattr(new.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(new.packages, "is_here", lambda name: False)
     assert main(["new", "mine", "--force"]) == 3
     assert "pip install torch" in capsys.readouterr().err
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(new.verify, "main", lambda argv: 0)
-    monkeypatch.setattr(new.importlib.util, "find_spec", lambda name: name)
+    monkeypatch.setattr(new.packages, "is_here", lambda name: True)
     assert main(["new", "mine", "--force"]) == 0
     assert "kiln verify kernel.py" in capsys.readouterr().out
     assert main(["new", "other", "--package", "some.kernels"]) == 0

@@ -330,6 +330,22 @@ def test_c11_counters_that_may_not_be_read_are_explained(case, fake_tool, capsys
     assert "NVreg_RestrictProfilingToAdminUsers=0" in printed and "transpose (static)" in printed
 
 
+def test_a_profiled_process_without_the_gpu_says_why(case, fake_tool, tmp_path, monkeypatch):
+    """It is told to use the GPU, whatever this process has in its environment, and names what hides it."""
+    monkeypatch.setenv("KILN_TARGET", "cpu")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    job = {"where": str(case), "problem": {"n": 32}, "config": None, "seed": 0}
+    fake_tool("ncu", "echo the target is $KILN_TARGET; exit 9")
+    with pytest.raises(profile_ncu.CannotProfile, match="the target is nvidia"):
+        profile_ncu.record(job, tmp_path / "out" / "r.ncu-rep", 30)
+    fake_tool("ncu", f'while [ "$1" != {sys.executable} ]; do shift; done; exec "$@"')
+    with pytest.raises(
+        profile_ncu.CannotProfile, match="sees no GPU: .*CUDA_VISIBLE_DEVICES=''.*LD_LIBRARY_PATH="
+    ) as told:
+        profile_ncu.record(job, tmp_path / "out" / "r.ncu-rep", 60)
+    assert "\n" not in str(told.value)
+
+
 def test_what_a_profiler_does_instead_of_profiling_is_told(case, fake_tool, tmp_path):
     job = {"where": str(case), "problem": {"n": 32}, "config": None, "seed": 0}
     for script, said in {

@@ -19,6 +19,7 @@ import operator
 import os
 import sys
 import types
+import typing
 from typing import TYPE_CHECKING, Any
 
 from . import object_words
@@ -440,6 +441,8 @@ class _Finder:
                 if type(kept) is dict:
                     for name in sorted((self._attributes | self._texts) & kept.keys()):
                         self.value(kept[name])
+            if self._tests_classes:
+                self._texts.update(name for kind in self._abstract for name in _asked_by_protocol(kind))
             if "__match_args__" in self._attributes:
                 for base in self._classes:
                     matched = vars(base).get("__match_args__", ())
@@ -489,7 +492,7 @@ class _Finder:
 
     def _size(self) -> int:
         found = (self._noted, self._functions, self._classes, self._owners, self._values, self._opaque)
-        return sum(map(len, found)) + len(self._attributes) + self._anything
+        return sum(map(len, found)) + len(self._attributes) + len(self._texts) + self._anything
 
 
 _TITLES = frozenset(("__name__", "__qualname__"))
@@ -517,6 +520,14 @@ def _registered(kind: type) -> frozenset[type]:
         seen.update(more)
         todo += more
     return frozenset(found)
+
+
+def _asked_by_protocol(kind: type) -> Iterable[str]:
+    """The attributes that an object must have to be an instance of a protocol; none for other classes."""
+    if not getattr(kind, "_is_protocol", False):
+        return ()
+    find: Any = getattr(typing, "_get_protocol_attrs", None)
+    return getattr(kind, "__protocol_attrs__", None) or (find(kind) if find is not None else ())
 
 
 def _parts_of_member(member: Any) -> list[Any]:

@@ -49,7 +49,10 @@ def _look_up(kind: type) -> None:
 
 def title_word(owner: types.FunctionType | type, name: str) -> tuple[int, int] | None:
     """(address, word) of the `__name__` or `__qualname__` of a function or a class, if its place is known."""
-    place = _title_places().get((isinstance(owner, type), name))
+    is_class = isinstance(owner, type)
+    if is_class and not owner.__flags__ & 1 << 9:  # a type that is part of a program in C has no such place
+        return None
+    place = _title_places().get((is_class, name))
     return None if place is None else (id(owner) + place, _word(id(owner) + place))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 TRIED = {
     "torch": ("2.6.0", "2.15.0"),
     "jax": ("0.5.0", "0.10.2"),
-    "numpy": ("1.26.4", "2.4.6"),
+    "numpy": ("1.26.0", "2.4.6"),
     "apache-tvm-ffi": ("0.1.9", "0.1.15.post2"),
 }
 """By distributions: the oldest and the newest version."""
@@ -83,7 +83,7 @@ INTERNALS = {
     ),
     "jax arrays": Internal(
         "jax", "ArrayImpl's aval, _sharding, _pjrt_layout, is_ready, is_deleted, unsafe_buffer_pointer: cute/host/jax_arrays.py",
-        "Python reads arrays of JAX", since="0.5",
+        "Python reads arrays of JAX", since="0.6",
     ),
     "numpy arrays": Internal(
         "numpy", "where an ndarray keeps address, shape, strides, dtype and flags, and a dtype its kind and number: calls/caller/arrays.py",

@@ -45,6 +45,8 @@ class Request:
         self.kinds = kinds
         self.raises = raises
         self.findings: list[Any] = []
+        self.schedules = 0
+        """The most schedules that a launch ran under."""
         self.accesses: list[Any] = []
         """What was counted of accesses to shared memory."""
 
@@ -59,6 +61,23 @@ open_requests = forks.Count()
 """How many threads have a request: without any there is nothing to look up at every call but the environment."""
 collected: list[Any] = []
 """All findings of this process, in order."""
+
+
+schedules = 0
+"""The most schedules that a launch of this process ran under."""
+
+
+def tried(count: int) -> None:
+    """A call has run its launches under so many schedules at most."""
+    global schedules
+    schedules = max(schedules, count)
+    if _requests.request is not None:
+        _requests.request.schedules = max(_requests.request.schedules, count)
+
+
+def schedules_text(count: int) -> str:
+    """A number of schedules in words."""
+    return f"{count} schedule{'s' * (count != 1)}"
 
 
 def parse_kinds(text: str) -> tuple[str, ...]:

@@ -732,6 +732,25 @@ class OtherObject(Mismatch):
     """Another object stands where one of those that stay stood."""
 
 
+class WeakerDescription(Mismatch):
+    """Less is known of a value than of the one before it: both could have the description of `like`."""
+
+    def __init__(self, path: str, first: Any, second: Any, like: Any) -> None:
+        super().__init__(path, first, second)
+        self.like = like
+
+
+def weakened(x: Any, likes: dict[str, Any], path: str = "") -> Any:
+    """`x` with no more known of the values at some paths in it than of those they are to be like."""
+    like = likes.get(path)
+    if like is not None:
+        joined = x.__kiln_join__(like) if type(x) is type(like) else None
+        return x if joined is None else joined[0]
+    if type(x) is tuple:
+        return tuple(weakened(part, likes, f"{path}[{i}]") for i, part in enumerate(x))
+    return x
+
+
 def _match(opened: Any, x: Any, out: list[ir.Value], path: str, kept: Kept) -> None:
     if id(opened) in kept:
         if x is not kept[id(opened)]:
@@ -750,9 +769,12 @@ def _match(opened: Any, x: Any, out: list[ir.Value], path: str, kept: Kept) -> N
         if type(x) is not type(opened):
             raise Mismatch(path, opened, x)
         if hasattr(type(x), "__kiln_coerce__"):
-            x = x.__kiln_coerce__(opened)
-            if x is None:
-                raise Mismatch(path, opened, x)
+            coerced = x.__kiln_coerce__(opened)
+            if coerced is None:
+                join: Any = getattr(opened, "__kiln_join__", None)
+                joined = None if join is None else join(x)
+                raise Mismatch(path, opened, x) if joined is None else WeakerDescription(path, opened, x, joined[0])
+            x = coerced
         mine, theirs = opened.__extract_mlir_values__(), x.__extract_mlir_values__()
         if [v.type for v in mine] != [v.type for v in theirs]:
             raise Mismatch(path, opened, x)

@@ -32,7 +32,9 @@ _lock = forks.lock()
 
 def get_export_disabled_safety_checks() -> Sequence[Any]:
     """For `jax.export.export(f, disabled_checks=...)`: the targets of calls, which JAX does not know to be stable."""
-    return [jax.export.DisabledSafetyCheck.custom_call(name) for name in _targets]
+    from jax import export  # JAX before 0.7 does not load it by itself
+
+    return [export.DisabledSafetyCheck.custom_call(name) for name in _targets]
 
 
 @functools.lru_cache(maxsize=1)

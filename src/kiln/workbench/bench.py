@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..base_dsl.diagnostics import DSLWarning
 from ..hardware import current, driver, nvml
 from ..hardware.devices import Model
 from ..measure import clocks
@@ -83,6 +84,9 @@ def bench(
 ) -> Comparison:
     """Time a Case's kernel beside others; the kernel is the first of the Comparison. Options: l2, steady, rounds, seed."""
     case = load(case)
+    if not command.on_gpu() and not command.asked_for_cpu():
+        text = "bench() times the CPU target, for there is no GPU: this says nothing about one. KILN_TARGET=cpu says that it is meant"
+        warnings.warn(text, DSLWarning, stacklevel=2)
     if config == "tuned":
         from . import tuned
 
@@ -298,7 +302,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(args: Any, first: Case, others: list[Case], there: Callable[[str], Case]) -> int:
     here = driver.available() and command.on_gpu()
-    estimating = not here and not args.target and not os.environ.get("KILN_TARGET")
+    estimating = not here and not command.asked_for_cpu()
     if here and (why := command.refused(first)):
         print(f"{why}: nothing was measured", file=sys.stderr)
         return EXIT.NOT_HERE

@@ -123,11 +123,15 @@ def _is_number(word: str) -> bool:
 
 def open_case(args: argparse.Namespace, where: str | None = None, load: Callable[[str], Case] | None = None) -> Case:
     """Load the CASE, for the target and architecture that were asked for. Workers that are started later take them, too."""
+    from kiln.hardware import driver
+
     from . import cases
 
     for name, variable in _ENVIRONMENT.items():
         if getattr(args, name, None):
             os.environ[variable] = getattr(args, name)
+    if os.environ.get("KILN_TARGET") == "nvidia" and not driver.available():
+        raise NotHere(f"the target nvidia was asked for, and there is no NVIDIA GPU here: {why_no_gpu()}")
     case = (load or cases.load)(where or args.case)
     # Without a GPU a contract's own architecture is as good as any.
     if (
@@ -138,6 +142,20 @@ def open_case(args: argparse.Namespace, where: str | None = None, load: Callable
     ):
         os.environ["CUTE_DSL_ARCH"] = case.arch.split(",")[0].strip().rstrip("+")
     return case
+
+
+def why_no_gpu() -> str:
+    """Why the driver shows no GPU to this process."""
+    from . import gpu
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    said = gpu.driver().problem or "the driver shows none to this process"
+    return said if visible is None else f"{said} (CUDA_VISIBLE_DEVICES={visible!r})"
+
+
+def asked_for_cpu() -> bool:
+    """Whether the CPU target was asked for, by --target or by KILN_TARGET: only then it is timed."""
+    return os.environ.get("KILN_TARGET") == "cpu"
 
 
 def on_gpu() -> bool:

@@ -180,6 +180,7 @@ def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, ti
         if prof_type == "trace":
             path = profile_trace.file_for(report)
             tracing = {"CUTE_DSL_DISABLE_FILE_CACHING": "1"}  # the code has the address of this trace's memory
+            tracing |= profile_ncu.ON_GPU if command.on_gpu() else {}
             traced = Job(f"{_JOBS}:trace", {**job, "path": str(path)}, needs_gpu=command.on_gpu(), env=tracing)
             return profile_trace.profile_of(_done(runner, traced), case.name)
         if prof_type != "static":
@@ -293,7 +294,7 @@ def _kernel(found: StaticProfile, calls: Sequence[Any]) -> KernelProfile:
 
 
 def _annotated(job: dict[str, Any], runner: Runner) -> Profile:
-    measured = _done(runner, Job(f"{_JOBS}:annotated", job, needs_gpu=True))
+    measured = _done(runner, Job(f"{_JOBS}:annotated", job, needs_gpu=True, env=profile_ncu.ON_GPU))
     done = _done(runner, Job(f"{_JOBS}:static", job))
     kernels = [_kernel(StaticProfile.from_json(each), done["calls"]) for each in done["kernels"]]
     low, median, high = measured["us"]

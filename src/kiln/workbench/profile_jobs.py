@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -102,7 +103,10 @@ def nvtx_range(name: str) -> Iterator[None]:
 def main(text: str) -> None:
     """One call that a profiler is to look at, between its marks, after one that compiles."""
     from ..hardware import driver
+    from . import command, profile_ncu
 
+    if not driver.available():
+        sys.exit(f"{profile_ncu.NO_GPU}: {command.why_no_gpu()}; LD_LIBRARY_PATH={os.environ.get('LD_LIBRARY_PATH')!r}")
     given = json.loads(text)
     sys.path += [entry for entry in given.pop("path") if entry not in sys.path]
     calls = given.pop("calls")

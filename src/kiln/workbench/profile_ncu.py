@@ -41,6 +41,12 @@ the driver lets nobody but administrators read the GPU's counters (ERR_NVGPUCTRP
 Clouds often forbid it altogether."""
 
 
+NO_GPU = "a process that was started under another program sees no GPU"
+"""What it says, with the reason, and ends."""
+ON_GPU = {"KILN_TARGET": "nvidia"}
+"""For processes that are to use the GPU: what was chosen in this one, by `kiln.target`, is not in its environment."""
+
+
 class CannotProfile(Exception):
     """A profiler cannot be used here; the message says why."""
 
@@ -63,6 +69,8 @@ def run_under(command: Sequence[str], job: Mapping[str, Any], timeout: float, ca
     said, status = ended(command, job, timeout, calls)
     if "ERR_NVGPUCTRPERM" in said:
         raise CannotProfile(PERMISSION)
+    if status and (told := re.search(rf"{NO_GPU}.*", said)):
+        raise CannotProfile(told[0])
     if status:
         last = "\n  ".join(said.strip().splitlines()[-8:])
         raise CannotProfile(f"{Path(command[0]).name} ended with exit status {status}:\n  {last}")
@@ -81,7 +89,7 @@ def ended(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls:
     ]
     process = subprocess.Popen(
         [*command, *program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONPATH": path, "CUTE_DSL_LINEINFO": "1"}, start_new_session=True,
+        env={**os.environ, "PYTHONPATH": path, "CUTE_DSL_LINEINFO": "1", **ON_GPU}, start_new_session=True,
     )  # fmt: skip
     try:
         said, _ = process.communicate(timeout=timeout)

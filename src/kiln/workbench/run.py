@@ -9,6 +9,7 @@ every Python process it starts, too, so it is passed on through environment vari
 from __future__ import annotations
 
 import argparse
+import atexit
 import builtins
 import io
 import linecache
@@ -38,6 +39,8 @@ def main(argv: Sequence[str]) -> int:
     if args.sanitize is not None and args.target == "nvidia":
         parser.error("--sanitize works on the CPU target")
     os.environ.update(environment(args))
+    if args.sanitize is not None and args.sanitize_report is None:
+        atexit.register(_say_what_was_tried, os.getpid())
     _alias.take_over()
     if os.environ.get("KILN_TARGET", "").lower() == "cpu":
         # Programs written for a GPU: their tensors and streams come from host memory, in child processes too.
@@ -46,6 +49,16 @@ def main(argv: Sequence[str]) -> int:
         host_cuda.activate()
     execute(program)
     return 0
+
+
+def _say_what_was_tried(process: int) -> None:
+    """A program in which the sanitizer found nothing ends: under how many schedules that was."""
+    sanitizing = sys.modules.get("kiln.base_dsl.sanitizing")
+    if sanitizing is None or os.getpid() != process:  # nothing was compiled, or this is a copy of the process
+        return
+    if sanitizing.schedules and not sanitizing.collected:
+        tried = sanitizing.schedules_text(sanitizing.schedules)
+        print(f"kiln run: the sanitizer found nothing under {tried}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -422,6 +422,8 @@ def _compute_sanitizer(job: Mapping[str, Any], timeout: float, out: Any) -> int:
         out.print(f"compute-sanitizer: {reason}", markup=False)
         return EXIT.NOT_HERE
     out.print(said.strip() if status else "compute-sanitizer: no errors", markup=False)
+    if status and profile_ncu.NO_GPU in said:
+        return EXIT.NOT_HERE
     return EXIT.FAILED if status else EXIT.GOOD
 
 

@@ -204,8 +204,10 @@ def set_extent(value: int) -> Any:
 
 
 def set_step(value: int) -> Any:
+    steps = (ctypes.c_int64 * 2)(value, 1)
+
     def change(tensor: Any) -> None:
-        tensor.strides[0] = value
+        tensor.strides = steps
 
     return change
 

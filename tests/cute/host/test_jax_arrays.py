@@ -53,6 +53,8 @@ def kinds():
     compiled(jnp.zeros(3))
     if loading.engine() is None:
         pytest.skip("Python takes all calls")
+    if jax.version.__version_info__ < (0, 6):
+        pytest.skip("arrays of this JAX are read by Python")
     assert jax_arrays._kinds is not None
     return compiled, jax_arrays._kinds
 

@@ -236,7 +236,9 @@ def compiled_with(kernel, steps: int):
 def lines_of_functions(compiled) -> dict[str, int]:
     """How long the functions are that LLVM got."""
     text = compiled.executable.artifacts["llvm_unoptimized"]
-    return {name: body.count("\n") for name, body in re.findall(r"^define [^@]*@([\w.]+)\((.*?)^}", text, re.M | re.S)}
+    found = re.findall(r"^define [^@]*@([\w.]+)\((.*?)^}", text, re.M | re.S)
+    assert len({name for name, _ in found}) == len(found)
+    return {name: body.count("\n") for name, body in found}
 
 
 @pytest.mark.parametrize(("kernel", "steps"), [(straight, 60), (branches, 80), (barriers, 20)])
@@ -247,7 +249,7 @@ def test_large_kernels_are_functions_of_a_bounded_size(monkeypatch, kernel, step
     once, twice = (lines_of_functions(compiled_with(kernel, count)) for count in (steps, 2 * steps))
     parts = [[name for name in found if ".part" in name] for found in (once, twice)]
     assert 2 <= len(parts[0]) < len(parts[1]) <= 3 * len(parts[0])
-    assert max(twice[name] for name in parts[1]) <= 900
+    assert max(twice.values()) <= 700
 
 
 def test_a_kernel_of_many_operations_is_not_part_of_the_loop_over_threads(monkeypatch) -> None:

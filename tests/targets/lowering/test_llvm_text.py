@@ -60,7 +60,8 @@ def test_every_bit_pattern_survives(type_: str) -> None:
     builder = llvm.JITLibraryBuilder().add_ir(numbers + "\n" + cells).add_current_process().export_symbol("numbers")
     for n in range(len(wanted)):
         builder.export_symbol(f"single{n}")
-    tracker = builder.link(jit._engine(), f"literals_{type_}")
+    engine = jit._engines.engine()
+    tracker = builder.link(engine, f"literals_{type_}")
     size = width // 8
     data = ctypes.string_at(tracker["numbers"], size * len(wanted))
     assert [int.from_bytes(data[size * n : size * (n + 1)], "little") for n in range(len(wanted))] == wanted

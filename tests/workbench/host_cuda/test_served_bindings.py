@@ -107,6 +107,7 @@ def test_kiln_cuda_needs_no_gpu(gpu_program):
 
 
 def test_copies_of_rows_and_between_devices(gpu_program):
+    pytest.importorskip("cuda.bindings")
     gpu_program(
         """
         import ctypes

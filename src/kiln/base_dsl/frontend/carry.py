@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
+from ..by_code import by_code
 from ..diagnostics import DSLRuntimeError, error
 from ..tree import UNDEFINED
 from . import hidden_state
@@ -582,7 +583,7 @@ def stored_attributes(classes: set[type], calls: Iterable[str], functions: Itera
 _STORE_ATTR, _EXTENDED_ARG = dis.opmap["STORE_ATTR"], dis.opmap["EXTENDED_ARG"]
 
 
-@functools.lru_cache(maxsize=4096)
+@by_code
 def _names_in(code: types.CodeType) -> tuple[set[str], tuple[str, ...], list[types.CodeType]]:
     """Names of attributes that code stores, names that it uses, and the code of functions it defines.
 

@@ -118,7 +118,7 @@ def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, An
         return
     kind = item_type(start, stop, step)
     certain = count is not None
-    if type(step) is int and step > 0 and _counts_up_safely(kind, start, step, count):
+    if type(step) is int and step > 0 and _counts_up_safely(kind, start, step, count, bool(rec.exits)):
         dynamic_for(rec, scope, kind(start), kind(stop), kind(step), r.hints, lambda i: body(True, i), certain)
         return
     # Any other step: count the iterations, and compute the item.
@@ -162,15 +162,15 @@ def _limits(bound: Any) -> tuple[int, int]:
     return 0 if bound.nonneg else t.min, t.max
 
 
-def _counts_up_safely(kind: Any, start: Any, step: int, count: int | None) -> bool:
+def _counts_up_safely(kind: Any, start: Any, step: int, count: int | None, has_exits: bool) -> bool:
     """Whether a counter that starts at `start` passes the end of its range within its type.
 
     With a step of 1 it reaches the end itself. Signed counters with other steps are taken for indices, whose arithmetic does
-    not overflow.
+    not overflow: targets check that of plain loops.
     """
     if count is not None:
         return start + count * step <= kind.max
-    return step == 1 or kind.signed
+    return step == 1 or (kind.signed and not has_exits)
 
 
 def _trip_count(kind: Any, first: Any, last: Any, step: Any, count: int | None) -> Any:

@@ -18,6 +18,7 @@ import types
 import zlib
 from typing import TYPE_CHECKING, Any
 
+from ..by_code import by_code
 from ..dependencies import is_kilns, is_library, is_library_class, is_library_module
 from ..diagnostics import is_internal
 
@@ -120,7 +121,7 @@ class CodeFacts:
         self.any_name = not ANY_NAME.isdisjoint(names)
 
 
-@functools.lru_cache(maxsize=8192)
+@by_code
 def code_facts(code: types.CodeType) -> CodeFacts:
     """What a code object may name and rebind."""
     return CodeFacts(code)
@@ -464,7 +465,7 @@ def _taker(kind: type) -> Any:
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "Tensor") and issubclass(kind, torch.Tensor):
         return lambda x: x._version
-    if hasattr(kind, "__next__") and not kind.__flags__ & _MADE_BY_CLASS:
+    if isinstance(getattr(kind, "__next__", None), types.WrapperDescriptorType):  # written in C
         return _of_iterator
     return None
 
@@ -475,10 +476,6 @@ def _is_ctypes_data(kind: type) -> bool:
 
 def _of_nothing(x: Any) -> Any:
     return None
-
-
-_MADE_BY_CLASS = 1 << 9
-"""Python's flag of classes that a `class` statement, or its like, made."""
 
 
 def is_opaque(kind: type) -> bool:

@@ -8,6 +8,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
+from ..by_code import by_code
 from ..diagnostics import DSLUserCodeTypeError, error
 from ..tree import UNDEFINED
 from .carry import Snapshot
@@ -133,14 +134,14 @@ def _set_contents(cell: types.CellType, value: Any) -> None:
         del cell.cell_contents
 
 
-@functools.lru_cache(maxsize=4096)
+@by_code
 def _names(code: types.CodeType) -> frozenset[str]:
     """Global names that a function and the functions in it may read."""
     inner = [_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]
     return frozenset(code.co_names).union(*inner)
 
 
-@functools.lru_cache(maxsize=4096)
+@by_code
 def _rebound(code: types.CodeType) -> set[str]:
     """Variables of the functions around it that a function rebinds."""
     return {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_DEREF" and i.argval in code.co_freevars}

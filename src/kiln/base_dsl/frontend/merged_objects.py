@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
+from ..by_code import by_code
 from ..diagnostics import DSLUserCodeError, Span, frame_span, is_internal, user_frame
 from .carry import Snapshot, objects_in
 from .jumps import is_internal_name
@@ -223,18 +224,19 @@ def _trace_code() -> types.CodeType:
     return BaseDSL.trace.__code__
 
 
-_loaded: dict[tuple[int, int], tuple[types.CodeType, frozenset[str]]] = {}
-"""By the address of the code, which is kept alive here, and a place in it: hashing code objects is slow."""
+@by_code
+def _places(_code: types.CodeType) -> dict[int, frozenset[str]]:
+    """What code loads behind places in it, as far as that has been asked for."""
+    return {}
 
 
 def _loaded_after(code: types.CodeType, offset: int) -> frozenset[str]:
     """Names of variables that code loads behind a place, or in a loop around it."""
-    found = _loaded.get((id(code), offset))
+    known = _places(code)
+    found = known.get(offset)
     if found is None:
-        if len(_loaded) > 4096:
-            _loaded.clear()
-        found = _loaded[id(code), offset] = code, _find_loaded(code, offset)
-    return found[1]
+        found = known[offset] = _find_loaded(code, offset)
+    return found
 
 
 def _find_loaded(code: types.CodeType, offset: int) -> frozenset[str]:

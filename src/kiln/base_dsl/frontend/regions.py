@@ -383,12 +383,15 @@ class _Choices:
     """How a loop takes what its body may change, as learned by tracing the body.
 
     `promoted`: Python numbers that become values of the program. `by_value`: variables and attributes that hold another
-    object after an iteration, so that they stand for its parts; all others stand for the object itself.
+    object after an iteration, so that they stand for its parts; all others stand for the object itself. `likes`: values of
+    which less is known after an iteration, by the variable or attribute and the path in it.
     """
 
     def __init__(self) -> None:
         self.promoted: set[str] = set()
         self.by_value: dict[str, int] = {}
+        self.likes: dict[str, dict[str, Any]] = {}
+        self._weakened = 0
 
     def learn(self, wrong: _WrongChoice) -> bool:
         """Whether there was something to learn."""
@@ -396,6 +399,11 @@ class _Choices:
             new = wrong.promote not in self.promoted
             self.promoted.add(wrong.promote)
             return new
+        if wrong.like is not None:
+            path, like = wrong.like
+            self.likes.setdefault(wrong.by_value, {})[path] = like
+            self._weakened += 1
+            return self._weakened <= _MOST_WEAKENED
         level = self.by_value.get(wrong.by_value, 0)
         self.by_value[wrong.by_value] = level + 1
         return level < 2
@@ -408,14 +416,25 @@ class _Choices:
         return {} if level > 1 else {number: x for number, x in shared.items() if x is not value}
 
 
+_MOST_WEAKENED = 16
+"""How often a loop is traced again because less is known of a value: alignments end soon, and so do divisors."""
+
+
 class _WrongChoice(Exception):
     """The body shows that a loop has to take something in another way; `error` is raised if it cannot."""
 
-    def __init__(self, error: DSLBaseError, promote: str | None = None, by_value: str = "") -> None:
+    def __init__(
+        self,
+        error: DSLBaseError,
+        promote: str | None = None,
+        by_value: str = "",
+        like: tuple[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         self.error = error
         self.promote = promote
         self.by_value = by_value
+        self.like = like
 
 
 def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
@@ -453,15 +472,17 @@ class _Entry:
         promote: bool,
         kept: tree.Kept,
         holds_object: bool = True,
+        likes: dict[str, Any] | None = None,
     ) -> None:
-        """`holds_object`: its value is no copy of the state of an object that stays."""
+        """`holds_object`: its value is no copy of the state of an object that stays. `likes`: see `_Choices`."""
         self.name = name
         self.original = value
         self.get = get
         self.set = set_
         self.kept = kept
         try:
-            self.promoted, self.inits, self._rebuild = tree.open_value(value, promote, kept)
+            began = value if likes is None else tree.weakened(value, likes)
+            self.promoted, self.inits, self._rebuild = tree.open_value(began, promote, kept)
         except tree.Mismatch as m:
             raise error(
                 DSLUserCodeTypeError,
@@ -509,6 +530,8 @@ class _Entry:
             )
             if isinstance(m, tree.OtherObject):
                 raise _WrongChoice(refusal, by_value=self.name) from None
+            if isinstance(m, tree.WeakerDescription):
+                raise _WrongChoice(refusal, by_value=self.name, like=(m.path, m.like)) from None
             raise refusal from None
 
     @property
@@ -593,8 +616,9 @@ class _LoopState:
         for name in carried:
             kept = choices.kept(name, self.before[name], self.shared)
             entry = _Entry(
-                name, self.before[name], lambda v, n=name: scope.set(n, v), lambda n=name: scope.get(n), True, kept
-            )
+                name, self.before[name], lambda v, n=name: scope.set(n, v), lambda n=name: scope.get(n), True, kept,
+                likes=choices.likes.get(name),
+            )  # fmt: skip
             if entry.inits:
                 self.entries.append(entry)
             else:
@@ -651,7 +675,8 @@ class _LoopState:
                 )
             if not promote and tree.is_atomic_class(type(value)) and not isinstance(value, Numeric):
                 continue
-            entry = _Entry(slot.path, value, slot.set, slot.get, promote, kept, slot.kind != "state")
+            likes = choices.likes.get(slot.path)
+            entry = _Entry(slot.path, value, slot.set, slot.get, promote, kept, slot.kind != "state", likes)
             if entry.inits:
                 self.slot_entries[index] = entry
                 self.entries.append(entry)

@@ -48,8 +48,8 @@ from .world import world
 METADATA, EXECUTE = 1, 3
 """A kind of extension of a frame, and a stage."""
 INVALID_ARGUMENT, UNIMPLEMENTED, INTERNAL = 3, 12, 13
-MAJOR, MINOR = 0, 3
-"""The newest version of the interface that is known here: claiming more would keep the whole backend from starting."""
+MAJOR, MINOR = 0, 1
+"""What handlers claim: the offsets are those of 0.1 to 0.3. XLA takes older handlers, and one that is newer than itself keeps the whole backend from starting."""
 MAY_BE_CAPTURED = 1
 
 
@@ -425,9 +425,9 @@ def is_question(frame: Ptr[Frame], traits: i32) -> bool:
     extension = frame.extension
     if extension != None:
         if extension.kind == METADATA:
-            metadata, minor = extension.metadata, i32(MINOR)
+            metadata = extension.metadata
             metadata.major = MAJOR
-            metadata.minor = minor if frame.api == None or frame.api.minor > minor else frame.api.minor
+            metadata.minor = MINOR
             metadata.traits = traits
             return True
     return frame.stage != EXECUTE

@@ -21,7 +21,8 @@ def read_jax(x: Any) -> Array:
     try:
         x.block_until_ready()
         (device,) = x.devices()
-        order = x.format.layout.major_to_minor
+        layout = x.format.layout if hasattr(x, "format") else x.layout.device_local_layout  # before JAX 0.7
+        order = layout.major_to_minor
         where, number = _DEVICES[device.platform]
         shape, address, dtype = x.shape, x.unsafe_buffer_pointer(), numpy_element_type(x.dtype)
     except (AttributeError, KeyError, ValueError, DSLUserCodeTypeError):
@@ -72,6 +73,8 @@ class _Kinds:
         """Let native code know arrays that share what tells about this one; the oldest of too many are forgotten."""
         told = (x.aval, x._sharding, x._pjrt_layout)
         same = all(one is other for one, other in zip(told, (x.aval, x._sharding, x._pjrt_layout)))
+        if not same:
+            packages.without("jax arrays", "what tells of an array is made anew each time")
         if not same or len(array.shape) > native.RANK or dlpack_type(array.dtype) < 0:
             return
         place = self._used % native.KINDS

@@ -110,7 +110,7 @@ class RmsNorm(ForwardKernel):
     def results(
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
-        made = values[0] * cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
+        made = values[0] * cute.math.rsqrt(cute.math.fma(state[0], numbers[1], numbers[0]))
         return [weighted(made, columns)]
 
 
@@ -132,7 +132,7 @@ class LayerNorm(ForwardKernel):
     def results(
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
-        scale = cute.math.rsqrt(state[2] * numbers[1] + numbers[0])
+        scale = cute.math.rsqrt(cute.math.fma(state[2], numbers[1], numbers[0]))
         if kept is None:
             made = (values[0] - state[1]) * scale
         else:
@@ -183,7 +183,7 @@ class QuantizedRmsNorm(Quantized, RmsNorm):
         return [weighted(values[0], columns) if kept is None else kept]
 
     def largest_of(self, state: State, numbers: tuple[Any, ...]) -> tuple[Any, Any]:
-        scale = cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
+        scale = cute.math.rsqrt(cute.math.fma(state[0], numbers[1], numbers[0]))
         return state[1] * scale, scale
 
 
@@ -228,8 +228,9 @@ def spread(state: State | None, part: Part) -> tuple[State, list[Any]]:
         summed = distance if summed is None else summed + distance
         squares = distance * distance if squares is None else cute.math.fma(distance, distance, squares)
     count, whole = part.elements(), total(summed)
-    ahead = whole * reciprocal(count)
-    found = (count, first + ahead, maximum(total(squares) - whole * ahead, Float32(0.0)))
+    share = reciprocal(count)
+    ahead = whole * share
+    found = (count, cute.math.fma(whole, share, first), maximum(total(squares) - whole * ahead, Float32(0.0)))
     return found if state is None else joined_spread([state, found], 1), distances
 
 

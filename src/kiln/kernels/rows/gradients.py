@@ -106,7 +106,7 @@ class RmsNormGradient(RowKernel):
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
         x, dy, *more = values
-        scale = cute.math.rsqrt(state[0] * numbers[1] + numbers[0])
+        scale = cute.math.rsqrt(cute.math.fma(state[0], numbers[1], numbers[0]))
         shared = scale * scale * scale * state[1] * numbers[1]
         scaled = dy * scale
         found = [plus_all(weighted(scaled, columns) - x * shared, more)]
@@ -115,7 +115,7 @@ class RmsNormGradient(RowKernel):
         return found
 
     def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
-        return [Float32(0.0), cute.math.rsqrt(state[0] * numbers[1] + numbers[0])]
+        return [Float32(0.0), cute.math.rsqrt(cute.math.fma(state[0], numbers[1], numbers[0]))]
 
 
 class LayerNormGradient(RowKernel):
@@ -179,7 +179,7 @@ class LayerNormGradient(RowKernel):
         self, values: list[Any], columns: list[Any], kept: Any, own: State, state: State, numbers: Any, n: Any
     ) -> list[Any]:
         x, dy, *more = values
-        scale = cute.math.rsqrt(state[2] * numbers[1] + numbers[0])
+        scale = cute.math.rsqrt(cute.math.fma(state[2], numbers[1], numbers[0]))
         middle = state[1] * scale
         shared = scale * scale * state[4] * numbers[1]
         normal = x * scale - middle
@@ -192,7 +192,7 @@ class LayerNormGradient(RowKernel):
         return found
 
     def noted(self, state: State, numbers: tuple[Any, ...]) -> list[Any]:
-        return [state[1], cute.math.rsqrt(state[2] * numbers[1] + numbers[0])]
+        return [state[1], cute.math.rsqrt(cute.math.fma(state[2], numbers[1], numbers[0]))]
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------

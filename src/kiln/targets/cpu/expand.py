@@ -155,9 +155,11 @@ class Expansion(host.Expansion):
             if state is not None and state.waits:
                 frame_argument = len(func.regions[0].blocks[0].arguments) - 1
                 frame = coroutines.make_resumable(func, frame_argument, HEADER)
-                splitting.split(func)
+                splitting.split(func, resumes=frame.resumes)
                 in_kernels.indices_from_frame(func)
                 scheduler.set_frame_size(module, state.name, frame.size)
+            else:
+                splitting.split(func)
         keep_loop_annotations(module)
 
 

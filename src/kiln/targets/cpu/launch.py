@@ -204,6 +204,8 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
         resident,
         b.address_of(x.module.string(name)),
     ]
+    if x.module.sanitizer is not None and not prints(x.module, name):
+        b = x.module.sanitizer.schedules(x, b, state)
     if x.module.sanitizer is not None:
         more = b.binary("subi", b.binary("maxui", smem, b.i64(held)), b.i64(held))
         narrow = [b.value("arith.trunci", i32, (number,)) for number in (more, *sizes)]

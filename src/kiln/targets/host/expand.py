@@ -30,6 +30,7 @@ from .arithmetic import computes_in_f32, in_f32
 from .call_context import STOPS, offset
 from .exits import END, return_at_ends
 from .loops import stopped
+from .splitting import split
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -144,6 +145,7 @@ class Expansion:
         for func in operations(module):
             if func.name == "llvm.func":
                 return_at_ends(func)
+                split(func)
 
 
 _ACCESSES = ("load", "store", "copy", "rmw", "memset", "call")

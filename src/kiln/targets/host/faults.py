@@ -35,6 +35,10 @@ class NegativeShiftFault(DSLUserCodeRuntimeError, ValueError):
     """A shift by a negative number in compiled code."""
 
 
+class RangeFault(DSLUserCodeRuntimeError, OverflowError):
+    """A loop in compiled code whose counter would overflow after its last turn."""
+
+
 class MemoryFault(DSLCudaRuntimeError):
     """An access of compiled code to memory that is not there."""
 
@@ -119,7 +123,7 @@ def _fault(
     if site.kind == "assert":
         text = format_message(site.message, site.types, list(record.arguments))
         return AssertionFault(f"assertion failed: {text}{where}", span=site.span, calls=site.calls)
-    kind = NegativeShiftFault if site.kind == "shift" else ZeroDivisionFault
+    kind = {"shift": NegativeShiftFault, "range": RangeFault}.get(site.kind, ZeroDivisionFault)
     return kind(f"{site.message}{where}", span=site.span, calls=site.calls)
 
 

@@ -38,6 +38,7 @@ def _open_loop(x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder)
 @HANDLERS.expands("scf.for")
 def _plain_loop(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> None:
     """A loop that may be long and in which nothing waits is cut into pieces, each after a question."""
+    _stay_in_type(x, op, b)
     lower, upper, step, *inits = op.operands
     if _surely_short(lower, upper, step) or x.suspends(op):
         return
@@ -77,6 +78,27 @@ def _plain_loop(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder)
         op.operands[number] = value
     Builder(ir.InsertionPoint(last), op.location).op("scf.yield", (), (end, *op.results))
     last.erase()
+
+
+def _stay_in_type(x: Expander, op: ir.Operation, b: Builder) -> None:
+    """A signed loop whose counter would pass the end of its type after the last turn is a fault, and makes none."""
+    lower, upper, step = list(op.operands)[:3]
+    bounds = [constant_values(value) for value in (lower, upper, step)]
+    stride = bounds[2][0] if bounds[2] else 0
+    if stride <= 1 or "unsignedCmp" in op.attributes or not isinstance(step.type, ir.IntegerType):
+        return
+    width = step.type.width
+    greatest = (1 << (width - 1)) - 1
+    if all(bounds) and bounds[1][0] <= greatest - stride:  # pyright: ignore[reportOptionalSubscript]
+        return
+    one = b.const(step.type, 1)
+    turns = b.binary("divui", b.binary("subi", b.binary("subi", upper, lower), one), step)
+    last = b.binary("addi", lower, b.binary("muli", turns, step))
+    passes = b.compare("sgt", last, b.const(step.type, greatest - stride))
+    passes = b.binary("andi", passes, b.compare("slt", lower, upper))
+    says = f"a range with the step {stride} passes the largest integer of {width} bits"
+    x.fault(b.if_(passes), x.module.site(op, "range", says, x.function.kernel))
+    op.operands[1] = b.select(passes, lower, upper)
 
 
 def _surely_short(*bounds: ir.Value) -> bool:

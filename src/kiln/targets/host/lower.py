@@ -53,7 +53,6 @@ def lower(compilation: Compilation, expansion: Expansion) -> str:
         compilation.run("group-structured", splitting.group_structured)
         compilation.run("to-llvm", TO_LLVM)
         compilation.run("finish", expansion.finish_lowered)
-        compilation.run("split", splitting.split_large)
         compilation.run("attributes", lambda module: _attributes(expansion, module))
         missing = _missing_functions(compilation.module)
         compilation.check_lowered(lambda op: _legal(op, missing, expansion.target))

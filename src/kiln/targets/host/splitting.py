@@ -1,8 +1,8 @@
 """Large functions become several: LLVM needs time that grows with the square of what one function, or one block, has.
 
-`split_large` works on `llvm.func`s. The blocks of a large one are dealt out, in order, to parts of a bounded size; each becomes a function
+`split` works on an `llvm.func`. The blocks of a large one are dealt out, in order, to parts of a bounded size; each becomes a function
 of its own, and the function itself a loop that calls one part after the other. A part returns the number of the *entry* to go on with, a
-block that another part branches to, or 0 at the end. What parts have in common lies in a frame on the stack of the loop: values that one
+block that another part branches to, or 0 at the end; the number has the part in its upper half. What parts have in common lies in a frame on the stack of the loop: values that one
 defines and another uses, arguments of blocks that are entries, and the result. The parts take the function's arguments, make constants
 again, and find the function's own memory through the frame.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...base_dsl.target import size_and_alignment
 from ...mlir import context, find, ir
-from ..lowering.builder import int_attr, int_type, operations, ptr_type, symbol
+from ..lowering.builder import int_attr, int_type, ptr_type, symbol
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,20 +30,24 @@ REMATERIALIZED = frozenset(f"llvm.mlir.{name}" for name in ("constant", "address
 """Operations that are made again where they are used."""
 
 
-def split_large(module: ir.Module) -> None:
-    """Split the functions of a module that are large."""
-    for func in operations(module):
-        if func.name == "llvm.func":
-            split(func)
+_PART_BITS = 16
+"""Where the part begins in the number of an entry: a part has at most as many blocks as operations."""
 
 
-def split(func: ir.Operation, most: int | None = None) -> int:
-    """Split a function if it has more operations than that (`LARGE`): the number of parts."""
+Resume = tuple[ir.Block, ir.Operation]
+"""A block that a function may be resumed at, and the constant that says so."""
+
+
+def split(func: ir.Operation, most: int | None = None, resumes: Sequence[Resume] = ()) -> int:
+    """Split a function if it has more operations than that (`LARGE`): the number of parts.
+
+    `resumes`: the function's first block goes on with one of these blocks, as a number says; 0 is the start. The constants are changed.
+    """
     most = LARGE if most is None else most
     blocks = list(func.regions[0].blocks)
     if size_of(func) <= most or not _has_plain_memory(blocks):
         return 1
-    return _Splitter(func, most).run()
+    return _Splitter(func, most).run(resumes)
 
 
 def size_of(func: ir.Operation) -> int:
@@ -72,24 +76,28 @@ class _Splitter:
         self.size = 0
         self.alignment = 16
 
-    def run(self) -> int:
-        memory = self._take_entry()
+    def run(self, resumes: Sequence[Resume]) -> int:
+        state = self._take_state() if resumes else self._take_entry()
         blocks = self._cut_blocks(list(self.region.blocks)[1:])
         parts = self._deal(blocks)
         self.part_of = {block: number for number, part in enumerate(parts) for block in part}
         self.starts = [self._new_part(number) for number in range(len(parts))]
+        self.part_of |= {start: number for number, start in enumerate(self.starts)}
         self.entries: dict[ir.Block, tuple[int, list[int]]] = {}
         """Blocks that others than their part branch to: their numbers, and where their arguments lie."""
-        self._enter(blocks[0])
+        self.entered = [0] * len(parts)
+        first, _ = self._enter(blocks[0])
+        for block, constant in resumes:
+            constant.attributes["value"] = int_attr(int_type(32), self._enter(block)[0])
         self._replace_constants(blocks)
         self._replace_arguments()
         self._leave(blocks)
-        places = self._spill(blocks, memory)
+        own = self._spill(blocks)
         for number, part in enumerate(parts):
             for block in part:
                 block.append_to(self.functions[number].regions[0])
         self._land()
-        self._drive(memory, places, blocks[0])
+        self._drive(own, first, state)
         return len(parts)
 
     # -- operations --------------------------------------------------------------------------------------
@@ -136,20 +144,22 @@ class _Splitter:
 
     # -- blocks ------------------------------------------------------------------------------------------
 
-    def _take_entry(self) -> list[ir.Operation]:
-        """Let the first block have the arguments, and the memory on the stack, alone: what takes the memory."""
+    def _take_entry(self) -> None:
+        """Let the first block have the arguments, and the memory on the stack, alone."""
         rest = ir.Block.create_after(self.driver)
-        memory: list[ir.Operation] = []
         for op in [op.operation for op in self.driver.operations]:
-            if op.name == "llvm.alloca":
-                memory.append(op)
-            else:
+            if op.name != "llvm.alloca":
                 rest.append(op)
-        for op in memory:  # in front of what was moved, whose number of elements is a constant
-            size = op.operands[0].owner.operation
-            if size.block == rest:
-                op.operands[0] = size.clone(ir.InsertionPoint(op)).results[0]
-        return memory
+        for op in [op.operation for op in self.driver.operations]:
+            count = op.operands[0].owner.operation
+            op.operands[0] = count.clone(ir.InsertionPoint(op)).results[0]
+
+    def _take_state(self) -> ir.Value:
+        """The number of the block that the first one goes on with; no longer does it go there."""
+        end = _terminator(self.driver)
+        state = end.operands[0]
+        end.erase()
+        return state
 
     def _cut_blocks(self, blocks: list[ir.Block]) -> list[ir.Block]:
         """Cut blocks that have more operations than a part may have."""
@@ -221,21 +231,32 @@ class _Splitter:
     def _enter(self, block: ir.Block) -> tuple[int, list[int]]:
         """The number of an entry, and where its arguments lie."""
         if block not in self.entries:
-            self.entries[block] = len(self.entries) + 1, [self._reserve(value.type) for value in block.arguments]
+            part = self.part_of[block]
+            self.entered[part] += 1
+            places = [self._reserve(value.type) for value in block.arguments]
+            self.entries[block] = (part << _PART_BITS) + self.entered[part], places
         return self.entries[block]
 
     def _replace_constants(self, blocks: list[ir.Block]) -> None:
-        """Make the constants of a part in its first block."""
-        for block in blocks:
-            for op in [op.operation for op in block.operations if op.operation.name in REMATERIALIZED]:
+        """Make the constants of a part, and addresses next to arguments, in its first block."""
+        for block in (self.driver, *blocks):
+            for op in [op.operation for op in block.operations if self._is_made_again(op.operation)]:
                 made: dict[int, ir.Value] = {}
-                for use in list(op.result.uses):
+                for use in list(op.results[0].uses):
                     user = use.owner.operation
+                    if user.block == self.driver:
+                        continue
                     part = self.part_of[user.block]
                     if part not in made:
                         made[part] = op.clone(ir.InsertionPoint(self.starts[part])).results[0]
                     user.operands[use.operand_number] = made[part]
-                op.erase()
+                if next(iter(op.results[0].uses), None) is None:
+                    op.erase()
+
+    def _is_made_again(self, op: ir.Operation) -> bool:
+        if op.name == "llvm.getelementptr":
+            return op.block == self.driver and all(operand in self.arguments for operand in op.operands)
+        return op.name in REMATERIALIZED
 
     def _replace_arguments(self) -> None:
         for number, argument in enumerate(self.arguments):
@@ -281,8 +302,8 @@ class _Splitter:
             left[part, target] = made
         return left[part, target]
 
-    def _spill(self, blocks: list[ir.Block], memory: list[ir.Operation]) -> list[int]:
-        """Pass values from part to part in the frame; where the addresses of memory lie."""
+    def _spill(self, blocks: list[ir.Block]) -> list[tuple[ir.Value, int]]:
+        """Pass values from part to part in the frame; those of the function itself, and where they are to lie."""
         for block in blocks:
             part = self.part_of[block]
             for value in [*block.arguments, *(result for op in block.operations for result in op.operation.results)]:
@@ -292,8 +313,8 @@ class _Splitter:
                     inner = isinstance(owner, ir.Block)
                     at = ir.InsertionPoint.at_block_begin(block) if inner else ir.InsertionPoint.after(owner.operation)
                     self._store(at, value, self._frame(part), place)
-        places = [self._pass_on(op.result, -1) for op in memory]
-        return [-1 if place is None else place for place in places]
+        own = [result for op in self.driver.operations for result in op.operation.results]
+        return [(value, place) for value in own if (place := self._pass_on(value, -1)) is not None]
 
     def _pass_on(self, value: ir.Value, home: int) -> int | None:
         """Let other parts than its own load a value from a place in the frame; None if none uses it."""
@@ -333,42 +354,45 @@ class _Splitter:
             else:  # nobody comes here
                 self._op("llvm.unreachable", ir.InsertionPoint(start))
 
-    def _drive(self, memory: list[ir.Operation], places: list[int], first: ir.Block) -> None:
-        """Call parts until one returns 0."""
-        i32, ptr = int_type(32), ptr_type()
+    def _drive(self, own: list[tuple[ir.Value, int]], first: int, state: ir.Value | None) -> None:
+        """Call parts until one returns 0. `own`: values of the function itself, and where they lie in the frame."""
+        i32, ptr, bit = int_type(32), ptr_type(), int_type(1)
         at = ir.InsertionPoint(self.driver)
         bytes_ = ir.TypeAttr.get(ir.Type.parse(f"!llvm.array<{max(self.size, 1)} x i8>", context()))
         alignment = ir.IntegerAttr.get(int_type(64), self.alignment)
         frame = self._op(
             "llvm.alloca", at, (ptr,), (self._constant(at, 1),), {"elem_type": bytes_, "alignment": alignment}
         ).result
-        for op, place in zip(memory, places, strict=True):
-            if place >= 0:
-                self._store(at, op.result, frame, place)
+        for value, place in own:
+            self._store(at, value, frame, place)
         choose, done = (self.region.blocks.append(i32, arg_locs=[self.unknown]) for _ in range(2))
         exit_ = self.region.blocks.append()
-        self._op("llvm.br", at, (), (self._constant(at, self.entries[first][0]),), None, [choose])
+        number = self._constant(at, first)
+        if state is not None:
+            is_start = self._op("llvm.icmp", at, (bit,), (state, self._constant(at, 0)), _equal()).result
+            number = self._op("llvm.select", at, (i32,), (is_start, number, state)).result
+        self._op("llvm.br", at, (), (number,), None, [choose])
         calls: dict[int, ir.Block] = {}
-        for block in self.entries:
-            part = self.part_of[block]
-            if part not in calls:
-                calls[part] = self.region.blocks.append()
-                at = ir.InsertionPoint(calls[part])
-                operands = [*self.arguments, frame, choose.arguments[0]]
-                attributes = {
-                    "callee": ir.FlatSymbolRefAttr.get(symbol(self.functions[part]), context()),
-                    "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0], context()),
-                    "op_bundle_sizes": ir.DenseI32ArrayAttr.get([], context()),
-                }
-                called = self._op("llvm.call", at, (i32,), operands, attributes).result
-                self._op("llvm.br", at, (), (called,), None, [done])
-        targets = [(number, calls[self.part_of[block]]) for block, (number, _) in self.entries.items()]
-        self._switch(ir.InsertionPoint(choose), choose.arguments[0], targets)
+        for part, function in enumerate(self.functions):
+            if not self.entered[part]:
+                continue
+            calls[part] = self.region.blocks.append()
+            at = ir.InsertionPoint(calls[part])
+            operands = [*self.arguments, frame, choose.arguments[0]]
+            attributes = {
+                "callee": ir.FlatSymbolRefAttr.get(symbol(function), context()),
+                "operandSegmentSizes": ir.DenseI32ArrayAttr.get([len(operands), 0], context()),
+                "op_bundle_sizes": ir.DenseI32ArrayAttr.get([], context()),
+            }
+            called = self._op("llvm.call", at, (i32,), operands, attributes).result
+            self._op("llvm.br", at, (), (called,), None, [done])
+        at = ir.InsertionPoint(choose)
+        part = self._op("llvm.lshr", at, (i32,), (choose.arguments[0], self._constant(at, _PART_BITS))).result
+        self._switch(at, part, list(calls.items()))
         at = ir.InsertionPoint(done)
-        compared, predicate = (done.arguments[0], self._constant(at, 0)), {"predicate": int_attr(int_type(64), 1)}
-        goes_on = self._op("llvm.icmp", at, (int_type(1),), compared, predicate).result
-        segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 1, 0], context())}
-        self._op("llvm.cond_br", at, (), (goes_on, done.arguments[0]), segments, [choose, exit_])
+        is_end = self._op("llvm.icmp", at, (bit,), (done.arguments[0], self._constant(at, 0)), _equal()).result
+        segments = {"operandSegmentSizes": ir.DenseI32ArrayAttr.get([1, 0, 1], context())}
+        self._op("llvm.cond_br", at, (), (is_end, done.arguments[0]), segments, [exit_, choose])
         at = ir.InsertionPoint(exit_)
         values = () if self.result is None else (self._load(at, self.result[0], frame, self.result[1]),)
         self._op("llvm.return", at, (), values)
@@ -376,6 +400,10 @@ class _Splitter:
 
 def _terminator(block: ir.Block) -> ir.Operation:
     return block.operations[len(block.operations) - 1].operation
+
+
+def _equal() -> dict[str, ir.Attribute]:
+    return {"predicate": int_attr(int_type(64), 0)}
 
 
 def _alignment(type_: ir.Type) -> dict[str, ir.Attribute]:

@@ -45,7 +45,7 @@ def test_more_than_the_pool_has():
 
 def test_up_by_going_down():
     with pytest.raises(WarpGroupFault, match=r"setmaxnreg.dec to 176 registers by threads that have 168"):
-        launch(176, 176)
+        launch(176, 168)
 
 
 def test_part_of_a_warp_group():

@@ -262,5 +262,7 @@ def test_a_phase_that_passes_its_waiter_by() -> None:
     y = np.zeros(96, np.float32)
     assert found(run_passed_by, y, 64) == []
     findings = found(run_passed_by, y, 32)
-    assert {"deadlock"} <= {f.rule for f in findings} <= {"mbarrier-phase", "deadlock"}
+    assert (
+        {"deadlock", "mbarrier-early"} <= {f.rule for f in findings} <= {"mbarrier-early", "mbarrier-phase", "deadlock"}
+    )
     assert all("the mbarrier barrier" in f.message for f in findings if f.rule == "mbarrier-phase")

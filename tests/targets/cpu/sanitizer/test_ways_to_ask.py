@@ -47,7 +47,10 @@ def test_kiln_run(child, program: Path) -> None:
     assert wrong.returncode == 1
     assert "race in kernel shift" in wrong.stderr
     assert "staged[t] = x[t]" in wrong.stderr
-    assert child("-m", "kiln", "run", "--sanitize=sync", program).stdout == "done\n"
+    right = child("-m", "kiln", "run", "--sanitize=sync", program)
+    assert right.stdout == "done\n"
+    assert "kiln run: the sanitizer found nothing under 4 schedules\n" in right.stderr
+    assert "found nothing" not in wrong.stderr
 
 
 def test_a_report_as_json(child, program: Path, tmp_path: Path) -> None:
@@ -86,6 +89,8 @@ def test_pytest(child, program: Path) -> None:
     watched = child("-m", "pytest", "-q", "-p", "kiln.pytest_plugin", "--kiln-sanitize", program, **alone)
     assert watched.returncode == 1
     assert "SanitizerError" in watched.stdout
+    kinds = child("-m", "pytest", "-q", "-p", "kiln.pytest_plugin", "--kiln-sanitize-kinds=sync", program, **alone)
+    assert kinds.returncode == 0 and "kiln: kernels ran under up to 4 schedules" in kinds.stdout
 
 
 def test_the_option_takes_its_value_after_an_equals_sign() -> None:

@@ -18,7 +18,7 @@ import dataclasses
 from ....base_dsl.target import size_and_alignment
 from ....mlir import context, ir
 from ...host.exits import calls, return_at
-from ...host.splitting import REMATERIALIZED
+from ...host.splitting import REMATERIALIZED, Resume
 from ...lowering.builder import int_attr, int_type, ptr_type
 
 SUSPEND = "kiln_suspend"
@@ -41,6 +41,8 @@ class Frame:
     spilled: int
     """Number of values that live across a suspend point."""
     suspends: int
+    resumes: tuple[Resume, ...]
+    """The blocks that it is resumed at, with the constants that are stored for them."""
 
 
 def has_suspends(func: ir.Operation) -> bool:
@@ -76,6 +78,8 @@ class _Machine:
         self.size = header
         self.alignment = 16
         self.unknown = ir.Location.unknown(context())
+        self.numbers: list[ir.Operation] = []
+        """The constants that say where to go on."""
 
     def run(self) -> Frame:
         old_entry, dispatch = self._new_entry()
@@ -85,7 +89,7 @@ class _Machine:
         spilled = self._spill(resumes)
         self._switch(dispatch, old_entry, resumes)
         size = -(-self.size // self.alignment) * self.alignment
-        return Frame(size, self.alignment, spilled, len(resumes))
+        return Frame(size, self.alignment, spilled, len(resumes), tuple(zip(resumes, self.numbers, strict=True)))
 
     # -- pieces ------------------------------------------------------------------------------------------
 
@@ -164,7 +168,9 @@ class _Machine:
                 resumes.append(rest)
                 at = ir.InsertionPoint(block)
                 where = self._field(at, RESUME_OFFSET)
-                self._op("llvm.store", at, (), (self._constant(at, int_type(32), len(resumes)), where))
+                number = self._constant(at, int_type(32), len(resumes))
+                self.numbers.append(number.owner.operation)
+                self._op("llvm.store", at, (), (number, where))
                 self._op("llvm.return", at, (), (self._constant(at, int_type(32), 1),))
                 op.erase()
                 todo.insert(0, rest)

@@ -39,8 +39,12 @@ def set_max_steps(count: int) -> None:
 
 def set_seed(seed: int | None = None) -> None:
     """The schedule from now on; 0: threads and blocks run in order, copies land at once. None: the setting's."""
-    seed = settings.get("KILN_CPU_SEED") if seed is None else seed
-    _variable("kiln_cpu_schedule", ctypes.c_int64).value = seed
+    seed_variable().value = settings.get("KILN_CPU_SEED") if seed is None else seed
+
+
+def seed_variable() -> ctypes.c_int64:
+    """Where the seed of the schedule is."""
+    return _variable("kiln_cpu_schedule", ctypes.c_int64)
 
 
 def set_workers(count: int | None = None) -> None:

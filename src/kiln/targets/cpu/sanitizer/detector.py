@@ -18,6 +18,7 @@ from . import (  # noqa: F401 - they define functions
     mbarriers,
     orders,
     products,
+    schedules,
     shadow,
     tiles,
 )

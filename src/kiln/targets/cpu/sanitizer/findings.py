@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import re
 import warnings
@@ -9,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from ....base_dsl import sanitizing
 from ....base_dsl.diagnostics import DSLWarning
+from ..runtime.parts import seed_variable
 from ..runtime.records import Sizes
 from ..runtime.stuck import DeadlockFault
 from . import state as native
 from .instrument import SanitizedSite, layout_leaves, swizzled_layout
+from .schedules import FURTHER
 from .wording import Case, Triple, explain, triple
 
 if TYPE_CHECKING:
@@ -71,20 +74,35 @@ class Finding:
         return made
 
 
+_TRIED_CALLS = 2
+"""The first calls of a compiled function are tried under several schedules."""
+
+
 def watched(call: Callable[[int], None], sanitizer: Instrumentation) -> Callable[[int], None]:
     """The call of an instrumented executable: what was found is delivered when it returns or fails."""
     from .library import lock, state
 
+    calls = 0
+
     def run(address: int) -> None:
+        nonlocal calls
         with lock:
             detector = state()
             detector.findings_count = detector.overflow = 0
+            seed = seed_variable()
+            detector.seed, detector.tried = ctypes.addressof(seed), 1
+            # a seed that somebody chose is the one that is meant
+            detector.further = FURTHER if calls < _TRIED_CALLS and seed.value == 0 else 0
+            calls += 1
+            chosen = seed.value
             failure: Exception | None = None
             try:
                 call(address)
             except Exception as caught:
                 failure = caught
-            detector.active = 0
+            finally:
+                seed.value, detector.active, detector.recording = chosen, 0, 0
+            sanitizing.tried(detector.tried)
             found = [_words(detector.findings[i], sanitizer) for i in range(detector.findings_count)]
             found = _once(found, [bool(detector.findings[i].modes) for i in range(detector.findings_count)])
         for warning in [finding for finding in found if finding.rule in native.WARNINGS]:
@@ -252,6 +270,8 @@ def _words(record: native.Finding, sanitizer: Instrumentation) -> Finding:
     )  # fmt: skip
     text, hint, note = explain(case)
     times = f" ({record.count} times)" if record.count > 1 else ""
+    if record.schedule:
+        hint = f"{hint}; found under another schedule, which KILN_CPU_SEED={record.schedule} repeats"
     notes = ()
     if two_sided and other_site.span is not None and note:
         notes = ((other_site.span, note),)

@@ -506,6 +506,19 @@ class Instrumentation:
         """After a launch."""
         self.call(x, b, "launched", int(self.together))
 
+    def schedules(self, x: Expander, b: Builder, state: FunctionState) -> Builder:
+        """Around all of a launch: the body of a loop over the schedules it runs under, if it may run under several."""
+        from .schedules import FURTHER
+
+        wanted = {"race", "sync"} & set(self.kinds)
+        if self.together or self.facts[state.name].lone or not wanted:
+            return b
+        each, number = b.for_(b.i32(0), b.i32(1 + FURTHER), b.i32(1))
+        runs = self.call(x, each, "schedule", x.function.context, number)
+        assert runs is not None
+        self.call(x, b, "scheduled")
+        return each.if_(each.compare("ne", runs, each.i32(0)))
+
 
 _MOVING = {
     "llvm.getelementptr", "llvm.bitcast", "llvm.extractvalue", "builtin.unrealized_conversion_cast", "cute.ptr_add",

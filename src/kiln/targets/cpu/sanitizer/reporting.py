@@ -75,6 +75,7 @@ def report(
     found.bytes = size
     found.address = address
     found.kernel = st.kernel
+    found.schedule = st.schedule
     found.space = 0
     found.rank = 0
     found.object = 0

@@ -12,6 +12,7 @@ from .launches import remote_access
 from .memory import allocate, clear, copy, greater, lesser, many
 from .orders import hashed
 from .reporting import attribute, report, report_alone, say_where, writes_what_is_there
+from .schedules import note
 from .state import (
     ALIGNMENT_SHIFT,
     ATOMIC,
@@ -339,6 +340,8 @@ def global_access(address: u64, size: u32, flags: u32, site: u32, number: u32, f
                 cell = global_cell(where)
                 if cell != None:
                     touch(cell, flags, site, at, size)
+    if fine and st.recording != 0 and flags & WRITE != 0:
+        note(address, size)
     return fine
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....hardware import limits
-from ....native import Array, Library, Ptr, i64, struct, u32, u64
+from ....native import Array, Library, Ptr, i64, struct, u8, u32, u64
 from ..runtime.records import Sizes
 
 KINDS = ("race", "memory", "sync", "numeric")
@@ -338,6 +338,28 @@ class Spare:
 
 
 @struct
+class Write:
+    """Bytes of global memory that were written: where, how many, and where in the log those are that were there."""
+
+    address: u64
+    size: u64
+    at: u64
+
+
+@struct
+class Log:
+    """The writes of a run of a launch, in order."""
+
+    writes: Ptr[Write]
+    count: u64
+    room: u64
+    bytes: Ptr[u8]
+    used: u64
+    space: u64
+    full: u64  # some are missing
+
+
+@struct
 class Ending:
     """What the threads of a block knew when they ended, and how many did."""
 
@@ -377,6 +399,7 @@ class Finding:
     kernel: u32
     other_kernel: u32
     before: u32  # the other side is of the launch before
+    schedule: u32  # under which it was found
     numbers: Array[i64, 2]  # the operands of an operation, as bits of doubles
     modes: u32  # of the tensor whose extents an access exceeds; 0: it is about something else
     place: Array[i64, MAX_MODES]  # the coordinate outside
@@ -388,6 +411,15 @@ class Finding:
 class State:
     """All of it."""
 
+    # see `schedules.py`
+    seed: Ptr[i64]  # the runtime's
+    further: u32  # how many schedules a launch may be tried under besides the first
+    tried: u32  # the most of a call so far, where there were several
+    schedule: u32  # of the run now
+    recording: u32  # the log that writes go to, plus 1
+    findings_before: u32  # the launch
+    begun: i64
+    logs: Array[Log, 2]
     active: u32
     kinds: u32
     group: u32

@@ -1,0 +1,32 @@
+"""What is known of code objects, as long as they live."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+def by_code(function: Callable[[types.CodeType], T]) -> Callable[[types.CodeType], T]:
+    """A function of code whose results are kept with the code. They must not refer to it.
+
+    Code is found by its identity: to hash it takes as long as many an answer.
+    """
+    known: dict[int, tuple[weakref.ref[types.CodeType], T]] = {}
+
+    def find(code: types.CodeType) -> T:
+        number = id(code)
+        found = known.get(number)
+        if found is None:
+            made = function(code)
+            found = known[number] = weakref.ref(code, lambda _: known.pop(number, None)), made
+        return found[1]
+
+    find.known = known  # pyright: ignore[reportFunctionMemberAccess]
+    find.__doc__ = function.__doc__
+    return find

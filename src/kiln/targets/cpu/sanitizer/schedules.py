@@ -1,0 +1,133 @@
+"""Further schedules of a launch: what it wrote to global memory is taken back, and it runs again.
+
+Most rules do not depend on the schedule; those that do, such as a deadlock or what a branch on another thread's value leads to, get a few
+more chances. A launch that found nothing and was quick runs again under other seeds, on the memory as it found it. Then what the first run
+wrote is there again: results are those of the schedule in order.
+"""
+
+# pyright: reportReturnType=false, reportArgumentType=false
+# native code: None is null where a pointer is declared, and a Python number becomes one of the type
+
+from __future__ import annotations
+
+from ....native import Ptr, native, ref, size_of, u8, u32, u64
+from ...host.call_context import Context
+from ...host.libc import memcpy, realloc
+from ...host.reports import has_fault
+from ..runtime.stops import now
+from .memory import greater
+from .state import Log, Write, detector, state
+
+FURTHER = 3
+"""So many schedules besides the first, with the seeds 1, 2, ..."""
+_QUICK = 20_000_000
+"""Nanoseconds: a launch that takes longer is not repeated."""
+_MOST = 64 << 20
+"""Bytes that may be taken back."""
+
+
+@native
+def note(address: u64, size: u32) -> None:
+    """Bytes of global memory are about to be written: keep what is there."""
+    st = state.place
+    log = st.logs[st.recording - 1]
+    if log.full != 0 or log.used + size > _MOST:
+        log.full = 1
+        return
+    if log.count == log.room:
+        log.room = greater(log.room * 2, u64(256))
+        log.writes = Ptr[Write](realloc(log.writes, log.room * size_of(Write)))
+    if log.used + size > log.space:
+        log.space = greater(log.space * 2, log.used + size)
+        log.bytes = Ptr[u8](realloc(log.bytes, log.space))
+    made = log.writes[log.count]
+    made.address = address
+    made.size = size
+    made.at = log.used
+    memcpy(ref(log.bytes)[log.used], Ptr[u8](address), size)
+    log.count += 1
+    log.used += size
+
+
+@native
+def exchange(write: Ptr[Write], bytes_: Ptr[u8]) -> None:
+    place = Ptr[u8](write.address)
+    for i in range(u64(write.size)):
+        kept = bytes_[write.at + i]
+        bytes_[write.at + i] = place[i]
+        place[i] = kept
+
+
+@native
+def take_back(log: Ptr[Log]) -> None:
+    """Memory as it was before all writes of a log, which then holds what they wrote."""
+    for i in range(log.count):
+        exchange(ref(log.writes)[log.count - 1 - i], log.bytes)
+
+
+@native
+def bring_back(log: Ptr[Log]) -> None:
+    """Memory as it was after all writes of a log."""
+    for i in range(log.count):
+        exchange(ref(log.writes)[i], log.bytes)
+
+
+@native
+def empty(log: Ptr[Log]) -> None:
+    log.count = 0
+    log.used = 0
+    log.full = 0
+
+
+@detector.export
+def schedule(context: Ptr[Context], number: u32) -> u32:
+    """Whether a launch is to run under schedule `number`, after those before; the first one is 0."""
+    st = state.place
+    if number == 0:
+        st.recording = 1 if st.further != 0 and st.seed[0] == 0 else 0
+        st.begun = now()
+        st.schedule = 0
+        st.findings_before = st.findings_count
+        for i in range(2):
+            empty(st.logs[i])
+        return 1
+    log = st.logs[0]
+    if st.recording == 0 or number > st.further:
+        return 0
+    failed = has_fault(context) or st.findings_count != st.findings_before
+    if number == 1:
+        if failed or log.full != 0 or now() - st.begun > _QUICK:
+            st.recording = 0
+            return 0
+        take_back(log)
+    else:
+        take_back(st.logs[1])
+        empty(st.logs[1])
+        if failed or st.logs[1].full != 0:
+            finish()
+            return 0
+    st.recording = 2
+    st.schedule = number
+    st.tried = greater(st.tried, number + 1)
+    st.seed[0] = number
+    return 1
+
+
+@native
+def finish() -> None:
+    """What the first run wrote is there again."""
+    st = state.place
+    bring_back(st.logs[0])
+    st.recording = 0
+    st.schedule = 0
+    st.seed[0] = 0
+
+
+@detector.export
+def scheduled() -> None:
+    """A launch has run under all schedules."""
+    st = state.place
+    if st.recording == 2:
+        take_back(st.logs[1])
+        finish()
+    st.recording = 0
