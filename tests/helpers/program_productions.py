@@ -36,6 +36,7 @@ class Production:
     result: tuple[str, ...] = ()
     """What is added to the result, beside the reads."""
     weight: float = 1.0
+    """How often programs have it; 0: only where it is asked for by name."""
     always: bool = False
     """Whether Kiln may refuse the hidden ones anywhere: then only daring programs have them."""
     documented: bool = False
@@ -1192,5 +1193,339 @@ class Quiet:
     ),
 )
 
-PRODUCTIONS = _table(*_OBJECTS, *_CONTAINERS, *_FUNCTIONS, *_ITERATORS, *_VALUES)
+_ODD = (
+    Production(
+        "attribute_hooks",
+        prelude="""
+class Hooked:
+    def __init__(self, n):
+        object.__setattr__(self, "store", {"n": n, "m": 1})
+
+    def __getattr__(self, name):
+        return self.store[name]
+
+    def __setattr__(self, name, value):
+        self.store[name] = value
+
+
+class Field:
+    def __set_name__(self, owner, name):
+        self.place = "_" + name
+
+    def __get__(self, owner, kind=None):
+        return getattr(owner, self.place)
+
+    def __set__(self, owner, value):
+        setattr(owner, self.place, (value + 1) % 150)
+
+
+class Described:
+    n = Field()
+
+    def __init__(self, n):
+        self.n = n
+""",
+        setup=("hooked, described = Hooked(a), Described(b)",),
+        reads=("hooked.n", "hooked.m", "described.n"),
+        changes=(
+            "hooked.n = $v",
+            "hooked.m = (hooked.m + $a) % 90",
+            "described.n = $v",
+            "described.n += 1",
+            "setattr(described, 'n', $v)",
+            "vars(described)['_n'] = $v",
+            "described.__dict__.update(_n=$v)",
+        ),
+    ),
+    Production(
+        "own_containers",
+        prelude="""
+import collections
+import types
+
+
+class Row:
+    def __init__(self, *items):
+        self.items = list(items)
+
+    def __getitem__(self, place):
+        return self.items[place]
+
+    def __setitem__(self, place, value):
+        self.items[place] = value
+
+    def __len__(self):
+        return len(self.items)
+
+    def __call__(self, by):
+        self.items[0] = (self.items[0] + by) % 95
+        return self.items[0]
+
+
+class Labelled(list):
+    def __init__(self, items, label):
+        super().__init__(items)
+        self.label = label
+
+
+class Keyed(dict):
+    pass
+""",
+        setup=(
+            "cells = Row(a, 2)",
+            "labelled = Labelled([b, 1], c)",
+            "keyed = Keyed(n=a)",
+            "space = types.SimpleNamespace(n=c, m=2)",
+            "ordered = collections.OrderedDict(p=1, q=b)",
+            "default = collections.defaultdict(int, p=2)",
+        ),
+        reads=(
+            "cells[0]",
+            "cells[1]",
+            "labelled[0]",
+            "labelled.label",
+            "keyed['n']",
+            "space.n",
+            "ordered['p']",
+            "default['p']",
+        ),
+        calls=("cells($a)",),
+        changes=(
+            "cells[1] = $v",
+            "cells[0] += 1",
+            "labelled[0] = $v",
+            "labelled.label = $v",
+            "keyed['n'] = $v",
+            "space.n = $v",
+            "ordered['p'] = $v",
+            "default['p'] += 1",
+        ),
+        hidden=(
+            "ordered.move_to_end('p')",
+            "default['r'] += 1",
+            "keyed['z'] = $a",
+            "labelled.append($a)",
+            "space.z = 1",
+        ),
+        result=(
+            "cells[0]",
+            "cells[1]",
+            "labelled[0] + labelled.label",
+            "keyed['n'] + space.n",
+            "ordered['p']",
+            "default['p']",
+            "list(ordered).index('p') * 9",
+            "len(default)",
+            "len(keyed)",
+            "len(labelled)",
+        ),
+        weight=2,
+    ),
+    Production(
+        "deleted",
+        prelude="""
+class Erasable:
+    n = 4
+
+    def __init__(self, n):
+        self.n = n
+        self.m = n
+""",
+        setup=("erasable = Erasable(a)", "entries = {'p': 1, 'q': 2}", "rest_of = [1, 2, 3]"),
+        reads=("erasable.n", "len(entries)", "len(rest_of)", "rest_of[0]"),
+        changes=("erasable.n = $v", "entries['p'] = $v\nentries.setdefault('p', 1)"),
+        hidden=(
+            "if 'n' in vars(erasable):\n    del erasable.n",
+            "entries.pop('q', 0)",
+            "if len(rest_of) > 1:\n    del rest_of[0]",
+            "entries.clear()\nentries['p'] = 1",
+            "rest_of.sort(reverse=True)",
+            "rest_of[:] = [$a, 5, 6]",
+        ),
+    ),
+    Production(
+        "classes_changed",
+        prelude="""
+class Walking:
+    speed = 1
+
+
+class Running:
+    speed = 5
+
+
+class Meta(type):
+    made = 0
+
+    @property
+    def twice(cls):
+        return cls.made * 2
+
+
+class WithMeta(metaclass=Meta):
+    pass
+""",
+        setup=("mover = Walking()", "WithMeta.made = 0"),
+        reads=("mover.speed", "WithMeta.made", "WithMeta.twice"),
+        hidden=("mover.__class__ = Running", "WithMeta.made = $k", "WithMeta.made += 1"),
+    ),
+    Production(
+        "bound_methods",
+        prelude="""
+class Meter:
+    def __init__(self, n):
+        self.n = n
+
+    def add(self, by):
+        self.n = (self.n + by) % 117
+        return self.n
+""",
+        setup=("meter = Meter(a)", "add = meter.add", "adders = {'m': [meter.add, Meter(b).add]}"),
+        reads=("meter.n", "add.__self__.n", "adders['m'][1].__self__.n"),
+        calls=("add($a)", "adders['m'][0]($a)", "adders['m'][1]($a)", "list(map(add, (1, $a)))[1]"),
+        changes=("add($v)", "for each in adders['m']:\n    each($a)", "[add(n) for n in (1, $a)]"),
+    ),
+    Production(
+        "cached_calls",
+        prelude="""
+import functools
+
+CALLS = [0]
+
+
+@functools.lru_cache(maxsize=None)
+def costly(n):
+    CALLS[0] += 1
+    return n * 3 + 1
+""",
+        setup=("CALLS[0] = 0", "costly.cache_clear()"),
+        reads=("CALLS[0]",),
+        hidden_calls=("costly($k)",),
+        hidden=("costly($k)", "costly.cache_clear()"),
+        result=("CALLS[0]", "costly(3)", "CALLS[0] * 5"),
+        weight=0,
+    ),
+    Production(
+        "lazy_iterators",
+        setup=(
+            "seen_items = [0]",
+            "def noticed(n):\n    seen_items[0] = (seen_items[0] + n) % 77\n    return n",
+            "mapped_items = map(noticed, [3, 4, 5, 6, 7])",
+            "zipped = zip((1, 2, 3, 4), (5, 6, 7, 8))",
+            "back = reversed([2, 4, 6, 8])",
+        ),
+        reads=("seen_items[0]",),
+        changes=("$x = sum(map(noticed, ($a, 2))) % 60", "noticed($a)"),
+        hidden_calls=("next(mapped_items, 0)", "next(zipped, (0, 0))[1]", "next(back, 0)"),
+        hidden=("next(mapped_items, 0)", "for n in mapped_items:\n    $x = n\n    break"),
+        result=("seen_items[0]", "next(mapped_items, 0)", "next(zipped, (0, 0))[0]", "next(back, 0)"),
+    ),
+    Production(
+        "sent_generators",
+        prelude="""
+def running(total):
+    while True:
+        got = yield total
+        total = (total + (got or 1)) % 90
+""",
+        setup=("adding = running(2)", "next(adding)"),
+        hidden_calls=("adding.send($k)", "next(adding)"),
+        hidden=("adding.send($p)",),
+        result=("next(adding)",),
+    ),
+    Production(
+        "nested_functions",
+        setup=(
+            "outer_n = 1",
+            "def outer(by):\n    inner_n = by\n    def inner(more):\n        nonlocal outer_n, inner_n\n        inner_n = (inner_n + more) % 40\n        outer_n = (outer_n + inner_n) % 70\n        return outer_n\n    inner(1)\n    return inner",
+            "stepper = outer(a)",
+            "steppers = [stepper, outer(2)]",
+        ),
+        reads=("outer_n",),
+        calls=("stepper($a)", "steppers[1]($a)", "outer($a)(1)"),
+        changes=("stepper($v)", "for each in steppers:\n    each($a)", "stepper(1)"),
+        hidden=("stepper = outer($a)\nstepper(1)",),
+        weight=1.5,
+    ),
+    Production(
+        "shared_graph",
+        prelude="""
+class Node:
+    def __init__(self, n, link=None):
+        self.n = n
+        self.link = link
+        self.links = []
+
+
+@jit
+def spread(node, by):
+    if by > 3:
+        node.n = (node.n + by) % 99
+        node.link.n = node.n
+    for each in node.links:
+        each.n = (each.n + 1) % 99
+""",
+        setup=(
+            "head = Node(a)",
+            "tail = Node(b, head)",
+            "head.link = tail",
+            "head.links += [tail, head]",
+            "tail.links += [head, tail]",
+            "ring = {'h': head, 't': [tail]}",
+        ),
+        reads=("head.n", "tail.n", "head.link.link.n", "ring['t'][0].n", "head.links[0].n"),
+        changes=(
+            "spread(head, $a)",
+            "spread(tail, $v)",
+            "head.link.n = $v",
+            "ring['h'].link.link.n = $v",
+            "for each in head.links:\n    each.n = (each.n + $a) % 99",
+        ),
+        hidden=(
+            "head.link = head",
+            "tail.link = tail",
+            "ring['t'][0] = head",
+            "head.links.reverse()",
+            "head, tail = tail, head",
+        ),
+        weight=0,
+    ),
+    Production(
+        "try_paths",
+        prelude="""
+@jit
+def tried(box, n):
+    try:
+        if n > 4:
+            return box[0]
+        box[0] = (box[0] + n) % 44
+    finally:
+        box[1] = (box[1] + 1) % 44
+    return box[1]
+""",
+        setup=("trial = [a, 0]",),
+        reads=("trial[0]", "trial[1]"),
+        calls=("tried(trial, $a)",),
+        changes=(
+            "tried(trial, $v)",
+            "try:\n    $block\nfinally:\n    trial[1] = (trial[1] + 1) % 55",
+            "for _ in range($a % 4):\n    try:\n        if $t:\n            break\n        trial[0] = $v\n    finally:\n        trial[1] = (trial[1] + 1) % 55",
+            "while trial[1] < 3:\n    try:\n        if $t:\n            continue\n        trial[0] = $v\n    finally:\n        trial[1] += 1",
+        ),
+    ),
+    Production(
+        "walrus",
+        setup=("found, taken = 0, 0",),
+        reads=("found", "taken"),
+        tests=("(found := $a) > $a", "$t and (taken := $a) > 2", "$t or (found := $v) == 1"),
+        calls=("(taken := $v)", "((found := $a) if $t else $a)"),
+        changes=(
+            "$x = [(taken := n) for n in (1, $a)][0]",
+            "while (found := found + 1) < $a % 6:\n    taken = (taken + found) % 60",
+            "if $t and (taken := $a) > (found := 3):\n    $x = taken",
+        ),
+    ),
+)
+
+PRODUCTIONS = _table(*_OBJECTS, *_CONTAINERS, *_FUNCTIONS, *_ITERATORS, *_VALUES, *_ODD)
 """All productions by name."""
