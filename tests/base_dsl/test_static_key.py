@@ -74,7 +74,7 @@ class Private:
         self.__x = x
 
 
-class Kept:
+class Slotted:
     """A descriptor that keeps what is assigned."""
 
     def __init__(self):
@@ -88,7 +88,7 @@ class Kept:
 
 
 class KeptElsewhere:
-    x = Kept()
+    x = Slotted()
 
     def __init__(self, x):
         self.x = x
