@@ -217,7 +217,7 @@ class Bench:
             self._worker.end()
 
 
-def shrink(seed: int, options: dict[str, Any], seconds: float = 10.0) -> tuple[random_programs.Program, str]:
+def shrink(seed: int, options: dict[str, Any], seconds: float = 2.0) -> tuple[random_programs.Program, str]:
     """The program of a seed made small, and what becomes of it."""
     made = random_programs.program(seed, options["only"], options["without"])
     bench = Bench(options, seconds)
