@@ -58,7 +58,7 @@ def test_limits_that_all_have(of):
         (Sizes(ONE, (256, 1, 1)), Needs(max_threads=128), 0, "256 threads per block, and max_number_threads is 128"),
         (Sizes(ONE, (512, 1, 1)), Needs(), 168, "512 threads of 168 registers each"),
         (Sizes(UNKNOWN, UNKNOWN, UNKNOWN, None), Needs(232_449), 0, "233472 bytes of shared memory per block"),
-        (Sizes(ONE, ONE, smem=200_000), Needs(40_000, True), 0, "240000 bytes of shared memory per block"),
+        (Sizes(ONE, ONE, smem=200_000), Needs(40_000, True), 0, "240960 bytes of shared memory per block"),
         (Sizes(UNKNOWN, (None, None, 65), UNKNOWN, None), Needs(), 0, "block z is 65"),
     ],
 )
@@ -73,7 +73,7 @@ def test_the_rule_that_a_launch_breaks(sizes, needs, registers, words):
         (Sizes((16, 1, 1), ONE, (16, 1, 1)), Needs(), 0),
         (Sizes(ONE, (512, 1, 1)), Needs(max_threads=512), 128),
         (Sizes(ONE, ONE, smem=232_448), Needs(232_448), 255),
-        (Sizes(ONE, ONE, smem=192_448), Needs(40_000, True), 255),
+        (Sizes(ONE, ONE, smem=191_488), Needs(40_000, True), 255),
         (Sizes(UNKNOWN, UNKNOWN, UNKNOWN, None), Needs(232_448), 255),
     ],
 )

@@ -76,7 +76,7 @@ class Needs(NamedTuple):
     @property
     def taken(self) -> int:
         """Bytes that its allocations take of a block."""
-        return taken(self.smem)
+        return taken(self.smem, self.dynamic)
 
     def total(self, smem: int) -> int:
         """Bytes of shared memory of a block, where the launch asks for `smem`."""
@@ -106,9 +106,14 @@ class Needs(NamedTuple):
         return json.dumps([[of.major, of.minor], *self])
 
 
-def taken(smem: int) -> int:
-    """Bytes of a block that `smem` bytes of allocations take: past the static limit they are dynamic, whose pieces are aligned."""
-    return smem if smem <= STATIC_SMEM else -(-smem // DYNAMIC_SMEM_ALIGNMENT) * DYNAMIC_SMEM_ALIGNMENT
+def taken(smem: int, dynamic: bool = False) -> int:
+    """Bytes of a block that `smem` bytes of allocations take: past the static limit they are dynamic, whose pieces are aligned.
+
+    `dynamic`: the kernel has dynamic memory besides, which begins behind them, aligned.
+    """
+    if smem <= STATIC_SMEM and not dynamic:
+        return smem
+    return -(-smem // DYNAMIC_SMEM_ALIGNMENT) * DYNAMIC_SMEM_ALIGNMENT
 
 
 def decoded(text: str) -> tuple[Generation, Needs]:
