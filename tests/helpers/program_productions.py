@@ -1403,7 +1403,6 @@ def costly(n):
         hidden_calls=("costly($k)",),
         hidden=("costly($k)", "costly.cache_clear()"),
         result=("CALLS[0]", "costly(3)", "CALLS[0] * 5"),
-        weight=0,
     ),
     Production(
         "lazy_iterators",
@@ -1488,7 +1487,6 @@ def spread(node, by):
             "head.links.reverse()",
             "head, tail = tail, head",
         ),
-        weight=0,
     ),
     Production(
         "try_paths",

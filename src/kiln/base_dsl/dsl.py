@@ -220,7 +220,14 @@ class BaseDSL(ArgumentRules):
                     merged_objects.check(active.watched)
                     if active.complaints:
                         raise active.complaints[0]
-                    _, values, rebuild = tree.open_value(returned, promote=False)
+                    try:
+                        _, values, rebuild = tree.open_value(returned, promote=False)
+                    except tree.Mismatch as m:
+                        raise DSLUserCodeError(
+                            f"{name} returns {tree.describe(returned)} that cannot be made of results: {m.why}",
+                            hint="return its parts",
+                            span=at,
+                        ) from None
                     kinds, single = result_kinds(returned), tree.is_dynamic(returned)
                 if fits is not None:  # what was passed does not fit: the check has said so, and nothing is done
                     nothing = DetachedBlock([])

@@ -400,6 +400,8 @@ class Merge:
         self._filled: set[int] = set()
         self._made: dict[tuple[int, int], Callable[[Iterator[Any]], Any]] = {}
         self._alive: list[Any] = []
+        self._open: set[tuple[int, int]] = set()
+        """Those that are being merged."""
 
     def unify(self, a: Any, b: Any, path: str = "") -> Callable[[Iterator[Any]], Any]:
         """Plan the merge of two values: adds to `leaves`, and returns what rebuilds the merged value from results.
@@ -417,11 +419,16 @@ class Merge:
         if not is_mutable(b if a is UNDEFINED else a):
             return self._unify(a, b, path)
         key = id(a), id(b)
+        if key in self._open:
+            raise Mismatch(path, a, b, *_CONTAINS_ITSELF)
         known = self._made.get(key)
         if known is None:
             self._alive += (a, b)
-            self._made[key] = _contains_itself(path, a, b)
-            known = self._made[key] = _once(self._unify(a, b, path))
+            self._open.add(key)
+            try:
+                known = self._made[key] = _once(self._unify(a, b, path))
+            finally:
+                self._open.discard(key)
         return known
 
     def _unify(self, a: Any, b: Any, path: str) -> Callable[[Iterator[Any]], Any]:
@@ -485,11 +492,10 @@ def _once(make: Callable[[Iterator[Any]], Any]) -> Callable[[Iterator[Any]], Any
     return run
 
 
-def _contains_itself(path: str, a: Any, b: Any) -> Callable[[Iterator[Any]], Any]:
-    def run(values: Iterator[Any]) -> Any:
-        raise Mismatch(path, a, b, "it contains itself")
-
-    return run
+_CONTAINS_ITSELF = (
+    "it contains itself",
+    "keep such objects out of what branches and loops choose, and change their attributes in place",
+)
 
 
 def refilled(like: Any, items: Any) -> Any:
@@ -653,12 +659,21 @@ def open_value(
     leaves themselves, those that are in `filled` already are left alone.
     """
     leaves: list[ir.Value] = []
+    inside: set[int] = set()
+
+    def parts_of(owner: Any, values: list[Any]) -> list[Callable[[Iterator[Any]], Any]]:
+        inside.add(id(owner))
+        found = [walk(value) for value in values]
+        inside.discard(id(owner))
+        return found
 
     def walk(x: Any) -> Callable[[Iterator[Any]], Any]:
         v: Any = x
         if id(v) in kept:
             same = kept[id(v)]
             return lambda _: same
+        if id(v) in inside:
+            raise Mismatch("", x, x, *_CONTAINS_ITSELF)
         if filled is not None and not isinstance(v, tuple) and is_mutable(v):
             if id(v) in filled:
                 return lambda _: v
@@ -680,15 +695,16 @@ def open_value(
                 return lambda _: v
             make = lambda values: rebuilt(v, [next(values) for _ in parts])
         elif isinstance(v, (tuple, list)):
-            inner = [walk(e) for e in v]
+            inner = parts_of(v, list(v))
             if isinstance(v, tuple):
                 return lambda values: rebuild_tuple(v, [make(values) for make in inner])
             make = lambda values: refilled(v, [make(values) for make in inner])
         elif isinstance(v, dict):
-            named = {k: walk(e) for k, e in v.items()}
+            named = dict(zip(v, parts_of(v, list(v.values())), strict=True))
             make = lambda values: refilled(v, {k: make(values) for k, make in named.items()})
         elif is_plain_object(v) and (has_dynamic(v) or (promote and _is_made_of_numbers(v))):
-            named = {k: walk(e) for k, e in attributes_of(v).items()}
+            attributes = attributes_of(v)
+            named = dict(zip(attributes, parts_of(v, list(attributes.values())), strict=True))
             make = lambda values: copy_with(v, {k: make(values) for k, make in named.items()})
         else:
             return lambda _: v

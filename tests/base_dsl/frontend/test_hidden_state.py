@@ -611,6 +611,74 @@ def weak_reference_to_a_changed_object(n):
     return a.count
 
 
+class Node:
+    def __init__(self, n, link=None):
+        self.n = n
+        self.link = link
+
+
+@case(0, 3)
+def objects_that_hold_each_other(n):
+    head = Node(n)
+    head.link = Node(2, head)
+    for i in range(n):
+        head.link.link.n += i
+        head.link.n += 1
+    return head.n, head.link.n
+
+
+@refused("tail.link", "contains itself")
+def link_that_a_loop_points_to_its_own_object(n):
+    head = Node(n)
+    head.link = head
+    tail = Node(1, head)
+    for _ in range(n):
+        tail.link = tail
+    return head.n + tail.n
+
+
+@refused("contains itself")
+def chosen_object_that_contains_itself(n):
+    x = Node(n)
+    x.link = x
+    if n > 1:
+        x = Node(2)
+        x.link = x
+    return x.n
+
+
+CALLS = [0]
+
+
+@functools.lru_cache(maxsize=None)
+def costly(n):
+    CALLS[0] += 1
+    return n
+
+
+@functools.lru_cache(maxsize=None)
+def doubled(n):
+    return n * 2
+
+
+@refused("the cache of costly", "changes inside")
+def cached_function_that_changes_something(n):
+    costly.cache_clear()
+    CALLS[0] = 0
+    if n > 1:
+        costly(3)
+    return costly(3) + CALLS[0]
+
+
+@case(0, 3)
+def cached_function_that_changes_nothing(n):
+    doubled.cache_clear()
+    s = 0
+    if n > 1:
+        s = doubled(3)
+    return s + doubled(3)
+
+
 # -- texts, identity, any and all ------------------------------------------------------------------------------------
 
 

@@ -656,3 +656,25 @@ def variables_of_an_iteration_are_fresh(n):
             t = -i
         s += t
     return s
+
+
+@case((7, 3), (0, 0), (3, 2), (9, 1))
+def walrus_in_a_part_of_a_test_that_may_not_be_evaluated(n, m):
+    seen, last = 0, 0
+    while n > 0 and m > 1 and (seen := n) > 0:
+        n -= 1
+    while m > 0 and (n > 0 or (last := m) > 2):
+        m -= 1
+    return seen, last, m
+
+
+@case((7, 3), (0, 0), (1, 2))
+def walrus_in_a_part_of_a_condition_that_may_not_be_evaluated(n, m):
+    seen = 5
+    for i in range(n):
+        if i > m and (seen := i) > 4:
+            m += 1
+        seen = seen + 1 if i % 2 else seen
+        x = (seen := 9) if i > 5 else 0
+        m += x
+    return seen, m

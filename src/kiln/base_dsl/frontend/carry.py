@@ -359,6 +359,7 @@ class Snapshot:
             return
         seen.add(id(roots))
         self._namespaces += [(space, space.known) for space in roots.namespaces]
+        self._opaque += [(x, path, hidden_state.fingerprint(x)) for path, x in roots.caches]
         for path, value in roots.values:
             self._visit(value, path, seen, depth + 1)
         for name, cell, rebinds in roots.cells:

@@ -8,6 +8,7 @@ region; a change is found by comparison and refused.
 from __future__ import annotations
 
 import ctypes
+import dis
 import enum
 import functools
 import gc
@@ -128,8 +129,6 @@ def code_facts(code: types.CodeType) -> CodeFacts:
 
 
 def _rebound(code: types.CodeType) -> frozenset[str]:
-    import dis
-
     stores = (dis.opmap["STORE_DEREF"], dis.opmap["DELETE_DEREF"])
     if not code.co_freevars or not any(operation in stores for operation in code.co_code[::2]):
         return frozenset()
@@ -149,9 +148,11 @@ class Globals:
 class Roots:
     """What functions and classes reach besides their arguments."""
 
-    __slots__ = ("cells", "namespaces", "values")
+    __slots__ = ("caches", "cells", "namespaces", "values")
 
     def __init__(self) -> None:
+        self.caches: list[tuple[str, Any]] = []
+        """Functions with a cache that change something when they run: whether they do depends on what is in it."""
         self.namespaces: list[Namespace] = []
         self.values: list[tuple[str, Any]] = []
         """Objects that are not code, with how an error message calls them."""
@@ -227,6 +228,8 @@ class _Search:
     def _look(self, path: str, x: Any) -> None:
         if id(x) in self._seen:
             return
+        if isinstance(x, functools._lru_cache_wrapper) and _may_change(x.__wrapped__, set()):
+            self.roots.caches.append((f"the cache of {x.__name__}", x))
         x = _unwrapped(x)
         if id(x) in self._seen:
             return
@@ -378,6 +381,37 @@ def _unwrapped(x: Any) -> Any:
     return x
 
 
+_STORES = frozenset(
+    dis.opmap[name]
+    for name in (
+        "STORE_ATTR",
+        "STORE_SUBSCR",
+        "STORE_GLOBAL",
+        "STORE_DEREF",
+        "DELETE_ATTR",
+        "DELETE_SUBSCR",
+        "DELETE_GLOBAL",
+    )
+)
+
+
+def _may_change(x: Any, seen: set[int]) -> bool:
+    """Whether a function, or one of the user's that it names, stores anything but local variables."""
+    x = _unwrapped(x)
+    if not isinstance(x, types.FunctionType) or id(x) in seen or is_library(x.__code__.co_filename):
+        return False
+    seen.add(id(x))
+    if _stores(x.__code__):
+        return True
+    named = [x.__globals__.get(name) for name in code_facts(x.__code__).names]
+    return any(_may_change(y, seen) for y in (*named, *map(_contents, x.__closure__ or ())))
+
+
+def _stores(code: types.CodeType) -> bool:
+    inner = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return not _STORES.isdisjoint(code.co_code[::2]) or any(map(_stores, inner))
+
+
 def _contents(cell: types.CellType) -> Any:
     try:
         return cell.cell_contents
@@ -458,6 +492,8 @@ def _taker(kind: type) -> Any:
         return _buffer
     if issubclass(kind, types.GeneratorType):
         return _of_generator
+    if issubclass(kind, functools._lru_cache_wrapper):
+        return lambda x: x.cache_info().misses
     if issubclass(kind, contextvars.ContextVar):
         return lambda x: _Identities([x.get(None)])
     if issubclass(kind, (weakref.ref, weakref.ProxyType, weakref.CallableProxyType, types.MappingProxyType)):

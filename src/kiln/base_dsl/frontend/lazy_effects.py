@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 import types
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..by_code import by_code
 from ..diagnostics import DSLUserCodeTypeError, error
 from ..tree import UNDEFINED
 from .carry import Snapshot
+from .hidden_state import code_facts
 from .jumps import is_internal_name
 from .regions import ArmEnd, merged_places, unavailable_name, unify_arms
 
@@ -44,7 +43,7 @@ class LazyEffects:
         while todo:
             arm = todo.pop()
             if is_internal_name(arm.__name__):
-                self._writes |= _rebound(arm.__code__)
+                self._writes |= code_facts(arm.__code__).rebinds
             for name, cell in zip(arm.__code__.co_freevars, arm.__closure__ or (), strict=True):
                 if name in self._cells:
                     continue
@@ -54,7 +53,7 @@ class LazyEffects:
                     todo.append(value)
                 elif not is_internal_name(name) and value is not UNDEFINED:
                     roots[name] = value
-            for name in _names(arm.__code__):
+            for name in code_facts(arm.__code__).names:
                 if name in arm.__globals__:
                     roots.setdefault(name, arm.__globals__[name])
         own = frozenset(id(self._cells[name]) for name in self._writes if name in self._cells)
@@ -132,16 +131,3 @@ def _set_contents(cell: types.CellType, value: Any) -> None:
         cell.cell_contents = value
     elif _contents(cell) is not UNDEFINED:
         del cell.cell_contents
-
-
-@by_code
-def _names(code: types.CodeType) -> frozenset[str]:
-    """Global names that a function and the functions in it may read."""
-    inner = [_names(c) for c in code.co_consts if isinstance(c, types.CodeType)]
-    return frozenset(code.co_names).union(*inner)
-
-
-@by_code
-def _rebound(code: types.CodeType) -> set[str]:
-    """Variables of the functions around it that a function rebinds."""
-    return {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_DEREF" and i.argval in code.co_freevars}

@@ -149,6 +149,28 @@ def rebound_by_inner(body: list[ast.stmt]) -> set[str]:
     return found
 
 
+def lazy_parts(node: ast.AST) -> list[ast.expr]:
+    """The parts of an expression that may not be evaluated, or not once."""
+    if isinstance(node, ast.BoolOp):
+        return node.values[1:]
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.Compare):
+        return node.comparators[1:]
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        return [node]
+    return []
+
+
+def _bound_perhaps(node: ast.AST) -> frozenset[str]:
+    """Names that `:=` binds in parts of a node that may not be evaluated."""
+    found = [n for n in syntax.walk(node) if isinstance(n, ast.NamedExpr)]
+    if not found:
+        return frozenset()
+    lazy = [part for n in syntax.walk(node) for part in lazy_parts(n)]
+    return frozenset(n.target.id for part in lazy for n in syntax.walk(part) if isinstance(n, ast.NamedExpr))
+
+
 def _frozen(names: tuple[set[str], set[str]]) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(names[0]), frozenset(names[1])
 
@@ -160,6 +182,7 @@ class Liveness:
         """`has_scopes`: whether functions, classes, `nonlocal` or `global` are in it."""
         self.flow: dict[ast.AST, Flow] = {}
         self._names: dict[ast.AST, tuple[frozenset[str], frozenset[str]]] = {}
+        self._perhaps: dict[ast.AST, frozenset[str]] = {}
         self.flag_targets: dict[str, frozenset[str]] = {RETURN_FLAG: frozenset({RETURN_FLAG, RETURN_VALUE})}
         # What inner functions capture, or rebind from here, may be read at any time.
         self._always: frozenset[str] = frozenset()
@@ -175,6 +198,17 @@ class Liveness:
         if len(found) == 1:
             return found[0]
         return frozenset().union(*(loads for loads, _ in found)), frozenset().union(*(stores for _, stores in found))
+
+    def killed(self, *nodes: ast.AST) -> frozenset[str]:
+        """Names that some nodes bind for certain: nobody reads later what they held."""
+        stores = self.names(*nodes)[1]
+        if not stores:
+            return stores
+        for node in nodes:
+            if node not in self._perhaps:
+                self._perhaps[node] = _bound_perhaps(node)
+            stores -= self._perhaps[node]
+        return stores
 
     @staticmethod
     def _captured_by_inner(body: list[ast.stmt]) -> set[str]:
@@ -204,9 +238,8 @@ class Liveness:
     def statement(self, stmt: ast.stmt, after: frozenset[str]) -> frozenset[str]:
         if isinstance(stmt, ast.If):
             self._note(stmt, [*stmt.body, *stmt.orelse], after)
-            loads, stores = self.names(stmt.test)
             arms = self.block(stmt.body, after) | self.block(stmt.orelse, after)
-            return (arms - stores) | loads
+            return (arms - self.killed(stmt.test)) | self.names(stmt.test)[0]
         if isinstance(stmt, Guard):
             self._note(stmt, [stmt], after)
             return self.block(stmt.body, after) | after | frozenset(stmt.flags)
@@ -214,8 +247,7 @@ class Liveness:
             return self._loop(stmt, after)
         if isinstance(stmt, (ast.With, ast.AsyncWith)):
             live = self.block(stmt.body, after)
-            loads, stores = self.names(*stmt.items)
-            return (live - stores) | loads
+            return (live - self.killed(*stmt.items)) | self.names(*stmt.items)[0]
         if isinstance(stmt, (ast.Try, getattr(ast, "TryStar", ast.Try))):
             return self._try(stmt, after)  # pyright: ignore[reportArgumentType]
         if isinstance(stmt, ast.Match):
@@ -225,12 +257,12 @@ class Liveness:
                 loads, stores = self.names(case.pattern, *([case.guard] if case.guard else []))
                 live |= (body - stores) | loads
             return live | self.names(stmt.subject)[0]
-        loads, stores = self.names(stmt)
+        loads = self.names(stmt)[0]
         if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Name):
             loads |= {stmt.target.id}
         if isinstance(stmt, (ast.Return, ast.Raise)):
             after = frozenset()
-        return (after - stores) | loads
+        return (after - self.killed(stmt)) | loads
 
     def _loop(self, stmt: Loop, after: frozenset[str]) -> frozenset[str]:
         node = stmt.node
@@ -246,8 +278,7 @@ class Liveness:
                 body -= self.names(node.target)[1]
                 start = body
             else:
-                loads, stores = self.names(node.test)
-                start = (body - stores) | loads
+                start = (body - self.killed(node.test)) | self.names(node.test)[0]
             if start <= head:
                 break
             head |= start
