@@ -556,6 +556,28 @@ def object_that_is_changed_before_its_name_goes_to_another(n):
     return a.count, b.count
 
 
+@refused("kept.count is changed", "second name")
+def object_changed_under_the_name_that_a_loop_does_not_swap(n):
+    a, b = Side(1), Side(2)
+    kept = a
+    for _ in range(n):
+        kept.count = 3
+        a, b = b, a
+    return a.count, b.count
+
+
+class Faster(Side):
+    pass
+
+
+@refused("a.__class__ changes inside")
+def class_of_an_object(n):
+    a = Side(1)
+    if n > 1:
+        a.__class__ = Faster
+    return 1 if isinstance(a, Faster) else 2
+
+
 @refused("row[0] is Counter object", "another Counter after an iteration")
 def element_that_stands_for_a_new_object_with_a_second_name(n):
     row = [Counter(), 2]

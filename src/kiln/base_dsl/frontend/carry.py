@@ -248,6 +248,8 @@ class Snapshot:
         """Those that can change and are carried, by identity."""
         self._containers: list[tuple[Any, str, Any]] = []
         self._objects: list[tuple[Any, str, dict[str, Any]]] = []
+        self._classes: list[type] = []
+        """Of each of them."""
         self._fixed: list[tuple[Any, str, dict[str, Any]]] = []
         """Those of them whose attributes stay."""
         self._opaque: list[tuple[Any, str, Any]] = []
@@ -341,6 +343,7 @@ class Snapshot:
             defaults = {k: getattr(kind, k) for k in self._reach.defaults(kind) if k not in attributes}
             self._follow(kind, seen, depth)
         self._objects.append((x, path, {**attributes, **defaults}))
+        self._classes.append(type(x))
         if fixed:
             self._fixed.append((x, path, attributes))
         for key, value in attributes.items():
@@ -407,6 +410,9 @@ class Snapshot:
         for space, known in self._namespaces:
             if space.changed(known):
                 yield space.path(known), "a name of a module, class or function"
+        for (x, path, _), kind in zip(self._objects, self._classes, strict=True):
+            if type(x) is not kind:
+                yield f"{path}.__class__", "the class of an object"
         for x, path, before in self._opaque:
             if hidden_state.fingerprint(x) != before:
                 yield path, f"{_article(type(x).__name__)} {type(x).__name__}"

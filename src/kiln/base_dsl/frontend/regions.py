@@ -535,6 +535,11 @@ class _Entry:
             raise refusal from None
 
     @property
+    def is_as_it_began(self) -> bool:
+        """Whether it holds after an iteration what it held before."""
+        return tree.same_state(self.now, self._began)
+
+    @property
     def is_changed(self) -> bool:
         """Whether the body changed its object in place."""
         return not tree.same_state(self.opened, self._began)
@@ -794,6 +799,10 @@ class _LoopState:
         ]
         if not made:
             return
+        originals = set[int]().union(*(objects_in(e.original).keys() - e.kept.keys() for e in made))
+        for index, entry in self.slot_entries.items():
+            if id(self.snapshot.slots[index].owner) in originals and not entry.is_as_it_began:
+                raise self._second_name(entry)
         changed = [entry for entry in made if entry.is_changed]
         if not changed:
             return
@@ -809,15 +818,18 @@ class _LoopState:
             )
             second_name |= len(set[int]().union(*(held[i] for i in group))) < sum(len(held[i]) for i in group)
             if blamed is not None and second_name:
-                raise error(
-                    DSLUserCodeError,
-                    f"{blamed.name} is changed in {self.rec.title} and stands for another object after an iteration, and one of "
-                    "these objects has a second name",
-                    hint=_ONE_OBJECT,
-                    span=self.rec.span,
-                    notes=_assignment_notes(self.rec, blamed.name),
-                    depth=2,
-                )
+                raise self._second_name(blamed)
+
+    def _second_name(self, entry: _Entry) -> DSLBaseError:
+        return error(
+            DSLUserCodeError,
+            f"{entry.name} is changed in {self.rec.title}, and its object has a second name, one of which stands for another object "
+            "after an iteration",
+            hint=_ONE_OBJECT,
+            span=self.rec.span,
+            notes=_assignment_notes(self.rec, entry.name),
+            depth=3,
+        )
 
     def late_plan(self, certain: bool) -> tuple[list[tree.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
         """How variables that the body sets before reading them come out of the loop.
