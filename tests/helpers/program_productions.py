@@ -1088,7 +1088,7 @@ def doubled(n):
     Production(
         "flags",
         setup=("flag = Boolean(a > b)",),
-        tests=("flag", "~flag", "flag & Boolean($t)", "flag | Boolean($t)", "flag ^ Boolean($t)", "~(a > b)"),
+        tests=("flag", "~flag", "flag & Boolean($t)", "flag | Boolean($t)", "flag ^ Boolean($t)"),
         changes=("flag = Boolean($t)", "flag = ~flag", "$x = 1 if flag else 0"),
         result=("narrow(flag)",),
         documented=True,

@@ -56,7 +56,7 @@ class Trace:
         """Objects that must not change any more; see `frontend/merged_objects.py`."""
         self.reach: Any = None
         """What the user's functions and classes reach; see `frontend/hidden_state.py`."""
-        self.thirds: dict[int, Any] = {}
+        self.thirds: dict[int, tuple[Any, list[Any]]] = {}
         """Objects that were made of two, by identity."""
         self.choices: dict[Any, Any] = {}
         """What was learned of loops while they were traced; see `frontend/regions.py`."""

@@ -701,6 +701,49 @@ def cached_function_that_changes_nothing(n):
     return s + doubled(3)
 
 
+@refused("the dict 'within' changes its keys")
+def key_that_a_loop_removes(n):
+    within = {"q": n, "r": 1}
+    for _ in range(n):
+        within.pop("q", 0)
+    return within["r"]
+
+
+@refused("tail.link is one of two objects", "tail.link.n is changed")
+def chosen_link_to_an_object_that_leads_to_both(n):
+    head = Node(n)
+    tail = Node(1, head)
+    head.link = tail
+    if n > 1:
+        tail.link = tail
+    tail.link.n = 5
+    return head.n + tail.n
+
+
+@refused("is changed", "second name")
+def objects_that_a_branch_in_a_loop_swaps(n):
+    left, right = Side(n), Side(2)
+    kept = right
+    for i in range(n):
+        left.count = 3
+        if i > 1:
+            left, right = right, left
+    return kept.count
+
+
+METERS = {"m": [1, Side(0).add]}
+
+
+@case(0, 3)
+def condition_that_turns_out_dynamic_late(n):
+    METERS["m"][1].__self__.count = n
+    found = 0
+    while (found := found + 1) < METERS["m"][1].__self__.count % 6:
+        pass
+    METERS["m"][1].__self__.count = 0
+    return found
+
+
 # -- texts, identity, any and all ------------------------------------------------------------------------------------
 
 

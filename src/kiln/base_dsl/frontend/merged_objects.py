@@ -20,7 +20,7 @@ from .jumps import is_internal_name
 
 if TYPE_CHECKING:
     import types
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from .carry import Scope
 
@@ -67,7 +67,7 @@ class Noted:
         """Note an object that was made of two, one of which it would be in Python; or of those that a loop passed on to it."""
         if tree.is_mutable(merged) and all(tree.is_mutable(x) and x is not merged for x in origins):
             self._made.append((merged, origins, name, passed_on or []))
-            tracing.require("a branch").thirds[id(merged)] = merged
+            tracing.require("a branch").thirds[id(merged)] = merged, origins
 
     def setting(
         self, set_: Callable[[Any], None], make: Callable[[Iterator[Any]], Any], first: Any, second: Any, name: str
@@ -86,21 +86,39 @@ class Noted:
         if not self._made:
             return
         trace = tracing.require("a branch")
-        origins = [objects_in(*given).keys() - objects_in(merged).keys() for merged, given, *_ in self._made]
+        origins = [_copied(merged, given) for merged, given, *_ in self._made]
         used: Any = None
         already = objects_watched(trace.watched)
         for i, (merged, given, name, passed_on) in enumerate(self._made):
-            mine = origins[i]  # what both have in common is not copied
+            mine = origins[i]
             others = [o for k, o in enumerate(origins) if k != i and self._made[k][0] is not merged]
             if mine and used is None:
                 used = objects_in(*in_use(), *used_later()).keys()
-            all_origins = mine | objects_in(*passed_on).keys()
+            all_origins = mine | _copied(merged, passed_on)
             elsewhere = any(not all_origins.isdisjoint(o) for o in (used or (), already))
             if mine and (elsewhere or any(not mine.isdisjoint(o) for o in others)):
                 in_view = {*(used or ()), *(number for o in others for number in o)}
                 origins_in_view = [x for x in [*given, *passed_on] if not in_view.isdisjoint(objects_in(x))]
                 roots = [(name, merged), *((_ORIGIN, x) for x in origins_in_view)]
                 trace.watched.append(Watched(roots, *_two_objects(name), self._span or _here()))
+
+
+def _copied(merged: Any, origins: list[Any]) -> set[int]:
+    """The objects of its origins that a merged object has copies of: what all have in common is not copied."""
+    found = objects_in(*origins).keys()
+    return (found - objects_in(merged).keys()) | (found & {id(x) for x in origins})
+
+
+def with_origins(objects: Iterable[int]) -> set[int]:
+    """Objects and those that they were made of, by identity."""
+    thirds = tracing.require("a loop").thirds
+    found, todo = set[int](), list(objects)
+    while todo:
+        number = todo.pop()
+        if number not in found:
+            found.add(number)
+            todo += [id(x) for x in thirds[number][1]] if number in thirds else ()
+    return found
 
 
 def watched_copy(name: str, copy: Any, span: Span | None) -> Watched:

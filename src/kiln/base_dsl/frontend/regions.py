@@ -731,13 +731,13 @@ class _LoopState:
 
     def leaves_now(self) -> list[ir.Value]:
         """Every carried leaf as it is now."""
+        merged_objects.check(self.snapshot.watched())
+        self.snapshot.check_unchanged(self.rec.title)
         return [leaf for entry in self.entries for leaf in entry.leaves_now(self.rec)]
 
     def check_static(self) -> None:
         """What is not carried must not have changed, and no object may have got a second name that the loop cannot follow."""
         rec = self.rec
-        merged_objects.check(self.snapshot.watched())
-        self.snapshot.check_unchanged(rec.title)
         for name in self.fixed:
             now, old = self.scope.get(name), self.before[name]
             if tree.static_equal(old, now) if not tree.has_dynamic((old, now)) else old is now:
@@ -808,7 +808,7 @@ class _LoopState:
             return
         taken = [objects_in(e.opened).keys() - e.kept.keys() for e in made]
         held = [objects_in(e.now).keys() - e.kept.keys() for e in made]
-        groups = _connected([t | h for t, h in zip(taken, held, strict=True)])
+        groups = _connected([t | merged_objects.with_origins(h) for t, h in zip(taken, held, strict=True)])
         for group in groups:  # entries that hand objects on to each other
             mine = [made[i] for i in group]
             blamed = next((e for e in mine if e in changed), None)
@@ -896,7 +896,8 @@ class _LoopState:
             position += count
             if entry.holds_object and entry.now is not entry.opened and any(kept[position - count : position]):
                 moved.append(entry)
-        for group in _connected([objects_in(e.opened, e.now).keys() - e.kept.keys() for e in moved]):
+        handed_on = [objects_in(e.opened, e.now).keys() - e.kept.keys() for e in moved]
+        for group in _connected([merged_objects.with_origins(each) for each in handed_on]):
             passed_on = [moved[i].original for i in group]  # after some iterations each may be any of them
             for entry in (moved[i] for i in group):
                 self.noted.add(entry.made, [entry.original, entry.now], entry.name, passed_on)

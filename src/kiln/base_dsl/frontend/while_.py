@@ -110,6 +110,7 @@ def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
 
 def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: Callable[[bool], None]) -> None:
     """Run the loop in Python while its test is a Python value; build it as soon as it is not."""
+    from .carry import Snapshot
     from .regions import StaticTest, dynamic_while
 
     def in_python(left: int) -> None:
@@ -120,8 +121,14 @@ def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: C
                     return
                 value = outcome.value
             else:
+                snapshot = Snapshot(scope.roots(sorted(rec.flow.reads | rec.flow.writes)))
+                before = {name: scope.get(name) for name in rec.test_writes}
                 value = test(False)
-                if tree.is_dynamic(value):  # not foreseen: trace the test again, inside the loop
+                if tree.is_dynamic(
+                    value
+                ):  # not foreseen: trace the test again, inside the loop, as if it had not been evaluated
+                    scope.restore(before)
+                    snapshot.undo()
                     dynamic_while(rec, scope, lambda: test(True), lambda: body(True))
                     return
             if not value:
