@@ -13,10 +13,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
 from pathlib import Path
+from typing import NoReturn
 
 ROOT = Path(__file__).parents[1]
 PLACE = ROOT / ".venv" / "versions"
@@ -28,6 +30,7 @@ TESTS = (
     "tests/base_dsl/test_packages.py", "tests/bridges", "tests/torch", "tests/jax", "tests/cute/host", "tests/test_nn.py",
     "tests/aot/test_exported_doors.py", "tests/workbench/host_cuda",
 )  # fmt: skip
+_SPACE = 12 << 30
 SMALL = ROOT / "tests" / "helpers" / "small_bridges.py"
 
 
@@ -68,17 +71,25 @@ def prepare(which: str) -> str:
     stamp = folder / "installed"
     if stamp.is_file() and stamp.read_text() == wanted:
         return python
+    if shutil.disk_usage(ROOT).free < _SPACE:
+        give_up(f"{_SPACE >> 30} GB of disk are needed for an environment with PyTorch")
     print(f"== making {folder.relative_to(ROOT)}", flush=True)
     venv.create(folder, with_pip=True, clear=True)
     torch = versions.pop("torch")
     rest = [f"{name}=={version}" for name, version in versions.items()]
     cpu = install(python, f"torch=={torch}+cpu", "--extra-index-url", TORCH_INDEX, quietly=True)
     if not cpu and not install(python, f"torch=={torch}"):
-        raise SystemExit(f"torch {torch} cannot be installed")
+        give_up(f"torch {torch} cannot be installed")
     if not install(python, *rest, *dependencies(), *BESIDES):
-        raise SystemExit(f"{' '.join(rest)} cannot be installed")
+        give_up(f"{' '.join(rest)} cannot be installed")
     stamp.write_text(wanted)
     return python
+
+
+def give_up(reason: str) -> NoReturn:
+    """End with 3: nothing was tried."""
+    print(reason, file=sys.stderr)
+    raise SystemExit(3)
 
 
 def install(python: str, *what: str, quietly: bool = False) -> bool:
@@ -92,7 +103,7 @@ def choose(name: str, which: str) -> str:
     told = subprocess.run(command, check=False, capture_output=True, text=True)
     found = re.search(r"Available versions: (.*)", told.stdout)
     if found is None:
-        raise SystemExit(f"pip does not tell the versions of {name}: {told.stderr.strip()}")
+        give_up(f"pip does not tell the versions of {name}: {told.stderr.strip()}")
     known = [each.strip() for each in found[1].split(",")]
     plain = sorted((each for each in known if re.fullmatch(r"[\d.]+(\.post\d+)?", each)), key=numbers)
     least = next(each for each in requirements() if re.match(rf"{re.escape(name)}\s*>=", each))
