@@ -287,6 +287,7 @@ class Pair:
     ),
     Production(
         "cached_property",
+        weight=4,
         prelude="""
 import functools
 
@@ -446,7 +447,7 @@ class Held:
             "if $t:\n    held = Held($v, inner)\nelse:\n    held = Held($a, inner)\ninner[1] = $v",
             "for _ in range($a % 3):\n    state = (state[0] + 1, inner)\nstate[1][1] = $v",
         ),
-        weight=2,
+        weight=4,
     ),
     Production(
         "protocol",
@@ -487,6 +488,7 @@ class User:
     ),
     Production(
         "weak_references",
+        weight=4,
         prelude="""
 import weakref
 
@@ -659,7 +661,7 @@ def unearthed(top):
         setup=("top, bottom = buried(b)",),
         reads=("bottom[0]", "unearthed(top)[0]"),
         changes=("unearthed(top)[0] = $v", "bottom[0] = $v"),
-        weight=0.5,
+        weight=4,
     ),
 )
 
@@ -899,6 +901,7 @@ def enter(n):
     ),
     Production(
         "environment",
+        weight=4,
         prelude="""
 import os
 
