@@ -6,6 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
+from ..diagnostics import DSLRuntimeError, error
 from ..typing import Boolean, Numeric, as_numeric
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ def mark_test(node: ast.expr) -> None:
     elif isinstance(node, ast.IfExp):
         mark_test(node.body)
         mark_test(node.orelse)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        setattr(node, _TRUTH, True)
 
 
 def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
@@ -40,6 +43,22 @@ def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
 def rewrite_not(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
     """`not x`."""
     return ast.copy_location(rw.hook("not_", [node.operand]), node)
+
+
+def rewrite_invert(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
+    """`~x`: as a test it is looked at when it runs."""
+    return ast.copy_location(rw.hook("inverted", [node.operand]), node) if getattr(node, _TRUTH, False) else node
+
+
+def run_inverted(value: Any) -> Any:
+    """`~value` as a test. Of a truth value Python's is always true, and that of a Boolean is its negation."""
+    if isinstance(value, Boolean) and tree.is_dynamic(value):
+        raise error(
+            DSLRuntimeError,
+            "`~` of a truth value is a test here: Python's is true for True and for False, and that of a Boolean is its negation",
+            hint="write `not x`",
+        )
+    return ~value
 
 
 def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...], only_truth: bool = True) -> Any:

@@ -27,6 +27,7 @@ class Hooks:
     not_ = staticmethod(boolean.run_not)
     ifexp = staticmethod(conditional.run_conditional)
     ifexp_names = staticmethod(conditional.run_names)
+    inverted = staticmethod(boolean.run_inverted)
     compare = staticmethod(comparison.run_compare)
     assert_ = staticmethod(assert_.run_assert)
     check_raise = staticmethod(raise_.check_raise)

@@ -548,7 +548,9 @@ class _Expressions(nodes.Transformer):
         if isinstance(node.op, ast.Not):
             boolean.mark_test(node.operand)
         self.generic_visit(node)
-        return boolean.rewrite_not(self.rewriter, node) if isinstance(node.op, ast.Not) else node
+        if isinstance(node.op, ast.Not):
+            return boolean.rewrite_not(self.rewriter, node)
+        return boolean.rewrite_invert(self.rewriter, node) if isinstance(node.op, ast.Invert) else node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         return conditional.rewrite(self.rewriter, node, self)
