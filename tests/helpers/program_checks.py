@@ -30,6 +30,7 @@ from kiln.base_dsl.frontend import (
     hidden_state,
     hooks,
     lazy_effects,
+    loops,
     merged_objects,
     regions,
 )
@@ -192,7 +193,7 @@ CHECKS: dict[str, Check] = {
     "cached properties": Check(("cached_property",), ((merged_objects, "without_cached", _forgotten_caches),)),
     "parts in common": Check(("common_part",), ((regions.ArmEnd, "at_end", _copied_parts),)),
     "objects with two names": Check(
-        ("iadd", "fluent"), ((regions._LoopState, "_shared_objects", _instead(lambda self, carried: {})),)
+        ("iadd", "fluent"), ((loops._LoopState, "_shared_objects", _instead(lambda self, carried: {})),)
     ),
     "parts of expressions": Check(
         ("properties", "nonlocals"),

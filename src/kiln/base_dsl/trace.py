@@ -59,7 +59,7 @@ class Trace:
         self.thirds: dict[int, tuple[Any, list[Any]]] = {}
         """Objects that were made of two, by identity."""
         self.choices: dict[Any, Any] = {}
-        """What was learned of loops while they were traced; see `frontend/regions.py`."""
+        """What was learned of loops while they were traced; see `frontend/loops.py`."""
         self.broken: Exception | None = None
         """Why nothing can come of this trace, although the program caught the exception."""
         self.broken_by: Exception | None = None

@@ -100,7 +100,7 @@ def rest_of(rec: Construct) -> Construct:
 
 
 def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, Any], None]) -> None:
-    from .regions import dynamic_for
+    from .loops import dynamic_for
 
     bounds = (r.start, r.stop, r.step)
     for name, value in zip(("start", "stop", "step"), bounds, strict=True):

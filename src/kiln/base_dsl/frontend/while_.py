@@ -111,7 +111,7 @@ def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
 def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: Callable[[bool], None]) -> None:
     """Run the loop in Python while its test is a Python value; build it as soon as it is not."""
     from .carry import Snapshot
-    from .regions import StaticTest, dynamic_while
+    from .loops import StaticTest, dynamic_while
 
     def in_python(left: int) -> None:
         while True:

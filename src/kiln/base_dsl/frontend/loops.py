@@ -1,0 +1,788 @@
+"""Building a loop of the object program around Python callables.
+
+A body is traced once, and again where its first trace shows that a number or an object has to be taken in another way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ...mlir import ir
+from .. import trace as tracing
+from .. import tree
+from ..diagnostics import (
+    DSLBaseError,
+    DSLUserCodeError,
+    DSLUserCodeTypeError,
+    error,
+)
+from ..tree import UNDEFINED
+from ..typing import Boolean, Integer, Numeric
+from . import merged_objects
+from .carry import Reached, Scope, Slot, Snapshot, objects_in, stored_attributes
+from .jumps import is_internal_name
+from .merged_objects import Noted
+from .regions import (
+    DetachedBlock,
+    WrongChoice,
+    as_condition,
+    assignment_notes,
+    check_globals,
+    readable,
+    region,
+    unavailable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from .construct import Construct
+
+
+class _Choices:
+    """How a loop takes what its body may change, as learned by tracing the body.
+
+    `promoted`: Python numbers that become values of the program. `by_value`: variables and attributes that hold another
+    object after an iteration, so that they stand for its parts; all others stand for the object itself. `likes`: values of
+    which less is known after an iteration, by the variable or attribute and the path in it.
+    """
+
+    def __init__(self) -> None:
+        self.promoted: set[str] = set()
+        self.by_value: dict[str, int] = {}
+        self.likes: dict[str, dict[str, Any]] = {}
+        self._weakened = 0
+
+    def learn(self, wrong: WrongChoice) -> bool:
+        """Whether there was something to learn."""
+        if wrong.promote is not None:
+            new = wrong.promote not in self.promoted
+            self.promoted.add(wrong.promote)
+            return new
+        if wrong.like is not None:
+            path, like = wrong.like
+            self.likes.setdefault(wrong.by_value, {})[path] = like
+            self._weakened += 1
+            return self._weakened <= _MOST_WEAKENED
+        level = self.by_value.get(wrong.by_value, 0)
+        self.by_value[wrong.by_value] = level + 1
+        return level < 2
+
+    def kept(self, name: str, value: Any, shared: tree.Kept) -> tree.Kept:
+        """The objects that stay in the value of a variable or attribute."""
+        level = self.by_value.get(name, 0)
+        if level == 0:
+            return shared
+        return {} if level > 1 else {number: x for number, x in shared.items() if x is not value}
+
+
+_MOST_WEAKENED = 16
+"""How often a loop is traced again because less is known of a value: alignments end soon, and so do divisors."""
+
+
+def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
+    """Trace a loop; once more where its body showed that a choice was wrong."""
+    trace = tracing.require("a loop")
+    choices = trace.choices.setdefault(id(rec.function), {}).setdefault(rec.span, _Choices())
+    first: DSLBaseError | None = None
+    while True:
+        watched, complaints, unavailable = len(trace.watched), len(trace.complaints), dict(trace.unavailable)
+        try:
+            return attempt(choices)
+        except WrongChoice as wrong:
+            if not choices.learn(wrong):
+                raise (first or wrong.error) from None
+            if not wrong.by_value:  # of objects taken by value, what is found then says more
+                first = first or wrong.error
+            del trace.watched[watched:], trace.complaints[complaints:]
+            trace.unavailable = unavailable
+        except DSLBaseError as failure:
+            if first is None:
+                raise
+            trace.broken = first
+            raise first from failure
+
+
+class _Entry:
+    """A variable or slot whose leaves are block arguments of the loop. Objects of `kept` in its value stay."""
+
+    def __init__(
+        self,
+        name: str,
+        value: Any,
+        set_: Callable[[Any], None],
+        get: Callable[[], Any],
+        promote: bool,
+        kept: tree.Kept,
+        holds_object: bool = True,
+        likes: dict[str, Any] | None = None,
+    ) -> None:
+        """`holds_object`: its value is no copy of the state of an object that stays. `likes`: see `_Choices`."""
+        self.name = name
+        self.original = value
+        self.get = get
+        self.set = set_
+        self.kept = kept
+        try:
+            began = value if likes is None else tree.weakened(value, likes)
+            self.promoted, self.inits, self._rebuild = tree.open_value(began, promote, kept)
+        except tree.Mismatch as m:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{name} becomes a value of the program, because a loop changes it, and {m.why}",
+                hint=m.hint,
+                depth=4,
+            ) from None
+        self.holds_object = holds_object
+        self.opened: Any = None
+        self.now: Any = None
+        self._began: Any = None
+        self._arguments: list[ir.Value] = []
+        self.changed_in_place = isinstance(value, (list, dict)) or tree.is_plain_object(value)
+
+    def enter(self, arguments: Iterator[ir.Value]) -> None:
+        """Let the variable stand for block arguments."""
+        mine = self._arguments = [next(arguments) for _ in self.inits]
+        self.opened = self._rebuild(iter(mine))
+        # The body may change the object in place: what it began with is kept apart.
+        self._began = tree.frozen(self.opened, kept=self.kept)
+        self.set(self.opened)
+
+    def leaves_now(self, rec: Construct) -> list[ir.Value]:
+        """The leaves of what it holds now, for the next iteration."""
+        now = self.now = self.get()
+        self.changed_in_place &= now is self.opened
+        if tree.same_state(now, self._began):
+            return list(self._arguments)
+        try:
+            if now is UNDEFINED:
+                raise tree.Mismatch("", self._began, now)
+            return tree.match(self._began, now, self.kept)
+        except tree.Mismatch as m:
+            was = tree.describe(m.first)
+            refusal = error(
+                DSLUserCodeTypeError,
+                f"{self.name}{m.path} is {was} when {rec.title} begins and {tree.describe(m.second)} after an iteration"
+                + (f": {m.why}" if m.why else ""),
+                hint=m.hint
+                or f"a variable keeps its type across iterations: write {self.name} = {_suggest(m)} before the loop, "
+                "convert the new value, or use another name",
+                span=rec.span,
+                notes=assignment_notes(rec, self.name),
+                depth=2,
+            )
+            if isinstance(m, tree.OtherObject):
+                raise WrongChoice(refusal, by_value=self.name) from None
+            if isinstance(m, tree.WeakerDescription):
+                raise WrongChoice(refusal, by_value=self.name, like=(m.path, m.like)) from None
+            raise refusal from None
+
+    @property
+    def is_as_it_began(self) -> bool:
+        """Whether it holds after an iteration what it held before."""
+        return tree.same_state(self.now, self._began)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the body changed its object in place."""
+        return not tree.same_state(self.opened, self._began)
+
+    def finish(self, values: Iterator[ir.Value], kept: list[bool]) -> None:
+        """After the loop: results for the leaves that changed; the original object where nothing did."""
+        if not any(kept):
+            self.set(self.original)
+            return
+        merged = [next(values) if keep else init for keep, init in zip(kept, self.inits, strict=True)]
+        made = self._rebuild(iter(merged))
+        if self.changed_in_place:  # other names may stand for the same object
+            tree.overwrite(self.original, made)
+            made = self.original
+        self.set(made)
+        self.made = made
+
+
+def _connected(sets: list[set[int]]) -> list[list[int]]:
+    """Which of some sets have elements in common, directly or through others: groups of their indices."""
+    groups: list[tuple[list[int], set[int]]] = []
+    for index, each in enumerate(sets):
+        joined, elements = [index], set(each)
+        for group in [g for g in groups if not g[1].isdisjoint(each)]:
+            groups.remove(group)
+            joined, elements = [*group[0], *joined], elements | group[1]
+        groups.append((joined, elements))
+    return [indices for indices, _ in groups]
+
+
+def _stay_in(value: Any, shared: tree.Kept) -> list[Any]:
+    """The objects of `shared` that a value holds."""
+    return [x for number, x in objects_in(value).items() if number in shared] if shared else []
+
+
+def _suggest(m: tree.Mismatch) -> str:
+    if isinstance(m.second, Numeric) and isinstance(m.first, Numeric):
+        return f"{type(m.second).__name__}(...)"
+    return "a value of that type"
+
+
+_ONE_OBJECT = "change the object in place, or make a new one of its parts in every iteration"
+
+
+def _is_another(old: Any, now: Any) -> bool:
+    """Whether a second object of one class has taken the place of the first."""
+    return tree.is_mutable(old) and type(old) is type(now)
+
+
+def _later(old: Any, now: Any) -> str:
+    return f"another {type(now).__name__}" if _is_another(old, now) else tree.describe(now)
+
+
+class _LoopState:
+    """What a loop carries: opened before its body is traced, settled afterwards."""
+
+    def __init__(self, rec: Construct, scope: Scope, choices: _Choices) -> None:
+        self.rec, self.scope, self.choices = rec, scope, choices
+        self.noted = Noted(rec.span)
+        check_globals(rec)
+        flow = rec.flow
+        self.before = scope.save(n for n in sorted(flow.writes) if n in scope.cells)
+        user = [n for n in self.before if not is_internal_name(n)]
+        for name in user:
+            if name in flow.live_head and self.before[name] is UNDEFINED:
+                unavailable(
+                    rec,
+                    name,
+                    f"{name!r} has no value when {rec.title} begins, and an iteration may read it before it is assigned",
+                    f"give {name!r} a value before the loop",
+                )
+        heads = [n for n in user if n in flow.live_head and self.before[n] is not UNDEFINED]
+        carried = [n for n in heads if n not in rec.function.constexpr_names]
+        self.late = [n for n in self.before if n not in heads and n in flow.live_out]
+        self.dead = [n for n in self.before if n not in heads and n not in self.late]
+        self.entries: list[_Entry] = []
+        self.fixed: list[str] = [n for n in heads if n in rec.function.constexpr_names]
+        self.shared = self._shared_objects(carried)
+        for name in carried:
+            kept = choices.kept(name, self.before[name], self.shared)
+            entry = _Entry(
+                name, self.before[name], lambda v, n=name: scope.set(n, v), lambda n=name: scope.get(n), True, kept,
+                likes=choices.likes.get(name),
+            )  # fmt: skip
+            if entry.inits:
+                self.entries.append(entry)
+            else:
+                self.fixed.append(name)
+        others = sorted((flow.reads | flow.writes) - {e.name for e in self.entries})
+        roots = scope.roots(others)
+        taken_apart = {e.name for e in self.entries}
+        roots += [(n, x) for n in carried if n in taken_apart for x in _stay_in(self.before[n], self.shared)]
+        self.snapshot = Snapshot(roots, scope.cells_of(self.before))
+        # Objects may hold block arguments by the time these are merged.
+        self._copies: dict[int, Any] = {}
+        self.before_late = {n: tree.frozen(self.before[n], self._copies) for n in self.late}
+        self._open_slots()
+        self.types = [init.type for entry in self.entries for init in entry.inits]
+
+    def _shared_objects(self, carried: list[str]) -> tree.Kept:
+        """Objects in carried variables that something else refers to as well: they stay, and get the loop's values."""
+        values = [(n, self.before[n]) for n in carried if tree.is_mutable(self.before[n])]
+        if not values:
+            return {}
+        flow, scope = self.rec.flow, self.scope
+        names = sorted(n for n in flow.reads | flow.writes | flow.live_out if not is_internal_name(n))
+        found = Reached([*scope.roots(names), *merged_objects.used_by_callers(scope)], scope.cells_of(names))
+        inside = objects_in(*(value for _, value in values))
+        return {number: x for number, x in inside.items() if found.references.get(number, 0) > 1}
+
+    def _open_slots(self) -> None:
+        rec, snapshot, choices = self.rec, self.snapshot, self.choices
+        stored = set(rec.attribute_stores)
+        if any(type(v) in (bool, int, float) for v in snapshot.values):
+            functions = (self.scope.get(n) for n in rec.calls if n in self.scope.cells)
+            more = (self.scope.globals.get(n) for n in rec.calls if n not in self.scope.cells)
+            stored |= stored_attributes(snapshot.classes(), rec.calls, iter([*functions, *more]))
+        self.slot_entries: dict[int, _Entry] = {}
+        owned: set[int] = set()
+        for index, (slot, value) in enumerate(zip(snapshot.slots, snapshot.values, strict=True)):
+            if id(slot.owner) in owned:
+                continue  # part of an object whose place another object takes
+            kept: tree.Kept = {}
+            promote = slot.path in choices.promoted
+            if isinstance(value, tuple):
+                kept = snapshot.objects
+                promote = promote or (slot.kind == "attribute" and slot.key in rec.attribute_stores)
+            elif slot.kind != "state" and id(value) in snapshot.objects:
+                if not self._is_replaced(slot, value):
+                    continue  # its own slots are listed
+                inside = objects_in(value)
+                kept = {n: x for n, x in inside.items() if snapshot.references[n] > 1 and x is not value}
+                owned |= inside.keys() - kept.keys()
+            elif type(value) in (bool, int, float):
+                promote = promote or (
+                    (slot.kind == "attribute" and slot.key in stored)
+                    or (slot.kind == "item" and rec.stores_item(slot.container_path, slot.key))
+                )
+            if not promote and tree.is_atomic_class(type(value)) and not isinstance(value, Numeric):
+                continue
+            likes = choices.likes.get(slot.path)
+            entry = _Entry(slot.path, value, slot.set, slot.get, promote, kept, slot.kind != "state", likes)
+            if entry.inits:
+                self.slot_entries[index] = entry
+                self.entries.append(entry)
+
+    def _is_replaced(self, slot: Slot, value: Any) -> bool:
+        """Whether an iteration puts another object into a place."""
+        if slot.path in self.choices.by_value:
+            return True
+        return (
+            tree.is_protocol(value)
+            and slot.kind == "attribute"
+            and slot.key in self.rec.attribute_stores
+            and self.snapshot.references[id(value)] == 1
+        )
+
+    @contextlib.contextmanager
+    def traced(self) -> Iterator[None]:
+        """While open, the loop's test or body is traced; variables and objects are put back if that fails."""
+        try:
+            with region(self.rec.title, self.rec.span, self.snapshot):
+                yield
+        except BaseException:
+            self.scope.restore(self.before)
+            for entry in self.entries:
+                entry.set(entry.original)
+            raise
+
+    def add(self, entry: _Entry) -> None:
+        """Carry one more variable, found when the test of the loop was traced."""
+        self.entries.append(entry)
+        self.types += [init.type for init in entry.inits]
+        for names in (self.late, self.dead, self.fixed):
+            if entry.name in names:
+                names.remove(entry.name)
+
+    def enter(self, arguments: list[ir.Value]) -> None:
+        """Let variables and objects stand for block arguments; jump flags are clear at the start of an iteration."""
+        iterator = iter(arguments)
+        trace = tracing.require("a loop")
+        watched = merged_objects.objects_watched(trace.watched)
+        for entry in self.entries:
+            entry.enter(iterator)
+            if watched and entry.opened is not entry.original and not watched.isdisjoint(objects_in(entry.original)):
+                trace.watched.append(merged_objects.watched_copy(entry.name, entry.opened, self.rec.span))
+        for flag in self.rec.exits:
+            self.scope.set(flag, False)
+
+    def leaves_now(self) -> list[ir.Value]:
+        """Every carried leaf as it is now."""
+        merged_objects.check(self.snapshot.watched())
+        self.snapshot.check_unchanged(self.rec.title)
+        return [leaf for entry in self.entries for leaf in entry.leaves_now(self.rec)]
+
+    def check_static(self) -> None:
+        """What is not carried must not have changed, and no object may have got a second name that the loop cannot follow."""
+        rec = self.rec
+        for name in self.fixed:
+            now, old = self.scope.get(name), self.before[name]
+            if tree.static_equal(old, now) if not tree.has_dynamic((old, now)) else old is now:
+                continue
+            constexpr = name in rec.function.constexpr_names
+            refusal = error(
+                DSLUserCodeTypeError,
+                f"{name!r} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
+                hint=f"{name!r} is annotated Constexpr: drop the annotation"
+                if constexpr
+                else _ONE_OBJECT
+                if _is_another(old, now)
+                else f"only numbers, tensors and objects made of them can change in a loop that runs in the program: "
+                f"give {name!r} a value of its later type before the loop, or unroll with range_constexpr",
+                span=rec.span,
+                notes=assignment_notes(rec, name),
+                depth=2,
+            )
+            if not constexpr and tree.is_mutable(old):
+                raise WrongChoice(refusal, by_value=name)
+            raise refusal
+        for key in merged_objects.without_cached(self.snapshot, self.snapshot.changes()):
+            path = self.snapshot.path_of(key)
+            raise error(
+                DSLUserCodeError,
+                f"{path} first gets its value inside {rec.title}, which may not run at all",
+                hint=f"give {path} a value before the loop",
+                span=rec.span,
+                depth=2,
+            )
+        for index, now in self.snapshot.changes().items():
+            slot, old = self.snapshot.slots[index], self.snapshot.values[index]
+            if index in self.slot_entries or any(slot.owner is e.opened for e in self.entries):
+                continue
+            if not tree.is_mutable(now) and not tree.has_dynamic(now) and tree.static_equal(old, now):
+                continue
+            refusal = error(
+                DSLUserCodeTypeError,
+                f"{slot.path} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
+                hint=f"make {slot.path} an object-stage value before the loop, for example Int32({old})"
+                if isinstance(old, int)
+                else _ONE_OBJECT
+                if _is_another(old, now)
+                else f"give {slot.path} a value of its later type before the loop",
+                span=rec.span,
+                depth=2,
+            )
+            if type(old) in (bool, int, float) or isinstance(old, tuple):
+                raise WrongChoice(refusal, promote=slot.path)
+            if _is_another(old, now):
+                raise WrongChoice(refusal, by_value=slot.path)
+            raise refusal
+        self._check_objects()
+
+    def _check_objects(self) -> None:
+        """Refuse objects that the loop makes anew of their parts, where a second name would show the difference."""
+        made = [
+            e for e in self.entries if e.holds_object and tree.is_mutable(e.original) and id(e.original) not in e.kept
+        ]
+        if not made:
+            return
+        originals = set[int]().union(*(objects_in(e.original).keys() - e.kept.keys() for e in made))
+        for index, entry in self.slot_entries.items():
+            if id(self.snapshot.slots[index].owner) in originals and not entry.is_as_it_began:
+                raise self._second_name(entry)
+        changed = [entry for entry in made if entry.is_changed]
+        if not changed:
+            return
+        taken = [objects_in(e.opened).keys() - e.kept.keys() for e in made]
+        held = [objects_in(e.now).keys() - e.kept.keys() for e in made]
+        groups = _connected([t | merged_objects.with_origins(h) for t, h in zip(taken, held, strict=True)])
+        for group in groups:  # entries that hand objects on to each other
+            mine = [made[i] for i in group]
+            blamed = next((e for e in mine if e in changed), None)
+            second_name = any(
+                (id(e.original) in self.shared and e.now is not e.opened) or held[i] & self.snapshot.objects.keys()
+                for i, e in zip(group, mine, strict=True)
+            )
+            second_name |= len(set[int]().union(*(held[i] for i in group))) < sum(len(held[i]) for i in group)
+            if blamed is not None and second_name:
+                raise self._second_name(blamed)
+
+    def _second_name(self, entry: _Entry) -> DSLBaseError:
+        return error(
+            DSLUserCodeError,
+            f"{entry.name} is changed in {self.rec.title}, and its object has a second name, one of which stands for another object "
+            "after an iteration",
+            hint=_ONE_OBJECT,
+            span=self.rec.span,
+            notes=assignment_notes(self.rec, entry.name),
+            depth=3,
+        )
+
+    def late_plan(self, certain: bool) -> tuple[list[tree.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
+        """How variables that the body sets before reading them come out of the loop.
+
+        `certain`: the body runs at least once, so that they need no value before it.
+        """
+        kept = dict(self.snapshot.objects)
+        for number, copy in self._copies.items():
+            if number in self.snapshot.objects:
+                kept[id(copy)] = self.snapshot.objects[number]
+        merge = tree.Merge(kept)
+        steps: list[Callable[[Iterator[ir.Value]], None]] = []
+        for name in self.late:
+            old, now = self.before_late[name], self.scope.get(name)
+            if name in self.rec.exits:
+                old = False
+            known_later = is_internal_name(name) or name in self.rec.function.break_bound
+            if old is UNDEFINED and now is not UNDEFINED and not certain and not known_later:
+                unavailable(
+                    self.rec,
+                    name,
+                    f"{name!r} first gets its value inside {self.rec.title}, which may not run at all",
+                    f"give {name!r} a value before the loop",
+                )
+                steps.append(lambda _, name=name: self.scope.set(name, UNDEFINED))
+                continue
+            if now is UNDEFINED:
+                steps.append(lambda _, name=name: self.scope.set(name, UNDEFINED))
+                continue
+            if certain and name not in self.rec.exits and not is_internal_name(name):
+                old = UNDEFINED  # overwritten for certain
+            try:
+                make = merge.unify(old, now)
+            except tree.Mismatch as m:
+                raise error(
+                    DSLUserCodeTypeError,
+                    f"{readable(name)}{m.path} is {tree.describe(m.first)} before {self.rec.title} and "
+                    f"{tree.describe(m.second)} inside it" + (f": {m.why}" if m.why else ""),
+                    hint=m.hint
+                    or f"a variable keeps its type across a loop: convert one of them or use another name, or "
+                    f"unroll the loop with range_constexpr if {readable(name)} must stay a Python value",
+                    span=self.rec.span,
+                    notes=assignment_notes(self.rec, name),
+                    depth=2,
+                ) from None
+            set_ = functools.partial(self.scope.set, name)
+            steps.append(self.noted.setting(set_, make, self.before[name], now, readable(name)))
+        return merge.leaves, steps
+
+    def finish(
+        self, results: list[ir.Value], kept: list[bool], late: list[Callable[[Iterator[ir.Value]], None]]
+    ) -> None:
+        """Give variables and objects their values after the loop."""
+        for name in self.dead:
+            self.scope.set(name, UNDEFINED)
+        for name in self.fixed:
+            self.scope.set(name, self.before[name])
+        values = iter(results)
+        position = 0
+        moved: list[_Entry] = []
+        for entry in self.entries:
+            count = len(entry.inits)
+            entry.finish(values, kept[position : position + count])
+            position += count
+            if entry.holds_object and entry.now is not entry.opened and any(kept[position - count : position]):
+                moved.append(entry)
+        handed_on = [objects_in(e.opened, e.now).keys() - e.kept.keys() for e in moved]
+        for group in _connected([merged_objects.with_origins(each) for each in handed_on]):
+            passed_on = [moved[i].original for i in group]  # after some iterations each may be any of them
+            for entry in (moved[i] for i in group):
+                self.noted.add(entry.made, [entry.original, entry.now], entry.name, passed_on)
+        for step in late:
+            step(values)
+        merged_objects.look_again(self.snapshot.watched())
+        self.noted.settle(lambda: [self.scope.get(n) for n in sorted(self.rec.flow.live_out)])
+
+
+def _any(flags: list[Any]) -> Any:
+    """The disjunction of flags, each a Python bool or a Boolean."""
+    dynamic = [f for f in flags if tree.is_dynamic(f)]
+    if any(f is True for f in flags):
+        return True
+    result: Any = False
+    for flag in dynamic:
+        result = flag if result is False else result | flag
+    return result
+
+
+def dynamic_for(
+    rec: Construct,
+    scope: Scope,
+    lower: Integer,
+    upper: Integer,
+    step: Integer,
+    hints: dict[str, Any],
+    body: Callable[[Any], None],
+    certain: bool,
+) -> None:
+    """A counted loop with positive `step`. `certain`: it runs at least once."""
+    _traced_loop(rec, lambda choices: _try_for(rec, scope, lower, upper, step, hints, body, certain, choices))
+
+
+def _try_for(
+    rec: Construct,
+    scope: Scope,
+    lower: Integer,
+    upper: Integer,
+    step: Integer,
+    hints: dict[str, Any],
+    body: Callable[[Any], None],
+    certain: bool,
+    choices: _Choices,
+) -> None:
+    trace = tracing.require("a loop")
+    kind: Any = type(lower)
+    state = _LoopState(rec, scope, choices)
+    block = DetachedBlock([kind.mlir_type, *state.types])
+    arguments = list(block.block.arguments)
+    with block.open(), state.traced():
+        state.enter(arguments[1:])
+        body(kind._make(arguments[0], nonneg=True) if lower.nonneg else kind._make(arguments[0]))
+        yields = state.leaves_now()
+        state.check_static()
+        stop = _any([scope.get(f) for f in rec.exits])
+        leaves, late = state.late_plan(certain)
+        late_values = [leaf.second() for leaf in leaves]
+    inits = [init for entry in state.entries for init in entry.inits]
+    kept = [y != a for y, a in zip(yields, arguments[1:], strict=True)]
+    kept_inits = [i for i, keep in zip(inits, kept, strict=True) if keep] + [leaf.first() for leaf in leaves]
+    kept_yields = [y for y, keep in zip(yields, kept, strict=True) if keep] + late_values
+    _prune(block.block, 1, kept, inits, kept_yields)
+    for leaf in leaves:
+        block.block.add_argument(leaf.type, ir.Location.unknown())
+
+    if stop is False:
+        results = trace.dsl.make_for(
+            lower.ir_value(), upper.ir_value(), step.ir_value(), block.block, kept_inits, kept_yields,
+            unsigned=not kind.signed, hints=hints,
+        )  # fmt: skip
+        state.finish(results, kept, late)
+        return
+
+    # An early exit: count in a `while` that also looks at the flag. The flag is one more carried value.
+    flag_type = Boolean.mlir_type
+    with block.open():
+        one_more = lower._make(arguments[0]) + step
+        kept_yields = [one_more.ir_value(), *kept_yields, Boolean(stop).ir_value()]
+    block.block.add_argument(flag_type, ir.Location.unknown())
+    kept_inits = [lower.ir_value(), *kept_inits, Boolean(False).ir_value()]
+    before = DetachedBlock([v.type for v in kept_inits])
+    heads = list(before.block.arguments)
+    with before.open():
+        goes_on = (kind._make(heads[0]) < upper) & (Boolean._make(heads[-1]) ^ True)
+    results = trace.dsl.make_while(before.block, goes_on.ir_value(), heads, block.block, kept_inits, kept_yields)
+    state.finish(list(results)[1:-1], kept, late)
+
+
+def _prune(block: ir.Block, offset: int, kept: list[bool], inits: list[ir.Value], yields: list[ir.Value]) -> None:
+    """Remove the block arguments of values that no iteration changes; their uses become the value from outside."""
+    for index in reversed(range(len(kept))):
+        if kept[index]:
+            continue
+        argument = block.arguments[offset + index]
+        for position, value in enumerate(yields):
+            if value == argument:
+                yields[position] = inits[index]
+        argument.replace_all_uses_with(inits[index])
+        block.erase_argument(offset + index)
+
+
+def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
+    """Names that the test of a `while` binds and nobody reads before: the body and what follows see the test's value."""
+    scope = state.scope
+    carried = {entry.name for entry in state.entries}
+    names = [n for n in sorted(rec.test_writes - carried) if n in scope.cells and scope.get(n) is not UNDEFINED]
+    return [_Entry(n, scope.get(n), lambda v, n=n: scope.set(n, v), lambda n=n: scope.get(n), False, {}) for n in names]
+
+
+def dynamic_while(rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]) -> Any:
+    """A `while` of the object program.
+
+    Returns True when it was built. When the test turns out to be a Python value after all, nothing is built,
+    its operations stay in front, variables are as before, and the value is returned for the caller to go on with.
+    """
+    return _traced_loop(rec, lambda choices: _try_while(rec, scope, test, body, choices))
+
+
+def _try_while(
+    rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None], choices: _Choices
+) -> Any:
+    trace = tracing.require("a loop")
+    state = _LoopState(rec, scope, choices)
+    before = DetachedBlock(list(state.types))
+    heads = list(before.block.arguments)
+    inits = [init for entry in state.entries for init in entry.inits]
+    with before.open(), state.traced():
+        state.enter(heads)
+        condition = test()
+        if not tree.is_dynamic(condition) and not (rec.constant_test and condition):
+            for head, init in zip(heads, inits, strict=True):
+                head.replace_all_uses_with(init)
+        else:
+            condition = as_condition(condition) if tree.is_dynamic(condition) else Boolean(True)
+            goes_on = condition.ir_value()
+            forwards = state.leaves_now()
+            bound = _bound_by_test(rec, state)
+            forwards += [leaf for entry in bound for leaf in entry.inits]
+    if not isinstance(condition, Numeric):
+        before.splice()
+        scope.restore(state.before)
+        state.snapshot.restore()
+        return StaticTest(condition)
+
+    for entry in bound:  # nobody reads what they hold before the first test
+        inits += [trace.dsl.make_undefined(leaf.type) for leaf in entry.inits]
+        heads += [before.block.add_argument(leaf.type, ir.Location.unknown()) for leaf in entry.inits]
+        state.add(entry)
+    block = DetachedBlock(list(state.types))
+    arguments = list(block.block.arguments)
+    with block.open(), state.traced():
+        state.enter(arguments)
+        body()
+        yields = state.leaves_now()
+        state.check_static()
+        stop = _any([scope.get(f) for f in rec.exits])
+        leaves, late = state.late_plan(certain=False)
+        late_values = [leaf.second() for leaf in leaves]
+    kept = [not (y == a and f == h) for y, a, f, h in zip(yields, arguments, forwards, heads, strict=True)]
+    late_inits = [leaf.first() for leaf in leaves]
+    kept_inits = [i for i, keep in zip(inits, kept, strict=True) if keep] + late_inits
+    kept_yields = [y for y, keep in zip(yields, kept, strict=True) if keep] + late_values
+    kept_forwards = [f for f, keep in zip(forwards, kept, strict=True) if keep]
+    _prune(block.block, 0, kept, inits, kept_yields)
+    _prune(before.block, 0, kept, inits, kept_forwards)
+    if goes_on in heads:  # a pruned block argument as the condition itself
+        goes_on = inits[heads.index(goes_on)] if not kept[heads.index(goes_on)] else goes_on
+    for leaf in leaves:
+        block.block.add_argument(leaf.type, ir.Location.unknown())
+        kept_forwards.append(before.block.add_argument(leaf.type, ir.Location.unknown()))
+    if stop is not False:
+        with block.open():
+            kept_yields.append(Boolean(stop).ir_value())
+        kept_inits.append(Boolean(False).ir_value())
+        block.block.add_argument(Boolean.mlir_type, ir.Location.unknown())
+        stopped = before.block.add_argument(Boolean.mlir_type, ir.Location.unknown())
+        kept_forwards.append(stopped)
+        before = _guarded_test(trace, before, goes_on, stopped, kept_forwards)
+        goes_on, kept_forwards = before.goes_on, before.forwards
+    results = trace.dsl.make_while(before.block, goes_on, kept_forwards, block.block, kept_inits, kept_yields)
+    results = list(results)[: len(results) - (stop is not False)]
+    state.finish(results, kept, late)
+    if rec.constant_test and len(rec.exits) == 1:
+        scope.set(rec.exits[0], True)  # nothing else ends the loop
+    return True
+
+
+class StaticTest:
+    """The test of a `while` was a Python value."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class _guarded_test:
+    """The test of a loop that may have been left: evaluated only if it was not, as Python would.
+
+    `before` becomes the first arm of an `if` inside a new block.
+    """
+
+    def __init__(
+        self,
+        trace: tracing.Trace,
+        before: DetachedBlock,
+        goes_on: ir.Value,
+        stopped: ir.Value,
+        forwards: list[ir.Value],
+    ) -> None:
+        types = [a.type for a in before.block.arguments]
+        outer = DetachedBlock(types)
+        arguments = list(outer.block.arguments)
+        old = list(before.block.arguments)
+        position = {a: i for i, a in enumerate(old)}
+        same = [position.get(f) for f in forwards]
+        for o, n in zip(old, arguments, strict=True):
+            o.replace_all_uses_with(n)
+        replaced = [arguments[i] if i is not None else f for i, f in zip(same, forwards, strict=True)]
+        stopped_now = arguments[old.index(stopped)]
+        going = arguments[old.index(goes_on)] if goes_on in position else goes_on
+        self._keep = before
+        self.block = outer.block
+        self._outer = outer
+        if before.is_empty:  # the test is free: no branch around it
+            with outer.open():
+                self.goes_on = (Boolean._make(going) & (Boolean._make(stopped_now) ^ True)).ir_value()
+            self.forwards = replaced
+            return
+        for index in reversed(range(len(old))):
+            before.block.erase_argument(index)
+        other = DetachedBlock([])
+        changed = [i for i, f in enumerate(replaced) if f not in arguments]
+        with outer.open():
+            runs = (Boolean._make(stopped_now) ^ True).ir_value()
+            first = [going, *(replaced[i] for i in changed)]
+            with other.open():
+                second = [Boolean(False).ir_value()]
+                second += [arguments[i] for i in changed]  # forwarded value i belongs to argument i
+            results = list(trace.dsl.make_if(runs, before.block, first, other.block, second))
+        self.goes_on = results[0]
+        self.forwards = list(replaced)
+        for value, i in zip(results[1:], changed, strict=True):
+            self.forwards[i] = value
