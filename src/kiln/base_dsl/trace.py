@@ -56,7 +56,7 @@ class Trace:
         """Objects that must not change any more; see `frontend/merged_objects.py`."""
         self.reach: Any = None
         """What the user's functions and classes reach; see `frontend/hidden_state.py`."""
-        self.thirds: dict[int, tuple[Any, list[Any]]] = {}
+        self.merged: dict[int, tuple[Any, list[Any]]] = {}
         """Objects that were made of two, by identity."""
         self.choices: dict[Any, Any] = {}
         """What was learned of loops while they were traced; see `frontend/loops.py`."""
@@ -125,9 +125,9 @@ class Trace:
         else:
             scratch.erase()
 
-    def is_third(self, x: Any) -> bool:
+    def is_merged(self, x: Any) -> bool:
         """Whether an object was made of two between which a region chose."""
-        return id(x) in self.thirds
+        return id(x) in self.merged
 
     @property
     def function(self) -> FunctionFrame:

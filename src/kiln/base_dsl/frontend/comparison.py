@@ -51,7 +51,7 @@ def _is(left: Any, right: Any) -> bool:
             hint="compare numbers with `==`; for truth write `if x:`",
         )
     active = tracing.current()
-    if active is not None and type(left) is type(right) and (active.is_third(left) or active.is_third(right)):
+    if active is not None and type(left) is type(right) and (active.is_merged(left) or active.is_merged(right)):
         raise error(
             DSLRuntimeError,
             f"`is` asks for one of two {type(left).__name__} objects, and which one was chosen is only known when the program runs",

@@ -67,7 +67,7 @@ class Noted:
         """Note an object that was made of two, one of which it would be in Python; or of those that a loop passed on to it."""
         if tree.is_mutable(merged) and all(tree.is_mutable(x) and x is not merged for x in origins):
             self._made.append((merged, origins, name, passed_on or []))
-            tracing.require("a branch").thirds[id(merged)] = merged, origins
+            tracing.require("a branch").merged[id(merged)] = merged, origins
 
     def setting(
         self, set_: Callable[[Any], None], make: Callable[[Iterator[Any]], Any], first: Any, second: Any, name: str
@@ -111,13 +111,13 @@ def _copied(merged: Any, origins: list[Any]) -> set[int]:
 
 def with_origins(objects: Iterable[int]) -> set[int]:
     """Objects and those that they were made of, by identity."""
-    thirds = tracing.require("a loop").thirds
+    merged = tracing.require("a loop").merged
     found, todo = set[int](), list(objects)
     while todo:
         number = todo.pop()
         if number not in found:
             found.add(number)
-            todo += [id(x) for x in thirds[number][1]] if number in thirds else ()
+            todo += [id(x) for x in merged[number][1]] if number in merged else ()
     return found
 
 
