@@ -28,7 +28,7 @@ BESIDES = ("pytest>=8.3,<10", "hypothesis>=6.120,<7", "mpmath>=1.3,<2", "flatbuf
 TORCH_INDEX = "https://download.pytorch.org/whl/cpu"
 TESTS = (
     "tests/base_dsl/test_packages.py", "tests/bridges", "tests/torch", "tests/jax", "tests/cute/host", "tests/test_nn.py",
-    "tests/aot/test_exported_doors.py", "tests/workbench/host_cuda",
+    "tests/aot/test_exported_doors.py", "tests/workbench/serve_cuda",
 )  # fmt: skip
 _SPACE = 12 << 30
 SMALL = ROOT / "tests" / "helpers" / "small_bridges.py"
