@@ -24,10 +24,10 @@ from normal_data import refuse_constants
 from tune_products import short
 
 from kiln import kernels
-from kiln.kernels.common import arrays
-from kiln.kernels.devices import current
-from kiln.kernels.products import grouped_functions
-from kiln.kernels.products.grouped_problem import GroupedProduct
+from kiln.kernels.dispatch import arrays
+from kiln.kernels.dispatch.devices import current
+from kiln.kernels.impl.gemm import grouped_gemm
+from kiln.kernels.impl.gemm.grouped_problem import GroupedProduct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ ROWS = [1, 16, 64, 128]
 
 
 def tiling(m: int, n: int, k: int, cluster: tuple[int, int], stages: int, **options: Any) -> Any:
-    return kernels.HopperTiling((m, n, k), cluster, stages, max(1, 2048 // (m * cluster[0])), **options)
+    return kernels.Sm90GemmConfig((m, n, k), cluster, stages, max(1, 2048 // (m * cluster[0])), **options)
 
 
 GROUP_PLANS = [
@@ -108,7 +108,7 @@ class Groups:
     def plan(self) -> Any:
         a, out = (arrays.laid(x[None]) for x in (self.a, self.out))
         problem = GroupedProduct(a, arrays.laid(self.b), out, rows=self.rows)
-        return grouped_functions.FAMILY.choose(problem, current()).plan
+        return grouped_gemm.FAMILY.choose(problem, current()).plan
 
 
 def groups(plans: bool) -> None:

@@ -24,9 +24,9 @@ from normal_data import refuse_constants
 from tune_products import short
 
 from kiln import cute, kernels, measure
-from kiln.kernels.common import arrays
-from kiln.kernels.devices import current
-from kiln.kernels.products import FAMILY, Product
+from kiln.kernels.dispatch import arrays
+from kiln.kernels.dispatch.devices import current
+from kiln.kernels.impl.gemm import FAMILY, Product
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ LAYERS = [
 
 
 def _plan(m: int, n: int, cluster: tuple[int, int], group: int, stages: int, pingpong: bool = False) -> Any:
-    return kernels.HopperTiling((m, n, 64), cluster, stages, group, pingpong)
+    return kernels.Sm90GemmConfig((m, n, 64), cluster, stages, group, pingpong)
 
 
 PLANS = [

@@ -3,7 +3,7 @@
     python benchmarks/tune_products.py count      # plans that there are of each shape, and those that are measured: needs no GPU
     python benchmarks/tune_products.py compile [--within 2] [--only forty]     # what is missing, for the disk cache: needs the GPU
     python benchmarks/tune_products.py measure [--seconds 180] [--within 2] [--only forty]     # the same
-    python benchmarks/tune_products.py fit        # writes src/kiln/kernels/products/hopper_model.py
+    python benchmarks/tune_products.py fit        # writes src/kiln/kernels/impl/gemm/sm90_coefficients.py
     python benchmarks/tune_products.py report [--run DATE]     # chosen and best plans, shape by shape
 
 All plans that the library has for a shape are measured, but for those that the model expects to take more than `--within` times as long as the best. Each is
@@ -41,19 +41,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import kiln
-from kiln.kernels.common.problem import Laid
-from kiln.kernels.devices import device_of
-from kiln.kernels.products import FAMILY, Product, hopper_cost, hopper_model
-from kiln.kernels.products.hopper_plan import HopperTiling
-from kiln.kernels.products.plan import Tiling
+from kiln.kernels.dispatch.devices import device_of
+from kiln.kernels.dispatch.problem import Laid
+from kiln.kernels.impl.gemm import FAMILY, Product, sm90_coefficients, sm90_cost
+from kiln.kernels.impl.gemm.sm80_config import Sm80GemmConfig
+from kiln.kernels.impl.gemm.sm90_config import Sm90GemmConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DATA = Path(__file__).parent / "data"
-_MODEL = Path(hopper_model.__file__)
+_MODEL = Path(sm90_coefficients.__file__)
 _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
-_PLANS = {"HopperTiling": HopperTiling, "Tiling": Tiling}
+_PLANS = {"Sm90GemmConfig": Sm90GemmConfig, "Sm80GemmConfig": Sm80GemmConfig}
 _FIRST = {
     "launch": 0.5, "start": 0.05, "meet": 0.5, "small": 1.0, "store": 1.0, "store_area": 0.1, "pieces": 0.03, "staged": 1.2, "staged_area": 0.5,
     "parts": 0.1, "parts_area": 3.0, "apart": 1.04, "second": 0.5, "round": 0.3, "added": 10.0, "crowded": 0.2, "others": 0.5, "followed": 1.5,
@@ -270,7 +270,7 @@ def _compile(job: tuple[dict[str, Any], Any]) -> str:
 
 def _kernel(plan: Any) -> Any:
     """What is the same for plans of one kernel, however many sums they have."""
-    few = isinstance(plan, HopperTiling) and plan.sums > 1
+    few = isinstance(plan, Sm90GemmConfig) and plan.sums > 1
     return (dataclasses.replace(plan, sums=2), plan.sums > 8) if few else plan
 
 
@@ -496,7 +496,7 @@ class Rows:
             hot = journal.slowed.get((name_of(shape), journal.fullest(shape)), 1.0) > _HOT
             for plan, (took, turns) in found.items() if len(found) > 1 else ():
                 if took < _FAR * best:
-                    hopper = isinstance(plan, HopperTiling)
+                    hopper = isinstance(plan, Sm90GemmConfig)
                     self.given.append((problem, plan) if hopper else None)
                     shape_of.append(number)
                     us.append(took)
@@ -515,7 +515,7 @@ class Rows:
         """Logarithms of what plans are expected to take."""
         return np.array(
             [
-                math.log(hopper_cost.expected(given[0], given[1], self.device, model)) if given else known
+                math.log(sm90_cost.expected(given[0], given[1], self.device, model)) if given else known
                 for given, known in zip(self.given, self.known, strict=True)
             ]
         )
@@ -578,7 +578,7 @@ def fit(journal: Journal) -> None:
 def short(plan: Any) -> str:
     """A plan in few characters."""
     text = f"{'x'.join(map(str, plan.block_mnk))}, {plan.stages} stages"
-    if isinstance(plan, HopperTiling):
+    if isinstance(plan, Sm90GemmConfig):
         text = f"wgmma {text}, cluster {plan.cluster_mn[0]}x{plan.cluster_mn[1]}"
         text += ", pingpong" * plan.pingpong + ", swapped" * plan.swapped + f", {plan.sums} sums" * (plan.sums > 1)
         text += ", turned" * plan.turned

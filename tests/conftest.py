@@ -46,7 +46,7 @@ UNOPTIMIZED = (
     "test_nn.py",
     "utils/",
 )
-OPTIMIZED = ("kernels/pointwise/", "kernels/reductions/")
+OPTIMIZED = ("kernels/impl/elementwise/", "kernels/impl/reduction/")
 """Of these, folders whose kernels take little time to compile."""
 
 
@@ -106,7 +106,7 @@ def taker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     """Who takes calls from Python. Tests of calls run both ways: results and errors are the same."""
     from kiln.base_dsl.function import CompiledFunction, JitFunction
     from kiln.interop.arguments import loading
-    from kiln.kernels.common.calls import KernelFunction
+    from kiln.kernels.dispatch.recorder import KernelFunction
 
     if request.param == "python":  # as with KILN_NATIVE_CALLS=0, also for functions that were called before
         monkeypatch.setattr(loading, "engine", lambda: None)

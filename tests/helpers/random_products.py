@@ -20,10 +20,9 @@ from random_search import search
 
 import kiln
 from kiln import cute, kernels
-from kiln.kernels import devices
-from kiln.kernels.common import family
-from kiln.kernels.common.problem import Laid
-from kiln.kernels.products.grouped_problem import GroupedProduct
+from kiln.kernels.dispatch import devices, registry
+from kiln.kernels.dispatch.problem import Laid
+from kiln.kernels.impl.gemm.grouped_problem import GroupedProduct
 
 BF16, F16, F32, E4M3, E5M2 = ml_dtypes.bfloat16, np.float16, np.float32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 H200 = devices.device_of("sm_90a")
@@ -283,7 +282,7 @@ def larger(rng: Rng, problem: Any) -> Any:
     )  # fmt: skip
 
 
-def offered(kind: family.Family, problem: Any) -> list[Any]:
+def offered(kind: registry.Family, problem: Any) -> list[Any]:
     """Plans of a problem, the most promising first; all of them work."""
     found = kind.choices(problem, H200)
     for choice in found:
@@ -292,7 +291,7 @@ def offered(kind: family.Family, problem: Any) -> list[Any]:
     return [choice.plan for choice in found]
 
 
-def plan_of(rng: Rng, kind: family.Family, problem: Any) -> Any:
+def plan_of(rng: Rng, kind: registry.Family, problem: Any) -> Any:
     """One of the plans offered for a problem, or for a larger one if it works for this one; all kinds of plans are as likely."""
     own, others = offered(kind, problem), offered(kind, larger(rng, problem))
     others = [plan for plan in others if not kind.validate(problem, plan, H200)]
@@ -338,7 +337,7 @@ def attempt(name: str, seed: int) -> None:
     rng = np.random.default_rng([seed, *name.encode()])
     with np.errstate(all="ignore"), kiln.target("cpu"):
         made = KINDS[name](rng)
-        with family.asking() as asked:
+        with registry.asking() as asked:
             made.function(*made.arrays, **made.options)
         plan, count = plan_of(rng, *asked[0]), one_of(rng, 1, 2, 66)
         with mock.patch.object(devices, "clusters", lambda size: count):

@@ -181,8 +181,8 @@ def _products(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
         return {}
     from kiln import kernels
     from kiln.hardware import current
-    from kiln.kernels.common import arrays
-    from kiln.kernels.products import FAMILY, Product
+    from kiln.kernels.dispatch import arrays
+    from kiln.kernels.impl.gemm import FAMILY, Product
 
     made: dict[str, tuple[Callable[[], Any], float]] = {}
     for dtype in (torch.float16, torch.bfloat16):

@@ -1,0 +1,242 @@
+"""How a matrix product is cut by the implementation for sm_90a: tiles, clusters, rings, who multiplies what."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from ...dispatch import arrays
+from .problem import BLOCK
+
+if TYPE_CHECKING:
+    from ...dispatch.devices import Device
+
+GROUP = 128
+"""Threads of a warp group."""
+GROUPS = 2
+"""Warp groups of a block that multiply."""
+ATOM_M = 64
+"""Rows of the product of a warp group."""
+_SPANS = (128, 64, 32)
+"""Bytes of a row in shared memory that the copy engine and the tensor cores know a swizzle for."""
+MOST_SUMS = 192
+"""A thread has registers for."""
+_FEW_OF_INTEGERS = (8, 24)
+"""N of products of integers that is no multiple of 16."""
+_MOST_LOADED = 256
+"""Rows of an operand that the copy engine loads at a time."""
+_MOST_ROWS = 1 << 10
+"""Of clusters that are computed side by side: tiles of so many are counted in 32 bits."""
+_TURNED = (32, 24, 16, 8)
+"""Columns at a time that are turned around."""
+_FOLLOWED = 32
+"""Columns at a time where other arrays and functions follow the sums."""
+_BARRIERS = 512
+"""Bytes for the barriers of the ring, and for what aligns the buffers."""
+_EXTENTS = ("block_mnk", 3), ("cluster_mn", 2)
+_COUNTS = "stages", "group", "splits", "sums", "buffers"
+_FLAGS = "pingpong", "swapped", "turned"
+"""Fields by what they have to be."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Sm90GemmConfig:
+    """The tile of a block and the depth of a stage, blocks of a cluster in M and N, stages of the ring, the order of tiles.
+
+    Two warp groups multiply. They halve a tile in M, or (`pingpong`) take whole tiles in turn: one multiplies while the other
+    writes results. Blocks of a cluster share what they load: those with the same rows A, those with the same columns B.
+    `group` rows of clusters are computed side by side, to find each other's operands in the L2 cache.
+
+    For few tiles K is cut into `splits` parts, each for a block of a cluster, whose sums are added in a fixed order. For few rows
+    operands are `swapped`: M of the tile is N of the result, N of the tile (from 8 on) its M. For few tiles and a long K it may be cut into
+    `sums` products besides, whose sums a second kernel adds. Results go through shared memory a piece at a time, of which a warp group has `buffers`.
+    `turned`: those of swapped operands do too, turned around on the way, for the copy engine to store; if not, all sums of a tile go through it.
+    """
+
+    __kiln_fixed__ = True
+
+    block_mnk: tuple[int, int, int] = (128, 256, 64)
+    cluster_mn: tuple[int, int] = (2, 1)
+    stages: int = 4
+    group: int = 8
+    pingpong: bool = False
+    splits: int = 1
+    swapped: bool = False
+    sums: int = 1
+    buffers: int = 2
+    turned: bool = False
+
+    def __post_init__(self) -> None:
+        own = type(self).__name__
+        for name, count in _EXTENTS:
+            value = getattr(self, name)
+            if not (isinstance(value, tuple) and len(value) == count and all(type(v) is int and v > 0 for v in value)):
+                raise arrays.refusal(f"{own} with {name}={value!r}: {count} positive integers")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if type(value) is not int or value < 1:
+                raise arrays.refusal(f"{own} with {name}={value!r}: a positive integer")
+        for name in _FLAGS:
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise arrays.refusal(f"{own} with {name}={value!r}: True or False")
+
+    @property
+    def groups(self) -> int:
+        """Warp groups that multiply."""
+        return GROUPS
+
+    @property
+    def sharers(self) -> int:
+        """Warp groups that multiply one tile."""
+        return 1 if self.pingpong else self.groups
+
+    @property
+    def blocks(self) -> int:
+        """Of a cluster."""
+        return self.cluster_mn[0] * self.cluster_mn[1] * self.splits
+
+    @property
+    def staged(self) -> bool:
+        """Whether sums go through shared memory as they are, instead of results for the copy engine."""
+        return self.splits > 1 or (self.swapped and not self.turned)
+
+    @property
+    def staged_bytes(self) -> int:
+        """Of such sums, beside the ring: of a tile, or of one for each warp group that has tiles of its own; or those that other blocks send."""
+        m, n, _ = self.block_mnk
+        if self.splits > 1:
+            return m * n * 4 // self.splits * (self.splits - 1)
+        return m * n * 4 * (self.groups if self.pingpong else 1)
+
+    def piece(self, out_bits: int, followed: bool = False, more: tuple[int, ...] = ()) -> int:
+        """Columns of the results that a warp group stores at a time; 0: none fits. Fewer where something follows the sums: it takes registers.
+
+        An even number of pieces is better: buffers are used in turn, from one tile to the next. Shorter ones than 64 bytes are worst. Those of `more`
+        results, of so many bits each, have as many columns.
+        """
+        if self.turned:
+            fit = [n for n in _TURNED if self.block_mnk[1] % n == 0]
+            return next((n for n in fit if self.block_mnk[1] // n % self.buffers == 0), *fit[:1])
+        spans = _SPANS if self.buffers == 2 else _SPANS[1:]
+        sizes = [span * 8 // out_bits for span in spans if not followed or span * 8 // out_bits <= _FOLLOWED]
+        fit = [n for n in sizes if self.block_mnk[1] % n == 0 and all(n * bits // 8 in _SPANS for bits in more)]
+        even = [n for n in fit if self.block_mnk[1] // n % self.buffers == 0]
+        wide = [n for n in (*even, *fit) if n * out_bits // 8 >= _SPANS[1]]
+        return next(iter(wide or even or fit), 0)
+
+    def stage_bytes(self, bits: int, blocks: bool = False) -> int:
+        """Of a stage of the ring: tiles of A and B, and factors of `blocks`."""
+        m, n, k = self.block_mnk
+        return (m + n) * k * bits // 8 + (4 * sum(self.factors) if blocks else 0)
+
+    @property
+    def factors(self) -> tuple[int, int]:
+        """Of blocks, that a stage has: of rows, and of columns that have one in common."""
+        m, n, _ = self.block_mnk
+        return m, n // math.gcd(n, BLOCK)
+
+    def smem_bytes(self, bits: int, out_bits: int, more: tuple[int, ...] = (), blocks: bool = False) -> int:
+        """Shared memory of a block: the ring, sums or some pieces of each result for each warp group, factors of `blocks`, barriers."""
+        piece = self.piece(out_bits, bool(more), more)
+        pieces = self.groups * self.buffers * ATOM_M * piece * (out_bits + sum(more)) // 8
+        if self.staged:
+            pieces = self.staged_bytes
+        return self.stages * self.stage_bytes(bits, blocks) + pieces + _BARRIERS
+
+    def registers(self, promoted: bool) -> int:
+        """Registers of a thread for sums."""
+        m, n, _ = self.block_mnk
+        return m * n // (self.sharers * GROUP) * (2 if promoted else 1)
+
+    def check(
+        self, dtype: Any, out_types: tuple[Any, ...], promoted: bool, device: Device, blocks: bool = False
+    ) -> None:
+        """Refuse what cannot work for elements of some types; `blocks` of them have factors."""
+        (m, n, k), bits = self.block_mnk, dtype.width
+        out_bits, *more = (kind.width for kind in out_types)
+        rows = ATOM_M * self.sharers
+        arrays.require(m % rows == 0, f"{self}: M of a tile is a multiple of {rows}, the rows of its warp groups")
+        arrays.require(
+            not dtype.is_integer or n % 16 == 0 or n in _FEW_OF_INTEGERS,
+            f"{self}: N of a tile of integers is a multiple of 16, or {' or '.join(map(str, _FEW_OF_INTEGERS))}",
+        )
+        arrays.require(
+            self.group <= _MOST_ROWS, f"{self}: at most {_MOST_ROWS} rows of clusters are computed side by side"
+        )
+        arrays.require(
+            not self.turned or (self.swapped and self.splits == 1 and all(kind.width == 16 for kind in out_types)),
+            f"{self}: results of swapped operands are turned around, of 16 bits, where no blocks share a tile",
+            hint="turned=False",
+        )
+        if self.staged or self.turned:
+            arrays.require(n % 8 == 0 and n <= 256, f"{self}: N of a tile is a multiple of 8, and at most 256")
+        else:
+            arrays.require(
+                n % 16 == 0 and n <= 256 and self.piece(out_bits, bool(more), tuple(more)) > 0,
+                f"{self}: N of a tile is at most 256, and pieces of {', '.join(map(str, _SPANS))} bytes of "
+                f"{', '.join(kind.__name__ for kind in out_types)}",
+            )
+        arrays.require(
+            k * bits // 8 in _SPANS,
+            f"{self}: K of a stage is {', '.join(map(str, _SPANS))} bytes: {', '.join(str(s * 8 // bits) for s in _SPANS)} of "
+            f"{dtype.__name__}",
+        )
+        arrays.require(self.stages >= 2, f"{self}: a ring has at least 2 stages")
+        arrays.require(self.buffers >= 2, f"{self}: a piece is stored while the next is made, in another buffer")
+        arrays.require(self.blocks <= 8, f"{self}: a cluster has at most 8 blocks")
+        arrays.require(
+            self.splits * self.sums == 1 or self.cluster_mn == (1, 1),
+            f"{self}: blocks that share a tile are the cluster, and others with parts of K have none",
+            hint="cluster_mn=(1, 1)",
+        )
+        arrays.require(
+            self.splits == 1 or n % (8 * self.splits) == 0,
+            f"{self}: each of the {self.splits} blocks that share a tile writes as many of its {n} columns, a multiple of 8",
+        )
+        across = (m // self.cluster_mn[1], n // self.cluster_mn[0])
+        arrays.require(
+            m % (8 * self.cluster_mn[1]) == 0 and n % (8 * self.cluster_mn[0]) == 0,
+            f"{self}: each block of a cluster loads {across[0]} rows of A and {across[1]} of B for all: multiples of 8",
+        )
+        arrays.require(
+            across[0] <= _MOST_LOADED,
+            f"{self}: each block of a cluster loads {across[0]} rows of A, and the copy engine at most {_MOST_LOADED} at a time",
+            hint="a smaller tile",
+        )
+        arrays.require(
+            self.registers(promoted) <= MOST_SUMS,
+            f"{self}: a thread has {self.registers(promoted)} sums, and registers for {MOST_SUMS}",
+            hint="a smaller tile" if self.sharers == 2 else "a smaller tile, or pingpong=False",
+        )
+        used = self.smem_bytes(bits, out_bits, tuple(more), blocks)
+        arrays.require(
+            used <= device.smem,
+            f"{self} takes {used} bytes of shared memory, and a block has {device.smem}",
+            hint="fewer stages or a smaller tile",
+        )
+
+    def check_room(self, width: int) -> None:
+        """Refuse parts of K whose sums have no room where A was: `width` bytes of each of its rows in each stage."""
+        m, n, _ = self.block_mnk
+        written, ring = m * n * 4 // self.splits, self.stages * m * width
+        arrays.require(
+            self.splits == 1 or written <= ring,
+            f"{self}: sums that a block writes, {written} bytes, take the place of its ring of A, which has {ring}",
+            hint="more stages, or more parts",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Sm90MixedInputConfig(Sm90GemmConfig):
+    """How a product with weights of 8 or 4 bits is cut: they are rows of the tile, and each 64 of them have a warp group, 2 or 4 in all.
+
+    K of a stage is 64 or 128.
+    """
+
+    swapped: bool = True
+
+    @property
+    def groups(self) -> int:
+        return self.block_mnk[0] // ATOM_M
