@@ -27,14 +27,13 @@ _PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.
 _internal_rooms = tuple(
     _PACKAGE_DIR + room
     for room in (
-        "aot",
+        "aot.py",
         "base_dsl",
-        "bridges",
-        "calls",
         "cute",
         "dialects",
         "hardware",
-        "jax",
+        "interop",
+        "jax.py",
         "measure",
         "pipeline",
         "utils",
@@ -44,7 +43,7 @@ _internal_rooms = tuple(
         "lazy.py",
         "mlir.py",
         "thread_stack.py",
-        "torch",
+        "torch.py",
     )
 )
 

@@ -17,8 +17,8 @@ import kiln
 from kiln import cute, kernels
 from kiln.base_dsl import target as targets
 from kiln.base_dsl.guards import IS_TRUE, Guard
-from kiln.calls import loading
-from kiln.calls import program as call_program
+from kiln.interop.arguments import loading
+from kiln.interop.arguments import program as call_program
 from kiln.kernels.dispatch import arrays, recorder
 
 torch = pytest.importorskip("torch")

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl import packages
 from ...base_dsl import target as targets
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
-from ...calls import program as call_program
 from ...cute.host.addresses import make_ptr
 from ...cute.host.arrays import has_mask, numpy_element_type, torch_dtype, torch_element_type
 from ...cute.runtime import from_dlpack
 from ...cute.tensor.pointer import AddressSpace, element_bits, natural_alignment
 from ...cute.tensor.tensor import TracedTensor
 from ...hardware import current as hardware
+from ...interop.arguments import program as call_program
 from .problem import WIDEST, Laid
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 What a function does depends on its arrays only by their types, shapes, strides, alignment and devices, and on which of those that it writes to
 have memory in common with others; on its other arguments by their values, and on the target in force. So it is run by Python once for each of those, under a recorder
-(`calls/program.py`), and what it did is repeated: by native code after a few calls.
+(`interop/arguments/program.py`), and what it did is repeated: by native code after a few calls.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ...base_dsl.dependencies import Dependencies
 from ...base_dsl.guards import Guard
 from ...base_dsl.numeric.meta import TYPES
 from ...base_dsl.static_key import Met, static_key
-from ...calls import loading, plan
-from ...calls import program as call_program
-from ...calls.program import Passed, Program, Recorder
 from ...cute.host.arrays import introduce_array
+from ...interop.arguments import loading, plan
+from ...interop.arguments import program as call_program
+from ...interop.arguments.program import Passed, Program, Recorder
 from . import arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ...calls.caller.engine import Engine
+    from ...interop.arguments.engine import Engine
 
 _MOST = 2048
 _MOST_NAMES = 8
