@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import lazy
+from .._support import lazy
 
 _PLACES = {
     "AttentionTiling": ".attentions.plan",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .. import lazy
+from .._support import lazy
 
 if TYPE_CHECKING:
     from ..cute.atoms.draw import print_latex, print_latex_tv
