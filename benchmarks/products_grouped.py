@@ -52,8 +52,8 @@ def tiling(m: int, n: int, k: int, cluster: tuple[int, int], stages: int, **opti
 GROUP_PLANS = [
     tiling(128, 256, 64, (1, 1), 4), tiling(128, 256, 64, (1, 2), 4), tiling(128, 192, 64, (1, 1), 4, pingpong=True),
     tiling(128, 128, 64, (1, 1), 6, pingpong=True), tiling(128, 128, 64, (1, 2), 6, pingpong=True),
-    tiling(128, 128, 64, (1, 1), 4, swapped=True), tiling(128, 64, 64, (1, 1), 7, swapped=True),
-    tiling(128, 32, 64, (1, 1), 9, swapped=True),
+    tiling(128, 128, 64, (1, 1), 4, swap_ab=True), tiling(128, 64, 64, (1, 1), 7, swap_ab=True),
+    tiling(128, 32, 64, (1, 1), 9, swap_ab=True),
 ]  # fmt: skip
 BLOCK_PLANS = [
     tiling(128, 128, 128, (2, 1), 6), tiling(128, 192, 128, (2, 1), 4), tiling(128, 128, 128, (1, 1), 6), tiling(128, 192, 128, (1, 2), 4),

@@ -297,8 +297,8 @@ def plan_of(rng: Rng, kind: registry.Family, problem: Any) -> Any:
     others = [plan for plan in others if not kind.validate(problem, plan, H200)]
     kinds: dict[Any, list[Any]] = {}
     for plan in others if others and rng.random() < 0.6 else own:
-        flags = (getattr(plan, name, False) for name in ("pingpong", "swapped", "turned"))
-        counts = (getattr(plan, name, 1) > 1 for name in ("splits", "sums"))
+        flags = (getattr(plan, name, False) for name in ("pingpong", "swap_ab", "transpose_out"))
+        counts = (getattr(plan, name, 1) > 1 for name in ("split_k_cluster", "split_k"))
         kinds.setdefault((type(plan), *flags, *counts), []).append(plan)
     return one_of(rng, *one_of(rng, *kinds.values()))
 

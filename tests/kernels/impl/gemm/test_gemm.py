@@ -187,7 +187,7 @@ def test_the_smallest_tiles(a_transposed, b_transposed):
 def test_parts_of_k(dtype, splits):
     """Added by the blocks of a cluster; more than those, by a second kernel."""
     small = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2)
-    tiling = dataclasses.replace(small, splits=splits)
+    tiling = dataclasses.replace(small, split_k=splits)
     k = 16 * splits * (2 if splits < 9 else 1)
     a, b = operand(40, k, dtype, True), operand(k, 24, dtype, False)
     bias, gate = normal((24,), np.float32), normal((40, 1), dtype)
@@ -205,7 +205,7 @@ def test_ragged_parts_in_clusters(k):
     """Any K, also less than there are parts; batches; columns of the result contiguous."""
     a, b, c = normal((2, 41, k), np.float16), normal((k, 71), np.float16), normal((2, 41, 71), np.float32)
     out = np.zeros((2, 71, 41), np.float32).swapaxes(1, 2)
-    kernels.gemm(a, b, c=c, beta=2.0, out=out, plan=dataclasses.replace(SMALL, splits=5))
+    kernels.gemm(a, b, c=c, beta=2.0, out=out, plan=dataclasses.replace(SMALL, split_k=5))
     close(out, exact(a, b) + 2.0 * c, 64.0)
 
 
@@ -237,7 +237,7 @@ def test_truth_values(dtype):
     small = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2)
     assert (kernels.gemm(a, b, out_dtype=np.dtype(bool), plan=small) == (exact(a, b) != 0)).all()
     for splits in (2, 16):
-        plan = dataclasses.replace(small, splits=splits)
+        plan = dataclasses.replace(small, split_k=splits)
         got = kernels.gemm(a, b, out_dtype=np.dtype(bool), epilogue=lambda v: v > 1.0, plan=plan)
         assert (got == (exact(a, b) > 1)).all()
 
@@ -446,7 +446,7 @@ def test_chosen_plans_fit():
         return FAMILY.choose(product(kiln.Float16, shape, k, kiln.Float16), device).plan
 
     for n in (3072, 8192):
-        assert sorted(plan((1, n, n), n, H200).block_mnk) == [64, 128, 192]
+        assert sorted(plan((1, n, n), n, H200).tile_shape_mnk) == [64, 128, 192]
     assert plan((1, 64, 256), 8192, H200).sums > 1
     assert plan((1, 64, 256), 8192, A100).splits > 1
     assert plan((2, 64, 256), 8192, A100).splits == 1
@@ -519,6 +519,6 @@ def test_empty_results():
 def test_clean_under_the_sanitizer(dtype, k, splits):
     a, b = normal((40, k), dtype), normal((k, 24), dtype)
     tiling = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 3)
-    tiling = dataclasses.replace(tiling, splits=splits)
+    tiling = dataclasses.replace(tiling, split_k=splits)
     with kiln.sanitize("all"):
         close(kernels.gemm(a, b, plan=tiling), exact(a, b), 4.0 if dtype is np.float16 else 64.0)

@@ -25,7 +25,7 @@ F16, BF16, F32, E4M3 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.flo
 T = kernels.Sm90GemmConfig
 WHOLE = T((128, 32, 32), (1, 1), 2, 2)
 TURNS = T((64, 64, 32), (1, 1), 3, 2, pingpong=True)
-SWAPPED = T((128, 16, 32), (1, 2), 2, 2, swapped=True)
+SWAPPED = T((128, 16, 32), (1, 2), 2, 2, swap_ab=True)
 LONG = [OneByOne()] if os.environ.get("KILN_LONG_TESTS") else []
 """One product after the other, each compiled for the CPU."""
 RNG = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def test_buffers_of_pieces_that_are_not_whole(seed, monkeypatch):
     monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
     ends = [100, 200, 300, 400, 500, 600]
     a, b = normal(600, 32), normal(6, 128, 32).swapaxes(1, 2)
-    plan = T((128, 128, 32), (1, 1), 3, 2, pingpong=True, buffers=4)
+    plan = T((128, 128, 32), (1, 1), 3, 2, pingpong=True, epi_stages=4)
     with kiln.sanitize("all") as found:
         got = kernels.grouped_gemm(a, b, offsets=np.array(ends), plan=plan)
     assert not found
@@ -172,7 +172,7 @@ def test_many_groups():
     sizes = RNG.integers(0, 4, 70)
     ends = np.cumsum(sizes).astype(np.int32)
     a, b = normal(int(ends[-1]), 16), normal(70, 8, 16).swapaxes(1, 2)
-    got = kernels.grouped_gemm(a, b, offsets=ends, plan=T((128, 8, 32), (1, 1), 2, 2, swapped=True))
+    got = kernels.grouped_gemm(a, b, offsets=ends, plan=T((128, 8, 32), (1, 1), 2, 2, swap_ab=True))
     check(got, a, b, ends.tolist())
 
 
@@ -191,7 +191,10 @@ REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=-3), "expected_rows=-3: a positive integer"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=0), "expected_rows=0: a positive integer"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=1.5), "expected_rows=1.5: a positive integer"),  # pyright: ignore[reportArgumentType]
-    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, plan=T((128, 32, 32), (1, 1), 2, splits=2)), "parts|stages"),
+    (
+        lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, plan=T((128, 32, 32), (1, 1), 2, split_k_cluster=2)),
+        "parts|stages",
+    ),
     (lambda: kernels.grouped_gemm(X, normal(2, 16, 16), offsets=ENDS, out=X), "out begins where a does"),
     (lambda: kernels.grouped_gemm(Y @ X, Z, counts=ENDS, out=Z), "out begins where b does"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=-3), "expected_rows=-3: a positive integer"),
@@ -199,10 +202,10 @@ REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=1.5), "expected_rows=1.5: a positive integer"),  # pyright: ignore[reportArgumentType]
 ]
 PLANS = [
-    (T((128, 32, 32), (1, 1), 2, splits=2), "not cut into parts"),
-    (T((128, 32, 32), (1, 1), 2, sums=2), "not cut into parts"),
-    (T((128, 32, 32), (1, 1), 2, swapped=True, turned=True), "begins and ends anywhere"),
-    (T((128, 256, 64), (1, 1), 4, 8, buffers=4), "with a table of 1024 groups"),
+    (T((128, 32, 32), (1, 1), 2, split_k_cluster=2), "not cut into parts"),
+    (T((128, 32, 32), (1, 1), 2, split_k=2), "not cut into parts"),
+    (T((128, 32, 32), (1, 1), 2, swap_ab=True, transpose_out=True), "begins and ends anywhere"),
+    (T((128, 256, 64), (1, 1), 4, 8, epi_stages=4), "with a table of 1024 groups"),
 ]
 
 
@@ -237,8 +240,8 @@ def test_clusters_lie_along_columns(rows):
     a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 32 * rows, 7168), (32, 7168, 4096), (1, 32 * rows, 4096)))
     plans = HopperGroups().plans(GroupedProduct(a, b, out, rows=rows), device_of("sm_90a"))
     assert plans
-    assert all(plan.cluster_mn[0] == 1 for plan in plans)
-    assert any(plan.pingpong or plan.swapped for plan in plans) == (rows > 128)
+    assert all(plan.cluster_shape_mn[0] == 1 for plan in plans)
+    assert any(plan.pingpong or plan.swap_ab for plan in plans) == (rows > 128)
 
 
 def test_nothing_to_compute():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["grouped_gemm"]
 
-FAMILY = Family("grouped products")
+FAMILY = Family("grouped_gemm")
 
 
 @kernel_function("a", "b", "offsets", "counts", "out", "scale_a", "scale_b", "extras", numbers=("alpha",))

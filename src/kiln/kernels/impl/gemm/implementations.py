@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ...dispatch.devices import Device
     from .sm80_mainloop import MultistageGemm
 
-FAMILY = Family("products")
+FAMILY = Family("gemm")
 
 
 class Multistage(Implementation):
@@ -75,29 +75,29 @@ class Multistage(Implementation):
             return
         plan.check_splits(problem.k, problem.shape[0])
         arrays.require(
-            plan.splits == 1 or problem.dtype not in INTEGERS,
+            plan.split_k == 1 or problem.dtype not in INTEGERS,
             f"{plan}: K is cut into parts that a second kernel adds only for floats",
         )
 
     def run(self, problem: Product, plan: Sm80GemmConfig, given: Given) -> None:
         device = devices.current()
-        if plan.splits > 1 and not plan.in_clusters(device):
-            run_parts(self, problem, dataclasses.replace(plan, splits=1), plan.splits, given)
+        if plan.split_k > 1 and not plan.in_clusters(device):
+            run_parts(self, problem, dataclasses.replace(plan, split_k=1), plan.split_k, given)
             return
         half = problem.dtype in FLOATS8 and not device.float8
         a, b = (
             dataclasses.replace(operand, half=half, few=rows < tile)
-            for operand, rows, tile in zip(problem.operands(), problem.shape[1:], plan.block_mnk[:2], strict=True)
+            for operand, rows, tile in zip(problem.operands(), problem.shape[1:], plan.tile_shape_mnk[:2], strict=True)
         )
-        follow, tile = problem.follow, plan.block_mnk[:2]
+        follow, tile = problem.follow, plan.tile_shape_mnk[:2]
         widths = None if follow.plain else problem.other_widths
         out = (problem.acc_dtype, problem.out_types, problem.out_width)
 
         weights, many = self.of_weights(problem), problem.shape[0] > MOST_BATCHES
 
         def make() -> MultistageGemm:
-            epilogue = self.epilogue(tile, plan.threads, plan.splits, *out, follow.combiner(), widths)
-            return self.kernel(a, b, plan, TileScheduler(tile, plan.splits, many), epilogue, **weights)
+            epilogue = self.epilogue(tile, plan.threads, plan.split_k, *out, follow.combiner(), widths)
+            return self.kernel(a, b, plan, TileScheduler(tile, plan.split_k, many), epilogue, **weights)
 
         key = (self.kernel, a, b, out, plan, many, widths, follow.key, *weights.values())
         kernel = launches.made_of(follow.functions, make, *key)
@@ -180,12 +180,12 @@ class NarrowProducts(Multistage):
 
     def plans(self, problem: Product, device: Device) -> list[Sm80GemmConfig]:
         # More blocks than two to a tile were never worth it.
-        found = (x for x in super().plans(problem, device) if x.splits <= 2 and self.suits(problem, x))
-        return [x for x in found if x.splits == 1 or x.in_clusters(device)]
+        found = (x for x in super().plans(problem, device) if x.split_k <= 2 and self.suits(problem, x))
+        return [x for x in found if x.split_k == 1 or x.in_clusters(device)]
 
     def suits(self, problem: Product, plan: Sm80GemmConfig) -> bool:
         """Whether groups are parts or multiples of a tile in K, and there are whole tiles."""
-        depth, group = plan.block_mnk[2], problem.group
+        depth, group = plan.tile_shape_mnk[2], problem.group
         return not group or (problem.k % depth == 0 and (group % depth == 0 or depth % group == 0))
 
     def smem_bytes(self, problem: Product, plan: Sm80GemmConfig) -> int:
@@ -194,9 +194,9 @@ class NarrowProducts(Multistage):
     def check(self, problem: Product, plan: Sm80GemmConfig, device: Device) -> None:
         most = min(MOST_IN_CLUSTER, device.cluster)
         arrays.require(
-            plan.splits <= 1 or plan.in_clusters(device),
+            plan.split_k <= 1 or plan.in_clusters(device),
             f"{plan}: K of weights is cut into parts that the blocks of a cluster add, and one of {device.name} has at most {most}",
-            hint=f"splits up to {most}" if most > 1 else "splits=1",
+            hint=f"split_k up to {most}" if most > 1 else "split_k=1",
         )
         super().check(problem, plan, device)
         plan.check_weights(problem.packed, self.smem_bytes(problem, plan), device.smem)

@@ -46,10 +46,10 @@ class TensorCoreGemm(MultistageGemm):
         else:
             op = warp.MmaI8Op(dtype, self.b.dtype, Int32, (16, 8, 32))
         order = (fragments[0].order(), fragments[1].order(), k_step(dtype))
-        return cute.make_tiled_mma(op, (*self.tiling.warps_mn, 1), order)
+        return cute.make_tiled_mma(op, (*self.tiling.warp_layout_mn, 1), order)
 
     def feed(self, operand: Operand, rows: int) -> Feed:
         """Along the contiguous mode."""
-        depth, threads = self.tiling.block_mnk[2], self.tiling.threads
+        depth, threads = self.tiling.tile_shape_mnk[2], self.tiling.threads
         along = depth if operand.k_major else rows
         return Feed(operand, operand.width, rows, depth, threads, math.gcd(along // operand.width, threads))

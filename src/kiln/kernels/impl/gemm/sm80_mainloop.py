@@ -40,7 +40,7 @@ class MultistageGemm:
 
     def tile_mn(self) -> tuple[int, int]:
         """Of sums."""
-        m, n, _ = self.tiling.block_mnk
+        m, n, _ = self.tiling.tile_shape_mnk
         return (n, m) if self.swapped else (m, n)
 
     def blocks_together(self) -> int:
@@ -104,7 +104,7 @@ class MultistageGemm:
         """What a block does: the body of the kernel."""
         thread = arch.thread_idx()[0]
         where, batch, rank = self.scheduler.work(d[0], divisors)
-        block_m, block_n, depth = self.tiling.block_mnk
+        block_m, block_n, depth = self.tiling.tile_shape_mnk
         stages = self.tiling.stages
         a_frag, b_frag = self.fragments(0), self.fragments(1)
         mma = self.mma((a_frag, b_frag), self.a.half)
@@ -117,7 +117,7 @@ class MultistageGemm:
             cute.recast_ptr(memory + a_frag.ring_bytes(), dtype=self.b.dtype), b_frag.ring_layout()
         )
         feeds = self.feed(self.a, block_m), self.feed(self.b, block_n)
-        ring = Ring(feeds, stages, depth, self.tiling.splits)
+        ring = Ring(feeds, stages, depth, self.tiling.split_k)
         producer, consumer = ring.pipe.make_participants()
         if const_expr(devices.current().overlaps):  # up to here a block may run beside the end of the kernel before it
             arch.griddepcontrol_wait()

@@ -52,11 +52,11 @@ class NarrowGemm(MultistageGemm):
 
     def mma(self, fragments: Any, half: bool) -> Any:
         return cute.make_tiled_mma(
-            warp.MmaF16BF16Op(self.a.dtype, Float32, (16, 8, 16)), (self.tiling.warps_mn[1], 1, 1)
+            warp.MmaF16BF16Op(self.a.dtype, Float32, (16, 8, 16)), (self.tiling.warp_layout_mn[1], 1, 1)
         )
 
     def feed(self, operand: Operand, rows: int) -> Feed:
-        depth, threads = self.tiling.block_mnk[2], self.tiling.threads
+        depth, threads = self.tiling.tile_shape_mnk[2], self.tiling.threads
         kind = Feed
         if operand is self.b and self.packed:
             kind, depth = HalvedFeed, depth // 2
@@ -76,6 +76,6 @@ class SwappedEpilogue(Epilogue):
 
 def smem_bytes(tiling: Any, packed: bool, group: int) -> int:
     """Of the rings of operands and of factors of groups, or of the sums of a tile after them."""
-    m, n, k = tiling.block_mnk
+    m, n, k = tiling.tile_shape_mnk
     factors = 4 * factor_rows(tiling) * (k // min(k, group)) if group else 0
     return max(((4 * m + (1 if packed else 2) * n) * k // 2 + factors) * tiling.stages, 4 * m * n)

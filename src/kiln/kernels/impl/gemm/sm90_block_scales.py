@@ -31,7 +31,7 @@ class FactorSource:
         self.of_columns = of_columns[None, None, place.matrix]  # (N / 128, K / 128)
         self.count = plan.factors
         self.lane = lane = arch.lane_idx()
-        (m, n, _), (rows, across) = plan.block_mnk, plan.factors
+        (m, n, _), (rows, across) = plan.tile_shape_mnk, plan.factors
         first = place.start + place.m * m + lane
         self.rows = [min(first + i, self.of_rows.shape[0] - 1) for i in range(0, rows, LANES)]
         self.column = min((place.n * n + lane * (n // across)) // BLOCK, self.of_columns.shape[0] - 1)
@@ -58,7 +58,9 @@ class BlockFactors:
     def __init__(self, part: Any, plan: Sm90GemmConfig, held: Any) -> None:
         self.held = held  # (rows, then columns; stages)
         self.first, self.across = plan.factors
-        coords = part.partition_C(cute.make_identity_tensor(plan.block_mnk[:2]))  # ((2, 2, columns / 8), rows / 64, 1)
+        coords = part.partition_C(
+            cute.make_identity_tensor(plan.tile_shape_mnk[:2])
+        )  # ((2, 2, columns / 8), rows / 64, 1)
         self.atoms = cute.size(coords, mode=[1])
         self.rows = [coords[((0, i % 2, 0), i // 2, 0)][0] for i in range(2 * self.atoms)]
         self.now = cute.make_rmem_tensor((len(self.rows) + self.across,), Float32)

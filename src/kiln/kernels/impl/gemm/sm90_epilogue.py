@@ -45,22 +45,22 @@ class StoredEpilogue:
         self, plan: Sm90GemmConfig, piece: int, acc_dtype: Any, out_types: tuple[Any, ...], combine: Callable[..., Any],
         other_widths: tuple[int, ...] | None, row_width: int = 0, summed: bool = False,
     ) -> None:  # fmt: skip
-        self.tile_mn = plan.block_mnk[:2]
+        self.tile_mn = plan.tile_shape_mnk[:2]
         self.sharers, self.groups = plan.sharers, plan.groups
-        self.slots = plan.buffers
+        self.slots = plan.epi_stages
         self.piece = piece
         tight = other_widths is not None and plan.registers(False) > _TIGHT
         grouped = row_width > 0
-        self.step = math.gcd(piece, _LEAST_STEP if plan.turned or grouped else _STEP) if tight else piece
-        self.order = LayoutEnum.COL_MAJOR if plan.turned else LayoutEnum.ROW_MAJOR
+        self.step = math.gcd(piece, _LEAST_STEP if plan.transpose_out or grouped else _STEP) if tight else piece
+        self.order = LayoutEnum.COL_MAJOR if plan.transpose_out else LayoutEnum.ROW_MAJOR
         self.acc_dtype = acc_dtype
         self.out_types = out_types
         self.combine = combine
         self.out_width = 128 // max(kind.width for kind in out_types)
         self.other_widths = other_widths or ()
-        if plan.turned:
+        if plan.transpose_out:
             self.other_widths = (1,) * len(self.other_widths)
-        self.turned = plan.turned
+        self.turned = plan.transpose_out
         self.followed = other_widths is not None
         self.grouped = grouped
         self.row_width = row_width

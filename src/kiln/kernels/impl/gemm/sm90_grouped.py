@@ -34,10 +34,10 @@ class GroupedTiles(PersistentTiles):
     bounds = 1
 
     def __init__(
-        self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int, groups: int, contiguous: bool,
+        self, tile: tuple[int, int], cluster_shape_mn: tuple[int, int], group: int, clusters: int, groups: int, contiguous: bool,
         swapped: bool, few: bool,
     ) -> None:  # fmt: skip
-        super().__init__(tile, cluster_mn, group, clusters)
+        super().__init__(tile, cluster_shape_mn, group, clusters)
         self.few = few
         self.groups = groups
         self.grouped = contiguous
@@ -46,7 +46,7 @@ class GroupedTiles(PersistentTiles):
     @cute.jit
     def grid(self, d: Any):
         """Whether there are fewer tiles than multiprocessors is not known here."""
-        return *self.cluster_mn, self.clusters
+        return *self.cluster_shape_mn, self.clusters
 
     def divisors(self, d: Any) -> list[Any]:
         """None: how many rows a group has is not known here."""
@@ -63,7 +63,7 @@ class GroupedTiles(PersistentTiles):
     def fill(self, table: cute.Tensor, bounds: cute.Tensor, d: Any):
         """Let a warp make the table. Bounds that lead out of the array are taken as the nearest that do not."""
         lane, along = arch.lane_idx(), 1 if self.swapped else 0
-        most, each = d.shape[along], self.tile_mn[along] * self.cluster_mn[along]
+        most, each = d.shape[along], self.tile_mn[along] * self.cluster_shape_mn[along]
         if arch.warp_idx() == 0:
             self.scan(table, bounds, lane, most, each)
 
@@ -100,7 +100,7 @@ class GroupedTiles(PersistentTiles):
     def columns(self, d: Any) -> Any:
         """Clusters of tiles beside each other."""
         across = 0 if self.swapped else 1
-        return cute.ceil_div(d.shape[across], self.tile_mn[across] * self.cluster_mn[across])
+        return cute.ceil_div(d.shape[across], self.tile_mn[across] * self.cluster_shape_mn[across])
 
     @cute.jit
     def tile(self, number: Any, tiles: Any):
@@ -118,7 +118,9 @@ class GroupedTiles(PersistentTiles):
         batch, start, rows = (
             (0, table[group, 1], table[group + 1, 1]) if self.grouped else (group, 0, table[group + 1, 1])
         )
-        return Place(m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, batch, group, start, rows - start)
+        return Place(
+            m * self.cluster_shape_mn[0] + x, n * self.cluster_shape_mn[1] + y, batch, group, start, rows - start
+        )
 
 
 class HopperGroups(HopperProducts):
@@ -132,23 +134,26 @@ class HopperGroups(HopperProducts):
     def plans(self, problem: GroupedProduct, device: Device) -> list[Sm90GemmConfig]:
         found: dict[Sm90GemmConfig, float] = {}
         for plan in sm90_cost.candidates(problem.like(), device, grouped=True):
-            if plan.splits * plan.sums > 1:
+            if plan.split_k_cluster * plan.split_k > 1:
                 continue
-            if plan.block_mnk[0] == ATOM_M and not plan.swapped:
+            if plan.tile_shape_mnk[0] == ATOM_M and not plan.swap_ab:
                 continue  # read columns twice as often; of few rows a tile of 128 multiplies half
-            if _few(problem) and (plan.pingpong or plan.swapped):
+            if _few(problem) and (plan.pingpong or plan.swap_ab):
                 continue  # multiply rows that are not there, and were slower wherever they were measured
-            if _few(problem) and problem.blocks and (plan.blocks > 1 or plan.stages < 5):
+            if _few(problem) and problem.blocks and (plan.blocks > 1 or plan.ab_stages < 5):
                 continue  # sums of a stage are waited for: more of them have to be on their way, and not for two blocks at once
-            if plan.block_mnk[0] == 192 or (plan.swapped and plan.block_mnk[0] > GROUPS * ATOM_M):
+            if plan.tile_shape_mnk[0] == 192 or (plan.swap_ab and plan.tile_shape_mnk[0] > GROUPS * ATOM_M):
                 continue  # not measured for groups
-            if plan.cluster_mn == (2, 1):  # a group's last rows may fill one tile of two: clusters lie along columns
-                plan = dataclasses.replace(plan, cluster_mn=(1, 2), group=2 * plan.group)
+            if plan.cluster_shape_mn == (
+                2,
+                1,
+            ):  # a group's last rows may fill one tile of two: clusters lie along columns
+                plan = dataclasses.replace(plan, cluster_shape_mn=(1, 2), raster_group=2 * plan.raster_group)
             # The table of many groups takes the place of stages.
             over = max(0, _smem_bytes(problem, plan) - device.smem)
-            stages = plan.stages - -(-over // plan.stage_bytes(problem.dtype.width, bool(problem.blocks)))
+            stages = plan.ab_stages - -(-over // plan.stage_bytes(problem.dtype.width, bool(problem.blocks)))
             if stages >= 3:
-                plan = dataclasses.replace(plan, stages=stages)
+                plan = dataclasses.replace(plan, ab_stages=stages)
                 found[plan] = self.cost(problem, plan, device)
         return sorted(found, key=lambda plan: found[plan])
 
@@ -158,8 +163,11 @@ class HopperGroups(HopperProducts):
     def parts(self, problem: GroupedProduct, plan: Sm90GemmConfig, device: Device) -> dict[str, float]:
         """As of groups of equal size, with the rows that tiles have besides where sizes differ."""
         found = sm90_cost.bounds(problem.like(), plan, device, grouped=True)
-        rows, each = problem.rows, plan.block_mnk[1] if plan.swapped else plan.block_mnk[0] * plan.cluster_mn[0]
-        halved = _few(problem) and each == GROUPS * ATOM_M and plan.sharers > 1 and not plan.swapped
+        rows, each = (
+            problem.rows,
+            plan.tile_shape_mnk[1] if plan.swap_ab else plan.tile_shape_mnk[0] * plan.cluster_shape_mn[0],
+        )
+        halved = _few(problem) and each == GROUPS * ATOM_M and plan.sharers > 1 and not plan.swap_ab
         steps = ATOM_M if halved else each, each
         multiplied, loaded = (max(rows + step / 2, step) / (-(-rows // each) * each) for step in steps)
         grown = {"products": multiplied, "power": multiplied, "L2 cache": loaded}
@@ -168,9 +176,9 @@ class HopperGroups(HopperProducts):
     def check(self, problem: GroupedProduct, plan: Sm90GemmConfig, device: Device) -> None:
         super().check(problem, plan, device)
         arrays.require(
-            plan.splits * plan.sums == 1 and not plan.turned,
+            plan.split_k_cluster * plan.split_k == 1 and not plan.transpose_out,
             f"{plan}: K of groups is not cut into parts, and what is stored of a group begins and ends anywhere",
-            hint="splits=1, sums=1, turned=False",
+            hint="split_k_cluster=1, split_k=1, transpose_out=False",
         )
         used = _smem_bytes(problem, plan)
         arrays.require(
@@ -181,7 +189,7 @@ class HopperGroups(HopperProducts):
 
     def run(self, problem: GroupedProduct, plan: Sm90GemmConfig, given: Any) -> None:
         a, b = problem.operands()
-        follow, tile = problem.follow, plan.block_mnk[:2]
+        follow, tile = problem.follow, plan.tile_shape_mnk[:2]
         out, acc = problem.out_types, problem.acc_dtype
         differ = batched(problem.a), problem.matrices > 1, batched(problem.out)
         clusters, groups = devices.clusters(plan.blocks), _table_groups(problem)
@@ -189,7 +197,7 @@ class HopperGroups(HopperProducts):
 
         def make() -> HopperGemm:
             scheduler = GroupedTiles(
-                tile, plan.cluster_mn, plan.group, clusters, groups, problem.contiguous, plan.swapped, few
+                tile, plan.cluster_shape_mn, plan.raster_group, clusters, groups, problem.contiguous, plan.swap_ab, few
             )
             epilogue = epilogue_of(problem, plan, widths, problem.contiguous)
             return HopperGemm(a, b, differ, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)

@@ -81,27 +81,27 @@ class HopperProducts(Implementation):
         return sm90_cost.bounds(problem, plan, device)
 
     def check(self, problem: Product, plan: Sm90GemmConfig, device: Device) -> None:
-        stored = (Float32,) if plan.sums > 1 else problem.out_types  # sums are, for the second kernel
+        stored = (Float32,) if plan.split_k > 1 else problem.out_types  # sums are, for the second kernel
         plan.check(problem.dtype, stored, problem.promoted, device, bool(problem.blocks))
-        plan.check_room(plan.block_mnk[2] * problem.dtype.width // 8)
+        plan.check_room(plan.tile_shape_mnk[2] * problem.dtype.width // 8)
         arrays.require(
-            not problem.summed or not (plan.staged or plan.swapped or plan.sums > 1),
+            not problem.summed or not (plan.staged or plan.swap_ab or plan.split_k > 1),
             f"{plan}: sums of rows are made of whole sums, in rows of the tile",
-            hint="splits=1, swapped=False, sums=1",
+            hint="split_k_cluster=1, swap_ab=False, split_k=1",
         )
         if problem.blocks:
             arrays.require(
-                plan.block_mnk[2] == BLOCK and not plan.swapped,
+                plan.tile_shape_mnk[2] == BLOCK and not plan.swap_ab,
                 f"{plan}: factors are of blocks of {BLOCK} of K, and of rows of the tile",
-                hint=f"K of {BLOCK}, swapped=False",
+                hint=f"K of {BLOCK}, swap_ab=False",
             )
-        stages = -(-problem.k // plan.block_mnk[2])
+        stages = -(-problem.k // plan.tile_shape_mnk[2])
         arrays.require(
-            plan.splits * plan.sums <= stages,
+            plan.split_k_cluster * plan.split_k <= stages,
             f"{plan}: K of {problem.k} is {stages} stages, of which each part has one at least",
         )
         arrays.require(
-            plan.sums == 1
+            plan.split_k == 1
             or (
                 problem.shape[0] == 1
                 and problem.acc_dtype is Float32
@@ -113,25 +113,25 @@ class HopperProducts(Implementation):
         )
 
     def run(self, problem: Product, plan: Sm90GemmConfig, given: Given) -> None:
-        if plan.sums > 1:
-            own = dataclasses.replace(plan, sums=2)  # however many there are: the same kernel
-            run_sums(problem, plan.sums, given, lambda laid, parts: self.launch(laid, own, parts))
+        if plan.split_k > 1:
+            own = dataclasses.replace(plan, split_k=2)  # however many there are: the same kernel
+            run_sums(problem, plan.split_k, given, lambda laid, parts: self.launch(laid, own, parts))
         else:
             self.launch(problem, plan, given)
 
     def launch(self, problem: Product, plan: Sm90GemmConfig, given: Given) -> None:
         """Run the kernel. Where a plan has `sums`, batches of the result are of parts of K."""
         a, b = problem.operands()
-        follow, tile = problem.follow, plan.block_mnk[:2]
+        follow, tile = problem.follow, plan.tile_shape_mnk[:2]
         widths = None if follow.plain else problem.other_widths
         differ = batched(problem.a), batched(problem.b), batched(problem.out)
         clusters = devices.clusters(plan.blocks)
 
         def make() -> HopperGemm:
-            if plan.splits * plan.sums > 1:
-                scheduler = SplitTiles(tile, plan.group, plan.splits, differ[2], plan.sums > 1)
+            if plan.split_k_cluster * plan.split_k > 1:
+                scheduler = SplitTiles(tile, plan.raster_group, plan.split_k_cluster, differ[2], plan.split_k > 1)
             else:
-                scheduler = PersistentTiles(tile, plan.cluster_mn, plan.group, clusters, differ[2])
+                scheduler = PersistentTiles(tile, plan.cluster_shape_mn, plan.raster_group, clusters, differ[2])
             epilogue = epilogue_of(problem, plan, widths)
             return HopperGemm(a, b, differ, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
 

@@ -103,10 +103,10 @@ class PersistentTiles:
     """Whether a second kernel adds the results."""
 
     def __init__(
-        self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int, batched: bool = True
+        self, tile: tuple[int, int], cluster_shape_mn: tuple[int, int], group: int, clusters: int, batched: bool = True
     ) -> None:
         self.tile_mn = tile
-        self.cluster_mn = cluster_mn
+        self.cluster_shape_mn = cluster_shape_mn
         self.group = group
         self.clusters = clusters
         self.batched = batched
@@ -114,11 +114,11 @@ class PersistentTiles:
     @cute.jit
     def grid(self, d: Any):
         """The blocks for a result (M, N, L)."""
-        return *self.cluster_mn, min(self.count((d, ())), self.clusters)
+        return *self.cluster_shape_mn, min(self.count((d, ())), self.clusters)
 
     def cluster(self) -> tuple[int, int, int] | None:
         """The blocks of a cluster."""
-        return None if self.cluster_mn == (1, 1) else (*self.cluster_mn, 1)
+        return None if self.cluster_shape_mn == (1, 1) else (*self.cluster_shape_mn, 1)
 
     @cute.jit
     def divisors(self, d: Any):
@@ -148,7 +148,7 @@ class PersistentTiles:
         """This block's tile of a cluster of tiles."""
         m, n, batch = self.place(number, tiles)
         x, y, _ = arch.block_idx()
-        return Place(m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, batch, batch)
+        return Place(m * self.cluster_shape_mn[0] + x, n * self.cluster_shape_mn[1] + y, batch, batch)
 
     def place(self, number: Any, tiles: Any) -> tuple[Any, Any, Any]:
         """The cluster of tiles (in M, in N) of a batch."""
@@ -161,7 +161,7 @@ class PersistentTiles:
         return 0, depth
 
     def _clusters(self, d: Any) -> tuple[Any, Any]:
-        (m, n), (x, y) = self.tile_mn, self.cluster_mn
+        (m, n), (x, y) = self.tile_mn, self.cluster_shape_mn
         return cute.ceil_div(d.shape[0], m * x), cute.ceil_div(d.shape[1], n * y)
 
 
