@@ -46,9 +46,9 @@ from kiln.cute.runtime import from_dlpack
 from kiln.hardware import driver, nvml
 from kiln.kernels.dispatch import arrays
 from kiln.kernels.impl.gemm import sm90_implementation
-from kiln.kernels.impl.gemm.arguments import Given
-from kiln.kernels.impl.gemm.problem import Product
-from kiln.kernels.impl.gemm.sm90_epilogue import StoredEpilogue
+from kiln.kernels.impl.gemm.arguments import GemmArguments
+from kiln.kernels.impl.gemm.problem import GemmProblem
+from kiln.kernels.impl.gemm.sm90_epilogue import TmaStoreEpilogue
 from kiln.measure import clocks
 from kiln.utils import LayoutEnum, sm90
 
@@ -201,7 +201,7 @@ def _order(rows: bool) -> LayoutEnum:
     return LayoutEnum.ROW_MAJOR if rows else LayoutEnum.COL_MAJOR
 
 
-class Unwritten(StoredEpilogue):
+class Unwritten(TmaStoreEpilogue):
     """Writes no result, as far as the GPU can tell: only an `alpha` that is never given has them written."""
 
     @cute.jit
@@ -214,7 +214,7 @@ class UnwrittenTiling(kernels.Sm90GemmConfig):
     """A plan of the library's kernel, to which no result is written."""
 
 
-def _epilogue_of(problem: Product, plan: kernels.Sm90GemmConfig, *rest: Any) -> Any:
+def _epilogue_of(problem: GemmProblem, plan: kernels.Sm90GemmConfig, *rest: Any) -> Any:
     made: Any = _library_epilogue_of(problem, plan, *rest)
     if isinstance(plan, UnwrittenTiling):
         made.__class__ = Unwritten
@@ -269,10 +269,10 @@ WIDE = kernels.Sm90GemmConfig((256, 192, 64), (1, 2), 3, 8, epi_stages=4)
 
 def unwritten(a: Any, b: Any, out: Any, plan: Any = PLAN, precision: str = "ieee") -> Callable[[], None]:
     """The library's product of (L, M, K) and (L, K, N), without results."""
-    given = Given(a, b, out)
-    problem = Product(arrays.laid(a), arrays.laid(b), arrays.laid(out), precision=precision)
+    given = GemmArguments(a, b, out)
+    problem = GemmProblem(arrays.laid(a), arrays.laid(b), arrays.laid(out), precision=precision)
     plan = UnwrittenTiling(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
-    return lambda: sm90_implementation.HopperProducts().run(problem, plan, given)
+    return lambda: sm90_implementation.Sm90Gemm().run(problem, plan, given)
 
 
 def from_cache(m: int, n: int, k: int, batches: int, plan: Any = PLAN, dtype: Any = F16) -> Work:

@@ -27,7 +27,7 @@ from kiln import kernels
 from kiln.kernels.dispatch import arrays
 from kiln.kernels.dispatch.devices import current
 from kiln.kernels.impl.gemm import grouped_gemm
-from kiln.kernels.impl.gemm.grouped_problem import GroupedProduct
+from kiln.kernels.impl.gemm.grouped_problem import GroupedGemmProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,7 @@ class Groups:
 
     def plan(self) -> Any:
         a, out = (arrays.laid(x[None]) for x in (self.a, self.out))
-        problem = GroupedProduct(a, arrays.laid(self.b), out, rows=self.rows)
+        problem = GroupedGemmProblem(a, arrays.laid(self.b), out, expected_rows=self.rows)
         return grouped_gemm.FAMILY.choose(problem, current()).plan
 
 

@@ -43,7 +43,7 @@ import numpy as np
 import kiln
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.gemm import FAMILY, Product, sm90_coefficients, sm90_cost
+from kiln.kernels.impl.gemm import FAMILY, GemmProblem, sm90_coefficients, sm90_cost
 from kiln.kernels.impl.gemm.sm80_config import Sm80GemmConfig
 from kiln.kernels.impl.gemm.sm90_config import Sm90GemmConfig
 
@@ -135,12 +135,12 @@ def drawn(drawn: int, held_out: bool) -> list[dict[str, Any]]:
     return found
 
 
-def problem_of(shape: dict[str, Any]) -> Product:
+def problem_of(shape: dict[str, Any]) -> GemmProblem:
     """The product of arrays without gaps."""
     dtype, m, n, k = _TYPES[shape["dtype"]], shape["m"], shape["n"], shape["k"]
     a = Laid.dense(dtype, 1, m, k) if shape["layout"][0] == "N" else Laid(dtype, (1, m, k), (m * k, 1, m))
     b = Laid.dense(dtype, 1, k, n) if shape["layout"][1] == "N" else Laid(dtype, (1, k, n), (n * k, 1, k))
-    return Product(a, b, Laid.dense(dtype, 1, m, n))
+    return GemmProblem(a, b, Laid.dense(dtype, 1, m, n))
 
 
 def plans_of(shape: dict[str, Any], within: float) -> list[Any]:

@@ -359,7 +359,7 @@ def test_several_results_and_sums_of_rows(plan):
         bias=bias,
         epilogue=lambda x: (x, x * 0.5),
         out_dtype=(torch.bfloat16, torch.float32),
-        row_sums="squares",
+        row_sum="squares",
         plan=plan,
     )
     got = call()

@@ -13,7 +13,7 @@ import kiln
 from kiln import cute, kernels
 from kiln.kernels.dispatch.devices import Device, device_of
 from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.gemm import FAMILY, Product
+from kiln.kernels.impl.gemm import FAMILY, GemmProblem
 
 SMALL = kernels.Sm80GemmConfig((32, 32, 32), (1, 2), 3)
 RNG = np.random.default_rng(0)
@@ -309,19 +309,19 @@ def test_several_results_and_sums_of_rows():
     def halves(value):
         return value, max(value, 0.0)
 
-    got = kernels.gemm(a, b, epilogue=halves, out=(None, other), row_sums=lambda x: x + 1.0)
+    got = kernels.gemm(a, b, epilogue=halves, out=(None, other), row_sum=lambda x: x + 1.0)
     assert got[1] is other
     np.testing.assert_allclose(got[0], wanted, rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(other, np.maximum(wanted, 0.0), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got[2], wanted.sum(1) + 21, rtol=1e-4, atol=1e-4)
-    both = kernels.gemm(np.stack([a, a]), b, row_sums="squares")
+    both = kernels.gemm(np.stack([a, a]), b, row_sum="squares")
     assert both[1].shape == (2, 9)
     np.testing.assert_allclose(both[1][1], (wanted**2).sum(1), rtol=1e-4)
-    assert not kernels.gemm(a, np.zeros((40, 0), np.float16), row_sums="squares")[1].any()
+    assert not kernels.gemm(a, np.zeros((40, 0), np.float16), row_sum="squares")[1].any()
     with pytest.raises(TypeError, match="returned 2 values for 3 results"):
         kernels.gemm(a, b, epilogue=halves, out_dtype=(np.float16,) * 3)
-    with pytest.raises(TypeError, match="row_sums 'cubes': one of squares"):
-        kernels.gemm(a, b, row_sums="cubes")
+    with pytest.raises(TypeError, match="row_sum 'cubes': one of squares"):
+        kernels.gemm(a, b, row_sum="cubes")
 
 
 def test_epilogues_of_arrays_of_other_types_and_in_place():
@@ -423,11 +423,11 @@ def test_refused(call, says):
 H200, A100, ADA = map(device_of, ("sm_90a", "sm_80", "sm_89"))
 
 
-def product(dtype: Any, shape: tuple[int, int, int], k: int, out: Any = kiln.Float32, **options: Any) -> Product:
+def product(dtype: Any, shape: tuple[int, int, int], k: int, out: Any = kiln.Float32, **options: Any) -> GemmProblem:
     """The problem of arrays without gaps."""
     batches, m, n = shape
     a, b = Laid.dense(dtype, batches, m, k), Laid.dense(dtype, batches, k, n)
-    return Product(a, b, Laid.dense(out, batches, m, n), **options)
+    return GemmProblem(a, b, Laid.dense(out, batches, m, n), **options)
 
 
 def test_chosen_plans_fit():
@@ -464,7 +464,7 @@ def test_problems_count_their_work():
     assert problem.flops == 2 * 2 * 64 * 48 * 32
     assert problem.bytes == 2 * (2 * (64 + 48) * 32 + 2 * 64 * 48 * 2)
     row = Laid(kiln.Float16, (2, 64, 48), (0, 0, 1))
-    assert dataclasses.replace(problem, others=(row,)).bytes == problem.bytes + 2 * 48
+    assert dataclasses.replace(problem, epilogue_inputs=(row,)).bytes == problem.bytes + 2 * 48
 
 
 def test_plans_are_for_tuners():

@@ -17,8 +17,8 @@ from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import Laid
 from kiln.kernels.impl.gemm.implementations import FAMILY
-from kiln.kernels.impl.gemm.mixed_input import Dequantised
-from kiln.kernels.impl.gemm.problem import Product
+from kiln.kernels.impl.gemm.mixed_input import DequantizeFallbackConfig
+from kiln.kernels.impl.gemm.problem import GemmProblem
 from kiln.targets.nvidia.remarks import FENCE_ADDED
 from kiln.testing import dry_run
 
@@ -124,9 +124,9 @@ def test_results_of_16_bits_by_the_copy_engine():
 
 def problem(rows, bits, n=4096, k=4096, groups=0):
     deep = k if bits == 8 else k // 2
-    return Product(
+    return GemmProblem(
         Laid.dense(kiln.BFloat16, 1, rows, k), Laid(kiln.Int8, (1, deep, n), (deep * n, 1, deep)), Laid.dense(kiln.BFloat16, 1, rows, n),
-        packed=bits == 4, groups=Laid.dense(kiln.Float32, 1, groups, n) if groups else None,
+        int4=bits == 4, group_scales=Laid.dense(kiln.Float32, 1, groups, n) if groups else None,
     )  # fmt: skip
 
 
@@ -162,10 +162,10 @@ def test_choices():
     ):  # as few rows that are not there as can be
         assert FAMILY.choose(problem(rows, 4, 28672, 8192), H200).plan.tile_shape_mnk == (128, columns, 64)
     assert type(FAMILY.choose(problem(1, 8), device_of("sm_80")).plan) is T
-    assert type(FAMILY.choose(problem(4096, 8), device_of("sm_80")).plan) is Dequantised
+    assert type(FAMILY.choose(problem(4096, 8), device_of("sm_80")).plan) is DequantizeFallbackConfig
     one = problem(4, 8)
     across = dataclasses.replace(one, b=Laid.dense(kiln.Int8, 1, 4096, 4096))
-    assert type(FAMILY.choose(across, H200).plan) is Dequantised
+    assert type(FAMILY.choose(across, H200).plan) is DequantizeFallbackConfig
     assert FAMILY.explain(problem(1, 8, 28672, 8192), H200).bound == "memory"
 
 

@@ -18,11 +18,11 @@ from kiln.cute.runtime import from_dlpack
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.gemm import FAMILY, Product, sm90_cost, tile_scheduler
-from kiln.kernels.impl.gemm.epilogue_fusion import Follow
-from kiln.kernels.impl.gemm.implementations import BlockByBlock, TensorCoreProducts
-from kiln.kernels.impl.gemm.sm90_implementation import HopperProducts
-from kiln.kernels.impl.gemm.sm90_padded import Padded
+from kiln.kernels.impl.gemm import FAMILY, GemmProblem, sm90_cost, tile_scheduler
+from kiln.kernels.impl.gemm.epilogue_fusion import EpilogueFusion
+from kiln.kernels.impl.gemm.implementations import BlockScaledFallbackConfig, Sm80Gemm
+from kiln.kernels.impl.gemm.sm90_implementation import Sm90Gemm
+from kiln.kernels.impl.gemm.sm90_padded import Sm90PaddedGemm
 from kiln.testing import dry_run
 
 F16, BF16, F32, E4M3, E5M2 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -134,7 +134,7 @@ def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         (kernels.Sm90GemmConfig((64, 64, 128), (1, 1), 3, 2, pingpong=True), 70, 72, 256),
         (kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2, split_k_cluster=2), 40, 136, 400),
         (kernels.Sm90GemmConfig((128, 32, 128), (2, 1), 2, 2), 150, 40, 400),
-        (BlockByBlock(), 16, 16, 256),
+        (BlockScaledFallbackConfig(), 16, 16, 256),
     ],
 )
 def test_factors_of_blocks(plan, m, n, k, monkeypatch):
@@ -251,7 +251,7 @@ def test_several_results(plan, outs):
     a, b, bias = operand(140 if plan is not SWAPPED else 9, 40), operand(40, 72, way="T"), operand(1, 72, F32)[0]
     with kiln.sanitize("all") as found:
         got = kernels.gemm(
-            a, b, bias=bias, epilogue=lambda value: (value, value * 0.5), out_dtype=outs, row_sums=rows, plan=plan
+            a, b, bias=bias, epilogue=lambda value: (value, value * 0.5), out_dtype=outs, row_sum=rows, plan=plan
         )  # fmt: skip
     assert not found
     wanted = exact(a, b) + bias
@@ -386,10 +386,10 @@ def test_calls_are_repeated():
     assert None not in programs
 
 
-def product(dtype: Any, m: int, n: int, k: int, out: Any = kiln.Float16, **options: Any) -> Product:
+def product(dtype: Any, m: int, n: int, k: int, out: Any = kiln.Float16, **options: Any) -> GemmProblem:
     """The problem of arrays without gaps, K contiguous."""
     a, b = Laid.dense(dtype, 1, m, k), Laid(dtype, (1, k, n), (n * k, 1, k))
-    return Product(a, b, Laid.dense(out, 1, m, n), **options)
+    return GemmProblem(a, b, Laid.dense(out, 1, m, n), **options)
 
 
 SIZE = (256, 256, 256)
@@ -405,9 +405,9 @@ UNFIT = [
 
 @pytest.mark.parametrize(("problem", "says"), UNFIT, ids=[says for _, says in UNFIT])
 def test_what_the_copy_engine_cannot_take_is_computed_by_others(problem, says):
-    assert says in str(HopperProducts().supports(problem, H200))
+    assert says in str(Sm90Gemm().supports(problem, H200))
     if "Float64" not in says:
-        assert type(FAMILY.choose(problem, H200).implementation) is not HopperProducts
+        assert type(FAMILY.choose(problem, H200).implementation) is not Sm90Gemm
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [(F16, (70, 41, 53)), (E4M3, (20, 48, 40))])
@@ -436,7 +436,7 @@ def test_one_k_of_an_operand_that_a_batch_shares(dtype):
 
 def test_large_products_are_copied_first():
     """Rather than by threads, an element at a time; small ones are not."""
-    for size, kind in ((2047, Padded), (63, TensorCoreProducts)):
+    for size, kind in ((2047, Sm90PaddedGemm), (63, Sm80Gemm)):
         assert type(FAMILY.choose(product(kiln.Float16, size, size, size), H200).implementation) is kind
 
 
@@ -557,14 +557,14 @@ def test_refused(made, says):
 
 
 BLOCKS = (Laid.dense(kiln.Float32, 1, 256, 2), Laid.dense(kiln.Float32, 1, 2, 2))
-ROWS = Follow.of(False, False, None, None, True, False, row_sums="squares")
+ROWS = EpilogueFusion.of(False, False, None, None, True, False, row_sum="squares")
 REFUSED_OF = [
-    (product(kiln.Float16, *SIZE, follow=ROWS), T((128, 64, 64), (1, 1), split_k_cluster=2), "made of whole sums"),
-    (product(kiln.Float16, *SIZE, follow=ROWS), T((128, 64, 64), (1, 1), swap_ab=True, transpose_out=True), "made of whole sums"),
-    (product(kiln.Float16, *SIZE, follow=ROWS), T((128, 64, 64), (1, 1), split_k=2), "made of whole sums"),
-    (product(kiln.Float8E4M3FN, *SIZE, blocks=BLOCKS), T((128, 64, 64), (1, 1)), "of blocks of 128 of K"),
-    (product(kiln.Float8E4M3FN, *SIZE, blocks=BLOCKS), T((128, 64, 128), (1, 1), swap_ab=True), "rows of the tile"),
-    (product(kiln.Float8E4M3FN, *SIZE, blocks=BLOCKS), T((128, 64, 128), (1, 1), split_k=2), "without factors of blocks"),
+    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k_cluster=2), "made of whole sums"),
+    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), swap_ab=True, transpose_out=True), "made of whole sums"),
+    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k=2), "made of whole sums"),
+    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 64), (1, 1)), "of blocks of 128 of K"),
+    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 128), (1, 1), swap_ab=True), "rows of the tile"),
+    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 128), (1, 1), split_k=2), "without factors of blocks"),
     (product(kiln.Int8, *SIZE), T((128, 64, 128), (1, 1), split_k=2), "one product of floats"),
     (product(kiln.Float16, 256, 90, 256), T((128, 64, 64), (1, 1), split_k=2), "N of 90 is a multiple of 4"),
     (product(kiln.Float16, 256, 256, 64), T((128, 64, 64), (1, 1), split_k=2), "is 1 stages"),
@@ -577,7 +577,7 @@ REFUSED_OF = [
 @pytest.mark.parametrize(("problem", "plan", "says"), REFUSED_OF)
 def test_refused_of_some_problems(problem, plan, says):
     with pytest.raises(TypeError, match=says):
-        HopperProducts().check(problem, plan, H200)
+        Sm90Gemm().check(problem, plan, H200)
 
 
 @pytest.mark.parametrize("dtype", [kiln.Float16, kiln.Int8])
@@ -587,12 +587,12 @@ def test_rows_of_results_end_with_what_is_stored(dtype):
     a, b = Laid.dense(dtype, 1, 64, 128), Laid(dtype, (1, 128, 100), (12800, 1, 128))
     for columns, whole in ((100, False), (96, True)):
         laid = Laid(dtype, (1, 64, columns), (64 * 112, 112, 1))
-        problem = Product(a, b._replace(shape=(1, 128, columns)), laid)
-        why = HopperProducts().supports(problem, H200)
+        problem = GemmProblem(a, b._replace(shape=(1, 128, columns)), laid)
+        why = Sm90Gemm().supports(problem, H200)
         assert (why is None) == whole == (columns % each == 0)
         assert whole or "stores 16 bytes at a time" in (why or "")
-        assert (Padded(HopperProducts()).supports(problem, H200) is None) != whole
-        assert whole == ("copy of the result" not in Padded(HopperProducts()).parts(problem, SMALL, H200))
+        assert (Sm90PaddedGemm(Sm90Gemm()).supports(problem, H200) is None) != whole
+        assert whole == ("copy of the result" not in Sm90PaddedGemm(Sm90Gemm()).parts(problem, SMALL, H200))
 
 
 def test_columns_behind_the_last():
@@ -622,10 +622,10 @@ def test_tiles_of_a_group_of_rows_are_counted_in_32_bits(tiles_m, tiles_n):
 def test_plans_fit(dtype, out):
     for size in ((72, 11008, 2048), (328, 5120, 2048), (8192, 8192, 8192), (256, 8192, 4096), (64, 128, 32)):
         problem = product(dtype, *size, out=out)
-        plans = HopperProducts().plans(problem, H200)
+        plans = Sm90Gemm().plans(problem, H200)
         assert len(plans) > 3
         for plan in plans:
-            HopperProducts().check(problem, plan, H200)
+            Sm90Gemm().check(problem, plan, H200)
 
 
 SHIPPED = [
@@ -682,7 +682,7 @@ LARGE = 8192
 FOLLOWED = [
     ("bf16, everything", BF16, {"bias": (LARGE,), "c": (LARGE, LARGE), "activation": "gelu"}),
     ("f16, two others", F16, {"epilogue": lambda x, y, z: cute.math.tanh(x * y + z) * x, "extras": 2}),
-    ("bf16, two results and sums of rows", BF16, {"bias": (LARGE,), "epilogue": lambda x: (x, x * x), "row_sums": "squares"}),
+    ("bf16, two results and sums of rows", BF16, {"bias": (LARGE,), "epilogue": lambda x: (x, x * x), "row_sum": "squares"}),
     ("e4m3, factors", E4M3, {"scale_a": (LARGE, 1), "scale_b": (1, LARGE), "precision": "fast", "out_dtype": np.dtype(E4M3)}),
 ]  # fmt: skip
 

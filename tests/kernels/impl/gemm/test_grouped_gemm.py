@@ -16,9 +16,9 @@ from kiln import BFloat16, kernels
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.gemm.grouped_gemm import OneByOne
-from kiln.kernels.impl.gemm.grouped_problem import GroupedProduct
-from kiln.kernels.impl.gemm.sm90_grouped import HopperGroups
+from kiln.kernels.impl.gemm.grouped_gemm import PerGroupFallbackConfig
+from kiln.kernels.impl.gemm.grouped_problem import GroupedGemmProblem
+from kiln.kernels.impl.gemm.sm90_grouped import Sm90GroupedGemm
 from kiln.testing import dry_run
 
 F16, BF16, F32, E4M3 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn
@@ -26,7 +26,7 @@ T = kernels.Sm90GemmConfig
 WHOLE = T((128, 32, 32), (1, 1), 2, 2)
 TURNS = T((64, 64, 32), (1, 1), 3, 2, pingpong=True)
 SWAPPED = T((128, 16, 32), (1, 2), 2, 2, swap_ab=True)
-LONG = [OneByOne()] if os.environ.get("KILN_LONG_TESTS") else []
+LONG = [PerGroupFallbackConfig()] if os.environ.get("KILN_LONG_TESTS") else []
 """One product after the other, each compiled for the CPU."""
 RNG = np.random.default_rng(0)
 
@@ -214,18 +214,18 @@ def test_plans_that_are_refused(plan, says):
     groups = 1024 if "table" in says else 2
     a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 64, 256), (groups, 256, 64), (1, 64, 64)))
     with pytest.raises(TypeError, match=says):
-        HopperGroups().check(GroupedProduct(a, b, out, rows=32), plan, device_of("sm_90a"))
+        Sm90GroupedGemm().check(GroupedGemmProblem(a, b, out, expected_rows=32), plan, device_of("sm_90a"))
 
 
 @pytest.mark.parametrize("groups", [2, 1024, 4096, 8192])
 def test_tables_leave_room_for_stages(groups):
     """As many as still fit beside the table, whether tiles are large or small."""
     a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 32, 2048), (groups, 2048, 256), (1, 32, 256)))
-    problem, device = GroupedProduct(a, b, out, rows=256), device_of("sm_90a")
-    plans = HopperGroups().plans(problem, device)
+    problem, device = GroupedGemmProblem(a, b, out, expected_rows=256), device_of("sm_90a")
+    plans = Sm90GroupedGemm().plans(problem, device)
     assert len(plans) > 3
     for plan in plans:
-        HopperGroups().check(problem, plan, device)
+        Sm90GroupedGemm().check(problem, plan, device)
 
 
 @pytest.mark.parametrize(("call", "says"), REFUSED, ids=[says for _, says in REFUSED])
@@ -238,7 +238,7 @@ def test_refused(call, says):
 def test_clusters_lie_along_columns(rows):
     """A group's last rows fill one tile of two, as likely as not. Of few rows both warp groups have a tile, so that one without rows can leave them out."""
     a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 32 * rows, 7168), (32, 7168, 4096), (1, 32 * rows, 4096)))
-    plans = HopperGroups().plans(GroupedProduct(a, b, out, rows=rows), device_of("sm_90a"))
+    plans = Sm90GroupedGemm().plans(GroupedGemmProblem(a, b, out, expected_rows=rows), device_of("sm_90a"))
     assert plans
     assert all(plan.cluster_shape_mn[0] == 1 for plan in plans)
     assert any(plan.pingpong or plan.swap_ab for plan in plans) == (rows > 128)

@@ -149,7 +149,7 @@ def factor_rows(tiling: Sm80GemmConfig) -> int:
     return -(-tiling.tile_shape_mnk[1] // tiling.threads) * tiling.threads
 
 
-class GroupSums:
+class GroupScales:
     """Sums of groups of K, multiplied by the factors of a thread's columns before they are added to others.
 
     Factors of each tile of K, f32, come through a ring of their own in shared memory, with the tile.

@@ -26,7 +26,7 @@ _EVEN, _ODD = 0x6420, 0x7531
 """The first, and the second, bytes of the four pairs in two words."""
 
 
-class Fragments:
+class OperandFragments:
     """One operand (`side` 0: A; 1: B) of the tiles of a thread."""
 
     __kiln_immutable__ = True  # a loop need not carry what `start` sets

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from .... import Float32, cute
 from ....cute.nvgpu import MmaUniversalOp
-from .operand_copies import Feed
+from .operand_copies import OperandCopy
 from .sm80_config import SIMT_VECTOR, SIMT_WARP
-from .sm80_mainloop import MultistageGemm
+from .sm80_mainloop import MultistageGemmKernel
 
 if TYPE_CHECKING:
     from .problem import Operand
@@ -58,7 +58,7 @@ class SimtFragments:
         return [self.held[None, None, step % 2]]
 
 
-class SimtGemm(MultistageGemm):
+class SimtGemmKernel(MultistageGemmKernel):
     """The kernel for operands of some kinds."""
 
     @cute.kernel
@@ -90,8 +90,8 @@ class SimtGemm(MultistageGemm):
         order_n = cute.make_layout((threads_n, vector), stride=(vector, 1))
         return cute.make_tiled_mma(MmaUniversalOp(Float32), atoms, (order_m, order_n, None))
 
-    def feed(self, operand: Operand, rows: int) -> Feed:
+    def feed(self, operand: Operand, rows: int) -> OperandCopy:
         depth, threads = self.tiling.tile_shape_mnk[2], self.tiling.threads
         if operand.k_major:
-            return Feed(operand, 1, rows, depth, threads, min(_LANES, depth))
-        return Feed(operand, operand.width, rows, depth, threads, min(rows // operand.width, threads))
+            return OperandCopy(operand, 1, rows, depth, threads, min(_LANES, depth))
+        return OperandCopy(operand, operand.width, rows, depth, threads, min(rows // operand.width, threads))

@@ -16,7 +16,7 @@ SIMT_VECTOR = 4
 """Neighbours in M, and in N, that belong to one thread there."""
 
 
-MOST_IN_CLUSTER = 8
+MAX_PORTABLE_CLUSTER = 8
 """Blocks of a cluster that every GPU with clusters has room for."""
 
 
@@ -25,7 +25,7 @@ class Sm80GemmConfig:
     """How a product is cut: the tile of a block, its warps over M and N, the buffers of the ring, and the parts of K.
 
     With `split_k` parts, as many blocks share a tile: each adds up its part of K, and then a part of the tile, in order. Up to
-    `MOST_IN_CLUSTER` blocks do so in a cluster, where the device has those; else a second kernel adds the parts.
+    `MAX_PORTABLE_CLUSTER` blocks do so in a cluster, where the device has those; else a second kernel adds the parts.
     """
 
     tile_shape_mnk: tuple[int, int, int] = (128, 128, 32)
@@ -51,7 +51,7 @@ class Sm80GemmConfig:
 
     def in_clusters(self, device: Device) -> bool:
         """Whether the blocks that share a tile add their sums themselves."""
-        return 1 < self.split_k <= min(MOST_IN_CLUSTER, device.cluster)
+        return 1 < self.split_k <= min(MAX_PORTABLE_CLUSTER, device.cluster)
 
     def smem_bytes(self, bits: int) -> int:
         """Shared memory of a block on the tensor cores: the ring, or the sums of a tile after it."""

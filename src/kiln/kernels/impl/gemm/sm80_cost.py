@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ...dispatch.devices import Device
-    from .problem import Product
+    from .problem import GemmProblem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +142,7 @@ _SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
 
 
 def cuts(
-    problem: Product, candidates: Iterable[Candidate], step: int, device: Device
+    problem: GemmProblem, candidates: Iterable[Candidate], step: int, device: Device
 ) -> Iterator[tuple[Candidate, Sm80GemmConfig]]:
     """Candidates with instructions of so much K, and as many parts of K as may be worth it."""
     for candidate in candidates:
@@ -161,7 +161,7 @@ def nearest(tiling: Sm80GemmConfig, candidates: Iterable[Candidate]) -> Candidat
     return min(candidates, key=lambda c: abs(math.log(c.tile_shape_mn[0] / m)) + abs(math.log(c.tile_shape_mn[1] / n)))
 
 
-def expected(problem: Product, candidate: Candidate, tiling: Sm80GemmConfig, used: int, device: Device) -> float:
+def expected(problem: GemmProblem, candidate: Candidate, tiling: Sm80GemmConfig, used: int, device: Device) -> float:
     """Microseconds that a product takes whose blocks use so much shared memory; infinite if that is too much."""
     (batches, m, n), k, (bits, bits_b) = problem.shape, problem.k, problem.bits
     if used > device.smem:
@@ -204,7 +204,7 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _may_cut(problem: Product, tiling: Sm80GemmConfig, device: Device) -> bool:
+def _may_cut(problem: GemmProblem, tiling: Sm80GemmConfig, device: Device) -> bool:
     part, rest = divmod(problem.k, tiling.split_k)
     if tiling.in_clusters(device):
         return part >= _LEAST_PART

@@ -14,22 +14,22 @@ from .... import Float32, Int32, Int64, TFloat32, const_expr, cute, pipeline, ra
 from ....cute import arch
 from ....cute.nvgpu import cpasync, warpgroup
 from ....utils import LayoutEnum, sm90
-from .sm90_block_scales import LANES, BlockFactors, FactorSource
-from .sm90_config import ATOM_M, GROUP
-from .tile_scheduler import Place
+from .sm90_block_scales import LANES, BlockScaleLoader, BlockScales
+from .sm90_config import ATOM_M, WARPGROUP_THREADS
+from .tile_scheduler import WorkTile
 
 if TYPE_CHECKING:
     from .problem import Operand
     from .sm90_config import Sm90GemmConfig
-    from .sm90_epilogue import StoredEpilogue
-    from .sm90_smem_epilogue import StagedEpilogue
-    from .tile_scheduler import PersistentTiles
+    from .sm90_epilogue import TmaStoreEpilogue
+    from .sm90_smem_epilogue import SmemEpilogue
+    from .tile_scheduler import PersistentTileScheduler
 
 _REGISTERS = {2: (40, 232), 4: (32, 112)}
 """Registers of a thread that asks for tiles, and of one that multiplies, by warp groups that do: as many as there are."""
 
 
-class HopperGemm:
+class Sm90GemmKernel:
     """The kernel for operands of some kinds.
 
     `batched`: whether A, B and D differ from batch to batch. `promoted`: sums of a stage are added to others in f32, since the
@@ -40,7 +40,7 @@ class HopperGemm:
 
     def __init__(
         self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, blocks: bool, plan: Sm90GemmConfig,
-        scheduler: PersistentTiles, epilogue: StoredEpilogue | StagedEpilogue,
+        scheduler: PersistentTileScheduler, epilogue: TmaStoreEpilogue | SmemEpilogue,
     ) -> None:  # fmt: skip
         # The copy engine rounds f32 to TF32, which tensor cores would cut off.
         a, b = (dataclasses.replace(x, dtype=TFloat32) if x.dtype is Float32 else x for x in (a, b))
@@ -54,7 +54,7 @@ class HopperGemm:
         self.epilogue = epilogue
         # K is gone through there and back, from tile to tile: what was loaded last is found in the L2 cache. (Weights of few bits have factors by its steps.)
         self.returns = scheduler.bounds == 0 and a.dtype is b.dtype
-        self.skips = scheduler.few and plan.sharers > 1 and not plan.swap_ab
+        self.skips = scheduler.few and plan.warpgroups_per_tile > 1 and not plan.swap_ab
 
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
@@ -85,7 +85,7 @@ class HopperGemm:
         self.kernel(
             load_a, from_a, load_b, from_b, stores, to_d, d, self.mma(), layouts[0], layouts[1], bounds, blocks, sums, extras, alpha, beta
         ).launch(
-            grid=self.scheduler.grid(d[0]), block=((1 + self.plan.groups) * GROUP, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
+            grid=self.scheduler.grid(d[0]), block=((1 + self.plan.mma_warpgroups) * WARPGROUP_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
             min_blocks_per_mp=1, use_pdl=True,
         )  # fmt: skip
 
@@ -130,7 +130,7 @@ class HopperGemm:
         """The products of the warp groups that have a tile."""
         a_mode, b_mode = _order(self.a).sm90_mma_major_mode(), _order(self.b).sm90_mma_major_mode()
         return sm90.make_trivial_tiled_mma(
-            self.a.dtype, self.b.dtype, a_mode, b_mode, self.epilogue.acc_dtype, (self.plan.sharers, 1, 1), (64, self.plan.tile_shape_mnk[1])
+            self.a.dtype, self.b.dtype, a_mode, b_mode, self.epilogue.acc_dtype, (self.plan.warpgroups_per_tile, 1, 1), (64, self.plan.tile_shape_mnk[1])
         )  # fmt: skip
 
     @cute.kernel
@@ -150,13 +150,15 @@ class HopperGemm:
         buffers = self.epilogue.buffers(smem, ring_a.iterator)
         factors = blocks
         if const_expr(self.scaled):
-            factors = smem.allocate_tensor(Float32, cute.make_layout((sum(plan.factors), plan.ab_stages)), 16)
-        group = warp // (GROUP // 32) - 1
+            factors = smem.allocate_tensor(Float32, cute.make_layout((sum(plan.scales_per_stage), plan.ab_stages)), 16)
+        group = warp // (WARPGROUP_THREADS // 32) - 1
         turns = self.turns(group) if const_expr(plan.pingpong) else None
         ring = pipeline.PipelineTmaAsync.create(
             num_stages=plan.ab_stages,
             producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 1 + LANES if self.scaled else 1),
-            consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, plan.sharers * GROUP // 32),
+            consumer_group=pipeline.CooperativeGroup(
+                pipeline.Agent.Thread, plan.warpgroups_per_tile * WARPGROUP_THREADS // 32
+            ),
             tx_count=self.stage_bytes(),
             cta_layout_vmnk=cute.make_layout((1, *plan.cluster_shape_mn, 1)),
             enable_multicast_signaling=True,
@@ -169,21 +171,34 @@ class HopperGemm:
         if const_expr(self.scheduler.bounds > 0):
             arch.griddepcontrol_wait()
         tiles = self.scheduler.begin(smem, to_d[0], bounds)
-        if warp < GROUP // 32:
-            arch.setmaxregister_decrease(_REGISTERS[plan.groups][0])
+        if warp < WARPGROUP_THREADS // 32:
+            arch.setmaxregister_decrease(_REGISTERS[plan.mma_warpgroups][0])
             if warp == 0:
                 self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, tiles)
             if const_expr(self.scaled):
                 if warp == 1:
                     self.fetch_factors(ring, blocks, factors, tiles)
         else:
-            arch.setmaxregister_increase(_REGISTERS[plan.groups][1])
+            arch.setmaxregister_increase(_REGISTERS[plan.mma_warpgroups][1])
             arch.griddepcontrol_wait()
             if const_expr(self.scheduler.summed):  # what comes next has few threads, and takes the place of none
                 arch.griddepcontrol_launch_dependents()
             steps = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])), tiles)
             into = (stores, to_d, d, sums, extras, alpha, beta)
-            self.multiply(ring, turns, mma, group, thread - GROUP, steps, ring_a, ring_b, buffers, tiles, factors, into)
+            self.multiply(
+                ring,
+                turns,
+                mma,
+                group,
+                thread - WARPGROUP_THREADS,
+                steps,
+                ring_a,
+                ring_b,
+                buffers,
+                tiles,
+                factors,
+                into,
+            )
 
     def stage_bytes(self) -> int:
         """Of tiles of A and B."""
@@ -192,9 +207,9 @@ class HopperGemm:
 
     def turns(self, group: Any) -> Any:
         """Who multiplies when warp groups take turns."""
-        each = pipeline.CooperativeGroup(pipeline.Agent.Thread, GROUP)
+        each = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP_THREADS)
         return pipeline.PipelineOrder.create(
-            depth=1, length=self.plan.groups, group_id=group, producer_group=each, defer_sync=True
+            depth=1, length=self.plan.mma_warpgroups, group_id=group, producer_group=each, defer_sync=True
         )
 
     @cute.jit
@@ -226,7 +241,7 @@ class HopperGemm:
         filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.plan.ab_stages)
         number, count, back = self.scheduler.first(), self.scheduler.count(tiles), Int32(0)
         while number < count:
-            source = FactorSource(blocks, self.plan, self.scheduler.tile(number, tiles))
+            source = BlockScaleLoader(blocks, self.plan, self.scheduler.tile(number, tiles))
             arch.griddepcontrol_wait()
             for each in range(begin, begin + depth):
                 k = self.there_or_back(each, begin, depth, back)
@@ -284,14 +299,16 @@ class HopperGemm:
     ):  # fmt: skip
         """Multiply the tiles that a warp group has, and store the results. `steps`: which stages of K."""
         plan, scheduler, depth = self.plan, self.scheduler, steps[1]
-        own = thread % GROUP
+        own = thread % WARPGROUP_THREADS
         part = mma.get_slice(own if const_expr(plan.pingpong) else thread)
-        same = mma.get_slice(0 if const_expr(plan.pingpong) else group * GROUP)  # for all threads of a warp group
+        same = mma.get_slice(
+            0 if const_expr(plan.pingpong) else group * WARPGROUP_THREADS
+        )  # for all threads of a warp group
         left = mma.make_fragment_A(same.partition_A(ring_a))
         right = mma.make_fragment_B(same.partition_B(ring_b))
         acc = cute.make_rmem_tensor(mma.partition_shape_C(plan.tile_shape_mnk[:2]), self.epilogue.acc_dtype)
         part_sums = cute.make_rmem_tensor_like(acc) if const_expr(self.promoted) else acc
-        factors = BlockFactors(part, plan, factors) if const_expr(self.scaled) else None
+        factors = BlockScales(part, plan, factors) if const_expr(self.scaled) else None
         reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.ab_stages)
         used = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.ab_stages)
         number, step, count = scheduler.first(), scheduler.step(), scheduler.count(tiles)
@@ -302,7 +319,7 @@ class HopperGemm:
             number, step = number + group * step, 2 * step
         ahead, wanted = Int32(0), depth
         if const_expr(self.skips):
-            ahead = Place(*[Int32(0)] * 6)
+            ahead = WorkTile(*[Int32(0)] * 6)
             if number < count:
                 ahead = scheduler.tile(number, tiles)
         while number < count:

@@ -7,20 +7,20 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays
-from .problem import BLOCK
+from .problem import SCALE_BLOCK
 
 if TYPE_CHECKING:
     from ...dispatch.devices import Device
 
-GROUP = 128
+WARPGROUP_THREADS = 128
 """Threads of a warp group."""
-GROUPS = 2
+MMA_WARPGROUPS = 2
 """Warp groups of a block that multiply."""
 ATOM_M = 64
 """Rows of the product of a warp group."""
 _SPANS = (128, 64, 32)
 """Bytes of a row in shared memory that the copy engine and the tensor cores know a swizzle for."""
-MOST_SUMS = 192
+MAX_ACC_REGISTERS = 192
 """A thread has registers for."""
 _FEW_OF_INTEGERS = (8, 24)
 """N of products of integers that is no multiple of 16."""
@@ -83,34 +83,34 @@ class Sm90GemmConfig:
                 raise arrays.refusal(f"{own} with {name}={value!r}: True or False")
 
     @property
-    def groups(self) -> int:
+    def mma_warpgroups(self) -> int:
         """Warp groups that multiply."""
-        return GROUPS
+        return MMA_WARPGROUPS
 
     @property
-    def sharers(self) -> int:
+    def warpgroups_per_tile(self) -> int:
         """Warp groups that multiply one tile."""
-        return 1 if self.pingpong else self.groups
+        return 1 if self.pingpong else self.mma_warpgroups
 
     @property
-    def blocks(self) -> int:
+    def cluster_size(self) -> int:
         """Of a cluster."""
         return self.cluster_shape_mn[0] * self.cluster_shape_mn[1] * self.split_k_cluster
 
     @property
-    def staged(self) -> bool:
+    def smem_epilogue(self) -> bool:
         """Whether sums go through shared memory as they are, instead of results for the copy engine."""
         return self.split_k_cluster > 1 or (self.swap_ab and not self.transpose_out)
 
     @property
-    def staged_bytes(self) -> int:
+    def smem_epilogue_bytes(self) -> int:
         """Of such sums, beside the ring: of a tile, or of one for each warp group that has tiles of its own; or those that other blocks send."""
         m, n, _ = self.tile_shape_mnk
         if self.split_k_cluster > 1:
             return m * n * 4 // self.split_k_cluster * (self.split_k_cluster - 1)
-        return m * n * 4 * (self.groups if self.pingpong else 1)
+        return m * n * 4 * (self.mma_warpgroups if self.pingpong else 1)
 
-    def piece(self, out_bits: int, followed: bool = False, more: tuple[int, ...] = ()) -> int:
+    def epi_tile_n(self, out_bits: int, followed: bool = False, more: tuple[int, ...] = ()) -> int:
         """Columns of the results that a warp group stores at a time; 0: none fits. Fewer where something follows the sums: it takes registers.
 
         An even number of pieces is better: buffers are used in turn, from one tile to the next. Shorter ones than 64 bytes are worst. Those of `more`
@@ -129,26 +129,26 @@ class Sm90GemmConfig:
     def stage_bytes(self, bits: int, blocks: bool = False) -> int:
         """Of a stage of the ring: tiles of A and B, and factors of `blocks`."""
         m, n, k = self.tile_shape_mnk
-        return (m + n) * k * bits // 8 + (4 * sum(self.factors) if blocks else 0)
+        return (m + n) * k * bits // 8 + (4 * sum(self.scales_per_stage) if blocks else 0)
 
     @property
-    def factors(self) -> tuple[int, int]:
+    def scales_per_stage(self) -> tuple[int, int]:
         """Of blocks, that a stage has: of rows, and of columns that have one in common."""
         m, n, _ = self.tile_shape_mnk
-        return m, n // math.gcd(n, BLOCK)
+        return m, n // math.gcd(n, SCALE_BLOCK)
 
     def smem_bytes(self, bits: int, out_bits: int, more: tuple[int, ...] = (), blocks: bool = False) -> int:
         """Shared memory of a block: the ring, sums or some pieces of each result for each warp group, factors of `blocks`, barriers."""
-        piece = self.piece(out_bits, bool(more), more)
-        pieces = self.groups * self.epi_stages * ATOM_M * piece * (out_bits + sum(more)) // 8
-        if self.staged:
-            pieces = self.staged_bytes
+        piece = self.epi_tile_n(out_bits, bool(more), more)
+        pieces = self.mma_warpgroups * self.epi_stages * ATOM_M * piece * (out_bits + sum(more)) // 8
+        if self.smem_epilogue:
+            pieces = self.smem_epilogue_bytes
         return self.ab_stages * self.stage_bytes(bits, blocks) + pieces + _BARRIERS
 
-    def registers(self, promoted: bool) -> int:
+    def acc_registers(self, promoted: bool) -> int:
         """Registers of a thread for sums."""
         m, n, _ = self.tile_shape_mnk
-        return m * n // (self.sharers * GROUP) * (2 if promoted else 1)
+        return m * n // (self.warpgroups_per_tile * WARPGROUP_THREADS) * (2 if promoted else 1)
 
     def check(
         self, dtype: Any, out_types: tuple[Any, ...], promoted: bool, device: Device, blocks: bool = False
@@ -156,7 +156,7 @@ class Sm90GemmConfig:
         """Refuse what cannot work for elements of some types; `blocks` of them have factors."""
         (m, n, k), bits = self.tile_shape_mnk, dtype.width
         out_bits, *more = (kind.width for kind in out_types)
-        rows = ATOM_M * self.sharers
+        rows = ATOM_M * self.warpgroups_per_tile
         arrays.require(m % rows == 0, f"{self}: M of a tile is a multiple of {rows}, the rows of its warp groups")
         arrays.require(
             not dtype.is_integer or n % 16 == 0 or n in _FEW_OF_INTEGERS,
@@ -171,11 +171,11 @@ class Sm90GemmConfig:
             f"{self}: results of swapped operands are turned around, of 16 bits, where no blocks share a tile",
             hint="transpose_out=False",
         )
-        if self.staged or self.transpose_out:
+        if self.smem_epilogue or self.transpose_out:
             arrays.require(n % 8 == 0 and n <= 256, f"{self}: N of a tile is a multiple of 8, and at most 256")
         else:
             arrays.require(
-                n % 16 == 0 and n <= 256 and self.piece(out_bits, bool(more), tuple(more)) > 0,
+                n % 16 == 0 and n <= 256 and self.epi_tile_n(out_bits, bool(more), tuple(more)) > 0,
                 f"{self}: N of a tile is at most 256, and pieces of {', '.join(map(str, _SPANS))} bytes of "
                 f"{', '.join(kind.__name__ for kind in out_types)}",
             )
@@ -186,7 +186,7 @@ class Sm90GemmConfig:
         )
         arrays.require(self.ab_stages >= 2, f"{self}: a ring has at least 2 stages")
         arrays.require(self.epi_stages >= 2, f"{self}: a piece is stored while the next is made, in another buffer")
-        arrays.require(self.blocks <= 8, f"{self}: a cluster has at most 8 blocks")
+        arrays.require(self.cluster_size <= 8, f"{self}: a cluster has at most 8 blocks")
         arrays.require(
             self.split_k_cluster * self.split_k == 1 or self.cluster_shape_mn == (1, 1),
             f"{self}: blocks that share a tile are the cluster, and others with parts of K have none",
@@ -207,9 +207,9 @@ class Sm90GemmConfig:
             hint="a smaller tile",
         )
         arrays.require(
-            self.registers(promoted) <= MOST_SUMS,
-            f"{self}: a thread has {self.registers(promoted)} sums, and registers for {MOST_SUMS}",
-            hint="a smaller tile" if self.sharers == 2 else "a smaller tile, or pingpong=False",
+            self.acc_registers(promoted) <= MAX_ACC_REGISTERS,
+            f"{self}: a thread has {self.acc_registers(promoted)} sums, and registers for {MAX_ACC_REGISTERS}",
+            hint="a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False",
         )
         used = self.smem_bytes(bits, out_bits, tuple(more), blocks)
         arrays.require(
@@ -218,7 +218,7 @@ class Sm90GemmConfig:
             hint="fewer stages or a smaller tile",
         )
 
-    def check_room(self, width: int) -> None:
+    def check_split_k_smem(self, width: int) -> None:
         """Refuse parts of K whose sums have no room where A was: `width` bytes of each of its rows in each stage."""
         m, n, _ = self.tile_shape_mnk
         written, ring = m * n * 4 // self.split_k_cluster, self.ab_stages * m * width
@@ -239,5 +239,5 @@ class Sm90MixedInputConfig(Sm90GemmConfig):
     swap_ab: bool = True
 
     @property
-    def groups(self) -> int:
+    def mma_warpgroups(self) -> int:
         return self.tile_shape_mnk[0] // ATOM_M

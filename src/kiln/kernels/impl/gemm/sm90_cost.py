@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from .... import Float32
 from .sm90_coefficients import MODEL
-from .sm90_config import MOST_SUMS, Sm90GemmConfig
+from .sm90_config import MAX_ACC_REGISTERS, Sm90GemmConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...dispatch.devices import Device
-    from .problem import Product
+    from .problem import GemmProblem
 
 _ROWS = 2048
 """Of the result that are computed side by side."""
@@ -111,10 +111,10 @@ _SWAPPED = ((64, True), (128, False), (192, True), (256, False))
 """M of tiles with operands swapped, and whether warp groups take turns."""
 
 
-def candidates(problem: Product, device: Device, grouped: bool = False) -> Iterator[Sm90GemmConfig]:
+def candidates(problem: GemmProblem, device: Device, grouped: bool = False) -> Iterator[Sm90GemmConfig]:
     """Plans to choose from, each with as many stages as fit. `grouped`: of groups, behind whose rows others lie."""
     turning = not grouped and all(kind.width == 16 for kind in problem.out_types)
-    able, (_, rows, columns) = not (problem.blocks or problem.summed), problem.shape
+    able, (_, rows, columns) = not (problem.block_scales or problem.reduces_rows), problem.shape
     swapped = [(tile, True) for tile in _swapped(problem, device, turning)] if able else []
     for tile, swap in [*((tile, False) for tile in TILES), *swapped]:
         (m, n), (_, along_n) = tile.tile_shape_mn, tile.cluster_shape_mn
@@ -130,12 +130,12 @@ def candidates(problem: Product, device: Device, grouped: bool = False) -> Itera
 
 
 def _plan(
-    problem: Product, device: Device, tile: Tile, swapped: bool, splits: int, turning: bool
+    problem: GemmProblem, device: Device, tile: Tile, swapped: bool, splits: int, turning: bool
 ) -> Sm90GemmConfig | None:
     """The plan of a tile, if there is one."""
     bits, (out_bits, *more) = problem.dtype.width, (kind.width for kind in problem.out_types)
     (m, n), stages = tile.tile_shape_mn, _ceil(problem.k, 8 * _LINE // bits)
-    if splits > 1 and (problem.summed or stages < splits * _LEAST_PART or n % (8 * splits)):
+    if splits > 1 and (problem.reduces_rows or stages < splits * _LEAST_PART or n % (8 * splits)):
         return None
     turned = turning and swapped and splits == 1
     _, rows, columns = problem.shape
@@ -146,17 +146,17 @@ def _plan(
         (m, n, 8 * _LINE // bits), tile.cluster_shape_mn, 1, group, tile.pingpong, splits, swapped,
         epi_stages=_BUFFERS if out_bits <= 16 and not (tile.pingpong or turned) else 2, transpose_out=turned,
     )  # fmt: skip
-    if plan.registers(problem.promoted) > (_MOST_SHARED if splits > 1 else MOST_SUMS):
+    if plan.acc_registers(problem.promoted) > (_MOST_SHARED if splits > 1 else MAX_ACC_REGISTERS):
         return None
-    if not (plan.staged or plan.piece(out_bits, bool(more), tuple(more))):
+    if not (plan.smem_epilogue or plan.epi_tile_n(out_bits, bool(more), tuple(more))):
         return None
-    blocks = bool(problem.blocks)
+    blocks = bool(problem.block_scales)
     ahead = (device.smem - plan.smem_bytes(bits, out_bits, tuple(more), blocks)) // plan.stage_bytes(bits, blocks)
     stages = min(_MOST_OF_FEW if swapped else _MOST_STAGES, 1 + ahead)
     return dataclasses.replace(plan, ab_stages=stages) if stages >= _LEAST_STAGES else None
 
 
-def _swapped(problem: Product, device: Device, turning: bool) -> Iterator[Tile]:
+def _swapped(problem: GemmProblem, device: Device, turning: bool) -> Iterator[Tile]:
     """Tiles with operands swapped: all rows of the result in one, if they are few; otherwise as narrow as some rounds of tiles allow."""
     batches, rows, columns = problem.shape
     own = [n for n in _COLUMNS if n >= rows][:1]
@@ -181,15 +181,15 @@ def _narrowest(rows: int, tiles: int, unit: int) -> int:
     return n if n <= 256 else 0
 
 
-def _second_kernels(problem: Product, plan: Sm90GemmConfig, device: Device) -> Iterator[Sm90GemmConfig]:
+def _second_kernels(problem: GemmProblem, plan: Sm90GemmConfig, device: Device) -> Iterator[Sm90GemmConfig]:
     """The same with K cut into products of their own, as many as there are multiprocessors for, or half as many."""
     (batches, m, n), (tile_m, tile_n, tile_k) = problem.shape, plan.tile_shape_mnk
     if (
         plan.cluster_shape_mn != (1, 1)
         or batches > 1
         or n % 4
-        or problem.blocks
-        or problem.summed
+        or problem.block_scales
+        or problem.reduces_rows
         or problem.acc_dtype is not Float32
     ):
         return
@@ -206,17 +206,17 @@ def _second_kernels(problem: Product, plan: Sm90GemmConfig, device: Device) -> I
     plan = dataclasses.replace(plan, transpose_out=False)
     more = plan.smem_bytes(bits, 32) - device.smem  # of f32
     ahead = plan.ab_stages - max(0, _ceil(more, plan.stage_bytes(bits)))
-    if ahead >= _LEAST_STAGES and (plan.staged or plan.piece(32)):
+    if ahead >= _LEAST_STAGES and (plan.smem_epilogue or plan.epi_tile_n(32)):
         yield from (dataclasses.replace(plan, split_k=sums, ab_stages=ahead) for sums in counts)
 
 
-def expected(problem: Product, plan: Sm90GemmConfig, device: Device, model: dict[str, float] = MODEL) -> float:
+def expected(problem: GemmProblem, plan: Sm90GemmConfig, device: Device, model: dict[str, float] = MODEL) -> float:
     """Microseconds that a product takes."""
     own = _OWN if plan.transpose_out and plan.tile_shape_mnk[1] not in _COLUMNS else 1.0
     return own * _besides(problem, plan, device, model) * total(bounds(problem, plan, device, model), model)
 
 
-def _besides(problem: Product, plan: Sm90GemmConfig, device: Device, model: dict[str, float]) -> float:
+def _besides(problem: GemmProblem, plan: Sm90GemmConfig, device: Device, model: dict[str, float]) -> float:
     """How many times as long plans of a kind take as their bounds say, where each block has one tile, and where it has several."""
     (batches, m, n), (tile_m, tile_n, _) = problem.shape, plan.tile_shape_mnk
     if plan.swap_ab:
@@ -235,7 +235,7 @@ def total(found: dict[str, float], model: dict[str, float] = MODEL) -> float:
 
 
 def bounds(
-    problem: Product, plan: Sm90GemmConfig, device: Device, model: dict[str, float] = MODEL, grouped: bool = False
+    problem: GemmProblem, plan: Sm90GemmConfig, device: Device, model: dict[str, float] = MODEL, grouped: bool = False
 ) -> dict[str, float]:
     """Microseconds that are spent side by side: on products, on what comes from the L2 cache and into multiprocessors, on waiting for stages, and on
     memory; and what the power limit lets large ones take."""
@@ -271,14 +271,14 @@ def bounds(
         fixed += model["single"]
     if tile_n <= 16 and moved <= _L2:  # stages of so few rows are slower than their bytes
         fixed += model["small"]
-    if plan.staged:
+    if plan.smem_epilogue:
         store = model["staged"] + (model["staged_area"] + model["others"] * large) * area / plan.split_k_cluster
     else:
         alone = 2 if plan.pingpong else 1  # a warp group writes the tile by itself
         store = model["store"] + (model["store_area"] * alone * wide / 16 + model["others"] * large) * area
         if plan.transpose_out:  # 8 columns at a time, if no more divide the tile
-            store += model["pieces"] * tile_n / plan.piece(16)
-    if not (problem.follow.plain or plan.pingpong):  # nothing is multiplied meanwhile
+            store += model["pieces"] * tile_n / plan.epi_tile_n(16)
+    if not (problem.fusion.plain or plan.pingpong):  # nothing is multiplied meanwhile
         store += model["followed"] * area
     fixed += store * (1 if plan.pingpong else each)
     after = 0.0  # when everything has come
@@ -310,18 +310,20 @@ def bounds(
 
 def at_once(plan: Sm90GemmConfig, device: Device) -> int:
     """Blocks of a plan that run at a time, in whole clusters, of which there is one at least."""
-    return max(1, round(device.multiprocessors * _SLOTS[plan.blocks - 1]) // plan.blocks) * plan.blocks
+    return (
+        max(1, round(device.multiprocessors * _SLOTS[plan.cluster_size - 1]) // plan.cluster_size) * plan.cluster_size
+    )
 
 
 @functools.lru_cache(64)
-def _facts(problem: Product) -> tuple[tuple[tuple[int, bool], ...], int, int, int]:
+def _facts(problem: GemmProblem) -> tuple[tuple[tuple[int, bool], ...], int, int, int]:
     """Bytes from one row of an operand to the next, and whether those are rows of K; bytes of all arrays; bits of a result of each; other tensors that
     are as large."""
     rows_apart = tuple(
         ((problem.k if x.k_major else extent) * x.dtype.width // 8, x.k_major)
         for x, extent in zip(problem.operands(), problem.shape[1:], strict=True)
     )
-    large = sum(all(step for step, extent in zip(x.strides, x.shape) if extent > 1) for x in problem.others)
+    large = sum(all(step for step, extent in zip(x.strides, x.shape) if extent > 1) for x in problem.epilogue_inputs)
     return rows_apart, problem.bytes, sum(kind.width for kind in problem.out_types), large
 
 

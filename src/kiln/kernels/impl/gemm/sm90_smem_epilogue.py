@@ -13,8 +13,8 @@ from .... import Float16, Float32, Int64, const_expr, cute, pipeline, range_cons
 from ....cute import arch
 from ....cute.nvgpu import cpasync, warpgroup
 from ....utils import sm90
-from .sm80_epilogue import Epilogue
-from .sm90_config import ATOM_M, GROUP
+from .sm80_epilogue import Sm80Epilogue
+from .sm90_config import ATOM_M, WARPGROUP_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ _FIRST_BARRIER = 1
 """Named barriers from there on belong to the warp groups that store, which have the numbers from there on too."""
 
 
-class StagedEpilogue(Epilogue):
+class SmemEpilogue(Sm80Epilogue):
     """Writes combine(sums, alpha, beta, *others) of tiles of a plan; blocks that share one add their sums first, in order.
 
     `grouped`: a tile has rows of a group.
@@ -36,13 +36,13 @@ class StagedEpilogue(Epilogue):
         other_widths: tuple[int, ...] | None, grouped: bool = False,
     ) -> None:  # fmt: skip
         m, n, _ = plan.tile_shape_mnk
-        threads = plan.sharers * GROUP
+        threads = plan.warpgroups_per_tile * WARPGROUP_THREADS
         self.columns = n // plan.split_k_cluster
         super().__init__(
             (self.columns, m) if plan.swap_ab else (m, self.columns), threads, 1, acc_dtype, out_types, out_width, combine, other_widths
         )  # fmt: skip
         self.plan = plan
-        if plan.groups > 2:
+        if plan.mma_warpgroups > 2:
             self.held = 16
         self.grouped = grouped
         self.summed = False
@@ -55,21 +55,21 @@ class StagedEpilogue(Epilogue):
     def buffers(self, smem: Any, ring: Any):
         """Shared memory for the sums of a tile, or of one for each warp group. Where blocks share a tile: for those that others send, with an
         mbarrier that counts them; and the ring, which the one tile of a block needs no more when it is written."""
-        memory, arrived = smem.allocate(self.plan.staged_bytes, 128), smem.allocate(Int64, 8)
+        memory, arrived = smem.allocate(self.plan.smem_epilogue_bytes, 128), smem.allocate(Int64, 8)
         if const_expr(self.plan.split_k_cluster > 1):
             if arch.thread_idx()[0] == 0:
                 arch.mbarrier_init(arrived, 1)
-                arch.mbarrier_arrive_and_expect_tx(arrived, self.plan.staged_bytes)
+                arch.mbarrier_arrive_and_expect_tx(arrived, self.plan.smem_epilogue_bytes)
         return memory, arrived, ring
 
     @cute.jit
     def write(self, part: Any, thread: Any, group: Any, acc: cute.Tensor, buffers: Any, into: Any, place: Any):
-        """Write the sums that a thread of a warp group has of a tile. `into`: as `StoredEpilogue.write` is given."""
+        """Write the sums that a thread of a warp group has of a tile. `into`: as `TmaStoreEpilogue.write` is given."""
         _, _, d, _, extras, alpha, beta = into
         m, n, batch, _, start, rows = place
         memory, arrived, ring = buffers
         if const_expr(not self.plan.pingpong):
-            thread = thread + group * GROUP
+            thread = thread + group * WARPGROUP_THREADS
         if const_expr(self.plan.split_k_cluster > 1):
             rank = arch.make_warp_uniform(arch.block_idx_in_cluster())
             acc = self.exchanged(acc, thread, rank, memory, arrived)
@@ -77,11 +77,11 @@ class StagedEpilogue(Epilogue):
             memory = ring
             k = warpgroup.OperandMajorMode.K
             narrow = sm90.make_trivial_tiled_mma(
-                Float16, Float16, k, k, Float32, (self.plan.sharers, 1, 1), (ATOM_M, self.columns)
+                Float16, Float16, k, k, Float32, (self.plan.warpgroups_per_tile, 1, 1), (ATOM_M, self.columns)
             )
             part = narrow.get_slice(thread)
         elif const_expr(self.plan.pingpong):
-            memory = memory + group * (self.plan.staged_bytes // self.plan.groups)
+            memory = memory + group * (self.plan.smem_epilogue_bytes // self.plan.mma_warpgroups)
         self.meet()  # nobody reads sums of the tile before, or the ring
         where = (m, n)
         if const_expr(self.plan.swap_ab):
@@ -134,7 +134,11 @@ class StagedEpilogue(Epilogue):
         return part.partition_C(cute.select(staged, mode=[1, 0]) if self.plan.swap_ab else staged)
 
     def meet(self) -> None:
-        number = arch.make_warp_uniform(arch.warp_idx()) // (GROUP // 32) if self.plan.pingpong else _FIRST_BARRIER
+        number = (
+            arch.make_warp_uniform(arch.warp_idx()) // (WARPGROUP_THREADS // 32)
+            if self.plan.pingpong
+            else _FIRST_BARRIER
+        )
         pipeline.NamedBarrier(number, self.threads).arrive_and_wait()
 
     def finish(self) -> None:
