@@ -43,7 +43,7 @@ import numpy as np
 import kiln
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.gemm import FAMILY, Product, sm90_coefficients, sm90_cost
+from kiln.kernels.impl.gemm import FAMILY, GemmProblem, sm90_coefficients, sm90_cost
 from kiln.kernels.impl.gemm.sm80_config import Sm80GemmConfig
 from kiln.kernels.impl.gemm.sm90_config import Sm90GemmConfig
 
@@ -135,12 +135,12 @@ def drawn(drawn: int, held_out: bool) -> list[dict[str, Any]]:
     return found
 
 
-def problem_of(shape: dict[str, Any]) -> Product:
+def problem_of(shape: dict[str, Any]) -> GemmProblem:
     """The product of arrays without gaps."""
     dtype, m, n, k = _TYPES[shape["dtype"]], shape["m"], shape["n"], shape["k"]
     a = Laid.dense(dtype, 1, m, k) if shape["layout"][0] == "N" else Laid(dtype, (1, m, k), (m * k, 1, m))
     b = Laid.dense(dtype, 1, k, n) if shape["layout"][1] == "N" else Laid(dtype, (1, k, n), (n * k, 1, k))
-    return Product(a, b, Laid.dense(dtype, 1, m, n))
+    return GemmProblem(a, b, Laid.dense(dtype, 1, m, n))
 
 
 def plans_of(shape: dict[str, Any], within: float) -> list[Any]:
@@ -270,8 +270,8 @@ def _compile(job: tuple[dict[str, Any], Any]) -> str:
 
 def _kernel(plan: Any) -> Any:
     """What is the same for plans of one kernel, however many sums they have."""
-    few = isinstance(plan, Sm90GemmConfig) and plan.sums > 1
-    return (dataclasses.replace(plan, sums=2), plan.sums > 8) if few else plan
+    few = isinstance(plan, Sm90GemmConfig) and plan.split_k > 1
+    return (dataclasses.replace(plan, split_k=2), plan.split_k > 8) if few else plan
 
 
 def kernel_of(shape: dict[str, Any], plan: Any) -> Any:
@@ -577,15 +577,16 @@ def fit(journal: Journal) -> None:
 
 def short(plan: Any) -> str:
     """A plan in few characters."""
-    text = f"{'x'.join(map(str, plan.block_mnk))}, {plan.stages} stages"
+    text = "x".join(map(str, plan.tile_shape_mnk))
     if isinstance(plan, Sm90GemmConfig):
-        text = f"wgmma {text}, cluster {plan.cluster_mn[0]}x{plan.cluster_mn[1]}"
-        text += ", pingpong" * plan.pingpong + ", swapped" * plan.swapped + f", {plan.sums} sums" * (plan.sums > 1)
-        text += ", turned" * plan.turned
-        text += f", {plan.buffers} buffers" * (plan.buffers > 2 and not plan.staged)
-    else:
-        text = f"mma.sync {text}, warps {plan.warps_mn[0]}x{plan.warps_mn[1]}"
-    return text + (f", {plan.splits} parts" if plan.splits > 1 else "")
+        text += f", {plan.ab_stages} stages"
+        text = f"wgmma {text}, cluster {plan.cluster_shape_mn[0]}x{plan.cluster_shape_mn[1]}"
+        text += ", pingpong" * plan.pingpong + ", swap-AB" * plan.swap_ab + ", transposed" * plan.transpose_out
+        text += f", split-K {plan.split_k}" * (plan.split_k > 1)
+        text += f", {plan.epi_stages} epilogue stages" * (plan.epi_stages > 2 and not plan.staged)
+        return text + f", split-K {plan.split_k_cluster} in a cluster" * (plan.split_k_cluster > 1)
+    text = f"mma.sync {text}, {plan.stages} stages, warps {plan.warp_layout_mn[0]}x{plan.warp_layout_mn[1]}"
+    return text + f", split-K {plan.split_k}" * (plan.split_k > 1)
 
 
 def report(journal: Journal, run: str | None = None) -> None:

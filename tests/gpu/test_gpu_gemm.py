@@ -202,19 +202,19 @@ def test_what_follows_warp_groups(tile, pingpong):
 
 
 FEW = [
-    kernels.Sm90GemmConfig((128, 16, 64), (1, 1), 10, 8, swapped=True),
-    kernels.Sm90GemmConfig((64, 16, 64), (1, 1), 12, 8, pingpong=True, swapped=True),
-    kernels.Sm90GemmConfig((128, 16, 64), (1, 1), 10, 8, splits=2, swapped=True),
-    kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 5, 8, splits=2),
-    kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 8, 8, splits=8),
-    kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 8, 8, pingpong=True, splits=2),
-    kernels.Sm90GemmConfig((192, 64, 64), (1, 1), 6, 8, pingpong=True, splits=2),
-    kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 8, 8, pingpong=True, splits=4, swapped=True),
-    kernels.Sm90GemmConfig((64, 32, 64), (1, 2), 8, 8, pingpong=True, swapped=True),
-    kernels.Sm90GemmConfig((64, 24, 64), (1, 1), 12, 8, pingpong=True, swapped=True, turned=True),
-    kernels.Sm90GemmConfig((128, 192, 64), (1, 1), 5, 8, swapped=True, turned=True),
-    kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 8, 8, splits=2, sums=5),
-    kernels.Sm90GemmConfig((64, 16, 64), (1, 1), 12, 8, pingpong=True, swapped=True, sums=7),
+    kernels.Sm90GemmConfig((128, 16, 64), (1, 1), 10, 8, swap_ab=True),
+    kernels.Sm90GemmConfig((64, 16, 64), (1, 1), 12, 8, pingpong=True, swap_ab=True),
+    kernels.Sm90GemmConfig((128, 16, 64), (1, 1), 10, 8, split_k_cluster=2, swap_ab=True),
+    kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 5, 8, split_k_cluster=2),
+    kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 8, 8, split_k_cluster=8),
+    kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 8, 8, pingpong=True, split_k_cluster=2),
+    kernels.Sm90GemmConfig((192, 64, 64), (1, 1), 6, 8, pingpong=True, split_k_cluster=2),
+    kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 8, 8, pingpong=True, split_k_cluster=4, swap_ab=True),
+    kernels.Sm90GemmConfig((64, 32, 64), (1, 2), 8, 8, pingpong=True, swap_ab=True),
+    kernels.Sm90GemmConfig((64, 24, 64), (1, 1), 12, 8, pingpong=True, swap_ab=True, transpose_out=True),
+    kernels.Sm90GemmConfig((128, 192, 64), (1, 1), 5, 8, swap_ab=True, transpose_out=True),
+    kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 8, 8, split_k_cluster=2, split_k=5),
+    kernels.Sm90GemmConfig((64, 16, 64), (1, 1), 12, 8, pingpong=True, swap_ab=True, split_k=7),
 ]
 
 
@@ -231,7 +231,7 @@ GROUPED = [
     None,
     kernels.Sm90GemmConfig((128, 256, 64), (1, 2), 4, 8),
     kernels.Sm90GemmConfig((128, 128, 64), (2, 1), 5, 8, pingpong=True),
-    kernels.Sm90GemmConfig((128, 32, 64), (1, 1), 8, 8, swapped=True),
+    kernels.Sm90GemmConfig((128, 32, 64), (1, 1), 8, 8, swap_ab=True),
 ]
 
 
@@ -342,7 +342,7 @@ def test_rows_that_begin_anywhere(layout):
 
 def test_sums_of_a_second_kernel():
     a, b = operand(300, 16384, torch.bfloat16, "N"), operand(16384, 520, torch.bfloat16, "T")
-    plan = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 4, 8, pingpong=True, sums=7)
+    plan = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 4, 8, pingpong=True, split_k=7)
     got = kernels.gemm(a, b, plan=plan)
     check(got, a, b, TOLERANCE[torch.bfloat16])
     assert torch.equal(got, kernels.gemm(a, b, plan=plan))
@@ -359,7 +359,7 @@ def test_several_results_and_sums_of_rows(plan):
         bias=bias,
         epilogue=lambda x: (x, x * 0.5),
         out_dtype=(torch.bfloat16, torch.float32),
-        row_sums="squares",
+        row_sum="squares",
         plan=plan,
     )
     got = call()

@@ -12,7 +12,7 @@ from kiln.kernels.tuned_configs import config_of, plan_of
 
 def test_a_plan_is_that_of_the_function_and_the_problem(tmp_path, monkeypatch):
     monkeypatch.setattr(tunings, "_model", lambda: "H200")
-    plan, problem = dataclasses.replace(kernels.Sm90GemmConfig(), stages=3), {"m": 64, "dtype": "float16"}
+    plan, problem = dataclasses.replace(kernels.Sm90GemmConfig(), ab_stages=3), {"m": 64, "dtype": "float16"}
     entry = {"case": "gemm", "file": "kiln.kernels", "gpu": "H200", "problem": problem, "config": config_of(plan)}
     tunings.write(tmp_path / "tuned.json", [entry])
     program = tmp_path / "program.py"

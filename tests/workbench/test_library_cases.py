@@ -30,10 +30,10 @@ def test_a_plan_says_why_it_cannot_work() -> None:
 
     problem = library._asked("gemm", {"m": 64, "n": 64, "k": 64, "dtype": "float16"})[1]
     validate = lambda plan, arch="sm_90a": FAMILY.validate(problem, plan, device_of(arch))  # noqa: E731
-    assert validate(kernels.Tiling()) == []
-    assert "shared memory" in validate(kernels.Tiling(stages=40))[0]
+    assert validate(kernels.Sm80GemmConfig()) == []
+    assert "shared memory" in validate(kernels.Sm80GemmConfig(stages=40))[0]
     assert validate(kernels.Sm90GemmConfig(), "sm_80")
-    assert validate(kernels.ElementwiseConfig()) == ["ElementwiseConfig is no plan of products"]
+    assert validate(kernels.ElementwiseConfig()) == ["ElementwiseConfig is no plan of gemm"]
 
 
 @pytest.mark.parametrize("name", ["sum", "flash_attention", "layer_norm"])

@@ -14,7 +14,7 @@ from kiln.kernels.dispatch.explaining import LAUNCH, least
 from kiln.kernels.dispatch.problem import Laid
 from kiln.kernels.impl.attention.problem import Attention
 from kiln.kernels.impl.gemm.implementations import FAMILY as PRODUCTS
-from kiln.kernels.impl.gemm.problem import Product
+from kiln.kernels.impl.gemm.problem import GemmProblem
 
 BF16, F16, F32 = ml_dtypes.bfloat16, np.float16, np.float32
 H200 = dataclasses.replace(device_of("sm_90a"), name="H200")
@@ -90,7 +90,7 @@ def test_parts_one_after_the_other_bound_nothing():
     from kiln import Float16
 
     odd = Laid.dense(Float16, 1, 4001, 4001)
-    found = PRODUCTS.explain(Product(odd, odd, odd), H200)
+    found = PRODUCTS.explain(GemmProblem(odd, odd, odd), H200)
     assert sum(found.parts.values()) == pytest.approx(found.choices[0].cost)
     assert found.bound == "tensor cores"
     assert "one after the other" in str(found)

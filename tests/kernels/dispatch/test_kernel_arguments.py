@@ -124,7 +124,7 @@ def test_functions_that_branch_beside_others():
     ):
         made, sums = kernels.gemm(
             a, b, activation=activation, epilogue=lambda v, x: v if v > x else x, extras=[other], out_dtype=np.float32,
-            row_sums=lambda v: v if v > 1.0 else 0.0,
+            row_sum=lambda v: v if v > 1.0 else 0.0,
         )  # fmt: skip
         wanted = np.maximum(active, other)
         np.testing.assert_allclose(made, wanted, rtol=1e-5, atol=1e-5)
@@ -224,8 +224,8 @@ def test_attention_does_not_write_into_keys():
         (lambda x: kernels.sum(x, plan=64), "plan is int"),
         (lambda x: kernels.gemm(x, x, plan=(64, 64, 32)), "plan is tuple"),
         (lambda x: kernels.rms_norm_backward(x, x, plan=kernels.ElementwiseConfig()), "plan is ElementwiseConfig"),
-        (lambda x: kernels.Sm80GemmConfig((64, 64)), "block_mnk"),  # type: ignore[arg-type]
-        (lambda x: kernels.Sm80GemmConfig(warps_mn=2), "warps_mn"),  # type: ignore[arg-type]
+        (lambda x: kernels.Sm80GemmConfig((64, 64)), "tile_shape_mnk"),  # type: ignore[arg-type]
+        (lambda x: kernels.Sm80GemmConfig(warp_layout_mn=2), "warp_layout_mn"),  # type: ignore[arg-type]
         (lambda x: kernels.Sm80GemmConfig(stages=2.5), "stages"),  # type: ignore[arg-type]
     ],
 )

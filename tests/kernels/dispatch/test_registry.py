@@ -167,7 +167,7 @@ def test_calls_are_explained():
     assert found.choices[0].cost <= min(choice.cost for choice in found.choices[1:])
     text = str(found)
     assert "expected to take" in text
-    assert "SimtProducts cannot: it multiplies Float32" in text
+    assert "SimtGemm cannot: it multiplies Float32" in text
     given = kernels.explain(kernels.gemm, a, a.T, plan=kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 4))
     assert given.plan == kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 4)
     large = np.zeros((8192, 8192), np.float16)

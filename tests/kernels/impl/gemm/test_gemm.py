@@ -13,7 +13,7 @@ import kiln
 from kiln import cute, kernels
 from kiln.kernels.dispatch.devices import Device, device_of
 from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.gemm import FAMILY, Product
+from kiln.kernels.impl.gemm import FAMILY, GemmProblem
 
 SMALL = kernels.Sm80GemmConfig((32, 32, 32), (1, 2), 3)
 RNG = np.random.default_rng(0)
@@ -187,7 +187,7 @@ def test_the_smallest_tiles(a_transposed, b_transposed):
 def test_parts_of_k(dtype, splits):
     """Added by the blocks of a cluster; more than those, by a second kernel."""
     small = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2)
-    tiling = dataclasses.replace(small, splits=splits)
+    tiling = dataclasses.replace(small, split_k=splits)
     k = 16 * splits * (2 if splits < 9 else 1)
     a, b = operand(40, k, dtype, True), operand(k, 24, dtype, False)
     bias, gate = normal((24,), np.float32), normal((40, 1), dtype)
@@ -205,7 +205,7 @@ def test_ragged_parts_in_clusters(k):
     """Any K, also less than there are parts; batches; columns of the result contiguous."""
     a, b, c = normal((2, 41, k), np.float16), normal((k, 71), np.float16), normal((2, 41, 71), np.float32)
     out = np.zeros((2, 71, 41), np.float32).swapaxes(1, 2)
-    kernels.gemm(a, b, c=c, beta=2.0, out=out, plan=dataclasses.replace(SMALL, splits=5))
+    kernels.gemm(a, b, c=c, beta=2.0, out=out, plan=dataclasses.replace(SMALL, split_k=5))
     close(out, exact(a, b) + 2.0 * c, 64.0)
 
 
@@ -237,7 +237,7 @@ def test_truth_values(dtype):
     small = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2)
     assert (kernels.gemm(a, b, out_dtype=np.dtype(bool), plan=small) == (exact(a, b) != 0)).all()
     for splits in (2, 16):
-        plan = dataclasses.replace(small, splits=splits)
+        plan = dataclasses.replace(small, split_k=splits)
         got = kernels.gemm(a, b, out_dtype=np.dtype(bool), epilogue=lambda v: v > 1.0, plan=plan)
         assert (got == (exact(a, b) > 1)).all()
 
@@ -309,19 +309,19 @@ def test_several_results_and_sums_of_rows():
     def halves(value):
         return value, max(value, 0.0)
 
-    got = kernels.gemm(a, b, epilogue=halves, out=(None, other), row_sums=lambda x: x + 1.0)
+    got = kernels.gemm(a, b, epilogue=halves, out=(None, other), row_sum=lambda x: x + 1.0)
     assert got[1] is other
     np.testing.assert_allclose(got[0], wanted, rtol=2e-3, atol=2e-3)
     np.testing.assert_allclose(other, np.maximum(wanted, 0.0), rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(got[2], wanted.sum(1) + 21, rtol=1e-4, atol=1e-4)
-    both = kernels.gemm(np.stack([a, a]), b, row_sums="squares")
+    both = kernels.gemm(np.stack([a, a]), b, row_sum="squares")
     assert both[1].shape == (2, 9)
     np.testing.assert_allclose(both[1][1], (wanted**2).sum(1), rtol=1e-4)
-    assert not kernels.gemm(a, np.zeros((40, 0), np.float16), row_sums="squares")[1].any()
+    assert not kernels.gemm(a, np.zeros((40, 0), np.float16), row_sum="squares")[1].any()
     with pytest.raises(TypeError, match="returned 2 values for 3 results"):
         kernels.gemm(a, b, epilogue=halves, out_dtype=(np.float16,) * 3)
-    with pytest.raises(TypeError, match="row_sums 'cubes': one of squares"):
-        kernels.gemm(a, b, row_sums="cubes")
+    with pytest.raises(TypeError, match="row_sum 'cubes': one of squares"):
+        kernels.gemm(a, b, row_sum="cubes")
 
 
 def test_epilogues_of_arrays_of_other_types_and_in_place():
@@ -423,11 +423,11 @@ def test_refused(call, says):
 H200, A100, ADA = map(device_of, ("sm_90a", "sm_80", "sm_89"))
 
 
-def product(dtype: Any, shape: tuple[int, int, int], k: int, out: Any = kiln.Float32, **options: Any) -> Product:
+def product(dtype: Any, shape: tuple[int, int, int], k: int, out: Any = kiln.Float32, **options: Any) -> GemmProblem:
     """The problem of arrays without gaps."""
     batches, m, n = shape
     a, b = Laid.dense(dtype, batches, m, k), Laid.dense(dtype, batches, k, n)
-    return Product(a, b, Laid.dense(out, batches, m, n), **options)
+    return GemmProblem(a, b, Laid.dense(out, batches, m, n), **options)
 
 
 def test_chosen_plans_fit():
@@ -446,7 +446,7 @@ def test_chosen_plans_fit():
         return FAMILY.choose(product(kiln.Float16, shape, k, kiln.Float16), device).plan
 
     for n in (3072, 8192):
-        assert sorted(plan((1, n, n), n, H200).block_mnk) == [64, 128, 192]
+        assert sorted(plan((1, n, n), n, H200).tile_shape_mnk) == [64, 128, 192]
     assert plan((1, 64, 256), 8192, H200).sums > 1
     assert plan((1, 64, 256), 8192, A100).splits > 1
     assert plan((2, 64, 256), 8192, A100).splits == 1
@@ -464,7 +464,7 @@ def test_problems_count_their_work():
     assert problem.flops == 2 * 2 * 64 * 48 * 32
     assert problem.bytes == 2 * (2 * (64 + 48) * 32 + 2 * 64 * 48 * 2)
     row = Laid(kiln.Float16, (2, 64, 48), (0, 0, 1))
-    assert dataclasses.replace(problem, others=(row,)).bytes == problem.bytes + 2 * 48
+    assert dataclasses.replace(problem, epilogue_inputs=(row,)).bytes == problem.bytes + 2 * 48
 
 
 def test_plans_are_for_tuners():
@@ -519,6 +519,6 @@ def test_empty_results():
 def test_clean_under_the_sanitizer(dtype, k, splits):
     a, b = normal((40, k), dtype), normal((k, 24), dtype)
     tiling = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 3)
-    tiling = dataclasses.replace(tiling, splits=splits)
+    tiling = dataclasses.replace(tiling, split_k=splits)
     with kiln.sanitize("all"):
         close(kernels.gemm(a, b, plan=tiling), exact(a, b), 4.0 if dtype is np.float16 else 64.0)

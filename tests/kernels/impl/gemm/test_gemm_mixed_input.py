@@ -17,8 +17,8 @@ from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import Laid
 from kiln.kernels.impl.gemm.implementations import FAMILY
-from kiln.kernels.impl.gemm.mixed_input import Dequantised
-from kiln.kernels.impl.gemm.problem import Product
+from kiln.kernels.impl.gemm.mixed_input import DequantizeFallbackConfig
+from kiln.kernels.impl.gemm.problem import GemmProblem
 from kiln.targets.nvidia.remarks import FENCE_ADDED
 from kiln.testing import dry_run
 
@@ -75,7 +75,7 @@ def test_every_value(plan, kind, bits, dtype):
         (9, 256, 8, 8, T((8, 16, 128), (1, 1), 2)),  # and of parts of one
         (9, 320, 8, 0, H(16, 64)),
         (9, 128, 8, 2, H(8, 64, 256)),
-        (9, 256, 4, 2, H(16, 128, splits=2)),
+        (9, 256, 4, 2, H(16, 128, split_k_cluster=2)),
         (40, 320, 4, 0, H(64, 64)),
         (70, 192, 8, 0, H(72, 64)),
         (150, 192, 4, 0, H(144, 64)),  # a second tile of six rows
@@ -113,7 +113,7 @@ def test_factors_of_each_product_of_a_batch(plan):
 
 def test_results_of_16_bits_by_the_copy_engine():
     """And a cluster, whose blocks have what they multiply with in common."""
-    plan = kernels.Sm90MixedInputConfig((128, 32, 128), (2, 1), 4, 8, turned=True)
+    plan = kernels.Sm90MixedInputConfig((128, 32, 128), (2, 1), 4, 8, transpose_out=True)
     a, whole = RNG.standard_normal((40, 256)).astype(BF16), RNG.integers(-8, 8, (200, 256)).astype(np.int8)
     with kiln.sanitize("all") as found:
         got = kernels.gemm(a, stored(whole, 4), plan=plan)
@@ -124,9 +124,9 @@ def test_results_of_16_bits_by_the_copy_engine():
 
 def problem(rows, bits, n=4096, k=4096, groups=0):
     deep = k if bits == 8 else k // 2
-    return Product(
+    return GemmProblem(
         Laid.dense(kiln.BFloat16, 1, rows, k), Laid(kiln.Int8, (1, deep, n), (deep * n, 1, deep)), Laid.dense(kiln.BFloat16, 1, rows, n),
-        packed=bits == 4, groups=Laid.dense(kiln.Float32, 1, groups, n) if groups else None,
+        int4=bits == 4, group_scales=Laid.dense(kiln.Float32, 1, groups, n) if groups else None,
     )  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def test_plans_fit(bits):
     for rows, groups in ((1, 0), (9, 32), (40, 0), (300, 32)):
         found = FAMILY.choices(problem(rows, bits, groups=groups), H200)
         assert {type(x.plan) for x in found} >= {T, kernels.Sm90MixedInputConfig}
-        assert any(x.plan.splits > 1 for x in found if isinstance(x.plan, T))
+        assert any(x.plan.split_k_cluster > 1 for x in found if isinstance(x.plan, T))
         for one in found:
             one.implementation.check(problem(rows, bits, groups=groups), one.plan, H200)
 
@@ -160,12 +160,12 @@ def test_choices():
         (384, 192),
         (700, 256),
     ):  # as few rows that are not there as can be
-        assert FAMILY.choose(problem(rows, 4, 28672, 8192), H200).plan.block_mnk == (128, columns, 64)
+        assert FAMILY.choose(problem(rows, 4, 28672, 8192), H200).plan.tile_shape_mnk == (128, columns, 64)
     assert type(FAMILY.choose(problem(1, 8), device_of("sm_80")).plan) is T
-    assert type(FAMILY.choose(problem(4096, 8), device_of("sm_80")).plan) is Dequantised
+    assert type(FAMILY.choose(problem(4096, 8), device_of("sm_80")).plan) is DequantizeFallbackConfig
     one = problem(4, 8)
     across = dataclasses.replace(one, b=Laid.dense(kiln.Int8, 1, 4096, 4096))
-    assert type(FAMILY.choose(across, H200).plan) is Dequantised
+    assert type(FAMILY.choose(across, H200).plan) is DequantizeFallbackConfig
     assert FAMILY.explain(problem(1, 8, 28672, 8192), H200).bound == "memory"
 
 
@@ -199,8 +199,11 @@ def test_parts_of_k_without_clusters(groups):
         (kernels.Sm90GemmConfig(), "weights have kernels.Sm90MixedInputConfig"),
         (H(16, 32), "weights are rows of the tile, 128 or 256 of them for 64 or 128 of K"),
         (H(16, 128), "groups of it, are no multiples of 128"),
-        (dataclasses.replace(H(16, 64), stages=2), "for 2 stages"),
-        (dataclasses.replace(H(128, 64, splits=2), stages=7), "32768 bytes, take the place of its ring of A"),
+        (dataclasses.replace(H(16, 64), ab_stages=2), "for 2 stages"),
+        (
+            dataclasses.replace(H(128, 64, split_k_cluster=2), ab_stages=7),
+            "32768 bytes, take the place of its ring of A",
+        ),
         (T((16, 64, 128), (2, 2), 3), "warps lie along N"),
         (T((8, 64, 64), (1, 4), 3), "more than a tile of 8 x 64 of 16 bits"),
     ],
@@ -211,8 +214,8 @@ def test_plans_that_cannot_work(plan, message):
 
 
 def test_plans_are_called_by_their_names():
-    with pytest.raises(TypeError, match="^Sm90MixedInputConfig with stages=0"):
-        kernels.Sm90MixedInputConfig(stages=0)
+    with pytest.raises(TypeError, match="^Sm90MixedInputConfig with ab_stages=0"):
+        kernels.Sm90MixedInputConfig(ab_stages=0)
 
 
 def test_factors_of_groups_are_read():
@@ -220,9 +223,9 @@ def test_factors_of_groups_are_read():
 
 
 def test_parts_of_k_without_a_stage():
-    FAMILY.choose(problem(9, 8, k=256), H200, H(32, 64, splits=4))
+    FAMILY.choose(problem(9, 8, k=256), H200, H(32, 64, split_k_cluster=4))
     with pytest.raises(TypeError, match="K of 192 is 3 stages, of which each part has one at least"):
-        FAMILY.choose(problem(9, 8, k=192), H200, H(32, 64, splits=4))
+        FAMILY.choose(problem(9, 8, k=192), H200, H(32, 64, split_k_cluster=4))
 
 
 @pytest.mark.parametrize(

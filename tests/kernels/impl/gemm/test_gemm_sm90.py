@@ -18,24 +18,24 @@ from kiln.cute.runtime import from_dlpack
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.gemm import FAMILY, Product, sm90_cost, tile_scheduler
-from kiln.kernels.impl.gemm.epilogue_fusion import Follow
-from kiln.kernels.impl.gemm.implementations import BlockByBlock, TensorCoreProducts
-from kiln.kernels.impl.gemm.sm90_implementation import HopperProducts
-from kiln.kernels.impl.gemm.sm90_padded import Padded
+from kiln.kernels.impl.gemm import FAMILY, GemmProblem, sm90_cost, tile_scheduler
+from kiln.kernels.impl.gemm.epilogue_fusion import EpilogueFusion
+from kiln.kernels.impl.gemm.implementations import BlockScaledFallbackConfig, Sm80Gemm
+from kiln.kernels.impl.gemm.sm90_implementation import Sm90Gemm
+from kiln.kernels.impl.gemm.sm90_padded import Sm90PaddedGemm
 from kiln.testing import dry_run
 
 F16, BF16, F32, E4M3, E5M2 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 SMALL = kernels.Sm90GemmConfig((128, 32, 32), (1, 1), 2, 2)
-PAIRED = dataclasses.replace(SMALL, cluster_mn=(2, 1))
-ACROSS = dataclasses.replace(SMALL, cluster_mn=(1, 2))
+PAIRED = dataclasses.replace(SMALL, cluster_shape_mn=(2, 1))
+ACROSS = dataclasses.replace(SMALL, cluster_shape_mn=(1, 2))
 TURNS = kernels.Sm90GemmConfig((64, 64, 32), (1, 1), 3, 1, pingpong=True)
-PARTS = dataclasses.replace(SMALL, splits=2)
-TURNS_IN_PARTS = kernels.Sm90GemmConfig((64, 32, 32), (1, 1), 3, 1, pingpong=True, splits=2)
-SWAPPED = kernels.Sm90GemmConfig((128, 16, 32), (1, 1), 2, 2, swapped=True)
+PARTS = dataclasses.replace(SMALL, split_k_cluster=2)
+TURNS_IN_PARTS = kernels.Sm90GemmConfig((64, 32, 32), (1, 1), 3, 1, pingpong=True, split_k_cluster=2)
+SWAPPED = kernels.Sm90GemmConfig((128, 16, 32), (1, 1), 2, 2, swap_ab=True)
 TIGHT = kernels.Sm90GemmConfig((128, 192, 32), (1, 1), 3, 1, pingpong=True)
 """A thread has 192 sums."""
-TURNED = kernels.Sm90GemmConfig((64, 24, 32), (1, 1), 3, 1, pingpong=True, swapped=True, turned=True)
+TURNED = kernels.Sm90GemmConfig((64, 24, 32), (1, 1), 3, 1, pingpong=True, swap_ab=True, transpose_out=True)
 H200 = device_of("sm_90a")
 RNG = np.random.default_rng(0)
 LONG = bool(os.environ.get("KILN_LONG_TESTS"))
@@ -78,7 +78,7 @@ def close(got: np.ndarray, wanted: np.ndarray, ulps: float = 4.0) -> None:
 def test_layouts(layout, plan):
     """Odd extents: the last tiles and the last stage are not whole."""
     if "T" in layout[0] or "N" in layout[1]:  # rows of 64 elements are a swizzle of 128 bytes
-        plan = dataclasses.replace(plan, block_mnk=(128, 64, 32))
+        plan = dataclasses.replace(plan, tile_shape_mnk=(128, 64, 32))
     a, b = operand(199, 71, F16, layout[0]), operand(71, 85, F16, layout[1])
     out = padded((199, 85), F16)
     kernels.gemm(a, b, out=out, plan=plan)
@@ -91,7 +91,7 @@ def test_layouts(layout, plan):
 )  # fmt: skip
 def test_types(left, right, out, k):
     a, b = operand(130, 208, left), operand(208, 80, right, "T")
-    plan = dataclasses.replace(SMALL, block_mnk=(128, 64, k))
+    plan = dataclasses.replace(SMALL, tile_shape_mnk=(128, 64, k))
     got = kernels.gemm(a, b, out_dtype=np.dtype(out), plan=plan)
     if left is E4M3 and out is F32:
         assert (np.abs(got - exact(a, b)) <= 2.0**-12 * exact(np.abs(a), np.abs(b))).all()
@@ -132,9 +132,9 @@ def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     [
         (kernels.Sm90GemmConfig((128, 96, 128), (1, 1), 2, 2), 150, 200, 304),
         (kernels.Sm90GemmConfig((64, 64, 128), (1, 1), 3, 2, pingpong=True), 70, 72, 256),
-        (kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2, splits=2), 40, 136, 400),
+        (kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2, split_k_cluster=2), 40, 136, 400),
         (kernels.Sm90GemmConfig((128, 32, 128), (2, 1), 2, 2), 150, 40, 400),
-        (BlockByBlock(), 16, 16, 256),
+        (BlockScaledFallbackConfig(), 16, 16, 256),
     ],
 )
 def test_factors_of_blocks(plan, m, n, k, monkeypatch):
@@ -209,7 +209,7 @@ def test_fast_sums_of_8_bit_floats():
 @pytest.mark.parametrize("cluster", [(1, 2), (2, 2)])
 def test_clusters_share_operands(cluster):
     a, b = operand(300, 72), operand(72, 104, way="T")
-    close(kernels.gemm(a, b, plan=dataclasses.replace(SMALL, cluster_mn=cluster)), exact(a, b))
+    close(kernels.gemm(a, b, plan=dataclasses.replace(SMALL, cluster_shape_mn=cluster)), exact(a, b))
 
 
 def test_more_tiles_than_multiprocessors(monkeypatch):
@@ -224,7 +224,7 @@ def test_more_tiles_than_multiprocessors(monkeypatch):
 def test_batches(plan):
     """Of which B and the bias are the same for all."""
     a, b, bias = operand(70, 40, batch=(3,)), operand(40, 56), operand(3, 56)[:, None, :]
-    got = kernels.gemm(a, b, bias=bias, plan=dataclasses.replace(plan, block_mnk=(128, 64, 32)))
+    got = kernels.gemm(a, b, bias=bias, plan=dataclasses.replace(plan, tile_shape_mnk=(128, 64, 32)))
     close(got, exact(a, b) + bias)
     a, b = operand(70, 40), operand(40, 48, batch=(2,), way="T")
     close(kernels.gemm(a, b, plan=plan), exact(a, b))
@@ -251,7 +251,7 @@ def test_several_results(plan, outs):
     a, b, bias = operand(140 if plan is not SWAPPED else 9, 40), operand(40, 72, way="T"), operand(1, 72, F32)[0]
     with kiln.sanitize("all") as found:
         got = kernels.gemm(
-            a, b, bias=bias, epilogue=lambda value: (value, value * 0.5), out_dtype=outs, row_sums=rows, plan=plan
+            a, b, bias=bias, epilogue=lambda value: (value, value * 0.5), out_dtype=outs, row_sum=rows, plan=plan
         )  # fmt: skip
     assert not found
     wanted = exact(a, b) + bias
@@ -271,7 +271,7 @@ def test_odd_columns_of_other_arrays():
 
 def test_columns_of_the_result_may_be_contiguous():
     a, b, out = operand(70, 40), operand(40, 136), padded((136, 70), F16).T
-    kernels.gemm(a, b, out=out, plan=dataclasses.replace(SMALL, block_mnk=(128, 64, 32)))
+    kernels.gemm(a, b, out=out, plan=dataclasses.replace(SMALL, tile_shape_mnk=(128, 64, 32)))
     close(out, exact(a, b))
 
 
@@ -284,10 +284,12 @@ def test_few_rows(layout, m):
         operand(m, 200, F32),
     )
     for splits in (1, 2):
-        plan = dataclasses.replace(SWAPPED, block_mnk=(128, 64 if layout == "TN" else 16, 32), splits=splits)
+        plan = dataclasses.replace(
+            SWAPPED, tile_shape_mnk=(128, 64 if layout == "TN" else 16, 32), split_k_cluster=splits
+        )
         close(kernels.gemm(a, b, c=c, plan=plan), exact(a, b) + c)
     if layout == "NT":
-        turns = kernels.Sm90GemmConfig((64, 16, 32), (1, 1), 3, 1, pingpong=True, swapped=True)
+        turns = kernels.Sm90GemmConfig((64, 16, 32), (1, 1), 3, 1, pingpong=True, swap_ab=True)
         close(kernels.gemm(a, b, activation="relu", plan=turns), np.maximum(exact(a, b), 0.0))
 
 
@@ -295,8 +297,8 @@ def test_few_rows(layout, m):
     "plan",
     [
         TURNED,
-        kernels.Sm90GemmConfig((128, 40, 32), (1, 1), 2, 2, swapped=True, turned=True),
-        dataclasses.replace(TURNED, block_mnk=(64, 8, 32)),
+        kernels.Sm90GemmConfig((128, 40, 32), (1, 1), 2, 2, swap_ab=True, transpose_out=True),
+        dataclasses.replace(TURNED, tile_shape_mnk=(64, 8, 32)),
     ],
 )
 def test_turned_results(plan, monkeypatch):
@@ -314,12 +316,12 @@ def test_parts_of_k():
     """Blocks of a cluster have parts of K, and add their sums in a fixed order: the same bits each time."""
     a, b, bias = operand(150, 200), operand(200, 56, way="T", batch=(2,)), operand(1, 56)[0]
     for splits in (2, 4):
-        plan = dataclasses.replace(SMALL, splits=splits)
+        plan = dataclasses.replace(SMALL, split_k_cluster=splits)
         got = kernels.gemm(a, b, bias=bias, plan=plan)
         close(got, exact(a, b) + bias)
         assert got.tobytes() == kernels.gemm(a, b, bias=bias, plan=plan).tobytes()
     a, b = operand(130, 208, np.int8), operand(208, 40, np.int8, "T")
-    got = kernels.gemm(a, b, plan=dataclasses.replace(PARTS, block_mnk=(128, 32, 64)))
+    got = kernels.gemm(a, b, plan=dataclasses.replace(PARTS, tile_shape_mnk=(128, 32, 64)))
     assert (got == a.astype(np.int64) @ b.astype(np.int64)).all()
 
 
@@ -343,7 +345,7 @@ def test_numbers_that_are_hard_to_add(plan):
 def test_odd_numbers_of_pieces(monkeypatch):
     """The first piece of a tile has the buffer of the last of the tile before."""
     monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
-    plan = dataclasses.replace(SMALL, block_mnk=(128, 96, 32))
+    plan = dataclasses.replace(SMALL, tile_shape_mnk=(128, 96, 32))
     assert [plan.piece(bits) for bits in (16, 32)] == [32, 16]
     a, b = operand(300, 40), operand(40, 200, way="T")
     with kiln.sanitize("all") as found:
@@ -354,21 +356,21 @@ def test_odd_numbers_of_pieces(monkeypatch):
 @pytest.mark.parametrize(
     ("plan", "seed"),
     [
-        *((plan, seed) for plan in (PAIRED, dataclasses.replace(TURNS, cluster_mn=(2, 1))) for seed in (0, 5)),
+        *((plan, seed) for plan in (PAIRED, dataclasses.replace(TURNS, cluster_shape_mn=(2, 1))) for seed in (0, 5)),
         (
-            dataclasses.replace(PARTS, block_mnk=(128, 64, 32)),
+            dataclasses.replace(PARTS, tile_shape_mnk=(128, 64, 32)),
             5,
         ),  # sums of one warp group take the place of what the other reads
         (SWAPPED, 0),
         (TURNS_IN_PARTS, 5),
-        (dataclasses.replace(TURNS_IN_PARTS, block_mnk=(64, 24, 32), splits=3, swapped=True), 0),
-        (kernels.Sm90GemmConfig((64, 16, 32), (1, 2), 3, 1, pingpong=True, swapped=True), 5),
+        (dataclasses.replace(TURNS_IN_PARTS, tile_shape_mnk=(64, 24, 32), split_k_cluster=3, swap_ab=True), 0),
+        (kernels.Sm90GemmConfig((64, 16, 32), (1, 2), 3, 1, pingpong=True, swap_ab=True), 5),
     ],
 )
 def test_clean_under_the_sanitizer(plan, seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
     monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
-    a, b, bias = operand(20 if plan.swapped else 200, 100), operand(100, 72, way="T"), operand(1, 72)[0]
+    a, b, bias = operand(20 if plan.swap_ab else 200, 100), operand(100, 72, way="T"), operand(1, 72)[0]
     with kiln.sanitize("all") as found:
         close(kernels.gemm(a, b, bias=bias, plan=plan), exact(a, b) + bias)
     assert not found
@@ -384,10 +386,10 @@ def test_calls_are_repeated():
     assert None not in programs
 
 
-def product(dtype: Any, m: int, n: int, k: int, out: Any = kiln.Float16, **options: Any) -> Product:
+def product(dtype: Any, m: int, n: int, k: int, out: Any = kiln.Float16, **options: Any) -> GemmProblem:
     """The problem of arrays without gaps, K contiguous."""
     a, b = Laid.dense(dtype, 1, m, k), Laid(dtype, (1, k, n), (n * k, 1, k))
-    return Product(a, b, Laid.dense(out, 1, m, n), **options)
+    return GemmProblem(a, b, Laid.dense(out, 1, m, n), **options)
 
 
 SIZE = (256, 256, 256)
@@ -403,9 +405,9 @@ UNFIT = [
 
 @pytest.mark.parametrize(("problem", "says"), UNFIT, ids=[says for _, says in UNFIT])
 def test_what_the_copy_engine_cannot_take_is_computed_by_others(problem, says):
-    assert says in str(HopperProducts().supports(problem, H200))
+    assert says in str(Sm90Gemm().supports(problem, H200))
     if "Float64" not in says:
-        assert type(FAMILY.choose(problem, H200).implementation) is not HopperProducts
+        assert type(FAMILY.choose(problem, H200).implementation) is not Sm90Gemm
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [(F16, (70, 41, 53)), (E4M3, (20, 48, 40))])
@@ -434,7 +436,7 @@ def test_one_k_of_an_operand_that_a_batch_shares(dtype):
 
 def test_large_products_are_copied_first():
     """Rather than by threads, an element at a time; small ones are not."""
-    for size, kind in ((2047, Padded), (63, TensorCoreProducts)):
+    for size, kind in ((2047, Sm90PaddedGemm), (63, Sm80Gemm)):
         assert type(FAMILY.choose(product(kiln.Float16, size, size, size), H200).implementation) is kind
 
 
@@ -442,21 +444,21 @@ def test_sums_of_a_second_kernel():
     """Parts of whole stages of K, not all of them as long; blocks of a cluster may share those. The same bits each time."""
     a, b, bias = operand(70, 264), operand(264, 56, way="T"), operand(1, 56)[0]
     with kiln.sanitize("all") as found:
-        for plan in (dataclasses.replace(SMALL, sums=4), dataclasses.replace(PARTS, sums=3)):
+        for plan in (dataclasses.replace(SMALL, split_k=4), dataclasses.replace(PARTS, split_k=3)):
             got = kernels.gemm(a, b, bias=bias, plan=plan)
             close(got, exact(a, b) + bias)
             assert got.tobytes() == kernels.gemm(a, b, bias=bias, plan=plan).tobytes()
-        close(kernels.gemm(a[:9], b, plan=dataclasses.replace(SWAPPED, sums=5)), exact(a[:9], b))
+        close(kernels.gemm(a[:9], b, plan=dataclasses.replace(SWAPPED, split_k=5)), exact(a[:9], b))
     assert not found
     a, b = operand(9, 544), operand(544, 24, way="T")  # 16 are loaded at a time, and one is left
-    close(kernels.gemm(a, b, plan=dataclasses.replace(SWAPPED, sums=17)), exact(a, b))
+    close(kernels.gemm(a, b, plan=dataclasses.replace(SWAPPED, split_k=17)), exact(a, b))
 
 
 def test_parts_are_loaded_before_they_are_added():
     """Eight at least, by four elements: the compiler, left to itself, leaves registers for two of them."""
     a, b = (np.zeros((128, 4096), BF16) for _ in range(2))
     with kiln.target("nvidia"), dry_run("sm_90a"):
-        kernels.gemm(a, b.T, plan=kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 4, 8, sums=8))
+        kernels.gemm(a, b.T, plan=kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 4, 8, split_k=8))
     made = [getattr(x.executable, "resources", {}) for x in launches._compiled.values()]
     used = next(x["SplitSum_kernel"] for x in reversed(made) if "SplitSum_kernel" in x)
     assert used.registers > 8 * 4
@@ -465,7 +467,7 @@ def test_parts_are_loaded_before_they_are_added():
 @pytest.mark.parametrize(("sums", "splits"), [(5, 1), (3, 2), (7, 1)])
 def test_parts_have_each_stage_once(sums, splits):
     """Of any number of stages, as many to each part as to others, or one more."""
-    plan = dataclasses.replace(SMALL, sums=sums, splits=splits)
+    plan = dataclasses.replace(SMALL, split_k=sums, split_k_cluster=splits)
     for stages in range(sums * splits, 25):
         a, b = np.ones((1, 32 * stages), F16), padded((32 * stages, 8), F16)
         b[...] = 2.0 ** -(np.arange(32 * stages) // 32)[:, None]
@@ -474,7 +476,7 @@ def test_parts_have_each_stage_once(sums, splits):
 
 def test_rows_that_begin_within_lines_take_longer_to_come():
     """Of the L2 cache: most where they begin within the 32 bytes that it reads at a time."""
-    plan = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, buffers=4)
+    plan = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
     whole, cut, between = (
         sm90_cost.bounds(product(kiln.Float16, 1024, 1024, k), plan, H200)["L2 cache"] for k in (1088, 1040, 1032)
     )
@@ -482,7 +484,7 @@ def test_rows_that_begin_within_lines_take_longer_to_come():
 
 
 def test_operands_come_sooner_where_few_blocks_ask():
-    plan = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, buffers=4)
+    plan = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
     few, all_of_them = (
         sm90_cost.bounds(product(kiln.Float16, 128 * tiles, 128, 4096), plan, H200) for tiles in (66, 132)
     )
@@ -495,7 +497,7 @@ def test_blocks_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
     orders = {}
     for rows, columns in ((192, 7168), (2048, 4096), (4096, 4096), (2049, 8192), (1024, 1024)):
         found = sm90_cost.candidates(product(kiln.BFloat16, rows, columns, 4096), H200)
-        orders[rows] = {(plan.block_mnk[1] < rows, plan.group) for plan in found if plan.swapped}
+        orders[rows] = {(plan.tile_shape_mnk[1] < rows, plan.raster_group) for plan in found if plan.swap_ab}
     assert {group for several, group in orders[192] if several} == {1}
     assert {group for several, group in orders[192] if not several} > {8, 16}
     assert orders[2048] == {(True, 1)}
@@ -516,29 +518,35 @@ def test_other_architectures():
 T = kernels.Sm90GemmConfig
 REFUSED = [
     (lambda: T((128, 256)), "3 positive integers"),
-    (lambda: T(stages=0), "a positive integer"),
+    (lambda: T(ab_stages=0), "a positive integer"),
     (lambda: T(pingpong=1), "True or False"),  # pyright: ignore[reportArgumentType]
     (lambda: T((64, 128, 64)), "multiple of 128"),
     (lambda: T((128, 272, 64)), "at most 256"),
     (lambda: T((128, 128, 48)), "K of a stage"),
-    (lambda: T(stages=1), "at least 2 stages"),
-    (lambda: T(cluster_mn=(4, 4)), "at most 8 blocks"),
+    (lambda: T(ab_stages=1), "at least 2 stages"),
+    (lambda: T(cluster_shape_mn=(4, 4)), "at most 8 blocks"),
     (lambda: T((128, 32, 64), (8, 1)), "multiples of 8"),
     (lambda: T((128, 256, 64), pingpong=True), "256 sums"),
-    (lambda: T(stages=8), "bytes of shared memory"),
-    (lambda: T((128, 128, 64), splits=2), "are the cluster"),
-    (lambda: T((128, 64, 64), (1, 1), splits=8), "4 stages"),
-    (lambda: T((128, 256, 64), (1, 1), 2, splits=2), "65536 bytes, take the place of its ring of A, which has 32768"),
-    (lambda: T(buffers=1), "in another buffer"),
-    (lambda: T((128, 64, 64), (1, 1), splits=3), "64 columns, a multiple of 8"),
-    (lambda: T((128, 20, 64), (1, 1), swapped=True), "multiple of 8"),
-    (lambda: T((128, 128, 32), (1, 1), splits=9), "K of a stage|at most 8"),
-    (lambda: T((128, 64, 64), sums=3), "have none"),
-    (lambda: T(turned=True), "of swapped operands are turned"),
-    (lambda: T((128, 64, 64), (1, 1), swapped=True, turned=True, splits=2), "where no blocks share a tile"),
-    (lambda: T(swapped=None), "True or False"),  # pyright: ignore[reportArgumentType]
+    (lambda: T(ab_stages=8), "bytes of shared memory"),
+    (lambda: T((128, 128, 64), split_k_cluster=2), "are the cluster"),
+    (lambda: T((128, 64, 64), (1, 1), split_k_cluster=8), "4 stages"),
+    (
+        lambda: T((128, 256, 64), (1, 1), 2, split_k_cluster=2),
+        "65536 bytes, take the place of its ring of A, which has 32768",
+    ),
+    (lambda: T(epi_stages=1), "in another buffer"),
+    (lambda: T((128, 64, 64), (1, 1), split_k_cluster=3), "64 columns, a multiple of 8"),
+    (lambda: T((128, 20, 64), (1, 1), swap_ab=True), "multiple of 8"),
+    (lambda: T((128, 128, 32), (1, 1), split_k_cluster=9), "K of a stage|at most 8"),
+    (lambda: T((128, 64, 64), split_k=3), "have none"),
+    (lambda: T(transpose_out=True), "of swapped operands are turned"),
+    (
+        lambda: T((128, 64, 64), (1, 1), swap_ab=True, transpose_out=True, split_k_cluster=2),
+        "where no blocks share a tile",
+    ),
+    (lambda: T(swap_ab=None), "True or False"),  # pyright: ignore[reportArgumentType]
     (lambda: T((384, 64, 64), (1, 1), 2), "loads 384 rows of A, and the copy engine at most 256"),
-    (lambda: T((128, 64, 64), (1, 1), 2, group=1 << 30), "at most 1024 rows of clusters"),
+    (lambda: T((128, 64, 64), (1, 1), 2, raster_group=1 << 30), "at most 1024 rows of clusters"),
 ]
 
 
@@ -549,27 +557,27 @@ def test_refused(made, says):
 
 
 BLOCKS = (Laid.dense(kiln.Float32, 1, 256, 2), Laid.dense(kiln.Float32, 1, 2, 2))
-ROWS = Follow.of(False, False, None, None, True, False, row_sums="squares")
+ROWS = EpilogueFusion.of(False, False, None, None, True, False, row_sum="squares")
 REFUSED_OF = [
-    (product(kiln.Float16, *SIZE, follow=ROWS), T((128, 64, 64), (1, 1), splits=2), "made of whole sums"),
-    (product(kiln.Float16, *SIZE, follow=ROWS), T((128, 64, 64), (1, 1), swapped=True, turned=True), "made of whole sums"),
-    (product(kiln.Float16, *SIZE, follow=ROWS), T((128, 64, 64), (1, 1), sums=2), "made of whole sums"),
-    (product(kiln.Float8E4M3FN, *SIZE, blocks=BLOCKS), T((128, 64, 64), (1, 1)), "of blocks of 128 of K"),
-    (product(kiln.Float8E4M3FN, *SIZE, blocks=BLOCKS), T((128, 64, 128), (1, 1), swapped=True), "rows of the tile"),
-    (product(kiln.Float8E4M3FN, *SIZE, blocks=BLOCKS), T((128, 64, 128), (1, 1), sums=2), "without factors of blocks"),
-    (product(kiln.Int8, *SIZE), T((128, 64, 128), (1, 1), sums=2), "one product of floats"),
-    (product(kiln.Float16, 256, 90, 256), T((128, 64, 64), (1, 1), sums=2), "N of 90 is a multiple of 4"),
-    (product(kiln.Float16, 256, 256, 64), T((128, 64, 64), (1, 1), sums=2), "is 1 stages"),
-    (product(kiln.Float16, *SIZE), T((64, 64, 64), (1, 1), 13, 8, True, sums=2), "bytes of shared memory"),  # for f32
-    (product(kiln.Float16, *SIZE), T((128, 64, 64), (1, 1), 4, 8, swapped=True, sums=2, turned=True), "of 16 bits"),
-    (product(kiln.Int8, *SIZE), T((128, 72, 128), (1, 1), 3, swapped=True), "a multiple of 16, or 8 or 24"),
+    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k_cluster=2), "made of whole sums"),
+    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), swap_ab=True, transpose_out=True), "made of whole sums"),
+    (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k=2), "made of whole sums"),
+    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 64), (1, 1)), "of blocks of 128 of K"),
+    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 128), (1, 1), swap_ab=True), "rows of the tile"),
+    (product(kiln.Float8E4M3FN, *SIZE, block_scales=BLOCKS), T((128, 64, 128), (1, 1), split_k=2), "without factors of blocks"),
+    (product(kiln.Int8, *SIZE), T((128, 64, 128), (1, 1), split_k=2), "one product of floats"),
+    (product(kiln.Float16, 256, 90, 256), T((128, 64, 64), (1, 1), split_k=2), "N of 90 is a multiple of 4"),
+    (product(kiln.Float16, 256, 256, 64), T((128, 64, 64), (1, 1), split_k=2), "is 1 stages"),
+    (product(kiln.Float16, *SIZE), T((64, 64, 64), (1, 1), 13, 8, True, split_k=2), "bytes of shared memory"),  # for f32
+    (product(kiln.Float16, *SIZE), T((128, 64, 64), (1, 1), 4, 8, swap_ab=True, split_k=2, transpose_out=True), "of 16 bits"),
+    (product(kiln.Int8, *SIZE), T((128, 72, 128), (1, 1), 3, swap_ab=True), "a multiple of 16, or 8 or 24"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("problem", "plan", "says"), REFUSED_OF)
 def test_refused_of_some_problems(problem, plan, says):
     with pytest.raises(TypeError, match=says):
-        HopperProducts().check(problem, plan, H200)
+        Sm90Gemm().check(problem, plan, H200)
 
 
 @pytest.mark.parametrize("dtype", [kiln.Float16, kiln.Int8])
@@ -579,12 +587,12 @@ def test_rows_of_results_end_with_what_is_stored(dtype):
     a, b = Laid.dense(dtype, 1, 64, 128), Laid(dtype, (1, 128, 100), (12800, 1, 128))
     for columns, whole in ((100, False), (96, True)):
         laid = Laid(dtype, (1, 64, columns), (64 * 112, 112, 1))
-        problem = Product(a, b._replace(shape=(1, 128, columns)), laid)
-        why = HopperProducts().supports(problem, H200)
+        problem = GemmProblem(a, b._replace(shape=(1, 128, columns)), laid)
+        why = Sm90Gemm().supports(problem, H200)
         assert (why is None) == whole == (columns % each == 0)
         assert whole or "stores 16 bytes at a time" in (why or "")
-        assert (Padded(HopperProducts()).supports(problem, H200) is None) != whole
-        assert whole == ("copy of the result" not in Padded(HopperProducts()).parts(problem, SMALL, H200))
+        assert (Sm90PaddedGemm(Sm90Gemm()).supports(problem, H200) is None) != whole
+        assert whole == ("copy of the result" not in Sm90PaddedGemm(Sm90Gemm()).parts(problem, SMALL, H200))
 
 
 def test_columns_behind_the_last():
@@ -614,10 +622,10 @@ def test_tiles_of_a_group_of_rows_are_counted_in_32_bits(tiles_m, tiles_n):
 def test_plans_fit(dtype, out):
     for size in ((72, 11008, 2048), (328, 5120, 2048), (8192, 8192, 8192), (256, 8192, 4096), (64, 128, 32)):
         problem = product(dtype, *size, out=out)
-        plans = HopperProducts().plans(problem, H200)
+        plans = Sm90Gemm().plans(problem, H200)
         assert len(plans) > 3
         for plan in plans:
-            HopperProducts().check(problem, plan, H200)
+            Sm90Gemm().check(problem, plan, H200)
 
 
 SHIPPED = [
@@ -628,19 +636,22 @@ SHIPPED = [
         "bf16, parts",
         BF16,
         "NT",
-        {"plan": kernels.Sm90GemmConfig((192, 64, 64), (1, 1), 6, 8, pingpong=True, splits=2), "bias": (2048,)},
+        {
+            "plan": kernels.Sm90GemmConfig((192, 64, 64), (1, 1), 6, 8, pingpong=True, split_k_cluster=2),
+            "bias": (2048,),
+        },
     ),
     (
         "bf16, parts of a warp group",
         BF16,
         "NT",
-        {"plan": kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 8, 8, pingpong=True, splits=2, swapped=True)},
+        {"plan": kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 8, 8, pingpong=True, split_k_cluster=2, swap_ab=True)},
     ),
     (
         "bf16, turned",
         BF16,
         "NT",
-        {"plan": kernels.Sm90GemmConfig((64, 192, 64), (1, 1), 6, 8, pingpong=True, swapped=True, turned=True)},
+        {"plan": kernels.Sm90GemmConfig((64, 192, 64), (1, 1), 6, 8, pingpong=True, swap_ab=True, transpose_out=True)},
     ),
     ("e4m3", E4M3, "NT", {}),
     ("e4m3, factors of blocks", E4M3, "NT", {"scale_a": (2048, 16), "scale_b": (16, 16)}),
@@ -650,7 +661,7 @@ SHIPPED = [
 ]
 if LONG:
     SHIPPED += [
-        ("bf16, few rows", BF16, "NT", {"plan": kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 8, 8, swapped=True)}),
+        ("bf16, few rows", BF16, "NT", {"plan": kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 8, 8, swap_ab=True)}),
         ("f16, large tiles", F16, "NT", {"plan": kernels.Sm90GemmConfig((256, 192, 64), (1, 2), 3, 8)}),
         ("e4m3, fast", E4M3, "NT", {"precision": "fast"}),
     ]
@@ -671,7 +682,7 @@ LARGE = 8192
 FOLLOWED = [
     ("bf16, everything", BF16, {"bias": (LARGE,), "c": (LARGE, LARGE), "activation": "gelu"}),
     ("f16, two others", F16, {"epilogue": lambda x, y, z: cute.math.tanh(x * y + z) * x, "extras": 2}),
-    ("bf16, two results and sums of rows", BF16, {"bias": (LARGE,), "epilogue": lambda x: (x, x * x), "row_sums": "squares"}),
+    ("bf16, two results and sums of rows", BF16, {"bias": (LARGE,), "epilogue": lambda x: (x, x * x), "row_sum": "squares"}),
     ("e4m3, factors", E4M3, {"scale_a": (LARGE, 1), "scale_b": (1, LARGE), "precision": "fast", "out_dtype": np.dtype(E4M3)}),
 ]  # fmt: skip
 

@@ -16,17 +16,17 @@ from kiln import BFloat16, kernels
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.gemm.grouped_gemm import OneByOne
-from kiln.kernels.impl.gemm.grouped_problem import GroupedProduct
-from kiln.kernels.impl.gemm.sm90_grouped import HopperGroups
+from kiln.kernels.impl.gemm.grouped_gemm import PerGroupFallbackConfig
+from kiln.kernels.impl.gemm.grouped_problem import GroupedGemmProblem
+from kiln.kernels.impl.gemm.sm90_grouped import Sm90GroupedGemm
 from kiln.testing import dry_run
 
 F16, BF16, F32, E4M3 = np.float16, ml_dtypes.bfloat16, np.float32, ml_dtypes.float8_e4m3fn
 T = kernels.Sm90GemmConfig
 WHOLE = T((128, 32, 32), (1, 1), 2, 2)
 TURNS = T((64, 64, 32), (1, 1), 3, 2, pingpong=True)
-SWAPPED = T((128, 16, 32), (1, 2), 2, 2, swapped=True)
-LONG = [OneByOne()] if os.environ.get("KILN_LONG_TESTS") else []
+SWAPPED = T((128, 16, 32), (1, 2), 2, 2, swap_ab=True)
+LONG = [PerGroupFallbackConfig()] if os.environ.get("KILN_LONG_TESTS") else []
 """One product after the other, each compiled for the CPU."""
 RNG = np.random.default_rng(0)
 
@@ -84,7 +84,7 @@ def test_buffers_of_pieces_that_are_not_whole(seed, monkeypatch):
     monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
     ends = [100, 200, 300, 400, 500, 600]
     a, b = normal(600, 32), normal(6, 128, 32).swapaxes(1, 2)
-    plan = T((128, 128, 32), (1, 1), 3, 2, pingpong=True, buffers=4)
+    plan = T((128, 128, 32), (1, 1), 3, 2, pingpong=True, epi_stages=4)
     with kiln.sanitize("all") as found:
         got = kernels.grouped_gemm(a, b, offsets=np.array(ends), plan=plan)
     assert not found
@@ -172,7 +172,7 @@ def test_many_groups():
     sizes = RNG.integers(0, 4, 70)
     ends = np.cumsum(sizes).astype(np.int32)
     a, b = normal(int(ends[-1]), 16), normal(70, 8, 16).swapaxes(1, 2)
-    got = kernels.grouped_gemm(a, b, offsets=ends, plan=T((128, 8, 32), (1, 1), 2, 2, swapped=True))
+    got = kernels.grouped_gemm(a, b, offsets=ends, plan=T((128, 8, 32), (1, 1), 2, 2, swap_ab=True))
     check(got, a, b, ends.tolist())
 
 
@@ -191,7 +191,10 @@ REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=-3), "expected_rows=-3: a positive integer"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=0), "expected_rows=0: a positive integer"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=1.5), "expected_rows=1.5: a positive integer"),  # pyright: ignore[reportArgumentType]
-    (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, plan=T((128, 32, 32), (1, 1), 2, splits=2)), "parts|stages"),
+    (
+        lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, plan=T((128, 32, 32), (1, 1), 2, split_k_cluster=2)),
+        "parts|stages",
+    ),
     (lambda: kernels.grouped_gemm(X, normal(2, 16, 16), offsets=ENDS, out=X), "out begins where a does"),
     (lambda: kernels.grouped_gemm(Y @ X, Z, counts=ENDS, out=Z), "out begins where b does"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=-3), "expected_rows=-3: a positive integer"),
@@ -199,10 +202,10 @@ REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=1.5), "expected_rows=1.5: a positive integer"),  # pyright: ignore[reportArgumentType]
 ]
 PLANS = [
-    (T((128, 32, 32), (1, 1), 2, splits=2), "not cut into parts"),
-    (T((128, 32, 32), (1, 1), 2, sums=2), "not cut into parts"),
-    (T((128, 32, 32), (1, 1), 2, swapped=True, turned=True), "begins and ends anywhere"),
-    (T((128, 256, 64), (1, 1), 4, 8, buffers=4), "with a table of 1024 groups"),
+    (T((128, 32, 32), (1, 1), 2, split_k_cluster=2), "not cut into parts"),
+    (T((128, 32, 32), (1, 1), 2, split_k=2), "not cut into parts"),
+    (T((128, 32, 32), (1, 1), 2, swap_ab=True, transpose_out=True), "begins and ends anywhere"),
+    (T((128, 256, 64), (1, 1), 4, 8, epi_stages=4), "with a table of 1024 groups"),
 ]
 
 
@@ -211,18 +214,18 @@ def test_plans_that_are_refused(plan, says):
     groups = 1024 if "table" in says else 2
     a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 64, 256), (groups, 256, 64), (1, 64, 64)))
     with pytest.raises(TypeError, match=says):
-        HopperGroups().check(GroupedProduct(a, b, out, rows=32), plan, device_of("sm_90a"))
+        Sm90GroupedGemm().check(GroupedGemmProblem(a, b, out, expected_rows=32), plan, device_of("sm_90a"))
 
 
 @pytest.mark.parametrize("groups", [2, 1024, 4096, 8192])
 def test_tables_leave_room_for_stages(groups):
     """As many as still fit beside the table, whether tiles are large or small."""
     a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 32, 2048), (groups, 2048, 256), (1, 32, 256)))
-    problem, device = GroupedProduct(a, b, out, rows=256), device_of("sm_90a")
-    plans = HopperGroups().plans(problem, device)
+    problem, device = GroupedGemmProblem(a, b, out, expected_rows=256), device_of("sm_90a")
+    plans = Sm90GroupedGemm().plans(problem, device)
     assert len(plans) > 3
     for plan in plans:
-        HopperGroups().check(problem, plan, device)
+        Sm90GroupedGemm().check(problem, plan, device)
 
 
 @pytest.mark.parametrize(("call", "says"), REFUSED, ids=[says for _, says in REFUSED])
@@ -235,10 +238,10 @@ def test_refused(call, says):
 def test_clusters_lie_along_columns(rows):
     """A group's last rows fill one tile of two, as likely as not. Of few rows both warp groups have a tile, so that one without rows can leave them out."""
     a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 32 * rows, 7168), (32, 7168, 4096), (1, 32 * rows, 4096)))
-    plans = HopperGroups().plans(GroupedProduct(a, b, out, rows=rows), device_of("sm_90a"))
+    plans = Sm90GroupedGemm().plans(GroupedGemmProblem(a, b, out, expected_rows=rows), device_of("sm_90a"))
     assert plans
-    assert all(plan.cluster_mn[0] == 1 for plan in plans)
-    assert any(plan.pingpong or plan.swapped for plan in plans) == (rows > 128)
+    assert all(plan.cluster_shape_mn[0] == 1 for plan in plans)
+    assert any(plan.pingpong or plan.swap_ab for plan in plans) == (rows > 128)
 
 
 def test_nothing_to_compute():

@@ -10,10 +10,10 @@ from .... import Float32, NumericMeta, cute
 from ...dispatch import arrays, devices, launches
 from ...dispatch.recorder import kernel_function
 from ...parts.element_functions import Functions, of_arrays, vectors_first
-from .epilogue_fusion import Follow, check_parameters
-from .implementations import FAMILY, Given
-from .mixed_input import WEIGHTS, are_groups, is_packed
-from .problem import BLOCK, Product
+from .epilogue_fusion import EpilogueFusion, check_parameters
+from .implementations import FAMILY, GemmArguments
+from .mixed_input import WEIGHT_TYPES, are_groups, is_packed
+from .problem import SCALE_BLOCK, GemmProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ def gemm(
     activation: str | Callable[[Any], Any] | None = None,
     epilogue: Callable[..., Any] | None = None,
     extras: Sequence[Any] = (),
-    row_sums: str | Callable[[Any], Any] | None = None,
+    row_sum: str | Callable[[Any], Any] | None = None,
     precision: str = "ieee",
     plan: Any = None,
 ) -> Any:
@@ -48,7 +48,7 @@ def gemm(
     result: a bias of N is a row; with a beta of 0 `c` is not read. `activation` is "relu", "silu", "gelu" or a function of a
     value; `epilogue` a function of the value and of each of the `extras`, element by element: floats in f32, integers and truth
     values as they are. An epilogue that returns several values has as many results, a tuple of arrays then: `out` and `out_dtype` may be tuples.
-    `row_sums` is "squares" or a function of the first of those values, in f32: its sums along rows are given besides, after the results, in f32:
+    `row_sum` is "squares" or a function of the first of those values, in f32: its sums along rows are given besides, after the results, in f32:
     (M,) or (L, M); always in the same order. Sums are made in f32, of integers in i32; `out_dtype` is the framework's or Kiln's (default: the type
     of `a`; f32 for 8-bit floats, i32 for integers). `scale_a` is one factor, (1,), or one for each row, (M, 1); `scale_b` one, or one for each
     column, (N,). 8-bit floats may have factors of blocks instead, f32: (M, K / 128) for 128 elements of a row of `a` each, and
@@ -65,7 +65,7 @@ def gemm(
     )
     scales = (scale_a, scale_b)
     asked = Asked(
-        a, b, out, out_dtype, alpha, beta, scales, c, bias, activation, epilogue, tuple(extras), precision, row_sums
+        a, b, out, out_dtype, alpha, beta, scales, c, bias, activation, epilogue, tuple(extras), precision, row_sum
     )  # fmt: skip
     if not asked.check():
         return asked.results()
@@ -95,7 +95,7 @@ class Asked:
     epilogue: Any
     extras: tuple[Any, ...]
     precision: str
-    row_sums: Any = None
+    row_sum: Any = None
     outs: list[Any] = dataclasses.field(default_factory=list)
     """The results, and where each is computed that does not lie as it must."""
     computed: list[Any] = dataclasses.field(default_factory=list)
@@ -137,7 +137,7 @@ class Asked:
                 arrays.require_usable(x, f"gemm: {name}")
         check_parameters("activation", self.activation, 0)
         check_parameters("epilogue", self.epilogue, len(self.extras))
-        check_parameters("function of row_sums", self.row_sums, 0)
+        check_parameters("function of row_sum", self.row_sum, 0)
         shape = self.shape
         flat = shape[1:] if self.a.ndim == self.b.ndim == 2 else shape
         given, types = (list(x) if isinstance(x, (tuple, list)) else [x] for x in (self.out, self.out_dtype))
@@ -157,7 +157,7 @@ class Asked:
                 tuple(x.shape) == (shape[1:] if x.ndim == 2 and shape[0] == 1 else shape),
                 f"gemm of shape {flat} into an array of {tuple(x.shape)}",
             )
-        if self.row_sums is not None:
+        if self.row_sum is not None:
             self.summed = arrays.empty(self.a, flat[:-1], arrays.named_type(self.a, "float32"))
         self.computed = self.outs
         if 0 in shape:
@@ -192,7 +192,7 @@ class Asked:
             self.c = None
         return True
 
-    def canonical(self, branching: Sequence[Any]) -> tuple[Product, Given]:
+    def canonical(self, branching: Sequence[Any]) -> tuple[GemmProblem, GemmArguments]:
         """The problem and its arrays: three modes, rows of the result contiguous."""
         in_rows = len(self.outs) > 1 or self.summed is not None or self.weights or self.in_blocks
         if in_rows:  # of each
@@ -211,24 +211,24 @@ class Asked:
             a, b, out = (arrays.transposed(x) for x in (b, a, out))
             others = [arrays.transposed(x) for x in others]
         integers = arrays.element_type(a).is_integer
-        follows = bool(others) or any(x is not None for x in (self.activation, self.epilogue, self.row_sums))
-        follow = Follow.of(
+        follows = bool(others) or any(x is not None for x in (self.activation, self.epilogue, self.row_sum))
+        follow = EpilogueFusion.of(
             self.c is not None, self.bias is not None, self.activation, self.epilogue,
-            not integers or self.alpha != 1.0 or follows, branching, len(factors), len(self.outs), self.row_sums,
+            not integers or self.alpha != 1.0 or follows, branching, len(factors), len(self.outs), self.row_sum,
         )  # fmt: skip
         laid = arrays.laid
-        problem = Product(
+        problem = GemmProblem(
             laid(a), laid(b), laid(out), tuple(map(laid, others)), follow, self.precision, tuple(map(laid, blocks)), tuple(map(laid, more)),
             is_packed(self.a, self.b), None if groups is None else laid(groups),
         )  # fmt: skip
-        return problem, Given(
-            a, b, out, others, self.alpha, self.beta, blocks, more=more, groups=groups, row_sums=self.summed
+        return problem, GemmArguments(
+            a, b, out, others, self.alpha, self.beta, blocks, extra_outs=more, group_scales=groups, row_sum=self.summed
         )
 
     @functools.cached_property
     def weights(self) -> bool:
         """Whether b has integers where a has floats."""
-        return arrays.element_type(self.b) in WEIGHTS and arrays.element_type(self.a).is_float
+        return arrays.element_type(self.b) in WEIGHT_TYPES and arrays.element_type(self.a).is_float
 
     @functools.cached_property
     def in_groups(self) -> bool:
@@ -239,7 +239,7 @@ class Asked:
     def in_blocks(self) -> bool:
         """Whether blocks have factors. Of one block alone they are those of rows, and one for b, of elements of all types."""
         n, k = self.shape[2], self.a.shape[-1]
-        return max(n, k) > BLOCK and are_blocks(self.scales, self.shape[1], n, k)
+        return max(n, k) > SCALE_BLOCK and are_blocks(self.scales, self.shape[1], n, k)
 
 
 def values_of(epilogue: Callable[..., Any], types: list[Any]) -> int:
@@ -265,7 +265,7 @@ def are_blocks(scales: tuple[Any, Any], rows: int, n: int, k: int) -> bool:
     """Whether factors are those of blocks: of 128 elements of each row, and of 128 x 128."""
     if any(x is None for x in scales):
         return False
-    depth, across = -(-k // BLOCK), -(-n // BLOCK)
+    depth, across = -(-k // SCALE_BLOCK), -(-n // SCALE_BLOCK)
     return [tuple(x.shape[-2:]) for x in scales] == [(rows, depth), (depth, across)]
 
 

@@ -47,8 +47,8 @@ class _Lanes:
     def __init__(self, operand: Operand, rows: int, depth: int, tiling: Sm80GemmConfig) -> None:
         self.operand = operand
         self.shape = (rows, depth, tiling.stages)
-        self.warps = tiling.warps_mn[1]
-        self.steps = tiling.block_mnk[2] // STEP
+        self.warps = tiling.warp_layout_mn[1]
+        self.steps = tiling.tile_shape_mnk[2] // STEP
 
     each: int
     """Elements of a lane of a step."""
@@ -87,7 +87,7 @@ class ActivationFragments(_Lanes):
     each = _EACH
 
     def __init__(self, operand: Operand, tiling: Sm80GemmConfig, packed: bool) -> None:
-        super().__init__(operand, tiling.block_mnk[0], tiling.block_mnk[2], tiling)
+        super().__init__(operand, tiling.tile_shape_mnk[0], tiling.tile_shape_mnk[2], tiling)
         self.packed = packed
 
     def start(self, mma: Any, ring: Any, thread: Any) -> int:
@@ -118,7 +118,7 @@ class WeightFragments(_Lanes):
 
     def __init__(self, operand: Operand, tiling: Sm80GemmConfig, packed: bool, into: Any) -> None:
         self.each = _EACH // 2 if packed else _EACH
-        super().__init__(operand, tiling.block_mnk[1], tiling.block_mnk[2] // (2 if packed else 1), tiling)
+        super().__init__(operand, tiling.tile_shape_mnk[1], tiling.tile_shape_mnk[2] // (2 if packed else 1), tiling)
         self.packed = packed
         self.into = into
 
@@ -146,10 +146,10 @@ class WeightFragments(_Lanes):
 
 def factor_rows(tiling: Sm80GemmConfig) -> int:
     """Columns of a tile in the ring of factors: as many as its threads copy at once, or a multiple."""
-    return -(-tiling.block_mnk[1] // tiling.threads) * tiling.threads
+    return -(-tiling.tile_shape_mnk[1] // tiling.threads) * tiling.threads
 
 
-class GroupSums:
+class GroupScales:
     """Sums of groups of K, multiplied by the factors of a thread's columns before they are added to others.
 
     Factors of each tile of K, f32, come through a ring of their own in shared memory, with the tile.
@@ -159,7 +159,7 @@ class GroupSums:
 
     def __init__(self, group: int, tiling: Sm80GemmConfig) -> None:
         self.group = group
-        _, self.columns, self.depth = tiling.block_mnk
+        _, self.columns, self.depth = tiling.tile_shape_mnk
         self.chunk = min(group, self.depth)
         self.shape = (factor_rows(tiling), self.depth // self.chunk, tiling.stages)
         self.threads = tiling.threads

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from ...dispatch.devices import Device
-    from .problem import Product
+    from .problem import GemmProblem
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Candidate:
     The speeds are of one block alone, and of as many as fit; there are registers for `most` of them.
     """
 
-    block_mn: tuple[int, int]
+    tile_shape_mn: tuple[int, int]
     steps: int
-    warps_mn: tuple[int, int]
+    warp_layout_mn: tuple[int, int]
     stages: int
     speed: tuple[float, float]
     most: int = 1
 
     def tiling(self, step: int) -> Sm80GemmConfig:
         """The tiling for instructions of so much K."""
-        return Sm80GemmConfig((*self.block_mn, self.steps * step), self.warps_mn, self.stages)
+        return Sm80GemmConfig((*self.tile_shape_mn, self.steps * step), self.warp_layout_mn, self.stages)
 
 
 TENSOR_CORE = (
@@ -142,38 +142,38 @@ _SLOTS = (1.0, 1.0, 0.886, 0.909, 0.833, 0.773, 0.795, 0.909)
 
 
 def cuts(
-    problem: Product, candidates: Iterable[Candidate], step: int, device: Device
+    problem: GemmProblem, candidates: Iterable[Candidate], step: int, device: Device
 ) -> Iterator[tuple[Candidate, Sm80GemmConfig]]:
     """Candidates with instructions of so much K, and as many parts of K as may be worth it."""
     for candidate in candidates:
         whole = candidate.tiling(step)
         yield candidate, whole
-        m, n, _ = whole.block_mnk
+        m, n, _ = whole.tile_shape_mnk
         for splits in (2, 3, 4, 5, 6, 7, 8, 16) if m * n <= _MOST_SUMS and problem.k >= 2 * _LEAST_PART else ():
-            tiling = dataclasses.replace(whole, splits=splits)
+            tiling = dataclasses.replace(whole, split_k=splits)
             if _may_cut(problem, tiling, device):
                 yield candidate, tiling
 
 
 def nearest(tiling: Sm80GemmConfig, candidates: Iterable[Candidate]) -> Candidate:
     """The candidate whose tile is most like that of any tiling."""
-    m, n, _ = tiling.block_mnk
-    return min(candidates, key=lambda c: abs(math.log(c.block_mn[0] / m)) + abs(math.log(c.block_mn[1] / n)))
+    m, n, _ = tiling.tile_shape_mnk
+    return min(candidates, key=lambda c: abs(math.log(c.tile_shape_mn[0] / m)) + abs(math.log(c.tile_shape_mn[1] / n)))
 
 
-def expected(problem: Product, candidate: Candidate, tiling: Sm80GemmConfig, used: int, device: Device) -> float:
+def expected(problem: GemmProblem, candidate: Candidate, tiling: Sm80GemmConfig, used: int, device: Device) -> float:
     """Microseconds that a product takes whose blocks use so much shared memory; infinite if that is too much."""
     (batches, m, n), k, (bits, bits_b) = problem.shape, problem.k, problem.bits
     if used > device.smem:
         return float("inf")
-    tile_m, tile_n, tile_k = tiling.block_mnk
+    tile_m, tile_n, tile_k = tiling.tile_shape_mnk
     clustered = tiling.in_clusters(device)
-    slots = int(device.multiprocessors * (_SLOTS[tiling.splits - 1] if clustered else 1))
-    slots = max(1, slots - slots % tiling.splits if clustered else slots)
-    blocks = batches * _ceil(m, tile_m) * _ceil(n, tile_n) * tiling.splits
+    slots = int(device.multiprocessors * (_SLOTS[tiling.split_k - 1] if clustered else 1))
+    slots = max(1, slots - slots % tiling.split_k if clustered else slots)
+    blocks = batches * _ceil(m, tile_m) * _ceil(n, tile_n) * tiling.split_k
     each = _ceil(blocks, slots)  # on the multiprocessor that has most
     resident = max(1, min(candidate.most, (device.smem + 1024) // (used + 1024)))
-    depth = _ceil(_ceil(k, tile_k), tiling.splits) * tile_k
+    depth = _ceil(_ceil(k, tile_k), tiling.split_k) * tile_k
     work, area = 2 * tile_m * tile_n * depth / 1e6, tile_m * tile_n / 128**2
     alone, together = candidate.speed
     waves, rest = divmod(each, resident)
@@ -195,8 +195,8 @@ def expected(problem: Product, candidate: Candidate, tiling: Sm80GemmConfig, use
     took = max(bounds) + _BESIDE * (sum(bounds) - max(bounds))
     if clustered:
         took += _CLUSTER[0] + _CLUSTER[1] * area * each
-    elif tiling.splits > 1:
-        took += _SECOND_KERNEL + 2 * tiling.splits * m * n * 4 / _MEMORY / 1e6
+    elif tiling.split_k > 1:
+        took += _SECOND_KERNEL + 2 * tiling.split_k * m * n * 4 / _MEMORY / 1e6
     return _LAUNCH + took
 
 
@@ -204,9 +204,9 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _may_cut(problem: Product, tiling: Sm80GemmConfig, device: Device) -> bool:
-    part, rest = divmod(problem.k, tiling.splits)
+def _may_cut(problem: GemmProblem, tiling: Sm80GemmConfig, device: Device) -> bool:
+    part, rest = divmod(problem.k, tiling.split_k)
     if tiling.in_clusters(device):
         return part >= _LEAST_PART
-    whole = rest == 0 and part % tiling.block_mnk[2] == 0 and part >= _LEAST_PART_ALONE
-    return problem.dtype not in INTEGERS and problem.shape[0] == 1 and whole and tiling.splits in (2, 4, 8, 16)
+    whole = rest == 0 and part % tiling.tile_shape_mnk[2] == 0 and part >= _LEAST_PART_ALONE
+    return problem.dtype not in INTEGERS and problem.shape[0] == 1 and whole and tiling.split_k in (2, 4, 8, 16)

@@ -35,7 +35,7 @@ def run(kernels):
     pairs = [
         (kernels.gemm(a, b, plan=tiling((128, 32, 32), (2, 1), 2, 2)), want),
         (kernels.gemm(a, b, bias=bias, plan=tiling((64, 64, 32), (1, 1), 2, 1, True)), want + bias),
-        (kernels.gemm(a[:16], b, plan=tiling((128, 16, 32), (1, 1), 2, 2, splits=2, swapped=True)), want[:16]),
+        (kernels.gemm(a[:16], b, plan=tiling((128, 16, 32), (1, 1), 2, 2, split_k_cluster=2, swap_ab=True)), want[:16]),
         (
             kernels.gemm(few, weights, plan=kernels.Sm90MixedInputConfig((128, 16, 64), (2, 1), 3, 2)),
             few.astype(np.float64) @ weights.astype(np.float64),
