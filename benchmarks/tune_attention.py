@@ -2,7 +2,7 @@
 
     python benchmarks/tune_attention.py compile [--only 16,128] [--seconds 80] [--part 0/4]   # what is missing, for the disk cache
     python benchmarks/tune_attention.py measure [--only 16,128] [--seconds 60] [--part 0/4]   # needs the GPU
-    python benchmarks/tune_attention.py fit       # writes src/kiln/kernels/attentions/hopper_model.py
+    python benchmarks/tune_attention.py fit       # writes src/kiln/kernels/impl/attention/fwd/sm90_coefficients.py
     python benchmarks/tune_attention.py report    # chosen and best plans, shape by shape
 
 Each line of `benchmarks/data/attention_h200.jsonl` is a plan (groups, block_k, stages, in_turns, queries_held) of a shape: bits of an element,
@@ -31,13 +31,14 @@ import numpy as np
 
 from kiln import Float8E4M3FN, Float16
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
-from kiln.kernels.attentions import Attention, hopper_cost, hopper_model
-from kiln.kernels.attentions.hopper_model import FIGURES, Figures
-from kiln.kernels.attentions.hopper_plan import HopperAttentionTiling
-from kiln.kernels.devices import device_of
+from kiln.kernels.dispatch.devices import device_of
+from kiln.kernels.impl.attention import Attention
+from kiln.kernels.impl.attention.fwd import sm90_coefficients, sm90_cost
+from kiln.kernels.impl.attention.fwd.sm90_coefficients import FIGURES, Figures
+from kiln.kernels.impl.attention.fwd.sm90_config import Sm90AttentionConfig
 
 _DATA = Path(__file__).parent / "data" / "attention_h200.jsonl"
-_MODEL = Path(hopper_model.__file__)
+_MODEL = Path(sm90_coefficients.__file__)
 _SPEEDS, _TILES = np.linspace(4.0, 13.0, 361), np.linspace(0.0, 8.0, 81)
 """TFLOP/s of a multiprocessor and microseconds of a tile that are tried."""
 _NEAR, _MANY = 1.15, 20
@@ -83,12 +84,12 @@ def problem_of(shape: Any) -> Attention:
     return Attention(batch, length, length, heads, heads_k, *dims_of(shape), dtype, right=0 if causal else None)
 
 
-def plan_of(tiling: Any, causal: bool) -> HopperAttentionTiling:
+def plan_of(tiling: Any, causal: bool) -> Sm90AttentionConfig:
     groups, block_k, stages, in_turns, held = tiling
-    return HopperAttentionTiling(groups, block_k, stages, in_turns=in_turns, queries_held=held, counted=causal)
+    return Sm90AttentionConfig(groups, block_k, stages, in_turns=in_turns, queries_held=held, counted=causal)
 
 
-def tiling_of(plan: HopperAttentionTiling) -> tuple[Any, ...]:
+def tiling_of(plan: Sm90AttentionConfig) -> tuple[Any, ...]:
     return plan.groups, plan.block_k, plan.stages, plan.in_turns, plan.queries_held
 
 
@@ -316,8 +317,8 @@ def fit(journal: Journal) -> None:
                 if tiling not in times[shape]:
                     continue
                 plan = plan_of(tiling, shape[6])
-                steps, tiles, waiting = hopper_cost.units(problem_of(shape), plan, device)
-                launch = hopper_cost.parts(problem_of(shape), plan, device)["launch"]
+                steps, tiles, waiting = sm90_cost.units(problem_of(shape), plan, device)
+                launch = sm90_cost.parts(problem_of(shape), plan, device)["launch"]
                 model = (steps + waiting[0]) / speed + (tiles + waiting[1]) * tile + launch
                 errors += (model / times[shape][tiling] - 1) ** 2
             at = np.unravel_index(errors.argmin(), errors.shape)
@@ -363,12 +364,12 @@ def report(journal: Journal) -> None:
         times, problem = journal.of(shape), problem_of(shape)
         if not times:
             continue
-        plan = hopper_cost.default_tiling(problem, device)
+        plan = sm90_cost.default_tiling(problem, device)
         chosen, best = tiling_of(plan), min(times, key=times.__getitem__)
         behind = times[chosen] / times[best] - 1
         worst = max(worst, behind)
         rate = problem.flops / times[chosen] / 1e6
-        model = problem.flops / hopper_cost.expected(problem, plan, device) / 1e6
+        model = problem.flops / sm90_cost.expected(problem, plan, device) / 1e6
         theirs = journal.cudnn(shape)
         ahead += [theirs / times[chosen]] if theirs else []
         print(

@@ -19,13 +19,13 @@ from random_search import search
 
 import kiln
 from kiln import BFloat16, Float8E4M3FN, Float8E5M2, Float16, kernels
-from kiln.kernels import attention_gradients, attentions, latents
-from kiln.kernels.attention_gradients import AttentionGradient
-from kiln.kernels.attentions import Attention
-from kiln.kernels.attentions.score_functions import check_score
-from kiln.kernels.common import family
-from kiln.kernels.devices import device_of
-from kiln.kernels.latents import LatentAttention
+from kiln.kernels.dispatch import registry
+from kiln.kernels.dispatch.devices import device_of
+from kiln.kernels.impl import attention, mla
+from kiln.kernels.impl.attention import Attention, bwd
+from kiln.kernels.impl.attention.bwd import AttentionGradient
+from kiln.kernels.impl.attention.score_mod import check_score
+from kiln.kernels.impl.mla import LatentAttention
 
 HOPPER = device_of("sm_90a")
 DIMS = ((64, 64), (128, 128), (40, 72), (192, 128), (8, 8), (136, 136))
@@ -108,7 +108,7 @@ class Sequences:
 
 def plan_of(rng: Rng, function: Any, *given: Any, **options: Any) -> Any:
     """One that is offered for a call, or for one of more."""
-    with family.asking() as asked:
+    with registry.asking() as asked:
         function._function(*given, **options)
     if not asked:
         return None
@@ -192,12 +192,12 @@ def plans(rng: Rng) -> None:
         out_dtype=BFloat16 if narrow else None, **flags,
     )  # fmt: skip
     values = any_of(rng, 8, 64, 128, 264, 384, 512)
-    asked: list[tuple[Any, Any]] = [(attentions.FAMILY, of)]
+    asked: list[tuple[Any, Any]] = [(attention.FAMILY, of)]
     if not narrow and not page:
-        asked.append((attention_gradients.FAMILY, AttentionGradient(of, some[0])))
+        asked.append((bwd.FAMILY, AttentionGradient(of, some[0])))
     stored = any_of(rng, None, Float8E4M3FN, Float8E5M2) if values % 128 == 0 else None
     shape = (of.batches, of.queries, of.heads, keys, values + 64, values)
-    asked.append((latents.FAMILY, LatentAttention(*shape, stored=stored)))
+    asked.append((mla.FAMILY, LatentAttention(*shape, stored=stored)))
     for chooses, problem in asked:
         chooses.choose(problem, HOPPER)
         for choice in chooses.choices(problem, HOPPER):

@@ -27,24 +27,22 @@ _PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.
 _internal_rooms = tuple(
     _PACKAGE_DIR + room
     for room in (
-        "aot",
+        "_support",
+        "aot.py",
         "base_dsl",
-        "bridges",
-        "calls",
         "cute",
         "dialects",
         "hardware",
-        "jax",
+        "interop",
+        "jax.py",
         "measure",
         "pipeline",
         "utils",
         "native",
         "targets",
         "workbench",
-        "lazy.py",
         "mlir.py",
-        "thread_stack.py",
-        "torch",
+        "torch.py",
     )
 )
 

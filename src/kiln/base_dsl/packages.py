@@ -38,15 +38,15 @@ class Internal(NamedTuple):
 
 INTERNALS = {
     "torch dispatcher": Internal(
-        "torch", "the stable C interface (aoti_torch_*, torch_library_impl) and its calling convention: torch/dispatch.py",
+        "torch", "the stable C interface (aoti_torch_*, torch_library_impl) and its calling convention: interop/torch/dispatch.py",
         "Python takes all calls of operators", since="2.10",
     ),
     "torch direct calls": Internal(
-        "torch", "functions of c10 and ATen by their C++ names, keys of the dispatcher, Dynamo's _empty_strided_*: torch/dispatch.py",
+        "torch", "functions of c10 and ATen by their C++ names, keys of the dispatcher, Dynamo's _empty_strided_*: interop/torch/dispatch.py",
         "calls of operators go through PyTorch's dispatcher", since="2.10",
     ),
     "torch versions": Internal(
-        "torch", "autograd's bump_version, is_inference, InferenceMode, GradMode and requires_grad by their C++ names: calls/caller/torch.py",
+        "torch", "autograd's bump_version, is_inference, InferenceMode, GradMode and requires_grad by their C++ names: interop/torch/reader.py",
         "Python takes calls of operators that write to their inputs; exported ones are not registered", since="2.6",
     ),
     "torch records": Internal(
@@ -78,7 +78,7 @@ INTERNALS = {
         "on the CPU target there are no types such as torch.cuda.FloatTensor", since="2.6",
     ),
     "torch autocast": Internal(
-        "torch", "torch._C._ExcludeDispatchKeyGuard with keys of autocast: torch/operators.py",
+        "torch", "torch._C._ExcludeDispatchKeyGuard with keys of autocast: interop/torch/operators.py",
         "operators with autocast= turn autocast off by torch.autocast, which takes longer", since="2.6",
     ),
     "jax arrays": Internal(
@@ -86,7 +86,7 @@ INTERNALS = {
         "Python reads arrays of JAX", since="0.6",
     ),
     "numpy arrays": Internal(
-        "numpy", "where an ndarray keeps address, shape, strides, dtype and flags, and a dtype its kind and number: calls/caller/arrays.py",
+        "numpy", "where an ndarray keeps address, shape, strides, dtype and flags, and a dtype its kind and number: interop/arguments/arrays.py",
         "Python reads arrays of numpy", since="1.26",
     ),
 }  # fmt: skip

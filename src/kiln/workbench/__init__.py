@@ -10,7 +10,7 @@ A verb is a module or a package of its name, with `main`; `main.VERBS` lists the
 
 from __future__ import annotations
 
-from kiln import lazy
+from kiln._support import lazy
 
 _PLACES = {
     "CuteKernel": ".kernel_plan",

@@ -181,15 +181,15 @@ def _products(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
         return {}
     from kiln import kernels
     from kiln.hardware import current
-    from kiln.kernels.common import arrays
-    from kiln.kernels.products import FAMILY, Product
+    from kiln.kernels.dispatch import arrays
+    from kiln.kernels.impl.gemm import FAMILY, GemmProblem
 
     made: dict[str, tuple[Callable[[], Any], float]] = {}
     for dtype in (torch.float16, torch.bfloat16):
         a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
         out = torch.empty_like(a)
         left, right, target = (arrays.laid(x[None]) for x in (a, b.T, out))
-        problem = Product(left, right, target)
+        problem = GemmProblem(left, right, target)
         ways = {"mma.sync": devices.device_of("sm_80")}
         if current.device().warp_groups:
             ways["wgmma"] = current.device()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ...calls import loading, plan
+from ...interop.arguments import loading, plan
 from .arrays import introduce_array, is_torch_tensor, read_array
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...base_dsl import target
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
 from ...base_dsl.typing import Float32, Int32, Int64, TFloat32
-from ...calls import plan
 from ...hardware import current as hardware
+from ...interop.arguments import plan
 from ..layout.layout import fast_layout
 from ..layout.offset_width import INT32_MAX, broken_promise, extent_width
 from ..tensor.extents import extents_of

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import kiln
 from kiln import kernels
 from kiln.base_dsl.target import get_target
-from kiln.kernels.common import family
-from kiln.kernels.tuned_plans import config_of, plan_of
+from kiln.kernels.dispatch import registry
+from kiln.kernels.tuned_configs import config_of, plan_of
 
 from .cases import Case, ContractError
 
@@ -127,14 +127,14 @@ def _device() -> Device:
     return current.device()
 
 
-def _asked(name: str, problem: Mapping[str, Any]) -> tuple[family.Family, Any]:
+def _asked(name: str, problem: Mapping[str, Any]) -> tuple[registry.Family, Any]:
     """The family and its problem that a call is about, found by making the call without computing anything."""
     import torch
 
     function = _FUNCTIONS[name]
     sizes = {field: value for field, value in problem.items() if field != "dtype"}
     arrays = [torch.empty(shape, dtype=getattr(torch, problem["dtype"])) for shape in function.shapes(**sizes)]
-    with kiln.target("cpu"), family.asking() as asked:
+    with kiln.target("cpu"), registry.asking() as asked:
         getattr(kernels, name).__wrapped__(
             *arrays, **function.options
         )  # past the recorder, which would keep an empty call

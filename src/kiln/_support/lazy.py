@@ -1,0 +1,49 @@
+"""Modules that load names when they are first used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from .gc_pause import gc_paused
+
+TYPE_CHECKING = False  # as in `_alias.py`: importing `kiln` stays quick
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping
+    from typing import Any
+
+
+def names(
+    module: str,
+    places: Mapping[str, str],
+    modules: Collection[str] | None = (),
+    otherwise: Callable[[str, str], Any] | None = None,
+) -> Callable[[str], Any]:
+    """The `__getattr__` of a module.
+
+    A name of `places` is that of the module named there, relative to this one's package; `modules` are modules below this one
+    (None: whatever modules there are).
+    Other names are what `otherwise` gives for the module and the name, or absent.
+    """
+    here = sys.modules[module]
+    package = module if hasattr(here, "__path__") else module.rpartition(".")[0]
+
+    def __getattr__(name: str) -> Any:
+        if name in places:
+            with gc_paused:
+                value = getattr(importlib.import_module(places[name], package), name)
+            setattr(here, name, value)
+            return value
+        if modules is None or name in modules:
+            whole = f"{module}.{name}"
+            try:
+                with gc_paused:
+                    return importlib.import_module(whole)
+            except ModuleNotFoundError as missing:
+                if missing.name != whole:
+                    raise
+        if otherwise is not None:
+            return otherwise(module, name)
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return __getattr__

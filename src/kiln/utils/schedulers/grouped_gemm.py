@@ -1,0 +1,214 @@
+"""Tiles of a group of matrix products whose shapes (m, n, k, l) lie in global memory.
+
+The clusters of all problems are numbered one problem after the other, along M first within a problem (or along N, as the
+parameters say). Who looks for a tile remembers the problem of the last one, so that looking for later ones goes on there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Boolean, Int32, Integer
+from ...cute import jit
+from ..value_parts import ValueParts
+from .static_persistent import (
+    PersistentTileSchedulerParams,
+    StaticPersistentTileScheduler,
+    WorkTileInfo,
+)
+
+__all__ = [
+    "GroupSearchResult", "GroupWorkTileInfo", "GroupedGemmGroupSearchState", "GroupedGemmTileSchedulerHelper",
+    "StaticPersistentGroupTileScheduler", "create_initial_search_state",
+]  # fmt: skip
+
+
+@dataclasses.dataclass
+class GroupSearchResult(ValueParts):
+    """A tile's problem, its coordinate in it, the problem's shape, and how many tiles it has along K.
+
+    Past the last problem `found` is false, `group_idx` is the number of problems, and all else is 0.
+    """
+
+    group_idx: Any
+    cta_tile_idx_m: Any
+    cta_tile_idx_n: Any
+    problem_shape_m: Any
+    problem_shape_n: Any
+    problem_shape_k: Any
+    cta_tile_count_k: Any
+    found: Any = True
+
+
+@dataclasses.dataclass
+class GroupedGemmGroupSearchState(ValueParts):
+    """The problem of the last tile that was looked for, and how many clusters come before it."""
+
+    group_idx: Any
+    first_cluster: Any
+
+
+def create_initial_search_state(*, loc: Any = None, ip: Any = None) -> GroupedGemmGroupSearchState:
+    """Nothing has been looked for."""
+    return GroupedGemmGroupSearchState(Int32(0), Int32(0))
+
+
+@dataclasses.dataclass
+class GroupWorkTileInfo(WorkTileInfo):
+    """A tile of a scheduler, and what it is in its problem."""
+
+    group_search_result: Any
+
+
+class GroupedGemmTileSchedulerHelper(ValueParts):
+    """Finds the problem of a tile, for schedulers over (blocks along M, blocks along N, clusters of all problems)."""
+
+    def __init__(
+        self,
+        group_count: Any,
+        tile_sched_params: PersistentTileSchedulerParams,
+        cluster_tile_shape_mnk: Any,
+        search_state: GroupedGemmGroupSearchState,
+        *,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> None:
+        if not isinstance(group_count, (int, Integer)):
+            raise error(DSLUserCodeTypeError, f"group_count is {group_count!r}", hint="the number of problems")
+        if tile_sched_params.swizzle_size != 1:
+            raise error(
+                DSLUserCodeTypeError,
+                f"swizzle_size is {tile_sched_params.swizzle_size}: clusters of a group are numbered one problem after the other",
+                hint="swizzle_size=1",
+            )
+        tile = cluster_tile_shape_mnk
+        if not isinstance(tile, tuple) or len(tile) != 3 or not all(isinstance(e, int) and e >= 1 for e in tile):
+            raise error(
+                DSLUserCodeTypeError,
+                f"cluster_tile_shape_mnk is {tile!r}",
+                hint="the elements of a cluster's tile along M, N and K, known when compiling",
+            )
+        self.group_count = group_count
+        self.params = tile_sched_params
+        self.cluster_tile_shape_mnk = tile
+        self.search_state = search_state
+
+    def _find(self, cluster: Any, problem_shape_mnkl: Any) -> GroupSearchResult:
+        """The problem of a cluster; its coordinate in clusters."""
+        state = self.search_state
+        group, first, place, shape = _search(
+            Int32(cluster), Int32(self.group_count), state.group_idx, state.first_cluster,
+            problem_shape_mnkl, self.cluster_tile_shape_mnk, self.params.raster_along_m,
+        )  # fmt: skip
+        self.search_state = GroupedGemmGroupSearchState(group, first)
+        return GroupSearchResult(group, *place, *shape, found=group < self.group_count)
+
+    def delinearize_z(
+        self, cta_tile_coord: Any, problem_shape_mnkl: Any, *, loc: Any = None, ip: Any = None
+    ) -> GroupSearchResult:
+        """What the tile (m in the cluster, n in the cluster, number of the cluster) is. Shapes are a tensor (problems, 4)."""
+        x, y, cluster = cta_tile_coord
+        result = self._find(cluster, problem_shape_mnkl)
+        rows, columns, _ = self.params.cluster_shape_mnk
+        result.cta_tile_idx_m = result.cta_tile_idx_m * rows + x
+        result.cta_tile_idx_n = result.cta_tile_idx_n * columns + y
+        return result
+
+    def search_cluster_tile_count_k(
+        self, cta_tile_coord: Any, problem_shape_mnkl: Any, *, loc: Any = None, ip: Any = None
+    ) -> tuple[Any, Any]:
+        """How many tiles the problem of a tile has along K, and its number."""
+        result = self._find(cta_tile_coord[2], problem_shape_mnkl)
+        return result.cta_tile_count_k, result.group_idx
+
+
+@jit
+def _search(cluster: Any, groups: Any, group: Any, first: Any, shapes: Any, tile: Any, along_m: Any):
+    """The problem of a cluster, how many clusters come before it, the cluster's coordinate, and (m, n, k, tiles along k)."""
+    if cluster < first:  # an earlier one than the last: from the beginning
+        group = Int32(0)
+        first = Int32(0)
+    m = Int32(0)
+    n = Int32(0)
+    rows = Int32(0)
+    columns = Int32(0)
+    looking = group < groups
+    while looking:
+        m = Int32(shapes[group, 0])
+        n = Int32(shapes[group, 1])
+        rows = (m + (tile[0] - 1)) // tile[0]
+        columns = (n + (tile[1] - 1)) // tile[1]
+        looking = cluster >= first + rows * columns
+        if looking:
+            first += rows * columns
+            group += 1
+            looking = group < groups
+    x = Int32(0)
+    y = Int32(0)
+    k = Int32(0)
+    if group < groups:
+        k = Int32(shapes[group, 2])
+        if along_m:
+            x = (cluster - first) % rows
+            y = (cluster - first) // rows
+        else:
+            x = (cluster - first) // columns
+            y = (cluster - first) % columns
+    else:
+        m = Int32(0)
+        n = Int32(0)
+    return group, first, (x, y), (m, n, k, (k + (tile[2] - 1)) // tile[2])
+
+
+class StaticPersistentGroupTileScheduler(StaticPersistentTileScheduler):
+    """The tiles of one block among those of a group of products.
+
+    Its work tiles also have a `group_search_result`. A tile is valid as long as there is a problem with it: the parameters may
+    name more clusters than the problems have.
+    """
+
+    def __init__(self, start: tuple[Any, ...], helper: GroupedGemmTileSchedulerHelper, problem_shape_mnkl: Any) -> None:
+        super().__init__(*start)
+        self.helper = helper
+        self.problem_shape_mnkl = problem_shape_mnkl
+
+    @staticmethod
+    def create(  # pyright: ignore[reportIncompatibleMethodOverride]
+        params: PersistentTileSchedulerParams,
+        block_idx: Any,
+        grid_dim: Any,
+        cluster_tile_shape_mnk: Any,
+        initial_search_state: GroupedGemmGroupSearchState,
+        group_count: Any,
+        problem_shape_mnkl: Any,
+        use_cached_problem_shapes: bool = False,
+        *,
+        loc: Any = None,
+        ip: Any = None,
+    ) -> StaticPersistentGroupTileScheduler:
+        """The scheduler of the block `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters.
+
+        Shapes are read where a search needs them; `use_cached_problem_shapes` is a hint that changes nothing.
+        """
+        start = StaticPersistentTileScheduler._start(params, block_idx, grid_dim)
+        helper = GroupedGemmTileSchedulerHelper(group_count, params, cluster_tile_shape_mnk, initial_search_state)
+        return StaticPersistentGroupTileScheduler(start, helper, problem_shape_mnkl)
+
+    def delinearize_z(self, cta_tile_coord: Any, *, loc: Any = None, ip: Any = None) -> GroupSearchResult:
+        """What the tile (m in the cluster, n in the cluster, number of the cluster) is."""
+        return self.helper.delinearize_z(cta_tile_coord, self.problem_shape_mnkl)
+
+    def get_current_work(self, *, loc: Any = None, ip: Any = None) -> GroupWorkTileInfo:
+        """The tile of this block; beyond the last problem, one that is not valid."""
+        tile = super().get_current_work()
+        result = self.delinearize_z((*self.cta_id_in_cluster[:2], self._current_work_linear_idx))
+        return GroupWorkTileInfo(tile.tile_idx, Boolean(tile.is_valid_tile) & result.found, result)
+
+    def initial_work_tile_info(self, *, loc: Any = None, ip: Any = None) -> GroupWorkTileInfo:
+        """The first tile."""
+        return self.get_current_work()
+
+    def prefetch_problem_shapes(self, *, loc: Any = None, ip: Any = None) -> None:
+        """A hint that changes nothing: shapes are read where a search needs them."""
