@@ -6,17 +6,13 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from . import settings
 from .bindings import ir
 from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeError, Span
 from .options import CompileOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 
 # --- source locations ------------------------------------------------------------------------------------------------
 

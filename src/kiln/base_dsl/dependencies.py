@@ -20,16 +20,14 @@ import os
 import sys
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 from . import object_words
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
 from .guards import IN_CELL, IN_DICT, IS_TRUE, IS_WORD, NOTHING, Guard
 from .static_key import Met, static_key
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
 
 
 @functools.lru_cache(maxsize=2)

@@ -103,28 +103,16 @@ class BaseDSL(ArgumentRules):
         """Leave on a host function what its target should know about its arguments. Nothing by default."""
 
     def make_if(
-        self,
-        condition: ir.Value,
-        then: ir.Block,
-        then_values: Sequence[ir.Value],
-        orelse: ir.Block,
-        else_values: Sequence[ir.Value],
-    ) -> Sequence[ir.Value]:
+        self, condition: ir.Value, then: ir.Block, then_values: Sequence[ir.Value], orelse: ir.Block, else_values:
+        Sequence[ir.Value],
+    ) -> Sequence[ir.Value]:  # fmt: skip
         """A branch at the insertion point around two traced blocks without terminators; its results."""
         raise NotImplementedError
 
     def make_for(
-        self,
-        lower: ir.Value,
-        upper: ir.Value,
-        step: ir.Value,
-        body: ir.Block,
-        inits: Sequence[ir.Value],
-        yields: Sequence[ir.Value],
-        *,
-        unsigned: bool,
-        hints: dict[str, Any],
-    ) -> Sequence[ir.Value]:
+        self, lower: ir.Value, upper: ir.Value, step: ir.Value, body: ir.Block, inits: Sequence[ir.Value], yields:
+        Sequence[ir.Value], *, unsigned: bool, hints: dict[str, Any],
+    ) -> Sequence[ir.Value]:  # fmt: skip
         """A loop from `lower` up to but not including `upper`, step > 0.
 
         `body`'s arguments are the induction variable, then the carried values; `yields` are their next values.
@@ -132,14 +120,9 @@ class BaseDSL(ArgumentRules):
         raise NotImplementedError
 
     def make_while(
-        self,
-        before: ir.Block,
-        condition: ir.Value,
-        forwards: Sequence[ir.Value],
-        after: ir.Block,
-        inits: Sequence[ir.Value],
-        yields: Sequence[ir.Value],
-    ) -> Sequence[ir.Value]:
+        self, before: ir.Block, condition: ir.Value, forwards: Sequence[ir.Value], after: ir.Block, inits:
+        Sequence[ir.Value], yields: Sequence[ir.Value],
+    ) -> Sequence[ir.Value]:  # fmt: skip
         """A loop: `before` takes the carried values and decides; `after` takes `forwards` and yields the next values.
 
         The results are `forwards` at the end. There are as many forwarded as carried values.
@@ -235,15 +218,9 @@ class Traced:
     """A complete module, and how its results are read."""
 
     def __init__(
-        self,
-        module: ir.Module,
-        entry: str,
-        argument_types: list[ir.Type],
-        result_types: list[ir.Type],
-        result_kinds: list[Any],
-        rebuild: Callable[[Any], Any],
-        returns_number: bool,
-    ) -> None:
+        self, module: ir.Module, entry: str, argument_types: list[ir.Type], result_types: list[ir.Type], result_kinds:
+        list[Any], rebuild: Callable[[Any], Any], returns_number: bool,
+    ) -> None:  # fmt: skip
         self.module = module
         self.entry = entry
         self.argument_types = argument_types

@@ -135,13 +135,9 @@ class JitFunction(TracedFunction):
                 return self._compile_traced(traced, nodes, arguments, options, target)
 
     def _compile_traced(
-        self,
-        traced: Traced,
-        nodes: list[Node],
-        arguments: dict[str, Any],
-        options: CompileOptions | None,
-        target: str | None,
-    ) -> CompiledFunction:
+        self, traced: Traced, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target:
+        str | None,
+    ) -> CompiledFunction:  # fmt: skip
         executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
         self.dsl.caller.wait()
         compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
@@ -178,14 +174,9 @@ class CompiledFunction:
     __kiln_static__ = True
 
     def __init__(
-        self,
-        source: JitFunction,
-        names: list[str],
-        nodes: list[Node],
-        traced: Traced,
-        executable: Executable,
+        self, source: JitFunction, names: list[str], nodes: list[Node], traced: Traced, executable: Executable,
         target: str,
-    ) -> None:
+    ) -> None:  # fmt: skip
         from .target import slot_layout
 
         self.source = source

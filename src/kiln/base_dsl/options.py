@@ -5,13 +5,11 @@ Each option is a class; `CompileOptions` collects them from strings, from option
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from . import settings
 from .diagnostics import DSLRuntimeError, error
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class CompileOption:

@@ -10,10 +10,8 @@ import contextlib
 import importlib
 import importlib.util
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 TRIED = {
     "torch": ("2.6.0", "2.15.0"),

@@ -15,14 +15,12 @@ import sys
 import types
 import typing
 import weakref
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from .diagnostics import type_error
 from .tree import is_mlir_value
 from .typing import Constexpr, Numeric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NUMBER, TEXT, NONE, SEQUENCE, MAPPING, TYPE, FUNCTION = "number", "text", "None", "sequence", "dict", "type", "function"
 Kinds = frozenset[str]

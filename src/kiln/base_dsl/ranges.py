@@ -20,16 +20,9 @@ class Range:
     __slots__ = ("hints", "start", "step", "stop")
 
     def __init__(
-        self,
-        *bounds: Any,
-        unroll: int | None = None,
-        unroll_full: bool = False,
-        vectorize: bool | None = None,
-        prefetch_stages: int | None = None,
-        pipelining: int | None = None,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> None:
+        self, *bounds: Any, unroll: int | None = None, unroll_full: bool = False, vectorize: bool | None = None,
+        prefetch_stages: int | None = None, pipelining: int | None = None, loc: Any = None, ip: Any = None,
+    ) -> None:  # fmt: skip
         if not 1 <= len(bounds) <= 3:
             raise error(
                 DSLRuntimeError,

@@ -11,14 +11,12 @@ import functools
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .._support import fork_safe
 from . import settings
 from .diagnostics import DSLUserCodeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 KINDS = ("race", "memory", "sync", "numeric")
 DEFAULT_KINDS = ("race", "memory", "sync")

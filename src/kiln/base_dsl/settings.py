@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from .diagnostics import DSLRuntimeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _begun_in = ""
 with contextlib.suppress(OSError):  # it is gone

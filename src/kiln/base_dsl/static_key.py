@@ -19,12 +19,10 @@ import sys
 import threading
 import types
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple
 
 from . import packages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
 
 _PLAIN = frozenset((int, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented)))
 """Types whose instances tell all there is to know by `==`."""

@@ -348,12 +348,9 @@ def inside_function(trace: Trace, entry: ir.Block, kind: str) -> Iterator[Functi
 
 
 def emit(
-    name: str,
-    results: Sequence[ir.Type] = (),
-    operands: Sequence[ir.Value] = (),
-    attributes: Mapping[str, ir.Attribute] | None = None,
-    regions: int = 0,
-) -> ir.Operation:
+    name: str, results: Sequence[ir.Type] = (), operands: Sequence[ir.Value] = (), attributes: Mapping[str,
+    ir.Attribute] | None = None, regions: int = 0,
+) -> ir.Operation:  # fmt: skip
     """Add an operation at the insertion point, located at the user's source line.
 
     Built by name through `Operation.create`: the generated builders cost three times as much.
@@ -371,12 +368,9 @@ def emit(
 
 
 def emit_value(
-    name: str,
-    result: ir.Type,
-    operands: Sequence[ir.Value] = (),
-    attributes: Mapping[str, ir.Attribute] | None = None,
-    depth: int = 1,
-) -> ir.Value:
+    name: str, result: ir.Type, operands: Sequence[ir.Value] = (), attributes: Mapping[str, ir.Attribute] | None =
+    None, depth: int = 1,
+) -> ir.Value:  # fmt: skip
     """`emit` for an operation with one result; returns that result.
 
     The user's line is looked for from `depth` frames up: more than 1 where those before are known to be Kiln's, as every

@@ -17,14 +17,12 @@ import enum
 import functools
 import sys
 import types
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from . import trace
 from . import typing as T
 from .bindings import ir
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 
 class _Undefined:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLRuntimeError, type_error
@@ -27,9 +28,6 @@ from .layout.layout import make_layout
 from .program.dsl import DSL
 from .tensor.tensor import make_tensor
 from .typing import AddressSpace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WARPS = 4096
 """Warps that are looked at, the first of the grid."""

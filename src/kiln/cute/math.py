@@ -11,7 +11,8 @@ from __future__ import annotations
 import enum
 import functools
 import math as python_math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ..base_dsl import trace as tracing
 from ..base_dsl.bindings import context, ir
@@ -23,9 +24,6 @@ from ..base_dsl.numeric.promotion import float_of, weak_type
 from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, plain_scalar
 from .layout.int_tuple import product
 from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, splat, where
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = [
     "RoundingMode", "abs", "absf", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil",
@@ -54,13 +52,9 @@ def _flags(fastmath: bool, approx: bool) -> dict[str, ir.Attribute] | None:
 
 
 def _apply(
-    op: str,
-    arguments: tuple[Any, ...],
-    python: Callable[..., Any] | None,
-    fastmath: bool = False,
-    approx: bool = False,
-    result: Any = None,
-) -> Any:
+    op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | None, fastmath: bool = False, approx: bool =
+    False, result: Any = None,
+) -> Any:  # fmt: skip
     """An operation on floats of one type. `result`: the type of the result, if another."""
     traced = tracing.current() is not None and bool(tracing.current().functions)  # type: ignore[union-attr]
     if not traced:
@@ -166,15 +160,9 @@ def _round(x: float) -> int:
 
 
 def sqrt(
-    x: Any,
-    fastmath: bool = False,
-    approx: bool = False,
-    ftz: bool = False,
-    rounding: Any = None,
-    *,
-    loc: Any = None,
+    x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, rounding: Any = None, *, loc: Any = None,
     ip: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """The square root."""
     _only_nearest(rounding, "sqrt")
     return _apply("math.sqrt", (x,), python_math.sqrt, fastmath, approx)
@@ -188,15 +176,9 @@ def rsqrt(
 
 
 def rcp(
-    x: Any,
-    fastmath: bool = False,
-    approx: bool = False,
-    rounding: Any = None,
-    ftz: bool = False,
-    *,
-    loc: Any = None,
+    x: Any, fastmath: bool = False, approx: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
     ip: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """1 / x."""
     _only_nearest(rounding, "rcp")
     return _apply("arith.divf", (1.0, x), lambda one, v: one / v, fastmath, approx)
@@ -215,16 +197,9 @@ def sigmoid(x: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) 
 
 
 def fma(
-    a: Any,
-    b: Any,
-    c: Any,
-    fastmath: bool = False,
-    rounding: Any = None,
-    ftz: bool = False,
-    *,
-    loc: Any = None,
-    ip: Any = None,
-) -> Any:
+    a: Any, b: Any, c: Any, fastmath: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None, ip:
+    Any = None,
+) -> Any:  # fmt: skip
     """a * b + c, rounded once."""
     _only_nearest(rounding, "fma")
     return _apply("math.fma", (a, b, c), lambda x, y, z: x * y + z, fastmath)

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import itertools
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..base_dsl import settings
 from ..base_dsl import trace as tracing
@@ -21,9 +22,6 @@ from .layout.layout import size
 from .layout.tiling import zipped_divide
 from .program.dsl import DSL
 from .tensor.tensor import Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 __all__ = [
     "CantImplementError", "JitArguments", "assert_", "autotune_jit", "benchmark", "convert", "get_workspace_count",
@@ -169,12 +167,9 @@ class autotune_jit:
     """
 
     def __init__(
-        self,
-        params_dict: dict[str, list[Any]] | None = None,
-        update_on_change: list[str] | None = None,
-        warmup_iterations: int = 10,
-        iterations: int = 100,
-    ) -> None:
+        self, params_dict: dict[str, list[Any]] | None = None, update_on_change: list[str] | None = None,
+        warmup_iterations: int = 10, iterations: int = 100,
+    ) -> None:  # fmt: skip
         self.params_dict = params_dict or {}
         self.update_on_change = update_on_change or []
         self.warmup_iterations = warmup_iterations
@@ -204,13 +199,9 @@ class autotune_jit:
 
 
 def tune(
-    func: Callable[..., Callable[[], Any]],
-    params_dict: dict[str, list[Any]] | None = None,
-    kernel_arguments: JitArguments | None = None,
-    warmup_iterations: int = 10,
-    iterations: int = 100,
-    stream: Any = None,
-) -> dict[str, Any]:
+    func: Callable[..., Callable[[], Any]], params_dict: dict[str, list[Any]] | None = None, kernel_arguments:
+    JitArguments | None = None, warmup_iterations: int = 10, iterations: int = 100, stream: Any = None,
+) -> dict[str, Any]:  # fmt: skip
     """The combination of `params_dict` for which what `func` returns runs fastest.
 
     `func` takes the arguments and the parameters, compiles, and returns a function without arguments to be timed.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Boolean
@@ -15,9 +16,6 @@ from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType
 from .multicast import releases, sharers
 from .participants import PipelineConsumer, PipelineProducer
 from .state import PipelineState, make_pipeline_state, require_stages
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _ARRIVALS = {PipelineOp.AsyncThread: ThreadArrival, PipelineOp.AsyncLoad: CopyArrival}
 
@@ -38,14 +36,9 @@ class PipelineAsync:
     _CONSUMER: Arrival = ThreadArrival(publishes=False)
 
     def __init__(
-        self,
-        sync_object_full: Any,
-        sync_object_empty: Any,
-        num_stages: int,
-        producer_mask: Any = None,
-        consumer_mask: Any = None,
-        is_signaling_thread: Any = None,
-    ) -> None:
+        self, sync_object_full: Any, sync_object_empty: Any, num_stages: int, producer_mask: Any = None,
+        consumer_mask: Any = None, is_signaling_thread: Any = None,
+    ) -> None:  # fmt: skip
         self.sync_object_full: SyncObject = sync_object_full
         self.sync_object_empty: SyncObject = sync_object_empty
         self.num_stages = num_stages
@@ -55,19 +48,10 @@ class PipelineAsync:
 
     @classmethod
     def create(
-        cls,
-        *,
-        num_stages: int,
-        producer_group: CooperativeGroup,
-        consumer_group: CooperativeGroup,
-        barrier_storage: Pointer | None = None,
-        producer_mask: Any = None,
-        consumer_mask: Any = None,
-        defer_sync: bool = False,
-        name: str = "",
-        loc: Any = None,
-        ip: Any = None,
-    ) -> Any:
+        cls, *, num_stages: int, producer_group: CooperativeGroup, consumer_group: CooperativeGroup,
+        barrier_storage: Pointer | None = None, producer_mask: Any = None, consumer_mask: Any = None,
+        defer_sync: bool = False, name: str = "", loc: Any = None, ip: Any = None,
+    ) -> Any:  # fmt: skip
         """A pipeline with its mbarriers made, in `barrier_storage` (2 Int64 a stage) or in shared memory of its own.
 
         All threads of the block call it, and wait for each other there, unless `defer_sync` leaves that to
@@ -80,13 +64,9 @@ class PipelineAsync:
 
     @staticmethod
     def _barriers(
-        num_stages: int,
-        producer: tuple[Arrival, CooperativeGroup],
-        consumer: tuple[Arrival, CooperativeGroup],
-        barrier_storage: Pointer | None,
-        defer_sync: bool,
-        cluster: Any = None,
-    ) -> tuple[MbarrierArray, MbarrierArray]:
+        num_stages: int, producer: tuple[Arrival, CooperativeGroup], consumer: tuple[Arrival, CooperativeGroup],
+        barrier_storage: Pointer | None, defer_sync: bool, cluster: Any = None,
+    ) -> tuple[MbarrierArray, MbarrierArray]:  # fmt: skip
         """The mbarriers of both sides, made; first those that say that a buffer is full."""
         require_stages(num_stages)
         if barrier_storage is None:

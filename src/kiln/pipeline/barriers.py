@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Boolean, Int64
@@ -14,9 +15,6 @@ from ..cute.tensor.pointer import Pointer, recast_ptr
 from ..hardware.limits import BARRIERS
 from .arrivals import Arrival, TransactionArrival
 from .groups import Agent, CooperativeGroup, PipelineOp
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class SyncObject:

@@ -33,15 +33,9 @@ class PipelineOrder:
 
     @staticmethod
     def create(
-        *,
-        depth: int,
-        length: int,
-        group_id: Any,
-        producer_group: CooperativeGroup,
-        barrier_storage: Pointer | None = None,
-        defer_sync: bool = False,
-        name: str = "",
-    ) -> PipelineOrder:
+        *, depth: int, length: int, group_id: Any, producer_group: CooperativeGroup, barrier_storage: Pointer | None =
+        None, defer_sync: bool = False, name: str = "",
+    ) -> PipelineOrder:  # fmt: skip
         """With its `depth * length` mbarriers made; group 0 has the first turn."""
         if barrier_storage is None:
             barrier_storage = alloc_reserved_mbarrier(depth * length, multiplier=1)

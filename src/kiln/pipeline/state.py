@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ..base_dsl.bindings import ir
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.numeric.operators import select
 from ..base_dsl.typing import Int32
 from .groups import PipelineUserType
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class PipelineState:

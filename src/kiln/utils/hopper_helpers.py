@@ -37,18 +37,9 @@ __all__ = [
 
 
 def make_trivial_tiled_mma(
-    a_dtype: Any,
-    b_dtype: Any,
-    a_leading_mode: Any,
-    b_leading_mode: Any,
-    acc_dtype: Any,
-    atom_layout_mnk: Any,
-    tiler_mn: Any,
-    a_source: OperandSource = OperandSource.SMEM,
-    *,
-    loc: Any = None,
-    ip: Any = None,
-) -> TiledMma:
+    a_dtype: Any, b_dtype: Any, a_leading_mode: Any, b_leading_mode: Any, acc_dtype: Any, atom_layout_mnk: Any,
+    tiler_mn: Any, a_source: OperandSource = OperandSource.SMEM, *, loc: Any = None, ip: Any = None,
+) -> TiledMma:  # fmt: skip
     """A warp-group MMA for operands of some types, `tiler_mn` = (64, N) in one call, by the warp groups of `atom_layout_mnk`.
 
     The leading modes are those along which operands are contiguous (`OperandMajorMode`). Float32 is multiplied as TFloat32.
@@ -105,16 +96,9 @@ def make_smem_layout_b(
 
 
 def make_smem_layout_epi(
-    epi_dtype: Any,
-    epi_layout: LayoutEnum,
-    epi_tile: Any,
-    epi_stage: int,
-    smem_trg_shape: Any = None,
-    smem_order: Any = None,
-    *,
-    loc: Any = None,
-    ip: Any = None,
-) -> Any:
+    epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, smem_trg_shape: Any = None, smem_order: Any
+    = None, *, loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
     """How the (M, N, stages) of the epilogue's tile lie in shared memory.
 
     `smem_trg_shape` and `smem_order` are another shape to fill, and the order of its modes.

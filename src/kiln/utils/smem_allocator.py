@@ -39,14 +39,9 @@ class SmemAllocator:
         self._used = 0
 
     def allocate(
-        self,
-        size_or_type: Any,
-        byte_alignment: int = 1,
-        *,
-        partition: SmemPartition = SmemPartition.USER,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> Any:
+        self, size_or_type: Any, byte_alignment: int = 1, *, partition: SmemPartition = SmemPartition.USER, loc: Any =
+        None, ip: Any = None,
+    ) -> Any:  # fmt: skip
         """Bytes (a pointer to Int8), a number of a type (a pointer to it), or a structure."""
         if isinstance(size_or_type, struct):
             alignment = max(byte_alignment, size_or_type.__alignof__())
@@ -56,15 +51,9 @@ class SmemAllocator:
         return self._take(size_or_type, byte_alignment, Int8)
 
     def allocate_array(
-        self,
-        element_type: Any,
-        num_elems: int = 1,
-        *,
-        byte_alignment: int = 1,
-        partition: SmemPartition = SmemPartition.USER,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> Pointer:
+        self, element_type: Any, num_elems: int = 1, *, byte_alignment: int = 1, partition: SmemPartition =
+        SmemPartition.USER, loc: Any = None, ip: Any = None,
+    ) -> Pointer:  # fmt: skip
         """`num_elems` elements of a type: the pointer to the first."""
         if not isinstance(num_elems, int):
             raise type_error(f"{num_elems!r} elements of shared memory: the number is known when compiling")
@@ -72,16 +61,9 @@ class SmemAllocator:
         return self._take(element_type.n_bytes(num_elems), alignment, element_type)
 
     def allocate_tensor(
-        self,
-        element_type: Any,
-        layout: Any,
-        byte_alignment: int = 1,
-        swizzle: Any = None,
-        *,
-        partition: SmemPartition = SmemPartition.USER,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> Any:
+        self, element_type: Any, layout: Any, byte_alignment: int = 1, swizzle: Any = None, *, partition:
+        SmemPartition = SmemPartition.USER, loc: Any = None, ip: Any = None,
+    ) -> Any:  # fmt: skip
         """A tensor of a static layout. `swizzle` permutes its addresses, in bytes."""
         if isinstance(layout, (int, tuple)):
             layout = make_layout(layout)

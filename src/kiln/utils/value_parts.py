@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ..base_dsl import tree
 from ..base_dsl.typing import Numeric
 from ..base_dsl.user_op import extract_mlir_values, new_from_mlir_values
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["ValueParts"]
 

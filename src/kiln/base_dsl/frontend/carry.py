@@ -11,7 +11,8 @@ import contextlib
 import dis
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from .. import trace as tracing
 from .. import tree
@@ -20,9 +21,6 @@ from ..diagnostics import DSLRuntimeError, error
 from ..tree import UNDEFINED
 from . import hidden_state
 from .hidden_state import Namespace, Reach
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 
 class Scope:

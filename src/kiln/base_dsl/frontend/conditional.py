@@ -99,14 +99,9 @@ def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any
 
 
 def choose(
-    condition: Boolean,
-    first: Callable[[], Any],
-    second: Callable[[], Any],
-    settle: Settle | None = None,
-    effects_of: tuple[Callable[[], Any], ...] = (),
-    what: str = "",
-    operand: Any = None,
-) -> Any:
+    condition: Boolean, first: Callable[[], Any], second: Callable[[], Any], settle: Settle | None = None, effects_of:
+    tuple[Callable[[], Any], ...] = (), what: str = "", operand: Any = None,
+) -> Any:  # fmt: skip
     """Trace both arms, each in a region of its own, and merge their values.
 
     `settle`: for values of two types, how each arm makes a value of one type of its own, or None.

@@ -17,14 +17,12 @@ import os
 import sys
 import types
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ..by_code import by_code
 from ..dependencies import is_kilns, is_library, is_library_class, is_library_module
 from ..diagnostics import is_internal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 # ------------------------------------------------------------------------------------------------- namespaces
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from . import nodes as syntax
 from .jumps import RETURN_FLAG, RETURN_VALUE, Guard, Loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclasses.dataclass

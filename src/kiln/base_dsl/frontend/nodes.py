@@ -7,10 +7,8 @@ nobody here asks for. Rewriting a function walks it some twenty times; with thes
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 # Fields that never hold nodes, or only such as have no parts and no place of their own.
 _PLAIN = frozenset(

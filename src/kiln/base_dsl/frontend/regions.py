@@ -117,12 +117,9 @@ class WrongChoice(Exception):
     """The body shows that a loop has to take something in another way; `error` is raised if it cannot."""
 
     def __init__(
-        self,
-        error: DSLBaseError,
-        promote: str | None = None,
-        by_value: str = "",
-        like: tuple[str, Any] | None = None,
-    ) -> None:
+        self, error: DSLBaseError, promote: str | None = None, by_value: str = "", like: tuple[str, Any] | None =
+        None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.error = error
         self.promote = promote
@@ -217,13 +214,9 @@ class Arm(ArmEnd):
 
 
 def dynamic_if(
-    rec: Construct,
-    scope: Scope,
-    condition: Any,
-    then: Callable[[], Any],
-    orelse: Callable[[], Any],
-    else_jumped: tuple[str, ...] = (),
-) -> None:
+    rec: Construct, scope: Scope, condition: Any, then: Callable[[], Any], orelse: Callable[[], Any], else_jumped:
+    tuple[str, ...] = (),
+) -> None:  # fmt: skip
     """Trace both arms and merge what they leave behind. `else_jumped`: flags known to be set in the second arm."""
     trace = tracing.require("a branch")
     check_globals(rec)
@@ -325,15 +318,8 @@ def unify_arms(first: Any, a: Any, second: Any, b: Any, merge: tree.Merge) -> Ca
 
 
 def _merge_name(
-    rec: Construct,
-    scope: Scope,
-    name: str,
-    before: Any,
-    first: Arm,
-    second: Arm,
-    merge: tree.Merge,
-    noted: Noted,
-) -> Callable[[Iterator[ir.Value]], None]:
+    rec: Construct, scope: Scope, name: str, before: Any, first: Arm, second: Arm, merge: tree.Merge, noted: Noted,
+) -> Callable[[Iterator[ir.Value]], None]:  # fmt: skip
     a, b = first.values[name], second.values[name]
     if not first.strict(rec, name) and not second.strict(rec, name):
         # Nobody reads it on either path. What is traced after this point is dead, but must find some value.

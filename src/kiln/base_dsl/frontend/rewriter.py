@@ -11,7 +11,8 @@ import ast
 import dataclasses
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..diagnostics import DSLSyntaxError, Span, generated_names, node_span
 from . import (
@@ -34,9 +35,6 @@ from .hooks import Hooks
 from .jumps import RETURN_FLAG, Guard, JumpLowering, Loop, Misplaced
 from .liveness import Flow, Liveness, declared_outside, names_of, parameter_names
 from .loop_else import bound_by_break_or_else
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 HOOKS = "__kiln__"
 SCOPE = "__kiln_scope"
@@ -420,13 +418,9 @@ class Rewriter:
         return f"__kiln_{what}_{self._counter}"
 
     def inner_function(
-        self,
-        name: str,
-        body: list[ast.stmt],
-        writes: set[str] | frozenset[str],
-        like: ast.AST,
-        parameters: list[str] | None = None,
-    ) -> ast.FunctionDef:
+        self, name: str, body: list[ast.stmt], writes: set[str] | frozenset[str], like: ast.AST, parameters: list[str]
+        | None = None,
+    ) -> ast.FunctionDef:  # fmt: skip
         """A function that works on the variables of the function around it."""
         global_names = self._scopes[-1].global_names
         rebound, rebound_globals = sorted(writes - global_names), sorted(writes & global_names)

@@ -15,10 +15,8 @@ import linecache
 import os
 import sys
 import types
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Any
 
 # Texts that were found when functions were decorated, by the names they were compiled under, newest last.
 _seen: collections.deque[tuple[str, str]] = collections.deque(maxlen=512)

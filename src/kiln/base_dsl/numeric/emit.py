@@ -162,14 +162,9 @@ def shift_left(
 
 
 def shift_right(
-    t: Any,
-    a: ir.Value,
-    amount: ir.Value,
-    n: int | None = None,
-    *,
-    nonneg: bool = False,
-    may_be_negative: bool = False,
-) -> ir.Value:
+    t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, nonneg: bool = False, may_be_negative: bool =
+    False,
+) -> ir.Value:  # fmt: skip
     """`a >> amount` rounding down; 0 or -1 from `amount == width` on, and by a negative amount. `nonneg`: `a` is not negative."""
     vt = ir_type(t, n)
     told = _amount_attributes(may_be_negative)

@@ -8,14 +8,12 @@ NaN is 0 (upstream leaves both undefined). Both work on scalars and on vectors o
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ..bindings import ir
 from .formats import FLOAT32, FLOAT64, FloatFormat
 from .meta import TYPES, FloatMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 def _narrow_formats() -> dict[str, FloatFormat]:

@@ -8,13 +8,11 @@ correctly rounded result (53 >= 2 * 24 + 2).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from .formats import BFLOAT16, FLOAT32, float_of_int
 from .meta import FloatMeta, IntegerMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Plain = bool | int | float
 

@@ -71,19 +71,9 @@ class NumericMeta(type):
     _lift: Any
 
     def __new__(
-        mcs,
-        name: str,
-        bases: tuple[type, ...],
-        namespace: dict[str, Any],
-        *,
-        width: int = 8,
-        mlir: str = "",
-        numpy: str | None = None,
-        slot: str = "",
-        abstract: bool = False,
-        model: NumericMeta | None = None,
-        **kwargs: Any,
-    ) -> Any:
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, width: int = 8, mlir: str = "", numpy:
+        str | None = None, slot: str = "", abstract: bool = False, model: NumericMeta | None = None, **kwargs: Any,
+    ) -> Any:  # fmt: skip
         namespace.setdefault("__slots__", ())
         namespace |= {
             "width": width,
@@ -239,12 +229,8 @@ class FloatMeta(NumericMeta):
     _compute: Any
 
     def __new__(
-        mcs,
-        name: str,
-        bases: tuple[type, ...],
-        namespace: dict[str, Any],
-        **kw: Any,
-    ) -> Any:
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kw: Any,
+    ) -> Any:  # fmt: skip
         kw = _as_declared(name, bases, kw)
         namespace["_format"] = format = kw.pop("format", None)
         made = super().__new__(mcs, name, bases, namespace, **kw)

@@ -7,7 +7,8 @@ Operands are passed on as Python scalars of the common type or IR-valued scalars
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from .. import trace
 from ..bindings import ir
@@ -17,10 +18,6 @@ from .convert import convert as emit_convert
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, plain_scalar
 from .promotion import common_type, float_of, holding_both, operand_type, refuse_packed, weak_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 # -- operands ------------------------------------------------------------------------------------------------------
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _array_rules: ContextVar[bool] = ContextVar("array_rules", default=False)
 _pairs: dict[tuple[NumericMeta, NumericMeta], NumericMeta] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
@@ -10,9 +11,6 @@ from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, Int32, Int64, Uint32, Uint64
 from ..deferred_dialects import nvgpu
 from .values import choice, f32, i32, kernel_only, number
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 Pair = tuple[Float32, Float32]
 
@@ -174,16 +172,9 @@ def mul_packed_f32x2(
 
 
 def fma_packed_f32x2(
-    src_a: Any,
-    src_b: Any,
-    src_c: Any,
-    *,
-    rnd: Any = "rn",
-    ftz: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    src_a: Any, src_b: Any, src_c: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None,
     **_: Any,
-) -> Pair:
+) -> Pair:  # fmt: skip
     """a * b + c for three pairs of floats, rounded once."""
     return _packed("fma", (src_a, src_b, src_c), rnd, ftz)
 

@@ -113,29 +113,17 @@ def _branch(bits: Any, negative: Any, positive: Any) -> Any:
 
 
 def atomic_fmax(
-    ptr: Any,
-    val: Any,
-    *,
-    sign_bit: bool | None = None,
-    sem: Any = None,
-    scope: Any = None,
-    loc: Any = None,
-    ip: Any = None,
-) -> Float32:
+    ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any
+    = None,
+) -> Float32:  # fmt: skip
     """Replace a Float32 by the larger of it and `val`; the element before. `sign_bit` says that `val` is negative or not."""
     return _float_extreme("atomic_fmax", "max", ptr, val, sign_bit, sem, scope)
 
 
 def atomic_fmin(
-    ptr: Any,
-    val: Any,
-    *,
-    sign_bit: bool | None = None,
-    sem: Any = None,
-    scope: Any = None,
-    loc: Any = None,
-    ip: Any = None,
-) -> Float32:
+    ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any
+    = None,
+) -> Float32:  # fmt: skip
     """Replace a Float32 by the smaller of it and `val`; the element before."""
     return _float_extreme("atomic_fmin", "min", ptr, val, sign_bit, sem, scope)
 
@@ -144,16 +132,9 @@ _REDUCTIONS = ("add", "min", "max", "umin", "umax", "and", "or", "xor")
 
 
 def red(
-    ptr: Any,
-    val: Any,
-    *,
-    op: Any,
-    dtype: Any = None,
-    sem: Any = None,
-    scope: Any = None,
-    loc: Any = None,
-    ip: Any = None,
-) -> None:
+    ptr: Any, val: Any, *, op: Any, dtype: Any = None, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any =
+    None,
+) -> None:  # fmt: skip
     """An atomic operation whose result nobody asks for."""
     name = choice("op", op, _REDUCTIONS)
     if name in ("umin", "umax"):

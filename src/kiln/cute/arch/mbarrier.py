@@ -46,14 +46,9 @@ def mbarrier_arrive_and_expect_tx(
 
 
 def mbarrier_expect_tx(
-    mbar_ptr: Any,
-    bytes: Any,
-    peer_cta_rank_in_cluster: Any = None,
-    *,
-    scope: Any = None,
-    loc: Any = None,
-    ip: Any = None,
-) -> None:
+    mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, *, scope: Any = None, loc: Any = None, ip: Any =
+    None,
+) -> None:  # fmt: skip
     """Expect `bytes` more bytes in the phase."""
     kernel_only("mbarrier_expect_tx")
     peer = -1 if peer_cta_rank_in_cluster is None else peer_cta_rank_in_cluster

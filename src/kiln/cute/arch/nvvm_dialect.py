@@ -92,9 +92,9 @@ def elect_sync(*, membermask: Any = None, results: Any = None, loc: Any = None, 
 
 
 def CpAsyncBulkTensorGlobalToSharedClusterOp(
-    dstMem: Any, tmaDescriptor: Any, coordinates: Any, mbar: Any, im2colOffsets: Any = (), *, multicastMask: Any = None,
-    l2CacheHint: Any = None, mode: Any = None, loadMode: Any = None, isCTAOnly: Any = None, group: Any = None, predicate: Any = None,
-    loc: Any = None, ip: Any = None,
+    dstMem: Any, tmaDescriptor: Any, coordinates: Any, mbar: Any, im2colOffsets: Any = (), *,
+    multicastMask: Any = None, l2CacheHint: Any = None, mode: Any = None, loadMode: Any = None, isCTAOnly: Any = None,
+    group: Any = None, predicate: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Copy a box of a tensor to shared memory (`cp.async.bulk.tensor`) in the thread whose `predicate` holds; without one, in each.
 

@@ -56,12 +56,9 @@ _PRIORITIES = {
 
 
 def modifiers_of(
-    order: Any = MemoryOrder.WEAK,
-    scope: Any = MemoryScope.CTA,
-    priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-    invariant: bool = False,
-    l2_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-) -> tuple[str, str]:
+    order: Any = MemoryOrder.WEAK, scope: Any = MemoryScope.CTA, priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+    invariant: bool = False, l2_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+) -> tuple[str, str]:  # fmt: skip
     """The modifiers of PTX for loads, and for stores. `invariant`: nobody writes what is loaded while the kernel runs."""
     for what, value, kind in (
         ("memory_order", order, MemoryOrder), ("memory_scope", scope, MemoryScope),

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -25,9 +26,6 @@ from ..layout.recast import recast_layout
 from ..layout.tiling import logical_product, make_layout_tv, zipped_divide
 from ..tensor.pointer import type_name
 from ..tensor.tensor import TracedTensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 __all__ = [
     "Atom", "CopyAtom", "CopyOp", "CopyTrait", "Op", "ThrCopy", "TiledCopy", "make_copy_atom", "make_cotiled_copy",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
@@ -16,9 +17,6 @@ from ..tensor.tensor import TracedTensor
 from ..tensor.vector_access import WIDEST_ACCESS, Copy
 from .access_modifiers import modifiers_of
 from .atom import CopyAtom, TiledCopy, known_keywords
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 __all__ = ["autovec_copy", "basic_copy", "basic_copy_if", "copy", "copy_atom_call", "prefetch"]
 
@@ -199,16 +197,9 @@ def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any
 
 @tracing.at_one_location
 def copy(
-    atom: Any,
-    src: Any,
-    dst: Any,
-    *,
-    pred: Any = None,
-    unroll_factor: int | None = None,
-    loc: Any = None,
-    ip: Any = None,
-    **kwargs: Any,
-) -> None:
+    atom: Any, src: Any, dst: Any, *, pred: Any = None, unroll_factor: int | None = None, loc: Any = None, ip: Any =
+    None, **kwargs: Any,
+) -> None:  # fmt: skip
     """Copy from `src` to `dst` with an atom or tiled copy, as many calls of the atom as they hold.
 
     Both have the atom's values in mode 0. `pred` has one Boolean for each call, or for all calls in mode 0: (rest of

@@ -248,13 +248,9 @@ def layout_latex(
 
 
 def tv_latex(
-    layout_tv: Any,
-    tile_mn: Any,
-    *,
-    color: Callable[[int, int], str] = tikz_color_tv,
-    title: str | None = None,
+    layout_tv: Any, tile_mn: Any, *, color: Callable[[int, int], str] = tikz_color_tv, title: str | None = None,
     axis_labels: bool = False,
-) -> str:
+) -> str:  # fmt: skip
     """A picture of a thread-value layout as a LaTeX document. ``color`` maps thread and value to a TikZ colour."""
     table = _tv_table(layout_tv, tile_mn, "" if title is None else title)
     return _latex(table, _fills(table, color), axis_labels)
@@ -440,13 +436,9 @@ def picture(x: Any) -> str | None:
 
 
 def print_latex(
-    x: Any,
-    *,
-    color: Callable[[int], str] = tikz_color_layout,
-    title: str | None = None,
-    axis_labels: bool = True,
+    x: Any, *, color: Callable[[int], str] = tikz_color_layout, title: str | None = None, axis_labels: bool = True,
     render_func: Callable[[str], None] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Print a layout, tiled copy or tiled MMA as a LaTeX document, or hand the document to ``render_func``."""
     if _is_atom(x):
         (render_func or print)(atom_latex(x, axis_labels=axis_labels))
@@ -455,15 +447,10 @@ def print_latex(
 
 
 def print_latex_tv(
-    layout_tv: Any,
-    tile_mn: Any,
-    *,
-    color: Callable[[int, int], str] = tikz_color_tv,
-    palette: str | Callable[..., str] | None = None,
-    title: str | None = None,
-    axis_labels: bool = False,
+    layout_tv: Any, tile_mn: Any, *, color: Callable[[int, int], str] = tikz_color_tv,
+    palette: str | Callable[..., str] | None = None, title: str | None = None, axis_labels: bool = False,
     render_func: Callable[[str], None] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Print a thread-value layout on its tile as a LaTeX document, or hand the document to ``render_func``.
 
     ``palette`` replaces ``color``: a function of thread and value, or the name of a TikZ colour that is used in

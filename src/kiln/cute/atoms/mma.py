@@ -42,12 +42,9 @@ class MmaTrait(Trait):
     """A multiply-accumulate operation: its shape, its threads, and the values each of them holds."""
 
     def __init__(
-        self,
-        shape_mnk: tuple[int, int, int],
-        thr_id: Layout,
-        layouts_tv: tuple[Layout, Layout, Layout],
-        types: tuple[Any, Any, Any],
-    ) -> None:
+        self, shape_mnk: tuple[int, int, int], thr_id: Layout, layouts_tv: tuple[Layout, Layout, Layout], types:
+        tuple[Any, Any, Any],
+    ) -> None:  # fmt: skip
         self.shape_mnk = shape_mnk
         self.thr_id = thr_id
         self.layouts_tv = dict(zip("ABC", layouts_tv, strict=True))
@@ -390,14 +387,9 @@ def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) ->
 
 
 def make_tiled_mma(
-    op_or_atom: Any,
-    atom_layout_mnk: Any = (1, 1, 1),
-    permutation_mnk: Any = None,
-    *,
-    loc: Any = None,
-    ip: Any = None,
-    **kwargs: Any,
-) -> TiledMma:
+    op_or_atom: Any, atom_layout_mnk: Any = (1, 1, 1), permutation_mnk: Any = None, *, loc: Any = None, ip: Any =
+    None, **kwargs: Any,
+) -> TiledMma:  # fmt: skip
     """An atom done by the threads of `atom_layout_mnk`, over a tile whose modes `permutation_mnk` sizes and reorders.
 
     A permutation is an extent, a layout (place in the atoms' order -> place in the tile) or None: just as large as all

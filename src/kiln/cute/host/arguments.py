@@ -5,7 +5,8 @@ from __future__ import annotations
 import ctypes
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
 
 from ...base_dsl import packages, promises, tree
 from ...base_dsl.arguments import GroupNode, Node, NumericNode
@@ -37,9 +38,6 @@ from .arrays import (
 from .runtime import DynamicLeaf, FakeStream, FakeTensor, RuntimePointer, RuntimeTensor, TensorSignature
 from .stream import HANDLES, current_stream, handle_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
-
 
 class TensorNode(Node):
     """A tensor given from Python."""
@@ -48,13 +46,9 @@ class TensorNode(Node):
     is_array = True
 
     def __init__(
-        self,
-        found: TensorSignature,
-        leaves: tuple[int, ...] | None,
-        array: Array | None,
-        alignment: int = 0,
+        self, found: TensorSignature, leaves: tuple[int, ...] | None, array: Array | None, alignment: int = 0,
         symbols: list[tuple[Any, str]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.key = found
         self.symbols = symbols
         self.formats = found.formats

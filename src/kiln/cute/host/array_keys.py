@@ -7,13 +7,11 @@ that Python takes to ask for the same.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import Any
 
 from ...calls import loading, plan
 from .arrays import introduce_array, is_torch_tensor, read_array
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
 
 
 def array_key(*arrays: Any) -> Hashable:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ...base_dsl import doors
 from ...base_dsl.bindings import context, ir
@@ -24,10 +25,6 @@ from ..tensor.tensor import Tensor
 from .arrays import Array, find_leading, read_array, reading_natively
 from .symbols import symbols_of
 from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, marked_compact, signature
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 __all__ = [
     "Pointer", "RuntimePointer", "RuntimeTensor", "SymInt", "find_runtime_libraries", "from_dlpack", "load_module",
@@ -295,13 +292,9 @@ def _reinterpreted(array: Array, dtype: Any) -> Array:
 
 
 def from_dlpack(
-    tensor_dlpack: Any,
-    assumed_align: int | None = None,
-    use_32bit_stride: bool = False,
-    *,
-    enable_tvm_ffi: bool = False,
-    force_tf32: bool = False,
-) -> RuntimeTensor:
+    tensor_dlpack: Any, assumed_align: int | None = None, use_32bit_stride: bool = False, *, enable_tvm_ffi: bool =
+    False, force_tf32: bool = False,
+) -> RuntimeTensor:  # fmt: skip
     """A tensor on the memory of an array: numpy, torch, jax, cupy or whatever has the DLPack protocol. No copy.
 
     The layout is static. `assumed_align` promises a multiple in bytes of the address (default: of the element type),
@@ -464,14 +457,9 @@ def _as_tuple(x: Any) -> tuple[Any, ...]:
 
 
 def make_fake_compact_tensor(
-    dtype: Any,
-    shape: Any,
-    *,
-    stride_order: Sequence[int] | None = None,
-    memspace: AddressSpace = AddressSpace.gmem,
-    assumed_align: int | None = None,
-    use_32bit_stride: bool = False,
-) -> FakeTensor:
+    dtype: Any, shape: Any, *, stride_order: Sequence[int] | None = None, memspace: AddressSpace = AddressSpace.gmem,
+    assumed_align: int | None = None, use_32bit_stride: bool = False,
+) -> FakeTensor:  # fmt: skip
     """The description of a compact tensor. The mode with number 0 in `stride_order` is the fastest; default: mode 0."""
     shape = _as_tuple(shape)
     order = tuple(range(len(shape))) if stride_order is None else tuple(stride_order)

@@ -6,15 +6,13 @@ cute.compile(add, make_fake_tensor(Float32, (n,), (1,)), make_fake_tensor(Float3
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...base_dsl.arguments import ONE_SYMBOL, GroupNode, Node
 from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Int32, Int64
 from ..deferred_dialects import cute
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 
 def symbols_of(extents: Sequence[Any], strides: Sequence[Any]) -> list[tuple[Any, str]]:

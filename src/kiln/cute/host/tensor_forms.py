@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ...base_dsl import target
 from ...base_dsl.bindings import ir
@@ -19,10 +20,6 @@ from ..tensor.extents import extents_of
 from ..tensor.pointer import AddressSpace, Pointer
 from ..tensor.tensor import TracedTensor
 from .arrays import Array
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 # --- signatures ------------------------------------------------------------------------------------------------------
 
@@ -161,13 +158,9 @@ _signatures: dict[tuple[Any, ...], TensorSignature] = {}
 
 
 def signature(
-    dtype: Any,
-    memspace: AddressSpace,
-    alignment: int,
-    shape: tuple[Any, ...],
-    stride: tuple[Any, ...],
-    readonly: bool = False,
-) -> TensorSignature:
+    dtype: Any, memspace: AddressSpace, alignment: int, shape: tuple[Any, ...], stride: tuple[Any, ...], readonly:
+    bool = False,
+) -> TensorSignature:  # fmt: skip
     """The signature of a description."""
     # DynamicLeaf(32, 1) equals the tuple (32, 1) only; ints never equal tuples
     key = (dtype, memspace, alignment, shape, stride, readonly)
@@ -201,14 +194,9 @@ class Form:
 
 @functools.lru_cache(maxsize=4096)
 def form(
-    dtype: Any,
-    memspace: AddressSpace,
-    alignment: int,
-    readonly: bool,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    leaves: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
-) -> Form:
+    dtype: Any, memspace: AddressSpace, alignment: int, readonly: bool, shape: tuple[int, ...], strides: tuple[int,
+    ...], leaves: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
+) -> Form:  # fmt: skip
     """The form of a layout; `leaves` are its extents and strides as they are compiled in, by default the numbers."""
     return Form(signature(dtype, memspace, alignment, *(leaves or (shape, strides)), readonly), shape, strides)
 
@@ -235,13 +223,9 @@ def marked(old: Form, leading_dim: int | None, narrow: bool) -> Form:
 
 @functools.lru_cache(maxsize=4096)
 def marked_compact(
-    old: Form,
-    known_order: tuple[int, ...] | None,
-    mode: int,
-    stride_order: tuple[int, ...] | None,
-    divisibility: int,
-    narrow: bool,
-) -> tuple[Form, tuple[int, ...]]:
+    old: Form, known_order: tuple[int, ...] | None, mode: int, stride_order: tuple[int, ...] | None, divisibility:
+    int, narrow: bool,
+) -> tuple[Form, tuple[int, ...]]:  # fmt: skip
     """As `RuntimeTensor.mark_compact_shape_dynamic` says; the form, and the order of the modes."""
     shape, strides = old.shape, old.strides
     rank = len(shape)

@@ -7,17 +7,15 @@ elements, and offsets below 2**31 wherever 32-bit numbers make them up; every ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base_dsl.typing import Int64
 from .basis import ScaledBasis
 from .composed_layout import ComposedLayout
 from .int_tuple import dynamic_leaves, flatten_to_tuple, with_dynamic_leaves
 from .layout import Layout, fast_layout
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 INT32_MAX = (1 << 31) - 1
 ROOM = 1 << 30

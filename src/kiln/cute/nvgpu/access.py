@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -18,9 +19,6 @@ from ..layout.swizzle import Swizzle
 from ..tensor.extents import check_elements
 from ..tensor.pointer import AddressSpace, Pointer, known_alignment
 from ..tensor.tensor import TracedTensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:

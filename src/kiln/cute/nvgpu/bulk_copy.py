@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
@@ -30,9 +31,6 @@ from ..tensor.pointer import AddressSpace, address_at, element_bits
 from ..tensor.tensor import TracedTensor
 from ..tensor.vector_access import Registers, bits_pointer
 from .access import REDUCTIONS, ReductionKind, calls, memory, offsets, policy_of, require_alignment, require_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _BYTES = 16
 """Sizes and addresses are multiples of it."""

@@ -58,16 +58,10 @@ class CopyUniversalOp(CopyOp):
     """Loads and stores, of any memory, by one thread; with an order and its scope, or hints for the caches."""
 
     def make_trait(
-        self,
-        copy_internal_type: Any,
-        *,
-        num_bits_per_copy: int = 0,
-        memory_order: Any = MemoryOrder.WEAK,
-        memory_scope: Any = MemoryScope.CTA,
-        l1c_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-        invariant: bool = False,
-        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-    ) -> CopyTrait:
+        self, copy_internal_type: Any, *, num_bits_per_copy: int = 0, memory_order: Any = MemoryOrder.WEAK,
+        memory_scope: Any = MemoryScope.CTA, l1c_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+        invariant: bool = False, l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+    ) -> CopyTrait:  # fmt: skip
         modifiers = modifiers_of(memory_order, memory_scope, l1c_evict_priority, invariant, l2_evict_priority)
         return UniversalCopyTrait(copy_internal_type, num_bits_per_copy, modifiers)
 

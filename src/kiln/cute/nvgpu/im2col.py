@@ -79,18 +79,9 @@ def _divided(number: Any, by: Any) -> tuple[Any, Any]:
 
 
 def make_im2col_tma_atom(
-    op: Any,
-    images: Any,
-    smem_layout: Any,
-    tile: Any,
-    filter: Any = 1,
-    *,
-    lower_padding: Any = 0,
-    upper_padding: Any = None,
-    stride: Any = 1,
-    dilation: Any = 1,
-    num_multicast: int = 1,
-) -> TmaInfo:
+    op: Any, images: Any, smem_layout: Any, tile: Any, filter: Any = 1, *, lower_padding: Any = 0, upper_padding: Any
+    = None, stride: Any = 1, dilation: Any = 1, num_multicast: int = 1,
+) -> TmaInfo:  # fmt: skip
     """The atom that copies tiles (output pixels, channels) of what a convolution multiplies, and its coordinate tensor.
 
     `images` is a tensor (N, [[D,] H,] W, C) with contiguous channels. `filter`, `lower_padding`, `upper_padding` (that before, if None),

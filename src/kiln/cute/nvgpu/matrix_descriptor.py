@@ -12,7 +12,8 @@ Swizzles are those of addresses, so a descriptor may be moved along K inside a r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
@@ -29,9 +30,6 @@ from ..tensor.pointer import Pointer, element_bits, type_name
 from ..tensor.tensor import TracedTensor
 from .access import require_alignment
 from .common import OperandMajorMode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 PIECE = 16
 """Bytes of what a swizzle moves as one, and what descriptors count in."""

@@ -44,15 +44,9 @@ class _Tensor:
 
 
 def tma_svg(
-    layout: Any,
-    element_type: Any,
-    smem_layout: Any,
-    tile: Any,
-    *,
-    num_multicast: int = 1,
-    internal_type: Any = None,
+    layout: Any, element_type: Any, smem_layout: Any, tile: Any, *, num_multicast: int = 1, internal_type: Any = None,
     title: str | None = None,
-) -> str:
+) -> str:  # fmt: skip
     """A picture of the copies of tiles of a tensor, which lie in shared memory by a layout, as an SVG document.
 
     It is the tensor in tiles, a tile in the boxes of its instructions, and the shared memory of a box. Arguments are those of

@@ -67,17 +67,9 @@ def tensor_in_gmem(tensor: Any, what: str) -> TracedTensor:
 
 
 def make_tiled_tma_atom(
-    op: Any,
-    gmem_tensor: Any,
-    smem_layout_: Any,
-    cta_tiler: Any,
-    num_multicast: int = 1,
-    *,
-    gmem_coord_tensor: Any = None,
-    internal_type: Any = None,
-    loc: Any = None,
-    ip: Any = None,
-) -> TmaInfo:
+    op: Any, gmem_tensor: Any, smem_layout_: Any, cta_tiler: Any, num_multicast: int = 1, *, gmem_coord_tensor: Any =
+    None, internal_type: Any = None, loc: Any = None, ip: Any = None,
+) -> TmaInfo:  # fmt: skip
     """The atom that copies tiles `cta_tiler` of a tensor to or from shared memory, where they lie by `smem_layout_`, and its coordinate tensor.
 
     The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Called in host functions, which

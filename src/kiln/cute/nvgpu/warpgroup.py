@@ -251,15 +251,9 @@ class WarpGroupMmaOp(MmaOp):
     """What A and B may be."""
 
     def __init__(
-        self,
-        a_dtype: Any,
-        b_dtype: Any,
-        acc_dtype: Any,
-        instruction_shape: Any,
-        a_src: Any,
-        a_major_mode: Any,
+        self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, instruction_shape: Any, a_src: Any, a_major_mode: Any,
         b_major_mode: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         name = type(self).__name__
         shape = tuple(instruction_shape) if isinstance(instruction_shape, (tuple, list)) else instruction_shape
         for what, dtype in (("A", a_dtype), ("B", b_dtype)):

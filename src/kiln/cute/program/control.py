@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Boolean, Int32, Numeric, as_numeric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 
 def _value(x: Any) -> ir.Value:
@@ -22,16 +20,9 @@ def yield_out(args: Sequence[Any] = (), loc: Any = None, ip: Any = None) -> None
 
 
 def for_generate(
-    start: Any,
-    stop: Any = None,
-    step: Any = None,
-    iter_args: Sequence[Any] | None = None,
-    *,
-    unroll: Any = None,
-    prefetch_stages: int | None = None,
-    loc: Any = None,
-    ip: Any = None,
-) -> Iterator[Any]:
+    start: Any, stop: Any = None, step: Any = None, iter_args: Sequence[Any] | None = None, *, unroll: Any = None,
+    prefetch_stages: int | None = None, loc: Any = None, ip: Any = None,
+) -> Iterator[Any]:  # fmt: skip
     """`for i in for_generate(0, n): ...; yield_out()`: a loop whose body is what runs for the one item it gives.
 
     With `iter_args` the item is (i, carried values, results of the loop).
@@ -93,15 +84,9 @@ def _typed(x: Any) -> Any:
 
 
 def if_generate(
-    condition: Any,
-    then: Callable[..., Any],
-    orelse: Callable[..., Any] | None = None,
-    input_args: Sequence[Any] | None = None,
-    return_types: Sequence[Any] | None = None,
-    *,
-    loc: Any = None,
-    ip: Any = None,
-) -> Any:
+    condition: Any, then: Callable[..., Any], orelse: Callable[..., Any] | None = None, input_args: Sequence[Any] |
+    None = None, return_types: Sequence[Any] | None = None, *, loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
     """A branch: the value (or list of values) of `then(*input_args)` or `orelse(*input_args)`, of `return_types`."""
     kinds = list(return_types or ())
     arguments = list(input_args or ())

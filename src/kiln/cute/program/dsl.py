@@ -201,31 +201,15 @@ class KernelLaunch:
             logger().warning("%s:%d: the kernel %r is called and never launched", at.filename, at.line, name)
 
     def launch(
-        self,
-        *,
-        grid: Any,
-        block: Any,
-        cluster: Any = None,
-        smem: Any = None,
-        stream: Any = None,
-        max_number_threads: Any = None,
-        min_blocks_per_mp: Any = None,
-        use_pdl: bool = False,
-        cooperative: bool = False,
-        fallback_cluster: Any = None,
-        launch_completion_event: Any = None,
-        launch_completion_event_flags: Any = None,
-        programmatic_event: Any = None,
-        programmatic_event_flags: Any = None,
-        programmatic_event_trigger_at_block_start: Any = None,
-        smem_merge_branch_allocs: bool = False,
-        preferred_smem_carveout: int | None = None,
-        async_deps: Any = None,
-        has_cluster: bool = False,
-        has_fallback_cluster: bool = False,
-        hint_smem_base_uniform: bool = True,
+        self, *, grid: Any, block: Any, cluster: Any = None, smem: Any = None, stream: Any = None,
+        max_number_threads: Any = None, min_blocks_per_mp: Any = None, use_pdl: bool = False,
+        cooperative: bool = False, fallback_cluster: Any = None, launch_completion_event: Any = None,
+        launch_completion_event_flags: Any = None, programmatic_event: Any = None,
+        programmatic_event_flags: Any = None, programmatic_event_trigger_at_block_start: Any = None,
+        smem_merge_branch_allocs: bool = False, preferred_smem_carveout: int | None = None, async_deps: Any = None,
+        has_cluster: bool = False, has_fallback_cluster: bool = False, hint_smem_base_uniform: bool = True,
         **unknown: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Run the kernel over a grid of blocks of threads; sizes are (x, y, z), or fewer numbers.
 
         `smem` are the bytes of shared memory that a block has at least: what the kernel allocates is counted by itself, and part of

@@ -6,15 +6,13 @@ needs is computed once, where a division is cheap (on the host), and passed to t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Integer, Uint32, Uint64
 from ..arch.arithmetic import clz, mul_hi
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["FastDivmodDivisor", "fast_divmod_create_divisor"]
 

@@ -15,7 +15,8 @@ subclass that says its element type and memory, how it moves, what an element is
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from collections.abc import Sequence
+from typing import Any, ClassVar, NoReturn
 
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
@@ -26,9 +27,6 @@ from ..layout.int_tuple import dynamic_leaves, pretty_str, with_dynamic_leaves
 from ..layout.layout import crd2idx
 from ..layout.modes import slice_
 from .leaf_values import join_coords, leaf_like, leaf_value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["AddressSpace", "Coordinates", "TensorIterator"]
 

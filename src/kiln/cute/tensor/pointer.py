@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ...base_dsl import sanitizing
 from ...base_dsl import trace as tracing
@@ -23,9 +24,6 @@ from .extents import watched
 from .iterator import AddressSpace, TensorIterator
 from .leaf_values import leaf_value
 from .printing import Formatted
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = ["AddressSpace", "Pointer", "recast_ptr"]
 
@@ -90,16 +88,9 @@ class Pointer(TensorIterator):
     __slots__ = ("_alignment", "_apart", "_base", "_dtype", "_inside", "_memspace", "_offset", "_readonly", "_swizzle")
 
     def __init__(
-        self,
-        value: ir.Value,
-        dtype: Any,
-        memspace: AddressSpace = AddressSpace.generic,
-        alignment: int = 0,
-        *,
-        offset: Any = 0,
-        swizzle: Swizzle | None = None,
-        readonly: bool = False,
-    ) -> None:
+        self, value: ir.Value, dtype: Any, memspace: AddressSpace = AddressSpace.generic, alignment: int = 0, *,
+        offset: Any = 0, swizzle: Swizzle | None = None, readonly: bool = False,
+    ) -> None:  # fmt: skip
         self._base = value  # of the type `_base_type`; `offset` elements are still to be added
         self._offset = offset
         self._inside: Any = 0

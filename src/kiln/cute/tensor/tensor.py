@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
@@ -33,9 +34,6 @@ from .iterator import Coordinates, TensorIterator
 from .leaf_values import join_layouts, leaf_like, leaf_value
 from .pointer import AddressSpace, Pointer, element_bits
 from .printing import layout_parts
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 __all__ = [
     "Tensor", "make_fragment", "make_fragment_like", "make_identity_tensor", "make_rmem_tensor",

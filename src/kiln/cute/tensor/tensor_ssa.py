@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import enum
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
@@ -29,9 +30,6 @@ from ..layout.int_tuple import flatten_to_tuple, has_underscore, pretty_str, pro
 from ..layout.layout import crd2idx, make_layout
 from ..layout.modes import slice_
 from . import vector_access
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 __all__ = [
     "ReductionOp", "TensorSSA", "all_", "any_", "empty_like", "full", "full_like", "ones_like", "where",

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
@@ -31,9 +32,6 @@ from .pointer import (
     require_writable,
     store_vector,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 WIDEST_ACCESS = 32
 """Bytes of the widest single access: to global memory, where the alignment is known to be that much."""

@@ -66,15 +66,9 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
     """Finds the problem of a tile, for schedulers over (blocks along M, blocks along N, clusters of all problems)."""
 
     def __init__(
-        self,
-        group_count: Any,
-        tile_sched_params: PersistentTileSchedulerParams,
-        cluster_tile_shape_mnk: Any,
-        search_state: GroupedGemmGroupSearchState,
-        *,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> None:
+        self, group_count: Any, tile_sched_params: PersistentTileSchedulerParams, cluster_tile_shape_mnk: Any,
+        search_state: GroupedGemmGroupSearchState, *, loc: Any = None, ip: Any = None,
+    ) -> None:  # fmt: skip
         if not isinstance(group_count, (int, Integer)):
             raise type_error(f"group_count is {group_count!r}", "the number of problems")
         if tile_sched_params.swizzle_size != 1:

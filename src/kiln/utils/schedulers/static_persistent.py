@@ -31,15 +31,9 @@ class PersistentTileSchedulerParams(ValueParts):
     __kiln_immutable__ = True
 
     def __init__(
-        self,
-        problem_shape_ntile_mnl: Any,
-        cluster_shape_mnk: Any,
-        swizzle_size: int = 1,
-        raster_along_m: bool = True,
-        *,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> None:
+        self, problem_shape_ntile_mnl: Any, cluster_shape_mnk: Any, swizzle_size: int = 1, raster_along_m: bool =
+        True, *, loc: Any = None, ip: Any = None,
+    ) -> None:  # fmt: skip
         if not isinstance(problem_shape_ntile_mnl, tuple) or len(problem_shape_ntile_mnl) != 3:
             raise type_error(
                 f"problem_shape_ntile_mnl is {problem_shape_ntile_mnl!r}", "the number of tiles along M, N and L"
@@ -103,13 +97,9 @@ class StaticPersistentTileScheduler(ValueParts):
     """The tiles of one block, one after the other. It can be made where they are needed, in each role of a kernel for itself."""
 
     def __init__(
-        self,
-        params: PersistentTileSchedulerParams,
-        num_persistent_clusters: Any,
-        current_work_linear_idx: Any,
-        cta_id_in_cluster: Any,
-        num_tiles_executed: Any,
-    ) -> None:
+        self, params: PersistentTileSchedulerParams, num_persistent_clusters: Any, current_work_linear_idx: Any,
+        cta_id_in_cluster: Any, num_tiles_executed: Any,
+    ) -> None:  # fmt: skip
         self.params = params
         self.num_persistent_clusters = Int32(num_persistent_clusters)
         self._current_work_linear_idx = Int32(current_work_linear_idx)
@@ -184,14 +174,9 @@ class StaticPersistentRuntimeTileScheduler(StaticPersistentTileScheduler):
     """
 
     def __init__(
-        self,
-        params: PersistentTileSchedulerParams,
-        num_persistent_clusters: Any,
-        current_work_linear_idx: Any,
-        cta_id_in_cluster: Any,
-        num_tiles_executed: Any,
-        inner_mode: int = 1,
-    ) -> None:
+        self, params: PersistentTileSchedulerParams, num_persistent_clusters: Any, current_work_linear_idx: Any,
+        cta_id_in_cluster: Any, num_tiles_executed: Any, inner_mode: int = 1,
+    ) -> None:  # fmt: skip
         super().__init__(
             params, num_persistent_clusters, current_work_linear_idx, cta_id_in_cluster, num_tiles_executed
         )
