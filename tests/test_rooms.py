@@ -147,8 +147,8 @@ def test_what_all_may_import_has_no_circle() -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("from ..forks import lock", "kiln.forks"),
-        ("def f():\n    from .. import forks", "kiln.forks"),
+        ("from ..llvm import binding", "kiln.llvm"),
+        ("def f():\n    from .. import llvm", "kiln.llvm"),
         ("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..mlir import ir", "kiln.mlir"),
         ("import kiln.mlir", "kiln.mlir"),
         ("import importlib\nimportlib.import_module('kiln.mlir')", "kiln.mlir"),
@@ -160,6 +160,6 @@ def test_what_all_may_import_has_no_circle() -> None:
 def test_every_kind_of_import_is_seen(text: str, found: str | None, tmp_path: Path) -> None:
     file = tmp_path / "example.py"
     file.write_text(text)
-    known = {"kiln": file, "kiln.forks": file, "kiln.mlir": file, "kiln.hardware": file}
+    known = {"kiln": file, "kiln.llvm": file, "kiln.mlir": file, "kiln.hardware": file}
     names = {name for name, _ in imports("kiln.hardware.example", file, known)}
     assert names == ({found} if found else set())

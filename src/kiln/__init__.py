@@ -25,10 +25,11 @@ from typing import Any
 
 __version__ = "0.1.0.dev0"
 
-from .collection import no_collection
+from ._support.gc_pause import gc_paused
 
-with no_collection:
-    from . import _alias, base_dsl, bridges, hardware, lazy, targets
+with gc_paused:
+    from . import _alias, base_dsl, bridges, hardware, targets
+    from ._support import lazy
     from .base_dsl.arguments import register_jit_arg_adapter
     from .base_dsl.diagnostics import (
         CompilerDiagnosticError,

@@ -55,6 +55,8 @@ _MOVED = {
     "base_dsl.arch": "kiln.hardware.architectures",
     "base_dsl.enums": "kiln.hardware.architectures",
     "base_dsl.runtime.cuda": "kiln.cuda",
+    "utils.grouped_gemm_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
+    "utils.static_persistent_tile_scheduler": "kiln.utils.schedulers.static_persistent",
     f"{_MLIR}.dialects.cute": "kiln.dialects.cute",
     f"{_MLIR}.dialects.math": "kiln.cute.arch.math_dialect",
     f"{_MLIR}.dialects.nvvm": "kiln.cute.arch.nvvm_dialect",

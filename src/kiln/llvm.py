@@ -11,7 +11,7 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
-from . import deferred
+from ._support import deferred
 
 
 def _open(ffi: Any) -> None:

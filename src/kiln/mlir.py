@@ -14,7 +14,7 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-from . import deferred, forks, thread_stack
+from ._support import deferred, fork_safe, stack_guard
 
 PACKAGE = "torch_mlir"
 """The importable package of the bindings."""
@@ -36,7 +36,7 @@ class _Logging:
         return getattr(importlib.import_module("logging").getLogger(self._name), name)
 
 
-thread_stack.check()
+stack_guard.check()
 # `ir` imports numpy for builders of four kinds of attributes (60 ms); what loads the libraries, `logging` for words that nobody
 # asks for (5 ms).
 with (
@@ -60,7 +60,7 @@ __all__ = [
     "rewrite",
 ]
 
-_lock = forks.lock()
+_lock = fork_safe.lock()
 
 
 # The bindings import the module of every operation they meet, to look for its class; those of `llvm` and `nvvm` take 50 and
@@ -119,7 +119,7 @@ def context() -> ir.Context:
         return _made[0]
 
 
-_making = forks.rlock()
+_making = fork_safe.rlock()
 _made: list[ir.Context] = []
 _DIALECTS = ("arith", "cf", "func", "gpu", "irdl", "llvm", "math", "memref", "nvvm", "scf", "ub", "vector")
 _imported: list[str] = []

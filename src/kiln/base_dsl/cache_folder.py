@@ -15,13 +15,13 @@ import functools
 import os
 import stat
 
-from .. import forks
+from .._support import fork_safe
 from . import settings
 from .diagnostics import DSLRuntimeError
 from .log import logger
 
 _MOST_LINKS = 40
-_lock = forks.lock()
+_lock = fork_safe.lock()
 _said: set[str] = set()
 _private: str | None = None
 

@@ -27,6 +27,7 @@ _PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.
 _internal_rooms = tuple(
     _PACKAGE_DIR + room
     for room in (
+        "_support",
         "aot",
         "base_dsl",
         "bridges",
@@ -41,9 +42,7 @@ _internal_rooms = tuple(
         "native",
         "targets",
         "workbench",
-        "lazy.py",
         "mlir.py",
-        "thread_stack.py",
         "torch",
     )
 )

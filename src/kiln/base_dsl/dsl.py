@@ -10,7 +10,7 @@ import contextlib
 import types
 from typing import TYPE_CHECKING, Any
 
-from .. import forks
+from .._support import fork_safe
 from . import trace as tracing
 from .arguments import ArgumentRules, Node
 from .caller import Caller
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .compiler import CompileOptions
     from .target import Executable
 
-compile_lock = forks.wait_for(forks.rlock())
+compile_lock = fork_safe.wait_for(fork_safe.rlock())
 """Held while a module is compiled. Not while a function is traced: that runs the program's own code, which may wait for another
 thread that compiles."""
 

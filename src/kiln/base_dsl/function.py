@@ -11,8 +11,8 @@ import threading
 import types
 from typing import TYPE_CHECKING, Any
 
-from .. import thread_stack
-from ..collection import no_collection
+from .._support import stack_guard
+from .._support.gc_pause import gc_paused
 from . import doors, settings, stale
 from . import trace as tracing
 from .arguments import AMBIENT_STREAM, ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
@@ -80,7 +80,7 @@ class JitFunction(TracedFunction):
         if found is None or no_cache or not found[1].unchanged():
             found = self._specialize(key, nodes, arguments)
         elif checks_stale():
-            with no_collection:
+            with gc_paused:
                 stale.check(self.name, found[0].__mlir__ or "", self._trace(nodes, arguments).module)
         self.dsl.caller.learn_jit(self, *found, arguments.values())
         return found[0].run_leaves([leaf for node in nodes for leaf in node.leaves()])
@@ -88,7 +88,7 @@ class JitFunction(TracedFunction):
     def _specialize(
         self, key: Hashable, nodes: list[Node], arguments: dict[str, Any]
     ) -> tuple[CompiledFunction, Dependencies]:
-        with no_collection:
+        with gc_paused:
             traced = self._trace(nodes, arguments)
             # before anything else happens that another thread could make use of
             dependencies = Dependencies(self.function, [value for node in nodes for value in node.known()])
@@ -111,7 +111,7 @@ class JitFunction(TracedFunction):
             if hasattr(self, "for_caller"):
                 del self.for_caller
 
-    @thread_stack.with_frames
+    @stack_guard.with_frames
     def _trace(self, nodes: list[Node], arguments: dict[str, Any]) -> Traced:
         self.dsl.caller.prepare()
         name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")
@@ -128,8 +128,8 @@ class JitFunction(TracedFunction):
         self, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target: str | None
     ) -> CompiledFunction:
         """Trace and compile one specialization."""
-        thread_stack.check()
-        with no_collection:
+        stack_guard.check()
+        with gc_paused:
             traced = self._trace(nodes, arguments)
             with compile_lock:
                 return self._compile_traced(traced, nodes, arguments, options, target)

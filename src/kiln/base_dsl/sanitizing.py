@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .. import forks
+from .._support import fork_safe
 from . import settings
 from .diagnostics import DSLUserCodeError
 
@@ -57,7 +57,7 @@ class _Requests(threading.local):
 
 _requests = _Requests()
 _environment: Any = getattr(os.environ, "_data", None) if os.name == "posix" else None
-open_requests = forks.Count()
+open_requests = fork_safe.Count()
 """How many threads have a request: without any there is nothing to look up at every call but the environment."""
 collected: list[Any] = []
 """All findings of this process, in order."""

@@ -11,8 +11,8 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any
 
-from .. import forks
-from ..collection import no_collection
+from .._support import fork_safe
+from .._support.gc_pause import gc_paused
 from . import guards, sanitizing, settings
 from .diagnostics import DSLRuntimeError
 from .guards import NOTHING, Guard
@@ -131,7 +131,7 @@ _loaders: dict[str, Callable[[], Target]] = {}
 _preferences: dict[str, int] = {}
 _sanitizing: list[str] = []
 _loaded: dict[str, Target] = {}
-_lock = forks.rlock()
+_lock = fork_safe.rlock()
 
 
 class _Choice(threading.local):
@@ -141,7 +141,7 @@ class _Choice(threading.local):
 _choice = _Choice()
 _process_choice = ""
 _registrations = 0
-_open_choices = forks.Count()
+_open_choices = fork_safe.Count()
 """How many threads are inside a `with target(...)`."""
 
 
@@ -229,7 +229,7 @@ def get_target(name: str | None = None) -> Target:
     with _lock:
         found = _loaded.get(name)
         if found is None:
-            with no_collection:
+            with gc_paused:
                 found = _loaded[name] = _load(name)
         return found
 

@@ -13,7 +13,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .. import forks
+from .._support import fork_safe
 from .diagnostics import Positions, is_internal, position_table, positions
 
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class _State(threading.local):
 _state = _State()
 state = _state
 """For code that runs for every value: a call of `current` costs as much as the rest of it."""
-active = forks.Count()
+active = fork_safe.Count()
 """How many traces there are in all threads: native code reads it."""
 _ir: Any = None
 _create: Any = None

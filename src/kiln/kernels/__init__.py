@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import lazy
+from .._support import lazy
 
 _PLACES = {
     "Sm80AttentionConfig": ".impl.attention.fwd.sm80_config",

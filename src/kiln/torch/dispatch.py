@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .. import forks
+from .._support import fork_safe
 from ..base_dsl import packages
 from ..base_dsl.numeric.meta import TYPES
 from ..calls import loading, plan
@@ -108,7 +108,7 @@ class Door:
                 self.types[getattr(torch, name)] = number
                 self._known.types[number] = kind
         self._used = 0
-        self._lock = forks.lock()
+        self._lock = fork_safe.lock()
         self._engine = engine
 
     def _function(self, *names: str) -> Any:
@@ -236,7 +236,7 @@ class Kernel:
         self._outputs: dict[int, Any] = {}
         """What was found of candidates, by their identities."""
         self._kept: list[Any] = []
-        self._lock = forks.lock()
+        self._lock = fork_safe.lock()
         _kept.append(self)
 
     def register(self, name: str, device: str) -> None:

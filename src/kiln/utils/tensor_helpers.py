@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import lazy
+from .._support import lazy
 from ..base_dsl.typing import Float8E4M3FN, Float8E5M2
 
 __all__ = ["is_fp8_dtype"]

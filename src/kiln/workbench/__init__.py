@@ -10,7 +10,7 @@ One module per verb; `main.VERBS` lists them.
 
 from __future__ import annotations
 
-from kiln import lazy
+from kiln._support import lazy
 
 _PLACES = {
     "CuteKernel": ".plans",

@@ -11,7 +11,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from ... import forks
+from ..._support import fork_safe
 from ...base_dsl import packages
 from ...base_dsl.log import logger
 from ...native.later import Later
@@ -166,7 +166,7 @@ class Engine:
 
     def __init__(self, begun: Begun) -> None:
         self._begun = begun
-        self._lock = forks.lock()
+        self._lock = fork_safe.lock()
         self._world: Any = World.from_address(self._address(world.symbol))
         self._keep: list[Any] = []
         for kind in (int, bool, float, str, list, tuple, bytes, type, types.FunctionType):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from kiln import forks
+from kiln._support import fork_safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ RANDOM = frozenset({
 })  # fmt: skip
 """Names of the torch functions that draw random numbers when no generator is given."""
 
-_lock = forks.rlock()
+_lock = fork_safe.rlock()
 _made: list[Any] = []
 
 

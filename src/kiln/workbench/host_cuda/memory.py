@@ -13,7 +13,7 @@ import ctypes
 import mmap
 from typing import Any
 
-from kiln import forks
+from kiln._support import fork_safe
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -28,7 +28,7 @@ _KEPT_BYTES = 4 << 30
 _KEPT_COUNT = 1024
 """How much address space, and how many ranges of it, are kept unused after memory was given back."""
 
-_lock = forks.rlock()
+_lock = fork_safe.rlock()
 _sizes: dict[int, int] = {}
 _kinds: dict[int, str] = {}
 _starts: list[int] = []

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kiln import forks
+import kiln
+from kiln._support import fork_safe
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 
@@ -18,7 +19,7 @@ START = """
 import gc, os, sys, threading, time, warnings
 import numpy as np
 import kiln.cute as cute
-from kiln import forks
+from kiln._support import fork_safe
 from kiln.base_dsl import trace
 from kiln.calls import program as call_program
 from kiln.base_dsl.typing import Int32
@@ -100,7 +101,7 @@ def test_a_fork_in_the_middle_of_what_waits_for_it(child):
 from kiln.base_dsl import target
 from kiln.targets.host import jit
 
-forks.SECONDS = 0.05
+fork_safe.SECONDS = 0.05
 go_on, there = threading.Event(), threading.Event()
 
 @cute.jit
@@ -153,13 +154,13 @@ for number, work in enumerate(works, 1):
 
 
 def test_every_lock_is_one_that_a_forked_process_finds_open():
-    sources = Path(forks.__file__).parent.rglob("*.py")
+    sources = Path(kiln.__file__ or "").parent.rglob("*.py")
     found = [path.name for path in sources if re.search(r"threading\.(R?Lock|Condition|Semaphore)\(", path.read_text())]
-    assert found == ["forks.py"]
+    assert found == ["fork_safe.py"]
 
 
 def test_a_fork_waits_for_every_thread_that_shares_a_lock():
-    shared, begun, left = forks.wait_for(forks.Shared()), threading.Barrier(3), []
+    shared, begun, left = fork_safe.wait_for(fork_safe.Shared()), threading.Barrier(3), []
 
     def work(seconds: float) -> None:
         with shared.held():
@@ -180,11 +181,11 @@ def test_a_fork_waits_for_every_thread_that_shares_a_lock():
         thread.join()
     with shared.held():
         assert len(shared._inside) == 1
-    forks._awaited.remove(shared)
+    fork_safe._awaited.remove(shared)
 
 
 def test_locks_of_this_thread_stay_held_in_the_copy():
-    lock, other, count = forks.rlock(), forks.lock(), forks.Count()
+    lock, other, count = fork_safe.rlock(), fork_safe.lock(), fork_safe.Count()
     with lock:
         count.add(2)
         other.acquire()
@@ -216,7 +217,7 @@ inside, left = threading.Event(), queue.SimpleQueue()
 def compile_long():
     with jit._lock:
         inside.set()
-        forks.ending.wait()
+        fork_safe.ending.wait()
         left.put(1)
 
 threading.Thread(target=compile_long, daemon=True).start()

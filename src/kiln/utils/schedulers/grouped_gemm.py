@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
-from ..base_dsl.typing import Boolean, Int32, Integer
-from ..cute import jit
-from .static_persistent_tile_scheduler import (
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Boolean, Int32, Integer
+from ...cute import jit
+from ..value_parts import ValueParts
+from .static_persistent import (
     PersistentTileSchedulerParams,
     StaticPersistentTileScheduler,
     WorkTileInfo,
 )
-from .value_parts import ValueParts
 
 __all__ = [
     "GroupSearchResult", "GroupWorkTileInfo", "GroupedGemmGroupSearchState", "GroupedGemmTileSchedulerHelper",

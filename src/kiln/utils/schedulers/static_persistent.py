@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
-from ..base_dsl.numeric.operators import select
-from ..base_dsl.typing import Int32, Integer
-from ..cute import FastDivmodDivisor, ceil_div
-from .value_parts import ValueParts
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.numeric.operators import select
+from ...base_dsl.typing import Int32, Integer
+from ...cute import FastDivmodDivisor, ceil_div
+from ..value_parts import ValueParts
 from .work_tile import WorkTileInfo
 
 __all__ = [

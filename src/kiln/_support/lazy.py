@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-from .collection import no_collection
+from .gc_pause import gc_paused
 
 TYPE_CHECKING = False  # as in `_alias.py`: importing `kiln` stays quick
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ def names(
 
     def __getattr__(name: str) -> Any:
         if name in places:
-            with no_collection:
+            with gc_paused:
                 value = getattr(importlib.import_module(places[name], package), name)
             setattr(here, name, value)
             return value
         if modules is None or name in modules:
             whole = f"{module}.{name}"
             try:
-                with no_collection:
+                with gc_paused:
                     return importlib.import_module(whole)
             except ModuleNotFoundError as missing:
                 if missing.name != whole:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-from . import forks
+from . import fork_safe
 
 
 class _Collection:
@@ -15,10 +15,10 @@ class _Collection:
     """
 
     def __init__(self) -> None:
-        self._lock = forks.lock()
-        self._entered = forks.Count()
+        self._lock = fork_safe.lock()
+        self._entered = fork_safe.Count()
         self._was_enabled = False
-        forks.in_child(self._forget_others)
+        fork_safe.in_child(self._forget_others)
 
     def __enter__(self) -> None:
         with self._lock:
@@ -38,4 +38,4 @@ class _Collection:
             gc.enable()
 
 
-no_collection = _Collection()
+gc_paused = _Collection()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ..base_dsl.typing import Int32
-from .value_parts import ValueParts
+from ...base_dsl.typing import Int32
+from ..value_parts import ValueParts
 
 __all__ = ["WorkTileInfo"]
 

@@ -16,7 +16,7 @@ import kiln
 from kiln import Int32, cute, utils
 from kiln.cute.runtime import from_dlpack
 
-OBSERVED = json.loads((Path(__file__).parent / "observed_hopper.json").read_text())
+OBSERVED = json.loads((Path(__file__).parents[1] / "observed_hopper.json").read_text())
 
 
 @pytest.fixture(autouse=True)

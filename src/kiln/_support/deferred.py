@@ -11,12 +11,12 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from . import forks
+from . import fork_safe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_lock = forks.rlock()
+_lock = fork_safe.rlock()
 
 
 class _Deferred(types.ModuleType):
