@@ -36,9 +36,9 @@ import numpy as np
 from kiln import BFloat16, Float8E4M3FN, kernels
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl import attention, mla
-from kiln.kernels.impl.attention import Attention, bwd
+from kiln.kernels.impl.attention import AttentionProblem, bwd
 from kiln.kernels.impl.attention.bwd import sm90_coefficients, sm90_cost, sm90_hd256_config
-from kiln.kernels.impl.attention.bwd.problem import AttentionGradient
+from kiln.kernels.impl.attention.bwd.problem import AttentionBackwardProblem
 from kiln.kernels.impl.attention.fwd import decode_coefficients, decode_cost
 from kiln.kernels.impl.mla.problem import LatentAttention
 
@@ -85,7 +85,7 @@ class Decode:
         more: dict[str, Any] = {"partial": True, "page": page, "room": keys} if page else {}
         if kind == "e4m3":
             more |= {"out_dtype": BFloat16, "q_dtype": BFloat16 if page else None}
-        return Attention(batch, queries, keys, 32, 8, 128, 128, dtype, None, 0, **more)
+        return AttentionProblem(batch, queries, keys, 32, 8, 128, 128, dtype, None, 0, **more)
 
     @staticmethod
     def small(shape: Any) -> Any:
@@ -95,7 +95,7 @@ class Decode:
     def kernel(shape: Any, plan: Any) -> Any:
         """What is compiled of a plan."""
         return shape[:2], _named(
-            {**_config(plan), **({"splits": min(2, plan.splits)} if hasattr(plan, "splits") else {})}
+            {**_config(plan), **({"num_splits": min(2, plan.num_splits)} if hasattr(plan, "num_splits") else {})}
         )
 
     @staticmethod
@@ -150,7 +150,7 @@ class Latents:
     @staticmethod
     def kernel(shape: Any, plan: Any) -> Any:
         if not hasattr(plan, "turned"):
-            return shape[0], _named(_config(dataclasses.replace(plan, splits=min(2, plan.splits))))
+            return shape[0], _named(_config(dataclasses.replace(plan, num_splits=min(2, plan.num_splits))))
         many = plan.shares > 8 * shape[1]
         return shape[0], plan.turned and min(32, shape[2] * shape[3]), many, plan.early
 
@@ -188,7 +188,9 @@ class Gradients:
     def problem(shape: Any) -> Any:
         dim, dim_v, batch, length, heads, causal = shape
         right = 0 if causal else None
-        return AttentionGradient(Attention(batch, length, length, heads, heads, dim, dim_v, BFloat16, None, right))
+        return AttentionBackwardProblem(
+            AttentionProblem(batch, length, length, heads, heads, dim, dim_v, BFloat16, None, right)
+        )
 
     @staticmethod
     def small(shape: Any) -> Any:
@@ -260,8 +262,18 @@ def _one_pass(plan: Any, chosen: Any) -> bool:
     """Whether a plan of two passes differs from the chosen one in one of them at most."""
     if type(plan) is not kernels.Sm90AttentionBackwardHd256Config or type(chosen) is not type(plan):
         return True
-    keys = (plan.block_q, plan.stages, plan.held) == (chosen.block_q, chosen.stages, chosen.held)
-    return keys or dataclasses.replace(plan, block_q=chosen.block_q, stages=chosen.stages, held=chosen.held) == chosen
+    keys = (plan.tile_m, plan.q_stages, plan.kv_dims_in_regs) == (
+        chosen.tile_m,
+        chosen.q_stages,
+        chosen.kv_dims_in_regs,
+    )
+    return (
+        keys
+        or dataclasses.replace(
+            plan, tile_m=chosen.tile_m, q_stages=chosen.q_stages, kv_dims_in_regs=chosen.kv_dims_in_regs
+        )
+        == chosen
+    )
 
 
 def wanted(name: str, journal: Journal, shape: Any) -> list[Any]:
@@ -502,11 +514,11 @@ _PAGES = {0: 1.0, 64: 1.03, 1: 1.07}
 
 
 def _tiling(figures: Any) -> tuple[int, ...]:
-    return figures.bits, figures.block_q, figures.block_k, figures.warps, figures.blocks
+    return figures.bits, figures.tile_m, figures.tile_n, figures.warps, figures.blocks
 
 
 def _tiling_of(shape: Any, plan: Any) -> tuple[int, ...]:
-    return 16 if shape[0] == "bf16" else 8, plan.block_q, plan.block_k, plan.warps, plan.blocks_per_sm
+    return 16 if shape[0] == "bf16" else 8, plan.tile_m, plan.tile_n, plan.warps, plan.ctas_per_sm
 
 
 def _changed(text: str, values: dict[str, str]) -> str:

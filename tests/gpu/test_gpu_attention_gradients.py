@@ -8,8 +8,8 @@ import pytest
 
 from kiln import kernels
 from kiln.kernels.dispatch import devices
-from kiln.kernels.impl.attention import Attention
-from kiln.kernels.impl.attention.bwd import AttentionGradient, sm90_config, sm90_cost
+from kiln.kernels.impl.attention import AttentionProblem
+from kiln.kernels.impl.attention.bwd import AttentionBackwardProblem, sm90_config, sm90_cost
 
 torch = pytest.importorskip("torch")
 
@@ -122,9 +122,9 @@ def test_gradients_made_meanwhile(shape, causal):
     device = devices.current()
     if not device.warp_groups:
         pytest.skip("this GPU has no warp groups that multiply")
-    of = Attention(batches, rows, rows, heads, heads, dim, dim, right=0 if causal else None)
-    problem = AttentionGradient(of)
-    plan = sm90_cost.default_tiling(problem, device)
+    of = AttentionProblem(batches, rows, rows, heads, heads, dim, dim, window_right=0 if causal else None)
+    problem = AttentionBackwardProblem(of)
+    plan = sm90_cost.default_config(problem, device)
     side, _, parts = sm90_config.side_by_side(problem, plan, device)
     assert 0 < sm90_config.made_meanwhile(problem, plan, side, parts) < heads
     check(shape, rows, heads, causal=causal)

@@ -12,7 +12,7 @@ from kiln import kernels
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.dispatch.explaining import LAUNCH, least
 from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.attention.problem import Attention
+from kiln.kernels.impl.attention.problem import AttentionProblem
 from kiln.kernels.impl.gemm.implementations import FAMILY as PRODUCTS
 from kiln.kernels.impl.gemm.problem import GemmProblem
 
@@ -78,11 +78,11 @@ def test_what_bounds_a_function(name):
 
 def test_what_a_problem_needs_at_least():
     """Counted by hand: 2 x 16 heads of 2048 x 2048 pairs, two products of 128, in 989.4 TFLOP/s; four arrays in 0.88 of 4.8 TB/s."""
-    found = least(Attention(2, 2048, 2048, 16, 16, 128, 128), H200)
+    found = least(AttentionProblem(2, 2048, 2048, 16, 16, 128, 128), H200)
     assert found["tensor cores"] == pytest.approx(4 * 2 * 16 * 2048 * 2048 * 128 / 989.4e6)
     assert found["memory"] == pytest.approx(4 * 2 * 2048 * 16 * 128 * 2 / (0.88 * 4.8e6))
     unknown = dataclasses.replace(H200, name="a GPU of nobody")
-    assert set(least(Attention(2, 2048, 2048, 16, 16, 128, 128), unknown)) == {"memory", "launch"}
+    assert set(least(AttentionProblem(2, 2048, 2048, 16, 16, 128, 128), unknown)) == {"memory", "launch"}
 
 
 def test_parts_one_after_the_other_bound_nothing():

@@ -13,8 +13,8 @@ from attention_testing import close, exact, normal
 import kiln
 from kiln import kernels
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import FAMILY, Attention
-from kiln.kernels.impl.attention.fwd.sm80_cost import default_tiling
+from kiln.kernels.impl.attention import FAMILY, AttentionProblem
+from kiln.kernels.impl.attention.fwd.sm80_cost import default_config
 
 SMALL = kernels.Sm80AttentionConfig(16, 16, 1, 1)
 
@@ -25,8 +25,8 @@ def _cpu():
         yield
 
 
-def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, tiling: Any = SMALL, **options: Any) -> None:
-    close(kernels.flash_attention(q, k, v, return_lse=True, plan=tiling, **options), exact(q, k, v, **options))
+def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, config: Any = SMALL, **options: Any) -> None:
+    close(kernels.flash_attention(q, k, v, return_lse=True, plan=config, **options), exact(q, k, v, **options))
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}], ids=["full", "causal"])
@@ -82,8 +82,8 @@ def test_softcap():
 
 
 def test_several_warps_and_tiles_of_a_warp():
-    tiling = kernels.Sm80AttentionConfig(64, 32, 2, 1)
-    check(normal(1, 90, 1, 32), normal(1, 90, 1, 32), normal(1, 90, 1, 32), tiling, causal=True)
+    config = kernels.Sm80AttentionConfig(64, 32, 2, 1)
+    check(normal(1, 90, 1, 32), normal(1, 90, 1, 32), normal(1, 90, 1, 32), config, causal=True)
 
 
 @pytest.mark.parametrize("growth", [0.1, 3.0])
@@ -139,11 +139,11 @@ def test_sequences_of_any_length(causal):
 
 # --- few queries ---
 
-PARTS = kernels.Sm80AttentionConfig(16, 16, 1, 1, splits=3, grouped=True)
+PARTS = kernels.Sm80AttentionConfig(16, 16, 1, 1, num_splits=3, pack_gqa=True)
 
 
 @pytest.mark.parametrize(
-    ("queries", "heads", "heads_k", "splits", "options"),
+    ("queries", "heads", "heads_k", "num_splits", "options"),
     [
         (1, 4, 1, 3, {}),
         (7, 6, 2, 3, {"causal": True, "window": (30, 0)}),
@@ -152,20 +152,20 @@ PARTS = kernels.Sm80AttentionConfig(16, 16, 1, 1, splits=3, grouped=True)
         (3, 2, 2, 4, {"causal": True}),
     ],
 )
-def test_heads_in_one_tile_and_keys_in_parts(queries, heads, heads_k, splits, options):
-    tiling = dataclasses.replace(PARTS, splits=splits)
+def test_heads_in_one_tile_and_keys_in_parts(queries, heads, heads_k, num_splits, options):
+    config = dataclasses.replace(PARTS, num_splits=num_splits)
     k, v = normal(2, 100, heads_k, 32), normal(2, 100, heads_k, 32)
-    check(normal(2, queries, heads, 32), k, v, tiling, **options)
+    check(normal(2, queries, heads, 32), k, v, config, **options)
 
 
 def test_more_parts_than_steps_and_queries_that_see_nothing():
     q, k, v = normal(1, 20, 4, 32), normal(1, 18, 2, 32), normal(1, 18, 2, 32)
-    check(q, k, v, dataclasses.replace(PARTS, splits=9), causal=True)
+    check(q, k, v, dataclasses.replace(PARTS, num_splits=9), causal=True)
 
 
 def test_parts_of_other_head_dimensions():
-    tiling = kernels.Sm80AttentionConfig(32, 32, 2, 1, splits=2, grouped=True)
-    check(normal(1, 9, 4, 24), normal(1, 100, 1, 24), normal(1, 100, 1, 40), tiling, causal=True)
+    config = kernels.Sm80AttentionConfig(32, 32, 2, 1, num_splits=2, pack_gqa=True)
+    check(normal(1, 9, 4, 24), normal(1, 100, 1, 24), normal(1, 100, 1, 40), config, causal=True)
 
 
 def test_parts_of_sequences():
@@ -184,21 +184,21 @@ def test_parts_of_sequences():
         close((out[rows][None], lse[:, rows][None]), wanted)
 
 
-@pytest.mark.parametrize("tiling", [SMALL, PARTS], ids=["whole", "parts"])
-def test_a_cache_that_is_being_filled(tiling):
+@pytest.mark.parametrize("config", [SMALL, PARTS], ids=["whole", "parts"])
+def test_a_cache_that_is_being_filled(config):
     """What is not in use has no influence: queries are aligned with the last key in use."""
     q, k, v = normal(3, 2, 4, 32), normal(3, 70, 2, 32), normal(3, 70, 2, 32)
     used = np.array([70, 0, 33], np.int32)
     for n, length in enumerate(used):
         k[n, length:] = v[n, length:] = np.nan
-    out, lse = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True, plan=tiling)
+    out, lse = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True, plan=config)
     for n, length in enumerate(used):
         rows = slice(n, n + 1)
         close((out[rows], lse[rows]), exact(q[rows], k[rows, :length], v[rows, :length], causal=True))
 
 
-@pytest.mark.parametrize("tiling", [SMALL, PARTS], ids=["whole", "parts"])
-def test_slopes_sinks_and_a_function_of_scores(tiling):
+@pytest.mark.parametrize("config", [SMALL, PARTS], ids=["whole", "parts"])
+def test_slopes_sinks_and_a_function_of_scores(config):
     """Sinks count once, and may be above all scores or none."""
     q, k, v = normal(2, 5, 6, 32), normal(2, 50, 2, 32), normal(2, 50, 2, 32)
     options = {
@@ -206,7 +206,7 @@ def test_slopes_sinks_and_a_function_of_scores(tiling):
         "sinks": np.float32([3, -1, 200, -np.inf, 0, 2]),
         "score": lambda s, b, h, q, k: s * 0.5 - (q - k) * 0.01 * (h + 1) + b,
     }
-    check(q, k, v, tiling, causal=True, softcap=5.0, **options)
+    check(q, k, v, config, causal=True, softcap=5.0, **options)
 
 
 def test_every_part_counts_as_its_sum_does():
@@ -214,35 +214,37 @@ def test_every_part_counts_as_its_sum_does():
     k = np.zeros((1, 96, 1, 32), np.float16)
     k[0, np.arange(96), 0, np.arange(96) // 16] = 30.0
     q = 4 * np.eye(6, 32, dtype=np.float16)[None, :, None]
-    check(q, k, normal(1, 96, 1, 32), dataclasses.replace(PARTS, splits=6), scale=1.0)
+    check(q, k, normal(1, 96, 1, 32), dataclasses.replace(PARTS, num_splits=6), scale=1.0)
 
 
 def test_the_plan_cuts_keys_where_blocks_are_few():
     hopper = device_of("sm_90a")
-    serving = Attention(1, 1, 32768, 32, 8, 128, 128)
-    few = default_tiling(serving, hopper)
-    assert few.grouped
-    assert 0.9 * 132 <= 8 * few.splits <= 132 * 8
-    assert default_tiling(dataclasses.replace(serving, keys=64), hopper).splits == 1
-    training = default_tiling(Attention(4, 8192, 8192, 16, 16, 128, 128), hopper)
-    assert (training.splits, training.grouped) == (1, False)
+    serving = AttentionProblem(1, 1, 32768, 32, 8, 128, 128)
+    few = default_config(serving, hopper)
+    assert few.pack_gqa
+    assert 0.9 * 132 <= 8 * few.num_splits <= 132 * 8
+    assert default_config(dataclasses.replace(serving, seqlen_k=64), hopper).num_splits == 1
+    training = default_config(AttentionProblem(4, 8192, 8192, 16, 16, 128, 128), hopper)
+    assert (training.num_splits, training.pack_gqa) == (1, False)
 
 
 def test_problems_count_what_is_seen():
-    problem = Attention(3, 5, 9, 4, 2, 32, 64)
-    assert problem.seen == 5 * 9
-    assert dataclasses.replace(problem, right=0).seen == 5 + 6 + 7 + 8 + 9
-    assert dataclasses.replace(problem, left=1, right=0).seen == 5 * 2
-    assert dataclasses.replace(problem, keys=2, right=0).seen == 1 + 2  # the last query is aligned with the last key
+    problem = AttentionProblem(3, 5, 9, 4, 2, 32, 64)
+    assert problem.visible_pairs == 5 * 9
+    assert dataclasses.replace(problem, window_right=0).seen == 5 + 6 + 7 + 8 + 9
+    assert dataclasses.replace(problem, window_left=1, window_right=0).seen == 5 * 2
+    assert (
+        dataclasses.replace(problem, seqlen_k=2, window_right=0).seen == 1 + 2
+    )  # the last query is aligned with the last key
     assert problem.flops == 2 * 3 * 4 * 5 * 9 * (32 + 64)
     assert problem.bytes == 3 * 2 * (32 + 64) * (5 * 4 + 9 * 2)
-    assert dataclasses.replace(problem, lse=True).bytes == problem.bytes + 4 * 3 * 4 * 5
+    assert dataclasses.replace(problem, return_lse=True).bytes == problem.bytes + 4 * 3 * 4 * 5
 
 
 def test_plans_are_for_tuners():
-    problem, device = Attention(1, 1, 32768, 32, 8, 128, 128), device_of("sm_90a")
+    problem, device = AttentionProblem(1, 1, 32768, 32, 8, 128, 128), device_of("sm_90a")
     choices = FAMILY.choices(problem, device)
-    assert FAMILY.choose(problem, device).plan == default_tiling(problem, device)
+    assert FAMILY.choose(problem, device).plan == default_config(problem, device)
     assert len({choice.plan for choice in choices}) == len(choices) > 3
     for choice in choices:
         choice.implementation.check(problem, choice.plan, device)
@@ -251,7 +253,7 @@ def test_plans_are_for_tuners():
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_more_sequences_than_a_grid_has(packed, monkeypatch):
-    monkeypatch.setattr("kiln.kernels.impl.attention.flash_attention.MOST_LAYERS", 2)
+    monkeypatch.setattr("kiln.kernels.impl.attention.flash_attention.MAX_GRID_Z", 2)
     q, k, v = normal(5, 3, 2, 32), normal(5, 20, 1, 32), normal(5, 20, 1, 32)
     wanted = exact(q, k, v)
     if not packed:
@@ -293,11 +295,11 @@ def test_what_is_not_seen_does_not_matter():
 @pytest.mark.parametrize("seed", [0, 7])
 def test_clean_under_the_sanitizer(seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
-    tiling = kernels.Sm80AttentionConfig(32, 16, 2, 1)
+    config = kernels.Sm80AttentionConfig(32, 16, 2, 1)
     with kiln.sanitize():
-        check(normal(1, 40, 1, 32), normal(1, 50, 1, 32), normal(1, 50, 1, 32), tiling, causal=True)
-        tiling = kernels.Sm80AttentionConfig(32, 16, 2, 1, splits=2, grouped=True)
-        check(normal(1, 9, 4, 32), normal(1, 50, 2, 32), normal(1, 50, 2, 32), tiling, causal=True)
+        check(normal(1, 40, 1, 32), normal(1, 50, 1, 32), normal(1, 50, 1, 32), config, causal=True)
+        config = kernels.Sm80AttentionConfig(32, 16, 2, 1, num_splits=2, pack_gqa=True)
+        check(normal(1, 9, 4, 32), normal(1, 50, 2, 32), normal(1, 50, 2, 32), config, causal=True)
 
 
 X = np.zeros((1, 16, 2, 32), np.float16)
@@ -312,7 +314,7 @@ REFUSED = [
     (lambda: kernels.flash_attention(X, X, X, scale=float("nan")), "scale nan: it is positive"),
     (lambda: kernels.flash_attention(X, X, X, seqused_k=np.zeros(2, np.int32)), "2 numbers for 1 sequences"),
     (lambda: kernels.flash_attention(X, X, X, plan=(16, 16)), "plan is tuple"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(16, 16, 1, 1, splits=0)), "1 to 256 parts"),
+    (lambda: kernels.flash_attention(X, X, X, plan=T(16, 16, 1, 1, num_splits=0)), "1 to 256 parts"),
     (lambda: kernels.flash_attention(X, X[:, :8], X), "agree"),
     (lambda: kernels.flash_attention(X, X[..., :16], X), "D of q and k"),
     (lambda: kernels.flash_attention(X, X[:, :, [0, 1, 1]], X[:, :, [0, 1, 1]]), "2 heads with 3 of keys"),
@@ -366,5 +368,5 @@ def test_default_tilings_fit():
         for dim in range(8, 257, 8):
             for dim_v in (dim, 64, 256):
                 for queries in (1, 20, 64, 1000):
-                    problem = Attention(1, queries, 4096, 8, 2, dim, dim_v)
-                    default_tiling(problem, device).check(dim, dim_v, device.smem)
+                    problem = AttentionProblem(1, queries, 4096, 8, 2, dim, dim_v)
+                    default_config(problem, device).check(dim, dim_v, device.smem)

@@ -12,7 +12,7 @@ import kiln
 from kiln import kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 
-PARTS = kernels.Sm80AttentionConfig(16, 32, 1, 2, splits=3, grouped=True)
+PARTS = kernels.Sm80AttentionConfig(16, 32, 1, 2, num_splits=3, pack_gqa=True)
 
 
 class Cache:

@@ -11,7 +11,7 @@ from ...dispatch import arrays, devices
 from ...dispatch.recorder import cannot_repeat, kernel_function
 from .fwd.implementations import FAMILY, Given
 from .fwd.sm80 import Lengths
-from .problem import ALL_ELEMENTS, ELEMENTS, MOST_LAYERS, Attention
+from .problem import ALL_ELEMENTS, ELEMENTS, MAX_GRID_Z, AttentionProblem
 from .score_mod import check_score
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def flash_attention(
     than so many before or after (None or -1: no limit). `scale` is positive, by default D ** -0.5; `softcap` c > 0 makes
     scores s into c tanh(s / c). `alibi_slopes` (heads, or batch and heads; f32) lowers them by slope times the distance of query and
     key, the last being aligned. `score(s, b, h, q, k)` is a Python function that gives the score that takes the place of s, for sequence b,
-    head h, query q and key k, each counted from 0 in its sequence; it may branch. `sinks` (heads, f32): logits of one more key for each
+    head h, query q and key k, each dynamic_scheduler from 0 in its sequence; it may branch. `sinks` (heads, f32): logits of one more key for each
     head, which has no value. Queries, keys and values may be float8_e4m3fn, with factors `q_descale`, `k_descale` and `v_descale` (batch, heads
     of keys; f32, positive or 0: then all keys that are seen weigh the same) or without; outputs are bfloat16 then, or what `out` is. A query that sees no key gets zeros and the logarithm -inf, or its sink. Logarithms are natural,
     (batch, heads, queries) or (heads, all queries), f32. The same call gives the same bits.
@@ -302,7 +302,7 @@ class Asked:
             return table.shape[1] * k.shape[1]
         return k.shape[1] if self.given[4] is None else -(-k.shape[0] // max(1, self.batches))
 
-    def problem(self, longest: int = 1) -> Attention:
+    def problem(self, longest: int = 1) -> AttentionProblem:
         """What is asked for, of so many queries."""
         q, k, v, _, starts, _, used, table, slopes, sinks, *_ = self.given
         left, right = _limits(self.causal, self.window)
@@ -311,11 +311,11 @@ class Asked:
             most = room = self.mean()
             page = k.shape[1]
         keys = self.mean() if self.max_k is None else max(1, min(int(self.max_k), most))
-        return Attention(
+        return AttentionProblem(
             self.batches, longest, keys, q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1],
             self.elements[str(q.dtype).rpartition(".")[2]], left, right, self.softcap > 0.0, self.return_lse,
-            starts is not None, used is not None, page, room, sloped=slopes is not None, sinks=sinks is not None,
-            score=None if self.score is None else check_score(self.score),
+            starts is not None, used is not None, page, room, has_alibi=slopes is not None, has_sinks=sinks is not None,
+            score_mod=None if self.score is None else check_score(self.score),
             out_dtype=self.out_type() if len(self.out_types()) > 1 else None,
         )  # fmt: skip
 
@@ -334,7 +334,7 @@ class Asked:
             pass
         elif 0 in k.shape[:-2] or self.mean() == 0:
             self._without_keys(out, lse)
-        elif self.batches > MOST_LAYERS:
+        elif self.batches > MAX_GRID_Z:
             self._run_in_turns(out, lse)
         else:
             for x in (q, k, v, out):
@@ -362,8 +362,8 @@ class Asked:
         """Sequences in turns, where there are more than a grid can have."""
         cannot_repeat("parts of the arrays are computed in turns")
         q, k, v, _, starts_q, starts_k, used, table, slopes, sinks, *factors = self.given
-        for first in range(0, self.batches, MOST_LAYERS):
-            turn, ends = slice(first, first + MOST_LAYERS), slice(first, first + MOST_LAYERS + 1)
+        for first in range(0, self.batches, MAX_GRID_Z):
+            turn, ends = slice(first, first + MAX_GRID_Z), slice(first, first + MAX_GRID_Z + 1)
             q_, out_ = (x if starts_q is not None else x[turn] for x in (q, out))
             k_, v_ = (x if starts_k is not None or table is not None else x[turn] for x in (k, v))
             starts = (None if x is None else x[ends] for x in (starts_q, starts_k))
@@ -378,12 +378,12 @@ class Asked:
             if starts_q is None:
                 lse[turn] = result[1]
             else:
-                rows = slice(int(starts_q[first]), int(starts_q[min(first + MOST_LAYERS, self.batches)]))
+                rows = slice(int(starts_q[first]), int(starts_q[min(first + MAX_GRID_Z, self.batches)]))
                 lse[:, rows] = result[1][:, rows]
 
 
 def _later(score: Any, first: int, s: Any, b: Any, *place: Any) -> Any:
-    """A function of scores where sequences are counted from the first of a turn."""
+    """A function of scores where sequences are dynamic_scheduler from the first of a turn."""
     return score(s, b + first, *place)
 
 

@@ -10,7 +10,7 @@ from ...dispatch.recorder import kernel_function
 from .flash_attention import _limits
 from .fwd.implementations import FAMILY, Given
 from .fwd.sm80 import Lengths
-from .problem import ALL_ELEMENTS, ELEMENTS, MOST_LAYERS, Attention
+from .problem import ALL_ELEMENTS, ELEMENTS, MAX_GRID_Z, AttentionProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,9 +59,9 @@ def paged_attention(
     left, right = _limits(causal, window)
     kind, stored = (ALL_ELEMENTS[str(x.dtype).rpartition(".")[2]] for x in (q, k_cache))
     others = {} if stored is kind else {"q_dtype": kind, "out_dtype": kind}
-    problem = Attention(
-        batch, queries, max(1, keys), heads, k_cache.shape[2], q.shape[3], v_cache.shape[3], stored, left, right, softcap > 0.0, return_lse, partial=True, page=size,
-        room=page_table.shape[1] * size, **others,
+    problem = AttentionProblem(
+        batch, queries, max(1, keys), heads, k_cache.shape[2], q.shape[3], v_cache.shape[3], stored, left, right, softcap > 0.0, return_lse, has_seqused_k=True, page_size=size,
+        kv_capacity=page_table.shape[1] * size, **others,
     )  # fmt: skip
 
     def run(out: Any, lse: Any) -> None:
@@ -132,7 +132,7 @@ def check(q: Any, k: Any, v: Any, table: Any, lengths: Any, out: Any, factors: t
             f"{name}: {label} {() if x is None else tuple(x.shape)} is a contiguous array of f32, {shape}",
         )
     check_table(name, table, lengths, q.shape[0])
-    require(q.shape[0] <= MOST_LAYERS, f"{name} of {q.shape[0]} sequences: up to {MOST_LAYERS} in a call")
+    require(q.shape[0] <= MAX_GRID_Z, f"{name} of {q.shape[0]} sequences: up to {MAX_GRID_Z} in a call")
     check_out(name, out, q, v.shape[3], {"k_cache": k, "v_cache": v})
     for label, x in (("q", q), ("k_cache", k), ("v_cache", v), ("out", out)):
         if x is not None and 0 not in x.shape:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .... import Float32, Int32, cute
 from ...dispatch import arrays, launches, recorder
 from ...dispatch.registry import Family, Implementation
-from ..attention.fwd.combine import columns_of_a_part
+from ..attention.fwd.combine import partial_columns
 from . import sm90
 from .problem import LatentAttention
 from .sm80 import LatentColumns
@@ -84,7 +84,7 @@ class HopperLatents(Implementation):
         q, lse = given.q, given.lse
         rows = problem.queries * problem.heads
         pieces = arrays.empty(
-            q, (2 * plan.shares, rows, columns_of_a_part(problem.value_dim)), arrays.named_type(q, "float32")
+            q, (2 * plan.shares, rows, partial_columns(problem.value_dim)), arrays.named_type(q, "float32")
         )
         found = arrays.empty(q, (plan.shares, MEMBERS), arrays.named_type(q, "int32"))
         ways = _WAYS if plan.shares > _MANY * problem.batches else 1

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays
 from ...dispatch.registry import Implementation, works
-from ..attention import Attention
+from ..attention import AttentionProblem
 from ..attention import Given as Rows
-from ..attention.fwd.implementations import TensorCoreAttention
+from ..attention.fwd.implementations import Sm80Attention
 from ..attention.fwd.sm80 import Lengths
 from ..attention.fwd.sm80_config import Sm80AttentionConfig
 from ..attention.fwd.sm80_cost import expected, splits_for
@@ -28,7 +28,7 @@ _MOST = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class _Columns(Attention):
+class _Columns(AttentionProblem):
     """Attention to some columns of latents, which may be longer than other heads."""
 
     def __post_init__(self) -> None:
@@ -48,14 +48,14 @@ class LatentColumns(Implementation):
         rows = problem.queries * problem.heads
         warps = 1 if rows <= 16 else 2 if rows <= 32 else 4
         steps, able = -(-problem.keys // 16), []
-        for block_k in (32, 16):
+        for tile_n in (32, 16):
             for each in sorted({warps, 1}, reverse=True):
-                tiling = Sm80AttentionConfig(16 * each, block_k, each, 1, grouped=True)
+                tiling = Sm80AttentionConfig(16 * each, tile_n, each, 1, pack_gqa=True)
                 if works(lambda plan: self.check(problem, plan, device), tiling):
                     able.append(tiling)
         for tiling in able:
-            tiles = problem.batches * -(-rows // tiling.block_q)
-            yield dataclasses.replace(tiling, splits=splits_for(tiles, steps, 1.0, 1, device.multiprocessors))
+            tiles = problem.batches * -(-rows // tiling.tile_m)
+            yield dataclasses.replace(tiling, num_splits=splits_for(tiles, steps, 1.0, 1, device.multiprocessors))
 
     def cost(self, problem: LatentAttention, plan: Sm80AttentionConfig, device: Device) -> float:
         part = _part(problem)
@@ -64,12 +64,12 @@ class LatentColumns(Implementation):
 
     def check(self, problem: LatentAttention, plan: Sm80AttentionConfig, device: Device) -> None:
         arrays.require(
-            plan.grouped, f"{plan}: all heads share latents, and a tile has those of all", hint="grouped=True"
+            plan.pack_gqa, f"{plan}: all heads share latents, and a tile has those of all", hint="pack_gqa=True"
         )
-        TensorCoreAttention().check(_part(problem), plan, device)
+        Sm80Attention().check(_part(problem), plan, device)
 
     def run(self, problem: LatentAttention, plan: Sm80AttentionConfig, given: Given) -> None:
-        part, compute = _part(problem), TensorCoreAttention()
+        part, compute = _part(problem), Sm80Attention()
         lengths = Lengths(None, None, given.lengths, given.table)
         for first in range(0, problem.value_dim, part.head_dim_v):
             columns = slice(first, first + part.head_dim_v)
@@ -78,7 +78,7 @@ class LatentColumns(Implementation):
                 given.q, _as_heads(given.cache), _as_heads(arrays.part(given.cache, 2, columns)),
                 arrays.part(given.out, 3, columns), lse, lengths, problem.queries, problem.keys, given.scale, 0.0,
             )  # fmt: skip
-            compute.run(dataclasses.replace(part, lse=lse is not None), plan, rows)
+            compute.run(dataclasses.replace(part, return_lse=lse is not None), plan, rows)
 
 
 def _part(problem: LatentAttention) -> _Columns:
@@ -88,7 +88,7 @@ def _part(problem: LatentAttention) -> _Columns:
         times += 1
     return _Columns(
         problem.batches, problem.queries, problem.keys, problem.heads, 1, problem.dim, problem.value_dim // times, problem.dtype,
-        right=0 if problem.causal else None, lse=problem.lse, partial=True, page=PAGE,
+        window_right=0 if problem.causal else None, return_lse=problem.lse, has_seqused_k=True, page_size=PAGE,
     )  # fmt: skip
 
 

@@ -16,9 +16,9 @@ import kiln
 from kiln import Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import Attention
-from kiln.kernels.impl.attention.bwd import FAMILY, AttentionGradient, preprocess, sm80_mainloop
-from kiln.kernels.impl.attention.bwd.implementations import TensorCoreGradients
+from kiln.kernels.impl.attention import AttentionProblem
+from kiln.kernels.impl.attention.bwd import FAMILY, AttentionBackwardProblem, preprocess, sm80_mainloop
+from kiln.kernels.impl.attention.bwd.implementations import Sm80AttentionBackward
 
 SMALL = kernels.Sm80AttentionBackwardConfig(16, 16)
 
@@ -207,7 +207,7 @@ def test_a_gradient_in_the_place_of_what_is_read_is_refused():
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90a"])
 @pytest.mark.parametrize("dim", [8, 40, 64, 96, 128, 192, 256])
 def test_plans_work(arch, dim):
-    problem, device = AttentionGradient(Attention(4, 8192, 8192, 16, 16, dim, dim)), device_of(arch)
-    for plan in TensorCoreGradients().plans(problem, device):
+    problem, device = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 16, 16, dim, dim)), device_of(arch)
+    for plan in Sm80AttentionBackward().plans(problem, device):
         plan.check(dim, dim, device.smem)
     assert FAMILY.choose(problem, device).cost > 0

@@ -22,10 +22,10 @@ from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.runtime import from_dlpack
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import Attention
+from kiln.kernels.impl.attention import AttentionProblem
 from kiln.kernels.impl.attention.bwd import (
     FAMILY,
-    AttentionGradient,
+    AttentionBackwardProblem,
     implementations,
     sm90,
     sm90_config,
@@ -34,7 +34,7 @@ from kiln.kernels.impl.attention.bwd import (
     sm90_mainloop,
     sm90_scheduler,
 )
-from kiln.kernels.impl.attention.bwd.implementations import HopperGradients
+from kiln.kernels.impl.attention.bwd.implementations import Sm90AttentionBackward
 from kiln.kernels.impl.attention.bwd.score_mod import Change
 from kiln.kernels.impl.attention.fwd.sm80 import Lengths
 from kiln.kernels.parts.element_functions import Functions
@@ -101,10 +101,10 @@ def test_what_is_done_to_scores(names):
 
 
 @pytest.mark.parametrize(
-    ("exist", "block_q", "options"),
+    ("exist", "tile_m", "options"),
     [([7, 3, 135, 0, 40], 32, {"causal": True}), (None, 48, {"window": (20, 30), "softcap": 3.0})],
 )
-def test_sequences_of_any_length(exist, block_q, options, monkeypatch):
+def test_sequences_of_any_length(exist, tile_m, options, monkeypatch):
     """None of queries, none of keys, keys that do not exist; what belongs to no sequence is no number, has no influence, and is not written."""
     run_at_once(monkeypatch, 2)
     queries, keys, rest = [5, 0, 100, 16, 40], [7, 20, 170, 0, 40], 20
@@ -130,7 +130,7 @@ def test_sequences_of_any_length(exist, block_q, options, monkeypatch):
             v,
             out,
             lse,
-            plan=kernels.Sm90AttentionBackwardConfig(block_q),
+            plan=kernels.Sm90AttentionBackwardConfig(tile_m),
             **lengths,
             **options,
             **dict(zip(("dq", "dk", "dv"), made, strict=True)),
@@ -168,7 +168,7 @@ class Turns:
     add to those."""
 
     def __init__(self, masks: tuple[bool, bool, bool]) -> None:
-        self.of = sm90.HopperBackward(BFloat16, 64, SMALL, masks, True)
+        self.of = sm90.Sm90BackwardKernel(BFloat16, 64, SMALL, masks, True)
 
     @cute.jit
     def __call__(self, q: Any, k: Any, counters: Any, numbers: Any, found: Any):
@@ -242,8 +242,8 @@ def test_sequences_without_keys():
         q, k, k, q, cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], max_seqlen_q=3, max_seqlen_k=0, causal=True
     )
     assert not got[0].any()
-    for implementation, dim in ((HopperGradients(), 64), (implementations.HopperDeepGradients(), 192)):
-        problem = AttentionGradient(Attention(1, 3, 0, 1, 1, dim, dim, right=0, packed=True))
+    for implementation, dim in ((Sm90AttentionBackward(), 64), (implementations.Sm90AttentionBackwardHd256(), 192)):
+        problem = AttentionBackwardProblem(AttentionProblem(1, 3, 0, 1, 1, dim, dim, window_right=0, varlen=True))
         assert implementation.cost(problem, next(iter(implementation.plans(problem, HOPPER))), HOPPER) > 0.0
     assert sm90_hd256_config.side_by_side(problem, HOPPER) == 1
 
@@ -307,7 +307,7 @@ MUTANTS = {
 @long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name, monkeypatch):
-    for made in (implementations._compiled_hopper, launches.made):
+    for made in (implementations._compiled_sm90, launches.made):
         made.cache_clear()
     MUTANTS[name](monkeypatch)
     starts_q, starts_k = (np.array([0, n], np.int32) for n in (70, 130))
@@ -315,7 +315,7 @@ def test_mutants_are_found(name, monkeypatch):
     lengths = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k}
     with pytest.raises(Exception, match="race|register|in flight"), kiln.sanitize():
         gradients(q, k, v, normal(70, 1, 64), **lengths)
-    for made in (implementations._compiled_hopper, launches.made):
+    for made in (implementations._compiled_sm90, launches.made):
         made.cache_clear()
 
 
@@ -323,27 +323,30 @@ def test_mutants_are_found(name, monkeypatch):
 
 
 def test_who_is_chosen():
-    training = Attention(4, 8192, 8192, 16, 16, 128, 128)
-    assert isinstance(FAMILY.choose(AttentionGradient(training), HOPPER).implementation, HopperGradients)
+    training = AttentionProblem(4, 8192, 8192, 16, 16, 128, 128)
+    assert isinstance(FAMILY.choose(AttentionBackwardProblem(training), HOPPER).implementation, Sm90AttentionBackward)
     for change in ({"packed": True}, {"partial": True}, {"capped": True}, {"head_dim": 192}):
-        other = AttentionGradient(dataclasses.replace(training, **change))
+        other = AttentionBackwardProblem(dataclasses.replace(training, **change))
         chosen = FAMILY.choose(other, HOPPER).implementation
-        assert isinstance(chosen, HopperGradients) == ("head_dim" not in change)
+        assert isinstance(chosen, Sm90AttentionBackward) == ("head_dim" not in change)
     for arch in ("sm_80", "sm_90", "sm_100a"):
-        chosen = FAMILY.choose(AttentionGradient(training), device_of(arch))
-        assert not isinstance(chosen.implementation, HopperGradients)
+        chosen = FAMILY.choose(AttentionBackwardProblem(training), device_of(arch))
+        assert not isinstance(chosen.implementation, Sm90AttentionBackward)
 
 
 def test_what_is_made_meanwhile():
     """Queries of other heads, if blocks of threads are long enough for that."""
-    long, middle, short = (AttentionGradient(Attention(4, n, n, 16, 16, 128, 128, right=0)) for n in (8192, 4096, 1024))
-    full = AttentionGradient(Attention(16, 1024, 1024, 16, 16, 128, 128))
+    long, middle, short = (
+        AttentionBackwardProblem(AttentionProblem(4, n, n, 16, 16, 128, 128, window_right=0))
+        for n in (8192, 4096, 1024)
+    )
+    full = AttentionBackwardProblem(AttentionProblem(16, 1024, 1024, 16, 16, 128, 128))
     for problem, wanted in ((long, 60), (middle, 56), (short, 0), (full, 240)):
-        plan = sm90_cost.default_tiling(problem, HOPPER)
+        plan = sm90_cost.default_config(problem, HOPPER)
         side, _, parts = sm90_config.side_by_side(problem, plan, HOPPER)
         assert sm90_config.made_meanwhile(problem, plan, side, parts) == wanted
     assert sm90_config.made_meanwhile(dataclasses.replace(long, deterministic=False), plan, 4, 1) == 0
-    odd = AttentionGradient(Attention(1, 8192, 8192, 17, 17, 128, 128, right=0))
+    odd = AttentionBackwardProblem(AttentionProblem(1, 8192, 8192, 17, 17, 128, 128, window_right=0))
     assert sm90_config.made_meanwhile(odd, plan, 4, 1) == 16  # all but the last, which has nobody beside it
 
 
@@ -362,14 +365,14 @@ def test_gradients_made_meanwhile(dim, shared, queries, keys, monkeypatch):
 
 
 def test_what_bounds_it():
-    problem = AttentionGradient(Attention(4, 8192, 8192, 16, 16, 128, 128))
+    problem = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 16, 16, 128, 128))
     assert FAMILY.explain(problem, HOPPER).bound == "shared memory"
 
 
 @pytest.mark.parametrize("dim", [16, 64, 80, 128])
 def test_plans_work(dim):
-    problem = AttentionGradient(Attention(4, 8192, 8192, 16, 16, dim, dim))
-    for plan in HopperGradients().plans(problem, HOPPER):
+    problem = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 16, 16, dim, dim))
+    for plan in Sm90AttentionBackward().plans(problem, HOPPER):
         plan.check(sm90_config.padded((dim, dim)), HOPPER.smem)
 
 
@@ -397,15 +400,15 @@ def compiled(dim: int, masks: tuple[bool, bool, bool], packed: bool = False, cha
     right, left, capped = masks
     slope = lambda s, *_: 0.1 * s + 1.0  # noqa: E731
     functions, sloped = Functions(bent, slope, branching=True) if "function" in change else None, "sloped" in change
-    of = Attention(
+    of = AttentionProblem(
         4, 8192, 8192, 16, 16, dim, dim, BFloat16, 9 if left else None, 0 if right else None, capped,
-        packed=packed, partial=packed, sloped=sloped,
+        varlen=packed, has_seqused_k=packed, has_alibi=sloped,
     )  # fmt: skip
-    plan = sm90_cost.default_tiling(AttentionGradient(of, True, functions), HOPPER)
+    plan = sm90_cost.default_config(AttentionBackwardProblem(of, True, functions), HOPPER)
     shape = (BFloat16, (dim, dim), plan, masks, True, packed, packed)
     with kiln.target("nvidia"):
-        made = implementations._compiled_hopper.__wrapped__(
-            None, implementations.OnePass(*shape, Change(sloped, functions)), cute.AddressSpace.gmem, (packed,) * 3,
+        made = implementations._compiled_sm90.__wrapped__(
+            None, implementations.Sm90BackwardLaunch(*shape, Change(sloped, functions)), cute.AddressSpace.gmem, (packed,) * 3,
             sloped, False,
         )  # fmt: skip
     return plan, made
@@ -425,7 +428,7 @@ def test_products_run_asynchronously(dim, masks, packed, monkeypatch):
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     plan, made = compiled(dim, masks, packed)
     idle = int(masks[0])
-    check_products(made, products=2 * dim // 16 + 2 * plan.block_q // 16 + (2 + idle) * 128 // 16, moves=8)
+    check_products(made, products=2 * dim // 16 + 2 * plan.tile_m // 16 + (2 + idle) * 128 // 16, moves=8)
     assert made.executable.artifacts["sass"].count("WARPGROUP.DEPBAR") == 5 + idle
 
 

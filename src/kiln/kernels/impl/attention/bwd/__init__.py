@@ -1,6 +1,6 @@
 """Gradients of attention."""
 
 from .implementations import FAMILY, Given
-from .problem import AttentionGradient
+from .problem import AttentionBackwardProblem
 
-__all__ = ["FAMILY", "AttentionGradient", "Given"]
+__all__ = ["FAMILY", "AttentionBackwardProblem", "Given"]
