@@ -20,7 +20,7 @@ STAGES := quick long gpu ray versions newest
 quick  := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 long   := KILN_LONG_TESTS=1 KILN_MUTANTS=all KILN_CPU_OPT=2 $(quick)
 gpu    := $(BIN)/python -m pytest -q tests/gpu
-ray    := KILN_RAY_TESTS=1 $(BIN)/python -m pytest -q tests/workbench/test_ray.py
+ray    := KILN_RAY_TESTS=1 $(BIN)/python -m pytest -q tests/workbench/core/test_ray.py
 # The bridges with the oldest and the newest torch, jax, numpy and TVM-FFI, each in an environment of its own; a small program with the newest alone.
 versions := $(BIN)/python tools/versions.py
 newest := $(BIN)/python tools/versions.py newest --small

@@ -54,27 +54,27 @@ INTERNALS = {
         "Python reads tensors", since="2.10",
     ),
     "torch autograd": Internal(
-        "torch", "_engine_run_backward, Function.apply and BackwardCFunction.apply, replaced: workbench/host_cuda/callbacks.py",
+        "torch", "_engine_run_backward, Function.apply and BackwardCFunction.apply, replaced: workbench/serve_cuda/callbacks.py",
         "on the CPU target backward functions and hooks see tensors of the CPU", since="2.6",
     ),
     "torch operators": Internal(
-        "torch", "Library.impl, replaced, and a library's fields m and ns: workbench/host_cuda/callbacks.py",
+        "torch", "Library.impl, replaced, and a library's fields m and ns: workbench/serve_cuda/callbacks.py",
         "on the CPU target kernels that programs register for CUDA are not found", since="2.6",
     ),
     "torch constructors": Internal(
-        "torch", "torch.utils._device._device_constructors: workbench/host_cuda/tensors.py",
+        "torch", "torch.utils._device._device_constructors: workbench/serve_cuda/tensors.py",
         "on the CPU target torch.set_default_device() is in force for the most common functions", since="2.6",
     ),
     "torch generators": Internal(
-        "torch", "a subclass of torch._C.Generator in the place of torch.Generator: workbench/host_cuda/generators.py",
+        "torch", "a subclass of torch._C.Generator in the place of torch.Generator: workbench/serve_cuda/generators.py",
         "on the CPU target there are no generators of the device cuda", since="2.6",
     ),
     "torch parameters": Internal(
-        "torch", "torch.nn.Parameter.__new__, replaced: workbench/host_cuda/tensors.py",
+        "torch", "torch.nn.Parameter.__new__, replaced: workbench/serve_cuda/tensors.py",
         "on the CPU target parameters of tensors of CUDA are on the CPU", since="2.6",
     ),
     "torch old types": Internal(
-        "torch", "types such as torch.FloatTensor and Tensor.record_stream, replaced: workbench/host_cuda/tensors.py",
+        "torch", "types such as torch.FloatTensor and Tensor.record_stream, replaced: workbench/serve_cuda/tensors.py",
         "on the CPU target there are no types such as torch.cuda.FloatTensor", since="2.6",
     ),
     "torch autocast": Internal(

@@ -19,7 +19,7 @@ from kiln.hardware import devices, driver, nvml
 from kiln.hardware.devices import Model
 from kiln.measure import clocks, measurement
 
-from .command import EXIT
+from .core.command_line import EXIT
 
 _ACTIONS = ("measure", "lock", "unlock")
 _COLUMNS = ("device", "code", "SMs", "MHz", "smem KiB", "L2 MiB", "GB", "TB/s", "f32", "tf32", "f16", "f8", "i8")
