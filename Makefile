@@ -17,7 +17,7 @@ demo: .venv/.installed
 # Tests run in stages: `make test STAGE=long`. One that needs more time, another machine or other packages is a line here.
 STAGE  ?= quick
 STAGES := quick long gpu ray versions newest
-quick  := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+quick  := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=30
 long   := KILN_LONG_TESTS=1 KILN_MUTANTS=all KILN_CPU_OPT=2 $(quick)
 gpu    := $(BIN)/python -m pytest -q tests/gpu
 ray    := KILN_RAY_TESTS=1 $(BIN)/python -m pytest -q tests/workbench/core/test_ray.py

@@ -151,7 +151,7 @@ def test_the_sanitizer_sees_wrong_starts_of_sequences_stay_within_the_arrays(sta
     """It reports accesses outside of arrays: of queries or of keys."""
     q = normal(12, 2, 32, dtype=np.float16)
     wrong, right = np.array(starts, np.int32), np.array([0, 5, 12], np.int32)
-    tiling = kernels.Sm80AttentionConfig(64, 32, 4, splits=parts)
+    tiling = kernels.Sm80AttentionConfig(64, 32, 4, num_splits=parts)
     with kiln.sanitize():
         for starts_q, starts_k in ((wrong, right), (right, wrong)):
             kernels.flash_attention(
