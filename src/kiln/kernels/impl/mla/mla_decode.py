@@ -54,7 +54,10 @@ def mla_decode(
     check(q, cache, page_table, lengths, out, value_dim, cache_scale)
     factor = factor_of(name, q, scale)
     require(num_splits is None or num_splits >= 1, f"{name} with num_splits {num_splits}: shares are 1 or more")
-    require(num_splits is None or plan is None, f"{name} with num_splits {num_splits} and a plan: a plan says how latents are cut")
+    require(
+        num_splits is None or plan is None,
+        f"{name} with num_splits {num_splits} and a plan: a plan says how latents are cut",
+    )
     batch, queries, heads, _ = q.shape
     keys = most_keys(name, page_table.shape[1] * PAGE, max_length)
     problem = LatentAttention(
