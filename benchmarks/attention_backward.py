@@ -34,7 +34,7 @@ PLANS: dict[int, list[tuple[int, ...]]] = {
     128: [(64, 2), (48, 3)],
     64: [(96, 2), (96, 2, 1), (96, 2, 2), (80, 2, 2), (112, 2)],
 }
-"""Of `kernels.HopperGradientTiling`, to compare, by elements of a head."""
+"""Of `kernels.Sm90AttentionBackwardConfig`, to compare, by elements of a head."""
 LENGTHS = (3000, 500, 1200, 8192, 700, 4100, 2048, 100, 900, 6000, 2400, 3628)
 """Of sequences that lie one after another: 32768 in all."""
 
@@ -113,7 +113,7 @@ def plans(arguments: argparse.Namespace) -> None:
     print("| type | D | length | | plan | burst |\n|---|---|---|---|---|---|")
     for case in _cases(arguments):
         calls = {"cuDNN": case.theirs(), "the one that is taken": case.ours(), "in any order": case.ours(None, False)}
-        calls |= {str(plan): case.ours(kernels.HopperGradientTiling(*plan)) for plan in PLANS[case.q.shape[3]]}
+        calls |= {str(plan): case.ours(kernels.Sm90AttentionBackwardConfig(*plan)) for plan in PLANS[case.q.shape[3]]}
         found = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements
         for name, rate in zip(found, _rates(case, found), strict=True):
             print(f"| {case.name} | {name} | {rate} |", flush=True)
@@ -147,7 +147,7 @@ def packed(arguments: argparse.Namespace) -> None:
     for dim in arguments.dims:
         ours, theirs, work = _packed_case(dim)
         calls = {"FlashAttention-2": theirs, "Kiln": ours}
-        calls["Kiln, mma.sync"] = functools.partial(ours, plan=kernels.GradientTiling(64, 32))
+        calls["Kiln, mma.sync"] = functools.partial(ours, plan=kernels.Sm80AttentionBackwardConfig(64, 32))
         found = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements
         for name, one in found.items():
             print(f"| {dim} | {name} | {work / one.us:.0f} |", flush=True)

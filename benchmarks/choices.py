@@ -2,8 +2,8 @@
 
     python benchmarks/choices.py compile decode gradients [--kinds bf16,64] [--seconds 80] [--part 0/4]   # for the disk cache; needs the GPU
     python benchmarks/choices.py measure decode gradients [--kinds bf16,64] [--seconds 60] [--part 0/4]
-    python benchmarks/choices.py fit gradients     # writes src/kiln/kernels/attention_gradients/hopper_model.py
-    python benchmarks/choices.py fit decode        # writes src/kiln/kernels/attentions/few_model.py; needs scipy
+    python benchmarks/choices.py fit gradients     # writes src/kiln/kernels/impl/attention/bwd/sm90_coefficients.py
+    python benchmarks/choices.py fit decode        # writes src/kiln/kernels/impl/attention/fwd/decode_coefficients.py; needs scipy
     python benchmarks/choices.py report decode     # chosen and best plans, shape by shape
 
 Tables: `decode` (32 heads that share 8, D 128; kinds bf16 and e4m3, bf16/64, bf16/1, e4m3/64 in pages of so many rows), `latents` (kinds 16, 8), `gradients` (kinds are D, or D and
@@ -34,15 +34,16 @@ from typing import Any
 import numpy as np
 
 from kiln import BFloat16, Float8E4M3FN, kernels
-from kiln.kernels import attention_gradients, attentions, latents
-from kiln.kernels.attention_gradients import hopper_cost, hopper_deep_plan, hopper_model
-from kiln.kernels.attention_gradients.problem import AttentionGradient
-from kiln.kernels.attentions import Attention, few_cost, few_model
-from kiln.kernels.devices import device_of
-from kiln.kernels.latents.problem import LatentAttention
+from kiln.kernels.dispatch.devices import device_of
+from kiln.kernels.impl import attention, mla
+from kiln.kernels.impl.attention import AttentionProblem, bwd
+from kiln.kernels.impl.attention.bwd import sm90_coefficients, sm90_cost, sm90_hd256_config
+from kiln.kernels.impl.attention.bwd.problem import AttentionBackwardProblem
+from kiln.kernels.impl.attention.fwd import decode_coefficients, decode_cost
+from kiln.kernels.impl.mla.problem import LatentAttention
 
 _H200 = dataclasses.replace(device_of("sm_90a"), name="H200")
-_MODEL = Path(hopper_model.__file__)
+_MODEL = Path(sm90_coefficients.__file__)
 _DATA = Path(__file__).parent / "data" / "choices_h200.jsonl"
 _NEAR, _BEST = 1.15, 12
 _ENOUGH = 12
@@ -61,7 +62,7 @@ def _normal(*shape: int, dtype: Any = None) -> Any:
 class Decode:
     """(kind, rows of a page or 0, batch, queries, keys)."""
 
-    family, cold, within = attentions.FAMILY, True, 3.0
+    family, cold, within = attention.FAMILY, True, 3.0
     shapes = [
         (kind, page, *shape)
         for kind, page in (("bf16", 0), ("bf16", 64), ("bf16", 1), ("e4m3", 0), ("e4m3", 64))
@@ -84,7 +85,7 @@ class Decode:
         more: dict[str, Any] = {"partial": True, "page": page, "room": keys} if page else {}
         if kind == "e4m3":
             more |= {"out_dtype": BFloat16, "q_dtype": BFloat16 if page else None}
-        return Attention(batch, queries, keys, 32, 8, 128, 128, dtype, None, 0, **more)
+        return AttentionProblem(batch, queries, keys, 32, 8, 128, 128, dtype, None, 0, **more)
 
     @staticmethod
     def small(shape: Any) -> Any:
@@ -94,7 +95,7 @@ class Decode:
     def kernel(shape: Any, plan: Any) -> Any:
         """What is compiled of a plan."""
         return shape[:2], _named(
-            {**_config(plan), **({"splits": min(2, plan.splits)} if hasattr(plan, "splits") else {})}
+            {**_config(plan), **({"num_splits": min(2, plan.num_splits)} if hasattr(plan, "num_splits") else {})}
         )
 
     @staticmethod
@@ -123,7 +124,7 @@ class Decode:
 class Latents:
     """(bits, batch, tokens, heads, latents)."""
 
-    family, cold, within = latents.FAMILY, True, 3.0
+    family, cold, within = mla.FAMILY, True, 3.0
     shapes = [
         (bits, *shape)
         for bits in (16, 8)
@@ -149,7 +150,7 @@ class Latents:
     @staticmethod
     def kernel(shape: Any, plan: Any) -> Any:
         if not hasattr(plan, "turned"):
-            return shape[0], _named(_config(dataclasses.replace(plan, splits=min(2, plan.splits))))
+            return shape[0], _named(_config(dataclasses.replace(plan, num_splits=min(2, plan.num_splits))))
         many = plan.shares > 8 * shape[1]
         return shape[0], plan.turned and min(32, shape[2] * shape[3]), many, plan.early
 
@@ -171,7 +172,7 @@ class Latents:
 class Gradients:
     """(elements of a head of queries and of values, batch, length, heads, causal)."""
 
-    family, cold, within = attention_gradients.FAMILY, False, 3.0
+    family, cold, within = bwd.FAMILY, False, 3.0
     shapes = [
         (dim, dim_v, 32768 // length, length, 2048 // dim, causal)
         for dim, dim_v in ((128, 128), (256, 256), (64, 64), (192, 192), (192, 128))
@@ -187,7 +188,9 @@ class Gradients:
     def problem(shape: Any) -> Any:
         dim, dim_v, batch, length, heads, causal = shape
         right = 0 if causal else None
-        return AttentionGradient(Attention(batch, length, length, heads, heads, dim, dim_v, BFloat16, None, right))
+        return AttentionBackwardProblem(
+            AttentionProblem(batch, length, length, heads, heads, dim, dim_v, BFloat16, None, right)
+        )
 
     @staticmethod
     def small(shape: Any) -> Any:
@@ -257,10 +260,20 @@ def offered(table: Any, shape: Any) -> list[Any]:
 
 def _one_pass(plan: Any, chosen: Any) -> bool:
     """Whether a plan of two passes differs from the chosen one in one of them at most."""
-    if type(plan) is not kernels.HopperDeepGradientTiling or type(chosen) is not type(plan):
+    if type(plan) is not kernels.Sm90AttentionBackwardHd256Config or type(chosen) is not type(plan):
         return True
-    keys = (plan.block_q, plan.stages, plan.held) == (chosen.block_q, chosen.stages, chosen.held)
-    return keys or dataclasses.replace(plan, block_q=chosen.block_q, stages=chosen.stages, held=chosen.held) == chosen
+    keys = (plan.tile_m, plan.q_stages, plan.kv_dims_in_regs) == (
+        chosen.tile_m,
+        chosen.q_stages,
+        chosen.kv_dims_in_regs,
+    )
+    return (
+        keys
+        or dataclasses.replace(
+            plan, tile_m=chosen.tile_m, q_stages=chosen.q_stages, kv_dims_in_regs=chosen.kv_dims_in_regs
+        )
+        == chosen
+    )
 
 
 def wanted(name: str, journal: Journal, shape: Any) -> list[Any]:
@@ -452,12 +465,12 @@ def fit_few(journal: Journal) -> None:
     from scipy.optimize import least_squares
 
     rows: list[tuple[Any, Any, float, float, float]] = []
-    tilings = {_tiling(f): n for n, f in enumerate(few_model.FIGURES)}
+    tilings = {_tiling(f): n for n, f in enumerate(decode_coefficients.FIGURES)}
     for shape in Decode.shapes:
         known = journal.of("decode", shape)
         for name, us in known.items():
             plan = _plan(name)
-            if isinstance(plan, kernels.AttentionTiling) and _tiling_of(shape, plan) in tilings:
+            if isinstance(plan, kernels.Sm80AttentionConfig) and _tiling_of(shape, plan) in tilings:
                 near = us / min(known.values())
                 weight = 2.0 if near < 1.08 else 1.0 if near < 1.35 else 0.3
                 rows.append((Decode.problem(shape), plan, us, weight, _PAGES[shape[1]]))
@@ -466,26 +479,33 @@ def fit_few(journal: Journal) -> None:
         """As `few_model` has them. All are positive."""
         *each, uneven, launch, parts, part = np.exp(values).tolist()
         times = iter(each)
-        made = [f._replace(issue=next(times), alone=next(times), begin=next(times)) for f in few_model.FIGURES]
+        made = [
+            f._replace(issue=next(times), alone=next(times), begin=next(times)) for f in decode_coefficients.FIGURES
+        ]
         return {"FIGURES": tuple(made), "UNEVEN": min(1.0, uneven), "LAUNCH": launch, "PARTS": parts, "PART": part}
 
     def errors(values: Any) -> list[float]:
         for name, value in figures(values).items():
-            setattr(few_cost, name, value)
-        return [w * math.log(pages * few_cost.expected(p, plan, _H200) / us) for p, plan, us, w, pages in rows]
+            setattr(decode_cost, name, value)
+        return [w * math.log(pages * decode_cost.expected(p, plan, _H200) / us) for p, plan, us, w, pages in rows]
 
-    first = [x for f in few_model.FIGURES for x in (f.issue, f.alone, f.begin)]
-    first += [few_model.UNEVEN, few_model.LAUNCH, few_model.PARTS, few_model.PART]
+    first = [x for f in decode_coefficients.FIGURES for x in (f.issue, f.alone, f.begin)]
+    first += [
+        decode_coefficients.UNEVEN,
+        decode_coefficients.LAUNCH,
+        decode_coefficients.PARTS,
+        decode_coefficients.PART,
+    ]
     found = least_squares(errors, np.log(first), max_nfev=60, loss="soft_l1", f_scale=0.15)
     made = figures(found.x)
     lines = "".join(
         f"    Figures({', '.join(map(str, f[:5]))}, {', '.join(f'{x:.3g}' for x in f[5:])}),\n"
         for f in made.pop("FIGURES")
     )
-    text = Path(few_model.__file__).read_text()
+    text = Path(decode_coefficients.__file__).read_text()
     changed = {"FIGURES: ": f"FIGURES: tuple[Figures, ...] = (\n{lines})\n"}
     changed |= {f"{name} = ": f"{name} = {value:.3g}\n" for name, value in made.items()}
-    Path(few_model.__file__).write_text(_changed(text, changed))
+    Path(decode_coefficients.__file__).write_text(_changed(text, changed))
     print(f"{len(rows)} measurements, {np.mean(np.abs(errors(found.x))):.3f} off on average")
 
 
@@ -494,11 +514,11 @@ _PAGES = {0: 1.0, 64: 1.03, 1: 1.07}
 
 
 def _tiling(figures: Any) -> tuple[int, ...]:
-    return figures.bits, figures.block_q, figures.block_k, figures.warps, figures.blocks
+    return figures.bits, figures.tile_m, figures.tile_n, figures.warps, figures.blocks
 
 
 def _tiling_of(shape: Any, plan: Any) -> tuple[int, ...]:
-    return 16 if shape[0] == "bf16" else 8, plan.block_q, plan.block_k, plan.warps, plan.blocks_per_sm
+    return 16 if shape[0] == "bf16" else 8, plan.tile_m, plan.tile_n, plan.warps, plan.ctas_per_sm
 
 
 def _changed(text: str, values: dict[str, str]) -> str:
@@ -517,27 +537,29 @@ def fit(journal: Journal) -> None:
     """Microseconds of a step and of a block of keys for each tiling that is chosen among, and what steps take of the busiest unit where there are two passes: those for
     which relative errors are least. The latter only if there are shapes enough."""
     device = _H200
-    made: dict[int, list[hopper_model.Figures]] = {}
-    for dim, known in hopper_model.FIGURES.items():
+    made: dict[int, list[sm90_coefficients.Figures]] = {}
+    for dim, known in sm90_coefficients.FIGURES.items():
         for tiling in (figures.tiling for figures in known):
-            plan, rows = kernels.HopperGradientTiling(*tiling), []
+            plan, rows = kernels.Sm90AttentionBackwardConfig(*tiling), []
             for shape in Gradients.shapes:
                 us = journal.of("gradients", shape).get(_named(_config(plan))) if shape[0] == dim else None
                 if us is not None:
-                    rounds, steps, rest = hopper_cost.units(Gradients.problem(shape), plan, device)
+                    rounds, steps, rest = sm90_cost.units(Gradients.problem(shape), plan, device)
                     rows.append((rounds * steps / us, rounds / us, 1 - rest / us))
             step, block = _least_squares(np.array(rows))
-            made.setdefault(dim, []).append(hopper_model.Figures(tiling, round(step, 3), round(block, 1)))
+            made.setdefault(dim, []).append(sm90_coefficients.Figures(tiling, round(step, 3), round(block, 1)))
     rows = []
     for shape in Gradients.shapes:
         for name, us in journal.of("gradients", shape).items() if shape[0] > 128 else ():
             if name.startswith("HopperDeep"):
                 plan = _plan(name)
-                passes, rest = hopper_deep_plan.units(Gradients.problem(shape), plan, device)
+                passes, rest = sm90_hd256_config.units(Gradients.problem(shape), plan, device)
                 cells = [rounds * steps / us for rounds, steps in passes]
                 rows.append((*cells, sum(rounds for rounds, _ in passes) / us, 1 - rest / us))
     deep = (
-        _least_squares(np.array(rows)) if len(rows) >= _ENOUGH else (*hopper_model.DEEP_OVER, hopper_model.DEEP_BLOCK)
+        _least_squares(np.array(rows))
+        if len(rows) >= _ENOUGH
+        else (*sm90_coefficients.DEEP_OVER, sm90_coefficients.DEEP_BLOCK)
     )
     text = _MODEL.read_text()
     figures = "".join(

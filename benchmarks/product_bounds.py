@@ -44,11 +44,11 @@ from kiln.cute import arch
 from kiln.cute.nvgpu import cpasync, warp, warpgroup
 from kiln.cute.runtime import from_dlpack
 from kiln.hardware import driver, nvml
-from kiln.kernels.common import arrays
-from kiln.kernels.products import hopper_products
-from kiln.kernels.products.given import Given
-from kiln.kernels.products.hopper_epilogue import StoredEpilogue
-from kiln.kernels.products.problem import Product
+from kiln.kernels.dispatch import arrays
+from kiln.kernels.impl.gemm import sm90_implementation
+from kiln.kernels.impl.gemm.arguments import GemmArguments
+from kiln.kernels.impl.gemm.problem import GemmProblem
+from kiln.kernels.impl.gemm.sm90_epilogue import TmaStoreEpilogue
 from kiln.measure import clocks
 from kiln.utils import LayoutEnum, sm90
 
@@ -201,7 +201,7 @@ def _order(rows: bool) -> LayoutEnum:
     return LayoutEnum.ROW_MAJOR if rows else LayoutEnum.COL_MAJOR
 
 
-class Unwritten(StoredEpilogue):
+class Unwritten(TmaStoreEpilogue):
     """Writes no result, as far as the GPU can tell: only an `alpha` that is never given has them written."""
 
     @cute.jit
@@ -210,18 +210,18 @@ class Unwritten(StoredEpilogue):
             super().write(part, thread, group, acc, buffers, into, place)
 
 
-class UnwrittenTiling(kernels.HopperTiling):
+class UnwrittenTiling(kernels.Sm90GemmConfig):
     """A plan of the library's kernel, to which no result is written."""
 
 
-def _epilogue_of(problem: Product, plan: kernels.HopperTiling, *rest: Any) -> Any:
+def _epilogue_of(problem: GemmProblem, plan: kernels.Sm90GemmConfig, *rest: Any) -> Any:
     made: Any = _library_epilogue_of(problem, plan, *rest)
     if isinstance(plan, UnwrittenTiling):
         made.__class__ = Unwritten
     return made
 
 
-_library_epilogue_of, hopper_products.epilogue_of = hopper_products.epilogue_of, _epilogue_of
+_library_epilogue_of, sm90_implementation.epilogue_of = sm90_implementation.epilogue_of, _epilogue_of
 
 
 # --- what is called ----------------------------------------------------------------------------------------------------------
@@ -262,17 +262,17 @@ def _data(rows: int, k: int, kind: Kind, contiguous: bool) -> Any:
     return x if contiguous else x.T
 
 
-PLAN = kernels.HopperTiling((128, 256, 64), (2, 1), 4, 8, buffers=4)
-SINGLE = dataclasses.replace(PLAN, cluster_mn=(1, 1))
-WIDE = kernels.HopperTiling((256, 192, 64), (1, 2), 3, 8, buffers=4)
+PLAN = kernels.Sm90GemmConfig((128, 256, 64), (2, 1), 4, 8, epi_stages=4)
+SINGLE = dataclasses.replace(PLAN, cluster_shape_mn=(1, 1))
+WIDE = kernels.Sm90GemmConfig((256, 192, 64), (1, 2), 3, 8, epi_stages=4)
 
 
 def unwritten(a: Any, b: Any, out: Any, plan: Any = PLAN, precision: str = "ieee") -> Callable[[], None]:
     """The library's product of (L, M, K) and (L, K, N), without results."""
-    given = Given(a, b, out)
-    problem = Product(arrays.laid(a), arrays.laid(b), arrays.laid(out), precision=precision)
+    given = GemmArguments(a, b, out)
+    problem = GemmProblem(arrays.laid(a), arrays.laid(b), arrays.laid(out), precision=precision)
     plan = UnwrittenTiling(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
-    return lambda: hopper_products.HopperProducts().run(problem, plan, given)
+    return lambda: sm90_implementation.Sm90Gemm().run(problem, plan, given)
 
 
 def from_cache(m: int, n: int, k: int, batches: int, plan: Any = PLAN, dtype: Any = F16) -> Work:
@@ -333,8 +333,8 @@ def table(title: str, works: dict[str, Work], rounds: int, seconds: float, burst
 
 
 CACHED = {
-    "128x128": (2048, kernels.HopperTiling((128, 128, 64), (2, 1), 6, 8, buffers=4)),
-    "128x192": (2304, kernels.HopperTiling((128, 192, 64), (2, 1), 4, 8, buffers=4)),
+    "128x128": (2048, kernels.Sm90GemmConfig((128, 128, 64), (2, 1), 6, 8, epi_stages=4)),
+    "128x192": (2304, kernels.Sm90GemmConfig((128, 192, 64), (2, 1), 4, 8, epi_stages=4)),
     "128x256": (2048, PLAN),
     "128x256, no clusters": (2048, SINGLE),
     "256x192": (2304, WIDE),
@@ -349,7 +349,7 @@ def of_steps(dtype: Any = F16, folder: str = "") -> dict[str, Work]:
     if dtype is F16:
         for name, (columns, plan) in CACHED.items():
             found[f"and loads from the L2 cache, {name}"] = from_cache(2048, columns, 2048, 64, plan)
-        found["and loads, groups of 16"] = square.unwritten(dataclasses.replace(PLAN, group=16))
+        found["and loads, groups of 16"] = square.unwritten(dataclasses.replace(PLAN, raster_group=16))
         found["and loads, 256x192"] = square.unwritten(WIDE)
         found["and results: Kiln, 256x192"] = square.kiln(WIDE)
     found |= {"and loads": square.unwritten(), "and results: Kiln": square.kiln(PLAN)}
@@ -360,10 +360,10 @@ def of_steps(dtype: Any = F16, folder: str = "") -> dict[str, Work]:
 
 
 BYTES = {
-    "128x192, in turns": kernels.HopperTiling((128, 192, 128), (2, 1), 5, 8, pingpong=True),
-    "128x256": kernels.HopperTiling((128, 256, 128), (2, 1), 4, 8, buffers=4),
-    "256x192": kernels.HopperTiling((256, 192, 128), (1, 2), 3, 8),
-    "256x168, turned": kernels.HopperTiling((256, 168, 128), (1, 1), 4, 12, swapped=True, turned=True),
+    "128x192, in turns": kernels.Sm90GemmConfig((128, 192, 128), (2, 1), 5, 8, pingpong=True),
+    "128x256": kernels.Sm90GemmConfig((128, 256, 128), (2, 1), 4, 8, epi_stages=4),
+    "256x192": kernels.Sm90GemmConfig((256, 192, 128), (1, 2), 3, 8),
+    "256x168, turned": kernels.Sm90GemmConfig((256, 168, 128), (1, 1), 4, 12, swap_ab=True, transpose_out=True),
 }
 """Plans of products of 8-bit floats without additions besides."""
 
@@ -374,7 +374,7 @@ def of_bytes() -> dict[str, Work]:
     found = {"float8 products alone": alone(Kind(E4M3))}
     for name, plan in BYTES.items():
         m, n = (
-            (2016, 2304) if plan.swapped else (2048, 2048) if plan.block_mnk[1] == 256 else (2048, 2304)
+            (2016, 2304) if plan.swap_ab else (2048, 2048) if plan.tile_shape_mnk[1] == 256 else (2048, 2304)
         )  # whole tiles
         found[f"float8 and loads from the L2 cache, {name}"] = from_cache(m, n, 4096, 32, plan, E4M3)
         found[f"float8 and loads, {name}"] = square.unwritten(plan, "fast")

@@ -24,10 +24,10 @@ from normal_data import refuse_constants
 from tune_products import short
 
 from kiln import kernels
-from kiln.kernels.common import arrays
-from kiln.kernels.devices import current
-from kiln.kernels.products import grouped_functions
-from kiln.kernels.products.grouped_problem import GroupedProduct
+from kiln.kernels.dispatch import arrays
+from kiln.kernels.dispatch.devices import current
+from kiln.kernels.impl.gemm import grouped_gemm
+from kiln.kernels.impl.gemm.grouped_problem import GroupedGemmProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,14 +46,14 @@ ROWS = [1, 16, 64, 128]
 
 
 def tiling(m: int, n: int, k: int, cluster: tuple[int, int], stages: int, **options: Any) -> Any:
-    return kernels.HopperTiling((m, n, k), cluster, stages, max(1, 2048 // (m * cluster[0])), **options)
+    return kernels.Sm90GemmConfig((m, n, k), cluster, stages, max(1, 2048 // (m * cluster[0])), **options)
 
 
 GROUP_PLANS = [
     tiling(128, 256, 64, (1, 1), 4), tiling(128, 256, 64, (1, 2), 4), tiling(128, 192, 64, (1, 1), 4, pingpong=True),
     tiling(128, 128, 64, (1, 1), 6, pingpong=True), tiling(128, 128, 64, (1, 2), 6, pingpong=True),
-    tiling(128, 128, 64, (1, 1), 4, swapped=True), tiling(128, 64, 64, (1, 1), 7, swapped=True),
-    tiling(128, 32, 64, (1, 1), 9, swapped=True),
+    tiling(128, 128, 64, (1, 1), 4, swap_ab=True), tiling(128, 64, 64, (1, 1), 7, swap_ab=True),
+    tiling(128, 32, 64, (1, 1), 9, swap_ab=True),
 ]  # fmt: skip
 BLOCK_PLANS = [
     tiling(128, 128, 128, (2, 1), 6), tiling(128, 192, 128, (2, 1), 4), tiling(128, 128, 128, (1, 1), 6), tiling(128, 192, 128, (1, 2), 4),
@@ -107,8 +107,8 @@ class Groups:
 
     def plan(self) -> Any:
         a, out = (arrays.laid(x[None]) for x in (self.a, self.out))
-        problem = GroupedProduct(a, arrays.laid(self.b), out, rows=self.rows)
-        return grouped_functions.FAMILY.choose(problem, current()).plan
+        problem = GroupedGemmProblem(a, arrays.laid(self.b), out, expected_rows=self.rows)
+        return grouped_gemm.FAMILY.choose(problem, current()).plan
 
 
 def groups(plans: bool) -> None:

@@ -24,9 +24,9 @@ from normal_data import refuse_constants
 from tune_products import short
 
 from kiln import cute, kernels, measure
-from kiln.kernels.common import arrays
-from kiln.kernels.devices import current
-from kiln.kernels.products import FAMILY, Product
+from kiln.kernels.dispatch import arrays
+from kiln.kernels.dispatch.devices import current
+from kiln.kernels.impl.gemm import FAMILY, GemmProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ LAYERS = [
 
 
 def _plan(m: int, n: int, cluster: tuple[int, int], group: int, stages: int, pingpong: bool = False) -> Any:
-    return kernels.HopperTiling((m, n, 64), cluster, stages, group, pingpong)
+    return kernels.Sm90GemmConfig((m, n, 64), cluster, stages, group, pingpong)
 
 
 PLANS = [
@@ -85,7 +85,7 @@ class Case:
     def plan(self) -> Any:
         """What is taken by itself."""
         a, b, out = (arrays.laid(x[None]) for x in (self.a, self.b, self.out))
-        return FAMILY.choose(Product(a, b, out, precision=self.precision), current()).plan
+        return FAMILY.choose(GemmProblem(a, b, out, precision=self.precision), current()).plan
 
     def ours(self, plan: Any = None, **options: Any) -> Callable[[], Any]:
         options = {"out": self.out, "precision": self.precision, "plan": plan, **options}
@@ -162,7 +162,7 @@ def following(n: int) -> dict[str, tuple[dict[str, Any], Callable[[Any, Any], An
             {"epilogue": _and_relu, "out": (torch.empty_like(c), torch.empty_like(c))},
             lambda a, b: _pair_of(torch.mm(a, b)),
         ),
-        "and squares of rows": ({"row_sums": "squares"}, lambda a, b: _with_squares(torch.mm(a, b))),
+        "and squares of rows": ({"row_sum": "squares"}, lambda a, b: _with_squares(torch.mm(a, b))),
     }
 
 

@@ -119,7 +119,9 @@ def plans(weights: Weights, given: argparse.Namespace) -> None:
     number, count = (int(x) for x in given.share.split("/"))
     for line in Path(given.plans).read_text().splitlines()[number::count]:
         rows, bits, groups, text = line.split(None, 3)
-        plan = eval(text, {"Tiling": kernels.Tiling, "WeightTiling": kernels.WeightTiling})
+        plan = eval(
+            text, {"Sm80GemmConfig": kernels.Sm80GemmConfig, "Sm90MixedInputConfig": kernels.Sm90MixedInputConfig}
+        )
         try:
             call = weights.call(int(rows), int(bits), int(groups), plan)
         except Exception as refused:

@@ -3,7 +3,7 @@
     python benchmarks/tune_products.py count      # plans that there are of each shape, and those that are measured: needs no GPU
     python benchmarks/tune_products.py compile [--within 2] [--only forty]     # what is missing, for the disk cache: needs the GPU
     python benchmarks/tune_products.py measure [--seconds 180] [--within 2] [--only forty]     # the same
-    python benchmarks/tune_products.py fit        # writes src/kiln/kernels/products/hopper_model.py
+    python benchmarks/tune_products.py fit        # writes src/kiln/kernels/impl/gemm/sm90_coefficients.py
     python benchmarks/tune_products.py report [--run DATE]     # chosen and best plans, shape by shape
 
 All plans that the library has for a shape are measured, but for those that the model expects to take more than `--within` times as long as the best. Each is
@@ -41,19 +41,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import kiln
-from kiln.kernels.common.problem import Laid
-from kiln.kernels.devices import device_of
-from kiln.kernels.products import FAMILY, Product, hopper_cost, hopper_model
-from kiln.kernels.products.hopper_plan import HopperTiling
-from kiln.kernels.products.plan import Tiling
+from kiln.kernels.dispatch.devices import device_of
+from kiln.kernels.dispatch.problem import Laid
+from kiln.kernels.impl.gemm import FAMILY, GemmProblem, sm90_coefficients, sm90_cost
+from kiln.kernels.impl.gemm.sm80_config import Sm80GemmConfig
+from kiln.kernels.impl.gemm.sm90_config import Sm90GemmConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _DATA = Path(__file__).parent / "data"
-_MODEL = Path(hopper_model.__file__)
+_MODEL = Path(sm90_coefficients.__file__)
 _TYPES = {"float16": kiln.Float16, "bfloat16": kiln.BFloat16}
-_PLANS = {"HopperTiling": HopperTiling, "Tiling": Tiling}
+_PLANS = {"Sm90GemmConfig": Sm90GemmConfig, "Sm80GemmConfig": Sm80GemmConfig}
 _FIRST = {
     "launch": 0.5, "start": 0.05, "meet": 0.5, "small": 1.0, "store": 1.0, "store_area": 0.1, "pieces": 0.03, "staged": 1.2, "staged_area": 0.5,
     "parts": 0.1, "parts_area": 3.0, "apart": 1.04, "second": 0.5, "round": 0.3, "added": 10.0, "crowded": 0.2, "others": 0.5, "followed": 1.5,
@@ -135,12 +135,12 @@ def drawn(drawn: int, held_out: bool) -> list[dict[str, Any]]:
     return found
 
 
-def problem_of(shape: dict[str, Any]) -> Product:
+def problem_of(shape: dict[str, Any]) -> GemmProblem:
     """The product of arrays without gaps."""
     dtype, m, n, k = _TYPES[shape["dtype"]], shape["m"], shape["n"], shape["k"]
     a = Laid.dense(dtype, 1, m, k) if shape["layout"][0] == "N" else Laid(dtype, (1, m, k), (m * k, 1, m))
     b = Laid.dense(dtype, 1, k, n) if shape["layout"][1] == "N" else Laid(dtype, (1, k, n), (n * k, 1, k))
-    return Product(a, b, Laid.dense(dtype, 1, m, n))
+    return GemmProblem(a, b, Laid.dense(dtype, 1, m, n))
 
 
 def plans_of(shape: dict[str, Any], within: float) -> list[Any]:
@@ -270,8 +270,8 @@ def _compile(job: tuple[dict[str, Any], Any]) -> str:
 
 def _kernel(plan: Any) -> Any:
     """What is the same for plans of one kernel, however many sums they have."""
-    few = isinstance(plan, HopperTiling) and plan.sums > 1
-    return (dataclasses.replace(plan, sums=2), plan.sums > 8) if few else plan
+    few = isinstance(plan, Sm90GemmConfig) and plan.split_k > 1
+    return (dataclasses.replace(plan, split_k=2), plan.split_k > 8) if few else plan
 
 
 def kernel_of(shape: dict[str, Any], plan: Any) -> Any:
@@ -496,7 +496,7 @@ class Rows:
             hot = journal.slowed.get((name_of(shape), journal.fullest(shape)), 1.0) > _HOT
             for plan, (took, turns) in found.items() if len(found) > 1 else ():
                 if took < _FAR * best:
-                    hopper = isinstance(plan, HopperTiling)
+                    hopper = isinstance(plan, Sm90GemmConfig)
                     self.given.append((problem, plan) if hopper else None)
                     shape_of.append(number)
                     us.append(took)
@@ -515,7 +515,7 @@ class Rows:
         """Logarithms of what plans are expected to take."""
         return np.array(
             [
-                math.log(hopper_cost.expected(given[0], given[1], self.device, model)) if given else known
+                math.log(sm90_cost.expected(given[0], given[1], self.device, model)) if given else known
                 for given, known in zip(self.given, self.known, strict=True)
             ]
         )
@@ -577,15 +577,16 @@ def fit(journal: Journal) -> None:
 
 def short(plan: Any) -> str:
     """A plan in few characters."""
-    text = f"{'x'.join(map(str, plan.block_mnk))}, {plan.stages} stages"
-    if isinstance(plan, HopperTiling):
-        text = f"wgmma {text}, cluster {plan.cluster_mn[0]}x{plan.cluster_mn[1]}"
-        text += ", pingpong" * plan.pingpong + ", swapped" * plan.swapped + f", {plan.sums} sums" * (plan.sums > 1)
-        text += ", turned" * plan.turned
-        text += f", {plan.buffers} buffers" * (plan.buffers > 2 and not plan.staged)
-    else:
-        text = f"mma.sync {text}, warps {plan.warps_mn[0]}x{plan.warps_mn[1]}"
-    return text + (f", {plan.splits} parts" if plan.splits > 1 else "")
+    text = "x".join(map(str, plan.tile_shape_mnk))
+    if isinstance(plan, Sm90GemmConfig):
+        text += f", {plan.ab_stages} stages"
+        text = f"wgmma {text}, cluster {plan.cluster_shape_mn[0]}x{plan.cluster_shape_mn[1]}"
+        text += ", pingpong" * plan.pingpong + ", swap-AB" * plan.swap_ab + ", transposed" * plan.transpose_out
+        text += f", split-K {plan.split_k}" * (plan.split_k > 1)
+        text += f", {plan.epi_stages} epilogue stages" * (plan.epi_stages > 2 and not plan.staged)
+        return text + f", split-K {plan.split_k_cluster} in a cluster" * (plan.split_k_cluster > 1)
+    text = f"mma.sync {text}, {plan.stages} stages, warps {plan.warp_layout_mn[0]}x{plan.warp_layout_mn[1]}"
+    return text + f", split-K {plan.split_k}" * (plan.split_k > 1)
 
 
 def report(journal: Journal, run: str | None = None) -> None:

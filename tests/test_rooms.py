@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "kiln"
+DIVIDED = ("interop", "targets")
+"""Folders of which each folder is a room."""
 
 STILL_WRONG: dict[tuple[str, str], str] = {}
 """Arrows between rooms that are to go, and what they wait for."""
@@ -42,7 +44,7 @@ def room_of(module: str) -> str:
         return "kiln"
     if parts[0] == "__main__":
         return "workbench"
-    inside = parts[0] == "targets" and len(parts) > 1 and (SOURCE / "targets" / parts[1]).is_dir()
+    inside = parts[0] in DIVIDED and len(parts) > 1 and (SOURCE / parts[0] / parts[1]).is_dir()
     return "/".join(parts[:2]) if inside else parts[0]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kiln import kernels
-from kiln.kernels import devices
-from kiln.kernels.attention_gradients import AttentionGradient, hopper_cost, hopper_plan
-from kiln.kernels.attentions import Attention
+from kiln.kernels.dispatch import devices
+from kiln.kernels.impl.attention import AttentionProblem
+from kiln.kernels.impl.attention.bwd import AttentionBackwardProblem, sm90_config, sm90_cost
 
 torch = pytest.importorskip("torch")
 
@@ -97,7 +97,7 @@ def test_values_of_another_size(dims, causal):
     check((2, 1111, 4, dims[0]), 1333, 2, dim_v=dims[1], causal=causal)
 
 
-@pytest.mark.parametrize("plan", [None, kernels.GradientTiling()])
+@pytest.mark.parametrize("plan", [None, kernels.Sm80AttentionBackwardConfig()])
 def test_more_queries_than_keys(plan):
     check((1, 700, 2, 128), 300, 1, plan, causal=True)
     check((1, 5, 2, 64), 3000, 2, plan)
@@ -106,7 +106,7 @@ def test_more_queries_than_keys(plan):
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("plan", [None, kernels.GradientTiling()])
+@pytest.mark.parametrize("plan", [None, kernels.Sm80AttentionBackwardConfig()])
 @pytest.mark.parametrize("dim", [8, 16, 24])
 def test_more_queries_than_threads(dim, plan, causal):
     """Sums of rows of small heads are of more rows than a block of threads has threads, in blocks of several rows of a thread."""
@@ -122,11 +122,11 @@ def test_gradients_made_meanwhile(shape, causal):
     device = devices.current()
     if not device.warp_groups:
         pytest.skip("this GPU has no warp groups that multiply")
-    of = Attention(batches, rows, rows, heads, heads, dim, dim, right=0 if causal else None)
-    problem = AttentionGradient(of)
-    plan = hopper_cost.default_tiling(problem, device)
-    side, _, parts = hopper_plan.side_by_side(problem, plan, device)
-    assert 0 < hopper_plan.made_meanwhile(problem, plan, side, parts) < heads
+    of = AttentionProblem(batches, rows, rows, heads, heads, dim, dim, window_right=0 if causal else None)
+    problem = AttentionBackwardProblem(of)
+    plan = sm90_cost.default_config(problem, device)
+    side, _, parts = sm90_config.side_by_side(problem, plan, device)
+    assert 0 < sm90_config.made_meanwhile(problem, plan, side, parts) < heads
     check(shape, rows, heads, causal=causal)
 
 
@@ -166,7 +166,7 @@ def test_sequences_of_any_length(dim, options):
     assert all(torch.equal(a[:-50], b[:-50]) for a, b in zip(got, again, strict=True))
 
 
-@pytest.mark.parametrize("plan", [None, kernels.GradientTiling()])
+@pytest.mark.parametrize("plan", [None, kernels.Sm80AttentionBackwardConfig()])
 @pytest.mark.parametrize("dim", [64, 128, 256])
 def test_what_lies_behind_the_keys_that_exist(dim, plan):
     """No numbers there."""
@@ -187,7 +187,7 @@ def test_what_lies_behind_the_keys_that_exist(dim, plan):
 
 
 @pytest.mark.parametrize("said", [0, 1, 256])
-@pytest.mark.parametrize("plan", [None, kernels.GradientTiling()])
+@pytest.mark.parametrize("plan", [None, kernels.Sm80AttentionBackwardConfig()])
 def test_a_number_of_keys_that_is_too_small(plan, said):
     """Arrays have the lengths they have."""
     q, k, v, dout = (normal(1, n, 1, 64) for n in (64, 1100, 1100, 64))

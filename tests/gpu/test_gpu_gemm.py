@@ -156,7 +156,7 @@ def hopper(tile, cluster, pingpong, dtype=torch.float16, stages=3):
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("warp groups multiply on sm_90a alone")
     width = torch.empty((), dtype=dtype).element_size()
-    return kernels.HopperTiling((*tile, 128 // width), cluster, stages, 4, pingpong)
+    return kernels.Sm90GemmConfig((*tile, 128 // width), cluster, stages, 4, pingpong)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(4096, 4096, 1024), (1000, 520, 264), (3, 8, 8), (2100, 1304, 72)])
@@ -202,19 +202,19 @@ def test_what_follows_warp_groups(tile, pingpong):
 
 
 FEW = [
-    kernels.HopperTiling((128, 16, 64), (1, 1), 10, 8, swapped=True),
-    kernels.HopperTiling((64, 16, 64), (1, 1), 12, 8, pingpong=True, swapped=True),
-    kernels.HopperTiling((128, 16, 64), (1, 1), 10, 8, splits=2, swapped=True),
-    kernels.HopperTiling((128, 128, 64), (1, 1), 5, 8, splits=2),
-    kernels.HopperTiling((128, 64, 64), (1, 1), 8, 8, splits=8),
-    kernels.HopperTiling((64, 64, 64), (1, 1), 8, 8, pingpong=True, splits=2),
-    kernels.HopperTiling((192, 64, 64), (1, 1), 6, 8, pingpong=True, splits=2),
-    kernels.HopperTiling((64, 64, 64), (1, 1), 8, 8, pingpong=True, splits=4, swapped=True),
-    kernels.HopperTiling((64, 32, 64), (1, 2), 8, 8, pingpong=True, swapped=True),
-    kernels.HopperTiling((64, 24, 64), (1, 1), 12, 8, pingpong=True, swapped=True, turned=True),
-    kernels.HopperTiling((128, 192, 64), (1, 1), 5, 8, swapped=True, turned=True),
-    kernels.HopperTiling((128, 64, 64), (1, 1), 8, 8, splits=2, sums=5),
-    kernels.HopperTiling((64, 16, 64), (1, 1), 12, 8, pingpong=True, swapped=True, sums=7),
+    kernels.Sm90GemmConfig((128, 16, 64), (1, 1), 10, 8, swap_ab=True),
+    kernels.Sm90GemmConfig((64, 16, 64), (1, 1), 12, 8, pingpong=True, swap_ab=True),
+    kernels.Sm90GemmConfig((128, 16, 64), (1, 1), 10, 8, split_k_cluster=2, swap_ab=True),
+    kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 5, 8, split_k_cluster=2),
+    kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 8, 8, split_k_cluster=8),
+    kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 8, 8, pingpong=True, split_k_cluster=2),
+    kernels.Sm90GemmConfig((192, 64, 64), (1, 1), 6, 8, pingpong=True, split_k_cluster=2),
+    kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 8, 8, pingpong=True, split_k_cluster=4, swap_ab=True),
+    kernels.Sm90GemmConfig((64, 32, 64), (1, 2), 8, 8, pingpong=True, swap_ab=True),
+    kernels.Sm90GemmConfig((64, 24, 64), (1, 1), 12, 8, pingpong=True, swap_ab=True, transpose_out=True),
+    kernels.Sm90GemmConfig((128, 192, 64), (1, 1), 5, 8, swap_ab=True, transpose_out=True),
+    kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 8, 8, split_k_cluster=2, split_k=5),
+    kernels.Sm90GemmConfig((64, 16, 64), (1, 1), 12, 8, pingpong=True, swap_ab=True, split_k=7),
 ]
 
 
@@ -229,9 +229,9 @@ def test_few_rows_and_parts_of_k(plan):
 
 GROUPED = [
     None,
-    kernels.HopperTiling((128, 256, 64), (1, 2), 4, 8),
-    kernels.HopperTiling((128, 128, 64), (2, 1), 5, 8, pingpong=True),
-    kernels.HopperTiling((128, 32, 64), (1, 1), 8, 8, swapped=True),
+    kernels.Sm90GemmConfig((128, 256, 64), (1, 2), 4, 8),
+    kernels.Sm90GemmConfig((128, 128, 64), (2, 1), 5, 8, pingpong=True),
+    kernels.Sm90GemmConfig((128, 32, 64), (1, 1), 8, 8, swap_ab=True),
 ]
 
 
@@ -259,7 +259,7 @@ def test_groups(plan):
             check(got[group, :count], a[group, :count], b[group], TOLERANCE[torch.bfloat16])
 
 
-@pytest.mark.parametrize("plan", [None, kernels.HopperTiling((128, 128, 64), (2, 1), 5, 8, pingpong=True)], ids=str)
+@pytest.mark.parametrize("plan", [None, kernels.Sm90GemmConfig((128, 128, 64), (2, 1), 5, 8, pingpong=True)], ids=str)
 def test_columns_behind_the_last(plan):
     """Stay as they are, where rows of the result are parts of longer ones: the copy engine would store whole 16 bytes."""
     a, whole = operand(600, 520, torch.float16, "N"), torch.full((600, 1040), 7.0, device="cuda", dtype=torch.float16)
@@ -284,7 +284,7 @@ def test_columns_behind_those_of_groups(plan, columns):
 
 def test_strides_of_one_group():
     a, b = operand(64, 104, torch.float16, "N")[:, :100], operand(64, 104, torch.float16, "N")[:, :100].T[None]
-    plan = kernels.HopperTiling((128, 64, 64), (1, 1), 3)
+    plan = kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 3)
     for x in (b, b.as_strided(b.shape, (100, 1, 104))):
         got = kernels.grouped_gemm(a, x, offsets=torch.tensor([64], device="cuda"), plan=plan)
         check(got, a, b[0], TOLERANCE[torch.float16])
@@ -292,7 +292,7 @@ def test_strides_of_one_group():
 
 @pytest.mark.parametrize(
     ("dtype", "plan"),
-    [(torch.float16, None), (torch.float32, None), (torch.float16, kernels.Tiling((64, 64, 32), (2, 2), 3, 2))],
+    [(torch.float16, None), (torch.float32, None), (torch.float16, kernels.Sm80GemmConfig((64, 64, 32), (2, 2), 3, 2))],
 )
 def test_more_batches_than_a_mode_of_a_grid(dtype, plan):
     a, b = operand(4, 40, dtype, "N", (70000,)), operand(40, 4, dtype, "N", (70000,))
@@ -335,20 +335,20 @@ def test_factors_of_blocks():
 def test_rows_that_begin_anywhere(layout):
     """Copied first, where that is worth it."""
     a, b = operand(1001, 1025, torch.float16, layout[0]), operand(1025, 1999, torch.float16, layout[1])
-    plan = kernels.HopperTiling((128, 192, 64), (2, 1), 5, 8, pingpong=True)
+    plan = kernels.Sm90GemmConfig((128, 192, 64), (2, 1), 5, 8, pingpong=True)
     for got in (kernels.gemm(a, b, plan=plan), kernels.gemm(a, b)):
         check(got, a, b, TOLERANCE[torch.float16])
 
 
 def test_sums_of_a_second_kernel():
     a, b = operand(300, 16384, torch.bfloat16, "N"), operand(16384, 520, torch.bfloat16, "T")
-    plan = kernels.HopperTiling((128, 128, 64), (1, 1), 4, 8, pingpong=True, sums=7)
+    plan = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 4, 8, pingpong=True, split_k=7)
     got = kernels.gemm(a, b, plan=plan)
     check(got, a, b, TOLERANCE[torch.bfloat16])
     assert torch.equal(got, kernels.gemm(a, b, plan=plan))
 
 
-@pytest.mark.parametrize("plan", [None, kernels.HopperTiling((128, 256, 64), (2, 1), 3, 8)])
+@pytest.mark.parametrize("plan", [None, kernels.Sm90GemmConfig((128, 256, 64), (2, 1), 3, 8)])
 def test_several_results_and_sums_of_rows(plan):
     """The same bits each time."""
     a, b = operand(1000, 520, torch.bfloat16, "N"), operand(520, 776, torch.bfloat16, "T")
@@ -359,7 +359,7 @@ def test_several_results_and_sums_of_rows(plan):
         bias=bias,
         epilogue=lambda x: (x, x * 0.5),
         out_dtype=(torch.bfloat16, torch.float32),
-        row_sums="squares",
+        row_sum="squares",
         plan=plan,
     )
     got = call()
@@ -372,7 +372,7 @@ def test_several_results_and_sums_of_rows(plan):
 
 
 @pytest.mark.parametrize(
-    "plan", [kernels.HopperTiling((128, 128, 32), (2, 1), 4, 8), kernels.Tiling((64, 64, 32), (2, 2), 4)]
+    "plan", [kernels.Sm90GemmConfig((128, 128, 32), (2, 1), 4, 8), kernels.Sm80GemmConfig((64, 64, 32), (2, 2), 4)]
 )
 def test_tf32_of_warp_groups_is_rounded_to_nearest(plan):
     a, b = operand(520, 264, torch.float32, "N"), operand(264, 392, torch.float32, "T")

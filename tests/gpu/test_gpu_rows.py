@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kiln import cute, kernels
-from kiln.kernels import RowTiling, StreamTiling
+from kiln.kernels import RowwiseConfig, StreamingRowwiseConfig
 
 torch = pytest.importorskip("torch")
 functional = torch.nn.functional
@@ -90,13 +90,13 @@ def test_gradients(rows, n, dtype):
 @pytest.mark.parametrize(
     ("rows", "n", "dtype", "tiling"),
     [
-        (5000, 4096, F32, StreamTiling(512, 256, 1, 3)),
-        (5000, 128, BF16, StreamTiling(256, 16)),
-        (1, 16384, BF16, StreamTiling(512, 512, 4, overlapped=True)),
-        (100, 30008, F16, StreamTiling(512, 512, 2, 1)),
-        (1000, 65536, BF16, StreamTiling(512, 512, 8, 0, overlapped=True)),
-        (77, 262144, BF16, StreamTiling(512, 512, 16)),
-        (1000, 5000, BF16, RowTiling(256, 256)),
+        (5000, 4096, F32, StreamingRowwiseConfig(512, 256, 1, 3)),
+        (5000, 128, BF16, StreamingRowwiseConfig(256, 16)),
+        (1, 16384, BF16, StreamingRowwiseConfig(512, 512, 4, overlapped=True)),
+        (100, 30008, F16, StreamingRowwiseConfig(512, 512, 2, 1)),
+        (1000, 65536, BF16, StreamingRowwiseConfig(512, 512, 8, 0, overlapped=True)),
+        (77, 262144, BF16, StreamingRowwiseConfig(512, 512, 16)),
+        (1000, 5000, BF16, RowwiseConfig(256, 256)),
     ],
 )
 def test_gradients_by_tilings(rows, n, dtype, tiling):

@@ -19,13 +19,13 @@ from random_search import search
 
 import kiln
 from kiln import BFloat16, Float8E4M3FN, Float8E5M2, Float16, kernels
-from kiln.kernels import attention_gradients, attentions, latents
-from kiln.kernels.attention_gradients import AttentionGradient
-from kiln.kernels.attentions import Attention
-from kiln.kernels.attentions.score_functions import check_score
-from kiln.kernels.common import family
-from kiln.kernels.devices import device_of
-from kiln.kernels.latents import LatentAttention
+from kiln.kernels.dispatch import registry
+from kiln.kernels.dispatch.devices import device_of
+from kiln.kernels.impl import attention, mla
+from kiln.kernels.impl.attention import AttentionProblem, bwd
+from kiln.kernels.impl.attention.bwd import AttentionBackwardProblem
+from kiln.kernels.impl.attention.score_mod import check_score
+from kiln.kernels.impl.mla import LatentAttention
 
 HOPPER = device_of("sm_90a")
 DIMS = ((64, 64), (128, 128), (40, 72), (192, 128), (8, 8), (136, 136))
@@ -108,7 +108,7 @@ class Sequences:
 
 def plan_of(rng: Rng, function: Any, *given: Any, **options: Any) -> Any:
     """One that is offered for a call, or for one of more."""
-    with family.asking() as asked:
+    with registry.asking() as asked:
         function._function(*given, **options)
     if not asked:
         return None
@@ -116,7 +116,9 @@ def plan_of(rng: Rng, function: Any, *given: Any, **options: Any) -> Any:
     larger = problem
     if rng.random() < 0.5:
         of = getattr(problem, "attention", problem)
-        of = dataclasses.replace(of, batches=64, queries=of.queries * any_of(rng, 1, 64), keys=of.keys * 64)
+        batch, q, k = ("batch", "seqlen_q", "seqlen_k") if hasattr(of, "seqlen_q") else ("batches", "queries", "keys")
+        longer = {batch: 64, q: getattr(of, q) * any_of(rng, 1, 64), k: getattr(of, k) * 64}
+        of = dataclasses.replace(of, **longer)
         larger = dataclasses.replace(problem, attention=of) if hasattr(problem, "attention") else of
     by_type: dict[type, list[Any]] = {}
     for choice in chooses.choices(larger, HOPPER):
@@ -185,19 +187,19 @@ def plans(rng: Rng) -> None:
     dims = [int(rng.integers(1, 17)) * 16 if narrow else int(rng.integers(1, 33)) * 8 for _ in range(2)]
     keys, some = any_of(rng, 1, 7, 300, 8192, 131072), [bool(rng.integers(2)) for _ in range(6)]
     flags = dict(zip(("capped", "lse", "packed", "partial", "sloped", "sinks"), some, strict=True))
-    of = Attention(
+    of = AttentionProblem(
         any_of(rng, 1, 7, 64, 65535), any_of(rng, 1, 3, 16, 64, 300, 4096), keys, heads_k * any_of(rng, 1, 3, 4, 16, 128), heads_k,
         dims[0], dims[1], Float8E4M3FN if narrow else any_of(rng, Float16, BFloat16), any_of(rng, None, 0, 100), any_of(rng, None, 0, 50),
-        page=page, room=keys if page else 0, score=check_score(lowered) if rng.random() < 0.3 else None,
+        page_size=page, kv_capacity=keys if page else 0, score_mod=check_score(lowered) if rng.random() < 0.3 else None,
         out_dtype=BFloat16 if narrow else None, **flags,
     )  # fmt: skip
     values = any_of(rng, 8, 64, 128, 264, 384, 512)
-    asked: list[tuple[Any, Any]] = [(attentions.FAMILY, of)]
+    asked: list[tuple[Any, Any]] = [(attention.FAMILY, of)]
     if not narrow and not page:
-        asked.append((attention_gradients.FAMILY, AttentionGradient(of, some[0])))
+        asked.append((bwd.FAMILY, AttentionBackwardProblem(of, some[0])))
     stored = any_of(rng, None, Float8E4M3FN, Float8E5M2) if values % 128 == 0 else None
     shape = (of.batches, of.queries, of.heads, keys, values + 64, values)
-    asked.append((latents.FAMILY, LatentAttention(*shape, stored=stored)))
+    asked.append((mla.FAMILY, LatentAttention(*shape, stored=stored)))
     for chooses, problem in asked:
         chooses.choose(problem, HOPPER)
         for choice in chooses.choices(problem, HOPPER):

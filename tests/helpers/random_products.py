@@ -20,10 +20,9 @@ from random_search import search
 
 import kiln
 from kiln import cute, kernels
-from kiln.kernels import devices
-from kiln.kernels.common import family
-from kiln.kernels.common.problem import Laid
-from kiln.kernels.products.grouped_problem import GroupedProduct
+from kiln.kernels.dispatch import devices, registry
+from kiln.kernels.dispatch.problem import Laid
+from kiln.kernels.impl.gemm.grouped_problem import GroupedGemmProblem
 
 BF16, F16, F32, E4M3, E5M2 = ml_dtypes.bfloat16, np.float16, np.float32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 H200 = devices.device_of("sm_90a")
@@ -253,7 +252,7 @@ def finished(
     ]
     options["out"] = outs[0] if len(outs) == 1 else tuple(outs)
     if function is kernels.gemm and rng.random() < 0.15:
-        options["row_sums"] = "squares"
+        options["row_sum"] = "squares"
         value, off = wanted[0]
         sums = Numbers((value**2).sum(-1), (2 * abs(value) * off + off**2 + 2.0**-20 * value**2).sum(-1))
     return Drawn(function, arrays, options, wanted, sums)
@@ -269,21 +268,23 @@ def larger(rng: Rng, problem: Any) -> Any:
     """A problem of the same kind, whose rows are few or many."""
     count, m = problem.b.shape[0], int(one_of(rng, *FEW, *FEW, *LARGE))
     n, k = int(one_of(rng, *LARGE)), int(one_of(rng, *LARGE))
-    depth, deep = k // 128, k // 2 if problem.packed else k
+    depth, deep = k // 128, k // 2 if problem.int4 else k
 
     def like(x: Any, *shape: int) -> Any:
         return Laid.dense(x.dtype, count, *shape)
 
-    options: dict[str, Any] = {"contiguous": False, "rows": m} if isinstance(problem, GroupedProduct) else {}
+    options: dict[str, Any] = (
+        {"contiguous": False, "expected_rows": m} if isinstance(problem, GroupedGemmProblem) else {}
+    )
     return dataclasses.replace(
         problem, a=like(problem.a, m, k), b=Laid(problem.b.dtype, (count, deep, n), (deep * n, 1, deep)), out=like(problem.out, m, n),
-        others=tuple(like(x, m, n) for x in problem.others), more=tuple(like(x, m, n) for x in problem.more),
-        blocks=tuple(like(x, *shape) for x, shape in zip(problem.blocks, ((m, depth), (depth, -(-n // 128))), strict=False)),
-        groups=None if problem.groups is None else like(problem.groups, depth, n), **options,
+        epilogue_inputs=tuple(like(x, m, n) for x in problem.epilogue_inputs), extra_outs=tuple(like(x, m, n) for x in problem.extra_outs),
+        block_scales=tuple(like(x, *shape) for x, shape in zip(problem.block_scales, ((m, depth), (depth, -(-n // 128))), strict=False)),
+        group_scales=None if problem.group_scales is None else like(problem.group_scales, depth, n), **options,
     )  # fmt: skip
 
 
-def offered(kind: family.Family, problem: Any) -> list[Any]:
+def offered(kind: registry.Family, problem: Any) -> list[Any]:
     """Plans of a problem, the most promising first; all of them work."""
     found = kind.choices(problem, H200)
     for choice in found:
@@ -292,14 +293,14 @@ def offered(kind: family.Family, problem: Any) -> list[Any]:
     return [choice.plan for choice in found]
 
 
-def plan_of(rng: Rng, kind: family.Family, problem: Any) -> Any:
+def plan_of(rng: Rng, kind: registry.Family, problem: Any) -> Any:
     """One of the plans offered for a problem, or for a larger one if it works for this one; all kinds of plans are as likely."""
     own, others = offered(kind, problem), offered(kind, larger(rng, problem))
     others = [plan for plan in others if not kind.validate(problem, plan, H200)]
     kinds: dict[Any, list[Any]] = {}
     for plan in others if others and rng.random() < 0.6 else own:
-        flags = (getattr(plan, name, False) for name in ("pingpong", "swapped", "turned"))
-        counts = (getattr(plan, name, 1) > 1 for name in ("splits", "sums"))
+        flags = (getattr(plan, name, False) for name in ("pingpong", "swap_ab", "transpose_out"))
+        counts = (getattr(plan, name, 1) > 1 for name in ("split_k_cluster", "split_k"))
         kinds.setdefault((type(plan), *flags, *counts), []).append(plan)
     return one_of(rng, *one_of(rng, *kinds.values()))
 
@@ -338,7 +339,7 @@ def attempt(name: str, seed: int) -> None:
     rng = np.random.default_rng([seed, *name.encode()])
     with np.errstate(all="ignore"), kiln.target("cpu"):
         made = KINDS[name](rng)
-        with family.asking() as asked:
+        with registry.asking() as asked:
             made.function(*made.arrays, **made.options)
         plan, count = plan_of(rng, *asked[0]), one_of(rng, 1, 2, 66)
         with mock.patch.object(devices, "clusters", lambda size: count):

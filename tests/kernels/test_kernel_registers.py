@@ -12,20 +12,20 @@ from library_calls import BF16, E4M3, F32
 from kiln import cute, kernels
 from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from kiln.hardware import toolchain
-from kiln.kernels.common import launches
-from kiln.kernels.devices import device_of
-from kiln.kernels.losses.implementations import loss_tiling, loss_vectors
-from kiln.kernels.losses.kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
-from kiln.kernels.pointwise.kernel import Elementwise, Operand
-from kiln.kernels.pointwise.plan import ElementTiling
-from kiln.kernels.reductions.kernels import ColumnReduction, Operation, RowReduction, Shape
-from kiln.kernels.rows import functions as rows
-from kiln.kernels.rows import gradients as row_gradients
-from kiln.kernels.rows.kernel import RowProblem
-from kiln.kernels.rows.norm_sums import NormSums
-from kiln.kernels.rows.odd import OddRows, odd_problem, odd_tiling
-from kiln.kernels.rows.plans import shared_tiling, tiling_for
-from kiln.kernels.rows.stream import RowStream, StreamProblem, StreamTiling
+from kiln.kernels.dispatch import launches
+from kiln.kernels.dispatch.devices import device_of
+from kiln.kernels.impl.cross_entropy.implementations import loss_tiling, loss_vectors
+from kiln.kernels.impl.cross_entropy.kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
+from kiln.kernels.impl.elementwise.config import ElementwiseConfig
+from kiln.kernels.impl.elementwise.kernel import Elementwise, Operand
+from kiln.kernels.impl.reduction.kernels import ColumnReduction, Operation, RowReduction, Shape
+from kiln.kernels.impl.rowwise import backward as row_gradients
+from kiln.kernels.impl.rowwise import softmax_and_norms as rows
+from kiln.kernels.impl.rowwise.default_configs import shared_tiling, tiling_for
+from kiln.kernels.impl.rowwise.row_kernel import RowProblem
+from kiln.kernels.impl.rowwise.streaming import RowStream, StreamingRowwiseConfig, StreamProblem
+from kiln.kernels.impl.rowwise.unaligned import OddRows, odd_problem, odd_tiling
+from kiln.kernels.impl.rowwise.weight_gradients import NormSums
 from kiln.testing import assert_no_local_memory, assert_no_spills, dry_run
 
 HOPPER = device_of("sm_90a")
@@ -71,7 +71,7 @@ def test_rows(name, n, dtype):
     vectors = tiling.vectors(n, width)
     exact = n == tiling.cluster * tiling.row_threads * vectors * width
     types = (dtype,) * sources, (dtype,), (dtype,) * columns
-    if isinstance(tiling, StreamTiling):
+    if isinstance(tiling, StreamingRowwiseConfig):
         held = sources * dtype.width, columns * dtype.width, kind.fields, 0
         tiling.check(n, width, dtype.width, *held, HOPPER)
         slots = tiling.slots(n, width)
@@ -83,7 +83,7 @@ def test_rows(name, n, dtype):
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places = (Int64(0),) * (sources + 1 + columns + notes)
     steps = (Int64(n),) * (sources + 1)
-    lead = (Int32(0),) if isinstance(tiling, StreamTiling) else ()
+    lead = (Int32(0),) if isinstance(tiling, StreamingRowwiseConfig) else ()
     assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), *lead, steps, numbers, Int32(1)))
 
 
@@ -248,7 +248,7 @@ def test_elements():
         Operand(BFloat16, 0, False),
         Operand(Float32, 4, True),
     )
-    kernel = Elementwise(lambda a, b, c: a * b + c, operands, 1, False, False, ElementTiling(256, 8))
+    kernel = Elementwise(lambda a, b, c: a * b + c, operands, 1, False, False, ElementwiseConfig(256, 8))
     strides = ((Int64(8), Int64(1)),) * 4
     assert_no_spills(compiled(kernel, (Int64(0),) * 4, (Int32(8), Int32(8)), strides, Int32(1)))
 

@@ -18,7 +18,7 @@ configs = [
 
 
 def plan(config):
-    return kernels.HopperTiling(
+    return kernels.Sm90GemmConfig(
         tuple(config["tile"]), tuple(config["cluster"]), config["stages"], config["group"], config["pingpong"]
     )
 

@@ -28,14 +28,13 @@ _internal_rooms = tuple(
     _PACKAGE_DIR + room
     for room in (
         "_support",
-        "aot",
+        "aot.py",
         "base_dsl",
-        "bridges",
-        "calls",
         "cute",
         "dialects",
         "hardware",
-        "jax",
+        "interop",
+        "jax.py",
         "measure",
         "pipeline",
         "utils",
@@ -43,7 +42,7 @@ _internal_rooms = tuple(
         "targets",
         "workbench",
         "mlir.py",
-        "torch",
+        "torch.py",
     )
 )
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Hashable
 from typing import Any
 
-from ...calls import loading, plan
+from ...interop.arguments import loading, plan
 from .arrays import introduce_array, is_torch_tensor, read_array
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ...base_dsl import packages
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, type_error
 from ...base_dsl.numeric.meta import TYPES
-from ...calls import loading, plan
 from ...hardware import current as hardware
+from ...interop.arguments import loading, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...calls.caller.engine import Engine
+    from ...interop.arguments.engine import Engine
 
 
 class Array(NamedTuple):

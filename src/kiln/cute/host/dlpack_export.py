@@ -6,9 +6,9 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import type_error
-from ...calls import plan
-from ...calls.caller.arrays import DLTensor
 from ...hardware import driver
+from ...interop.arguments import plan
+from ...interop.arguments.arrays import DLTensor
 from .arrays import dlpack_type
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Arrays of JAX, by their own functions: through DLPack it takes twenty times as long. Native code asks less (`calls/caller/jax_arrays.py`)."""
+"""Arrays of JAX, by their own functions: through DLPack it takes twenty times as long. Native code asks less (`interop/arguments/jax_arrays.py`)."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import packages
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
-from ...calls.caller import jax_arrays as native
+from ...interop.arguments import jax_arrays as native
 from .arrays import Array, dlpack_type, numpy_element_type, read_dlpack
 
 if TYPE_CHECKING:
-    from ...calls.caller.engine import Engine
+    from ...interop.arguments.engine import Engine
 
 _DEVICES = {"cpu": ("cpu", 1), "gpu": ("cuda", 2), "cuda": ("cuda", 2)}
 """By JAX's names: ours, and DLPack's numbers."""

@@ -6,8 +6,8 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.typing import Float32, TFloat32
-from ...calls import plan
-from ...calls.functions import NativeCaller
+from ...interop.arguments import plan
+from ...interop.arguments.native_caller import NativeCaller
 from ..layout.offset_width import INT32_MAX, ROOM
 from ..tensor.pointer import AddressSpace, element_bits, natural_alignment
 from . import runtime
@@ -17,8 +17,8 @@ from .runtime import DynamicLeaf, RuntimePointer, RuntimeTensor, TensorSignature
 from .stream import handle_attribute
 
 if TYPE_CHECKING:
-    from ...calls.caller.engine import Engine
-    from ...calls.plan import Planner
+    from ...interop.arguments.engine import Engine
+    from ...interop.arguments.plan import Planner
 
 
 class CuteCaller(NativeCaller):

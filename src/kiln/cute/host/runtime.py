@@ -17,8 +17,8 @@ from ...base_dsl import doors
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, NumericMeta, TFloat32
-from ...calls import plan
 from ...hardware import current as hardware
+from ...interop.arguments import plan
 from ..layout.layout import Layout
 from ..tensor.pointer import AddressSpace, Pointer, element_bits, natural_alignment
 from ..tensor.tensor import Tensor

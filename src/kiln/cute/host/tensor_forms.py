@@ -11,8 +11,8 @@ from ...base_dsl import target
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, Int32, Int64, TFloat32
-from ...calls import plan
 from ...hardware import current as hardware
+from ...interop.arguments import plan
 from ..deferred_dialects import cute
 from ..layout.layout import fast_layout
 from ..layout.offset_width import INT32_MAX, broken_promise, extent_width

@@ -1,0 +1,6 @@
+"""Gradients of attention."""
+
+from .implementations import FAMILY, Given
+from .problem import AttentionBackwardProblem
+
+__all__ = ["FAMILY", "AttentionBackwardProblem", "Given"]
