@@ -84,9 +84,9 @@ def _take_values_of_the_language() -> None:
         return values[0] if len(values) == 1 else x
 
     def init(self: ir.OpView, *args: object, operands: object = None, **kwargs: object) -> None:
-        given = {} if operands is None else {"operands": operands}
+        keywords = {} if operands is None else {"operands": operands}
         try:
-            plain(self, *args, **given, **kwargs)
+            plain(self, *args, **keywords, **kwargs)
         except ValueError:
             if not isinstance(operands, (list, tuple)):
                 raise

@@ -98,7 +98,8 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
 
 
 def keeping(
-    what: str, fingerprint: str, begin: Callable[[], Callable[[], bytes]], use: Callable[[bytes], Loaded], changed: Callable[[], bool] | None = None,
+    what: str, fingerprint: str, begin: Callable[[], Callable[[], bytes]], use: Callable[[bytes], Loaded],
+    changed: Callable[[], bool] | None = None,
 ) -> Callable[[], Loaded]:  # fmt: skip
     """`use` of code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and stored. What
     it takes is begun, and what is returned ends it. `changed`: whether the sources are others than those that make it, by default than all

@@ -104,8 +104,8 @@ class DSLBaseError(Exception):
     """Base of all of Kiln's errors. `span` says where in the user's program, `hint` what to write instead."""
 
     def __init__(
-        self, message: str, *, hint: str = "", span: Span | None = None, calls: tuple[Span, ...] = (), notes:
-        tuple[tuple[Span, str], ...] = (), error_code: object = None,
+        self, message: str, *, hint: str = "", span: Span | None = None, calls: tuple[Span, ...] = (),
+        notes: tuple[tuple[Span, str], ...] = (), error_code: object = None,
     ) -> None:  # fmt: skip
         super().__init__(message)
         self.message = message

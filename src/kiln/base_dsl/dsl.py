@@ -103,15 +103,15 @@ class BaseDSL(ArgumentRules):
         """Leave on a host function what its target should know about its arguments. Nothing by default."""
 
     def make_if(
-        self, condition: ir.Value, then: ir.Block, then_values: Sequence[ir.Value], orelse: ir.Block, else_values:
-        Sequence[ir.Value],
+        self, condition: ir.Value, then: ir.Block, then_values: Sequence[ir.Value], orelse: ir.Block,
+        else_values: Sequence[ir.Value],
     ) -> Sequence[ir.Value]:  # fmt: skip
         """A branch at the insertion point around two traced blocks without terminators; its results."""
         raise NotImplementedError
 
     def make_for(
-        self, lower: ir.Value, upper: ir.Value, step: ir.Value, body: ir.Block, inits: Sequence[ir.Value], yields:
-        Sequence[ir.Value], *, unsigned: bool, hints: dict[str, Any],
+        self, lower: ir.Value, upper: ir.Value, step: ir.Value, body: ir.Block, inits: Sequence[ir.Value],
+        yields: Sequence[ir.Value], *, unsigned: bool, hints: dict[str, Any],
     ) -> Sequence[ir.Value]:  # fmt: skip
         """A loop from `lower` up to but not including `upper`, step > 0.
 
@@ -120,8 +120,8 @@ class BaseDSL(ArgumentRules):
         raise NotImplementedError
 
     def make_while(
-        self, before: ir.Block, condition: ir.Value, forwards: Sequence[ir.Value], after: ir.Block, inits:
-        Sequence[ir.Value], yields: Sequence[ir.Value],
+        self, before: ir.Block, condition: ir.Value, forwards: Sequence[ir.Value], after: ir.Block,
+        inits: Sequence[ir.Value], yields: Sequence[ir.Value],
     ) -> Sequence[ir.Value]:  # fmt: skip
         """A loop: `before` takes the carried values and decides; `after` takes `forwards` and yields the next values.
 
@@ -218,8 +218,8 @@ class Traced:
     """A complete module, and how its results are read."""
 
     def __init__(
-        self, module: ir.Module, entry: str, argument_types: list[ir.Type], result_types: list[ir.Type], result_kinds:
-        list[Any], rebuild: Callable[[Any], Any], returns_number: bool,
+        self, module: ir.Module, entry: str, argument_types: list[ir.Type], result_types: list[ir.Type],
+        result_kinds: list[Any], rebuild: Callable[[Any], Any], returns_number: bool,
     ) -> None:  # fmt: skip
         self.module = module
         self.entry = entry

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._support import stack_guard
 from .._support.gc_pause import gc_paused
-from . import doors, settings, stale
+from . import entry_points, settings, stale
 from . import trace as tracing
 from .arguments import AMBIENT_STREAM, ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
@@ -117,9 +117,9 @@ class JitFunction(TracedFunction):
         name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")
 
         def run(values: list[Any]) -> Any:
-            given = dict(zip(arguments, values, strict=True))
-            tracing.require("a function").ambient_stream = given.pop(AMBIENT_STREAM, None)
-            args, kwargs = self.parameters.call_arguments(given)
+            passed_values = dict(zip(arguments, values, strict=True))
+            tracing.require("a function").ambient_stream = passed_values.pop(AMBIENT_STREAM, None)
+            args, kwargs = self.parameters.call_arguments(passed_values)
             return self.run(args, kwargs)
 
         return self.dsl.trace(name, nodes, run, self.span, list(arguments))
@@ -135,8 +135,8 @@ class JitFunction(TracedFunction):
                 return self._compile_traced(traced, nodes, arguments, options, target)
 
     def _compile_traced(
-        self, traced: Traced, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target:
-        str | None,
+        self, traced: Traced, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None,
+        target: str | None,
     ) -> CompiledFunction:  # fmt: skip
         executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
         self.dsl.caller.wait()
@@ -251,55 +251,55 @@ class CompiledFunction:
 
     def leaves_of(self, args: Sequence[Any]) -> list[list[Any]]:
         """The leaves of each argument that is not compiled in, which `run_leaves` takes one after another."""
-        given = dict(zip([name for name in self.names if name not in self.static], args, strict=True))
-        nodes = self._fitted({name: given.get(name, self.static.get(name)) for name in self.names})
-        return [list(node.leaves()) for name, node in nodes.items() if name in given]
+        passed_values = dict(zip([name for name in self.names if name not in self.static], args, strict=True))
+        nodes = self._fitted({name: passed_values.get(name, self.static.get(name)) for name in self.names})
+        return [list(node.leaves()) for name, node in nodes.items() if name in passed_values]
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         dynamic = [name for name in self.passed if name != AMBIENT_STREAM]
         if len(args) > len(dynamic):
-            given = self.parameters.bind(args, kwargs) if len(args) <= len(dynamic) + len(self.static) else None
-            if given is None:
+            passed_values = self.parameters.bind(args, kwargs) if len(args) <= len(dynamic) + len(self.static) else None
+            if passed_values is None:
                 raise type_error(
                     f"{self.function_name} was compiled to take {len(dynamic)} arguments ({', '.join(dynamic)}), not {len(args)}",
                     "Constexpr arguments are compiled in and no longer passed",
                 )
-            self._check_static(given)
-            return given | self._ambient_stream()
+            self._check_static(passed_values)
+            return passed_values | self._ambient_stream()
         passed = [name for name in dynamic if name not in self.ambient]
         if len(args) > len(passed):
             passed = dynamic  # streams of the environment may be given, too
-        given = dict(zip(passed, args, strict=False))
+        passed_values = dict(zip(passed, args, strict=False))
         for name, value in kwargs.items():
-            if name in given or name not in self.names:
-                what = "twice" if name in given else "but has no such parameter"
+            if name in passed_values or name not in self.names:
+                what = "twice" if name in passed_values else "but has no such parameter"
                 raise type_error(f"{self.function_name} got {name!r} {what}", f"it takes {', '.join(dynamic)}")
-            given[name] = value
-        self._check_static(given)
-        missing = [n for n in dynamic if n not in given and n not in self.static]
+            passed_values[name] = value
+        self._check_static(passed_values)
+        missing = [n for n in dynamic if n not in passed_values and n not in self.static]
         defaults = self.parameters.signature.parameters
-        given |= self._ambient_stream()
+        passed_values |= self._ambient_stream()
         for name in list(missing):
             if name in self.ambient:
-                given[name] = self.ambient[name]()
+                passed_values[name] = self.ambient[name]()
                 missing.remove(name)
             elif defaults[name].default is not defaults[name].empty:
-                given[name] = defaults[name].default
+                passed_values[name] = defaults[name].default
                 missing.remove(name)
         if missing:
             raise type_error(
                 f"{self.function_name} needs {', '.join(missing)}", f"it was compiled to take {', '.join(dynamic)}"
             )
-        return {n: given.get(n, self.static.get(n)) for n in self.names}
+        return {n: passed_values.get(n, self.static.get(n)) for n in self.names}
 
     def _ambient_stream(self) -> dict[str, Any]:
         """The stream of launches that name none, if it is an argument."""
         return {name: of() for name, of in self.ambient.items() if name == AMBIENT_STREAM}
 
-    def _check_static(self, given: dict[str, Any]) -> None:
+    def _check_static(self, passed_values: dict[str, Any]) -> None:
         """Refuse another value where one was compiled in."""
-        for name in given.keys() & self.static.keys():
-            now, compiled = given[name], self.static[name]
+        for name in passed_values.keys() & self.static.keys():
+            now, compiled = passed_values[name], self.static[name]
             if now is not compiled and static_key(now) != static_key(compiled):
                 raise type_error(
                     f"argument {name!r} of {self.function_name} was {compiled!r} when it was compiled, and is {_brief(now)} now",
@@ -384,7 +384,7 @@ class CompiledFunction:
     ) -> None:
         """Write it as an object file that needs neither Python nor Kiln: `file_path/file_name.o` and a header for C, where
         `function_prefix` is part of all names; or, with `function_name`, the object `file_path` for TVM-FFI."""
-        doors.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
+        entry_points.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
 
     def __getattr__(self, name: str) -> Any:
         kind = name[2:-2]

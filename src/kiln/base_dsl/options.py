@@ -186,12 +186,12 @@ class CompileOptions:
     enable_tvm_ffi: bool
     frontend_next: bool
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *values: Any) -> None:
         self._values: dict[str, Any] = {}
         common = settings.get("CUTE_DSL_COMPILER_OPT")
         if common:
             self._parse(common)
-        for item in given:
+        for item in values:
             self._add(item)
 
     def _add(self, item: Any) -> None:

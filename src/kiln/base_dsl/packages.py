@@ -90,7 +90,7 @@ INTERNALS = {
 }  # fmt: skip
 """By names that `without` and `leaning_on` are called with."""
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def without(name: str, reason: object) -> None:
@@ -102,8 +102,8 @@ def without(name: str, reason: object) -> None:
     text = f"{about.package} {version}: {about.without} ({' '.join(str(reason).split())})"
     if about.since and _numbers(version) < _numbers(about.since):
         logger().info("%s", text)
-    elif name not in _told:
-        _told.add(name)
+    elif name not in _warned:
+        _warned.add(name)
         newest = TRIED[about.package][1]
         logger().warning("%s. Kiln was tried with %s up to %s", text, about.package, newest)
 

@@ -25,8 +25,8 @@ class ScfDSL(BaseDSL):
         return list(operation.results)
 
     def make_for(
-        self, lower: Any, upper: Any, step: Any, body: Any, inits: Any, yields: Any, *, unsigned: bool, hints:
-        dict[str, Any],
+        self, lower: Any, upper: Any, step: Any, body: Any, inits: Any, yields: Any, *, unsigned: bool,
+        hints: dict[str, Any],
     ) -> Any:  # fmt: skip
         attributes = self.loop_attributes(hints)
         if unsigned:

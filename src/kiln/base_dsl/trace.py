@@ -348,8 +348,8 @@ def inside_function(trace: Trace, entry: ir.Block, kind: str) -> Iterator[Functi
 
 
 def emit(
-    name: str, results: Sequence[ir.Type] = (), operands: Sequence[ir.Value] = (), attributes: Mapping[str,
-    ir.Attribute] | None = None, regions: int = 0,
+    name: str, results: Sequence[ir.Type] = (), operands: Sequence[ir.Value] = (),
+    attributes: Mapping[str, ir.Attribute] | None = None, regions: int = 0,
 ) -> ir.Operation:  # fmt: skip
     """Add an operation at the insertion point, located at the user's source line.
 
@@ -368,8 +368,8 @@ def emit(
 
 
 def emit_value(
-    name: str, result: ir.Type, operands: Sequence[ir.Value] = (), attributes: Mapping[str, ir.Attribute] | None =
-    None, depth: int = 1,
+    name: str, result: ir.Type, operands: Sequence[ir.Value] = (),
+    attributes: Mapping[str, ir.Attribute] | None = None, depth: int = 1,
 ) -> ir.Value:  # fmt: skip
     """`emit` for an operation with one result; returns that result.
 

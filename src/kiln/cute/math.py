@@ -52,8 +52,8 @@ def _flags(fastmath: bool, approx: bool) -> dict[str, ir.Attribute] | None:
 
 
 def _apply(
-    op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | None, fastmath: bool = False, approx: bool =
-    False, result: Any = None,
+    op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | None, fastmath: bool = False,
+    approx: bool = False, result: Any = None,
 ) -> Any:  # fmt: skip
     """An operation on floats of one type. `result`: the type of the result, if another."""
     traced = tracing.current() is not None and bool(tracing.current().functions)  # type: ignore[union-attr]
@@ -197,8 +197,8 @@ def sigmoid(x: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) 
 
 
 def fma(
-    a: Any, b: Any, c: Any, fastmath: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None, ip:
-    Any = None,
+    a: Any, b: Any, c: Any, fastmath: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
+    ip: Any = None,
 ) -> Any:  # fmt: skip
     """a * b + c, rounded once."""
     _only_nearest(rounding, "fma")

@@ -199,8 +199,9 @@ class autotune_jit:
 
 
 def tune(
-    func: Callable[..., Callable[[], Any]], params_dict: dict[str, list[Any]] | None = None, kernel_arguments:
-    JitArguments | None = None, warmup_iterations: int = 10, iterations: int = 100, stream: Any = None,
+    func: Callable[..., Callable[[], Any]], params_dict: dict[str, list[Any]] | None = None,
+    kernel_arguments: JitArguments | None = None, warmup_iterations: int = 10, iterations: int = 100,
+    stream: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
     """The combination of `params_dict` for which what `func` returns runs fastest.
 

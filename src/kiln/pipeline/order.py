@@ -33,8 +33,8 @@ class PipelineOrder:
 
     @staticmethod
     def create(
-        *, depth: int, length: int, group_id: Any, producer_group: CooperativeGroup, barrier_storage: Pointer | None =
-        None, defer_sync: bool = False, name: str = "",
+        *, depth: int, length: int, group_id: Any, producer_group: CooperativeGroup,
+        barrier_storage: Pointer | None = None, defer_sync: bool = False, name: str = "",
     ) -> PipelineOrder:  # fmt: skip
         """With its `depth * length` mbarriers made; group 0 has the first turn."""
         if barrier_storage is None:

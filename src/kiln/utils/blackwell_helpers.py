@@ -32,7 +32,8 @@ def get_smem_layout_atom_ab(
 
 
 def make_smem_layout(
-    leading_mode: OperandMajorMode, smem_tile_shape: Any, a_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
+    leading_mode: OperandMajorMode, smem_tile_shape: Any, a_dtype: Any, num_stages: int, *, loc: Any = None,
+    ip: Any = None,
 ) -> Any:  # fmt: skip
     """How the (MN, K, stages) of a tile lie in shared memory, of which `leading_mode` is contiguous."""
     return make_smem_layout_epi(a_dtype, _layout(leading_mode), smem_tile_shape, num_stages)

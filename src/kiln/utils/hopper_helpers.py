@@ -96,8 +96,8 @@ def make_smem_layout_b(
 
 
 def make_smem_layout_epi(
-    epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, smem_trg_shape: Any = None, smem_order: Any
-    = None, *, loc: Any = None, ip: Any = None,
+    epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, smem_trg_shape: Any = None,
+    smem_order: Any = None, *, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """How the (M, N, stages) of the epilogue's tile lie in shared memory.
 

@@ -39,8 +39,8 @@ class SmemAllocator:
         self._used = 0
 
     def allocate(
-        self, size_or_type: Any, byte_alignment: int = 1, *, partition: SmemPartition = SmemPartition.USER, loc: Any =
-        None, ip: Any = None,
+        self, size_or_type: Any, byte_alignment: int = 1, *, partition: SmemPartition = SmemPartition.USER,
+        loc: Any = None, ip: Any = None,
     ) -> Any:  # fmt: skip
         """Bytes (a pointer to Int8), a number of a type (a pointer to it), or a structure."""
         if isinstance(size_or_type, struct):
@@ -51,8 +51,8 @@ class SmemAllocator:
         return self._take(size_or_type, byte_alignment, Int8)
 
     def allocate_array(
-        self, element_type: Any, num_elems: int = 1, *, byte_alignment: int = 1, partition: SmemPartition =
-        SmemPartition.USER, loc: Any = None, ip: Any = None,
+        self, element_type: Any, num_elems: int = 1, *, byte_alignment: int = 1,
+        partition: SmemPartition = SmemPartition.USER, loc: Any = None, ip: Any = None,
     ) -> Pointer:  # fmt: skip
         """`num_elems` elements of a type: the pointer to the first."""
         if not isinstance(num_elems, int):
@@ -61,8 +61,8 @@ class SmemAllocator:
         return self._take(element_type.n_bytes(num_elems), alignment, element_type)
 
     def allocate_tensor(
-        self, element_type: Any, layout: Any, byte_alignment: int = 1, swizzle: Any = None, *, partition:
-        SmemPartition = SmemPartition.USER, loc: Any = None, ip: Any = None,
+        self, element_type: Any, layout: Any, byte_alignment: int = 1, swizzle: Any = None, *,
+        partition: SmemPartition = SmemPartition.USER, loc: Any = None, ip: Any = None,
     ) -> Any:  # fmt: skip
         """A tensor of a static layout. `swizzle` permutes its addresses, in bytes."""
         if isinstance(layout, (int, tuple)):

@@ -82,23 +82,23 @@ class TensorMapManager:
         arch.fence_acq_rel_cta()
 
     def update_tensormap(
-        self, tensor_gmem: Any, tma_copy_atom: Any, tensormap_gmem_ptr: Any, warp_id: int, tensormap_smem_ptr: Any = None, *,
-        loc: Any = None, ip: Any = None,
+        self, tensor_gmem: Any, tma_copy_atom: Any, tensormap_gmem_ptr: Any, warp_id: int,
+        tensormap_smem_ptr: Any = None, *, loc: Any = None, ip: Any = None,
     ) -> None:  # fmt: skip
         """Warp `warp_id` makes tensor maps those of other tensors: a tuple of tensors, their atoms, where copies find the maps, and with
         `SMEM` where they are edited.
         """
         in_smem = self.tensormap_update_mode is TensorMapUpdateMode.SMEM
         edited = tensormap_smem_ptr if in_smem else tensormap_gmem_ptr
-        given = {
+        parts = {
             "tensors": tensor_gmem, "atoms": tma_copy_atom, "pointers to gmem": tensormap_gmem_ptr, "pointers": edited,
         }  # fmt: skip
-        counts = {what: len(x) if isinstance(x, (tuple, list)) else None for what, x in given.items()}
+        counts = {what: len(x) if isinstance(x, (tuple, list)) else None for what, x in parts.items()}
         if None in counts.values() or len(set(counts.values())) != 1:
-            told = ", ".join(
+            found = ", ".join(
                 f"{count if count is not None else 'no tuple'} of {what}" for what, count in counts.items()
             )
-            raise type_error(f"update_tensormap takes as many of each: {told}")
+            raise type_error(f"update_tensormap takes as many of each: {found}")
 
         def edit() -> None:
             for atom, tensor, place in zip(tma_copy_atom, tensor_gmem, edited, strict=True):

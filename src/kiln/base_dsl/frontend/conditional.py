@@ -99,8 +99,8 @@ def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any
 
 
 def choose(
-    condition: Boolean, first: Callable[[], Any], second: Callable[[], Any], settle: Settle | None = None, effects_of:
-    tuple[Callable[[], Any], ...] = (), what: str = "", operand: Any = None,
+    condition: Boolean, first: Callable[[], Any], second: Callable[[], Any], settle: Settle | None = None,
+    effects_of: tuple[Callable[[], Any], ...] = (), what: str = "", operand: Any = None,
 ) -> Any:  # fmt: skip
     """Trace both arms, each in a region of its own, and merge their values.
 

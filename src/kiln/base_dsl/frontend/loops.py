@@ -104,8 +104,8 @@ class _Entry:
     """A variable or slot whose leaves are block arguments of the loop. Objects of `kept` in its value stay."""
 
     def __init__(
-        self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool, kept:
-        tree.Kept, holds_object: bool = True, likes: dict[str, Any] | None = None,
+        self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool,
+        kept: tree.Kept, holds_object: bool = True, likes: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """`holds_object`: its value is no copy of the state of an object that stays. `likes`: see `_Choices`."""
         self.name = name
@@ -539,16 +539,16 @@ def _any(flags: list[Any]) -> Any:
 
 
 def dynamic_for(
-    rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer, hints: dict[str, Any], body:
-    Callable[[Any], None], certain: bool,
+    rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer, hints: dict[str, Any],
+    body: Callable[[Any], None], certain: bool,
 ) -> None:  # fmt: skip
     """A counted loop with positive `step`. `certain`: it runs at least once."""
     _traced_loop(rec, lambda choices: _try_for(rec, scope, lower, upper, step, hints, body, certain, choices))
 
 
 def _try_for(
-    rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer, hints: dict[str, Any], body:
-    Callable[[Any], None], certain: bool, choices: _Choices,
+    rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer, hints: dict[str, Any],
+    body: Callable[[Any], None], certain: bool, choices: _Choices,
 ) -> None:  # fmt: skip
     trace = tracing.require("a loop")
     kind: Any = type(lower)
@@ -707,8 +707,8 @@ class _guarded_test:
     """
 
     def __init__(
-        self, trace: tracing.Trace, before: DetachedBlock, goes_on: ir.Value, stopped: ir.Value, forwards:
-        list[ir.Value],
+        self, trace: tracing.Trace, before: DetachedBlock, goes_on: ir.Value, stopped: ir.Value,
+        forwards: list[ir.Value],
     ) -> None:  # fmt: skip
         types = [a.type for a in before.block.arguments]
         outer = DetachedBlock(types)

@@ -86,10 +86,10 @@ class Noted:
         if not self._made:
             return
         trace = tracing.require("a branch")
-        origins = [_copied(merged, given) for merged, given, *_ in self._made]
+        origins = [_copied(merged, originals) for merged, originals, *_ in self._made]
         used: Any = None
         already = objects_watched(trace.watched)
-        for i, (merged, given, name, passed_on) in enumerate(self._made):
+        for i, (merged, originals, name, passed_on) in enumerate(self._made):
             mine = origins[i]
             others = [o for k, o in enumerate(origins) if k != i and self._made[k][0] is not merged]
             if mine and used is None:
@@ -98,7 +98,7 @@ class Noted:
             elsewhere = any(not all_origins.isdisjoint(o) for o in (used or (), already))
             if mine and (elsewhere or any(not mine.isdisjoint(o) for o in others)):
                 in_view = {*(used or ()), *(number for o in others for number in o)}
-                origins_in_view = [x for x in [*given, *passed_on] if not in_view.isdisjoint(objects_in(x))]
+                origins_in_view = [x for x in [*originals, *passed_on] if not in_view.isdisjoint(objects_in(x))]
                 roots = [(name, merged), *((_ORIGIN, x) for x in origins_in_view)]
                 trace.watched.append(Watched(roots, *_two_objects(name), self._span or _here()))
 

@@ -117,8 +117,8 @@ class WrongChoice(Exception):
     """The body shows that a loop has to take something in another way; `error` is raised if it cannot."""
 
     def __init__(
-        self, error: DSLBaseError, promote: str | None = None, by_value: str = "", like: tuple[str, Any] | None =
-        None,
+        self, error: DSLBaseError, promote: str | None = None, by_value: str = "",
+        like: tuple[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
         self.error = error
@@ -214,8 +214,8 @@ class Arm(ArmEnd):
 
 
 def dynamic_if(
-    rec: Construct, scope: Scope, condition: Any, then: Callable[[], Any], orelse: Callable[[], Any], else_jumped:
-    tuple[str, ...] = (),
+    rec: Construct, scope: Scope, condition: Any, then: Callable[[], Any], orelse: Callable[[], Any],
+    else_jumped: tuple[str, ...] = (),
 ) -> None:  # fmt: skip
     """Trace both arms and merge what they leave behind. `else_jumped`: flags known to be set in the second arm."""
     trace = tracing.require("a branch")

@@ -418,8 +418,8 @@ class Rewriter:
         return f"__kiln_{what}_{self._counter}"
 
     def inner_function(
-        self, name: str, body: list[ast.stmt], writes: set[str] | frozenset[str], like: ast.AST, parameters: list[str]
-        | None = None,
+        self, name: str, body: list[ast.stmt], writes: set[str] | frozenset[str], like: ast.AST,
+        parameters: list[str] | None = None,
     ) -> ast.FunctionDef:  # fmt: skip
         """A function that works on the variables of the function around it."""
         global_names = self._scopes[-1].global_names

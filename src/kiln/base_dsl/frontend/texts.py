@@ -132,19 +132,19 @@ def _value(node: ast.expr, frame: types.FrameType) -> Any:
         shown = {ord("r"): repr, ord("a"): ascii, ord("s"): str}.get(node.conversion, lambda x: x)(shown)
         return format(shown, "" if node.format_spec is None else value(node.format_spec))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        given = [value(x) for x in node.args]
+        arguments = [value(x) for x in node.args]
         named = {k.arg: _plain(value(k.value)) for k in node.keywords if k.arg is not None}
         if isinstance(node.func.value, ast.Name) and (node.func.value.id, node.func.attr) in _TEXT_FUNCTIONS:
             module = value(node.func.value)
             if module is sys.modules.get(node.func.value.id):
-                return getattr(module, node.func.attr)(*map(_plain, given), **named)
+                return getattr(module, node.func.attr)(*map(_plain, arguments), **named)
         elif node.func.attr in _TEXT_METHODS:
             owner = _plain(value(node.func.value))
-            for x in given:
+            for x in arguments:
                 for part in x if isinstance(x, (list, tuple)) else [x]:
                     _plain(part)
             if isinstance(owner, str):
-                return getattr(owner, node.func.attr)(*given, **named)
+                return getattr(owner, node.func.attr)(*arguments, **named)
     raise _Unknown
 
 

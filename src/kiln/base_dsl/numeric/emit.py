@@ -162,17 +162,17 @@ def shift_left(
 
 
 def shift_right(
-    t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, nonneg: bool = False, may_be_negative: bool =
-    False,
+    t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, nonneg: bool = False,
+    may_be_negative: bool = False,
 ) -> ir.Value:  # fmt: skip
     """`a >> amount` rounding down; 0 or -1 from `amount == width` on, and by a negative amount. `nonneg`: `a` is not negative."""
     vt = ir_type(t, n)
-    told = _amount_attributes(may_be_negative)
+    attributes = _amount_attributes(may_be_negative)
     if t._zero_extends or nonneg:
         inside = compare_ir("arith.cmpi", _ULT, amount, constant(t, t.width, n), n)
-        return select(t, inside, emit_value("arith.shrui", vt, (a, amount), told), constant(t, 0, n), n)
+        return select(t, inside, emit_value("arith.shrui", vt, (a, amount), attributes), constant(t, 0, n), n)
     clamped = emit_value("arith.minui", vt, (amount, constant(t, t.width - 1, n)))
-    return emit_value("arith.shrsi", vt, (a, clamped), told)
+    return emit_value("arith.shrsi", vt, (a, clamped), attributes)
 
 
 def _amount_attributes(may_be_negative: bool) -> dict[str, ir.Attribute] | None:

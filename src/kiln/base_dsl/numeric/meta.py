@@ -20,21 +20,21 @@ INTEGERS: dict[tuple[int, bool], IntegerMeta] = {}
 _by_mlir_name: dict[str, NumericMeta] = {}
 
 
-def _as_declared(name: str, bases: tuple[type, ...], given: dict[str, Any]) -> dict[str, Any]:
+def _as_declared(name: str, bases: tuple[type, ...], declared: dict[str, Any]) -> dict[str, Any]:
     """The keywords of a class statement as those of Kiln's own types, which name their IR type with `mlir`.
 
     A program's own type is made with `width`, `np_dtype_name`, `mlir_type` (a function) and `is_abstract`, or with none of
     them. What it leaves out it has from the type that has the same values in the IR, else from its base.
     """
-    given = dict(given)
+    declared = dict(declared)
     for theirs, ours in (("np_dtype_name", "numpy"), ("is_abstract", "abstract")):
-        if theirs in given:
-            given[ours] = given.pop(theirs)
-    make_type = given.pop("mlir_type", None)
-    if "mlir" in given or given.get("abstract"):
-        return given
+        if theirs in declared:
+            declared[ours] = declared.pop(theirs)
+    make_type = declared.pop("mlir_type", None)
+    if "mlir" in declared or declared.get("abstract"):
+        return declared
     model = next((base._model or base for base in bases if isinstance(base, NumericMeta) and not base._abstract), None)
-    signed = given.get("signed", getattr(model, "signed", True))
+    signed = declared.get("signed", getattr(model, "signed", True))
     if make_type is not None:
         with context(), ir.Location.unknown():
             model = NumericMeta.from_mlir_type(make_type())
@@ -42,16 +42,16 @@ def _as_declared(name: str, bases: tuple[type, ...], given: dict[str, Any]) -> d
         model = INTEGERS.get((model.width, signed), model)
     if model is None:
         raise TypeError(f"{name}: a numeric type has a numeric type as its base, or says its mlir_type")
-    if given.get("width", model.width) != model.width:
+    if declared.get("width", model.width) != model.width:
         raise TypeError(
-            f"{name}: its values have {model.width} bits in the IR ({model._mlir_name}), not {given['width']}"
+            f"{name}: its values have {model.width} bits in the IR ({model._mlir_name}), not {declared['width']}"
         )
     known = {"width": model.width, "mlir": model._mlir_name, "numpy": model._numpy_name, "slot": model._struct_format}
     if isinstance(model, FloatMeta):
         known["format"] = model._format
     else:
         known["signed"] = cast("IntegerMeta", model).signed
-    return {**known, **given, "model": model}
+    return {**known, **declared, "model": model}
 
 
 class NumericMeta(type):
@@ -71,8 +71,9 @@ class NumericMeta(type):
     _lift: Any
 
     def __new__(
-        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, width: int = 8, mlir: str = "", numpy:
-        str | None = None, slot: str = "", abstract: bool = False, model: NumericMeta | None = None, **kwargs: Any,
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, width: int = 8, mlir: str = "",
+        numpy: str | None = None, slot: str = "", abstract: bool = False, model: NumericMeta | None = None,
+        **kwargs: Any,
     ) -> Any:  # fmt: skip
         namespace.setdefault("__slots__", ())
         namespace |= {

@@ -113,16 +113,16 @@ def _branch(bits: Any, negative: Any, positive: Any) -> Any:
 
 
 def atomic_fmax(
-    ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any
-    = None,
+    ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None,
+    ip: Any = None,
 ) -> Float32:  # fmt: skip
     """Replace a Float32 by the larger of it and `val`; the element before. `sign_bit` says that `val` is negative or not."""
     return _float_extreme("atomic_fmax", "max", ptr, val, sign_bit, sem, scope)
 
 
 def atomic_fmin(
-    ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any
-    = None,
+    ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None,
+    ip: Any = None,
 ) -> Float32:  # fmt: skip
     """Replace a Float32 by the smaller of it and `val`; the element before."""
     return _float_extreme("atomic_fmin", "min", ptr, val, sign_bit, sem, scope)
@@ -132,8 +132,8 @@ _REDUCTIONS = ("add", "min", "max", "umin", "umax", "and", "or", "xor")
 
 
 def red(
-    ptr: Any, val: Any, *, op: Any, dtype: Any = None, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any =
-    None,
+    ptr: Any, val: Any, *, op: Any, dtype: Any = None, sem: Any = None, scope: Any = None, loc: Any = None,
+    ip: Any = None,
 ) -> None:  # fmt: skip
     """An atomic operation whose result nobody asks for."""
     name = choice("op", op, _REDUCTIONS)
@@ -165,8 +165,8 @@ def _modifiers(sem: Any, scope: Any, cop: Any, eviction: Any, prefetch: Any = No
 
 
 def load(
-    ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None, cop: Any = None,
-    ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
+    ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None,
+    cop: Any = None, ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """The element at a pointer, read here and now, with an order, a cache operator or a hint."""
     kernel_only("load")
@@ -194,8 +194,9 @@ def store(
 
 
 def prefetch(
-    addr: Any, *, cache_level: Any = None, evict_priority: Any = None, predicate: Any = None, tensormap: bool | None = None,
-    uniform: bool | None = None, in_param_space: bool | None = None, loc: Any = None, ip: Any = None,
+    addr: Any, *, cache_level: Any = None, evict_priority: Any = None, predicate: Any = None,
+    tensormap: bool | None = None, uniform: bool | None = None, in_param_space: bool | None = None, loc: Any = None,
+    ip: Any = None,
 ) -> None:  # fmt: skip
     """Bring a line of global memory into a cache."""
     kernel_only("prefetch")

@@ -21,8 +21,8 @@ def _letter(kind: Any) -> str:
 
 
 def inline_ptx(
-    ptx_code: str, *, write_only_types: Any = None, read_only_args: Any = None, read_write_args: Any = None, predicate: Any = None,
-    loc: Any = None, ip: Any = None,
+    ptx_code: str, *, write_only_types: Any = None, read_only_args: Any = None, read_write_args: Any = None,
+    predicate: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """PTX with `{$w0}`, `{$r0}`, `{$rw0}` for what it writes, reads, and both; returns what it wrote, if anything.
 

@@ -30,8 +30,8 @@ def _arrive(what: str, mbar_ptr: Any, count: Any, bytes_: Any, peer: Any, relaxe
 
 
 def mbarrier_arrive(
-    mbar_ptr: Any, peer_cta_rank_in_cluster: Any = None, arrive_count: Any = 1, *, relaxed: bool = False, scope: Any = None,
-    loc: Any = None, ip: Any = None,
+    mbar_ptr: Any, peer_cta_rank_in_cluster: Any = None, arrive_count: Any = 1, *, relaxed: bool = False,
+    scope: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Arrive at an mbarrier of this block, or of a block of the cluster."""
     _arrive("mbarrier_arrive", mbar_ptr, arrive_count, 0, peer_cta_rank_in_cluster, relaxed, scope)
@@ -46,8 +46,8 @@ def mbarrier_arrive_and_expect_tx(
 
 
 def mbarrier_expect_tx(
-    mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, *, scope: Any = None, loc: Any = None, ip: Any =
-    None,
+    mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, *, scope: Any = None, loc: Any = None,
+    ip: Any = None,
 ) -> None:  # fmt: skip
     """Expect `bytes` more bytes in the phase."""
     kernel_only("mbarrier_expect_tx")

@@ -66,10 +66,10 @@ def number(value: Any, like: Any = None) -> Numeric:
     return kind(value)
 
 
-def choice(what: str, given: Any, known: tuple[str, ...]) -> str:
+def choice(what: str, value: Any, known: tuple[str, ...]) -> str:
     """One of some names; members of enumerations count by theirs."""
-    name = getattr(given, "value", None) if not isinstance(given, str) else given
-    name = name if isinstance(name, str) else getattr(given, "name", str(given))
+    name = getattr(value, "value", None) if not isinstance(value, str) else value
+    name = name if isinstance(name, str) else getattr(value, "name", str(value))
     if name.lower() not in known:
-        raise type_error(f"{what} is {given!r}", f"one of {', '.join(known)}")
+        raise type_error(f"{what} is {value!r}", f"one of {', '.join(known)}")
     return name.lower()

@@ -34,8 +34,8 @@ def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None
 
 
 def shuffle_sync_op(
-    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, kind: Any = ShflKind.idx, *, loc: Any =
-    None, ip: Any = None,
+    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, kind: Any = ShflKind.idx, *,
+    loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """The value another lane of the warp holds; numbers of up to 64 bits, or vectors of them.
 
@@ -86,32 +86,32 @@ def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value
 
 
 def shuffle_sync(
-    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.idx, loc: Any =
-    None, ip: Any = None,
+    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.idx,
+    loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """The value of lane `offset`."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
 def shuffle_sync_up(
-    value: Any, offset: Any, mask: Any = FULL_MASK, *, mask_and_clamp: Any = 0, kind: Any = ShflKind.up, loc: Any =
-    None, ip: Any = None,
+    value: Any, offset: Any, mask: Any = FULL_MASK, *, mask_and_clamp: Any = 0, kind: Any = ShflKind.up,
+    loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """The value of the lane `offset` below; the lowest lanes keep their own."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
 def shuffle_sync_down(
-    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.down, loc: Any =
-    None, ip: Any = None,
+    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.down,
+    loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """The value of the lane `offset` above; the highest lanes keep their own."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
 def shuffle_sync_bfly(
-    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.bfly, loc: Any =
-    None, ip: Any = None,
+    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.bfly,
+    loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """The value of the lane whose number differs by `offset` in its bits."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
@@ -155,8 +155,8 @@ _REDUX = ("fmax", "fmin", "max", "min", "umax", "umin", "add", "xor", "or", "and
 
 
 def warp_redux_sync(
-    value: Any, kind: Any, mask_and_clamp: Any = FULL_MASK, *, abs: bool | None = None, nan: bool | None = None, loc:
-    Any = None, ip: Any = None,
+    value: Any, kind: Any, mask_and_clamp: Any = FULL_MASK, *, abs: bool | None = None, nan: bool | None = None,
+    loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """Combine a 32-bit number of the lanes of a mask by the hardware; `fmax` and `fmin` need sm_100."""
     kernel_only("warp_redux_sync")

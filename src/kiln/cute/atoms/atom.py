@@ -389,24 +389,24 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 
 
 def known_keywords(
-    function: Callable[..., Any], name: str, given: dict[str, Any], others: tuple[str, ...] = ()
+    function: Callable[..., Any], name: str, keywords: dict[str, Any], others: tuple[str, ...] = ()
 ) -> dict[str, Any]:
     """The keywords that are passed on to what an operation does; refuses those it does not know, unless they are None.
 
     `others` are keywords that it has besides.
     """
-    if not given:
-        return given
+    if not keywords:
+        return keywords
     known = _parameters(getattr(function, "__func__", function))
     if any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        return given
-    for keyword, value in given.items():
+        return keywords
+    for keyword, value in keywords.items():
         if keyword not in known and value is not None:
             options = [*others, *(p.name for p in known.values() if p.kind is p.KEYWORD_ONLY)]
             raise type_error(
                 f"{name} takes no {keyword!r}", f"it takes {', '.join(options)}" if options else "it takes no options"
             )
-    return {keyword: value for keyword, value in given.items() if keyword in known}
+    return {keyword: value for keyword, value in keywords.items() if keyword in known}
 
 
 def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:

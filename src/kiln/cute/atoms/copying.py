@@ -197,8 +197,8 @@ def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any
 
 @tracing.at_one_location
 def copy(
-    atom: Any, src: Any, dst: Any, *, pred: Any = None, unroll_factor: int | None = None, loc: Any = None, ip: Any =
-    None, **kwargs: Any,
+    atom: Any, src: Any, dst: Any, *, pred: Any = None, unroll_factor: int | None = None, loc: Any = None,
+    ip: Any = None, **kwargs: Any,
 ) -> None:  # fmt: skip
     """Copy from `src` to `dst` with an atom or tiled copy, as many calls of the atom as they hold.
 

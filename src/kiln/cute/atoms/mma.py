@@ -42,8 +42,8 @@ class MmaTrait(Trait):
     """A multiply-accumulate operation: its shape, its threads, and the values each of them holds."""
 
     def __init__(
-        self, shape_mnk: tuple[int, int, int], thr_id: Layout, layouts_tv: tuple[Layout, Layout, Layout], types:
-        tuple[Any, Any, Any],
+        self, shape_mnk: tuple[int, int, int], thr_id: Layout, layouts_tv: tuple[Layout, Layout, Layout],
+        types: tuple[Any, Any, Any],
     ) -> None:  # fmt: skip
         self.shape_mnk = shape_mnk
         self.thr_id = thr_id
@@ -119,13 +119,13 @@ class RegisterMmaTrait(MmaTrait):
         """Each operand is read once, and each result written once."""
         sources = {name: self.registers(name, x) for name, x in zip("ABC", (a, b, c), strict=True)}
         target = sources["C"] if d is c else self.registers("C", d)
-        sums = {(m, n): self.load("C", sources["C"], m + rows * n) for m in range(rows) for n in range(columns)}
+        accumulators = {(m, n): self.load("C", sources["C"], m + rows * n) for m in range(rows) for n in range(columns)}
         for k in range(1 if depth is None else depth):
             left = [self.load("A", sources["A"], m + rows * k) for m in range(rows)]
             right = [self.load("B", sources["B"], n + columns * k) for n in range(columns)]
             for m, n in calls_in_order(rows, columns):
-                sums[m, n] = self.multiply(left[m], right[n], sums[m, n])
-        for (m, n), value in sums.items():
+                accumulators[m, n] = self.multiply(left[m], right[n], accumulators[m, n])
+        for (m, n), value in accumulators.items():
             self.store(target, m + rows * n, value)
 
 
@@ -387,8 +387,8 @@ def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) ->
 
 
 def make_tiled_mma(
-    op_or_atom: Any, atom_layout_mnk: Any = (1, 1, 1), permutation_mnk: Any = None, *, loc: Any = None, ip: Any =
-    None, **kwargs: Any,
+    op_or_atom: Any, atom_layout_mnk: Any = (1, 1, 1), permutation_mnk: Any = None, *, loc: Any = None,
+    ip: Any = None, **kwargs: Any,
 ) -> TiledMma:  # fmt: skip
     """An atom done by the threads of `atom_layout_mnk`, over a tile whose modes `permutation_mnk` sizes and reorders.
 
@@ -400,10 +400,10 @@ def make_tiled_mma(
     if rank(layout) > 3:
         raise type_error(f"atom_layout_mnk has the modes M, N and K, got {layout}")
     layout = append(layout, UNIT, 3)
-    given = () if permutation_mnk is None else wrap(permutation_mnk)
-    if len(given) > 3:
-        raise type_error(f"permutation_mnk has the modes M, N and K, got {_tiler_text(given)}")
-    permutation = (*given, *(None,) * (3 - len(given)))
+    permutations = () if permutation_mnk is None else wrap(permutation_mnk)
+    if len(permutations) > 3:
+        raise type_error(f"permutation_mnk has the modes M, N and K, got {_tiler_text(permutations)}")
+    permutation = (*permutations, *(None,) * (3 - len(permutations)))
     for mode, extent in enumerate(permutation):
         found = product(extent.shape) if isinstance(extent, Layout) else None if extent is None else product(extent)
         least = atom.shape_mnk[mode] * size(layout[mode])

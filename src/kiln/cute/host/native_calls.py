@@ -52,7 +52,7 @@ class CuteCaller(NativeCaller):
         elif kind not in self._introduced:
             self._introduced.add(kind)
             if kind is RuntimeTensor or kind is RuntimePointer:
-                engine.add_prepared(kind, "_passport")
+                engine.add_prepared(kind, "_argument_record")
             elif not introduce_array(engine, kind):
                 attribute = handle_attribute(value)
                 if attribute is not None:

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...base_dsl import doors
+from ...base_dsl import entry_points
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, NumericMeta, TFloat32
@@ -55,11 +55,20 @@ class RuntimeTensor(_Passed):
     """A tensor to pass to compiled functions. It keeps the array it was made of alive.
 
     `shape` and `stride` are the array's; `dynamic_shapes_mask` and `dynamic_strides_mask` say which of them are
-    passed in every call rather than compiled in. The slot `_passport` is what native code reads (see `calls.plan`).
+    passed in every call rather than compiled in. Native code reads the slot `_argument_record` (see `interop/arguments/plan.py`).
     """
 
     __kiln_static__ = True
-    __slots__ = ("__dict__", "__weakref__", "_address", "_form", "_keep", "_narrow_strides", "_order", "_passport")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_address",
+        "_argument_record",
+        "_form",
+        "_keep",
+        "_narrow_strides",
+        "_order",
+    )
 
     def __init__(self, made: Form, address: int, keep: Any, use_32bit_stride: bool = False) -> None:
         """A tensor of a form at an address; `keep` is what holds the memory."""
@@ -68,12 +77,12 @@ class RuntimeTensor(_Passed):
         self._narrow_strides = use_32bit_stride
         self._order: tuple[int, ...] | None = None
         self._form = made
-        self._passport = made.passport(address)
+        self._argument_record = made.argument_record(address)
 
     def _set(self, made: Form) -> None:
         """State which leaves are static and dynamic."""
         self._form = made
-        self._passport = made.passport(self._address)
+        self._argument_record = made.argument_record(self._address)
 
     @property
     def _array(self) -> Array:
@@ -225,8 +234,8 @@ class RuntimeTensor(_Passed):
         `stride_order` lists the modes from the outermost to the innermost (as torch's `dim_order`); it must be given
         where the strides do not tell. `divisibility` is a number the extent will always be a multiple of.
         """
-        given = None if stride_order is None else tuple(stride_order)
-        made, self._order = marked_compact(self._form, self._order, mode, given, divisibility, self._narrow_strides)
+        order = None if stride_order is None else tuple(stride_order)
+        made, self._order = marked_compact(self._form, self._order, mode, order, divisibility, self._narrow_strides)
         self._set(made)
         return self
 
@@ -292,8 +301,8 @@ def _reinterpreted(array: Array, dtype: Any) -> Array:
 
 
 def from_dlpack(
-    tensor_dlpack: Any, assumed_align: int | None = None, use_32bit_stride: bool = False, *, enable_tvm_ffi: bool =
-    False, force_tf32: bool = False,
+    tensor_dlpack: Any, assumed_align: int | None = None, use_32bit_stride: bool = False, *,
+    enable_tvm_ffi: bool = False, force_tf32: bool = False,
 ) -> RuntimeTensor:  # fmt: skip
     """A tensor on the memory of an array: numpy, torch, jax, cupy or whatever has the DLPack protocol. No copy.
 
@@ -509,7 +518,7 @@ class PointerSignature(NamedTuple):
 
 @functools.cache
 def pointer_signature(dtype: Any, memspace: AddressSpace, alignment: int) -> tuple[PointerSignature, plan.Passport]:
-    """The signature of a description, one object for equal ones, and how passports of such pointers are made."""
+    """The signature of a description, one object for equal ones, and what makes the argument records of such pointers."""
     made = PointerSignature(dtype, memspace, alignment)
     return made, plan.Passport(made, plan.CPU, dtype, False, (), (), "Q", ())
 
@@ -518,7 +527,7 @@ class RuntimePointer(Pointer):
     """An address to pass to compiled functions. `keep` is what holds the memory, if known."""
 
     __kiln_static__ = True
-    __slots__ = ("_address_value", "_argument", "_memory", "_passport", "keep")
+    __slots__ = ("_address_value", "_argument", "_argument_record", "_memory", "keep")
 
     def __init__(
         self, dtype: Any, address: int, memspace: AddressSpace, alignment: int | None = None, keep: Any = None
@@ -540,9 +549,9 @@ class RuntimePointer(Pointer):
         self._readonly = False
         self._address_value = address
         self._memory: ctypes.c_uint64 | None = None
-        found, passport = pointer_signature(dtype, memspace, alignment)
+        found, argument_record = pointer_signature(dtype, memspace, alignment)
         self._argument = (found, (address,))
-        self._passport = passport(address)
+        self._argument_record = argument_record(address)
         self.keep = keep
 
     def __kiln_argument__(self) -> Any:
@@ -626,4 +635,4 @@ def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
 
     They take what compiled functions take, keywords included; with `enable_tvm_ffi` they are TVM-FFI's.
     """
-    return doors.exporter().load_module(file_path, enable_tvm_ffi=enable_tvm_ffi)
+    return entry_points.exporter().load_module(file_path, enable_tvm_ffi=enable_tvm_ffi)

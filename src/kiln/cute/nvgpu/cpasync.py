@@ -82,8 +82,8 @@ class CopyG2SOp(CopyOp):
         self.cache_mode = cache_mode
 
     def make_trait(
-        self, copy_internal_type: Any, *, num_bits_per_copy: int = 0, l2_evict_priority: Any =
-        CacheEvictionPriority.EVICT_NORMAL, l2_prefetch_size: int | None = None,
+        self, copy_internal_type: Any, *, num_bits_per_copy: int = 0,
+        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL, l2_prefetch_size: int | None = None,
     ) -> CopyTrait:  # fmt: skip
         if l2_prefetch_size not in (None, 64, 128, 256):
             raise type_error(f"l2_prefetch_size is {l2_prefetch_size!r}", "64, 128 or 256 bytes")

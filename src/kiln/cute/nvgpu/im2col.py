@@ -79,8 +79,8 @@ def _divided(number: Any, by: Any) -> tuple[Any, Any]:
 
 
 def make_im2col_tma_atom(
-    op: Any, images: Any, smem_layout: Any, tile: Any, filter: Any = 1, *, lower_padding: Any = 0, upper_padding: Any
-    = None, stride: Any = 1, dilation: Any = 1, num_multicast: int = 1,
+    op: Any, images: Any, smem_layout: Any, tile: Any, filter: Any = 1, *, lower_padding: Any = 0,
+    upper_padding: Any = None, stride: Any = 1, dilation: Any = 1, num_multicast: int = 1,
 ) -> TmaInfo:  # fmt: skip
     """The atom that copies tiles (output pixels, channels) of what a convolution multiplies, and its coordinate tensor.
 
@@ -142,15 +142,15 @@ def make_im2col_tma_atom(
     return TmaInfo(atom, TracedTensor(Coordinates((0,) * len(shape)), layout), smem_layout)
 
 
-def _numbers(name: str, given: Any, count: int, least: int, most: int | None = None) -> tuple[int, ...]:
+def _numbers(name: str, value: Any, count: int, least: int, most: int | None = None) -> tuple[int, ...]:
     """A static number for each mode between images and channels."""
-    found = tuple(given) if isinstance(given, (tuple, list)) else (given,) * count
+    found = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
     if len(found) != count or any(
         not isinstance(x, int) or x < least or (most is not None and x > most) for x in found
     ):
         between = f"from {least} on" if most is None else f"from {least} to {most}"
         raise type_error(
-            f"{name} is {given!r}: a static number {between} for each of the {count} modes between images and channels, or one for all"
+            f"{name} is {value!r}: a static number {between} for each of the {count} modes between images and channels, or one for all"
         )
     return found
 

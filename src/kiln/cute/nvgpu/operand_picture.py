@@ -92,7 +92,8 @@ def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 
 
 
 def _core_panel(
-    counts: tuple[int, int], call: tuple[int, int], place: Any, names: tuple[str, str], arrows: dict[str, str], block: int
+    counts: tuple[int, int], call: tuple[int, int], place: Any, names: tuple[str, str], arrows: dict[str, str],
+    block: int,
 ) -> Panel:  # fmt: skip
     """An operand in core matrices with the offset of each; arrows are the steps that a descriptor holds, across from `block` to block."""
     width, height, most = 62, 28, 16

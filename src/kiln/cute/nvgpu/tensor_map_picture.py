@@ -118,7 +118,8 @@ def tile_layout(layout: Any, element_type: Any, tile: Any, swizzle: str | None =
 
 
 def _map_svg(
-    facts: TensorMapFacts, shape: Any, dtype: Any, smem: Any, tile: Layout | None, strides: list[str], text: str, title: str | None
+    facts: TensorMapFacts, shape: Any, dtype: Any, smem: Any, tile: Layout | None, strides: list[str], text: str,
+    title: str | None,
 ) -> str:  # fmt: skip
     """The picture of a tensor map; with a tile that of a copy. `strides` has the bytes between elements of modes, where known."""
     lines = [f"tensor   {dtype.__name__} {text}"] if shape is not None else []

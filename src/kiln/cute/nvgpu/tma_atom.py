@@ -67,8 +67,8 @@ def tensor_in_gmem(tensor: Any, what: str) -> TracedTensor:
 
 
 def make_tiled_tma_atom(
-    op: Any, gmem_tensor: Any, smem_layout_: Any, cta_tiler: Any, num_multicast: int = 1, *, gmem_coord_tensor: Any =
-    None, internal_type: Any = None, loc: Any = None, ip: Any = None,
+    op: Any, gmem_tensor: Any, smem_layout_: Any, cta_tiler: Any, num_multicast: int = 1, *,
+    gmem_coord_tensor: Any = None, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
     """The atom that copies tiles `cta_tiler` of a tensor to or from shared memory, where they lie by `smem_layout_`, and its coordinate tensor.
 
@@ -136,7 +136,8 @@ def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: dict
 
 
 def _operand(
-    operand: str, op: Any, tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any, internal_type: Any
+    operand: str, op: Any, tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any,
+    internal_type: Any,
 ) -> TmaInfo:  # fmt: skip
     """The atom of an operand of a tiled MMA, whose tiles lie in shared memory as (MMA, MMA_M or MMA_N, MMA_K, ...)."""
     name = f"make_tiled_tma_atom_{operand}"
@@ -158,16 +159,16 @@ def _operand(
 
 
 def make_tiled_tma_atom_A(
-    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None, *,
-    internal_type: Any = None, loc: Any = None, ip: Any = None,
+    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None,
+    *, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
     """The atom for tiles (M, K) of A, which lie in shared memory as a tiled MMA takes them: (MMA, MMA_M, MMA_K, ...)."""
     return _operand("A", op, gmem_tensor, smem_layout, mma_tiler_mnk, tiled_mma, cluster_shape_vmnk, internal_type)
 
 
 def make_tiled_tma_atom_B(
-    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None, *,
-    internal_type: Any = None, loc: Any = None, ip: Any = None,
+    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None,
+    *, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
     """The atom for tiles (N, K) of B: (MMA, MMA_N, MMA_K, ...)."""
     return _operand("B", op, gmem_tensor, smem_layout, mma_tiler_mnk, tiled_mma, cluster_shape_vmnk, internal_type)

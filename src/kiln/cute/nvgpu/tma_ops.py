@@ -286,8 +286,8 @@ class TmaLoadTrait(TmaTrait):
         self.multicast = multicast
 
     def copy(
-        self, src: Any, dst: Any, pred: Any, *, tma_bar_ptr: Any = None, mcast_mask: Any = None, tma_desc_ptr: Any = None,
-        cache_policy: Any = None,
+        self, src: Any, dst: Any, pred: Any, *, tma_bar_ptr: Any = None, mcast_mask: Any = None,
+        tma_desc_ptr: Any = None, cache_policy: Any = None,
     ) -> None:  # fmt: skip
         kernel_only("copy")
         if tma_bar_ptr is None:

@@ -206,14 +206,14 @@ class WarpGroupMmaTrait(MmaTrait):
                 "cute.gemm(tiled_mma, acc, a, b, acc); set(Field.ACCUMULATE, False) overwrites it",
             )
         accumulate = Boolean(self.accumulate).ir_value()
-        sums = {at: _value(places["C"], d, at) for at in calls}
+        accumulators = {at: _value(places["C"], d, at) for at in calls}
         options = {"n": self.shape_mnk[1], "k": self.shape_mnk[2], **self._names}
         for k in steps:
             further = () if k is None else (k,)
             left = {m: _value(places["A"], a, (m, *further)) for m in dict.fromkeys(m for m, _ in calls)}
             right = {n: _value(places["B"], b, (n, *further)) for n in dict.fromkeys(n for _, n in calls)}
             for m, n in calls:
-                nvgpu.wgmma.wgmma(sums[m, n], left[m], right[n], accumulate, **options)
+                nvgpu.wgmma.wgmma(accumulators[m, n], left[m], right[n], accumulate, **options)
 
 
 def _value(place: Any, tensor: TracedTensor, call: tuple[int, ...]) -> ir.Value:

@@ -6,7 +6,7 @@ import types
 import warnings
 from typing import Any
 
-from ...base_dsl import doors
+from ...base_dsl import entry_points
 from ...base_dsl.arguments import AMBIENT_STREAM
 from ...base_dsl.diagnostics import DSLBaseError, DSLWarning, type_error
 from ...base_dsl.dsl import shorten_traceback
@@ -79,7 +79,7 @@ class _Compile:
                         DSLWarning,
                         stacklevel=2,
                     )
-            return doors.through("tvm_ffi", compiled) if compiled.for_tvm_ffi else compiled
+            return entry_points.through("tvm_ffi", compiled) if compiled.for_tvm_ffi else compiled
         except DSLBaseError as failure:
             shorten_traceback(failure)
             raise

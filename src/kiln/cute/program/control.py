@@ -84,8 +84,9 @@ def _typed(x: Any) -> Any:
 
 
 def if_generate(
-    condition: Any, then: Callable[..., Any], orelse: Callable[..., Any] | None = None, input_args: Sequence[Any] |
-    None = None, return_types: Sequence[Any] | None = None, *, loc: Any = None, ip: Any = None,
+    condition: Any, then: Callable[..., Any], orelse: Callable[..., Any] | None = None,
+    input_args: Sequence[Any] | None = None, return_types: Sequence[Any] | None = None, *, loc: Any = None,
+    ip: Any = None,
 ) -> Any:  # fmt: skip
     """A branch: the value (or list of values) of `then(*input_args)` or `orelse(*input_args)`, of `return_types`."""
     kinds = list(return_types or ())

@@ -80,8 +80,8 @@ def _format(fmt: str, args: list[Any]) -> tuple[str, list[Any]]:
     return "".join(pieces), values
 
 
-def _too_few(fmt: str, given: int) -> Exception:
-    return type_error(f"the format {fmt!r} has more places than the {given} arguments given", "pass one for each place")
+def _too_few(fmt: str, count: int) -> Exception:
+    return type_error(f"the format {fmt!r} has more places than the {count} arguments given", "pass one for each place")
 
 
 def _append(arg: Any, spec: str, pieces: list[str], values: list[Any]) -> None:

@@ -31,8 +31,8 @@ class PersistentTileSchedulerParams(ValueParts):
     __kiln_immutable__ = True
 
     def __init__(
-        self, problem_shape_ntile_mnl: Any, cluster_shape_mnk: Any, swizzle_size: int = 1, raster_along_m: bool =
-        True, *, loc: Any = None, ip: Any = None,
+        self, problem_shape_ntile_mnl: Any, cluster_shape_mnk: Any, swizzle_size: int = 1,
+        raster_along_m: bool = True, *, loc: Any = None, ip: Any = None,
     ) -> None:  # fmt: skip
         if not isinstance(problem_shape_ntile_mnl, tuple) or len(problem_shape_ntile_mnl) != 3:
             raise type_error(
