@@ -1,7 +1,7 @@
 """The kernel library's functions as Cases: `kiln tune kiln.kernels:gemm`.
 
-Their configs are the plans of the implementations that can compute the problem, expected fastest first; a config is the name of
-a plan's type and its fields.
+Their configs are those of the implementations that can compute the problem, expected fastest first; a config is the name of its
+class and its fields.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import kiln
 from kiln import kernels
 from kiln.base_dsl.target import get_target
 from kiln.kernels.dispatch import registry
-from kiln.kernels.tuned_configs import config_of, plan_of
+from kiln.kernels.tuned_configs import config_from_dict, config_to_dict
 
 from .cases import Case, ContractError
 
@@ -84,7 +84,7 @@ def case(name: str | None) -> Case:
     function = _FUNCTIONS[name]
 
     def kernel_fn(*inputs: Any, config: Mapping[str, Any] | None = None) -> Any:
-        return getattr(kernels, name)(*inputs, **function.options, plan=plan_of(config))
+        return getattr(kernels, name)(*inputs, **function.options, config=config_from_dict(config))
 
     def get_inputs(dtype: str, **sizes: int) -> list[Any]:
         import torch
@@ -94,15 +94,17 @@ def case(name: str | None) -> Case:
 
     def configs(**problem: Any) -> list[dict[str, Any]]:
         asked = _asked(name, problem)
-        return [config_of(choice.plan) for choice in asked[0].choices(asked[1], _device())]
+        return [config_to_dict(choice.config) for choice in asked[0].choices(asked[1], _device())]
 
     def validate(config: Mapping[str, Any], problem: Mapping[str, Any], device: Device) -> list[str]:
         of, asked = _asked(name, problem)
-        return of.validate(asked, plan_of(config), device)
+        return of.validate(asked, config_from_dict(config), device)
 
     def perf_model(config: Mapping[str, Any], problem: Mapping[str, Any], device: Device) -> float:
         of, asked = _asked(name, problem)
-        return of.choose(asked, device, plan_of(config)).implementation.cost(asked, plan_of(config), device)
+        return of.choose(asked, device, config_from_dict(config)).implementation.cost(
+            asked, config_from_dict(config), device
+        )
 
     def flops_bytes(**problem: Any) -> tuple[float, float]:
         asked = _asked(name, problem)[1]
@@ -127,14 +129,14 @@ def _device() -> Device:
     return current.device()
 
 
-def _asked(name: str, problem: Mapping[str, Any]) -> tuple[registry.Family, Any]:
+def _asked(name: str, problem: Mapping[str, Any]) -> tuple[registry.Registry, Any]:
     """The family and its problem that a call is about, found by making the call without computing anything."""
     import torch
 
     function = _FUNCTIONS[name]
     sizes = {field: value for field, value in problem.items() if field != "dtype"}
     arrays = [torch.empty(shape, dtype=getattr(torch, problem["dtype"])) for shape in function.shapes(**sizes)]
-    with kiln.target("cpu"), registry.asking() as asked:
+    with kiln.target("cpu"), registry.collecting_problems() as asked:
         getattr(kernels, name).__wrapped__(
             *arrays, **function.options
         )  # past the recorder, which would keep an empty call
