@@ -51,11 +51,11 @@ class Node:
         return []
 
     def leaves(self) -> list[Any]:
-        """The leaves of a value given from Python, as `struct` packs them."""
+        """Return the leaves of a value given from Python, as `struct` packs them."""
         return []
 
     def values(self) -> list[ir.Value]:
-        """The leaves of a value that exists in a trace."""
+        """Return the leaves of a value that exists in a trace."""
         return []
 
     def fit(self, expected: Hashable) -> Node | str:
@@ -89,12 +89,12 @@ class StaticNode(Node):
 
 
 def number_format(kind: type[Numeric]) -> str:
-    """The struct format of a number's slot; types that struct does not know are packed as their bits."""
+    """Return the struct format of a number's slot; types that struct does not know are packed as their bits."""
     return kind._struct_format.lstrip("<") or ("16s" if kind.width > 64 else "8s")
 
 
 def number_leaf(kind: type[Numeric], value: Any) -> Any:
-    """A number as `number_format` packs it."""
+    """Return a number as `number_format` packs it."""
     if isinstance(value, Numeric):
         value = value.to(kind).value
     if not kind._struct_format:
@@ -257,7 +257,7 @@ def register_jit_arg_adapter(*kinds: type) -> Callable[[Any], Any]:
 
 
 def find_adapter(kind: type) -> Callable[[Any], Any] | None:
-    """The adapter registered for a type or one of its bases."""
+    """Return the adapter registered for a type or one of its bases."""
     for base in kind.__mro__:
         if base in _adapters:
             return _adapters[base]
@@ -296,15 +296,15 @@ class ArgumentRules:
         return {}
 
     def kind_of(self, value: Any) -> str:
-        """The kind of a value (see `promises`), empty for what annotations do not judge."""
+        """Return the kind of a value (see `promises`), empty for what annotations do not judge."""
         return promises.kind_of(value)
 
     def own_promise(self, annotation: Any) -> promises.Kinds | None:
-        """The kinds of values that an annotation of this language allows; None for other annotations."""
+        """Return the kinds of values that an annotation of this language allows; None for other annotations."""
         return None
 
     def promised(self, annotation: Any) -> promises.Kinds | None:
-        """The kinds of values that an annotation allows; None if it excludes nothing."""
+        """Return the kinds of values that an annotation allows; None if it excludes nothing."""
         return self._promise(annotation)[1]
 
     def _promise(self, annotation: Any) -> tuple[Any, promises.Kinds | None, Callable[[Any], bool] | None]:
@@ -316,11 +316,11 @@ class ArgumentRules:
         return known
 
     def judges_values(self, annotation: Any) -> bool:
-        """Whether an annotation excludes some values of a type and not others."""
+        """Return whether an annotation excludes some values of a type and not others."""
         return self._promise(annotation)[2] is not None
 
     def breaks(self, value: Any, annotation: Any) -> bool:
-        """Whether an annotation excludes a value."""
+        """Return whether an annotation excludes a value."""
         _, promised, judge = self._promise(annotation)
         if promised is not None:
             kind = self.kind_of(value)
@@ -329,7 +329,7 @@ class ArgumentRules:
         return judge is not None and judge(value)
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
-        """A node for a kind of value of this language, or None."""
+        """Return a node for a kind of value of this language, or None."""
         return None
 
     def quick(self, kind: type, annotation: Any) -> Quick | None:
@@ -354,11 +354,11 @@ class ArgumentRules:
         return None
 
     def is_static_annotation(self, annotation: Any) -> bool:
-        """Whether numbers under this annotation are known while tracing."""
+        """Return whether numbers under this annotation are known while tracing."""
         return is_constexpr(annotation)
 
     def node(self, value: Any, annotation: Any, path: str) -> Node:
-        """The node of an argument."""
+        """Return the node of an argument."""
         if annotation is not None:
             if self.breaks(value, annotation):
                 raise promises.broken(value, annotation, path)
@@ -405,7 +405,7 @@ class ArgumentRules:
         )
 
     def _object(self, value: Any, path: str) -> Node:
-        """A plain instance: by reference, with what the program computes in it passed as values."""
+        """Return a plain instance: by reference, with what the program computes in it passed as values."""
         from . import trace
 
         if trace.current() is not None:
@@ -524,7 +524,7 @@ MIN64, MAX64 = -(1 << 63), (1 << 63) - 1
 
 
 def is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
-    """Whether an annotation is a type of numbers of the object program."""
+    """Return whether an annotation is a type of numbers of the object program."""
     return isinstance(annotation, type) and issubclass(annotation, Numeric) and not annotation._abstract
 
 
@@ -543,5 +543,5 @@ def element_annotations(annotation: Any, count: int) -> list[Any]:
 
 
 def slot_struct(formats: str) -> struct.Struct:
-    """The packer of a call's leaves."""
+    """Return the packer of a call's leaves."""
     return struct.Struct("<" + formats)

@@ -117,7 +117,7 @@ def _is_module_name(text: str) -> bool:
 
 
 def _names_are_listed(code: types.CodeType) -> bool:
-    """Whether the source gives all names by which it looks something up as texts."""
+    """Return whether the source gives all names by which it looks something up as texts."""
     from .frontend import source
 
     if code.co_name.startswith("<") and code.co_name != "<lambda>":  # a comprehension: whoever holds it is looked at
@@ -144,7 +144,7 @@ def _names_are_listed(code: types.CodeType) -> bool:
 
 
 def _is_looked_up(table: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
-    """Whether a dictionary is only asked for one name: `table["K"]`, `table.get("K")`, `"K" in table`."""
+    """Return whether a dictionary is only asked for one name: `table["K"]`, `table.get("K")`, `"K" in table`."""
     parent = parents.get(table)
     if isinstance(parent, ast.Subscript) and parent.value is table:
         return _is_text([parent.slice])

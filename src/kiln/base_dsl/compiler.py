@@ -18,7 +18,7 @@ from .options import CompileOptions
 
 
 def source_span(location: ir.Location) -> tuple[Span | None, tuple[Span, ...]]:
-    """Where in the user's program an operation came from, and the calls that led there, innermost first."""
+    """Return where in the user's program an operation came from, and the calls that led there, innermost first."""
     location = ir.Location.from_attr(location.attr, location.context)  # diagnostics hand out the base class
     if isinstance(location, ir.FileLineColLoc):
         return _file_span(location), ()
@@ -54,7 +54,7 @@ def _file_span(location: Any) -> Span | None:
 
 
 def report_at(location: ir.Location, kind: type[DSLBaseError], message: str, hint: str = "") -> DSLBaseError:
-    """An error to raise, at the source line of an operation."""
+    """Return an error to raise, at the source line of an operation."""
     span, calls = source_span(location)
     return kind(message, hint=hint, span=span, calls=calls)
 
@@ -108,7 +108,7 @@ def _around(op: ir.Operation) -> Iterator[tuple[ir.Operation, ir.Block]]:
 
 
 def _is_known_at(op: ir.Operation, value: ir.Value) -> bool:
-    """Whether a value is computed before an operation, in a block that is around it in the same function."""
+    """Return whether a value is computed before an operation, in a block that is around it in the same function."""
     home, owner = _block_of(value), value.owner
     for outer, block in _around(op):
         if block == home:
@@ -306,5 +306,5 @@ class Artifacts(Mapping[str, Any]):
 
 
 def safe_name(name: str) -> str:
-    """A name as a file name: other characters replaced, cut to what file systems take."""
+    """Return a name as a file name: other characters replaced, cut to what file systems take."""
     return re.sub(r"[^\w.\-]+", "_", name)[:180] or "module"

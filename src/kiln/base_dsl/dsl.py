@@ -68,7 +68,7 @@ class BaseDSL(ArgumentRules):
 
     @classmethod
     def _get_dsl(cls) -> Any:
-        """The language itself; of `BaseDSL`, the default one."""
+        """Return the language itself; of `BaseDSL`, the default one."""
         return default_language() if cls is BaseDSL else cls()
 
     # -- what a language provides ------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class BaseDSL(ArgumentRules):
     def make_function(
         self, name: str, types: Sequence[ir.Type], location: ir.Location
     ) -> tuple[ir.Operation, ir.Block]:
-        """An empty host function at the insertion point, and its entry block."""
+        """Return an empty host function at the insertion point, and its entry block."""
         operation = ir.Operation.create(
             "func.func",
             regions=1,
@@ -130,7 +130,7 @@ class BaseDSL(ArgumentRules):
         raise NotImplementedError
 
     def make_undefined(self, type_: ir.Type) -> ir.Value:
-        """A value nobody reads. Numbers only by default: zero."""
+        """Return a value nobody reads. Numbers only by default: zero."""
         if isinstance(type_, (ir.IntegerType, ir.IndexType)):
             return tracing.constant(type_, 0)
         if isinstance(type_, ir.FloatType):
@@ -142,13 +142,13 @@ class BaseDSL(ArgumentRules):
         raise DSLUserCodeError(f"{self.name} has no assertions at run time")
 
     def is_selectable(self, type_: ir.Type) -> bool:
-        """Whether `arith.select` takes this type."""
+        """Return whether `arith.select` takes this type."""
         return isinstance(type_, (ir.IntegerType, ir.FloatType, ir.IndexType, ir.VectorType))
 
     def compile_module(
         self, module: ir.Module, entry: str, options: CompileOptions | None, target: str | None
     ) -> Executable:
-        """The object stage. By default the chosen target's, or what the disk cache has of it."""
+        """Return the object stage. By default the chosen target's, or what the disk cache has of it."""
         from . import cache
 
         return cache.compile_module(get_target(target), module, entry, options)
@@ -232,7 +232,7 @@ class Traced:
 
 
 def result_kinds(returned: Any) -> list[Any]:
-    """The numeric type of each leaf of a returned value; other values cannot leave a compiled function."""
+    """Return the numeric type of each leaf of a returned value; other values cannot leave a compiled function."""
     from . import tree
     from .typing import Numeric
 

@@ -25,7 +25,7 @@ def register(name: str, load: Callable[[], Callable[[CompiledFunction], Any] | N
 
 
 def through(name: str, compiled: CompiledFunction) -> Any:
-    """A compiled function as a framework takes it; itself where there is no such framework."""
+    """Return a compiled function as a framework takes it; itself where there is no such framework."""
     wrap = _loaders[name]() if name in _loaders else None
     return compiled if wrap is None else wrap(compiled)
 

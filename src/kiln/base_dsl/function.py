@@ -250,7 +250,7 @@ class CompiledFunction:
         return nodes
 
     def leaves_of(self, args: Sequence[Any]) -> list[list[Any]]:
-        """The leaves of each argument that is not compiled in, which `run_leaves` takes one after another."""
+        """Return the leaves of each argument that is not compiled in, which `run_leaves` takes one after another."""
         passed_values = dict(zip([name for name in self.names if name not in self.static], args, strict=True))
         nodes = self._fitted({name: passed_values.get(name, self.static.get(name)) for name in self.names})
         return [list(node.leaves()) for name, node in nodes.items() if name in passed_values]
@@ -293,7 +293,7 @@ class CompiledFunction:
         return {n: passed_values.get(n, self.static.get(n)) for n in self.names}
 
     def _ambient_stream(self) -> dict[str, Any]:
-        """The stream of launches that name none, if it is an argument."""
+        """Return the stream of launches that name none, if it is an argument."""
         return {name: of() for name, of in self.ambient.items() if name == AMBIENT_STREAM}
 
     def _check_static(self, passed_values: dict[str, Any]) -> None:
@@ -371,7 +371,7 @@ class CompiledFunction:
         return None if report is None else functools.partial(reported, report, self.call_signature())
 
     def packed(self, leaves: Sequence[Any]) -> tuple[bytes, list[tuple[int, str]]]:
-        """The slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
+        """Return the slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
         places: list[tuple[int, str]] = []
         offset = 0
         for text in _FORMATS.findall(self._struct.format[1:]):
@@ -408,7 +408,7 @@ _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")
 
 
 def _shown(failure: DSLBaseError, signature: str) -> DSLBaseError:
-    """An error of a call as the caller sees it; `signature` as `CompiledFunction.call_signature` gives it."""
+    """Return an error of a call as the caller sees it; `signature` as `CompiledFunction.call_signature` gives it."""
     shorten_traceback(failure)
     if isinstance(failure, DSLUserCodeValueError) or not failure.message.endswith(ONE_SYMBOL):
         return failure
@@ -438,7 +438,7 @@ def _brief(value: Any) -> str:
 
 
 def describe_key(key: Any) -> str:
-    """A part of a signature, for people."""
+    """Return a part of a signature, for people."""
     if isinstance(key, type):
         return key.__name__
     if type(key) is tuple and key and isinstance(key[0], type):
@@ -448,7 +448,7 @@ def describe_key(key: Any) -> str:
 
 
 def _plain(x: Any) -> Any:
-    """A returned structure with Python numbers in place of typed ones."""
+    """Return a returned structure with Python numbers in place of typed ones."""
     from . import tree
 
     if isinstance(x, Numeric):

@@ -118,7 +118,7 @@ def leaning_on(name: str) -> Iterator[None]:
 
 
 def version_of(package: str) -> str:
-    """The version that a loaded package says it has."""
+    """Return the version that a loaded package says it has."""
     return str(getattr(sys.modules.get(package), "__version__", "of an unknown version"))
 
 
@@ -132,7 +132,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def is_here(name: str) -> bool:
-    """Whether a package can be imported; a mere folder of that name, which Python would import as well, is none."""
+    """Return whether a package can be imported; a mere folder of that name, which Python would import as well, is
+    none."""
     if sys.modules.get(name) is not None:
         return loaded(name) is not None
     try:
@@ -143,7 +144,7 @@ def is_here(name: str) -> bool:
 
 
 def loaded(name: str) -> Any:
-    """A package if the program has loaded it; None if not, or if that is a mere folder."""
+    """Return a package if the program has loaded it; None if not, or if that is a mere folder."""
     module = sys.modules.get(name)
     return None if module is None or _is_folder(module) else module
 

@@ -47,7 +47,7 @@ class Range:
 
 
 def range_constexpr(*bounds: Any, unroll_full: bool = True) -> builtins.range | list[int]:
-    """A loop that Python runs while tracing: its body appears once for each item. Takes Python integers only.
+    """Return a loop that Python runs while tracing: its body appears once for each item. Takes Python integers only.
 
     There is nothing left to be unrolled; `unroll_full` is accepted for programs that say so.
     """
@@ -58,7 +58,7 @@ def range_constexpr(*bounds: Any, unroll_full: bool = True) -> builtins.range | 
 
 
 def const_expr(expression: Any) -> Any:
-    """`expression`, which must be known while tracing: for conditions that choose code instead of branching."""
+    """Return `expression`, which must be known while tracing: for conditions that choose code instead of branching."""
     if trace.current() is not None and tree.is_dynamic(expression):
         raise error(
             DSLRuntimeError,
@@ -69,10 +69,10 @@ def const_expr(expression: Any) -> Any:
 
 
 def dynamic_expr(expression: Any) -> Any:
-    """`expression`: accepted for programs that mark run-time conditions."""
+    """Return `expression`: accepted for programs that mark run-time conditions."""
     return expression
 
 
 def range_dynamic(*args: Any, **kwargs: Any) -> Range:
-    """`range`, for programs that spell it so."""
+    """Return `range`, for programs that spell it so."""
     return Range(*args, **kwargs)

@@ -74,7 +74,7 @@ def tried(count: int) -> None:
 
 
 def schedules_text(count: int) -> str:
-    """A number of schedules in words."""
+    """Return a number of schedules in words."""
     return f"{count} schedule{'s' * (count != 1)}"
 
 
@@ -112,7 +112,7 @@ def kinds() -> tuple[str, ...]:
 
 
 def request() -> Request | None:
-    """The request in force on this thread."""
+    """Return the request in force on this thread."""
     return _requests.request
 
 

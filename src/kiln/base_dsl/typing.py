@@ -68,7 +68,8 @@ else:
 
 
 def is_constexpr(annotation: object) -> bool:
-    """Whether an evaluated annotation is `Constexpr`, `Constexpr[...]`, or one of them inside Optional or a union."""
+    """Return whether an evaluated annotation is `Constexpr`, `Constexpr[...]`, or one of them inside Optional or a
+    union."""
     origin = typing.get_origin(annotation)
     if annotation is Constexpr or origin is Constexpr:
         return True
@@ -116,7 +117,7 @@ class DynamicExpression(Protocol):
 
 
 def get_mlir_types(value: Any) -> list[ir.Type]:
-    """The IR types of an argument, or of a value of the program; of a tuple or list, those of its elements."""
+    """Return the IR types of an argument, or of a value of the program; of a tuple or list, those of its elements."""
     if hasattr(type(value), "__get_mlir_types__"):
         return list(value.__get_mlir_types__())
     if isinstance(value, (tuple, list)):
@@ -127,7 +128,7 @@ def get_mlir_types(value: Any) -> list[ir.Type]:
 
 
 def get_c_pointers(value: Any) -> list[Any]:
-    """The addresses of an argument's values; of a tuple or list, those of its elements."""
+    """Return the addresses of an argument's values; of a tuple or list, those of its elements."""
     if hasattr(type(value), "__c_pointers__"):
         return list(value.__c_pointers__())
     if isinstance(value, (tuple, list)):

@@ -95,7 +95,7 @@ class RangeTrace:
         return 2 * self.names.index(name) + ends
 
     def events(self) -> list[RangeEvent]:
-        """All that was noted, warp by warp, in order."""
+        """Return all that was noted, warp by warp, in order."""
         if self._memory is not None:
             data = ctypes.string_at(self.address, _SIZE)
         else:

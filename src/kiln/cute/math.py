@@ -55,7 +55,7 @@ def _apply(
     op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | None, fastmath: bool = False,
     approx: bool = False, result: Any = None,
 ) -> Any:  # fmt: skip
-    """An operation on floats of one type. `result`: the type of the result, if another."""
+    """Return an operation on floats of one type. `result`: the type of the result, if another."""
     traced = tracing.current() is not None and bool(tracing.current().functions)  # type: ignore[union-attr]
     if not traced:
         return _on_host(op, arguments, python)
@@ -74,7 +74,7 @@ def _apply(
 
 
 def _float_type(op: str, arguments: tuple[Any, ...]) -> Any:
-    """The type the arguments meet in: Python numbers take the type of the others."""
+    """Return the type the arguments meet in: Python numbers take the type of the others."""
     found: Any = None
     for x in arguments:
         if isinstance(x, (TensorSSA, Numeric)):
@@ -163,7 +163,7 @@ def sqrt(
     x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, rounding: Any = None, *, loc: Any = None,
     ip: Any = None,
 ) -> Any:  # fmt: skip
-    """The square root."""
+    """Return the square root."""
     _only_nearest(rounding, "sqrt")
     return _apply("math.sqrt", (x,), python_math.sqrt, fastmath, approx)
 
@@ -211,7 +211,7 @@ def pow(x: Any, y: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = No
 
 
 def atan2(y: Any, x: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
-    """The angle of the point (x, y), between -pi and pi."""
+    """Return the angle of the point (x, y), between -pi and pi."""
     return _apply("math.atan2", (y, x), python_math.atan2, fastmath)
 
 
@@ -221,22 +221,22 @@ def copysign(x: Any, y: Any, fastmath: bool = False, *, loc: Any = None, ip: Any
 
 
 def isnan(x: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether x is not a number."""
+    """Return whether x is not a number."""
     return _apply("math.isnan", (x,), python_math.isnan, result=Boolean)
 
 
 def isinf(x: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether x is infinite."""
+    """Return whether x is infinite."""
     return _apply("math.isinf", (x,), python_math.isinf, result=Boolean)
 
 
 def isfinite(x: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether x is neither infinite nor not a number."""
+    """Return whether x is neither infinite nor not a number."""
     return _apply("math.isfinite", (x,), python_math.isfinite, result=Boolean)
 
 
 def abs(x: Any, fastmath: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
-    """The absolute value, in the type of x."""
+    """Return the absolute value, in the type of x."""
     return x.__abs__()
 
 
@@ -268,12 +268,12 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
 
 
 def max(x: Any, y: Any, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
-    """The larger, element by element. A NaN loses against a number, unless it is to be propagated."""
+    """Return the larger, element by element. A NaN loses against a number, unless it is to be propagated."""
     return _extremum("max", x, y, propagate_nan)
 
 
 def min(x: Any, y: Any, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
-    """The smaller, element by element. A NaN loses against a number, unless it is to be propagated."""
+    """Return the smaller, element by element. A NaN loses against a number, unless it is to be propagated."""
     return _extremum("min", x, y, propagate_nan)
 
 

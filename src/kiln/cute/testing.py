@@ -42,7 +42,8 @@ def assert_(cond: Any, msg: str | None = None) -> None:
 
 
 def range(name: str) -> contextlib.AbstractContextManager[None]:
-    """`with range("load"):` in a kernel: in a trace (`kiln profile --prof_type trace`) a range of this name, else nothing."""
+    """Return `with range("load"):` in a kernel: in a trace (`kiln profile --prof_type trace`) a range of this name,
+    else nothing."""
     from .kernel_ranges import kernel_range
 
     return kernel_range(name)
@@ -105,7 +106,7 @@ def _configurations(params_dict: dict[str, list[Any]] | None) -> Iterator[dict[s
 def _fastest(
     what: str, params_dict: dict[str, list[Any]] | None, measure: Callable[[dict[str, Any]], float]
 ) -> dict[str, Any]:
-    """The configuration that takes the least time; those that raise an error are left out."""
+    """Return the configuration that takes the least time; those that raise an error are left out."""
     best: dict[str, Any] | None = None
     best_time = float("inf")
     failure: Exception | None = None
@@ -190,7 +191,7 @@ class autotune_jit:
 
     @classmethod
     def log(cls) -> logging.Logger:
-        """The logger of tuning."""
+        """Return the logger of tuning."""
         logger = logging.getLogger("kiln.autotune")
         if settings.get("CUTE_DSL_LOG_AUTOTUNE") and not logger.handlers:
             logger.addHandler(logging.StreamHandler())
@@ -203,7 +204,7 @@ def tune(
     kernel_arguments: JitArguments | None = None, warmup_iterations: int = 10, iterations: int = 100,
     stream: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The combination of `params_dict` for which what `func` returns runs fastest.
+    """Return the combination of `params_dict` for which what `func` returns runs fastest.
 
     `func` takes the arguments and the parameters, compiles, and returns a function without arguments to be timed.
     """

@@ -1,4 +1,4 @@
-"""Which blocks of a cluster wait for which: those in a row share A, those in a column share B."""
+"""Multicast in a cluster: the CTAs of a row share A, those of a column share B, and wait for each other."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WARP = 32
 
 
 def sharers(cta_layout_vmnk: Any, mcast_mode_mn: tuple[int, int]) -> int:
-    """In how many blocks a warp releases a buffer: those of its row, if A goes to all of them, and of its column, if B does."""
+    """Return in how many CTAs a warp releases a stage: those of its row if A is multicast, and of its column if B is."""
     if not in_cluster(cta_layout_vmnk):
         return 1
     rows, columns = size(cta_layout_vmnk, mode=[1]), size(cta_layout_vmnk, mode=[2])
@@ -24,10 +24,10 @@ def sharers(cta_layout_vmnk: Any, mcast_mode_mn: tuple[int, int]) -> int:
 
 
 def releases(cta_layout_vmnk: Any, tidx: Any, mcast_mode_mn: tuple[int, int]) -> tuple[Any, Boolean]:
-    """Where this thread says that its warp has used a buffer (None: in its own block), and whether it is one that says so.
+    """Return where this thread releases a stage for its warp (None: in its own CTA), and whether it is one that does.
 
-    The lanes of a warp have a block each, so that a warp arrives once in each block that fills buffers of this one. A block's own
-    is among them.
+    The lanes of a warp have a CTA each, so that a warp arrives once in each CTA that fills stages of this one, its own
+    among them.
     """
     thread = arch.thread_idx()[0] if tidx is None else tidx
     lane = thread % _WARP

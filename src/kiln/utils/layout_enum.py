@@ -16,38 +16,38 @@ class LayoutEnum(enum.Enum):
     COL_MAJOR = "col_major"
 
     def is_k_major_a(self) -> bool:
-        """Whether elements of A adjacent in K are adjacent in memory."""
+        """Return whether elements of A adjacent in K are adjacent in memory."""
         return self is LayoutEnum.ROW_MAJOR
 
     def is_m_major_a(self) -> bool:
-        """Whether elements of A adjacent in M are adjacent in memory."""
+        """Return whether elements of A adjacent in M are adjacent in memory."""
         return self is LayoutEnum.COL_MAJOR
 
     def is_k_major_b(self) -> bool:
-        """Whether elements of B adjacent in K are adjacent in memory."""
+        """Return whether elements of B adjacent in K are adjacent in memory."""
         return self is LayoutEnum.ROW_MAJOR
 
     def is_n_major_b(self) -> bool:
-        """Whether elements of B adjacent in N are adjacent in memory."""
+        """Return whether elements of B adjacent in N are adjacent in memory."""
         return self is LayoutEnum.COL_MAJOR
 
     def is_n_major_c(self) -> bool:
-        """Whether elements of C adjacent in N are adjacent in memory."""
+        """Return whether elements of C adjacent in N are adjacent in memory."""
         return self is LayoutEnum.ROW_MAJOR
 
     def is_m_major_c(self) -> bool:
-        """Whether elements of C adjacent in M are adjacent in memory."""
+        """Return whether elements of C adjacent in M are adjacent in memory."""
         return self is LayoutEnum.COL_MAJOR
 
     def mma_major_mode(self) -> OperandMajorMode:
-        """Along which mode an operand A (M, K) or B (N, K) of a warp-group MMA is contiguous."""
+        """Return the mode along which operand A (M, K) or B (N, K) of a WGMMA is contiguous."""
         return OperandMajorMode.K if self is LayoutEnum.ROW_MAJOR else OperandMajorMode.MN
 
     sm90_mma_major_mode = mma_major_mode
 
     @staticmethod
     def from_tensor(tensor: Any) -> LayoutEnum:
-        """The order of a tensor's first two modes; one of them must be the leading mode."""
+        """Return the order of a tensor's first two modes; one of them must be the leading mode."""
         leading = tensor.leading_dim
         if isinstance(leading, tuple):
             leading = leading[0] if leading else None

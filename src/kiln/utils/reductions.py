@@ -1,4 +1,4 @@
-"""Reductions over the threads of a block."""
+"""Reductions over the threads of a CTA."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def reduce_in_warp(value: Any, op: Any, threads: int = _WARP) -> Any:
 
 
 def reduce_in_block(value: Any, op: Any, threads: int, block: int) -> Any:
-    """Combine the values of `threads` neighbouring threads of a block of `block`; each of them gets the result.
+    """Combine the values of `threads` neighbouring threads of a CTA of `block` threads; each of them gets the result.
 
-    Beyond a warp it goes through shared memory of its own, and all threads of the block wait for each other. The block has
-    one mode of threads, a multiple of `threads`.
+    More than a warp go through shared memory of their own, and all threads of the CTA synchronise. The CTA has one mode
+    of threads, a multiple of `threads`.
     """
     _check(threads, 1024)
     if not isinstance(block, int) or block % threads or block > 1024:

@@ -60,7 +60,7 @@ _SPECULATABLE = {
 
 
 def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
-    """The arms are handed over unevaluated."""
+    """Rewrite a conditional expression: both arms are handed over unevaluated."""
     mark_test(node.test)
     arms = node.body, node.orelse
     name = "ifexp_names" if all(isinstance(arm, (ast.Name, ast.Constant)) for arm in arms) else "ifexp"
@@ -70,7 +70,7 @@ def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
 
 
 def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
-    """The value of one arm."""
+    """Return the value of one arm."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
     from .regions import as_condition
@@ -79,7 +79,8 @@ def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[
 
 
 def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
-    """The value of one arm, each of which is a variable or a constant: of numbers one is selected, without regions for the arms."""
+    """Return the value of one arm, each of which is a variable or a constant: of numbers one is selected, without
+    regions for the arms."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
     from .regions import as_condition

@@ -74,7 +74,7 @@ class LazyEffects:
         self.snapshot.restore(arm.changes)
 
     def at_end(self, index: int, value: Any, kept: tree.Kept) -> Any:
-        """A value of an arm with its objects as they were at the arm's end."""
+        """Return a value of an arm with its objects as they were at the arm's end."""
         return self._arms[index].at_end(value, kept)
 
     def merge(self, merge: tree.Merge, noted: Noted) -> Callable[[Iterator[ir.Value]], None]:

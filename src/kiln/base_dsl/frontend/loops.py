@@ -51,7 +51,7 @@ class _Choices:
         self._weakened = 0
 
     def learn(self, wrong: WrongChoice) -> bool:
-        """Whether there was something to learn."""
+        """Return whether there was something to learn."""
         if wrong.promote is not None:
             new = wrong.promote not in self.promoted
             self.promoted.add(wrong.promote)
@@ -66,7 +66,7 @@ class _Choices:
         return level < 2
 
     def kept(self, name: str, value: Any, shared: tree.Kept) -> tree.Kept:
-        """The objects that stay in the value of a variable or attribute."""
+        """Return the objects that stay in the value of a variable or attribute."""
         level = self.by_value.get(name, 0)
         if level == 0:
             return shared
@@ -136,7 +136,7 @@ class _Entry:
         self.set(self.opened)
 
     def leaves_now(self, rec: Construct) -> list[ir.Value]:
-        """The leaves of what it holds now, for the next iteration."""
+        """Return the leaves of what it holds now, for the next iteration."""
         now = self.now = self.get()
         self.changed_in_place &= now is self.opened
         if tree.same_state(now, self._began):
@@ -187,7 +187,7 @@ class _Entry:
 
 
 def _connected(sets: list[set[int]]) -> list[list[int]]:
-    """Which of some sets have elements in common, directly or through others: groups of their indices."""
+    """Return which of some sets have elements in common, directly or through others: groups of their indices."""
     groups: list[tuple[list[int], set[int]]] = []
     for index, each in enumerate(sets):
         joined, elements = [index], set(each)
@@ -199,7 +199,7 @@ def _connected(sets: list[set[int]]) -> list[list[int]]:
 
 
 def _stay_in(value: Any, shared: tree.Kept) -> list[Any]:
-    """The objects of `shared` that a value holds."""
+    """Return the objects of `shared` that a value holds."""
     return [x for number, x in objects_in(value).items() if number in shared] if shared else []
 
 
@@ -213,7 +213,7 @@ _ONE_OBJECT = "change the object in place, or make a new one of its parts in eve
 
 
 def _is_another(old: Any, now: Any) -> bool:
-    """Whether a second object of one class has taken the place of the first."""
+    """Return whether a second object of one class has taken the place of the first."""
     return tree.is_mutable(old) and type(old) is type(now)
 
 
@@ -315,7 +315,7 @@ class _LoopState:
                 self.entries.append(entry)
 
     def _is_replaced(self, slot: Slot, value: Any) -> bool:
-        """Whether an iteration puts another object into a place."""
+        """Return whether an iteration puts another object into a place."""
         if slot.path in self.choices.by_value:
             return True
         return (
@@ -358,7 +358,7 @@ class _LoopState:
             self.scope.set(flag, False)
 
     def leaves_now(self) -> list[ir.Value]:
-        """Every carried leaf as it is now."""
+        """Return every carried leaf as it is now."""
         merged_objects.check(self.snapshot.watched())
         self.snapshot.check_unchanged(self.rec.title)
         return [leaf for entry in self.entries for leaf in entry.leaves_now(self.rec)]
@@ -528,7 +528,7 @@ class _LoopState:
 
 
 def _any(flags: list[Any]) -> Any:
-    """The disjunction of flags, each a Python bool or a Boolean."""
+    """Return the disjunction of flags, each a Python bool or a Boolean."""
     dynamic = [f for f in flags if tree.is_dynamic(f)]
     if any(f is True for f in flags):
         return True
@@ -616,7 +616,7 @@ def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
 
 
 def dynamic_while(rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]) -> Any:
-    """A `while` of the object program.
+    """Return a `while` of the object program.
 
     Returns True when it was built. When the test turns out to be a Python value after all, nothing is built,
     its operations stay in front, variables are as before, and the value is returned for the caller to go on with.

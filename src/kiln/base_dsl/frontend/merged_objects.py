@@ -49,7 +49,7 @@ class Watched:
             raise self.refusal(path)
 
     def refusal(self, path: str) -> DSLUserCodeError:
-        """The error for a change of `path`."""
+        """Return the error for a change of `path`."""
         if path.startswith(_ORIGIN):
             path = f"{path[len(_ORIGIN) :]} of {_ORIGIN}"
         return DSLUserCodeError(self._why.format(path=path), hint=self._hint, span=self._span)
@@ -104,7 +104,7 @@ class Noted:
 
 
 def _copied(merged: Any, origins: list[Any]) -> set[int]:
-    """The objects of its origins that a merged object has copies of: what all have in common is not copied."""
+    """Return the objects of its origins that a merged object has copies of: what all have in common is not copied."""
     found = objects_in(*origins).keys()
     return (found - objects_in(merged).keys()) | (found & {id(x) for x in origins})
 
@@ -175,7 +175,7 @@ def check(watched: list[Watched]) -> None:
 
 
 def objects_watched(watched: list[Watched]) -> set[int]:
-    """The objects that must not change any more, by identity."""
+    """Return the objects that must not change any more, by identity."""
     return set[int]().union(*(each.state.objects for each in watched))
 
 
@@ -200,12 +200,13 @@ def _same(before: Any, now: Any) -> bool:
 
 
 def used_later() -> list[Any]:
-    """The values of variables that the functions on the stack, up to the outermost traced one, may read from here on."""
+    """Return the values of variables that the functions on the stack, up to the outermost traced one, may read from
+    here on."""
     return [value for frame in _frames() for _, value in _read_later(frame)]
 
 
 def used_by_callers(scope: Scope) -> list[tuple[str, Any]]:
-    """The same for the functions that called the one with these variables, by name."""
+    """Return the same for the functions that called the one with these variables, by name."""
     found: list[tuple[str, Any]] = []
     mine = True
     for frame in _frames():

@@ -58,7 +58,7 @@ class DetachedBlock:
 
 
 def as_condition(value: Any) -> Any:
-    """A dynamic truth value as a Boolean, following Python's truth of numbers."""
+    """Return a dynamic truth value as a Boolean, following Python's truth of numbers."""
     if isinstance(value, ir.Value):
         return Boolean._make(value)
     return value if isinstance(value, Boolean) else value != 0
@@ -83,7 +83,7 @@ def unavailable_name(name: str, why: str, hint: str) -> None:
 
 
 def assignment_notes(rec: Construct, name: str) -> tuple[Any, ...]:
-    """Where a name gets its values: inside the construct, and the last place before it."""
+    """Return where a name gets its values: inside the construct, and the last place before it."""
     inside = rec.assigned.get(name, [])[:3]
     if is_internal_name(name):
         return tuple((span, "returned here") for span in rec.function.returns[:3])
@@ -177,7 +177,7 @@ class ArmEnd:
         self._copies: dict[int, Any] = {}
 
     def at_end(self, value: Any, kept: tree.Kept) -> Any:
-        """A value of this arm with its objects as they were at the arm's end: they have been put back since.
+        """Return a value of this arm with its objects as they were at the arm's end: they have been put back since.
 
         Objects that were there before the branch get into `kept`, by the identity of what stands for them.
         """
@@ -207,7 +207,7 @@ class Arm(ArmEnd):
         self.jumped = tuple(f for f in rec.flags if _flag_is_set(scope.get(f)))
 
     def strict(self, rec: Construct, name: str) -> bool:
-        """Whether somebody reads this arm's value of `name`: not after the arm has returned, for example."""
+        """Return whether somebody reads this arm's value of `name`: not after the arm has returned, for example."""
         if not self.jumped or is_internal_name(name):
             return True
         return any(name in rec.function.flag_targets.get(flag, ()) for flag in self.jumped)

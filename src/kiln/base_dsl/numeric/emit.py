@@ -17,14 +17,14 @@ from .meta import TYPES, FloatMeta, IntegerMeta
 
 
 def ir_type(t: Any, n: int | None = None) -> ir.Type:
-    """The IR type of a scalar or a vector of `n` elements."""
+    """Return the IR type of a scalar or a vector of `n` elements."""
     if n is not None:
         return t.vector_type(n)
     return t._ir_type or t.mlir_type
 
 
 def constant(t: Any, value: bool | int | float, n: int | None = None) -> ir.Value:
-    """A value of type `t` (already rounded or wrapped to it), in every element of a vector."""
+    """Return a value of type `t` (already rounded or wrapped to it), in every element of a vector."""
     if n is None:
         return trace.constant(t._ir_type or t.mlir_type, value)
     current = trace.current()
@@ -138,7 +138,8 @@ def integer_mod(
 
 
 def _rounded_up(t: Any, remainder: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
-    """Whether a division toward zero rounded up: the remainder is not zero and has not the sign of the divisor."""
+    """Return whether a division toward zero rounded up: the remainder is not zero and has not the sign of the
+    divisor."""
     zero = constant(t, 0, n)
     inexact = integer_compare("ne", t, remainder, zero, n)
     signs = emit_value("arith.xori", ir_type(t, n), (remainder, b))
@@ -153,8 +154,8 @@ SIGNED_AMOUNT = "signed_amount"
 def shift_left(
     t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, may_be_negative: bool = False
 ) -> ir.Value:
-    """`a << amount`; everything is shifted out from `amount == width` on (a bare shift is undefined there), and by a negative
-    amount, which is a large one as an unsigned number."""
+    """Return `a << amount`; everything is shifted out from `amount == width` on (a bare shift is undefined there),
+    and by a negative amount, which is a large one as an unsigned number."""
     vt = ir_type(t, n)
     inside = compare_ir("arith.cmpi", _ULT, amount, constant(t, t.width, n), n)
     shifted = emit_value("arith.shli", vt, (a, amount), _amount_attributes(may_be_negative))
@@ -194,7 +195,7 @@ def _predicate(number: int) -> dict[str, ir.Attribute]:
 
 
 def compare_ir(op: str, predicate: int, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
-    """A bare `arith.cmpi` or `arith.cmpf`."""
+    """Return a bare `arith.cmpi` or `arith.cmpf`."""
     boolean = TYPES["Boolean"]
     return emit_value(op, ir_type(boolean, n), (a, b), _predicate(predicate))
 
@@ -217,7 +218,7 @@ def integer_abs(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
 
 
 def integer_power(t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
-    """`a ** b` for an exponent that is not negative."""
+    """Return `a ** b` for an exponent that is not negative."""
     return emit_value("math.ipowi", ir_type(t, n), (a, b))
 
 
@@ -238,8 +239,8 @@ FLOAT_OPS = {
 
 
 def floating(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
-    """An operation on two floats. `min` and `max` ignore a NaN, `minimum` and `maximum` pass it on;
-    `rem` has the sign of the dividend; `floordiv` and `mod` round down as Python's do."""
+    """Return an operation on two floats. `min` and `max` ignore a NaN, `minimum` and `maximum` pass it on; `rem` has
+    the sign of the dividend; `floordiv` and `mod` round down as Python's do."""
     compute = t._compute
     if t.width == 16 and name in ("mod", "floordiv"):
         compute = TYPES["Float32"]  # the steps on the way would round
@@ -256,7 +257,7 @@ def floating(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) 
 
 
 def float_unary(op: str, t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
-    """An operation on one float, for example `math.absf`."""
+    """Return an operation on one float, for example `math.absf`."""
     compute = t._compute
     if compute is not t:
         from .convert import convert
@@ -266,7 +267,8 @@ def float_unary(op: str, t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
 
 
 def _float_remainder(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """The remainder with the sign of the dividend; whether it is not zero; whether its sign is not the divisor's."""
+    """Return the remainder with the sign of the dividend; whether it is not zero; whether its sign is not the
+    divisor's."""
     zero = constant(t, 0.0, n)
     remainder = emit_value("arith.remf", ir_type(t, n), (a, b))
     inexact = compare_ir("arith.cmpf", _ORDERED["ne"], remainder, zero, n)
@@ -312,12 +314,12 @@ def float_compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = N
 
 
 def compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
-    """A comparison of two values of type `t`; the result is a Boolean."""
+    """Return a comparison of two values of type `t`; the result is a Boolean."""
     return (integer_compare if isinstance(t, IntegerMeta) else float_compare)(name, t, a, b, n)
 
 
 def select(t: Any, condition: ir.Value, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
-    """`a` where the condition (scalar, or a vector beside vectors) holds, else `b`."""
+    """Return `a` where the condition (scalar, or a vector beside vectors) holds, else `b`."""
     return emit_value("arith.select", ir_type(t, n), (condition, a, b))
 
 
@@ -328,5 +330,5 @@ def negate(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
 
 
 def invert(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
-    """All bits flipped; for Boolean, the negation."""
+    """Return all bits flipped; for Boolean, the negation."""
     return emit_value("arith.xori", ir_type(t, n), (a, constant(t, 1 if t.is_boolean else -1, n)))

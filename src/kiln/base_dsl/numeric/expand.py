@@ -32,7 +32,7 @@ class Emitter:
         self._location = location
 
     def shaped(self, element: ir.Type) -> ir.Type:
-        """The type of values here with elements of a type."""
+        """Return the type of values here with elements of a type."""
         return element if self._shape is None else self._ir.VectorType.get(self._shape, element, loc=self._location)
 
     def integer(self, width: int) -> ir.Type:
@@ -109,7 +109,7 @@ class _Bits:
 
 
 def extend(emitter: Emitter, value: ir.Value, source: FloatFormat, float32: ir.Type) -> ir.Value:
-    """A narrow float as an f32, exactly."""
+    """Return a narrow float as an f32, exactly."""
     bits = _Bits(emitter, 32)
     field = emitter.op("arith.bitcast", emitter.integer(source.width), value)
     code = emitter.op("arith.extui", bits.type, field)
@@ -144,7 +144,7 @@ def _extend_power_of_two(bits: _Bits, code: ir.Value) -> ir.Value:
 def truncate(
     emitter: Emitter, value: ir.Value, source: FloatFormat, source_type: ir.Type, target: FloatFormat
 ) -> ir.Value:
-    """The code of an f32 or f64 in a narrower format, sign included, as an integer as wide as the source."""
+    """Return the code of an f32 or f64 in a narrower format, sign included, as an integer as wide as the source."""
     bits = _Bits(emitter, source.width)
     pattern = emitter.op("arith.bitcast", bits.type, value)
     magnitude = bits.mask(pattern, (1 << (source.width - 1)) - 1)

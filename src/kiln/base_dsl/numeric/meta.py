@@ -21,7 +21,7 @@ _by_mlir_name: dict[str, NumericMeta] = {}
 
 
 def _as_declared(name: str, bases: tuple[type, ...], declared: dict[str, Any]) -> dict[str, Any]:
-    """The keywords of a class statement as those of Kiln's own types, which name their IR type with `mlir`.
+    """Return the keywords of a class statement as those of Kiln's own types, which name their IR type with `mlir`.
 
     A program's own type is made with `width`, `np_dtype_name`, `mlir_type` (a function) and `is_abstract`, or with none of
     them. What it leaves out it has from the type that has the same values in the IR, else from its base.
@@ -112,11 +112,11 @@ class NumericMeta(type):
         return isinstance(cls, FloatMeta)
 
     def is_same_kind(cls, other: object) -> bool:
-        """Whether both are integer types or both are float types."""
+        """Return whether both are integer types or both are float types."""
         return isinstance(other, NumericMeta) and cls.is_integer == other.is_integer and cls.is_float == other.is_float
 
     def isinstance(cls, value: object) -> bool:
-        """Whether `value` is of this type, or a Python scalar that would become it."""
+        """Return whether `value` is of this type, or a Python scalar that would become it."""
         if builtins.isinstance(value, cls):
             return True
         return type(value) in (bool, int, float) and issubclass(cls.from_python(value), cls)
@@ -136,7 +136,7 @@ class NumericMeta(type):
         return made
 
     def vector_type(cls, length: int) -> ir.Type:
-        """`vector<length x T>`."""
+        """Return `vector<length x T>`."""
         made = cls._vector_types.get(length)
         if made is None:
             made = cls._vector_types[length] = ir.Type.parse(f"vector<{length}x{cls.mlir_type}>", context())
@@ -168,14 +168,14 @@ class NumericMeta(type):
 
     @staticmethod
     def from_python(value: object) -> Any:
-        """The type a Python scalar becomes: Boolean, Int32 (Int64, Int128 where it does not fit) or Float32."""
+        """Return the type a Python scalar becomes: Boolean, Int32 (Int64, Int128 where it does not fit) or Float32."""
         from .promotion import type_of_python
 
         return type_of_python(value)
 
     @staticmethod
     def from_mlir_type(mlir_type: ir.Type) -> Any:
-        """The numeric type of values of an IR type. A signless integer is taken as signed."""
+        """Return the numeric type of values of an IR type. A signless integer is taken as signed."""
         name = str(mlir_type)
         found = _by_mlir_name.get(name)
         if found is None and name[:2] in ("si", "ui"):
@@ -284,7 +284,7 @@ _NATIVE = ("Float64", "Float32", "Float16", "BFloat16")
 
 
 def dtype(dtype_: str) -> Any:
-    """The numeric type of a name: `dtype("Float16")`."""
+    """Return the numeric type of a name: `dtype("Float16")`."""
     found = TYPES.get(dtype_)
     if found is None:
         raise TypeError(f"no numeric type is called {dtype_!r}; there are {', '.join(TYPES)}")

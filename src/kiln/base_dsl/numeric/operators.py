@@ -23,7 +23,7 @@ from .promotion import common_type, float_of, holding_both, operand_type, refuse
 
 
 def convert(x: Any, t: Any) -> Any:
-    """A typed scalar as what `t(x)` is."""
+    """Return a typed scalar as what `t(x)` is."""
     s = type(x)
     value = x._value
     if type(value) in PLAIN:
@@ -44,7 +44,7 @@ def convert(x: Any, t: Any) -> Any:
 
 
 def operand(x: Any, t: Any) -> Any:
-    """An operand of any kind as a Python scalar of type `t`, or an IR-valued scalar of type `t`."""
+    """Return an operand of any kind as a Python scalar of type `t`, or an IR-valued scalar of type `t`."""
     s = type(x)
     if not isinstance(s, NumericMeta):
         return host.cast(t, x)
@@ -60,7 +60,7 @@ def ir_operand(x: Any, t: Any) -> ir.Value:
 
 
 def integer_constant(t: Any, value: int) -> ir.Value:
-    """`trace.constant`, found by the numeric type first: hashing an IR type is slow."""
+    """Return `trace.constant`, found by the numeric type first: hashing an IR type is slow."""
     active = trace.state.trace
     if active is None:
         raise trace.outside_use("a constant of the program", True)
@@ -77,7 +77,7 @@ def arithmetic_type(t: Any) -> Any:
 
 
 def typed_operand(value: host.Plain, t: Any) -> Any:
-    """A Python scalar as a plain typed value beside a value of type `t`."""
+    """Return a Python scalar as a plain typed value beside a value of type `t`."""
     own = arithmetic_type(operand_type(t, value))
     return own._make(host.cast(own, value))
 
@@ -97,7 +97,7 @@ def check_chosen(what: str, t: Any, *values: Any) -> None:
 
 
 def meet(a: Any, b: Any, of_python: Callable[[Any, host.Plain], Any] = operand_type) -> Any:
-    """The common type of a typed scalar with anything, or None if that is not a number.
+    """Return the common type of a typed scalar with anything, or None if that is not a number.
 
     `of_python` says what it is beside a Python scalar: `operand_type` in arithmetic, `weak_type` where one of the two is chosen.
     """
@@ -194,7 +194,7 @@ def _mul(t: Any, x: Any, y: Any) -> Any:
 
 
 def _divisor(y: Any, what: str) -> int | None:
-    """The divisor where it is known."""
+    """Return the divisor where it is known."""
     if type(y) not in PLAIN:
         return None
     if y == 0:
@@ -271,7 +271,8 @@ INTEGER = {
 
 
 def shift(name: str, a: Any, amount: Any) -> Any:
-    """The result has the common type of both sides; bits shifted beyond its width are lost, so that one may become its sign."""
+    """Shift: the result has the common type of both sides; bits shifted beyond its width are lost, so that one may
+    become its sign."""
     s = type(amount)
     if not isinstance(s, IntegerMeta):
         amount = plain_scalar(amount)
@@ -318,7 +319,7 @@ _LARGEST_UNROLLED_POWER = 64
 
 
 def power(base: Any, exponent: Any, modulus: Any = None) -> Any:
-    """`base ** exponent` for a typed base; `pow(base, exponent, modulus)` of numbers that are known."""
+    """Return `base ** exponent` for a typed base; `pow(base, exponent, modulus)` of numbers that are known."""
     if modulus is not None:
         return _power_modulo(base, exponent, modulus)
     s = type(exponent)
@@ -393,7 +394,7 @@ def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
 
 
 def _comparison_type(a: Any, b: Any) -> Any:
-    """Where two numbers are compared: integers in a type that has all values of both."""
+    """Return where two numbers are compared: integers in a type that has all values of both."""
     s, t = type(a), type(b)
     if isinstance(s, IntegerMeta) and isinstance(t, IntegerMeta):
         if s.is_boolean or t.is_boolean:
@@ -423,7 +424,7 @@ def compare(name: str, a: Any, b: Any) -> Any:
 
 
 def extremum(name: str, a: Any, b: Any) -> Any:
-    """The min or max of two numbers, at least one of them typed."""
+    """Return the min or max of two numbers, at least one of them typed."""
     if not isinstance(type(a), NumericMeta):
         a, b = b, a
     t = meet(a, b, weak_type)
@@ -445,7 +446,7 @@ def extremum(name: str, a: Any, b: Any) -> Any:
 
 
 def select(condition: Any, if_true: Any, if_false: Any) -> Any:
-    """`if_true` where the condition holds, else `if_false`, in their common type. Both are computed already."""
+    """Return `if_true` where the condition holds, else `if_false`, in their common type. Both are computed already."""
     a, b = (if_true, if_false) if isinstance(type(if_true), NumericMeta) else (if_false, if_true)
     known = condition._value if isinstance(type(condition), NumericMeta) else condition
     if not isinstance(type(a), NumericMeta):

@@ -15,7 +15,7 @@ class Boolean(Integer, width=1, mlir="i1", numpy="bool_", slot="<?7x"):
     """True or False. In arithmetic it counts as Int32; `&`, `|`, `^` and `~` of Booleans stay Boolean."""
 
     def ir_value_int8(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
-        """The value as an i8, 0 or 1: how it lies in memory."""
+        """Return the value as an i8, 0 or 1: how it lies in memory."""
         return Int8(self).ir_value(loc=loc, ip=ip)
 
 

@@ -19,13 +19,13 @@ Pair = tuple[Float32, Float32]
 
 
 def popc(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """How many bits are set."""
+    """Return how many bits are set."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctpop", type(typed).mlir_type, (typed.ir_value(),)))
 
 
 def clz(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """How many bits above the highest set bit; the width for 0."""
+    """Return how many bits above the highest set bit; the width for 0."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctlz", type(typed).mlir_type, (typed.ir_value(),)))
 
@@ -45,7 +45,7 @@ def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -
 
 
 def mul_hi(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The upper half of a product."""
+    """Return the upper half of a product."""
     left = number(a)
     kind: Any = type(left)
     name = "arith.mulsi_extended" if kind.signed else "arith.mului_extended"
@@ -54,7 +54,7 @@ def mul_hi(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The whole product, twice as wide as the factors."""
+    """Return the whole product, twice as wide as the factors."""
     left = number(a)
     kind: Any = type(left)
     wide: Any = {(16, True): Int32, (16, False): Uint32, (32, True): Int64, (32, False): Uint64}.get(
@@ -84,14 +84,14 @@ def _extreme(name: str, a: Any, b: Any, abs_: bool, nan: bool) -> Float32:
 def fmax(
     a: Any, b: Any, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
 ) -> Float32:
-    """The larger number; a NaN only if both are, or (`nan`) if one is."""
+    """Return the larger number; a NaN only if both are, or (`nan`) if one is."""
     return _extreme("max", a, b, abs, nan)
 
 
 def fmin(
     a: Any, b: Any, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
 ) -> Float32:
-    """The smaller number; a NaN only if both are, or (`nan`) if one is."""
+    """Return the smaller number; a NaN only if both are, or (`nan`) if one is."""
     return _extreme("min", a, b, abs, nan)
 
 
@@ -121,7 +121,7 @@ def exp(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
 
 
 def log2_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
-    """The logarithm to base 2 by the hardware."""
+    """Return the logarithm to base 2 by the hardware."""
     return _approx("lg2", a)
 
 

@@ -16,7 +16,7 @@ _SCOPES = ("gpu", "cta", "cluster", "sys")
 
 
 def _element(ptr: Any, value: Any) -> Any:
-    """The numeric type an atomic operation works in: the value's, or that of the pointer's elements."""
+    """Return the numeric type an atomic operation works in: the value's, or that of the pointer's elements."""
     if isinstance(value, Numeric):
         return type(value)
     kind = getattr(ptr, "dtype", None)
@@ -168,7 +168,7 @@ def load(
     ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None,
     cop: Any = None, ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """The element at a pointer, read here and now, with an order, a cache operator or a hint."""
+    """Return the element at a pointer, read here and now, with an order, a cache operator or a hint."""
     kernel_only("load")
     address = pointer(ptr, "load")
     modifiers = _modifiers(sem, scope, cop, level1_eviction_priority, level_prefetch_size)

@@ -70,7 +70,8 @@ def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The generic pointer into the shared memory of a block of the cluster that corresponds to one into this block's.
+    """Return the generic pointer into the shared memory of a block of the cluster that corresponds to one into this
+    block's.
 
     A tensor there is `cute.make_tensor(map_dsmem_ptr(tensor.iterator, rank), tensor.layout)`; a swizzle of addresses is kept.
     """

@@ -58,12 +58,12 @@ def _clock(which: str, kind: Any) -> Any:
 
 
 def clock(*, loc: Any = None, ip: Any = None) -> Int32:
-    """A counter of cycles of this multiprocessor, 32 bits."""
+    """Return a counter of cycles of this multiprocessor, 32 bits."""
     return _clock("clock", Int32)
 
 
 def clock64(*, loc: Any = None, ip: Any = None) -> Int64:
-    """A counter of cycles of this multiprocessor."""
+    """Return a counter of cycles of this multiprocessor."""
     return _clock("clock64", Int64)
 
 

@@ -63,21 +63,21 @@ def mbarrier_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None)
 
 
 def mbarrier_try_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Whether the phase of a parity is complete; may wait a while for it."""
+    """Return whether the phase of a parity is complete; may wait a while for it."""
     kernel_only("mbarrier_try_wait")
     where = pointer(mbar_ptr, "mbarrier_try_wait", "smem")
     return Boolean._make(nvgpu.mbarrier.mbarrier_try_wait(where, i32(phase)))
 
 
 def mbarrier_test_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Whether the phase of a parity is complete now."""
+    """Return whether the phase of a parity is complete now."""
     kernel_only("mbarrier_test_wait")
     where = pointer(mbar_ptr, "mbarrier_test_wait", "smem")
     return Boolean._make(nvgpu.mbarrier.mbarrier_test_wait(where, i32(phase)))
 
 
 def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """`mbarrier_try_wait` where `cond` holds, else true at once."""
+    """Return `mbarrier_try_wait` where `cond` holds, else true at once."""
     from ...base_dsl import trace as tracing
     from .values import i1
 

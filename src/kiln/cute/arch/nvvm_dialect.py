@@ -25,12 +25,12 @@ _OLDER_NAMES = {"CpAsyncBulkTensorLoadMode": "TMALoadMode"}
 
 
 def fmax(*operands: Any, c: Any = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: Any) -> ir.Value:
-    """The largest of two or three floats, as a value of the bindings. A result type may come first."""
+    """Return the largest of two or three floats, as a value of the bindings. A result type may come first."""
     return _extreme(arithmetic.fmax, operands, c, nan, abs)
 
 
 def fmin(*operands: Any, c: Any = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: Any) -> ir.Value:
-    """The smallest of two or three floats, as a value of the bindings. A result type may come first."""
+    """Return the smallest of two or three floats, as a value of the bindings. A result type may come first."""
     return _extreme(arithmetic.fmin, operands, c, nan, abs)
 
 
@@ -50,7 +50,7 @@ def atomicrmw(
     res: Any = None, op: Any = None, ptr: Any = None, a: Any = None, *, b: Any = None, mem_order: Any = None,
     syncscope: Any = None, loc: Any = None, ip: Any = None,
 ) -> ir.Value:  # fmt: skip
-    """An atomic update of the element at a pointer (`!llvm.ptr` or one of the language): the element before.
+    """Return an atomic update of the element at a pointer (`!llvm.ptr` or one of the language): the element before.
 
     `b` is what CAS compares with. The type of the result may be given first, and is that of `a`.
     """
@@ -76,7 +76,7 @@ def atomicrmw(
 def mbarrier_try_wait_parity_timelimit(
     addr: Any, phase_parity: Any, ticks: Any, *, loc: Any = None, ip: Any = None
 ) -> ir.Value:
-    """Whether the phase of a parity is complete, an i1; may wait for it, for `ticks` nanoseconds at most."""
+    """Return whether the phase of a parity is complete, an i1; may wait for it, for `ticks` nanoseconds at most."""
     kernel_only("mbarrier_try_wait_parity_timelimit")
     where = pointer(addr, "mbarrier_try_wait_parity_timelimit", "smem")
     phase, limit = (i32(_number(x)) for x in (phase_parity, ticks))
@@ -84,7 +84,8 @@ def mbarrier_try_wait_parity_timelimit(
 
 
 def elect_sync(*, membermask: Any = None, results: Any = None, loc: Any = None, ip: Any = None) -> ir.Value:
-    """Whether this thread is the one of its warp that was chosen, an i1. All threads of the warp execute it together."""
+    """Return whether this thread is the one of its warp that was chosen, an i1. All threads of the warp execute it
+    together."""
     kernel_only("elect_sync")
     if membermask is not None:
         raise type_error("elect_sync takes no membermask: all threads of the warp execute it")

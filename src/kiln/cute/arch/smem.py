@@ -16,7 +16,7 @@ __all__ = ["alloc_smem", "dynamic_smem_size", "get_dyn_smem", "map_dsmem_ptr"]
 def alloc_smem(
     element_type: Any, size_in_elems: int, alignment: int | None = None, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """A pointer to static shared memory for so many elements; its own for each call."""
+    """Return a pointer to static shared memory for so many elements; its own for each call."""
     from ..tensor.pointer import AddressSpace, Pointer
 
     kernel_only("alloc_smem")
@@ -30,7 +30,8 @@ def alloc_smem(
 
 
 def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """A pointer to the start of the block's dynamic shared memory, `smem` bytes of the launch behind what the kernel allocates."""
+    """Return a pointer to the start of the block's dynamic shared memory, `smem` bytes of the launch behind what the
+    kernel allocates."""
     from ..tensor.pointer import AddressSpace, Pointer
 
     kernel_only("get_dyn_smem")

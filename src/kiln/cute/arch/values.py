@@ -26,24 +26,24 @@ def kernel_only(what: str) -> None:
 
 
 def i32(value: Any) -> ir.Value:
-    """An i32 of a Python or dynamic integer; unsigned words keep their bits."""
+    """Return an i32 of a Python or dynamic integer; unsigned words keep their bits."""
     if isinstance(value, int) and not isinstance(value, bool):
         return tracing.constant(Int32.mlir_type, value)
     return Int32(value).ir_value()
 
 
 def i1(value: Any) -> ir.Value:
-    """A truth value."""
+    """Return a truth value."""
     return Boolean(value).ir_value()
 
 
 def f32(value: Any) -> ir.Value:
-    """A Float32."""
+    """Return a Float32."""
     return Float32(value).ir_value()
 
 
 def pointer(value: Any, what: str, space: str = "") -> ir.Value:
-    """The pointer an argument is, in an address space if one is named."""
+    """Return the pointer an argument is, in an address space if one is named."""
     made = value.ir_value() if hasattr(value, "ir_value") else value
     type_ = getattr(made, "type", None)
     if type_ is not None and not cute.is_ptr(type_) and str(type_).startswith("!llvm.ptr"):
@@ -59,7 +59,7 @@ def pointer(value: Any, what: str, space: str = "") -> ir.Value:
 
 
 def number(value: Any, like: Any = None) -> Numeric:
-    """A typed number; a Python number takes the type `like`, or Int32 or Float32."""
+    """Return a typed number; a Python number takes the type `like`, or Int32 or Float32."""
     if isinstance(value, Numeric):
         return value
     kind = like or (Float32 if isinstance(value, float) else Int32)
@@ -67,7 +67,7 @@ def number(value: Any, like: Any = None) -> Numeric:
 
 
 def choice(what: str, value: Any, known: tuple[str, ...]) -> str:
-    """One of some names; members of enumerations count by theirs."""
+    """Return one of some names; members of enumerations count by theirs."""
     name = getattr(value, "value", None) if not isinstance(value, str) else value
     name = name if isinstance(name, str) else getattr(value, "name", str(value))
     if name.lower() not in known:

@@ -37,7 +37,7 @@ def shuffle_sync_op(
     value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, kind: Any = ShflKind.idx, *,
     loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """The value another lane of the warp holds; numbers of up to 64 bits, or vectors of them.
+    """Return the value another lane of the warp holds; numbers of up to 64 bits, or vectors of them.
 
     `mask_and_clamp` is PTX's third operand: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
     """
@@ -89,7 +89,7 @@ def shuffle_sync(
     value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.idx,
     loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """The value of lane `offset`."""
+    """Return the value of lane `offset`."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
@@ -97,7 +97,7 @@ def shuffle_sync_up(
     value: Any, offset: Any, mask: Any = FULL_MASK, *, mask_and_clamp: Any = 0, kind: Any = ShflKind.up,
     loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """The value of the lane `offset` below; the lowest lanes keep their own."""
+    """Return the value of the lane `offset` below; the lowest lanes keep their own."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
@@ -105,7 +105,7 @@ def shuffle_sync_down(
     value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.down,
     loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """The value of the lane `offset` above; the highest lanes keep their own."""
+    """Return the value of the lane `offset` above; the highest lanes keep their own."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
@@ -113,7 +113,7 @@ def shuffle_sync_bfly(
     value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.bfly,
     loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """The value of the lane whose number differs by `offset` in its bits."""
+    """Return the value of the lane whose number differs by `offset` in its bits."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
@@ -123,7 +123,8 @@ def shuffle_sync_bfly(
 def warp_reduction(
     val: Any, op: Callable[[Any, Any], Any], *, threads_in_group: int = 32, loc: Any = None, ip: Any = None
 ) -> Any:
-    """The combination by `op` of the values of groups of `threads_in_group` neighbouring lanes, in all of them."""
+    """Return the combination by `op` of the values of groups of `threads_in_group` neighbouring lanes, in all of
+    them."""
     if threads_in_group not in (1, 2, 4, 8, 16, 32):
         raise type_error(f"threads_in_group is {threads_in_group}", "a power of two up to 32")
     offset = threads_in_group // 2
@@ -134,12 +135,12 @@ def warp_reduction(
 
 
 def warp_reduction_max(val: Any, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> Any:
-    """The largest of the values of groups of lanes."""
+    """Return the largest of the values of groups of lanes."""
     return warp_reduction(val, op or _larger, threads_in_group=threads_in_group)
 
 
 def warp_reduction_sum(val: Any, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> Any:
-    """The sum of the values of groups of lanes."""
+    """Return the sum of the values of groups of lanes."""
     return warp_reduction(val, op or (lambda a, b: a + b), threads_in_group=threads_in_group)
 
 
@@ -178,22 +179,22 @@ def _vote(what: str, kind: str, pred: Any, mask: Any, result: Any) -> Any:
 
 
 def vote_all_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Whether the predicates of all threads of the mask hold."""
+    """Return whether the predicates of all threads of the mask hold."""
     return _vote("vote_all_sync", "all", pred, mask, Boolean)
 
 
 def vote_any_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Whether the predicate of any thread of the mask holds."""
+    """Return whether the predicate of any thread of the mask holds."""
     return _vote("vote_any_sync", "any", pred, mask, Boolean)
 
 
 def vote_uni_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Whether the predicates of the threads of the mask agree."""
+    """Return whether the predicates of the threads of the mask agree."""
     return _vote("vote_uni_sync", "uni", pred, mask, Boolean)
 
 
 def vote_ballot_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Int32:
-    """A word with the bit of each thread of the mask whose predicate holds."""
+    """Return a word with the bit of each thread of the mask whose predicate holds."""
     return _vote("vote_ballot_sync", "ballot", pred, mask, Int32)
 
 
@@ -231,7 +232,7 @@ class IfOpRegion:
 
 
 def elect_one(*, loc: Any = None, ip: Any = None) -> IfOpRegion:
-    """A region that exactly one of the threads of a warp that get there executes: `with elect_one(): ...`."""
+    """Return a region that exactly one of the threads of a warp that get there executes: `with elect_one(): ...`."""
     return IfOpRegion()
 
 

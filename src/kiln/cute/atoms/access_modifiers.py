@@ -59,7 +59,8 @@ def modifiers_of(
     order: Any = MemoryOrder.WEAK, scope: Any = MemoryScope.CTA, priority: Any = CacheEvictionPriority.EVICT_NORMAL,
     invariant: bool = False, l2_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
 ) -> tuple[str, str]:  # fmt: skip
-    """The modifiers of PTX for loads, and for stores. `invariant`: nobody writes what is loaded while the kernel runs."""
+    """Return the modifiers of PTX for loads, and for stores. `invariant`: nobody writes what is loaded while the
+    kernel runs."""
     for what, value, kind in (
         ("memory_order", order, MemoryOrder), ("memory_scope", scope, MemoryScope),
         ("l1c_evict_priority", priority, CacheEvictionPriority),
@@ -81,7 +82,7 @@ def modifiers_of(
 
 
 def l2_modifier(priority: Any) -> str:
-    """The modifier that stands for how long lines should stay in the L2 cache."""
+    """Return the modifier that stands for how long lines should stay in the L2 cache."""
     if not isinstance(priority, CacheEvictionPriority) or priority is CacheEvictionPriority.NO_ALLOCATE:
         names = ", ".join(member.name for member in CacheEvictionPriority if member.name != "NO_ALLOCATE")
         raise type_error(f"l2_evict_priority is {priority!r}", f"CacheEvictionPriority: {names}")

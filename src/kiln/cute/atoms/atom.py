@@ -134,11 +134,11 @@ class Atom:
         self._trait = self._trait.with_fields(**{str(name).lower(): value})
 
     def get(self, field: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """A field of the atom."""
+        """Return a field of the atom."""
         return getattr(self._trait, str(getattr(field, "name", field)).lower())
 
     def with_(self, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
-        """The atom with fields set."""
+        """Return the atom with fields set."""
         return self._with_trait(self._trait.with_fields(**kwargs))
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
@@ -263,7 +263,7 @@ class TiledCopy(CopyAtom):
         return ThrCopy(self, thr_idx)
 
     def retile(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """A thread's registers, partitioned for another operation, with the values of this atom in mode 0."""
+        """Return a thread's registers, partitioned for another operation, with the values of this atom in mode 0."""
         self.require_whole_calls()
         layout = src.layout if isinstance(src, TracedTensor) else src
         modes = rank(layout)
@@ -307,11 +307,11 @@ class ThrCopy(TiledCopy):
         return self._thr_idx
 
     def partition_S(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The thread's part of a source tile: (values of the atom and its repetitions, rests...)."""
+        """Return the thread's part of a source tile: (values of the atom and its repetitions, rests...)."""
         return self._partition(src, self.layout_src_tv)
 
     def partition_D(self, dst: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The thread's part of a destination tile."""
+        """Return the thread's part of a destination tile."""
         return self._partition(dst, self.layout_dst_tv)
 
     def _partition(self, tensor: Any, own: Layout) -> Any:
@@ -347,21 +347,21 @@ class ThrCopy(TiledCopy):
 
 
 def _compose_each(tile: Layout, layout: Layout) -> Layout:
-    """`tile` after each leaf of `layout`."""
+    """Return `tile` after each leaf of `layout`."""
     if isinstance(layout.shape, tuple):
         return make_layout([_compose_each(tile, mode) for mode in layout])
     return composition(tile, layout)
 
 
 def tile_of_layouts(tiler: Any) -> Any:
-    """A tiler whose extents are layouts; None and layouts stay as they are."""
+    """Return a tiler whose extents are layouts; None and layouts stay as they are."""
     if isinstance(tiler, tuple):
         return tuple(tile_of_layouts(t) for t in tiler)
     return tiler if tiler is None or isinstance(tiler, Layout) else make_layout(tiler)
 
 
 def _tile_shape(tiler: Any) -> Any:
-    """The extents of a tile."""
+    """Return the extents of a tile."""
     if isinstance(tiler, Layout):
         return (product(tiler.shape),)
     return tuple(product(t.shape) if isinstance(t, Layout) else t for t in wrap(tiler))
@@ -371,7 +371,8 @@ def _tile_shape(tiler: Any) -> Any:
 
 
 def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> CopyAtom:
-    """A copy operation for elements of a type. `num_bits_per_copy` says how wide one call of the universal copy is."""
+    """Return a copy operation for elements of a type. `num_bits_per_copy` says how wide one call of the universal
+    copy is."""
     if not isinstance(op, CopyOp):
         hint = (
             f"pass an instance: {op.__name__}()" if isinstance(op, type) else "for example cute.nvgpu.CopyUniversalOp()"
@@ -391,7 +392,8 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 def known_keywords(
     function: Callable[..., Any], name: str, keywords: dict[str, Any], others: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The keywords that are passed on to what an operation does; refuses those it does not know, unless they are None.
+    """Return the keywords that are passed on to what an operation does; refuses those it does not know, unless they are
+    None.
 
     `others` are keywords that it has besides.
     """
@@ -410,7 +412,7 @@ def known_keywords(
 
 
 def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over a tile: `layout_tv` maps (thread, value) to the index in the tile that `tiler_mn` cuts."""
+    """Return an atom over a tile: `layout_tv` maps (thread, value) to the index in the tile that `tiler_mn` cuts."""
     if not isinstance(atom, CopyAtom):
         raise type_error(f"make_tiled_copy takes a copy atom, got {type(atom).__name__}")
     ref = atom.trait.layout_ref_tv
@@ -431,7 +433,7 @@ def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: An
 def make_tiled_copy_tv(
     atom: CopyAtom, thr_layout: Layout, val_layout: Layout, *, loc: Any = None, ip: Any = None
 ) -> TiledCopy:
-    """An atom over a tile of threads laid out by `thr_layout`, each with values laid out by `val_layout`."""
+    """Return an atom over a tile of threads laid out by `thr_layout`, each with values laid out by `val_layout`."""
     tiler_mn, layout_tv = make_layout_tv(thr_layout, val_layout)
     return make_tiled_copy(atom, layout_tv, tiler_mn)
 
@@ -445,13 +447,13 @@ def _tiled_copy(tiled: Any, name: str) -> None:
 
 
 def make_tiled_copy_S(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over the tile of another tiled copy, each thread with the values it has there as a source."""
+    """Return an atom over the tile of another tiled copy, each thread with the values it has there as a source."""
     _tiled_copy(tiled_copy, "make_tiled_copy_S")
     return make_tiled_copy(atom, tiled_copy.layout_src_tv_tiled, tiled_copy._tiler_mn)
 
 
 def make_tiled_copy_D(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over the tile of another tiled copy, each thread with the values it has there as a destination."""
+    """Return an atom over the tile of another tiled copy, each thread with the values it has there as a destination."""
     _tiled_copy(tiled_copy, "make_tiled_copy_D")
     return make_tiled_copy(atom, tiled_copy.layout_dst_tv_tiled, tiled_copy._tiler_mn)
 
@@ -465,25 +467,25 @@ def _tiled_mma(mma: Any, name: str) -> None:
 
 
 def make_tiled_copy_A(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over the A tile of a tiled MMA."""
+    """Return an atom over the A tile of a tiled MMA."""
     _tiled_mma(tiled_mma, "make_tiled_copy_A")
     return make_tiled_copy(atom, tiled_mma.tv_layout_A_tiled, (tiled_mma.get_tile_size(0), tiled_mma.get_tile_size(2)))
 
 
 def make_tiled_copy_B(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over the B tile of a tiled MMA."""
+    """Return an atom over the B tile of a tiled MMA."""
     _tiled_mma(tiled_mma, "make_tiled_copy_B")
     return make_tiled_copy(atom, tiled_mma.tv_layout_B_tiled, (tiled_mma.get_tile_size(1), tiled_mma.get_tile_size(2)))
 
 
 def make_tiled_copy_C(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over the C tile of a tiled MMA."""
+    """Return an atom over the C tile of a tiled MMA."""
     _tiled_mma(tiled_mma, "make_tiled_copy_C")
     return make_tiled_copy(atom, tiled_mma.tv_layout_C_tiled, (tiled_mma.get_tile_size(0), tiled_mma.get_tile_size(1)))
 
 
 def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """The smallest tiled copy of an atom that holds the C values of a tiled MMA in whole calls."""
+    """Return the smallest tiled copy of an atom that holds the C values of a tiled MMA in whole calls."""
     layout_tv = mma.tv_layout_C_tiled
     shape_mn = (mma.get_tile_size(0), mma.get_tile_size(1))
     values = size(atom.layout_src_tv[1])
@@ -500,7 +502,8 @@ def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any
 def make_cotiled_copy(
     atom: CopyAtom, atom_layout_tv: Layout, data_layout: Layout, *, loc: Any = None, ip: Any = None
 ) -> TiledCopy:
-    """A tiled copy whose (thread, value) layout is given in offsets of the data rather than in its coordinates."""
+    """Return a tiled copy whose (thread, value) layout is given in offsets of the data rather than in its
+    coordinates."""
     coords = composition(left_inverse(data_layout), atom_layout_tv)
     shape = wrap(data_layout.shape)
     extents = product_each(shape)

@@ -113,7 +113,8 @@ def checker(src: TracedTensor, dst: TracedTensor) -> Callable[[Iterable[int]], N
 
 
 def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> list[tuple[Any, list[int]]]:
-    """Each predicate with the parts that it guards: calls of an atom of so many values, of which there are `count` in all.
+    """Return each predicate with the parts that it guards: calls of an atom of so many values, of which there are
+    `count` in all.
 
     There is one for each call; or, for all calls in mode 0 of one of the tensors, one for each of its other modes; or one
     for each repetition of the first part of mode 0, too: (V, rest) of a tiled copy whose V takes several calls.
@@ -143,7 +144,8 @@ def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> li
 
 
 def _covers(found: Any, calls: int, shape: Any) -> bool:
-    """Whether so many predicates are one for each of the modes after mode 0, or after the first part of mode 0."""
+    """Return whether so many predicates are one for each of the modes after mode 0, or after the first part of mode
+    0."""
     first, *rest = wrap(shape)
     others = product(tuple(rest)) if rest else 1
     repeated = product(tuple(first[1:])) if isinstance(first, tuple) and len(first) > 1 else 1

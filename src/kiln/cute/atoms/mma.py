@@ -82,7 +82,7 @@ class RegisterMmaTrait(MmaTrait):
         return make_rmem_tensor(of.shape if isinstance(of, TracedTensor) else of, dtype)
 
     def registers(self, operand: str, tensor: TracedTensor) -> Registers:
-        """An operand as the values of its calls."""
+        """Return an operand as the values of its calls."""
         wanted = self._values[operand]
         shape = tensor.shape
         if product(shape) != wanted and isinstance(shape, tuple):
@@ -100,11 +100,11 @@ class RegisterMmaTrait(MmaTrait):
         return Registers(self.pointer_to(operand, tensor), tensor.offset_layout, wanted)
 
     def pointer_to(self, operand: str, tensor: TracedTensor) -> Pointer:
-        """The pointer that the values of an operand are read through."""
+        """Return the pointer that the values of an operand are read through."""
         return tensor._memory("gemm()", operand)
 
     def load(self, operand: str, registers: Registers, call: int) -> ir.Value:
-        """The values of a call."""
+        """Return the values of a call."""
         return registers.load(call)
 
     def store(self, registers: Registers, call: int, value: ir.Value) -> None:
@@ -227,7 +227,7 @@ class TiledMma(MmaAtom):
         return found
 
     def get_tile_size(self, mode_idx: int) -> int:
-        """The extent of the tile in M (0), N (1) or K (2)."""
+        """Return the extent of the tile in M (0), N (1) or K (2)."""
         found = self._permutation(mode_idx)
         return product(found.shape if isinstance(found, Layout) else found)
 
@@ -236,7 +236,8 @@ class TiledMma(MmaAtom):
         return ThrMma(self, thr_idx)
 
     def _split(self, operand: str, x: Any) -> Any:
-        """An operand (i, j, ...) as ((thread, value) of the atom, ((thread i, rest i), (thread j, rest j), ...))."""
+        """Return an operand (i, j, ...) as ((thread, value) of the atom, ((thread i, rest i), (thread j, rest j),
+        ...))."""
         i, j = _OPERAND_MODES[operand]
         if rank(x) < 2:
             raise type_error(
@@ -286,15 +287,15 @@ class TiledMma(MmaAtom):
         return _sliced(split, 0, 0, 0).shape
 
     def partition_shape_A(self, shape_mk: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The shape of a thread's part of an A of a shape: (values, rest of M, rest of K, ...)."""
+        """Return the shape of a thread's part of an A of a shape: (values, rest of M, rest of K, ...)."""
         return self._partition_shape("A", shape_mk)
 
     def partition_shape_B(self, shape_nk: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The shape of a thread's part of a B of a shape."""
+        """Return the shape of a thread's part of a B of a shape."""
         return self._partition_shape("B", shape_nk)
 
     def partition_shape_C(self, shape_mn: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The shape of a thread's part of a C of a shape."""
+        """Return the shape of a thread's part of a C of a shape."""
         return self._partition_shape("C", shape_mn)
 
     def __str__(self) -> str:
@@ -312,7 +313,7 @@ class TiledMma(MmaAtom):
 
 
 def _sliced(split: Any, thread: Any, thread_i: Any, thread_j: Any) -> Any:
-    """One thread's part of a split operand: (values, rest i, rest j, further modes...)."""
+    """Return one thread's part of a split operand: (values, rest i, rest j, further modes...)."""
     further = len(split.shape[1]) - 2
     coord = ((thread, None), ((thread_i, None), (thread_j, None), *(None,) * further))
     if isinstance(split, TracedTensor):
@@ -342,15 +343,15 @@ class ThrMma(TiledMma):
         return _sliced(self._split(operand, tensor), place[0], place[i + 1], place[j + 1])
 
     def partition_A(self, input_mk: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The thread's part of a tensor (M, K, ...): (values of the atom, rest of M, rest of K, ...)."""
+        """Return the thread's part of a tensor (M, K, ...): (values of the atom, rest of M, rest of K, ...)."""
         return self._partition("A", input_mk)
 
     def partition_B(self, input_nk: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The thread's part of a tensor (N, K, ...)."""
+        """Return the thread's part of a tensor (N, K, ...)."""
         return self._partition("B", input_nk)
 
     def partition_C(self, input_mn: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The thread's part of a tensor (M, N, ...)."""
+        """Return the thread's part of a tensor (M, N, ...)."""
         return self._partition("C", input_mn)
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
@@ -377,7 +378,7 @@ def _describe(x: Any) -> str:
 
 
 def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> MmaAtom:
-    """An MMA operation with all that is known about it."""
+    """Return an MMA operation with all that is known about it."""
     if not isinstance(op, MmaOp):
         hint = (
             f"pass an instance: {op.__name__}(...)" if isinstance(op, type) else "for example MmaUniversalOp(Float32)"
@@ -390,7 +391,8 @@ def make_tiled_mma(
     op_or_atom: Any, atom_layout_mnk: Any = (1, 1, 1), permutation_mnk: Any = None, *, loc: Any = None,
     ip: Any = None, **kwargs: Any,
 ) -> TiledMma:  # fmt: skip
-    """An atom done by the threads of `atom_layout_mnk`, over a tile whose modes `permutation_mnk` sizes and reorders.
+    """Return an atom done by the threads of `atom_layout_mnk`, over a tile whose modes `permutation_mnk` sizes and
+    reorders.
 
     A permutation is an extent, a layout (place in the atoms' order -> place in the tile) or None: just as large as all
     threads cover with one atom each. Each is a multiple of that.
@@ -465,7 +467,7 @@ def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any 
 
 
 def _first(x: Any) -> Any:
-    """An operand, or the first of the tensors it is made of."""
+    """Return an operand, or the first of the tensors it is made of."""
     return x[0] if isinstance(x, (tuple, list)) else x
 
 
@@ -474,7 +476,7 @@ def _shape(x: Any) -> str:
 
 
 def _extents(x: Any) -> list[int]:
-    """The sizes of the modes after the first."""
+    """Return the sizes of the modes after the first."""
     return [product(s) for s in _first(x).shape[1:]]
 
 
@@ -483,12 +485,12 @@ def _with_unit_mode(x: TracedTensor) -> TracedTensor:
 
 
 def _part(x: Any, i: int, k: int | None) -> Any:
-    """The values of one call; of an operand that is several tensors, of each."""
+    """Return the values of one call; of an operand that is several tensors, of each."""
     if isinstance(x, (tuple, list)):
         return type(x)(_part(t, i, k) for t in x)
     return x[None, i] if k is None else x[None, i, k]
 
 
 def calls_in_order(rows: int, columns: int) -> list[tuple[int, int]]:
-    """All (m, n), to and fro, so that neighbours share an operand."""
+    """Return all (m, n), to and fro, so that neighbours share an operand."""
     return [(m, n if m % 2 == 0 else columns - 1 - n) for m in range(rows) for n in range(columns)]

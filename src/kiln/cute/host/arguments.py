@@ -165,7 +165,7 @@ class TreeNode(Node):
 
 
 def layout_node(layout: Any) -> Node:
-    """A layout: static leaves stay static."""
+    """Return a layout: static leaves stay static."""
     leaves = list(layout._leaves())
     inner = getattr(layout, "inner", None)
     key: Any = (type(layout).__name__, str(layout))
@@ -184,7 +184,7 @@ class _StaticTree(Node):
         self.key = key
 
     def fit(self, expected: Hashable) -> Node | str:
-        """An int where an integer of the object program is taken."""
+        """Return an int where an integer of the object program is taken."""
         if type(self._value) is not int or type(expected) is not tuple or len(expected) != 2 or expected[0] != ():
             return ""
         kind: Any = expected[1]
@@ -200,7 +200,7 @@ class _StaticTree(Node):
 
 
 def shape_node(value: Any) -> Node:
-    """An argument annotated as a shape, stride, coordinate or tile: Python ints in it are static."""
+    """Return an argument annotated as a shape, stride, coordinate or tile: Python ints in it are static."""
     if isinstance(value, (Layout, ComposedLayout)):
         return layout_node(value)
     if isinstance(value, (tuple, list)):
@@ -258,7 +258,7 @@ class StreamNode(Node):
 
 
 def argument_node(value: Any, annotation: Any) -> Node | None:
-    """The node of a value of this language, or None."""
+    """Return the node of a value of this language, or None."""
     kind = type(value)
     if kind is RuntimeTensor:
         _check_device(value._array.device)
@@ -309,7 +309,7 @@ def _check_device(device: str) -> None:
 
 
 def array_node(x: Any) -> Node:
-    """An array of another library: all of its layout is dynamic but the stride 1 of the leading mode."""
+    """Return an array of another library: all of its layout is dynamic but the stride 1 of the leading mode."""
     array = read_array(x)
     _check_device(array.device)
     alignment = natural_alignment(array.dtype)
@@ -435,7 +435,7 @@ _SHAPES = frozenset((promises.NUMBER, promises.SEQUENCE, promises.NONE, LAYOUT))
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a value of this language (see `promises`), empty for others."""
+    """Return the kind of a value of this language (see `promises`), empty for others."""
     if isinstance(value, Tensor) or is_array(type(value)):
         return TENSOR
     if isinstance(value, Pointer):
@@ -446,7 +446,7 @@ def kind_of(value: Any) -> str:
 
 
 def kinds_promised(annotation: Any) -> promises.Kinds | None:
-    """The kinds of values that an annotation of this language allows; None for other annotations."""
+    """Return the kinds of values that an annotation of this language allows; None for other annotations."""
     if annotation_kind(annotation) == "shape":
         return _SHAPES
     if not isinstance(annotation, type):

@@ -45,7 +45,7 @@ def _key(x: Any) -> Hashable:
 
 
 def stream_of(array: Any) -> int:
-    """The handle of the stream on which the framework of an array is working; 0 for arrays of the host."""
+    """Return the handle of the stream on which the framework of an array is working; 0 for arrays of the host."""
     native = loading.engine()
     if native is not None:
         found = native.stream(array)

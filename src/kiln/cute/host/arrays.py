@@ -33,7 +33,7 @@ class Array(NamedTuple):
 
 
 def read_array(x: Any) -> Array:
-    """An array of any library that numpy, torch or the DLPack protocol knows."""
+    """Return an array of any library that numpy, torch or the DLPack protocol knows."""
     kind = type(x)
     read = _readers.get(kind)
     if read is not None:
@@ -71,24 +71,25 @@ _readers: dict[type, Callable[[Any], Array]] = {}
 
 
 def has_mask(kind: type) -> bool:
-    """Whether a type is numpy's MaskedArray, torch's MaskedTensor or a subclass: some of their elements are none."""
+    """Return whether a type is numpy's MaskedArray, torch's MaskedTensor or a subclass: some of their elements are
+    none."""
     return any(base.__name__ in ("MaskedArray", "MaskedTensor") for base in kind.__mro__)
 
 
 def is_jax_array(kind: type) -> bool:
-    """Whether a type is that of JAX's arrays."""
+    """Return whether a type is that of JAX's arrays."""
     return kind.__name__ == "ArrayImpl" and kind.__module__.startswith("jaxlib")
 
 
 def is_array(kind: type) -> bool:
-    """Whether values of a type are arrays that become tensors by themselves."""
+    """Return whether values of a type are arrays that become tensors by themselves."""
     return (hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")) or hasattr(
         kind, "__cuda_array_interface__"
     )
 
 
 def is_torch_tensor(kind: type) -> bool:
-    """Whether a type is torch's Tensor or a subclass; torch is not imported for it."""
+    """Return whether a type is torch's Tensor or a subclass; torch is not imported for it."""
     torch = packages.loaded("torch")
     tensor = getattr(torch, "Tensor", None)
     return tensor is not None and issubclass(kind, tensor)
@@ -114,7 +115,7 @@ def _read_numpy(x: Any) -> Array:
 
 @functools.lru_cache(maxsize=64)
 def numpy_element_type(dtype: Any) -> Any:
-    """The element type of a numpy dtype, ml_dtypes included."""
+    """Return the element type of a numpy dtype, ml_dtypes included."""
     name: str = dtype.name
     if dtype.byteorder not in "=|<":
         raise type_error(
@@ -144,7 +145,7 @@ TORCH_NAMES = {
 
 @functools.lru_cache(maxsize=64)
 def torch_element_type(dtype: Any) -> Any:
-    """The element type of a torch dtype."""
+    """Return the element type of a torch dtype."""
     name = str(dtype).removeprefix("torch.")
     if name not in TORCH_NAMES:
         raise type_error(f"no element type corresponds to torch's {name}")
@@ -152,7 +153,7 @@ def torch_element_type(dtype: Any) -> Any:
 
 
 def torch_dtype(ty: Any) -> Any:
-    """The torch dtype of an element type. Two Float4E2M1FN make one element of torch's."""
+    """Return the torch dtype of an element type. Two Float4E2M1FN make one element of torch's."""
     import torch
 
     wanted = "Float32" if ty is TYPES["TFloat32"] else getattr(ty, "__name__", ty)
@@ -183,14 +184,14 @@ def _read_torch(x: Any) -> Array:
 
 
 def torch_address(x: Any) -> int:
-    """The address of a torch tensor's first element; 0 for a fake tensor, which has no memory."""
+    """Return the address of a torch tensor's first element; 0 for a fake tensor, which has no memory."""
     if hasattr(x, "fake_mode"):
         return 0
     return x.data_ptr()
 
 
 def unpacked(shape: tuple[int, ...], strides: tuple[int, ...], factor: int) -> tuple[Any, Any]:
-    """The layout of elements of which `factor` lie in one stored element, along the mode with stride 1."""
+    """Return the layout of elements of which `factor` lie in one stored element, along the mode with stride 1."""
     leading = find_leading(shape, strides)
     if leading is None:
         raise type_error(f"packed elements in strides {strides}: no mode has stride 1", "make the array contiguous")
@@ -200,7 +201,7 @@ def unpacked(shape: tuple[int, ...], strides: tuple[int, ...], factor: int) -> t
 
 
 def find_leading(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
-    """The mode of stride 1; of several, the last whose extent is not 1, or else the last."""
+    """Return the mode of stride 1; of several, the last whose extent is not 1, or else the last."""
     found: int | None = None
     for i, d in enumerate(strides):
         if d == 1 and (found is None or shape[i] != 1 or shape[found] == 1):
@@ -347,7 +348,7 @@ def _check_memory(
 
 
 def _read_cuda_interface(x: Any) -> Array:
-    """An array that knows only CUDA's array interface (version 2 or 3)."""
+    """Return an array that knows only CUDA's array interface (version 2 or 3)."""
     import numpy
 
     interface = x.__cuda_array_interface__
@@ -403,8 +404,9 @@ _native_kinds: set[type] = set()
 
 @functools.lru_cache(maxsize=1)
 def torch_bits() -> tuple[int, int, int] | None:
-    """Where a tensor of torch leads to its record, where that one keeps what kind of tensor it is, and the bits of kinds that are
-    not the numbers in memory: negatives of them (`x.conj().imag`), and zeros without memory. None if it is kept elsewhere."""
+    """Return where a tensor of torch leads to its record, where that one keeps what kind of tensor it is, and the
+    bits of kinds that are not the numbers in memory: negatives of them (`x.conj().imag`), and zeros without memory.
+    None if it is kept elsewhere."""
     import torch
 
     examples = [torch.zeros(2), torch.zeros(2, dtype=torch.complex64).conj().imag, torch.zeros(2, 2).T]
@@ -421,7 +423,8 @@ def torch_bits() -> tuple[int, int, int] | None:
 
 
 def _place_of(words: list[int], records: list[int], count: int) -> int:
-    """The byte offset, below a number of words, at which each record holds its word; 0 if there is none or more than one."""
+    """Return the byte offset, below a number of words, at which each record holds its word; 0 if there is none or
+    more than one."""
     held = [(ctypes.c_uint64 * count).from_address(record) for record in records]
     found = [8 * n for n in range(count) if all(row[n] == word for row, word in zip(held, words, strict=True))]
     return found[0] if len(found) == 1 else 0
@@ -474,7 +477,7 @@ def numpy_type(dtype: Any) -> int:
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a compact array, last mode fastest."""
+    """Return the strides of a compact array, last mode fastest."""
     strides: list[int] = []
     step = 1
     for s in reversed(shape):

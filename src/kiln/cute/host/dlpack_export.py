@@ -62,7 +62,7 @@ def _destroy(capsule: int) -> None:
 
 
 def capsule(array: Array, versioned: bool) -> Any:
-    """A capsule of an array's memory."""
+    """Return a capsule of an array's memory."""
     device, kind = device_of(array), dlpack_type(array.dtype)
     if kind < 0:
         raise type_error(

@@ -17,7 +17,7 @@ _DEVICES = {"cpu": ("cpu", 1), "gpu": ("cuda", 2), "cuda": ("cuda", 2)}
 
 
 def read_jax(x: Any) -> Array:
-    """An array; what its functions do not tell is left to DLPack."""
+    """Return an array; what its functions do not tell is left to DLPack."""
     try:
         x.block_until_ready()
         (device,) = x.devices()

@@ -89,7 +89,8 @@ def _tensor_record(found: TensorSignature, planner: Planner) -> list[int] | None
 
 
 def _leading_of_array_signature(found: TensorSignature) -> int | None:
-    """The leading mode (-1: none) of a signature that arrays have by themselves (`_array_argument`); None for others."""
+    """Return the leading mode (-1: none) of a signature that arrays have by themselves (`_array_argument`); None for
+    others."""
     ones = [mode for mode, d in enumerate(found.stride) if d == 1 and not isinstance(d, DynamicLeaf)]
     leading = ones[0] if len(ones) == 1 else -1
     steps = (d for mode, d in enumerate(found.stride) if mode != leading and (isinstance(d, DynamicLeaf) or d != 0))
@@ -103,7 +104,7 @@ def _leading_of_array_signature(found: TensorSignature) -> int | None:
 
 
 def _devices(found: TensorSignature, planner: Planner) -> int:
-    """Where arrays may be: as `TensorSignature.misfit` and `_check_device` say, bits by DLPack's numbers."""
+    """Return where arrays may be: as `TensorSignature.misfit` and `_check_device` say, bits by DLPack's numbers."""
     on_host = 1 << plan.CPU | 1 << plan.CUDA_HOST
     on_device = 1 << plan.CUDA | 1 << plan.CUDA_MANAGED
     if found.memspace is not AddressSpace.gmem:

@@ -241,7 +241,7 @@ class RuntimeTensor(_Passed):
 
 
 def _static_form(array: Array, alignment: int | None) -> Form:
-    """The form of an array with a static layout, whose address is a multiple of `alignment`."""
+    """Return the form of an array with a static layout, whose address is a multiple of `alignment`."""
     natural = natural_alignment(array.dtype)
     alignment = natural if alignment is None else alignment
     if (
@@ -256,7 +256,8 @@ def _static_form(array: Array, alignment: int | None) -> Form:
 
 
 def as_device_memory(x: Any) -> Any:
-    """An array of the host as one of the GPU, where the host's memory stands for that; elsewhere the array itself."""
+    """Return an array of the host as one of the GPU, where the host's memory stands for that; elsewhere the array
+    itself."""
     if not hardware.cuda_is_host_memory:
         return x
     array = read_array(x)._replace(device="cuda")
@@ -282,7 +283,7 @@ def _check_address(array: Array, alignment: int) -> None:
 
 
 def _reinterpreted(array: Array, dtype: Any) -> Array:
-    """The same memory as elements of another type."""
+    """Return the same memory as elements of another type."""
     old, new = element_bits(array.dtype), element_bits(dtype)
     if old == new:
         return array._replace(dtype=dtype)
@@ -304,7 +305,7 @@ def from_dlpack(
     tensor_dlpack: Any, assumed_align: int | None = None, use_32bit_stride: bool = False, *,
     enable_tvm_ffi: bool = False, force_tf32: bool = False,
 ) -> RuntimeTensor:  # fmt: skip
-    """A tensor on the memory of an array: numpy, torch, jax, cupy or whatever has the DLPack protocol. No copy.
+    """Return a tensor on the memory of an array: numpy, torch, jax, cupy or whatever has the DLPack protocol. No copy.
 
     The layout is static. `assumed_align` promises a multiple in bytes of the address (default: of the element type),
     and is checked. `use_32bit_stride` passes dynamic strides in 32 bits. `force_tf32` takes Float32 as TFloat32.
@@ -380,17 +381,17 @@ class SymInt:
 
 
 def sym_int(width: int = 32, *, divisibility: int = 1, symbol: str | None = None) -> SymInt:
-    """A symbolic extent or stride for `make_fake_tensor`."""
+    """Return a symbolic extent or stride for `make_fake_tensor`."""
     return SymInt(width, divisibility=divisibility, symbol=symbol)
 
 
 def sym_int32(divisibility: int = 1, symbol: str | None = None) -> SymInt:
-    """A symbolic integer of 32 bits."""
+    """Return a symbolic integer of 32 bits."""
     return SymInt(32, divisibility=divisibility, symbol=symbol)
 
 
 def sym_int64(divisibility: int = 1, symbol: str | None = None) -> SymInt:
-    """A symbolic integer of 64 bits."""
+    """Return a symbolic integer of 64 bits."""
     return SymInt(64, divisibility=divisibility, symbol=symbol)
 
 
@@ -431,7 +432,7 @@ class FakeTensor(_Passed):
         return next((i for i, d in enumerate(self._stride) if d == 1), None)
 
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> FakeTensor:
-        """The description as it is: its leaves say themselves what is dynamic."""
+        """Return the description as it is: its leaves say themselves what is dynamic."""
         return self
 
     def __str__(self) -> str:
@@ -451,7 +452,8 @@ def _pattern(x: Any, what: str) -> Any:
 def make_fake_tensor(
     dtype: Any, shape: Any, stride: Any, *, memspace: AddressSpace = AddressSpace.gmem, assumed_align: int | None = None
 ) -> FakeTensor:
-    """The description of a tensor, for `cute.compile`. Symbolic integers stand for dynamic extents and strides."""
+    """Return the description of a tensor, for `cute.compile`. Symbolic integers stand for dynamic extents and
+    strides."""
     shape, stride = _as_tuple(shape), _as_tuple(stride)
     if len(shape) != len(stride):
         raise type_error(f"shape {shape} and stride {stride} have different numbers of modes")
@@ -469,7 +471,8 @@ def make_fake_compact_tensor(
     dtype: Any, shape: Any, *, stride_order: Sequence[int] | None = None, memspace: AddressSpace = AddressSpace.gmem,
     assumed_align: int | None = None, use_32bit_stride: bool = False,
 ) -> FakeTensor:  # fmt: skip
-    """The description of a compact tensor. The mode with number 0 in `stride_order` is the fastest; default: mode 0."""
+    """Return the description of a compact tensor. The mode with number 0 in `stride_order` is the fastest; default:
+    mode 0."""
     shape = _as_tuple(shape)
     order = tuple(range(len(shape))) if stride_order is None else tuple(stride_order)
     if sorted(order) != list(range(len(shape))):
@@ -498,7 +501,8 @@ class FakeStream:
 
 
 def make_fake_stream(*, use_tvm_ffi_env_stream: bool = False) -> FakeStream:
-    """A stream to compile for; with `use_tvm_ffi_env_stream`, calls leave it out and run on PyTorch's current stream."""
+    """Return a stream to compile for; with `use_tvm_ffi_env_stream`, calls leave it out and run on PyTorch's current
+    stream."""
     return FakeStream(use_tvm_ffi_env_stream)
 
 
@@ -518,7 +522,8 @@ class PointerSignature(NamedTuple):
 
 @functools.cache
 def pointer_signature(dtype: Any, memspace: AddressSpace, alignment: int) -> tuple[PointerSignature, plan.Passport]:
-    """The signature of a description, one object for equal ones, and what makes the argument records of such pointers."""
+    """Return the signature of a description, one object for equal ones, and what makes the argument records of such
+    pointers."""
     made = PointerSignature(dtype, memspace, alignment)
     return made, plan.Passport(made, plan.CPU, dtype, False, (), (), "Q", ())
 
@@ -562,7 +567,7 @@ class RuntimePointer(Pointer):
         return self._argument
 
     def toint(self, *, loc: Any = None, ip: Any = None) -> int:
-        """The address."""
+        """Return the address."""
         return self._address_value
 
     __tvm_ffi_opaque_ptr__ = toint
@@ -601,7 +606,8 @@ class RuntimePointer(Pointer):
 def make_ptr(
     dtype: Any, value: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None
 ) -> Pointer:
-    """A pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls it is passed to."""
+    """Return a pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls it is passed
+    to."""
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
         raise type_error(f"make_ptr takes a numeric type such as Float16, got {dtype!r}")
     if isinstance(value, ctypes.c_void_p):
@@ -621,7 +627,7 @@ def make_ptr(
 
 
 def nullptr(dtype: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None) -> Pointer:
-    """The pointer with address 0."""
+    """Return the pointer with address 0."""
     return make_ptr(dtype, 0, mem_space, assumed_align)
 
 
@@ -631,7 +637,7 @@ def find_runtime_libraries(*, enable_tvm_ffi: bool = True) -> list[str]:
 
 
 def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
-    """The functions of an object or shared library that `export_to_c` wrote, as attributes.
+    """Return the functions of an object or shared library that `export_to_c` wrote, as attributes.
 
     They take what compiled functions take, keywords included; with `enable_tvm_ffi` they are TVM-FFI's.
     """

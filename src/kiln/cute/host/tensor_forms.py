@@ -89,7 +89,7 @@ class TensorSignature:
         return self._types
 
     def rebuild(self, values: Iterator[ir.Value]) -> TracedTensor:
-        """The tensor inside the function."""
+        """Return the tensor inside the function."""
         base = Pointer(next(values), self.dtype, self.memspace, self.alignment, readonly=self.readonly)
 
         def leaf(x: Any) -> Any:
@@ -104,17 +104,17 @@ class TensorSignature:
         return TracedTensor(base, layout, self.promised, extents_of(layout))
 
     def memref_type(self) -> ir.Type:
-        """The IR type of the tensor as one value."""
+        """Return the IR type of the tensor as one value."""
         cute.load_dialect()
         return cute.memref_type(self.dtype.mlir_type, self.memspace.name, self.alignment, self.layout)
 
     def rebuild_from_memref(self, memref: ir.Value) -> TracedTensor:
-        """The tensor inside the function, of one value."""
+        """Return the tensor inside the function, of one value."""
         leaves = [cute.leaf(memref, i, leaf.width) for i, leaf in enumerate(self._dynamic)]
         return self.rebuild(iter([cute.iter_(memref, self.types()[0]), *leaves]))
 
     def leaves_of(self, address: int, shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
-        """The leaves of a tensor that fits."""
+        """Return the leaves of a tensor that fits."""
         if not self._dynamic:
             return (address,)
         dynamic = [
@@ -125,7 +125,7 @@ class TensorSignature:
         return (address, *dynamic)
 
     def misfit(self, array: Array, alignment: int) -> str:
-        """Why an array cannot be passed where this is expected; empty if it can."""
+        """Return why an array cannot be passed where this is expected; empty if it can."""
         if array.dtype is not self.dtype and not (self.dtype is TFloat32 and array.dtype is Float32):
             return f"its elements are {array.dtype.__name__}"
         if len(array.shape) != len(self.shape):
@@ -161,7 +161,7 @@ def signature(
     dtype: Any, memspace: AddressSpace, alignment: int, shape: tuple[Any, ...], stride: tuple[Any, ...],
     readonly: bool = False,
 ) -> TensorSignature:  # fmt: skip
-    """The signature of a description."""
+    """Return the signature of a description."""
     # DynamicLeaf(32, 1) equals the tuple (32, 1) only; ints never equal tuples
     key = (dtype, memspace, alignment, shape, stride, readonly)
     found = _signatures.get(key)
@@ -197,7 +197,8 @@ def form(
     dtype: Any, memspace: AddressSpace, alignment: int, readonly: bool, shape: tuple[int, ...],
     strides: tuple[int, ...], leaves: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
 ) -> Form:  # fmt: skip
-    """The form of a layout; `leaves` are its extents and strides as they are compiled in, by default the numbers."""
+    """Return the form of a layout; `leaves` are its extents and strides as they are compiled in, by default the
+    numbers."""
     return Form(signature(dtype, memspace, alignment, *(leaves or (shape, strides)), readonly), shape, strides)
 
 
@@ -319,7 +320,8 @@ def _leading_mode(shape: Sequence[int], strides: Sequence[int], wanted: int | No
 
 
 def _compact_strides(shape: Any, order: Any, strides: Any, made: Any) -> tuple[int, ...]:
-    """The strides that the code will be passed: those of a compact layout, also where the array's are arbitrary."""
+    """Return the strides that the code will be passed: those of a compact layout, also where the array's are
+    arbitrary."""
     step = 1
     found = list(strides)
     for m in reversed(order):

@@ -23,12 +23,12 @@ ROOM = 1 << 30
 
 
 def leaf_width(leaf: Any) -> int:
-    """The bits of a dynamic leaf of a layout."""
+    """Return the bits of a dynamic leaf of a layout."""
     return 64 if type(leaf).width == 64 else 32
 
 
 def needs_wide_offsets(layout: Any, promised: bool) -> bool:
-    """Whether offsets (or coordinates) in a layout may need 64 bits.
+    """Return whether offsets (or coordinates) in a layout may need 64 bits.
 
     A promise says that offsets fit unless static numbers or a 64-bit extent show that they do not.
     """
@@ -54,7 +54,7 @@ def needs_wide_offsets(layout: Any, promised: bool) -> bool:
 
 
 def with_wide_strides(layout: Any) -> Any:
-    """The layout with every dynamic stride 64 bits wide, so that static coordinates give 64-bit offsets."""
+    """Return the layout with every dynamic stride 64 bits wide, so that static coordinates give 64-bit offsets."""
     if isinstance(layout, ComposedLayout):
         outer = with_wide_strides(layout.outer)
         return layout if outer is layout.outer else ComposedLayout(layout.inner, layout.offset, outer)
@@ -68,7 +68,7 @@ def with_wide_strides(layout: Any) -> Any:
 
 
 def extent_width(shape: Sequence[int], narrow_strides: Sequence[int] | None = None) -> int:
-    """The bits of the dynamic extents of an array, all alike.
+    """Return the bits of the dynamic extents of an array, all alike.
 
     `narrow_strides` has 0 where the stride is passed in 64 bits; None: where it is more than 1.
     """
@@ -77,7 +77,7 @@ def extent_width(shape: Sequence[int], narrow_strides: Sequence[int] | None = No
 
 
 def broken_promise(shape: Sequence[int], narrow_strides: Sequence[int]) -> str:
-    """Why an array cannot be passed where extents of 32 bits are expected; empty if it can.
+    """Return why an array cannot be passed where extents of 32 bits are expected; empty if it can.
 
     `narrow_strides` has 0 where the stride is passed in 64 bits.
     """

@@ -22,7 +22,7 @@ from ..tensor.tensor import TracedTensor
 
 
 def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:
-    """A tensor in a certain memory."""
+    """Return a tensor in a certain memory."""
     if not isinstance(x, TracedTensor) or not x.in_memory:
         raise type_error(f"{what} is a tensor in memory, got {type(x).__name__}")
     if x.memspace not in (space, AddressSpace.generic) or (
@@ -33,7 +33,7 @@ def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:
 
 
 def calls(tensor: TracedTensor, values: int, what: str) -> int:
-    """How many calls of an operation with so many values a tensor holds."""
+    """Return how many calls of an operation with so many values a tensor holds."""
     count = product(tensor.shape)
     if not isinstance(count, int) or count % values:
         raise type_error(
@@ -74,7 +74,8 @@ def check_call(tensor: TracedTensor, call: int, values: int, write: bool) -> Non
 
 
 def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:
-    """The offsets at some indices. Of a swizzled layout each pattern is computed once: it repeats after a period."""
+    """Return the offsets at some indices. Of a swizzled layout each pattern is computed once: it repeats after a
+    period."""
     indices = list(indices)
     if not isinstance(layout, ComposedLayout) or not isinstance(layout.inner, Swizzle) or layout.is_static():
         return [layout(i) for i in indices]
@@ -105,7 +106,8 @@ REDUCTIONS = tuple(kind.value for kind in ReductionKind)
 
 
 def policy_of(value: Any) -> ir.Value | None:
-    """The cache policy of a copy as programs give it: its 64 bits, or how long lines should stay in the L2 cache; None: none."""
+    """Return the cache policy of a copy as programs give it: its 64 bits, or how long lines should stay in the L2
+    cache; None: none."""
     if value is None:
         return None
     if isinstance(value, CacheEvictionPriority):

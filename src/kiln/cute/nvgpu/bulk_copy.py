@@ -191,7 +191,7 @@ _ELEMENTS = {
 
 
 def _reduction(reduction: str | None, value_type: Any, table: str) -> dict[str, str]:
-    """The attributes of a reduction of elements of a type, which a table of the dialect has to know."""
+    """Return the attributes of a reduction of elements of a type, which a table of the dialect has to know."""
     if reduction is None:
         return {}
     known, element = getattr(nvgpu.async_copy, table)[reduction], _ELEMENTS.get(value_type, "")

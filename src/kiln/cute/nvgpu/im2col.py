@@ -70,7 +70,7 @@ class PixelFacts(TensorMapFacts):
 
 
 def _divided(number: Any, by: Any) -> tuple[Any, Any]:
-    """The quotient and the rest of numbers that are not negative."""
+    """Return the quotient and the rest of numbers that are not negative."""
     if isinstance(number, int) and isinstance(by, int):
         return divmod(number, by)
     number, by = Uint32(number), Uint32(by)
@@ -82,7 +82,8 @@ def make_im2col_tma_atom(
     op: Any, images: Any, smem_layout: Any, tile: Any, filter: Any = 1, *, lower_padding: Any = 0,
     upper_padding: Any = None, stride: Any = 1, dilation: Any = 1, num_multicast: int = 1,
 ) -> TmaInfo:  # fmt: skip
-    """The atom that copies tiles (output pixels, channels) of what a convolution multiplies, and its coordinate tensor.
+    """Return the atom that copies tiles (output pixels, channels) of what a convolution multiplies, and its coordinate
+    tensor.
 
     `images` is a tensor (N, [[D,] H,] W, C) with contiguous channels. `filter`, `lower_padding`, `upper_padding` (that before, if None),
     `stride` and `dilation` are static, a number for each mode between N and C in their order, or one for all. The coordinate tensor is
@@ -143,7 +144,7 @@ def make_im2col_tma_atom(
 
 
 def _numbers(name: str, value: Any, count: int, least: int, most: int | None = None) -> tuple[int, ...]:
-    """A static number for each mode between images and channels."""
+    """Return a static number for each mode between images and channels."""
     found = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
     if len(found) != count or any(
         not isinstance(x, int) or x < least or (most is not None and x > most) for x in found
@@ -156,7 +157,7 @@ def _numbers(name: str, value: Any, count: int, least: int, most: int | None = N
 
 
 def _output(size: Any, more: int, step: int) -> Any:
-    """The extent of the output in a mode; none if images that a call brings are too small."""
+    """Return the extent of the output in a mode; none if images that a call brings are too small."""
     if isinstance(size, int):
         return -(-(size + more) // step)
     return leaf_max(Int32(size) + (more + step - 1), 0) // step
@@ -166,7 +167,7 @@ def _describe(
     tensor: TracedTensor, smem_layout: Any, tile: Any, multicast: int, lower: tuple[int, ...], upper: tuple[int, ...],
     steps: tuple[int, ...],
 ) -> PixelFacts:  # fmt: skip
-    """The map of images of which tiles (pixels, channels) lie in shared memory by a layout."""
+    """Return the map of images of which tiles (pixels, channels) lie in shared memory by a layout."""
     if not isinstance(tile, (tuple, list)) or len(tile) != 2 or not all(isinstance(t, int) and t > 0 for t in tile):
         raise refuse(f"a tile is two static numbers (pixels, channels), got {tile!r}", tensor)
     whole = make_identity_layout(tuple(tile))

@@ -101,7 +101,8 @@ class _Offsets(NamedTuple):
 
 
 def make_descriptors(tensor: TracedTensor, operand: str, major: OperandMajorMode) -> TracedTensor:
-    """The descriptors of an operand in shared memory, partitioned as ((MN, K), rest...): a tensor (1, rest...)."""
+    """Return the descriptors of an operand in shared memory, partitioned as ((MN, K), rest...): a tensor (1,
+    rest...)."""
     pointer, layout, swizzle = _plain(tensor, operand)
     bits = element_bits(pointer.dtype)
     first = layout[0]
@@ -123,7 +124,8 @@ def make_descriptors(tensor: TracedTensor, operand: str, major: OperandMajorMode
 
 
 def _plain(tensor: TracedTensor, operand: str) -> tuple[Pointer, Layout, int]:
-    """Where a tensor begins, its layout without the swizzle, and how many bits of addresses the swizzle changes."""
+    """Return where a tensor begins, its layout without the swizzle, and how many bits of addresses the swizzle
+    changes."""
     pointer, layout = tensor.iterator, tensor.layout
     swizzle = pointer.swizzle
     if isinstance(layout, ComposedLayout):
@@ -152,7 +154,8 @@ def _plain(tensor: TracedTensor, operand: str) -> tuple[Pointer, Layout, int]:
 
 
 def descriptor_offsets(mn: Layout, k: Layout, bits: int, major: OperandMajorMode, pieces: int) -> _Offsets | str:
-    """The offsets of a descriptor for a layout (MN, K) with rows of so many pieces; what is wrong where there are none."""
+    """Return the offsets of a descriptor for a layout (MN, K) with rows of so many pieces; what is wrong where there
+    are none."""
     piece = PIECE * 8 // bits
     row = pieces * piece
     k_major, swizzled = major is OperandMajorMode.K, pieces > 1
@@ -200,7 +203,7 @@ def _check_start(pointer: Pointer, operand: str, swizzle: int) -> None:
 
 
 def _in_pieces(mode: Layout, bits: int, operand: str) -> Layout:
-    """A mode whose strides count pieces."""
+    """Return a mode whose strides count pieces."""
 
     def scaled(stride: Any, shape: Any) -> Any:
         if isinstance(stride, tuple):

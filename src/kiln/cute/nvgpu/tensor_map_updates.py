@@ -23,7 +23,7 @@ MAP_BYTES = 128
 
 
 def _map_pointer(value: Any, what: str, *spaces: AddressSpace) -> Pointer:
-    """A pointer to a tensor map in one of some memories."""
+    """Return a pointer to a tensor map in one of some memories."""
     if not isinstance(value, Pointer):
         raise type_error(
             f"{what} takes a pointer to a tensor map, got {type(value).__name__}",

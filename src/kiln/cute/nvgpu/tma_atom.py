@@ -70,7 +70,8 @@ def make_tiled_tma_atom(
     op: Any, gmem_tensor: Any, smem_layout_: Any, cta_tiler: Any, num_multicast: int = 1, *,
     gmem_coord_tensor: Any = None, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
-    """The atom that copies tiles `cta_tiler` of a tensor to or from shared memory, where they lie by `smem_layout_`, and its coordinate tensor.
+    """Return the atom that copies tiles `cta_tiler` of a tensor to or from shared memory, where they lie by
+    `smem_layout_`, and its coordinate tensor.
 
     The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Called in host functions, which
     encode the tensor map. Of `num_multicast` blocks each copies an equal part of a tile. `internal_type` is the element type of the map.
@@ -120,7 +121,8 @@ def check_request(op: Any, maker: str, multicast: Any) -> None:
 
 
 def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: dict[int, Any]) -> TracedTensor:
-    """The tensor of the coordinates that copies take for the elements of a tensor; modes that a map leaves out count nothing."""
+    """Return the tensor of the coordinates that copies take for the elements of a tensor; modes that a map leaves
+    out count nothing."""
     place = {mode: i for i, modes in enumerate(facts.modes) for mode in modes}
     count = 0
 
@@ -139,7 +141,8 @@ def _operand(
     operand: str, op: Any, tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any,
     internal_type: Any,
 ) -> TmaInfo:  # fmt: skip
-    """The atom of an operand of a tiled MMA, whose tiles lie in shared memory as (MMA, MMA_M or MMA_N, MMA_K, ...)."""
+    """Return the atom of an operand of a tiled MMA, whose tiles lie in shared memory as (MMA, MMA_M or MMA_N, MMA_K,
+    ...)."""
     name = f"make_tiled_tma_atom_{operand}"
     tensor = tensor_in_gmem(tensor, name)
     if not hasattr(tiled_mma, "partition_shape_A"):
@@ -162,7 +165,8 @@ def make_tiled_tma_atom_A(
     op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None,
     *, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
-    """The atom for tiles (M, K) of A, which lie in shared memory as a tiled MMA takes them: (MMA, MMA_M, MMA_K, ...)."""
+    """Return the atom for tiles (M, K) of A, which lie in shared memory as a tiled MMA takes them: (MMA, MMA_M,
+    MMA_K, ...)."""
     return _operand("A", op, gmem_tensor, smem_layout, mma_tiler_mnk, tiled_mma, cluster_shape_vmnk, internal_type)
 
 
@@ -170,19 +174,20 @@ def make_tiled_tma_atom_B(
     op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None,
     *, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
-    """The atom for tiles (N, K) of B: (MMA, MMA_N, MMA_K, ...)."""
+    """Return the atom for tiles (N, K) of B: (MMA, MMA_N, MMA_K, ...)."""
     return _operand("B", op, gmem_tensor, smem_layout, mma_tiler_mnk, tiled_mma, cluster_shape_vmnk, internal_type)
 
 
 def create_tma_multicast_mask(
     cta_layout_vmnk: Layout, cta_coord_vmnk: Any, mcast_mode: int, *, loc: Any = None, ip: Any = None
 ) -> Int16:
-    """The blocks of a cluster that differ from one only in a mode of (V, M, N, K), a bit for each: 2 for A, 1 for B."""
+    """Return the blocks of a cluster that differ from one only in a mode of (V, M, N, K), a bit for each: 2 for A, 1
+    for B."""
     return Int16(make_layout_image_mask(cta_layout_vmnk, cta_coord_vmnk, mcast_mode))
 
 
 def tma_trait(atom: Any, what: str) -> TmaTrait:
-    """The trait of an atom of the tensor memory accelerator."""
+    """Return the trait of an atom of the tensor memory accelerator."""
     atom = atom.atom if isinstance(atom, TmaInfo) else atom
     trait = atom.trait if isinstance(atom, CopyAtom) else None
     if not isinstance(trait, TmaTrait):

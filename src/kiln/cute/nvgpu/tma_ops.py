@@ -172,13 +172,13 @@ class TmaTrait(CopyTrait):
         return self.facts, pretty_str(self.images)
 
     def address(self, tma_desc_ptr: Any = None) -> ir.Value:
-        """Where the tensor map lies: the atom's, or another of the same kind."""
+        """Return where the tensor map lies: the atom's, or another of the same kind."""
         if tma_desc_ptr is None:
             return nvgpu.tma.tensor_map_address(self.map)
         return pointer(tma_desc_ptr, "tma_desc_ptr")
 
     def places(self, tensor: Any, what: str) -> list[Place]:
-        """The place of each box of a coordinate tensor."""
+        """Return the place of each box of a coordinate tensor."""
         if not isinstance(tensor, TracedTensor) or not isinstance(tensor._iterator, Coordinates):
             got = f"a tensor in {tensor.memspace}" if isinstance(tensor, TracedTensor) else type(tensor).__name__
             raise type_error(
@@ -217,7 +217,8 @@ class TmaTrait(CopyTrait):
         return [i32(c) for c in coordinates], [Int16(o).ir_value() for o in offsets]
 
     def boxes(self, tensor: Any, what: str) -> list[ir.Value]:
-        """The address of each box in shared memory. The accelerator swizzles by itself: addresses are those before the swizzle."""
+        """Return the address of each box in shared memory. The accelerator swizzles by itself: addresses are those
+        before the swizzle."""
         memory(tensor, what, AddressSpace.smem)
         if tensor.element_type is not self.value_type:
             raise type_error(
@@ -246,7 +247,7 @@ class TmaTrait(CopyTrait):
         return found
 
     def pairs(self, boxes: list[Any], places: list[Place]) -> list[tuple[Any, Place]]:
-        """Each box with its place."""
+        """Return each box with its place."""
         if len(boxes) != len(places):
             raise type_error(
                 f"a copy of {len(places)} boxes of the tensor and {len(boxes)} in shared memory, of {self.facts.values} elements each",

@@ -21,7 +21,8 @@ __all__ = ["tma_partition"]
 def tma_partition(
     atom: Any, cta_coord: Any, cta_layout: Any, smem_tensor: Any, gmem_tensor: Any, *, loc: Any = None, ip: Any = None
 ) -> tuple[Any, ...]:
-    """A tensor in shared memory and one or several coordinate tensors, mode 0 of each a tile, as an atom copies them.
+    """Return a tensor in shared memory and one or several coordinate tensors, mode 0 of each a tile, as an atom copies
+    them.
 
     Mode 0 becomes (TMA, TMA_Iter): what one instruction copies, and how many there are; other modes stay. `cta_layout` maps the
     coordinate of the block to its number among those that share the tile: the results start at its part.
@@ -46,7 +47,7 @@ def tma_partition(
 
 
 def _order(tensor: TracedTensor, values: int) -> Layout:
-    """The order of mode 0 of a tensor in shared memory, if an atom copies it."""
+    """Return the order of mode 0 of a tensor in shared memory, if an atom copies it."""
     layout = tensor.layout.outer if isinstance(tensor.layout, ComposedLayout) else tensor.layout
     count = size(layout, mode=[0])
     if not layout[0].is_static() or count % values:
@@ -66,7 +67,7 @@ def order_of(tile: Layout, values: int) -> Layout:
 
 
 def _start(cta_coord: Any, cta_layout: Any, values: int) -> Any:
-    """The first element of a block's part of what an instruction copies."""
+    """Return the first element of a block's part of what an instruction copies."""
     if not isinstance(cta_layout, Layout):
         raise type_error(
             f"cta_layout is a layout of the blocks that share a tile, got {cta_layout!r}",

@@ -316,7 +316,7 @@ class LoadMatrixTrait(_MatrixTrait):
     """`ldmatrix`."""
 
     def operation(self, place: ir.Value) -> ir.Value:
-        """The registers of a lane."""
+        """Return the registers of a lane."""
         return nvgpu.mma.ldmatrix(place, self._words(), self.matrices, **self.modes)
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:

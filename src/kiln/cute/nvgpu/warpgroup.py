@@ -217,7 +217,8 @@ class WarpGroupMmaTrait(MmaTrait):
 
 
 def _value(place: Any, tensor: TracedTensor, call: tuple[int, ...]) -> ir.Value:
-    """The descriptor, or the pointer, of a call: the coordinates of `tensor` without mode 0. A tensor of one call has no others."""
+    """Return the descriptor, or the pointer, of a call: the coordinates of `tensor` without mode 0. A tensor of one
+    call has no others."""
     layout = tensor.offset_layout
     offset = (_static_offset if layout.is_static() else _offset)(layout, call)
     return (place.element(offset) if isinstance(place, MatrixDescriptor) else place.moved(offset)).ir_value()
@@ -231,7 +232,7 @@ _static_offset = functools.lru_cache(maxsize=4096)(_offset)
 
 
 def _begins_with_row(layout: Any, count: int) -> bool:
-    """Whether the values of one call, mode 0 or all, lie in a row."""
+    """Return whether the values of one call, mode 0 or all, lie in a row."""
     values = layout[0] if isinstance(layout.shape, tuple) and size(layout) != count else layout
     return bool(coalesce(values) == make_layout(count))
 

@@ -86,7 +86,7 @@ class _Compile:
 
 
 def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tuple[Any, ...]]:
-    """The jit function to compile, with `self` put before the arguments of a method."""
+    """Return the jit function to compile, with `self` put before the arguments of a method."""
     if isinstance(function, types.MethodType):
         inner, more = _jit_function(function.__func__, args)
         return inner, (function.__self__, *more)

@@ -77,7 +77,7 @@ class while_generate:
 
 
 def _typed(x: Any) -> Any:
-    """A raw Boolean value of the bindings as a Boolean, so that conditions read naturally."""
+    """Return a raw Boolean value of the bindings as a Boolean, so that conditions read naturally."""
     if isinstance(x, (bool, int, float)):
         return as_numeric(x)
     return Boolean._make(x) if not isinstance(x, Numeric) and getattr(x, "type", None) == Boolean.mlir_type else x
@@ -88,7 +88,8 @@ def if_generate(
     input_args: Sequence[Any] | None = None, return_types: Sequence[Any] | None = None, *, loc: Any = None,
     ip: Any = None,
 ) -> Any:  # fmt: skip
-    """A branch: the value (or list of values) of `then(*input_args)` or `orelse(*input_args)`, of `return_types`."""
+    """Return a branch: the value (or list of values) of `then(*input_args)` or `orelse(*input_args)`, of
+    `return_types`."""
     kinds = list(return_types or ())
     arguments = list(input_args or ())
     operation = tracing.emit("scf.if", [k.mlir_type for k in kinds], [Boolean(condition).ir_value()], regions=2)

@@ -43,7 +43,7 @@ class CuteDSL(ScfDSL):
         return CuteCaller()
 
     def get_arch_enum(self) -> Architecture:
-        """The GPU architecture that is compiled for, as an `Arch`."""
+        """Return the GPU architecture that is compiled for, as an `Arch`."""
         return current.architecture()
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
@@ -332,7 +332,7 @@ def _name_arguments(entry: Any, names: Iterable[str], nodes: Sequence[Node], loc
 
 
 def _argument_names(name: str, node: Node) -> Iterable[str]:
-    """A name for each value of an argument."""
+    """Return a name for each value of an argument."""
     if not isinstance(node, GroupNode):
         return [name] * len(node.types())
     parts = node.children
@@ -344,7 +344,7 @@ def _argument_names(name: str, node: Node) -> Iterable[str]:
 
 
 def _preferred_cluster(preferred: Any, certain: Any) -> list[int]:
-    """The extents of the cluster that is preferred to another; both are known when compiling."""
+    """Return the extents of the cluster that is preferred to another; both are known when compiling."""
     both: list[list[int]] = []
     for what, size in (("cluster", preferred), ("fallback_cluster", certain)):
         parts = list(size) if isinstance(size, (tuple, list)) else [size]
@@ -366,7 +366,7 @@ def _percent(value: Any) -> int:
 
 
 def _only_stream(dependencies: Any) -> Any:
-    """The stream of `async_deps`: itself, or the only one of a list."""
+    """Return the stream of `async_deps`: itself, or the only one of a list."""
     if not isinstance(dependencies, (list, tuple)):
         return dependencies
     if len(dependencies) > 1:
@@ -387,7 +387,8 @@ _LARGEST_SIZE = (1 << 31) - 1
 
 
 def _size(what: str, value: Any) -> Int64:
-    """A number of a launch. One that is known only when the launch is made is checked then, as it is here: with 64 bits."""
+    """Return a number of a launch. One that is known only when the launch is made is checked then, as it is here:
+    with 64 bits."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, Numeric))
@@ -411,7 +412,7 @@ def _in_range(what: str, value: int) -> int:
 
 
 def _threads_of(most: Any) -> int:
-    """The largest number of threads of a block: a number, or one along each axis; 0 if it is not given."""
+    """Return the largest number of threads of a block: a number, or one along each axis; 0 if it is not given."""
     parts = [] if most is None else list(most) if isinstance(most, (tuple, list)) else [most]
     if any(isinstance(part, bool) or not isinstance(part, int) for part in parts):
         raise type_error(f"max_number_threads is {most!r}", "Python integers: (x, y, z)")

@@ -50,7 +50,7 @@ class FastDivmodDivisor:
         return self._divisor
 
     def _quotient(self, dividend: Any) -> tuple[Any, Any]:
-        """The dividend, typed, and the quotient."""
+        """Return the dividend, typed, and the quotient."""
         if isinstance(dividend, int):
             dividend = type(self._divisor)(dividend) if isinstance(self._divisor, Integer) else Uint32(dividend)
         kind = type(dividend)
@@ -99,10 +99,10 @@ class FastDivmodDivisor:
 
 
 def _bits(divisor: Any) -> Any:
-    """How many doublings of 1 reach the divisor."""
+    """Return how many doublings of 1 reach the divisor."""
     return 32 - clz(divisor - 1)
 
 
 def fast_divmod_create_divisor(divisor: Any, *, loc: Any = None, ip: Any = None) -> FastDivmodDivisor:
-    """The divisor for fast divisions by a number."""
+    """Return the divisor for fast divisions by a number."""
     return FastDivmodDivisor(divisor)

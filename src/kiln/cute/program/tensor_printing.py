@@ -53,7 +53,7 @@ class _Parts:
 
 
 def _place(tensor: TracedTensor) -> str:
-    """The format of an element: numbers leave room for a sign."""
+    """Return the format of an element: numbers leave room for a sign."""
     kind = tensor._iterator.number_format
     return " {}" if kind is None else f"% {kind}"
 

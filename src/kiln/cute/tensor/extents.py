@@ -72,11 +72,11 @@ class Extents:
         return [*numbers, *(_leaf_of(leaf)(leaf).ir_value() for leaf in self.layout._leaves())]
 
     def count(self) -> int:
-        """How many values that are."""
+        """Return how many values that are."""
         return 2 * len(self.origin) + len(self.layout._leaves())
 
     def rebuilt(self, values: Sequence[Any]) -> Extents:
-        """The same of other values."""
+        """Return the same of other values."""
         modes = len(self.origin)
         numbers = tuple(Int64._make(v) for v in values[: 2 * modes])
         leaves = [
@@ -91,7 +91,7 @@ class Extents:
         return (str(self.layout), len(self.origin), [leaf_width(leaf) for leaf in self.layout._leaves()])
 
     def unbounded(self) -> Extents:
-        """One of the same key that has no end."""
+        """Return one of the same key that has no end."""
         leaves = [_leaf_of(leaf)(0) for leaf in self.layout._leaves()]
         layout = self.layout._with_leaves(leaves) if leaves else self.layout
         return Extents(layout, (0,) * len(self.origin), (_UNBOUNDED,) * len(self.sizes))
@@ -102,12 +102,12 @@ def _leaf_of(leaf: Any) -> Any:
 
 
 def watched() -> bool:
-    """Whether accesses are compared with the extents of tensors."""
+    """Return whether accesses are compared with the extents of tensors."""
     return "memory" in sanitizing.kinds() and target.target_name() == "cpu"
 
 
 def extents_of(layout: Any) -> Extents | None:
-    """Those of a new tensor: its own shape. None where nobody looks."""
+    """Return those of a new tensor: its own shape. None where nobody looks."""
     if not watched():
         return None
     shape = (layout.outer if isinstance(layout, ComposedLayout) else layout).shape
@@ -124,7 +124,7 @@ def _numbered(shape: Any, numbers: Any) -> Any:
 
 
 def _covers(shape: Any, other: Any) -> bool:
-    """Whether coordinates of a shape are coordinates of another one, of the same extents."""
+    """Return whether coordinates of a shape are coordinates of another one, of the same extents."""
     if isinstance(shape, tuple):
         return isinstance(other, tuple) and len(shape) == len(other) and all(map(_covers, shape, other))
     mine, theirs = product(shape), product(other)
@@ -137,7 +137,7 @@ def join(a: Extents | None, b: Extents | None) -> tuple[Extents | None, Extents 
 
 
 def coerce(x: Extents | None, like: Extents | None) -> Extents | None:
-    """One that can be carried where `like` was."""
+    """Return one that can be carried where `like` was."""
     if like is None:
         return None
     return x if x is not None and x.key() == like.key() else like.unbounded()
@@ -170,7 +170,7 @@ def check_elements(extents: Extents | None, pointer: Pointer, indices: Iterable[
 
 @functools.lru_cache(maxsize=1024)
 def _box(layout: Layout, indices: tuple[int, ...], modes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The lowest and the highest number of each mode among the coordinates at some indices."""
+    """Return the lowest and the highest number of each mode among the coordinates at some indices."""
     places = [add_coords((0,) * modes, layout(i)) for i in indices]
     return tuple(map(min, zip(*places))), tuple(map(max, zip(*places)))
 

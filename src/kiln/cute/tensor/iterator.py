@@ -90,7 +90,7 @@ class TensorIterator:
         raise NotImplementedError
 
     def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Any, Any]:
-        """The iterator and the layout of what a coordinate with None in it leaves.
+        """Return the iterator and the layout of what a coordinate with None in it leaves.
 
         `offsets` is the layout with leaves as wide as its results have to be; `by_thread`: threads have different coordinates.
         """
@@ -99,7 +99,7 @@ class TensorIterator:
         return self.moved(crd2idx(coord, offsets)), slice_(layout, coord)
 
     def viewed(self, layout: Any) -> Any:
-        """The iterator as a new tensor with this layout has it: where the sanitizer notes how memory is seen."""
+        """Return the iterator as a new tensor with this layout has it: where the sanitizer notes how memory is seen."""
         return self
 
     # -- elements ----------------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class TensorIterator:
     # -- text --------------------------------------------------------------------------------------------
 
     def tensor_type(self, layout: Any) -> Any:
-        """The type of a tensor, as the IR shows it."""
+        """Return the type of a tensor, as the IR shows it."""
         return f'!cute.tensor<"{self}", "{layout}">'
 
     def __kiln_print__(self) -> list[Any]:
@@ -149,11 +149,11 @@ class TensorIterator:
         return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
 
     def packed(self, layout: Any, leaves: list[ir.Value]) -> list[ir.Value]:
-        """The values of a tensor; `leaves` are those of its layout."""
+        """Return the values of a tensor; `leaves` are those of its layout."""
         return [*self.__extract_mlir_values__(), *leaves]
 
     def unpacked(self, layout: Any, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-        """The iterator made of the values of a tensor, and those of its layout."""
+        """Return the iterator made of the values of a tensor, and those of its layout."""
         own = len(values) - len(layout._leaves())
         return self.__new_from_mlir_values__(values[:own]), values[own:]
 

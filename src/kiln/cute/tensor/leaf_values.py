@@ -15,13 +15,13 @@ from ..layout.offset_width import leaf_width
 
 
 def leaf_value(leaf: Any) -> ir.Value:
-    """A dynamic leaf as an IR value of the width that the layout's text states."""
+    """Return a dynamic leaf as an IR value of the width that the layout's text states."""
     kind = Int64 if leaf_width(leaf) == 64 else Int32
     return (leaf if type(leaf) is kind else kind(leaf)).ir_value()
 
 
 def leaf_like(leaf: Any, value: ir.Value) -> Any:
-    """The same leaf with another IR value."""
+    """Return the same leaf with another IR value."""
     kind = Int64 if leaf_width(leaf) == 64 else Int32
     return kind._make(value, leaf.nonneg, leaf.divisibility)
 

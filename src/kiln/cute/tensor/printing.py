@@ -30,7 +30,7 @@ class Formatted:
 
 
 def layout_parts(layout: Any) -> list[Any]:
-    """A layout as parts to print: text, and its leaves."""
+    """Return a layout as parts to print: text, and its leaves."""
     if hasattr(layout, "outer"):
         name = getattr(layout.inner, "__name__", None) or str(layout.inner)
         inner = layout_parts(layout.inner) if hasattr(layout.inner, "_with_leaves") else [name]

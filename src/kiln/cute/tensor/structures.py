@@ -139,7 +139,7 @@ class struct:
 
     @staticmethod
     def align_offset(offset: Any, align: int) -> Any:
-        """The next multiple of `align` from `offset` on."""
+        """Return the next multiple of `align` from `offset` on."""
         return (offset + (align - 1)) // align * align
 
     def size_in_bytes(self) -> int:
@@ -153,7 +153,7 @@ class struct:
         return self._alignment
 
     def offset_of(self, name: str) -> int:
-        """Where a field begins, in bytes."""
+        """Return where a field begins, in bytes."""
         return self._fields[name][1]
 
     def __call__(self, base: Any, *, loc: Any = None, ip: Any = None) -> StructView:
@@ -185,7 +185,7 @@ class union(struct):
 
 
 def _annotations(cls: type) -> dict[str, Any]:
-    """The annotations of a class, evaluated where it is written."""
+    """Return the annotations of a class, evaluated where it is written."""
     found = dict(getattr(cls, "__annotations__", {}))
     if not any(isinstance(a, str) for a in found.values()):
         return found
@@ -231,11 +231,11 @@ class StructView:
         return self._base
 
     def data_ptr(self) -> Pointer:
-        """The address of the structure."""
+        """Return the address of the structure."""
         return self._base
 
     def size_in_bytes(self) -> int:
-        """The size of the structure."""
+        """Return the size of the structure."""
         return self._type.size_in_bytes()
 
     def __repr__(self) -> str:
@@ -251,7 +251,7 @@ class StructView:
 
 
 def _view(kind: Any, base: Pointer) -> Any:
-    """A field of a kind at an address."""
+    """Return a field of a kind at an address."""
     if isinstance(kind, _AlignType):
         return _view(kind.inner, base.with_alignment(max(base.alignment, kind.alignment)))
     if isinstance(kind, _MemRangeType):
@@ -296,7 +296,7 @@ class MemRangeField:
         self._base = base
 
     def data_ptr(self, *, loc: Any = None, ip: Any = None) -> Pointer:
-        """The address of its first element."""
+        """Return the address of its first element."""
         return (
             recast_ptr(self._base, None, self._type.dtype) if isinstance(self._type.dtype, NumericMeta) else self._base
         )
@@ -309,7 +309,8 @@ class MemRangeField:
     def get_tensor(
         self, layout: Any, swizzle: Any = None, dtype: Any = None, *, loc: Any = None, ip: Any = None
     ) -> Any:
-        """The array seen through a layout, its addresses swizzled if asked, its elements of another type if asked."""
+        """Return the array seen through a layout, its addresses swizzled if asked, its elements of another type if
+        asked."""
         dtype = self._type.dtype if dtype is None else dtype
         plain = layout if isinstance(layout, Layout) else getattr(layout, "outer", None)
         needed = cosize(plain) if plain is not None else None

@@ -185,7 +185,7 @@ class TracedTensor(Tensor):
     # -- elements and slices -----------------------------------------------------------------------------
 
     def _coordinate(self, coord: Any) -> Any:
-        """An index expression as a coordinate whose dynamic parts are as wide as offsets in this tensor need."""
+        """Return an index expression as a coordinate whose dynamic parts are as wide as offsets in this tensor need."""
         return _as_coordinate(coord, self._layout, self._is_wide())
 
     def _is_wide(self) -> bool:
@@ -200,7 +200,7 @@ class TracedTensor(Tensor):
         return with_wide_strides(self._layout) if self._is_wide() else self._layout
 
     def _at(self, coord: Any) -> tuple[Any, Any]:
-        """A coordinate and the offset of its element, or the tensor that is left."""
+        """Return a coordinate and the offset of its element, or the tensor that is left."""
         layout = self._layout
         if type(layout) is Layout and layout.is_static() and _is_known(coord):
             offset, rest = _known_access(layout, coord)
@@ -241,7 +241,7 @@ class TracedTensor(Tensor):
         return self._part(iterator, rest, extents)
 
     def _part(self, iterator: Any, layout: Any, extents: Any) -> TracedTensor:
-        """A tensor of some of the elements."""
+        """Return a tensor of some of the elements."""
         made = TracedTensor(iterator, layout, self._promised, extents)
         if self._wide is False:  # then no part of it is
             made._wide = False
@@ -268,7 +268,7 @@ class TracedTensor(Tensor):
     # -- all elements ------------------------------------------------------------------------------------
 
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
-        """All elements as one value (`TensorSSA`). The shape must be static."""
+        """Return all elements as one value (`TensorSSA`). The shape must be static."""
         from .tensor_ssa import TensorSSA
 
         iterator = self._memory("load()")
@@ -365,7 +365,7 @@ class TracedTensor(Tensor):
         return TracedTensor(iterator, layouts[1], like._promised, coerce(self._extents, like._extents))
 
     def _head_parts(self) -> list[Any]:
-        """Where it lies and its layout, for printing."""
+        """Return where it lies and its layout, for printing."""
         return [*self._iterator.__kiln_print__(), " o ", *layout_parts(self._layout)]
 
     def __kiln_print__(self) -> list[Any]:
@@ -381,7 +381,7 @@ class TracedTensor(Tensor):
 
 
 def _is_known(coord: Any) -> bool:
-    """Whether a coordinate is made of ints and None."""
+    """Return whether a coordinate is made of ints and None."""
     if type(coord) is tuple:
         for c in coord:  # noqa: SIM110  a generator costs twice as much
             if c is not None and type(c) is not int and not _is_known(c):
@@ -392,12 +392,13 @@ def _is_known(coord: Any) -> bool:
 
 @functools.lru_cache(maxsize=8192)
 def _known_access(layout: Layout, coord: Any) -> tuple[Any, Layout | None]:
-    """The offset of a static coordinate in a static layout, and what is left; None of an element."""
+    """Return the offset of a static coordinate in a static layout, and what is left; None of an element."""
     return crd2idx(coord, layout), slice_(layout, coord) if has_underscore(coord) else None
 
 
 def _extents(shape: Any) -> list[int]:
-    """The extents of the top-level modes that are not 1: what two shapes must agree in to be stored into each other."""
+    """Return the extents of the top-level modes that are not 1: what two shapes must agree in to be stored into each
+    other."""
     modes = shape if isinstance(shape, tuple) else (shape,)
     sizes = [product(m) for m in modes]
     sizes = [s for s in sizes if s != 1]
@@ -436,7 +437,7 @@ def _as_layout(layout: Any) -> Any:
 
 
 def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """A pointer seen through a layout (or a shape, which stands for its compact layout, first mode fastest).
+    """Return a pointer seen through a layout (or a shape, which stands for its compact layout, first mode fastest).
 
     With a coordinate (an integer or a tuple of them) in place of the pointer, a coordinate tensor; any `TensorIterator` will do.
     """
@@ -455,7 +456,7 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
 
 
 def make_identity_tensor(shape: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
-    """The tensor whose element at a coordinate is that coordinate."""
+    """Return the tensor whose element at a coordinate is that coordinate."""
     layout = make_identity_layout(shape)
     return TracedTensor(Coordinates(_zeros(layout.shape)), layout)
 
@@ -465,7 +466,7 @@ def _zeros(shape: Any) -> Any:
 
 
 def make_rmem_tensor(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
-    """A tensor in the registers of a thread, undefined at first. The layout must be static."""
+    """Return a tensor in the registers of a thread, undefined at first. The layout must be static."""
     if not isinstance(dtype, NumericMeta) and isinstance(layout_or_shape, NumericMeta):
         raise type_error("make_rmem_tensor takes the layout or shape first, then the type")
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
@@ -485,7 +486,7 @@ def make_rmem_tensor(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: A
 
 
 def make_fragment(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
-    """The older name of `make_rmem_tensor`."""
+    """Return the older name of `make_rmem_tensor`."""
     return make_rmem_tensor(layout_or_shape, dtype)
 
 
@@ -497,7 +498,7 @@ def _type_like(src: Any, dtype: Any, what: str) -> Any:
 
 
 def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TracedTensor:
-    """A register tensor of the same shape, compact, with strides in the same order."""
+    """Return a register tensor of the same shape, compact, with strides in the same order."""
     from .tensor_ssa import TensorSSA
 
     found = _type_like(src, dtype, "make_rmem_tensor_like")
@@ -508,7 +509,8 @@ def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: A
 
 
 def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """A register tensor for what a thread holds of `src`: mode 0 compact, the others in the order of their strides.
+    """Return a register tensor for what a thread holds of `src`: mode 0 compact, the others in the order of their
+    strides.
 
     Of a layout without an element type: that layout.
     """
@@ -522,7 +524,7 @@ def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any 
 def recast_tensor(
     src: TracedTensor, dtype: Any, swizzle_: Any = None, *, loc: Any = None, ip: Any = None
 ) -> TracedTensor:
-    """The same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
+    """Return the same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
     if not isinstance(src, TracedTensor):
         raise type_error(f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
     old, new = element_bits(src.element_type), element_bits(dtype)

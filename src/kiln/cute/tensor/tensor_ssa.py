@@ -84,15 +84,15 @@ class TensorSSA:
         return self._value
 
     def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
-        """The vector."""
+        """Return the vector."""
         return self._value
 
     def to_vector(self, *, force_flatten: bool = False, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """The same elements in one mode."""
+        """Return the same elements in one mode."""
         return self.reshape((self._count,))
 
     def maybe_downcast(self) -> ir.Value:
-        """The vector."""
+        """Return the vector."""
         return self._value
 
     @property
@@ -113,7 +113,7 @@ class TensorSSA:
         return self._dtype.vector_type(self._count)
 
     def numel(self) -> int:
-        """The number of elements."""
+        """Return the number of elements."""
         return self._count
 
     def __len__(self) -> int:
@@ -189,19 +189,19 @@ class TensorSSA:
         )
 
     def to_elements(self, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
-        """All elements, as scalars."""
+        """Return all elements, as scalars."""
         return tuple(self._dtype._make(vector_access.extract(self._value, i, self._dtype)) for i in range(self._count))
 
     @staticmethod
     def from_elements(scalars: Sequence[Any], dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """A vector of scalars."""
+        """Return a vector of scalars."""
         values = [dtype(x).ir_value() for x in scalars]
         made = tracing.emit_value("vector.from_elements", dtype.vector_type(len(values)), values)
         return TensorSSA(made, (len(values),), dtype)
 
     @staticmethod
     def from_vector(value: Any, *, dtype: Any = None, shape: Any = None, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """An MLIR vector, with a shape (default: one mode)."""
+        """Return an MLIR vector, with a shape (default: one mode)."""
         if isinstance(value, TensorSSA):
             dtype, value = dtype or value.dtype, value.value
         count = value.type.shape[0]
@@ -210,7 +210,7 @@ class TensorSSA:
     # -- shapes ------------------------------------------------------------------------------------------
 
     def reshape(self, shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """The same elements in the same order under another shape."""
+        """Return the same elements in the same order under another shape."""
         if product(shape) != self._count:
             raise type_error(
                 f"a value of shape {pretty_str(self._shape)} cannot be reshaped to {pretty_str(shape)}",
@@ -219,7 +219,7 @@ class TensorSSA:
         return TensorSSA(self._value, shape, self._dtype)
 
     def broadcast_to(self, target_shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """The value repeated along modes of extent 1 until it has the target shape.
+        """Return the value repeated along modes of extent 1 until it has the target shape.
 
         Modes that are missing count as 1 and are added in front, as numpy does.
         """
@@ -257,7 +257,8 @@ class TensorSSA:
     # -- types -------------------------------------------------------------------------------------------
 
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """The elements converted. Floats round to nearest even; to an integer they lose the fraction and saturate."""
+        """Return the elements converted. Floats round to nearest even; to an integer they lose the fraction and
+        saturate."""
         if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
             raise type_error(f".to() takes a numeric type such as Float32, got {dtype!r}")
         if dtype is self._dtype:
@@ -265,7 +266,7 @@ class TensorSSA:
         return self._with(emit_convert(self._value, self._dtype, dtype, self._count), dtype)
 
     def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """The same bits as elements of another type; mode 0 gets longer or shorter if the width differs."""
+        """Return the same bits as elements of another type; mode 0 gets longer or shorter if the width differs."""
         old, new = self._dtype.width, dtype.width
         if old == new:
             return self._with(emit_bitcast(self._value, self._dtype, dtype, self._count), dtype)
@@ -279,7 +280,7 @@ class TensorSSA:
         return TensorSSA(made, shape, dtype)
 
     def with_signedness(self, signed: bool | None) -> TensorSSA:
-        """The same bits as signed or unsigned integers."""
+        """Return the same bits as signed or unsigned integers."""
         if signed is None or not self._dtype.is_integer or self._dtype.signed == signed:
             return self
         from ...base_dsl.numeric.meta import INTEGERS
@@ -291,7 +292,7 @@ class TensorSSA:
     def apply_op(
         self, op: Callable[..., Any], other: Any, flip: bool = False, *, loc: Any = None, ip: Any = None
     ) -> Any:
-        """`op(self, other)`, or `op(other, self)` with `flip`, for an operator of the module `operator`."""
+        """Return `op(self, other)`, or `op(other, self)` with `flip`, for an operator of the module `operator`."""
         return op(other, self) if flip else op(self, other)
 
     def _binary(self, name: str, other: Any, flip: bool = False) -> Any:
@@ -551,7 +552,7 @@ class TensorSSA:
 
 
 def _opposite(profile: Any) -> Any:
-    """A coordinate with None where `profile` has a number, and the other way round."""
+    """Return a coordinate with None where `profile` has a number, and the other way round."""
     if isinstance(profile, tuple):
         return tuple(_opposite(p) for p in profile)
     return 0 if profile is None else None
@@ -595,7 +596,7 @@ def _tuple_shape(shape: Any) -> Any:
 
 
 def _meet(a: TensorSSA, b: Any, of_python: Callable[[Any, Any], Any] = operand_type) -> Any:
-    """The type in which a value meets another value, a scalar or a Python number; None for anything else.
+    """Return the type in which a value meets another value, a scalar or a Python number; None for anything else.
 
     `of_python` says what it is beside a Python number: `operand_type` in arithmetic, `weak_type` where one of the two is chosen.
     """
@@ -606,7 +607,7 @@ def _meet(a: TensorSSA, b: Any, of_python: Callable[[Any, Any], Any] = operand_t
 
 
 def _operands(a: TensorSSA, b: Any, t: Any) -> tuple[ir.Value, ir.Value, Any]:
-    """Both sides as vectors of `t` of one shape, and that shape."""
+    """Return both sides as vectors of `t` of one shape, and that shape."""
     if not isinstance(b, TensorSSA):
         return a.to(t)._value, splat(b, t, a._count), a._shape
     if a._shape != b._shape:
@@ -621,7 +622,7 @@ def _operands(a: TensorSSA, b: Any, t: Any) -> tuple[ir.Value, ir.Value, Any]:
 
 
 def splat(x: Any, t: Any, count: int) -> ir.Value:
-    """A number in every element of a vector."""
+    """Return a number in every element of a vector."""
     plain = plain_scalar(x) if not isinstance(x, Numeric) else (x.value if x.is_static else None)
     if plain is not None:
         return emit.constant(t, host.cast(t, plain), count)
@@ -629,7 +630,8 @@ def splat(x: Any, t: Any, count: int) -> ir.Value:
 
 
 def _aligned(shape: Any, target: Any) -> tuple[int, ...] | None:
-    """The flat extents of `shape` beside those of `target`, with 1s for modes it lacks; None if they do not fit."""
+    """Return the flat extents of `shape` beside those of `target`, with 1s for modes it lacks; None if they do not
+    fit."""
     own, wanted = flatten_to_tuple(shape), flatten_to_tuple(target)
     own = (1,) * (len(wanted) - len(own)) + own
     if len(own) != len(wanted) or any(s not in (1, w) for s, w in zip(own, wanted, strict=True)):
@@ -657,7 +659,7 @@ def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """A value with the same number in every element; a value with one element is repeated."""
+    """Return a value with the same number in every element; a value with one element is repeated."""
     count = product(shape)
     if isinstance(fill_value, TensorSSA):
         return fill_value.to(dtype).broadcast_to(shape)
@@ -665,7 +667,7 @@ def full(shape: Any, fill_value: Any, dtype: Any, *, loc: Any = None, ip: Any = 
 
 
 def full_like(a: Any, fill_value: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """`full` with the shape and element type (unless given) of a value or tensor."""
+    """Return `full` with the shape and element type (unless given) of a value or tensor."""
     return full(a.shape, fill_value, a.element_type if dtype is None else dtype)
 
 
@@ -680,12 +682,12 @@ def ones_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> 
 
 
 def empty_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """A value in the shape of a value or tensor whose elements nobody may depend on; they are zero."""
+    """Return a value in the shape of a value or tensor whose elements nobody may depend on; they are zero."""
     return full_like(a, 0, dtype)
 
 
 def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """The element of `x` where the condition holds, else that of `y`. Numbers stand for all elements."""
+    """Return the element of `x` where the condition holds, else that of `y`. Numbers stand for all elements."""
     if not isinstance(cond, TensorSSA):
         raise type_error(
             f"where() takes a vector of Booleans as its condition, got {type(cond).__name__}",
@@ -728,10 +730,10 @@ def _truth(x: Any, kind: str) -> Any:
 
 
 def any_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether any element is not zero."""
+    """Return whether any element is not zero."""
     return _truth(x, "or")
 
 
 def all_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether all elements are not zero."""
+    """Return whether all elements are not zero."""
     return _truth(x, "and")

@@ -48,7 +48,7 @@ class Access(NamedTuple):
 
 
 def static_size(layout: Any, what: str) -> int:
-    """The number of elements; it must be known while tracing."""
+    """Return the number of elements; it must be known while tracing."""
     count = product(layout.shape)
     if not isinstance(count, int):
         raise type_error(
@@ -126,7 +126,7 @@ def _static_offsets(shapes: tuple[int, ...], strides: tuple[int, ...]) -> list[i
 
 
 def _composed_width(layout: ComposedLayout, count: int) -> int:
-    """How many values in a row a composed layout with dynamic parts keeps in a row."""
+    """Return how many values in a row a composed layout with dynamic parts keeps in a row."""
     if not isinstance(layout.inner, Swizzle):
         return 1
     outer = layout.outer
@@ -163,7 +163,7 @@ def _runs(pointer: Pointer, group: Group, widest: int) -> Iterator[Access]:
 def _plan(
     offsets: tuple[int, ...], positions: tuple[int, ...], bits: int, alignment: int, widest: int
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Where each access starts, and the places of its elements among the values."""
+    """Return where each access starts, and the places of its elements among the values."""
     order = sorted(range(len(offsets)), key=lambda i: (offsets[i], positions[i]))
     found: list[tuple[int, tuple[int, ...]]] = []
     i = 0
@@ -198,7 +198,7 @@ def _fits(width: int, bits: int, alignment: int, start: int, widest: int) -> boo
 
 
 def _is_row(pointer: Pointer, layout: Any, count: int) -> bool:
-    """Whether many elements of a layout lie in a row of a thread's own memory, in whole accesses."""
+    """Return whether many elements of a layout lie in a row of a thread's own memory, in whole accesses."""
     if pointer.memspace is not AddressSpace.rmem or count <= _LONG or not isinstance(pointer._offset, int):
         return False
     bits = element_bits(pointer.dtype)
@@ -214,7 +214,7 @@ def _is_row(pointer: Pointer, layout: Any, count: int) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _is_compact(shapes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether elements lie one after another."""
+    """Return whether elements lie one after another."""
     step = 1
     for s, d in zip(shapes, strides, strict=True):
         if s != 1 and d != step:
@@ -224,7 +224,7 @@ def _is_compact(shapes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def load(pointer: Pointer, layout: Any, count: int) -> ir.Value:
-    """All elements of a layout, as one vector."""
+    """Return all elements of a layout, as one vector."""
     if _is_row(pointer, layout, count):
         return load_vector(pointer, 0, count)
     dtype = pointer.dtype
@@ -240,7 +240,7 @@ def load(pointer: Pointer, layout: Any, count: int) -> ir.Value:
 
 
 def assemble(dtype: Any, count: int, parts: Sequence[tuple[Access, ir.Value]]) -> ir.Value:
-    """One vector of values that were read in parts."""
+    """Return one vector of values that were read in parts."""
     vector = dtype.vector_type(count)
     in_order = all(
         list(a.positions) == list(range(a.positions[0], a.positions[0] + len(a.positions))) for a, _ in parts
@@ -273,7 +273,7 @@ def _is_power_of_two(n: int) -> bool:
 
 
 def _concatenated(dtype: Any, parts: Sequence[tuple[Access, ir.Value]]) -> ir.Value:
-    """One vector of as many vectors of one length as a power of two, in order."""
+    """Return one vector of as many vectors of one length as a power of two, in order."""
     length, values = len(parts[0][0].positions), [value for _, value in parts]
     while len(values) > 1:
         length *= 2
@@ -312,7 +312,7 @@ def pick(value: ir.Value, count: int, positions: Sequence[int], dtype: Any) -> i
 
 
 def extract(value: ir.Value, position: int, dtype: Any) -> ir.Value:
-    """One element of a vector."""
+    """Return one element of a vector."""
     return tracing.emit_value("vector.extract", dtype.mlir_type, (value,), _position(position))
 
 
@@ -350,7 +350,8 @@ _AS_THEY_ARE = (Float16, BFloat16, Float32, Float64)
 
 
 def bits_pointer(pointer: Pointer) -> Pointer:
-    """The same registers with elements whose vectors can be recast: narrow floats become integers of their width."""
+    """Return the same registers with elements whose vectors can be recast: narrow floats become integers of their
+    width."""
     if pointer.dtype in _AS_THEY_ARE or issubclass(pointer.dtype, Integer):
         return pointer
     return recast_ptr(pointer, pointer.swizzle, {8: Int8, 16: Int16, 32: Int32}[pointer.dtype.width])
@@ -373,7 +374,7 @@ class Registers:
         return _plan(offsets, self._places, element_bits(self.pointer.dtype), self._alignment, self._widest)
 
     def load(self, call: int) -> ir.Value:
-        """The values of a call."""
+        """Return the values of a call."""
         pointer = self.pointer
         found = self._accesses(call)
         if len(found) == 1 and found[0][1] == self._places and self.values > 1:
@@ -396,7 +397,7 @@ class Registers:
 
 
 def _offsets(layout: Any) -> Sequence[Any]:
-    """The offsets of all elements of a layout."""
+    """Return the offsets of all elements of a layout."""
     if isinstance(layout, ComposedLayout) or not layout.is_static():
         return [layout(i) for i in range(product(layout.shape))]
     return _static_offsets(flatten_to_tuple(layout.shape), flatten_to_tuple(layout.stride))
@@ -468,7 +469,7 @@ class Copy:
 
 
 def _of_space(modifiers: str, pointer: Pointer) -> str:
-    """The modifiers that accesses to a memory can have."""
+    """Return the modifiers that accesses to a memory can have."""
     if pointer.memspace is AddressSpace.rmem:
         return ""
     if pointer.memspace is AddressSpace.gmem:
@@ -488,7 +489,7 @@ def _store_modified(pointer: Pointer, offset: Any, value: ir.Value, modifiers: s
 def _gather(
     positions: Sequence[int], where: dict[int, tuple[int, int]], values: Sequence[tuple[ir.Value, int]], dtype: Any
 ) -> ir.Value:
-    """The elements at these indices as a vector, or as the element itself if it is one."""
+    """Return the elements at these indices as a vector, or as the element itself if it is one."""
     number, first = where[positions[0]]
     value, width = values[number]
     if all(where[p] == (number, first + k) for k, p in enumerate(positions)):
