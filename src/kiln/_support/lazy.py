@@ -47,3 +47,21 @@ def names(
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return __getattr__
+
+
+class Module:
+    """A module, or an attribute of one, that is imported when a name in it is first used.
+
+    Names are kept after their first use, so that later uses cost as much as those of any module: a name that its module binds
+    anew must not be used this way.
+    """
+
+    def __init__(self, name: str, attribute: str = "") -> None:
+        self._kiln_module, self._kiln_attribute = name, attribute
+
+    def __getattr__(self, name: str) -> Any:
+        with gc_paused:
+            module = importlib.import_module(self._kiln_module)
+        value = getattr(getattr(module, self._kiln_attribute) if self._kiln_attribute else module, name)
+        setattr(self, name, value)
+        return value

@@ -16,7 +16,8 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from . import promises
-from .diagnostics import DSLUserCodeTypeError, error
+from .bindings import context, ir
+from .diagnostics import type_error
 from .numeric.host import in_range
 from .static_key import static_key
 from .tree import is_dynamic
@@ -25,8 +26,6 @@ from .typing import Boolean, Float32, Int32, Int64, Integer, Numeric, is_constex
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
     from typing import TypeGuard
-
-    from ..mlir import ir
 
 
 AMBIENT_STREAM = "(stream)"
@@ -141,8 +140,6 @@ class ProtocolNode(Node):
 
     def types(self) -> list[ir.Type]:
         if self._types is None:
-            from ..mlir import context, ir
-
             with context(), ir.Location.unknown():
                 if hasattr(self.value, "__get_mlir_types__"):
                     self._types = list(self.value.__get_mlir_types__())
@@ -167,10 +164,9 @@ class ProtocolNode(Node):
             )
         addresses = [_address(p) for p in pointers]
         if not all(addresses):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{type(self.value).__name__}.__c_pointers__ gives a null address",
-                hint="what has no memory, as a fake tensor, can be compiled for and not be passed in a call",
+                "what has no memory, as a fake tensor, can be compiled for and not be passed in a call",
             )
         return [ctypes.string_at(a, value_bytes(t)) for a, t in zip(addresses, self.types(), strict=True)]
 
@@ -368,12 +364,10 @@ class ArgumentRules:
                 raise promises.broken(value, annotation, path)
             if self.is_static_annotation(annotation):
                 if is_dynamic(value):
-                    raise error(
-                        DSLUserCodeTypeError,
+                    raise type_error(
                         f"argument {path!r} is {promises.name_of(annotation)}, known when compiling, and got a value "
                         "that is only known when the program runs",
-                        hint=f"annotate it with the type of the value: {path}: {type(value).__name__}",
-                        depth=2,
+                        f"annotate it with the type of the value: {path}: {type(value).__name__}",
                     )
                 return StaticNode(value)
         kind = type(value)
@@ -404,10 +398,9 @@ class ArgumentRules:
             return self._dataclass(value, path)
         if callable(value) or hasattr(value, "__dict__") or hasattr(kind, "__slots__"):
             return self._object(value, path)
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"argument {path!r} of type {kind.__module__}.{kind.__qualname__} cannot be passed to a compiled function",
-            hint="pass numbers, tensors, tuples or dataclasses of them; annotate it Constexpr if it is known when compiling; "
+            "pass numbers, tensors, tuples or dataclasses of them; annotate it Constexpr if it is known when compiling; "
             "or give its class __get_mlir_types__, __c_pointers__ and __new_from_mlir_values__",
         )
 
@@ -425,17 +418,15 @@ class ArgumentRules:
     def _number_type(self, value: Any, annotation: Any, path: str) -> type[Numeric]:
         if is_numeric_type(annotation):
             if isinstance(value, float) and annotation.is_integer:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"argument {path!r} takes {annotation.__name__} and got the float {value!r}",
-                    hint=f"pass an integer, or annotate {path!r} with a float type",
+                    f"pass an integer, or annotate {path!r} with a float type",
                 )
             if issubclass(annotation, Integer) and not annotation.min <= value <= annotation.max:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"argument {path!r} takes {annotation.__name__} and got {value!r}, which lies outside its range "
                     f"({annotation.min} to {annotation.max})",
-                    hint="annotate it with a wider type, or convert it to wrap around on purpose",
+                    "annotate it with a wider type, or convert it to wrap around on purpose",
                 )
             if annotation.is_float and not in_range(annotation, value):
                 raise _float_range(annotation, value, path)
@@ -492,10 +483,9 @@ def _in_trace() -> bool:
 
 def _float_range(kind: type[Numeric], value: Any, path: str) -> Exception:
     shown = repr(value) if isinstance(value, float) else f"an integer of {value.bit_length()} bits"
-    return error(
-        DSLUserCodeTypeError,
+    return type_error(
         f"argument {path!r} takes {kind.__name__} and got {shown}, which lies outside its range",
-        hint=f"annotate it with a wider type, or pass {kind.__name__}(...) to have it converted on purpose",
+        f"annotate it with a wider type, or pass {kind.__name__}(...) to have it converted on purpose",
     )
 
 
@@ -524,10 +514,9 @@ def _int_type(value: int, path: str) -> type[Numeric]:
     if MIN64 <= value <= MAX64:
         return Int64
     shown = str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
-    raise error(
-        DSLUserCodeTypeError,
+    raise type_error(
         f"argument {path!r} is {shown}, and an int without a type of its own is passed as Int32 or Int64",
-        hint=f"annotate {path!r} with a type that has it (Uint64, Int128, Uint128), or with Constexpr",
+        f"annotate {path!r} with a type that has it (Uint64, Int128, Uint128), or with Constexpr",
     )
 
 

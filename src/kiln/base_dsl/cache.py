@@ -21,6 +21,8 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from .bindings import context, ir
+
 try:
     from _blake2 import blake2b  # what `hashlib` has, without OpenSSL (4 ms)
 except ImportError:
@@ -36,7 +38,6 @@ from .options import CompileOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ..mlir import ir
     from .target import Executable, Target
 
 Loaded = TypeVar("Loaded")
@@ -225,8 +226,6 @@ def lazy_artifacts(
 
 def clone_module(module: ir.Module) -> ir.Module:
     """A copy of a module."""
-    from ..mlir import context, ir
-
     with context(), ir.Location.unknown():
         copy = ir.Module.create()
         for op in module.body.operations:

@@ -17,7 +17,7 @@ import os
 import sys
 import types
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import ast
@@ -334,19 +334,19 @@ def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
 
 
 def error(
-    kind: type[DSLBaseError],
-    message: str,
-    *,
-    hint: str = "",
-    span: Span | None = None,
+    kind: type[DSLBaseError], message: str, *, hint: str = "", span: Span | None = None,
     notes: tuple[tuple[Span, str], ...] = (),
-    depth: int = 1,
-) -> DSLBaseError:
-    """An exception to raise, located at the user's innermost frame (or `span`), with the chain of calls to it."""
-    chain = call_chain(depth + 1)
+) -> DSLBaseError:  # fmt: skip
+    """Return an exception to raise, located at the user's innermost frame (or `span`), with the chain of calls to it."""
+    chain = call_chain()
     if chain and (span is None or span.function == chain[0].function):
         span, chain = span or chain[0], chain[1:]
     return kind(message, hint=hint, span=span, calls=chain, notes=notes)
+
+
+def type_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
+    """Return a `DSLUserCodeTypeError` to raise: `message` says what is wrong, `hint` what to write instead."""
+    return error(DSLUserCodeTypeError, message, hint=hint, **where)
 
 
 def strip_internal_frames(tb: types.TracebackType | None) -> types.TracebackType | None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .._support import fork_safe
 from . import trace as tracing
 from .arguments import ArgumentRules, Node
+from .bindings import context, ir
 from .caller import Caller
 from .diagnostics import (
     DSLBaseError,
@@ -30,7 +31,7 @@ from .user_op import extract_mlir_values, new_from_mlir_values  # noqa: F401  # 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ..mlir import ext, ir
+    from ..mlir import ext
     from .compiler import CompileOptions
     from .target import Executable
 
@@ -80,8 +81,6 @@ class BaseDSL(ArgumentRules):
         self, name: str, types: Sequence[ir.Type], location: ir.Location
     ) -> tuple[ir.Operation, ir.Block]:
         """An empty host function at the insertion point, and its entry block."""
-        from ..mlir import ir
-
         operation = ir.Operation.create(
             "func.func",
             regions=1,
@@ -96,8 +95,6 @@ class BaseDSL(ArgumentRules):
 
     def finish_function(self, function: ir.Operation, types: Sequence[ir.Type], values: Sequence[ir.Value]) -> None:
         """Return `values` from a function begun with `make_function`."""
-        from ..mlir import ir
-
         results = [v.type for v in values]
         function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(types), results))
         tracing.emit("func.return", [], list(values))
@@ -151,8 +148,6 @@ class BaseDSL(ArgumentRules):
 
     def make_undefined(self, type_: ir.Type) -> ir.Value:
         """A value nobody reads. Numbers only by default: zero."""
-        from ..mlir import ir
-
         if isinstance(type_, (ir.IntegerType, ir.IndexType)):
             return tracing.constant(type_, 0)
         if isinstance(type_, ir.FloatType):
@@ -165,8 +160,6 @@ class BaseDSL(ArgumentRules):
 
     def is_selectable(self, type_: ir.Type) -> bool:
         """Whether `arith.select` takes this type."""
-        from ..mlir import ir
-
         return isinstance(type_, (ir.IntegerType, ir.FloatType, ir.IndexType, ir.VectorType))
 
     def compile_module(
@@ -192,7 +185,7 @@ class BaseDSL(ArgumentRules):
         self, name: str, nodes: Sequence[Node], run: Callable[[list[Any]], Any], at: Span, names: Sequence[str]
     ) -> Traced:
         """Trace `run` as a host function of the nodes' leaves. `names`: of the arguments."""
-        from ..mlir import context, ir, require_dialect
+        from ..mlir import require_dialect
 
         for dialect in self.dialects():
             require_dialect(dialect)
@@ -314,8 +307,6 @@ class report:
             found = self._missing_variable(failure, tb)
             if found is not None:
                 raise found from None
-        from ..mlir import ir
-
         if isinstance(failure, ir.MLIRError):
             span = _last_user_span(tb)
             raise DSLOperationBuildError(f"an operation could not be built: {failure}", span=span) from failure

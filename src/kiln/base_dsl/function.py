@@ -17,7 +17,7 @@ from . import doors, settings, stale
 from . import trace as tracing
 from .arguments import AMBIENT_STREAM, ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
-from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error
+from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error, type_error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
 from .numeric import host
 from .stale import checks_stale
@@ -269,10 +269,9 @@ class CompiledFunction:
         if len(args) > len(dynamic):
             given = self.parameters.bind(args, kwargs) if len(args) <= len(dynamic) + len(self.static) else None
             if given is None:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"{self.function_name} was compiled to take {len(dynamic)} arguments ({', '.join(dynamic)}), not {len(args)}",
-                    hint="Constexpr arguments are compiled in and no longer passed",
+                    "Constexpr arguments are compiled in and no longer passed",
                 )
             self._check_static(given)
             return given | self._ambient_stream()
@@ -283,11 +282,7 @@ class CompiledFunction:
         for name, value in kwargs.items():
             if name in given or name not in self.names:
                 what = "twice" if name in given else "but has no such parameter"
-                raise error(
-                    DSLUserCodeTypeError,
-                    f"{self.function_name} got {name!r} {what}",
-                    hint=f"it takes {', '.join(dynamic)}",
-                )
+                raise type_error(f"{self.function_name} got {name!r} {what}", f"it takes {', '.join(dynamic)}")
             given[name] = value
         self._check_static(given)
         missing = [n for n in dynamic if n not in given and n not in self.static]
@@ -301,10 +296,8 @@ class CompiledFunction:
                 given[name] = defaults[name].default
                 missing.remove(name)
         if missing:
-            raise error(
-                DSLUserCodeTypeError,
-                f"{self.function_name} needs {', '.join(missing)}",
-                hint=f"it was compiled to take {', '.join(dynamic)}",
+            raise type_error(
+                f"{self.function_name} needs {', '.join(missing)}", f"it was compiled to take {', '.join(dynamic)}"
             )
         return {n: given.get(n, self.static.get(n)) for n in self.names}
 
@@ -317,11 +310,9 @@ class CompiledFunction:
         for name in given.keys() & self.static.keys():
             now, compiled = given[name], self.static[name]
             if now is not compiled and static_key(now) != static_key(compiled):
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"argument {name!r} of {self.function_name} was {compiled!r} when it was compiled, and is {_brief(now)} now",
-                    hint=f"pass {'None' if compiled is None else 'the same, or leave it out'}, or compile again for this one",
-                    depth=2,
+                    f"pass {'None' if compiled is None else 'the same, or leave it out'}, or compile again for this one",
                 )
 
     def _wrong_argument(self, name: str, node: Node, expected: Any, why: str) -> Exception:
@@ -332,14 +323,12 @@ class CompiledFunction:
                 f"Mismatched argument #{self.passed.index(name)} ({name!r}) when calling `{self.call_signature()}`: {what}; "
                 f"expected {describe_key(expected)}",
                 hint="pass an argument of the same type, or compile again for this one",
-                depth=2,
             )
         return error(
             DSLUserCodeValueError if why else DSLUserCodeTypeError,
             f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for {describe_key(expected)}"
             + (f": {why}" if why else ""),
             hint="pass an argument of the same type, or compile again for this one",
-            depth=2,
         )
 
     def call_signature(self) -> str:

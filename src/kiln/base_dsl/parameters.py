@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import promises
 from .arguments import ArgumentRules, GroupNode, Node, Quick, element_annotations
-from .diagnostics import DSLUserCodeTypeError, error
+from .diagnostics import type_error
 
 if TYPE_CHECKING:
     import types
@@ -103,10 +103,9 @@ class Parameters:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as wrong:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{self.function.__name__}{self.signature_text()}: {wrong}",
-                hint=f"it got {len(args)} positional argument{'s' * (len(args) != 1)}"
+                f"it got {len(args)} positional argument{'s' * (len(args) != 1)}"
                 + (f" and {', '.join(kwargs)}" if kwargs else ""),
             ) from None
         bound.apply_defaults()

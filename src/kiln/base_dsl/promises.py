@@ -17,7 +17,7 @@ import typing
 import weakref
 from typing import TYPE_CHECKING, Annotated, Any
 
-from .diagnostics import DSLUserCodeTypeError, error
+from .diagnostics import type_error
 from .tree import is_mlir_value
 from .typing import Constexpr, Numeric
 
@@ -129,9 +129,7 @@ def broken(value: Any, annotation: Any, path: str, owner: str = "") -> Exception
     hint = f"pass what the annotation says, or change it: {path}: {takes} is a promise"
     if value is None:
         hint = f"an argument that may be left out says so: {path}: Optional[{takes}], or {path}: {takes} = None"
-    return error(
-        DSLUserCodeTypeError, f"argument {path!r}{where} takes {takes} and got {_shown(value)}", hint=hint, depth=3
-    )
+    return type_error(f"argument {path!r}{where} takes {takes} and got {_shown(value)}", hint)
 
 
 def name_of(annotation: Any) -> str:

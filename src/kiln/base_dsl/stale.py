@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import settings
+from .bindings import ir
 from .diagnostics import DSLRuntimeError, Span
-
-if TYPE_CHECKING:
-    from ..mlir import ir
 
 _environment: Any = getattr(os.environ, "_data", None)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .._support import fork_safe
 from .._support.gc_pause import gc_paused
 from . import guards, sanitizing, settings
+from .bindings import ir
 from .diagnostics import DSLRuntimeError
 from .guards import NOTHING, Guard
 from .stale import checks_stale
@@ -21,7 +22,6 @@ from .stale import checks_stale
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..mlir import ir
     from .cache import Entry
     from .options import CompileOptions
 
@@ -338,8 +338,6 @@ def register_pointer_type(spelling: str, widths: Callable[[ir.Type], Sequence[in
 
 def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
     """Size and alignment in memory of a value that crosses the calling convention, in bytes."""
-    from ..mlir import ir
-
     text = str(type_)
     for spelling, widths in _pointer_types.items():
         if text.startswith(spelling):
@@ -379,7 +377,7 @@ def _with_prefix(text: str) -> str:
 
 
 def _struct_fields(type_: ir.Type) -> list[ir.Type]:
-    from ..mlir import dialect_module, ir
+    from ..mlir import dialect_module
 
     struct = dialect_module("llvm").StructType(type_)
     body: Any = struct.body

@@ -14,13 +14,12 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .._support import fork_safe
+from .bindings import context, ir
 from .diagnostics import Positions, is_internal, position_table, positions
 
 if TYPE_CHECKING:
     import types
     from collections.abc import Iterator, Mapping, Sequence
-
-    from ..mlir import ir
 
 
 _internal_modules: set[str | None] = set()
@@ -108,8 +107,6 @@ class Trace:
 
         Objects that outlive the trace lose their values: those point into memory that compiling frees.
         """
-        from ..mlir import ir
-
         for number in self.numbers:
             number._value = STALE
         for holder in self.holders:
@@ -321,8 +318,6 @@ def require(what: str) -> Trace:
 @contextlib.contextmanager
 def activate(trace: Trace) -> Iterator[Trace]:
     """Make `trace` the trace of this thread."""
-    from ..mlir import context, ir
-
     global _ir, _create
     _ir, _create = ir, ir.Operation.create
     outer, _state.trace = _state.trace, trace
@@ -343,8 +338,6 @@ def activate(trace: Trace) -> Iterator[Trace]:
 @contextlib.contextmanager
 def inside_function(trace: Trace, entry: ir.Block, kind: str) -> Iterator[FunctionFrame]:
     """Operations go to the end of `entry` while open."""
-    from ..mlir import ir
-
     frame = FunctionFrame(entry, kind)
     trace.functions.append(frame)
     try:

@@ -21,11 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import trace
 from . import typing as T
+from .bindings import ir
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from ..mlir import ir
 
 
 class _Undefined:
@@ -591,8 +590,6 @@ class _Parts:
 
 
 def _parts(extract: Callable[[], list[ir.Value]]) -> _Parts:
-    from ..mlir import ir
-
     block = trace.require("a merge").detached_block([])
     with ir.InsertionPoint(block):
         values = extract()

@@ -16,7 +16,7 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..base_dsl import trace as tracing
-from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import DSLRuntimeError, type_error
 from ..base_dsl.ranges import const_expr
 from ..base_dsl.target import get_target
 from ..base_dsl.typing import Constexpr, Int32, Int64
@@ -122,7 +122,7 @@ _open: RangeTrace | None = None
 def kernel_range(name: str) -> Iterator[None]:
     """What is within is a range of this name in a trace (`kiln profile --prof_type trace`); nothing at all otherwise."""
     if not isinstance(name, str):
-        raise error(DSLUserCodeTypeError, f'range() takes a name, got {name!r}: write range("load")')
+        raise type_error(f'range() takes a name, got {name!r}: write range("load")')
     trace = _open
     if trace is None or tracing.current() is None:
         yield

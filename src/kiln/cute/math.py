@@ -14,7 +14,8 @@ import math as python_math
 from typing import TYPE_CHECKING, Any
 
 from ..base_dsl import trace as tracing
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.bindings import context, ir
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.numeric import emit
 from ..base_dsl.numeric.convert import convert
 from ..base_dsl.numeric.operators import arithmetic_type, check_chosen, select
@@ -25,8 +26,6 @@ from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, splat, where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ..mlir import ir
 
 __all__ = [
     "RoundingMode", "abs", "absf", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil",
@@ -49,8 +48,6 @@ class RoundingMode(enum.Enum):
 def _flags(fastmath: bool, approx: bool) -> dict[str, ir.Attribute] | None:
     if not fastmath and not approx:
         return None
-    from ..mlir import context, ir
-
     # without `reassoc`: what other operations round stays rounded
     flags = "nnan,ninf,nsz,arcp,afn" if fastmath else "afn"
     return {"fastmath": ir.Attribute.parse(f"#arith.fastmath<{flags}>", context())}
@@ -89,10 +86,9 @@ def _float_type(op: str, arguments: tuple[Any, ...]) -> Any:
         if isinstance(x, (TensorSSA, Numeric)):
             found = x.dtype if found is None else common_type(found, x.dtype)
         elif plain_scalar(x) is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{op.removeprefix('math.')}() takes a number or a vector, got {type(x).__name__}",
-                hint="load a tensor first: t.load()",
+                "load a tensor first: t.load()",
             )
     return Float32 if found is None else float_of(arithmetic_type(found))
 
@@ -103,10 +99,7 @@ def _shape(op: str, arguments: tuple[Any, ...]) -> Any:
         if isinstance(x, TensorSSA):
             found = x.shape if shape is None else _broadcast_shape(shape, x.shape)
             if found is None:
-                raise error(
-                    DSLUserCodeTypeError,
-                    f"{op.removeprefix('math.')}(): shapes {shape} and {x.shape} do not go together",
-                )
+                raise type_error(f"{op.removeprefix('math.')}(): shapes {shape} and {x.shape} do not go together")
             shape = found
     return shape
 
@@ -122,7 +115,7 @@ def _operand(x: Any, t: Any, shape: Any, count: int | None) -> ir.Value:
 
 def _on_host(op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | None) -> Any:
     if python is None:
-        raise error(DSLUserCodeTypeError, f"{op.removeprefix('math.')}() is only available in a traced function")
+        raise type_error(f"{op.removeprefix('math.')}() is only available in a traced function")
     typed = [x for x in arguments if isinstance(x, Numeric)]
     made = python(*[float(as_numeric(x).value) for x in arguments])
     return typed[0].dtype(made) if typed and not isinstance(made, bool) else made
@@ -287,7 +280,7 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
 
         t = _meet(x, y, weak_type)
         if t is None:
-            raise error(DSLUserCodeTypeError, f"{name}() of a vector and {type(y).__name__}")
+            raise type_error(f"{name}() of a vector and {type(y).__name__}")
         check_chosen(f"{name}()", t, y)
         if t.is_integer:
             a, b, shape = _operands(x, y, t)
@@ -311,4 +304,4 @@ def min(x: Any, y: Any, propagate_nan: bool = False, ftz: bool = False, *, loc: 
 
 def _only_nearest(rounding: Any, name: str) -> None:
     if rounding is not None and getattr(rounding, "name", "RN").upper() != "RN":
-        raise error(DSLUserCodeTypeError, f"{name}() with rounding {rounding}: only to nearest even is available")
+        raise type_error(f"{name}() with rounding {rounding}: only to nearest even is available")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..base_dsl import settings
 from ..base_dsl import trace as tracing
 from ..base_dsl.batch import precompile
-from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import DSLRuntimeError, error, type_error
 from ..base_dsl.function import JitFunction
 from ..base_dsl.target import target_key
 from ..base_dsl.typing import Boolean, Constexpr, Int32
@@ -26,16 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = [
-    "CantImplementError",
-    "JitArguments",
-    "assert_",
-    "autotune_jit",
-    "benchmark",
-    "convert",
-    "get_workspace_count",
-    "range",
-    "tune",
-]
+    "CantImplementError", "JitArguments", "assert_", "autotune_jit", "benchmark", "convert", "get_workspace_count",
+    "range", "tune",
+]  # fmt: skip
 
 
 # --- in kernels ------------------------------------------------------------------------------------------------------
@@ -86,18 +79,17 @@ def convert(src: Tensor, dst: Tensor) -> None:
     them the extent must be whole bytes.
     """
     if tuple(src.shape) != tuple(dst.shape):
-        raise error(DSLUserCodeTypeError, f"convert() got tensors of the shapes {src.shape} and {dst.shape}")
+        raise type_error(f"convert() got tensors of the shapes {src.shape} and {dst.shape}")
     leading = dst.leading_dim
     if leading is None or isinstance(leading, tuple):
-        raise error(DSLUserCodeTypeError, f"convert() needs adjacent elements in {dst.layout}: no mode has stride 1")
+        raise type_error(f"convert() needs adjacent elements in {dst.layout}: no mode has stride 1")
     narrowest = min(src.element_type.width, dst.element_type.width)
     together = 1 if narrowest >= 8 else 8
     while together > 1 and dst.shape[leading] % together:
         together //= 2
     if together * narrowest % 8 and narrowest < 8:
-        raise error(
-            DSLUserCodeTypeError,
-            f"convert() cannot write half a byte: mode {leading} of {dst.layout} has {dst.shape[leading]} elements of {narrowest} bits",
+        raise type_error(
+            f"convert() cannot write half a byte: mode {leading} of {dst.layout} has {dst.shape[leading]} elements of {narrowest} bits"
         )
     _convert(src, dst, tuple(together if mode == leading else 1 for mode, _ in enumerate(dst.shape)))
 
@@ -190,17 +182,14 @@ class autotune_jit:
 
     def __call__(self, func: Any) -> AutotunedFunction:
         if not isinstance(func, JitFunction):
-            raise error(
-                DSLUserCodeTypeError,
-                f"@autotune_jit stands on {type(func).__name__}",
-                hint="write it above @cute.jit, on a function",
+            raise type_error(
+                f"@autotune_jit stands on {type(func).__name__}", "write it above @cute.jit, on a function"
             )
         unknown = [n for n in (*self.params_dict, *self.update_on_change) if n not in func.parameters.names]
         if unknown:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"@autotune_jit names {unknown[0]!r}, and {func.name} has no such parameter",
-                hint=f"its parameters are {', '.join(func.parameters.names)}",
+                f"its parameters are {', '.join(func.parameters.names)}",
             )
         return AutotunedFunction(func, self)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..cute import arch
 from ..hardware.limits import MBARRIER_BYTES
 from .groups import PipelineOp
@@ -71,10 +71,9 @@ class CopyArrival(Arrival):
 
     def arrive(self, barrier: Pointer, mask: Any) -> None:
         if mask is not None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"cp.async copies arrive in block {mask!r} of the cluster",
-                hint="they arrive at mbarriers of their own block: leave out producer_mask",
+                "they arrive at mbarriers of their own block: leave out producer_mask",
             )
         arch.cp_async_mbarrier_arrive_noinc(barrier)
 
@@ -88,10 +87,8 @@ class TransactionArrival(Arrival):
 
     def __init__(self, tx_count: Any) -> None:
         if isinstance(tx_count, bool) or (isinstance(tx_count, int) and not 0 < tx_count <= MBARRIER_BYTES):
-            raise error(
-                DSLUserCodeTypeError,
-                f"tx_count is {tx_count}",
-                hint=f"the bytes of all copies into one buffer, 1 to {MBARRIER_BYTES}",
+            raise type_error(
+                f"tx_count is {tx_count}", f"the bytes of all copies into one buffer, 1 to {MBARRIER_BYTES}"
             )
         self.tx_count = tx_count
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Boolean
 from ..cute import arch
 from ..cute.atoms.copying import guarded
@@ -92,11 +92,8 @@ class PipelineAsync:
         if barrier_storage is None:
             barrier_storage = alloc_reserved_mbarrier(num_stages)
         if not isinstance(barrier_storage, Pointer):
-            raise error(
-                DSLUserCodeTypeError,
-                f"barrier_storage is {type(barrier_storage).__name__}",
-                hint="pass the pointer: storage.barriers.data_ptr()",
-                depth=2,
+            raise type_error(
+                f"barrier_storage is {type(barrier_storage).__name__}", "pass the pointer: storage.barriers.data_ptr()"
             )
         full = MbarrierArray(barrier_storage, num_stages, *producer)
         empty = MbarrierArray(full.get_barrier(num_stages), num_stages, *consumer)
@@ -296,10 +293,9 @@ class PipelineTmaMultiConsumersAsync(PipelineAsync):
     ) -> Any:
         """As `PipelineTmaAsync.create`, of one block. Threads release one by one: their group counts threads."""
         if in_cluster(cta_layout_vmnk):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a pipeline with consumers of two kinds over the blocks {cta_layout_vmnk}",
-                hint="it belongs to one block: leave out cta_layout_vmnk",
+                "it belongs to one block: leave out cta_layout_vmnk",
             )
         each = cls._CONSUMER.threads_of_a_warp
         both = CooperativeGroup(Agent.Thread, consumer_group_umma.arrivals(1) + consumer_group_async.arrivals(each))
@@ -316,9 +312,8 @@ class PipelineTmaMultiConsumersAsync(PipelineAsync):
     ) -> None:
         """Say that this thread (`PipelineOp.AsyncThread`) has used a buffer, or that the tensor cores will have."""
         if op_type is not PipelineOp.AsyncThread:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a buffer is released by {getattr(op_type, 'name', op_type)}",
-                hint="threads release it: consumer_release(state, PipelineOp.AsyncThread); tensor cores do on sm_100",
+                "threads release it: consumer_release(state, PipelineOp.AsyncThread); tensor cores do on sm_100",
             )
         super().consumer_release(state)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Boolean, Int64
 from ..cute import arch
 from ..cute.atoms.copying import guarded
@@ -46,7 +46,7 @@ class SyncObject:
         raise self._without("has no barrier", "only pipelines with mbarriers do")
 
     def _without(self, message: str, hint: str) -> Exception:
-        return error(DSLUserCodeTypeError, f"{type(self).__name__} {message}", hint=hint, depth=2)
+        return type_error(f"{type(self).__name__} {message}", hint)
 
     def max(self) -> int | None:
         """How many there can be."""
@@ -74,7 +74,7 @@ class NamedBarrier(SyncObject):
     def __post_init__(self) -> None:
         if isinstance(self.barrier_id, int) and not 0 <= self.barrier_id < BARRIERS:
             hint = f"a block has the barriers 0 to {BARRIERS - 1}"
-            raise error(DSLUserCodeTypeError, f"barrier_id is {self.barrier_id}", hint=hint)
+            raise type_error(f"barrier_id is {self.barrier_id}", hint)
 
     def arrive(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
         """Arrive without waiting."""
@@ -90,7 +90,7 @@ class NamedBarrier(SyncObject):
 
     def arrive_and_drop(self, *, loc: Any = None, ip: Any = None) -> None:
         """Named barriers have no such thing."""
-        raise error(DSLUserCodeTypeError, "arrive_and_drop: a thread cannot leave a named barrier")
+        raise type_error("arrive_and_drop: a thread cannot leave a named barrier")
 
     def get_barrier(self, *, loc: Any = None, ip: Any = None) -> Any:
         """The number of the barrier."""
@@ -182,7 +182,7 @@ def agent_sync(group: Agent, is_relaxed: bool = False, *, loc: Any = None, ip: A
         (arch.cluster_arrive_relaxed if is_relaxed else arch.cluster_arrive)()
         arch.cluster_wait()
     else:
-        raise error(DSLUserCodeTypeError, f"agent_sync({group!r})", hint="Agent.ThreadBlock or ThreadBlockCluster")
+        raise type_error(f"agent_sync({group!r})", "Agent.ThreadBlock or ThreadBlockCluster")
 
 
 def sync(barrier_id: int = 0, *, loc: Any = None, ip: Any = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 
 
 class Agent(enum.Enum):
@@ -51,15 +51,14 @@ class CooperativeGroup:
 
     def __init__(self, agent: Agent, size: Any = 1, alignment: int | None = None) -> None:
         if agent not in (Agent.Thread, Agent.Warp):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a group of {getattr(agent, 'name', agent)!r}",
-                hint="CooperativeGroup(Agent.Thread, number of threads), or Agent.Warp and the number of warps",
+                "CooperativeGroup(Agent.Thread, number of threads), or Agent.Warp and the number of warps",
             )
         if isinstance(size, float) and size.is_integer():  # threads / 32
             size = int(size)
         if isinstance(size, float) or (isinstance(size, int) and size < 1):
-            raise error(DSLUserCodeTypeError, f"a group of {size} {agent.name.lower()}s")
+            raise type_error(f"a group of {size} {agent.name.lower()}s")
         self.agent = agent
         self.size = size
         self.alignment = alignment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..cute import arch
 from ..cute.layout.layout import rank, size
 from .barriers import in_cluster
@@ -35,11 +35,9 @@ def releases(cta_layout_vmnk: Any, tidx: Any, mcast_mode_mn: tuple[int, int]) ->
         return None, lane == 0
     blocks = size(cta_layout_vmnk)
     if rank(cta_layout_vmnk) != 4 or not isinstance(blocks, int) or blocks > _WARP:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"cta_layout_vmnk is {cta_layout_vmnk}",
-            hint="a static layout of the blocks of a cluster in four modes (V, M, N, K), at most 16 of them",
-            depth=2,
+            "a static layout of the blocks of a cluster in four modes (V, M, N, K), at most 16 of them",
         )
     mine = cta_layout_vmnk.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
     other = cta_layout_vmnk.get_flat_coord(lane % blocks)

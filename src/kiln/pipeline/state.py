@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.bindings import ir
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.numeric.operators import select
 from ..base_dsl.typing import Int32
 from .groups import PipelineUserType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from ..mlir import ir
 
 
 class PipelineState:
@@ -125,7 +124,7 @@ def require_stages(stages: Any, least: int = 1) -> None:
     """Refuse a number of buffers that no pipeline has."""
     if isinstance(stages, bool) or not isinstance(stages, int) or stages < least:
         hint = f"at least {least}, known when compiling"
-        raise error(DSLUserCodeTypeError, f"a pipeline of {stages!r} stages", hint=hint, depth=2)
+        raise type_error(f"a pipeline of {stages!r} stages", hint)
 
 
 def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: Any = None, ip: Any = None) -> PipelineState:
@@ -135,4 +134,4 @@ def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: Any = None,
         return PipelineState(stages, 0, 0, 1)
     if type is PipelineUserType.Consumer:
         return PipelineState(stages, 0, 0, 0)
-    raise error(DSLUserCodeTypeError, f"a state for {type!r}", hint="PipelineUserType.Producer or Consumer")
+    raise type_error(f"a state for {type!r}", "PipelineUserType.Producer or Consumer")

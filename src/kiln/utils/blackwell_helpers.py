@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..cute.nvgpu.common import OperandMajorMode
 from ..cute.nvgpu.smem_layouts import SmemLayoutAtomKind, make_smem_layout_atom
 from .hopper_helpers import get_smem_layout_atom, make_smem_layout_epi
@@ -15,11 +15,9 @@ __all__ = ["get_smem_layout_atom_ab", "make_smem_layout", "make_smem_layout_atom
 
 def _layout(major_mode: Any) -> LayoutEnum:
     if not isinstance(major_mode, OperandMajorMode):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a major mode {major_mode!r}",
-            hint="OperandMajorMode.K or OperandMajorMode.MN, as LayoutEnum.from_tensor(tensor).mma_major_mode() gives it",
-            depth=2,
+            "OperandMajorMode.K or OperandMajorMode.MN, as LayoutEnum.from_tensor(tensor).mma_major_mode() gives it",
         )
     return LayoutEnum.ROW_MAJOR if major_mode is OperandMajorMode.K else LayoutEnum.COL_MAJOR
 

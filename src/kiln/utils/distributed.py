@@ -8,22 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int32
 from ..cute import arch
 from ..cute.program.dsl import DSL
 
 __all__ = [
-    "multimem_ld_reduce",
-    "multimem_ld_reduce_4xf32",
-    "multimem_red_add1",
-    "multimem_st",
-    "multimem_st_4xb32",
-    "red_add1",
-    "spin_lock_atom_cas_acquire_wait",
-    "spin_lock_atom_cas_relaxed_wait",
+    "multimem_ld_reduce", "multimem_ld_reduce_4xf32", "multimem_red_add1", "multimem_st", "multimem_st_4xb32",
+    "red_add1", "spin_lock_atom_cas_acquire_wait", "spin_lock_atom_cas_relaxed_wait",
     "spin_lock_ld_lt_relaxed_wait",
-]
+]  # fmt: skip
 
 
 def red_add1(lock_ptr: Any, *, order: str, scope: str, loc: Any = None, ip: Any = None) -> None:
@@ -98,10 +92,9 @@ def multimem_ld_reduce(
     known = _REDUCED.get((dtype, num_elements))
     if known is None:
         counts = sorted(n for t, n in _REDUCED if t is dtype)
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"multimem_ld_reduce of {num_elements} elements of {getattr(dtype, '__name__', dtype)}",
-            hint=f"so many are possible: {counts}" if counts else "f32, f16, bf16 and 8-bit floats can be added",
+            f"so many are possible: {counts}" if counts else "f32, f16, bf16 and 8-bit floats can be added",
         )
     kind, wide = known
     words = max(num_elements * dtype.width // 32, 1)
@@ -126,7 +119,7 @@ def _words(instruction: str, pointer: Any, count: int) -> tuple[Any, ...]:
 def multimem_st(mc_ptr: Any, *regs: Any, loc: Any = None, ip: Any = None) -> None:
     """Store 1, 2 or 4 words to the memory of every GPU."""
     if len(regs) not in (1, 2, 4):
-        raise error(DSLUserCodeTypeError, f"multimem_st of {len(regs)} words", hint="1, 2 or 4")
+        raise type_error(f"multimem_st of {len(regs)} words", "1, 2 or 4")
     names = ", ".join(f"{{$r{n + 1}}}" for n in range(len(regs)))
     vector = f"v{len(regs)}.f32" if len(regs) > 1 else "f32"
     arch.inline_ptx(
@@ -147,4 +140,4 @@ def _group(names: str, count: int) -> str:
 
 def _choose(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise error(DSLUserCodeTypeError, f"{what} is {value!r}", hint=f"one of {', '.join(known)}", depth=2)
+        raise type_error(f"{what} is {value!r}", f"one of {', '.join(known)}")

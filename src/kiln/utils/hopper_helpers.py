@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import (
     BFloat16,
     Float8E4M3FN,
@@ -65,10 +65,9 @@ def make_trivial_tiled_mma(
         op = MmaTF32Op((m, n, 8), *places)
     else:
         a, b, acc = (getattr(x, "__name__", repr(x)) for x in (a_dtype, b_dtype, acc_dtype))
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"there is no warp-group MMA of {a} and {b} with sums in {acc}",
-            hint="Float16 twice, BFloat16 twice, two of Float8E4M3FN and Float8E5M2, of Int8 and Uint8, or of Float32 and TFloat32 "
+            "Float16 twice, BFloat16 twice, two of Float8E4M3FN and Float8E5M2, of Int8 and Uint8, or of Float32 and TFloat32 "
             "(sums in Float32)",
         )
     return make_tiled_mma(op, atom_layout_mnk)
@@ -84,11 +83,7 @@ def get_smem_layout_atom(
     _check_layout(layout)
     bits = _whole("major_mode_size", major_mode_size) * _width(element_type)
     if bits % 8:
-        raise error(
-            DSLUserCodeTypeError,
-            f"rows of {major_mode_size} {element_type.__name__}",
-            hint="whole bytes",
-        )
+        raise type_error(f"rows of {major_mode_size} {element_type.__name__}", "whole bytes")
     swizzle = next((f"SW{row}" for row in (128, 64, 32) if bits % (row * 8) == 0), "INTER")
     return SmemLayoutAtomKind[f"{'K' if layout is LayoutEnum.ROW_MAJOR else 'MN'}_{swizzle}"]
 
@@ -164,28 +159,25 @@ def sm90_get_smem_store_op(
 
 def _check_layout(layout: Any) -> None:
     if not isinstance(layout, LayoutEnum):
-        raise error(
-            DSLUserCodeTypeError,
-            f"a layout {layout!r}",
-            hint="LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR, or LayoutEnum.from_tensor(tensor)",
-            depth=2,
+        raise type_error(
+            f"a layout {layout!r}", "LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR, or LayoutEnum.from_tensor(tensor)"
         )
 
 
 def _width(dtype: Any) -> int:
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
-        raise error(DSLUserCodeTypeError, f"elements {dtype!r}", hint="a numeric type such as Float16", depth=2)
+        raise type_error(f"elements {dtype!r}", "a numeric type such as Float16")
     return dtype.width
 
 
 def _whole(what: str, x: Any) -> int:
     if isinstance(x, bool) or not isinstance(x, int) or x < 1:
-        raise error(DSLUserCodeTypeError, f"{what} is {x!r}", hint="at least 1, known when compiling", depth=2)
+        raise type_error(f"{what} is {x!r}", "at least 1, known when compiling")
     return x
 
 
 def _tile(what: str, tile: Any, rank: int) -> tuple[int, ...]:
     """The extents of a tile; modes of modes, and layouts, count as their size."""
     if not isinstance(tile, tuple) or len(tile) != rank:
-        raise error(DSLUserCodeTypeError, f"{what} is {tile!r}", hint=f"{rank} extents", depth=2)
+        raise type_error(f"{what} is {tile!r}", f"{rank} extents")
     return tuple(_whole(f"an extent of {what}", size(extent)) for extent in tile)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..cute.nvgpu.common import OperandMajorMode
 
 
@@ -52,9 +52,8 @@ class LayoutEnum(enum.Enum):
         if isinstance(leading, tuple):
             leading = leading[0] if leading else None
         if leading not in (0, 1):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a tensor with layout {tensor.layout} is neither row- nor column-major",
-                hint="mode 0 or mode 1 must have stride 1",
+                "mode 0 or mode 1 must have stride 1",
             )
         return LayoutEnum.COL_MAJOR if leading == 0 else LayoutEnum.ROW_MAJOR

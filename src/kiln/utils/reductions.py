@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Int32
 from ..cute import arch
 from ..cute.atoms.copying import guarded
@@ -18,12 +18,7 @@ _WARP = 32
 
 def _check(threads: Any, most: int) -> None:
     if isinstance(threads, bool) or not isinstance(threads, int) or threads & (threads - 1) or not 1 <= threads <= most:
-        raise error(
-            DSLUserCodeTypeError,
-            f"a reduction over {threads!r} threads",
-            hint=f"a power of two up to {most}, known when compiling",
-            depth=2,
-        )
+        raise type_error(f"a reduction over {threads!r} threads", f"a power of two up to {most}, known when compiling")
 
 
 def reduce_in_warp(value: Any, op: Any, threads: int = _WARP) -> Any:
@@ -40,10 +35,9 @@ def reduce_in_block(value: Any, op: Any, threads: int, block: int) -> Any:
     """
     _check(threads, 1024)
     if not isinstance(block, int) or block % threads or block > 1024:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a reduction over {threads} threads in a block of {block!r}",
-            hint=f"the threads of a block are a multiple of {threads}, at most 1024, known when compiling",
+            f"the threads of a block are a multiple of {threads}, at most 1024, known when compiling",
         )
     value = reduce_in_warp(value, op, min(threads, _WARP))
     if threads <= _WARP:

@@ -6,8 +6,9 @@ import enum
 from typing import Any
 
 from ..base_dsl import trace as tracing
-from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import DSLRuntimeError, error, type_error
 from ..base_dsl.typing import Int8, Int32, NumericMeta
+from ..cute.deferred_dialects import cute
 from ..cute.layout.composed_layout import ComposedLayout
 from ..cute.layout.layout import cosize, make_layout
 from ..cute.tensor.pointer import AddressSpace, Pointer, natural_alignment, recast_ptr
@@ -66,9 +67,7 @@ class SmemAllocator:
     ) -> Pointer:
         """`num_elems` elements of a type: the pointer to the first."""
         if not isinstance(num_elems, int):
-            raise error(
-                DSLUserCodeTypeError, f"{num_elems!r} elements of shared memory: the number is known when compiling"
-            )
+            raise type_error(f"{num_elems!r} elements of shared memory: the number is known when compiling")
         alignment = max(byte_alignment, natural_alignment(element_type))
         return self._take(element_type.n_bytes(num_elems), alignment, element_type)
 
@@ -89,21 +88,18 @@ class SmemAllocator:
         plain = layout.outer if isinstance(layout, ComposedLayout) else layout
         count = cosize(plain)
         if not isinstance(count, int):
-            raise error(DSLUserCodeTypeError, f"a tensor in shared memory needs a static layout, got {layout}")
+            raise type_error(f"a tensor in shared memory needs a static layout, got {layout}")
         pointer = self.allocate_array(element_type, count, byte_alignment=byte_alignment)
         return make_tensor(recast_ptr(pointer, swizzle, element_type) if swizzle is not None else pointer, layout)
 
     def _take(self, size: Any, alignment: int, dtype: Any) -> Pointer:
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{size!r} bytes of shared memory",
-                hint="pass a number of bytes that is known when compiling, a numeric type or a structure",
+                "pass a number of bytes that is known when compiling, a numeric type or a structure",
             )
         if alignment < 1 or alignment & (alignment - 1):
-            raise error(
-                DSLUserCodeTypeError, f"shared memory aligned to {alignment} bytes: an alignment is a power of two"
-            )
+            raise type_error(f"shared memory aligned to {alignment} bytes: an alignment is a power of two")
         active = tracing.require("shared memory")
         if active.function.kind != "kernel":
             raise error(
@@ -111,8 +107,6 @@ class SmemAllocator:
                 "shared memory is allocated outside a kernel",
                 hint="only the threads of a block have some",
             )
-        from ..dialects import cute
-
         if self._used == 0 and size >= _MOST_ALIGNED:  # what comes first is aligned anyway: let it be known
             alignment = max(alignment, _MOST_ALIGNED)
         self._used = -(-self._used // alignment) * alignment + size

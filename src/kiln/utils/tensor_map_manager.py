@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Int64
 from ..cute import arch
 from ..cute.atoms.copying import guarded
@@ -40,13 +40,12 @@ class TensorMapManager:
 
     def __post_init__(self) -> None:
         if not isinstance(self.tensormap_update_mode, TensorMapUpdateMode):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"tensormap_update_mode is {self.tensormap_update_mode!r}",
-                hint="TensorMapUpdateMode.GMEM or TensorMapUpdateMode.SMEM",
+                "TensorMapUpdateMode.GMEM or TensorMapUpdateMode.SMEM",
             )
         if self.bytes_per_tensormap != 128:
-            raise error(DSLUserCodeTypeError, f"bytes_per_tensormap is {self.bytes_per_tensormap}: a map has 128 bytes")
+            raise type_error(f"bytes_per_tensormap is {self.bytes_per_tensormap}: a map has 128 bytes")
 
     def get_tensormap_ptr(
         self, ptr: Any, address_space: AddressSpace = AddressSpace.gmem, *, loc: Any = None, ip: Any = None
@@ -54,13 +53,11 @@ class TensorMapManager:
         """A place in global memory as that of a tensor map; `AddressSpace.generic`: as `tma_desc_ptr` of copies."""
         if not isinstance(ptr, Pointer) or ptr.memspace not in (AddressSpace.gmem, AddressSpace.generic):
             got = f"one to {ptr.memspace}" if isinstance(ptr, Pointer) else type(ptr).__name__
-            raise error(DSLUserCodeTypeError, f"get_tensormap_ptr takes a pointer to gmem, got {got}", depth=2)
+            raise type_error(f"get_tensormap_ptr takes a pointer to gmem, got {got}")
         if address_space not in (AddressSpace.gmem, AddressSpace.generic):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a tensor map that copies use is in global memory, not in {address_space}",
-                hint="AddressSpace.gmem or AddressSpace.generic",
-                depth=2,
+                "AddressSpace.gmem or AddressSpace.generic",
             )
         words = recast_ptr(ptr, None, Int64)
         if words.memspace is address_space:
@@ -101,7 +98,7 @@ class TensorMapManager:
             told = ", ".join(
                 f"{count if count is not None else 'no tuple'} of {what}" for what, count in counts.items()
             )
-            raise error(DSLUserCodeTypeError, f"update_tensormap takes as many of each: {told}", depth=2)
+            raise type_error(f"update_tensormap takes as many of each: {told}")
 
         def edit() -> None:
             for atom, tensor, place in zip(tma_copy_atom, tensor_gmem, edited, strict=True):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import DSLUserCodeTypeError, error
+from ..diagnostics import type_error
 from ..typing import Boolean, Numeric
 from . import merged_objects
 from .boolean import mark_test
@@ -179,4 +179,4 @@ def _arms_error(what: str, m: tree.Mismatch) -> Exception:
     message = f"the two values of {what or 'a conditional expression'} differ in type: {values}"
     if m.why:
         message = f"{values} cannot be the two values of {what or 'a conditional expression'}: {m.why}"
-    return error(DSLUserCodeTypeError, message, hint=hint, depth=3)
+    return type_error(message, hint)

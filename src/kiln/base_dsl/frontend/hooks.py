@@ -6,7 +6,7 @@ import builtins
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..diagnostics import DSLRuntimeError, error, type_error
 from ..numeric.text import joined
 from ..ranges import Range
 from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, raise_, while_
@@ -96,9 +96,8 @@ class Hooks:
         if flag is False or value is tree.UNDEFINED:
             return None
         if tree.is_dynamic(flag) and value is not None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"the function returns {tree.describe(value)} on some paths and nothing on others",
-                hint="return a value on every path",
+                "return a value on every path",
             )
         return value

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...mlir import ir
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import (
-    DSLBaseError,
-    DSLUserCodeError,
-    DSLUserCodeTypeError,
-    error,
-)
+from ..diagnostics import DSLBaseError, DSLUserCodeError, error, type_error
 from ..tree import UNDEFINED
 from ..typing import Boolean, Integer, Numeric
 from . import merged_objects
@@ -129,11 +124,8 @@ class _Entry:
             began = value if likes is None else tree.weakened(value, likes)
             self.promoted, self.inits, self._rebuild = tree.open_value(began, promote, kept)
         except tree.Mismatch as m:
-            raise error(
-                DSLUserCodeTypeError,
-                f"{name} becomes a value of the program, because a loop changes it, and {m.why}",
-                hint=m.hint,
-                depth=4,
+            raise type_error(
+                f"{name} becomes a value of the program, because a loop changes it, and {m.why}", m.hint
             ) from None
         self.holds_object = holds_object
         self.opened: Any = None
@@ -162,16 +154,14 @@ class _Entry:
             return tree.match(self._began, now, self.kept)
         except tree.Mismatch as m:
             was = tree.describe(m.first)
-            refusal = error(
-                DSLUserCodeTypeError,
+            refusal = type_error(
                 f"{self.name}{m.path} is {was} when {rec.title} begins and {tree.describe(m.second)} after an iteration"
                 + (f": {m.why}" if m.why else ""),
-                hint=m.hint
+                m.hint
                 or f"a variable keeps its type across iterations: write {self.name} = {_suggest(m)} before the loop, "
                 "convert the new value, or use another name",
                 span=rec.span,
                 notes=assignment_notes(rec, self.name),
-                depth=2,
             )
             if isinstance(m, tree.OtherObject):
                 raise WrongChoice(refusal, by_value=self.name) from None
@@ -388,10 +378,9 @@ class _LoopState:
             if tree.static_equal(old, now) if not tree.has_dynamic((old, now)) else old is now:
                 continue
             constexpr = name in rec.function.constexpr_names
-            refusal = error(
-                DSLUserCodeTypeError,
+            refusal = type_error(
                 f"{name!r} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
-                hint=f"{name!r} is annotated Constexpr: drop the annotation"
+                f"{name!r} is annotated Constexpr: drop the annotation"
                 if constexpr
                 else _ONE_OBJECT
                 if _is_another(old, now)
@@ -399,7 +388,6 @@ class _LoopState:
                 f"give {name!r} a value of its later type before the loop, or unroll with range_constexpr",
                 span=rec.span,
                 notes=assignment_notes(rec, name),
-                depth=2,
             )
             if not constexpr and tree.is_mutable(old):
                 raise WrongChoice(refusal, by_value=name)
@@ -411,7 +399,6 @@ class _LoopState:
                 f"{path} first gets its value inside {rec.title}, which may not run at all",
                 hint=f"give {path} a value before the loop",
                 span=rec.span,
-                depth=2,
             )
         for index, now in self.snapshot.changes().items():
             slot, old = self.snapshot.slots[index], self.snapshot.values[index]
@@ -419,16 +406,14 @@ class _LoopState:
                 continue
             if not tree.is_mutable(now) and not tree.has_dynamic(now) and tree.static_equal(old, now):
                 continue
-            refusal = error(
-                DSLUserCodeTypeError,
+            refusal = type_error(
                 f"{slot.path} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
-                hint=f"make {slot.path} an object-stage value before the loop, for example Int32({old})"
+                f"make {slot.path} an object-stage value before the loop, for example Int32({old})"
                 if isinstance(old, int)
                 else _ONE_OBJECT
                 if _is_another(old, now)
                 else f"give {slot.path} a value of its later type before the loop",
                 span=rec.span,
-                depth=2,
             )
             if type(old) in (bool, int, float) or isinstance(old, tuple):
                 raise WrongChoice(refusal, promote=slot.path)
@@ -473,7 +458,6 @@ class _LoopState:
             hint=_ONE_OBJECT,
             span=self.rec.span,
             notes=assignment_notes(self.rec, entry.name),
-            depth=3,
         )
 
     def late_plan(self, certain: bool) -> tuple[list[tree.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
@@ -509,16 +493,14 @@ class _LoopState:
             try:
                 make = merge.unify(old, now)
             except tree.Mismatch as m:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"{readable(name)}{m.path} is {tree.describe(m.first)} before {self.rec.title} and "
                     f"{tree.describe(m.second)} inside it" + (f": {m.why}" if m.why else ""),
-                    hint=m.hint
+                    m.hint
                     or f"a variable keeps its type across a loop: convert one of them or use another name, or "
                     f"unroll the loop with range_constexpr if {readable(name)} must stay a Python value",
                     span=self.rec.span,
                     notes=assignment_notes(self.rec, name),
-                    depth=2,
                 ) from None
             set_ = functools.partial(self.scope.set, name)
             steps.append(self.noted.setting(set_, make, self.before[name], now, readable(name)))

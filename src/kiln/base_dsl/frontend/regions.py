@@ -18,10 +18,10 @@ from ..diagnostics import (
     DSLRuntimeError,
     DSLSyntaxError,
     DSLUserCodeError,
-    DSLUserCodeTypeError,
     Span,
     error,
     function_name,
+    type_error,
     user_frame,
 )
 from ..tree import UNDEFINED
@@ -107,7 +107,6 @@ def check_globals(rec: Construct) -> None:
             hint=f"compute {name!r} in a local variable and return it, or keep it in an object that is passed in",
             span=rec.span,
             notes=assignment_notes(rec, name),
-            depth=3,
         )
 
 
@@ -315,7 +314,6 @@ def _exists_on_both(path: str, a: Any, b: Any, first: Any, second: Any) -> None:
             DSLUserCodeError,
             f"{path} exists on one path only, and which one is taken is only known when the program runs",
             hint=f"give {path} a value before",
-            depth=3,
         )
 
 
@@ -382,11 +380,4 @@ def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:
         message = f"the function returns {tree.describe(m.first)} on one path and {tree.describe(m.second)} on another"
         if m.hint:
             message += f": {m.why}"
-    return error(
-        DSLUserCodeTypeError,
-        message,
-        hint=m.hint or hint,
-        span=rec.span,
-        notes=assignment_notes(rec, name),
-        depth=2,
-    )
+    return type_error(message, m.hint or hint, span=rec.span, notes=assignment_notes(rec, name))

@@ -6,14 +6,12 @@ them uses those, others run `expand.expand_narrow_floats`. The rounding is to ne
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..bindings import ir
 from ..trace import emit_value
 from .emit import compare_ir, constant, integer_compare, ir_type
 from .meta import TYPES, FloatMeta
-
-if TYPE_CHECKING:
-    from ...mlir import ir
 
 _UNORDERED_NOT_EQUAL = 13
 _NATIVE_SOURCES = ("Float64", "Float32")

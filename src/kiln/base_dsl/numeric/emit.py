@@ -8,14 +8,12 @@ tf32) are computed in Float32 and rounded back.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import trace
+from ..bindings import context, ir
 from ..trace import emit_value
 from .meta import TYPES, FloatMeta, IntegerMeta
-
-if TYPE_CHECKING:
-    from ...mlir import ir
 
 
 def ir_type(t: Any, n: int | None = None) -> ir.Type:
@@ -29,8 +27,6 @@ def constant(t: Any, value: bool | int | float, n: int | None = None) -> ir.Valu
     """A value of type `t` (already rounded or wrapped to it), in every element of a vector."""
     if n is None:
         return trace.constant(t._ir_type or t.mlir_type, value)
-    from ...mlir import ir
-
     current = trace.current()
     if current is None:
         raise trace.outside_use("a constant of the program", True)
@@ -60,8 +56,6 @@ def _as_signed(value: int, width: int) -> int:
 
 @functools.cache
 def _attributes(text: str) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     name, _, value = text.partition("=")
     return {name: ir.Attribute.parse(value, context())}
 

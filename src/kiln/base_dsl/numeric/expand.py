@@ -10,13 +10,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from ..bindings import ir
 from .formats import FLOAT32, FLOAT64, FloatFormat
 from .meta import TYPES, FloatMeta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from ...mlir import ir
 
 
 def _narrow_formats() -> dict[str, FloatFormat]:
@@ -29,8 +28,6 @@ class Emitter:
     """Adds `arith` operations at one place, on scalars or on vectors shaped like `like`."""
 
     def __init__(self, like: ir.Type, point: ir.InsertionPoint, location: ir.Location) -> None:
-        from ...mlir import ir
-
         self._ir = ir
         self._shape = list(like.shape) if isinstance(like, ir.VectorType) else None
         self._point = point
@@ -257,8 +254,6 @@ def saturate_float_to_int(module: ir.Module) -> None:
 
 
 def _walk(module: ir.Module, visit: Callable[[ir.Operation], Any]) -> None:
-    from ...mlir import ir
-
     def advance(op: ir.Operation) -> ir.WalkResult:
         visit(op)
         return ir.WalkResult.ADVANCE
@@ -267,20 +262,14 @@ def _walk(module: ir.Module, visit: Callable[[ir.Operation], Any]) -> None:
 
 
 def _element(type_: ir.Type) -> ir.Type:
-    from ...mlir import ir
-
     return type_.element_type if isinstance(type_, ir.VectorType) else type_
 
 
 def _emitter(op: ir.Operation) -> Emitter:
-    from ...mlir import ir
-
     return Emitter(op.results[0].type, ir.InsertionPoint(op), op.location)
 
 
 def _expand_extf(op: ir.Operation, source: FloatFormat) -> ir.Value:
-    from ...mlir import ir
-
     value = op.operands[0]
     emitter = _emitter(op)
     target = _element(op.results[0].type)
@@ -293,8 +282,6 @@ def _expand_extf(op: ir.Operation, source: FloatFormat) -> ir.Value:
 
 
 def _expand_truncf(op: ir.Operation, target: FloatFormat) -> ir.Value:
-    from ...mlir import ir
-
     target_type = _element(op.results[0].type)
     emitter = _emitter(op)
     value = op.operands[0]
@@ -312,14 +299,11 @@ def _expand_truncf(op: ir.Operation, target: FloatFormat) -> ir.Value:
 
 
 def _is_tf32(type_: ir.Type) -> bool:
-    from ...mlir import ir
-
     return isinstance(_element(type_), ir.FloatTF32Type)
 
 
 def _retype_tf32(module: ir.Module) -> None:
     """Every tf32 value becomes the f32 with the same value, in place."""
-    from ...mlir import ir
 
     def as_f32(type_: ir.Type) -> ir.Type:
         if not _is_tf32(type_):
@@ -350,8 +334,6 @@ def _retype_tf32(module: ir.Module) -> None:
 
 
 def _constant_as_f32(attribute: ir.Attribute, type_: ir.Type) -> ir.Attribute:
-    from ...mlir import ir
-
     if isinstance(type_, ir.VectorType):
         element = _constant_as_f32(attribute.get_splat_value(), type_.element_type)
         return ir.DenseElementsAttr.get_splat(type_, element)
@@ -359,8 +341,6 @@ def _constant_as_f32(attribute: ir.Attribute, type_: ir.Type) -> ir.Attribute:
 
 
 def _saturate(op: ir.Operation) -> None:
-    from ...mlir import ir
-
     value = op.operands[0]
     emitter = Emitter(op.results[0].type, ir.InsertionPoint.after(op), op.location)
     source, target = _element(value.type), _element(op.results[0].type)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from ...mlir import ir
+from ..bindings import context, ir
 
 TYPES: dict[str, NumericMeta] = {}
 """Every concrete type, by name."""
@@ -37,8 +36,6 @@ def _as_declared(name: str, bases: tuple[type, ...], given: dict[str, Any]) -> d
     model = next((base._model or base for base in bases if isinstance(base, NumericMeta) and not base._abstract), None)
     signed = given.get("signed", getattr(model, "signed", True))
     if make_type is not None:
-        from ...mlir import context, ir
-
         with context(), ir.Location.unknown():
             model = NumericMeta.from_mlir_type(make_type())
     if isinstance(model, IntegerMeta):
@@ -142,8 +139,6 @@ class NumericMeta(type):
         """The type of a value in the IR. Integers are signless there."""
         made = cls._ir_type
         if made is None:
-            from ...mlir import context, ir
-
             if not cls._mlir_name:
                 raise TypeError(f"{cls.__name__} is a family of types: it has no IR type")
             made = cls._ir_type = ir.Type.parse(cls._mlir_name, context())
@@ -153,8 +148,6 @@ class NumericMeta(type):
         """`vector<length x T>`."""
         made = cls._vector_types.get(length)
         if made is None:
-            from ...mlir import context, ir
-
             made = cls._vector_types[length] = ir.Type.parse(f"vector<{length}x{cls.mlir_type}>", context())
         return made
 

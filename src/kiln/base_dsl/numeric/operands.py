@@ -53,13 +53,11 @@ def unwrap(value: Any, wanted: Any) -> Any:
     inner = getattr(value, "ir_value", None)
     if callable(inner) and module is not None:
         return unwrap(inner(), wanted)
-    from ..diagnostics import DSLUserCodeTypeError, error
+    from ..diagnostics import type_error
 
-    raise error(
-        DSLUserCodeTypeError,
+    raise type_error(
         f"{wanted.__name__} takes a Python number, a typed scalar or an IR value, got {type(value).__name__}",
-        hint=f"a tensor's element is t[i]; a tensor or vector is converted with .to({wanted.__name__})",
-        depth=3,
+        f"a tensor's element is t[i]; a tensor or vector is converted with .to({wanted.__name__})",
     )
 
 

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from .. import trace
+from ..bindings import ir
 from ..trace import constant, emit_value
 from . import emit, host
 from .convert import convert as emit_convert
@@ -19,8 +20,6 @@ from .promotion import common_type, float_of, holding_both, operand_type, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from ...mlir import ir
 
 
 # -- operands ------------------------------------------------------------------------------------------------------
@@ -91,14 +90,12 @@ def check_chosen(what: str, t: Any, *values: Any) -> None:
     for value in values:
         plain = None if isinstance(type(value), NumericMeta) else plain_scalar(value)
         if plain is not None and not host.keeps(t, plain):
-            from ..diagnostics import DSLUserCodeTypeError, error
+            from ..diagnostics import type_error
             from .functions import keeping
 
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{what}: {type(plain).__name__} {plain} is no value of {t.__name__}, the type it would have",
-                hint=keeping(t, plain),
-                depth=3,
+                keeping(t, plain),
             )
 
 
@@ -206,7 +203,7 @@ def _divisor(y: Any, what: str) -> int | None:
     if y == 0:
         from ..diagnostics import DSLUserCodeRuntimeError, error
 
-        raise error(DSLUserCodeRuntimeError, f"integer {what} by zero", hint="the divisor is a constant 0", depth=5)
+        raise error(DSLUserCodeRuntimeError, f"integer {what} by zero", hint="the divisor is a constant 0")
     return y
 
 
@@ -344,14 +341,12 @@ def power(base: Any, exponent: Any, modulus: Any = None) -> Any:
             return t._make(emit.float_unary("math.sqrt", t, ir_operand(x, t)))
         return t._make(emit.floating("pow", t, ir_operand(x, t), ir_operand(y, t)))
     if not exponent.nonneg:
-        from ..diagnostics import DSLUserCodeTypeError, error
+        from ..diagnostics import type_error
 
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"an integer to the power of a dynamic {s.__name__}: Python gives a float for a negative exponent, "
             "so the type of the result is not known",
-            hint="make the exponent unsigned (Uint32(n)) for an integer result, or the base a float (Float32(x))",
-            depth=3,
+            "make the exponent unsigned (Uint32(n)) for an integer result, or the base a float (Float32(x))",
         )
     return t._make(emit.integer_power(t, ir_operand(x, t), ir_operand(y, t)), _nonneg(x))
 
@@ -362,12 +357,11 @@ def _power_modulo(base: Any, exponent: Any, modulus: Any) -> Any:
         x._value if isinstance(type(x), NumericMeta) else plain_scalar(x) for x in (base, exponent, modulus)
     ]
     if any(type(x._value) not in PLAIN for x in typed):
-        from ..diagnostics import DSLUserCodeTypeError, error
+        from ..diagnostics import type_error
 
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "pow() with a modulus takes numbers that are known when compiling, and one of these is only known when the program runs",
-            hint="write a ** b % m, which wraps around where a ** b does not fit its type",
+            "write a ** b % m, which wraps around where a ** b does not fit its type",
         )
     t = type(base)
     for x in (exponent, modulus):

@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import trace
+from ..bindings import ir
 from ..diagnostics import is_internal
 from . import emit, host
 from .convert import bitcast as emit_bitcast
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from typing_extensions import Self
-
-    from ...mlir import ir
 
 
 class Numeric(metaclass=NumericMeta, abstract=True):
@@ -158,7 +157,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             f"a dynamic {type(self).__name__} was used where Python needs {what}: "
             "its value is not known until the program runs",
             hint=hint or "pass the value as Constexpr if it is known when compiling, or keep the computation dynamic",
-            depth=2,
         )
 
     def __bool__(self) -> bool:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..bindings import ir
 from . import formats
 from .scalar import Float, Integer
-
-if TYPE_CHECKING:
-    from ...mlir import ir
 
 # `slot`: the struct format of one argument slot of 8 bytes, for values that struct packs as they are.
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, Int32, Int64, Uint32, Uint64
+from ..deferred_dialects import nvgpu
 from .values import choice, f32, i32, kernel_only, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from ...mlir import ir
 
 Pair = tuple[Float32, Float32]
 
@@ -34,8 +34,6 @@ def clz(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Four of the eight bytes of two words, chosen by the nibbles of `prmt_indices`."""
-    from ...dialects import nvgpu
-
     kernel_only("prmt")
     kind = Uint32 if isinstance(src, Uint32) else Int32
     return kind._make(nvgpu.units.prmt(i32(src), i32(src_reg_shifted), i32(prmt_indices)))
@@ -43,8 +41,6 @@ def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, 
 
 def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -> Any:
     """Any logical function of three words, by its value for 0xF0, 0xCC, 0xAA."""
-    from ...dialects import nvgpu
-
     kernel_only("lop3")
     kind = Uint32 if isinstance(a, Uint32) else Int32
     return kind._make(nvgpu.units.lop3(i32(a), i32(b), i32(c), lut))
@@ -67,7 +63,7 @@ def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
         (kind.width, kind.signed)
     )
     if wide is None:
-        raise error(DSLUserCodeTypeError, f"mul_wide() takes integers of 16 or 32 bits, not {kind.__name__}")
+        raise type_error(f"mul_wide() takes integers of 16 or 32 bits, not {kind.__name__}")
     return wide(left) * wide(kind(b))
 
 
@@ -102,8 +98,6 @@ def fmin(
 
 
 def _approx(kind: str, value: Any) -> Float32:
-    from ...dialects import nvgpu
-
     kernel_only(kind)
     return Float32._make(nvgpu.units.approx(kind, f32(value)))
 
@@ -137,8 +131,6 @@ def log2_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
 
 
 def _pack(pair: Any) -> ir.Value:
-    from ...mlir import ir
-
     first, second = pair
     return tracing.emit_value(
         "vector.from_elements", ir.VectorType.get([2], Float32.mlir_type), (f32(first), f32(second))
@@ -146,8 +138,6 @@ def _pack(pair: Any) -> ir.Value:
 
 
 def _unpack(vector: ir.Value) -> Pair:
-    from ...mlir import ir
-
     def part(n: int) -> Float32:
         position = {"static_position": ir.DenseI64ArrayAttr.get([n])}
         return Float32._make(tracing.emit_value("vector.extract", Float32.mlir_type, (vector,), position))
@@ -156,8 +146,6 @@ def _unpack(vector: ir.Value) -> Pair:
 
 
 def _packed(kind: str, operands: Sequence[Any], rnd: Any, ftz: bool | None) -> Pair:
-    from ...dialects import nvgpu
-
     kernel_only(f"{kind}_packed_f32x2")
     rounding = choice("rnd", rnd if rnd not in (None, "none") else "rn", ("rn", "rz", "rm", "rp"))
     a, b, *c = (_pack(pair) for pair in operands)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, Int32, Numeric, Uint32
+from ..deferred_dialects import nvgpu
 from .values import choice, kernel_only, pointer
 
 _ORDERS = ("relaxed", "acquire", "release", "acq_rel")
@@ -22,8 +24,6 @@ def _element(ptr: Any, value: Any) -> Any:
 
 
 def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
-    from ...dialects import nvgpu
-
     kernel_only(what)
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     address = pointer(ptr, what)
@@ -76,8 +76,6 @@ def atomic_cas(
     ptr: Any, cmp: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
 ) -> Any:
     """Write `val` if the element equals `cmp`; the element before."""
-    from ...dialects import nvgpu
-
     kernel_only("atomic_cas")
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     element = _element(ptr, val)
@@ -87,8 +85,6 @@ def atomic_cas(
 
 def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | None, sem: Any, scope: Any) -> Float32:
     """f32 order is that of signed words for numbers without sign bit, and the reverse of unsigned words for others."""
-    from ...dialects import nvgpu
-
     kernel_only(what)
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     bits = tracing.emit_value("arith.bitcast", Int32.mlir_type, (Float32(val).ir_value(),))
@@ -106,8 +102,6 @@ def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | No
 
 
 def _branch(bits: Any, negative: Any, positive: Any) -> Any:
-    from ...mlir import ir
-
     i1 = ir.IntegerType.get_signless(1)
     predicate = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 2)}
     is_negative = tracing.emit_value("arith.cmpi", i1, (bits, tracing.constant(Int32.mlir_type, 0)), predicate)
@@ -194,15 +188,13 @@ def load(
     ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """The element at a pointer, read here and now, with an order, a cache operator or a hint."""
-    from ...dialects import nvgpu
-
     kernel_only("load")
     address = pointer(ptr, "load")
     modifiers = _modifiers(sem, scope, cop, level1_eviction_priority, level_prefetch_size)
     if isinstance(dtype, type) and issubclass(dtype, Numeric):
         return dtype._make(nvgpu.memory.ordered_load(address, dtype.mlir_type, modifiers))
     if not hasattr(dtype, "element_type"):
-        raise error(DSLUserCodeTypeError, f"load() takes a numeric type or a vector type, not {dtype!r}")
+        raise type_error(f"load() takes a numeric type or a vector type, not {dtype!r}")
     return nvgpu.memory.ordered_load(address, dtype, modifiers)
 
 
@@ -211,8 +203,6 @@ def store(
     scope: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Write the element at a pointer, here and now."""
-    from ...dialects import nvgpu
-
     kernel_only("store")
     address = pointer(ptr, "store")
     if isinstance(val, (int, float, Numeric)):
@@ -227,8 +217,6 @@ def prefetch(
     uniform: bool | None = None, in_param_space: bool | None = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Bring a line of global memory into a cache."""
-    from ...dialects import nvgpu
-
     kernel_only("prefetch")
     level = "tensormap" if tensormap else choice("cache_level", cache_level or "L2", ("l1", "l2")).upper()
     nvgpu.memory.prefetch(pointer(addr, "prefetch"), level)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Boolean
+from ..deferred_dialects import nvgpu
 from .values import choice, i32, kernel_only, pointer
 
 
@@ -16,15 +18,11 @@ def _scope(scope: Any, remote: bool) -> str:
 
 def mbarrier_init(mbar_ptr: Any, cnt: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Make an mbarrier that expects `cnt` arrivals a phase."""
-    from ...dialects import nvgpu
-
     kernel_only("mbarrier_init")
     nvgpu.mbarrier.mbarrier_init(pointer(mbar_ptr, "mbarrier_init", "smem"), i32(cnt))
 
 
 def _arrive(what: str, mbar_ptr: Any, count: Any, bytes_: Any, peer: Any, relaxed: bool, scope: Any) -> None:
-    from ...dialects import nvgpu
-
     kernel_only(what)
     operands = (pointer(mbar_ptr, what, "smem"), i32(count), i32(bytes_), i32(-1 if peer is None else peer))
     order = "relaxed" if relaxed else "release"
@@ -57,8 +55,6 @@ def mbarrier_expect_tx(
     ip: Any = None,
 ) -> None:
     """Expect `bytes` more bytes in the phase."""
-    from ...dialects import nvgpu
-
     kernel_only("mbarrier_expect_tx")
     peer = -1 if peer_cta_rank_in_cluster is None else peer_cta_rank_in_cluster
     operands = (pointer(mbar_ptr, "mbarrier_expect_tx", "smem"), i32(bytes), i32(peer))
@@ -67,16 +63,12 @@ def mbarrier_expect_tx(
 
 def mbarrier_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Wait until the phase of a parity (0 or 1) is complete."""
-    from ...dialects import nvgpu
-
     kernel_only("mbarrier_wait")
     nvgpu.mbarrier.mbarrier_wait(pointer(mbar_ptr, "mbarrier_wait", "smem"), i32(phase))
 
 
 def mbarrier_try_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
     """Whether the phase of a parity is complete; may wait a while for it."""
-    from ...dialects import nvgpu
-
     kernel_only("mbarrier_try_wait")
     where = pointer(mbar_ptr, "mbarrier_try_wait", "smem")
     return Boolean._make(nvgpu.mbarrier.mbarrier_try_wait(where, i32(phase)))
@@ -84,8 +76,6 @@ def mbarrier_try_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = N
 
 def mbarrier_test_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
     """Whether the phase of a parity is complete now."""
-    from ...dialects import nvgpu
-
     kernel_only("mbarrier_test_wait")
     where = pointer(mbar_ptr, "mbarrier_test_wait", "smem")
     return Boolean._make(nvgpu.mbarrier.mbarrier_test_wait(where, i32(phase)))
@@ -94,7 +84,6 @@ def mbarrier_test_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = 
 def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
     """`mbarrier_try_wait` where `cond` holds, else true at once."""
     from ...base_dsl import trace as tracing
-    from ...mlir import ir
     from .values import i1
 
     kernel_only("mbarrier_conditional_try_wait")
@@ -108,7 +97,5 @@ def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: 
 
 def cp_async_mbarrier_arrive_noinc(mbar_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Arrive at an mbarrier when this thread's asynchronous copies so far are complete."""
-    from ...dialects import nvgpu
-
     kernel_only("cp_async_mbarrier_arrive_noinc")
     nvgpu.async_copy.cp_async_mbarrier_arrive(pointer(mbar_ptr, "cp_async_mbarrier_arrive_noinc", "smem"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import DSLRuntimeError, error, type_error
 from ...base_dsl.typing import Boolean, Float32, Int8, Int32, Numeric
-
-if TYPE_CHECKING:
-    from ...mlir import ir
+from ..deferred_dialects import cute
 
 WARP_SIZE = 32
 FULL_MASK = 0xFFFFFFFF
@@ -23,7 +22,6 @@ def kernel_only(what: str) -> None:
             DSLRuntimeError,
             f"{what}() was called outside a kernel",
             hint="call it in a function decorated with @kernel, or inlined into one",
-            depth=2,
         )
 
 
@@ -47,8 +45,6 @@ def f32(value: Any) -> ir.Value:
 def pointer(value: Any, what: str, space: str = "") -> ir.Value:
     """The pointer an argument is, in an address space if one is named."""
     made = value.ir_value() if hasattr(value, "ir_value") else value
-    from ...dialects import cute
-
     type_ = getattr(made, "type", None)
     if type_ is not None and not cute.is_ptr(type_) and str(type_).startswith("!llvm.ptr"):
         from ..tensor.pointer import pointer_to, space_of_llvm_pointer
@@ -56,16 +52,9 @@ def pointer(value: Any, what: str, space: str = "") -> ir.Value:
         made = pointer_to(Int8, made, space_of_llvm_pointer(type_)).ir_value()
         type_ = made.type
     if type_ is None or not cute.is_ptr(type_):
-        raise error(
-            DSLUserCodeTypeError,
-            f"{what} takes a pointer, not {type(value).__name__}",
-            hint="pass tensor.iterator + offset",
-            depth=2,
-        )
+        raise type_error(f"{what} takes a pointer, not {type(value).__name__}", "pass tensor.iterator + offset")
     if space and cute.info(type_).space not in (space, "generic"):
-        raise error(
-            DSLUserCodeTypeError, f"{what} takes a pointer to {space}, not to {cute.info(type_).space}", depth=2
-        )
+        raise type_error(f"{what} takes a pointer to {space}, not to {cute.info(type_).space}")
     return made
 
 
@@ -82,5 +71,5 @@ def choice(what: str, given: Any, known: tuple[str, ...]) -> str:
     name = getattr(given, "value", None) if not isinstance(given, str) else given
     name = name if isinstance(name, str) else getattr(given, "name", str(given))
     if name.lower() not in known:
-        raise error(DSLUserCodeTypeError, f"{what} is {given!r}", hint=f"one of {', '.join(known)}", depth=2)
+        raise type_error(f"{what} is {given!r}", f"one of {', '.join(known)}")
     return name.lower()

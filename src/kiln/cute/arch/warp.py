@@ -5,15 +5,14 @@ from __future__ import annotations
 import enum
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Int32, Numeric, Uint32
+from ..deferred_dialects import nvgpu
 from .values import FULL_MASK, choice, i1, i32, kernel_only, number
-
-if TYPE_CHECKING:
-    from ...mlir import ir
 
 
 class ShflKind(enum.Enum):
@@ -27,8 +26,6 @@ class ShflKind(enum.Enum):
 
 def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None:
     """Wait for the threads of the warp whose bits are set in `mask`."""
-    from ...dialects import nvgpu
-
     kernel_only("sync_warp")
     nvgpu.sync.sync_warp(i32(mask))
 
@@ -60,8 +57,6 @@ def shuffle_sync_op(
 
 
 def _shuffle_vector(vector: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value:
-    from ...mlir import ir
-
     element = vector.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
     parts: list[ir.Value] = []
     for n in range(vector.type.shape[0]):  # pyright: ignore[reportAttributeAccessIssue]
@@ -71,9 +66,6 @@ def _shuffle_vector(vector: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Va
 
 
 def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value:
-    from ...dialects import nvgpu
-    from ...mlir import ir
-
     width = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
     if width == 32:
         return nvgpu.warp.shuffle(kind, value, *rest)
@@ -86,7 +78,7 @@ def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value
         bits = tracing.emit_value("arith.trunci", own, (word,))
         return bits if value.type == own else tracing.emit_value("arith.bitcast", value.type, (bits,))
     if width != 64:
-        raise error(DSLUserCodeTypeError, f"a shuffle moves numbers of up to 64 bits, not {value.type}", depth=3)
+        raise type_error(f"a shuffle moves numbers of up to 64 bits, not {value.type}")
     # two words, each shuffled
     wide = ir.IntegerType.get_signless(64)
     bits = value if value.type == wide else tracing.emit_value("arith.bitcast", wide, (value,))
@@ -163,7 +155,7 @@ def warp_reduction(
 ) -> Any:
     """The combination by `op` of the values of groups of `threads_in_group` neighbouring lanes, in all of them."""
     if threads_in_group not in (1, 2, 4, 8, 16, 32):
-        raise error(DSLUserCodeTypeError, f"threads_in_group is {threads_in_group}", hint="a power of two up to 32")
+        raise type_error(f"threads_in_group is {threads_in_group}", "a power of two up to 32")
     offset = threads_in_group // 2
     while offset:
         val = op(val, shuffle_sync_bfly(val, offset))
@@ -203,8 +195,6 @@ def warp_redux_sync(
     ip: Any = None,
 ) -> Any:
     """Combine a 32-bit number of the lanes of a mask by the hardware; `fmax` and `fmin` need sm_100."""
-    from ...dialects import nvgpu
-
     kernel_only("warp_redux_sync")
     name = choice("kind", kind, _REDUX)
     typed = number(value)
@@ -219,8 +209,6 @@ def warp_redux_sync(
 
 
 def _vote(what: str, kind: str, pred: Any, mask: Any, result: Any) -> Any:
-    from ...dialects import nvgpu
-
     kernel_only(what)
     return result._make(nvgpu.warp.vote(kind, i1(pred), i32(mask)))
 
@@ -258,9 +246,6 @@ class IfOpRegion:
     _point: Any
 
     def __enter__(self) -> None:
-        from ...dialects import nvgpu
-        from ...mlir import ir
-
         kernel_only("elect_one")
         frame = tracing.require("elect_one()").function
         self._point = None
@@ -288,8 +273,6 @@ def elect_one(*, loc: Any = None, ip: Any = None) -> IfOpRegion:
 
 def make_warp_uniform(value: Any, *, loc: Any = None, ip: Any = None) -> Int32:
     """Promise that a value is the same in all threads of the warp, so that branches on it are uniform."""
-    from ...dialects import nvgpu
-
     kernel_only("make_warp_uniform")
     kind = type(value) if isinstance(value, (Int32, Uint32)) else Int32
     return kind._make(nvgpu.warp.warp_uniform(i32(value)), nonneg=getattr(value, "_nonneg", False))

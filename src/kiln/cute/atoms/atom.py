@@ -11,7 +11,8 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Integer, NumericMeta
 from ..layout.algebra import coalesce, composition
 from ..layout.algebra import filter as filter_layout
@@ -27,8 +28,6 @@ from ..tensor.tensor import TracedTensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-
-    from ...mlir import ir
 
 __all__ = [
     "Atom", "CopyAtom", "CopyOp", "CopyTrait", "Op", "ThrCopy", "TiledCopy", "make_copy_atom", "make_cotiled_copy",
@@ -63,7 +62,7 @@ class Trait:
 
     def with_fields(self, **fields: Any) -> Any:
         """The same with fields set that are known only at run time."""
-        raise error(DSLUserCodeTypeError, f"{type(self).__name__} has no field {sorted(fields)[0]!r}")
+        raise type_error(f"{type(self).__name__} has no field {sorted(fields)[0]!r}")
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return []
@@ -256,11 +255,9 @@ class TiledCopy(CopyAtom):
         """Refuse a tile with fewer values for a thread than one call of the atom has: nothing holds the others."""
         if self._reaches_past_its_tile:
             held, wanted = size(self._layout_tv[1]), size(self.trait.layout_ref_tv[1])
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"one call of {self.op} has {wanted} values for a thread, which has {held} in a tile {self.tiler_mn}",
-                hint="take fewer matrices or bits for a call, or a larger tile (permutation_mnk of the tiled MMA)",
-                depth=2,
+                "take fewer matrices or bits for a call, or a larger tile (permutation_mnk of the tiled MMA)",
             )
 
     def get_slice(self, thr_idx: Any) -> ThrCopy:
@@ -321,12 +318,11 @@ class ThrCopy(TiledCopy):
 
     def _partition(self, tensor: Any, own: Layout) -> Any:
         if not isinstance(tensor, TracedTensor):
-            raise error(DSLUserCodeTypeError, f"a tensor is partitioned, got {type(tensor).__name__}")
+            raise type_error(f"a tensor is partitioned, got {type(tensor).__name__}")
         modes = rank(tensor)
         if modes < len(wrap(self._tiler_mn)):
-            raise error(
-                DSLUserCodeTypeError,
-                f"a tensor of {modes} modes is partitioned by a tiler of {len(wrap(self._tiler_mn))} ({self._tiler_mn})",
+            raise type_error(
+                f"a tensor of {modes} modes is partitioned by a tiler of {len(wrap(self._tiler_mn))} ({self._tiler_mn})"
             )
         tiles = zipped_divide(tensor, self._tiler_mn)
         tiled = self._tiled(own)
@@ -382,11 +378,9 @@ def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any
         hint = (
             f"pass an instance: {op.__name__}()" if isinstance(op, type) else "for example cute.nvgpu.CopyUniversalOp()"
         )
-        raise error(DSLUserCodeTypeError, f"make_copy_atom takes a copy operation, got {op!r}", hint=hint)
+        raise type_error(f"make_copy_atom takes a copy operation, got {op!r}", hint)
     if not isinstance(copy_internal_type, NumericMeta) or copy_internal_type.is_abstract:
-        raise error(
-            DSLUserCodeTypeError, f"make_copy_atom takes a numeric type such as Float16, got {copy_internal_type!r}"
-        )
+        raise type_error(f"make_copy_atom takes a numeric type such as Float16, got {copy_internal_type!r}")
     options = known_keywords(op.make_trait, type(op).__name__, kwargs)
     return CopyAtom(op, op.make_trait(copy_internal_type, **options))
 
@@ -411,11 +405,8 @@ def known_keywords(
     for keyword, value in given.items():
         if keyword not in known and value is not None:
             options = [*others, *(p.name for p in known.values() if p.kind is p.KEYWORD_ONLY)]
-            raise error(
-                DSLUserCodeTypeError,
-                f"{name} takes no {keyword!r}",
-                hint=f"it takes {', '.join(options)}" if options else "it takes no options",
-                depth=2,
+            raise type_error(
+                f"{name} takes no {keyword!r}", f"it takes {', '.join(options)}" if options else "it takes no options"
             )
     return {keyword: value for keyword, value in given.items() if keyword in known}
 
@@ -423,7 +414,7 @@ def known_keywords(
 def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
     """An atom over a tile: `layout_tv` maps (thread, value) to the index in the tile that `tiler_mn` cuts."""
     if not isinstance(atom, CopyAtom):
-        raise error(DSLUserCodeTypeError, f"make_tiled_copy takes a copy atom, got {type(atom).__name__}")
+        raise type_error(f"make_tiled_copy takes a copy atom, got {type(atom).__name__}")
     ref = atom.trait.layout_ref_tv
     for what, wanted, got in (
         ("threads", size(ref[0]), size(layout_tv[0])),
@@ -432,10 +423,9 @@ def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: An
         # A tile with fewer values than a warp's atom has can be looked at and partitioned, but not copied (`require_whole_calls`).
         part_of_call = what == "values" and size(ref[0]) > 1
         if isinstance(wanted, int) and isinstance(got, int) and got % wanted and (not part_of_call or wanted % got):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a tiled copy of {got} {what} from an atom of {wanted}",
-                hint=f"the {what} of the layout ({layout_tv}) are a multiple of the atom's",
+                f"the {what} of the layout ({layout_tv}) are a multiple of the atom's",
             )
     return TiledCopy(atom.op, atom.trait, layout_tv, tiler_mn)
 
@@ -450,11 +440,9 @@ def make_tiled_copy_tv(
 
 def _tiled_copy(tiled: Any, name: str) -> None:
     if not isinstance(tiled, TiledCopy):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{name} takes a tiled copy, got {type(tiled).__name__}",
-            hint="make_tiled_copy_A, make_tiled_copy_B and make_tiled_copy_C take a tiled MMA",
-            depth=2,
+            "make_tiled_copy_A, make_tiled_copy_B and make_tiled_copy_C take a tiled MMA",
         )
 
 
@@ -472,11 +460,9 @@ def make_tiled_copy_D(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None,
 
 def _tiled_mma(mma: Any, name: str) -> None:
     if not hasattr(mma, "get_tile_size"):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{name} takes a tiled MMA, got {type(mma).__name__}",
-            hint="cute.make_tiled_mma(...); make_tiled_copy_S and make_tiled_copy_D take a tiled copy",
-            depth=2,
+            "cute.make_tiled_mma(...); make_tiled_copy_S and make_tiled_copy_D take a tiled copy",
         )
 
 

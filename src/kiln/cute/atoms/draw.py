@@ -20,17 +20,9 @@ from ..layout.layout import Layout, is_static, plain_layout, rank
 from ..layout.leaf import LayoutError
 
 __all__ = [
-    "atom_latex",
-    "atom_svg",
-    "layout_latex",
-    "layout_svg",
-    "print_latex",
-    "print_latex_tv",
-    "tikz_color_layout",
-    "tikz_color_tv",
-    "tv_latex",
-    "tv_svg",
-]
+    "atom_latex", "atom_svg", "layout_latex", "layout_svg", "print_latex", "print_latex_tv", "tikz_color_layout",
+    "tikz_color_tv", "tv_latex", "tv_svg",
+]  # fmt: skip
 
 _FONT = 13
 _Color = Callable[[int | None], str]

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.trace import at_one_location
 from ...base_dsl.typing import Integer
 from ..layout.algebra import complement, composition
@@ -26,7 +27,6 @@ from .atom import Atom, Op, Trait, known_keywords, tile_of_layouts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...mlir import ir
     from ..tensor.pointer import Pointer
 
 __all__ = [
@@ -91,16 +91,14 @@ class RegisterMmaTrait(MmaTrait):
         if product(shape) != wanted and isinstance(shape, tuple):
             shape = shape[0]
         if product(shape) != wanted:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"an MMA takes {wanted} values of {operand}, got the shape {pretty_str(shape)}",
-                hint="mode 0 holds the values of one call: partition with the tiled MMA",
+                "mode 0 holds the values of one call: partition with the tiled MMA",
             )
         if wanted > 1 and not tensor.layout.is_static():
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"an MMA takes {operand} from registers, got a tensor with the layout {tensor.layout}",
-                hint=f"copy it to what make_fragment_{operand} makes",
+                f"copy it to what make_fragment_{operand} makes",
             )
         return Registers(self.pointer_to(operand, tensor), tensor.offset_layout, wanted)
 
@@ -244,10 +242,9 @@ class TiledMma(MmaAtom):
         """An operand (i, j, ...) as ((thread, value) of the atom, ((thread i, rest i), (thread j, rest j), ...))."""
         i, j = _OPERAND_MODES[operand]
         if rank(x) < 2:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"the operand {operand} of an MMA has at least two modes, got {_describe(x)}",
-                hint=f"a tile of it is ({'MNK'[i]}, {'MNK'[j]}, ...)",
+                f"a tile of it is ({'MNK'[i]}, {'MNK'[j]}, ...)",
             )
         shape, threads = self.shape_mnk, self.thr_layout_vmnk
         ordered = logical_divide(x, (self._permutation(i), self._permutation(j)))
@@ -342,9 +339,7 @@ class ThrMma(TiledMma):
 
     def _partition(self, operand: str, tensor: Any) -> Any:
         if not isinstance(tensor, TracedTensor):
-            raise error(
-                DSLUserCodeTypeError, f"partition_{operand} takes a tensor, got {type(tensor).__name__}", depth=2
-            )
+            raise type_error(f"partition_{operand} takes a tensor, got {type(tensor).__name__}")
         i, j = _OPERAND_MODES[operand]
         place = self.thr_layout_vmnk.get_flat_coord(self._thr_idx)
         return _sliced(self._split(operand, tensor), place[0], place[i + 1], place[j + 1])
@@ -390,7 +385,7 @@ def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) ->
         hint = (
             f"pass an instance: {op.__name__}(...)" if isinstance(op, type) else "for example MmaUniversalOp(Float32)"
         )
-        raise error(DSLUserCodeTypeError, f"make_mma_atom takes an MMA operation, got {op!r}", hint=hint)
+        raise type_error(f"make_mma_atom takes an MMA operation, got {op!r}", hint)
     return MmaAtom(op, op.make_trait(**known_keywords(op.make_trait, type(op).__name__, kwargs)))
 
 
@@ -411,20 +406,19 @@ def make_tiled_mma(
     atom = op_or_atom if isinstance(op_or_atom, MmaAtom) else make_mma_atom(op_or_atom, **kwargs)
     layout = atom_layout_mnk if isinstance(atom_layout_mnk, Layout) else make_layout(atom_layout_mnk)
     if rank(layout) > 3:
-        raise error(DSLUserCodeTypeError, f"atom_layout_mnk has the modes M, N and K, got {layout}")
+        raise type_error(f"atom_layout_mnk has the modes M, N and K, got {layout}")
     layout = append(layout, UNIT, 3)
     given = () if permutation_mnk is None else wrap(permutation_mnk)
     if len(given) > 3:
-        raise error(DSLUserCodeTypeError, f"permutation_mnk has the modes M, N and K, got {_tiler_text(given)}")
+        raise type_error(f"permutation_mnk has the modes M, N and K, got {_tiler_text(given)}")
     permutation = (*given, *(None,) * (3 - len(given)))
     for mode, extent in enumerate(permutation):
         found = product(extent.shape) if isinstance(extent, Layout) else None if extent is None else product(extent)
         least = atom.shape_mnk[mode] * size(layout[mode])
         if found is not None and (not isinstance(found, int) or found % least):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"permutation_mnk[{mode}] has the extent {found}, and the atoms of all threads cover {least} in {'MNK'[mode]}",
-                hint=f"the extent is a multiple of {least}, or None",
+                f"the extent is a multiple of {least}, or None",
             )
     return TiledMma(atom.op, atom.trait, layout, permutation)
 
@@ -434,11 +428,9 @@ def make_tiled_mma(
 
 def _atom(atom: Any, what: str) -> MmaAtom:
     if not isinstance(atom, MmaAtom):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{what}() takes an MMA atom first, got {type(atom).__name__}",
-            hint="cute.make_mma_atom(op) or cute.make_tiled_mma(op, ...)",
-            depth=2,
+            "cute.make_mma_atom(op) or cute.make_tiled_mma(op, ...)",
         )
     return atom
 
@@ -466,18 +458,16 @@ def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any 
         a, b, c, d = (_with_unit_mode(x) for x in (a, b, c, d))
         ranks = (ranks[0] + 1, ranks[1] + 1, 3, 3)
     if ranks not in ((2, 2, 3, 3), (3, 3, 3, 3)):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"gemm() of tensors with {ranks[0]}, {ranks[1]}, {ranks[2]} and {ranks[3]} modes (A, B, C, D)",
-            hint="(V, M, K) x (V, N, K) => (V, M, N), (V, M) x (V, N) => (V, M, N) or (V) x (V) => (V)",
+            "(V, M, K) x (V, N, K) => (V, M, N), (V, M) x (V, N) => (V, M, N) or (V) x (V) => (V)",
         )
     rows, *depth = _extents(a)
     columns, *depth_b = _extents(b)
     if depth != depth_b or not _extents(c) == _extents(d) == [rows, columns]:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"gemm() of A {_shape(a)} and B {_shape(b)} into C {_shape(c)} and D {_shape(d)}",
-            hint="A is (V, M, K), B is (V, N, K), C and D are (V, M, N)",
+            "A is (V, M, K), B is (V, N, K), C and D are (V, M, N)",
         )
     trait.gemm(d, a, b, c, rows, columns, depth[0] if depth else None, **kwargs)
 

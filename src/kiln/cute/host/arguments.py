@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import packages, promises, tree
 from ...base_dsl.arguments import GroupNode, Node, NumericNode
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLUserCodeValueError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
 from ...base_dsl.static_key import static_key
 from ...base_dsl.typing import Boolean, Int64, Numeric, is_constexpr
 from ...hardware import current as hardware
 from ..atoms.atom import Atom, Op
+from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import Coord, IntTuple, Shape
 from ..layout.layout import Layout, Stride, Tile
@@ -37,8 +39,6 @@ from .stream import HANDLES, current_stream, handle_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
-
-    from ...mlir import ir
 
 
 class TensorNode(Node):
@@ -67,10 +67,9 @@ class TensorNode(Node):
 
     def leaves(self) -> list[Any]:
         if self._leaves is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 "a fake tensor is passed in a call",
-                hint="it describes an argument for cute.compile; call the compiled function with real tensors",
+                "it describes an argument for cute.compile; call the compiled function with real tensors",
             )
         return list(self._leaves)
 
@@ -101,8 +100,6 @@ class PointerNode(Node):
         self.key, self._leaves = pointer._argument
 
     def types(self) -> list[ir.Type]:
-        from ...dialects import cute
-
         cute.load_dialect()
         return [cute.ptr_type(self.key.dtype.mlir_type, self.key.memspace.name, self.key.alignment)]
 
@@ -229,10 +226,9 @@ class AddressNode(Node):
         self._address = address
 
     def types(self) -> list[ir.Type]:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "an address does not say of what: ctypes.c_void_p is for calls of compiled functions",
-            hint="compile for make_ptr(dtype, address, ...)",
+            "compile for make_ptr(dtype, address, ...)",
         )
 
     leaves = types

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl import packages
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, type_error
 from ...base_dsl.numeric.meta import TYPES
 from ...hardware import current as hardware
 from ...interop.arguments import loading, plan
@@ -62,10 +62,8 @@ def read_array(x: Any) -> Array:
         import numpy
 
         return _read_numpy(numpy.asarray(x))
-    raise error(
-        DSLUserCodeTypeError,
-        f"{kind.__module__}.{kind.__qualname__} has no DLPack protocol",
-        hint="pass an array of numpy, torch, jax or cupy",
+    raise type_error(
+        f"{kind.__module__}.{kind.__qualname__} has no DLPack protocol", "pass an array of numpy, torch, jax or cupy"
     )
 
 
@@ -105,10 +103,9 @@ def _read_numpy(x: Any) -> Array:
     size = x.itemsize
     strides = x.strides
     if any(s % size for s in strides):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"the array's strides {strides} (bytes) are not multiples of its element size {size}",
-            hint="pass a copy: numpy.ascontiguousarray(x)",
+            "pass a copy: numpy.ascontiguousarray(x)",
         )
     strides = tuple(s // size for s in strides)
     address, readonly = interface["data"]
@@ -136,7 +133,7 @@ def numpy_element_type(dtype: Any) -> Any:
 
 
 def _no_type(message: str, hint: str = "") -> Exception:
-    return error(DSLUserCodeTypeError, message, hint=hint)
+    return type_error(message, hint)
 
 
 # --- torch -----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl import doors
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import context, ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, NumericMeta, TFloat32
 from ...hardware import current as hardware
 from ...interop.arguments import plan
@@ -27,26 +28,12 @@ from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, mark
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...mlir import ir
-
 
 __all__ = [
-    "Pointer",
-    "RuntimePointer",
-    "RuntimeTensor",
-    "SymInt",
-    "find_runtime_libraries",
-    "from_dlpack",
-    "load_module",
-    "make_fake_compact_tensor",
-    "make_fake_stream",
-    "make_fake_tensor",
-    "make_ptr",
-    "nullptr",
-    "sym_int",
-    "sym_int32",
-    "sym_int64",
-]
+    "Pointer", "RuntimePointer", "RuntimeTensor", "SymInt", "find_runtime_libraries", "from_dlpack", "load_module",
+    "make_fake_compact_tensor", "make_fake_stream", "make_fake_tensor", "make_ptr", "nullptr", "sym_int",
+    "sym_int32", "sym_int64",
+]  # fmt: skip
 
 
 # --- tensors ---------------------------------------------------------------------------------------------------------
@@ -59,8 +46,6 @@ class _Passed(Tensor):
     _signature: TensorSignature
 
     def __get_mlir_types__(self) -> list[ir.Type]:
-        from ...mlir import context
-
         with context():
             return [self._signature.memref_type()]
 
@@ -186,7 +171,7 @@ class RuntimeTensor(_Passed):
     @element_type.setter
     def element_type(self, dtype: Any) -> None:
         if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
-            raise error(DSLUserCodeTypeError, f"element_type takes a numeric type such as Float16, got {dtype!r}")
+            raise type_error(f"element_type takes a numeric type such as Float16, got {dtype!r}")
         array = _reinterpreted(self._array, dtype)
         self._set(_static_form(array, max(self._alignment, natural_alignment(dtype))))
 
@@ -211,10 +196,9 @@ class RuntimeTensor(_Passed):
     __repr__ = __str__
 
     def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "an element of a tensor is taken outside a traced function",
-            hint="pass the tensor to a @jit function, or index the array it was made of",
+            "pass the tensor to a @jit function, or index the array it was made of",
         )
 
     def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
@@ -275,23 +259,19 @@ def as_device_memory(x: Any) -> Any:
 
 def _check_address(array: Array, alignment: int) -> None:
     if alignment < 1 or alignment & (alignment - 1):
-        raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two")
+        raise type_error(f"an alignment of {alignment}: expected a power of two")
     if alignment < natural_alignment(array.dtype):
-        raise error(
-            DSLUserCodeTypeError,
-            f"an alignment of {alignment} bytes is less than {array.dtype.__name__} elements need ({natural_alignment(array.dtype)})",
+        raise type_error(
+            f"an alignment of {alignment} bytes is less than {array.dtype.__name__} elements need ({natural_alignment(array.dtype)})"
         )
     if array.address % alignment and 0 not in array.shape:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"the array's address {array.address:#x} is not a multiple of {alignment}",
-            hint="pass a smaller assumed_align, or an array that is aligned",
+            "pass a smaller assumed_align, or an array that is aligned",
         )
     if any(d < 0 for d in array.strides):
-        raise error(
-            DSLUserCodeTypeError,
-            f"the array has negative strides {array.strides}",
-            hint="pass a copy, for example numpy.ascontiguousarray(x)",
+        raise type_error(
+            f"the array has negative strides {array.strides}", "pass a copy, for example numpy.ascontiguousarray(x)"
         )
 
 
@@ -306,9 +286,8 @@ def _reinterpreted(array: Array, dtype: Any) -> Array:
         or (array.shape[leading] * old) % new
         or any((d * old) % new for i, d in enumerate(array.strides) if i != leading)
     ):
-        raise error(
-            DSLUserCodeTypeError,
-            f"a layout {array.shape}:{array.strides} of {array.dtype.__name__} does not divide into {dtype.__name__} elements",
+        raise type_error(
+            f"a layout {array.shape}:{array.strides} of {array.dtype.__name__} does not divide into {dtype.__name__} elements"
         )
     shape = tuple(s * old // new if i == leading else s for i, s in enumerate(array.shape))
     strides = tuple(1 if i == leading else d * old // new for i, d in enumerate(array.strides))
@@ -363,9 +342,9 @@ class SymInt:
 
     def __init__(self, width: int = 32, *, divisibility: int = 1, symbol: str | None = None) -> None:
         if width not in (32, 64):
-            raise error(DSLUserCodeTypeError, f"a symbolic integer has 32 or 64 bits, not {width}")
+            raise type_error(f"a symbolic integer has 32 or 64 bits, not {width}")
         if divisibility < 1:
-            raise error(DSLUserCodeTypeError, f"a divisibility of {divisibility}: expected a positive number")
+            raise type_error(f"a divisibility of {divisibility}: expected a positive number")
         self.width = width
         self.divisibility = divisibility
         self.symbol = symbol
@@ -464,7 +443,7 @@ def _pattern(x: Any, what: str) -> Any:
         return DynamicLeaf(x.width, x.divisibility)
     if isinstance(x, DynamicLeaf) or (isinstance(x, int) and not isinstance(x, bool)):
         return x
-    raise error(DSLUserCodeTypeError, f"{what} {x!r}: expected an int or sym_int()")
+    raise type_error(f"{what} {x!r}: expected an int or sym_int()")
 
 
 def make_fake_tensor(
@@ -473,7 +452,7 @@ def make_fake_tensor(
     """The description of a tensor, for `cute.compile`. Symbolic integers stand for dynamic extents and strides."""
     shape, stride = _as_tuple(shape), _as_tuple(stride)
     if len(shape) != len(stride):
-        raise error(DSLUserCodeTypeError, f"shape {shape} and stride {stride} have different numbers of modes")
+        raise type_error(f"shape {shape} and stride {stride} have different numbers of modes")
     extents = tuple(_pattern(s, "extent") for s in shape)
     strides = tuple(_pattern(d, "stride") for d in stride)
     found = signature(dtype, memspace, assumed_align or natural_alignment(dtype), extents, strides)
@@ -497,7 +476,7 @@ def make_fake_compact_tensor(
     shape = _as_tuple(shape)
     order = tuple(range(len(shape))) if stride_order is None else tuple(stride_order)
     if sorted(order) != list(range(len(shape))):
-        raise error(DSLUserCodeTypeError, f"stride_order {order} is not an order of {len(shape)} modes")
+        raise type_error(f"stride_order {order} is not an order of {len(shape)} modes")
     strides: list[Any] = [None] * len(shape)
     step: Any = 1
     width = 32 if use_32bit_stride else 64
@@ -558,12 +537,10 @@ class RuntimePointer(Pointer):
     ) -> None:
         alignment = natural_alignment(dtype) if alignment is None else alignment
         if alignment < 1 or alignment & (alignment - 1):
-            raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two")
+            raise type_error(f"an alignment of {alignment}: expected a power of two")
         if address % alignment:
-            raise error(
-                DSLUserCodeTypeError,
-                f"the address {address:#x} is not a multiple of {alignment}",
-                hint="pass a smaller assumed_align",
+            raise type_error(
+                f"the address {address:#x} is not a multiple of {alignment}", "pass a smaller assumed_align"
             )
         self._base = None
         self._offset = self._inside = 0
@@ -609,7 +586,7 @@ class RuntimePointer(Pointer):
             return NotImplemented
         step = offset * element_bits(self._dtype)
         if step % 8:
-            raise error(DSLUserCodeTypeError, f"{offset} packed elements are not whole bytes")
+            raise type_error(f"{offset} packed elements are not whole bytes")
         address = self._address_value + step // 8
         alignment = self._alignment
         while address % alignment:
@@ -629,7 +606,7 @@ def make_ptr(
 ) -> Pointer:
     """A pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls it is passed to."""
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
-        raise error(DSLUserCodeTypeError, f"make_ptr takes a numeric type such as Float16, got {dtype!r}")
+        raise type_error(f"make_ptr takes a numeric type such as Float16, got {dtype!r}")
     if isinstance(value, ctypes.c_void_p):
         address = value.value or 0
     elif isinstance(value, ctypes._Pointer):
@@ -639,12 +616,10 @@ def make_ptr(
     elif hasattr(value, "__int__"):
         address = int(value)
     else:
-        raise error(
-            DSLUserCodeTypeError, f"make_ptr takes an address (int or ctypes pointer), got {type(value).__name__}"
-        )
+        raise type_error(f"make_ptr takes an address (int or ctypes pointer), got {type(value).__name__}")
     if not 0 <= address < 1 << 64:
         what = "the negative address" if address < 0 else "an address of more than 64 bits:"
-        raise error(DSLUserCodeTypeError, f"make_ptr got {what} {address}", hint="addresses are 0 to 2**64 - 1")
+        raise type_error(f"make_ptr got {what} {address}", "addresses are 0 to 2**64 - 1")
     return RuntimePointer(dtype, address, mem_space, assumed_align)
 
 

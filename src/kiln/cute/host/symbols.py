@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.arguments import ONE_SYMBOL, GroupNode, Node
+from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Int32, Int64
+from ..deferred_dialects import cute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from ...mlir import ir
 
 
 def symbols_of(extents: Sequence[Any], strides: Sequence[Any]) -> list[tuple[Any, str]]:
@@ -56,8 +56,6 @@ def _parts(node: Node) -> Iterator[Node]:
 
 
 def _require_equal(first: tuple[str, str, ir.Value], second: tuple[str, str, ir.Value]) -> Any:
-    from ...dialects import cute
-
     a, b = (Int64(_typed(value)) for _, _, value in (first, second))
     message = (
         f"{second[1]} of argument '{second[0]}' is %ld, and {first[1]} of argument '{first[0]}' is %ld: {ONE_SYMBOL}"

@@ -7,10 +7,12 @@ import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl import target
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, Int32, Int64, TFloat32
 from ...hardware import current as hardware
 from ...interop.arguments import plan
+from ..deferred_dialects import cute
 from ..layout.layout import fast_layout
 from ..layout.offset_width import INT32_MAX, broken_promise, extent_width
 from ..tensor.extents import extents_of
@@ -20,8 +22,6 @@ from .arrays import Array
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from ...mlir import ir
 
 
 # --- signatures ------------------------------------------------------------------------------------------------------
@@ -85,8 +85,6 @@ class TensorSignature:
     def types(self) -> list[ir.Type]:
         """IR types of the leaves: the address, then the dynamic leaves of shape and stride."""
         if self._types is None:
-            from ...dialects import cute
-
             cute.load_dialect()
             pointer = cute.ptr_type(self.dtype.mlir_type, self.memspace.name, self.alignment)
             widths = [Int64 if leaf.width == 64 else Int32 for leaf in self._dynamic]
@@ -110,15 +108,11 @@ class TensorSignature:
 
     def memref_type(self) -> ir.Type:
         """The IR type of the tensor as one value."""
-        from ...dialects import cute
-
         cute.load_dialect()
         return cute.memref_type(self.dtype.mlir_type, self.memspace.name, self.alignment, self.layout)
 
     def rebuild_from_memref(self, memref: ir.Value) -> TracedTensor:
         """The tensor inside the function, of one value."""
-        from ...dialects import cute
-
         leaves = [cute.leaf(memref, i, leaf.width) for i, leaf in enumerate(self._dynamic)]
         return self.rebuild(iter([cute.iter_(memref, self.types()[0]), *leaves]))
 
@@ -336,7 +330,7 @@ def _leading_mode(shape: Sequence[int], strides: Sequence[int], wanted: int | No
 
 
 def _marking(message: str) -> Exception:
-    return error(DSLUserCodeTypeError, message)
+    return type_error(message)
 
 
 def _compact_strides(shape: Any, order: Any, strides: Any, made: Any) -> tuple[int, ...]:

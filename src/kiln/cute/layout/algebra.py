@@ -32,12 +32,8 @@ from .modes import UNIT, get
 from .swizzle import Swizzle, swizzle_from_masks
 
 __all__ = [
-    "coalesce",
-    "complement",
-    "composition",
-    "filter",
-    "filter_zeros",
-]
+    "coalesce", "complement", "composition", "filter", "filter_zeros",
+]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 

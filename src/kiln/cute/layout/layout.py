@@ -53,27 +53,10 @@ from .leaf import (
 from .picture import Drawn
 
 __all__ = [
-    "Layout",
-    "Stride",
-    "Tile",
-    "coshape",
-    "cosize",
-    "crd2idx",
-    "depth",
-    "idx2crd",
-    "is_major",
-    "is_static",
-    "leading_dim",
-    "make_identity_layout",
-    "make_layout",
-    "make_layout_like",
-    "make_ordered_layout",
-    "rank",
-    "shape",
-    "size",
-    "size_in_bytes",
-    "stride",
-]
+    "Layout", "Stride", "Tile", "coshape", "cosize", "crd2idx", "depth", "idx2crd", "is_major", "is_static",
+    "leading_dim", "make_identity_layout", "make_layout", "make_layout_like", "make_ordered_layout", "rank",
+    "shape", "size", "size_in_bytes", "stride",
+]  # fmt: skip
 
 Stride = int | DynamicInt | ScaledBasis | tuple[Any, ...]
 

@@ -55,23 +55,10 @@ from .leaf import LayoutError, is_one, is_zero, leaf_ceil_div, leaf_mul
 from .modes import UNIT, append, dice, slice_, slice_and_offset
 
 __all__ = [
-    "blocked_product",
-    "flat_divide",
-    "flat_product",
-    "local_partition",
-    "local_tile",
-    "logical_divide",
-    "logical_product",
-    "make_fragment_layout",
-    "make_layout_image_mask",
-    "make_layout_tv",
-    "raked_product",
-    "tile_to_shape",
-    "tiled_divide",
-    "tiled_product",
-    "zipped_divide",
-    "zipped_product",
-]
+    "blocked_product", "flat_divide", "flat_product", "local_partition", "local_tile", "logical_divide",
+    "logical_product", "make_fragment_layout", "make_layout_image_mask", "make_layout_tv", "raked_product",
+    "tile_to_shape", "tiled_divide", "tiled_product", "zipped_divide", "zipped_product",
+]  # fmt: skip
 
 
 # Divisions --------------------------------------------------------------------------------------

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32, Int64, Uint32
 from ...hardware.limits import TENSOR_MAP_PIXELS, TENSOR_MAP_STEP
 from ..atoms.atom import CopyAtom
+from ..deferred_dialects import nvgpu
 from ..layout.algebra import coalesce, composition, flat_modes
 from ..layout.basis import ScaledBasis
 from ..layout.int_tuple import pretty_str
@@ -138,8 +139,6 @@ def make_im2col_tma_atom(
         )
     facts = _describe(tensor, smem_layout, tile, num_multicast, lower[::-1], upper[::-1], step[::-1])
     sizes, strides, _ = extents(facts, tensor)
-    from ...dialects import nvgpu
-
     map_ = nvgpu.tma.tensor_map_encode(
         tensor.iterator.ir_value(), [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides],
         element=facts.element, box=facts.box, swizzle=facts.swizzle, tensor=str(tensor), pixel_box=(*facts.lower, *facts.upper),
@@ -159,9 +158,8 @@ def _numbers(name: str, given: Any, count: int, least: int, most: int | None = N
         not isinstance(x, int) or x < least or (most is not None and x > most) for x in found
     ):
         between = f"from {least} on" if most is None else f"from {least} to {most}"
-        raise error(
-            DSLUserCodeTypeError,
-            f"{name} is {given!r}: a static number {between} for each of the {count} modes between images and channels, or one for all",
+        raise type_error(
+            f"{name} is {given!r}: a static number {between} for each of the {count} modes between images and channels, or one for all"
         )
     return found
 

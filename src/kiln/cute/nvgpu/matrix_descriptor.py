@@ -15,8 +15,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32, Int64
+from ..deferred_dialects import nvgpu
 from ..layout.algebra import coalesce
 from ..layout.composed_layout import ComposedLayout
 from ..layout.layout import Layout, make_layout, rank, size
@@ -30,8 +32,6 @@ from .common import OperandMajorMode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from ...mlir import ir
 
 PIECE = 16
 """Bytes of what a swizzle moves as one, and what descriptors count in."""
@@ -115,8 +115,6 @@ def make_descriptors(tensor: TracedTensor, operand: str, major: OperandMajorMode
     if isinstance(offsets, str):
         raise _refusal(operand, major, swizzle, layout, offsets)
     _check_start(pointer, operand, swizzle)
-    from ...dialects import nvgpu
-
     value = Int64._make(
         nvgpu.wgmma.matrix_descriptor(pointer.ir_value(), offsets.leading, offsets.stride, _SWIZZLES[swizzle])
     )
@@ -133,30 +131,24 @@ def _plain(tensor: TracedTensor, operand: str) -> tuple[Pointer, Layout, int]:
     if isinstance(layout, ComposedLayout):
         inner = layout.inner
         if swizzle is not None or not isinstance(inner, Swizzle):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"operand {operand} of a warp-group MMA has the layout {layout} behind a pointer {pointer}",
-                hint="a layout of make_smem_layout_atom, or one swizzle of addresses",
-                depth=4,
+                "a layout of make_smem_layout_atom, or one swizzle of addresses",
             )
         swizzle = downcast_swizzle(inner, element_bits(pointer.dtype) // 8)
         if pointer.alignment % swizzle.period:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"operand {operand} of a warp-group MMA is swizzled from its first element on, which is only known to be a "
                 f"multiple of {pointer.alignment} bytes; the hardware swizzles addresses",
-                hint=f"align it to {swizzle.period} bytes, or swizzle addresses: allocate_tensor(T, layout.outer, 1024, layout.inner)",
-                depth=4,
+                f"align it to {swizzle.period} bytes, or swizzle addresses: allocate_tensor(T, layout.outer, 1024, layout.inner)",
             )
         pointer, layout = pointer + layout.offset, layout.outer
     if swizzle is None or swizzle.num_bits == 0:
         return pointer, layout, 0
     if (swizzle.num_base, swizzle.num_shift) != (4, 3) or swizzle.num_bits not in _SWIZZLES:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"operand {operand} of a warp-group MMA is swizzled by {swizzle}",
-            hint="the tensor cores know S<1,4,3>, S<2,4,3> and S<3,4,3> of addresses in bytes: see make_smem_layout_atom",
-            depth=4,
+            "the tensor cores know S<1,4,3>, S<2,4,3> and S<3,4,3> of addresses in bytes: see make_smem_layout_atom",
         )
     return pointer, layout, swizzle.num_bits
 
@@ -203,11 +195,9 @@ def _check_start(pointer: Pointer, operand: str, swizzle: int) -> None:
         return  # nobody knows
     inside = pointer._offset * element_bits(pointer.dtype) // 8 % pattern
     if inside >= row or inside % PIECE:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"operand {operand} of a warp-group MMA begins {inside} bytes after a multiple of {pattern}, where its swizzle repeats",
-            hint=f"it begins in the first row of a pattern, that is less than {row} bytes after it, with a whole piece of {PIECE}",
-            depth=4,
+            f"it begins in the first row of a pattern, that is less than {row} bytes after it, with a whole piece of {PIECE}",
         )
 
 
@@ -221,11 +211,9 @@ def _in_pieces(mode: Layout, bits: int, operand: str) -> Layout:
             return 0
         piece = PIECE * 8 // bits
         if get_divisibility(stride) % piece:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"operand {operand} of a warp-group MMA has calls that lie {leaf_str(stride)} elements apart",
-                hint=f"a descriptor moves by {PIECE} bytes: strides are multiples of {piece}, or known to be by cute.assume",
-                depth=5,
+                f"a descriptor moves by {PIECE} bytes: strides are multiples of {piece}, or known to be by cute.assume",
             )
         return leaf_floordiv(stride, piece)
 
@@ -233,11 +221,9 @@ def _in_pieces(mode: Layout, bits: int, operand: str) -> Layout:
 
 
 def _refusal(operand: str, major: OperandMajorMode, swizzle: int, layout: Layout, rule: str) -> Exception:
-    return error(
-        DSLUserCodeTypeError,
+    return type_error(
         f"operand {operand} of a warp-group MMA is {major.name}-major, swizzle {_SWIZZLES[swizzle]}, and the tensor cores cannot read "
         f"the layout {layout}: {rule}",
-        hint="partition a tile of make_smem_layout_a or make_smem_layout_b, or of tile_to_shape(make_smem_layout_atom(...), ...), "
+        "partition a tile of make_smem_layout_a or make_smem_layout_b, or of tile_to_shape(make_smem_layout_atom(...), ...), "
         "in the major mode of the operation",
-        depth=4,
     )

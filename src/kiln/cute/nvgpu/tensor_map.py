@@ -11,7 +11,8 @@ from math import gcd, prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import (
     BFloat16,
     Float4E2M1FN,
@@ -90,7 +91,7 @@ class TensorMapFacts:
 
 def refuse(rule: str, tensor: Any, hint: str = "") -> Exception:
     """The error that no tensor map describes a tensor."""
-    return error(DSLUserCodeTypeError, f"{rule}, for {tensor}", hint=hint)
+    return type_error(f"{rule}, for {tensor}", hint)
 
 
 def element_kind(dtype: Any, tensor: Any) -> str:
@@ -339,8 +340,6 @@ def _common_divisor(a: Any, b: Any) -> Any:
         return gcd(a, b)
     if is_one(a) or is_one(b):
         return 1
-    from ...mlir import ir
-
     first, second = Int64(a), Int64(b)
     kind = Int64.mlir_type
     loop = tracing.emit("scf.while", [kind, kind], [first.ir_value(), second.ir_value()], regions=2)

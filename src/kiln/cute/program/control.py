@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
+from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Boolean, Int32, Numeric, as_numeric
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-
-    from ...mlir import ir
 
 
 def _value(x: Any) -> ir.Value:
@@ -37,8 +36,6 @@ def for_generate(
 
     With `iter_args` the item is (i, carried values, results of the loop).
     """
-    from ...mlir import ir
-
     if stop is None:
         start, stop = 0, start
     carried = [_value(a) for a in iter_args or ()]
@@ -67,8 +64,6 @@ class while_generate:
     def __init__(
         self, inputs: Sequence[Any], condition: Callable[..., Any], *, loc: Any = None, ip: Any = None
     ) -> None:
-        from ...mlir import ir
-
         self._examples = [_typed(i) for i in inputs]
         values = [_value(i) for i in inputs]
         types = [v.type for v in values]
@@ -82,8 +77,6 @@ class while_generate:
         self.results = _like(self._examples, list(operation.results))
 
     def __enter__(self) -> tuple[Any, ...]:
-        from ...mlir import ir
-
         self._point = ir.InsertionPoint(self._after)
         self._point.__enter__()
         return tuple(_like(self._examples, list(self._after.arguments)))
@@ -110,8 +103,6 @@ def if_generate(
     ip: Any = None,
 ) -> Any:
     """A branch: the value (or list of values) of `then(*input_args)` or `orelse(*input_args)`, of `return_types`."""
-    from ...mlir import ir
-
     kinds = list(return_types or ())
     arguments = list(input_args or ())
     operation = tracing.emit("scf.if", [k.mlir_type for k in kinds], [Boolean(condition).ir_value()], regions=2)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Integer, Uint32, Uint64
 from ..arch.arithmetic import clz, mul_hi
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from ...mlir import ir
 
 __all__ = ["FastDivmodDivisor", "fast_divmod_create_divisor"]
 
@@ -33,15 +32,13 @@ class FastDivmodDivisor:
     def __init__(self, divisor: Any, is_power_of_2: bool | None = None) -> None:
         kind = type(divisor) if isinstance(divisor, Integer) else None
         if kind is None and not isinstance(divisor, int):
-            raise error(DSLUserCodeTypeError, f"a divisor is an integer, got {type(divisor).__name__}")
+            raise type_error(f"a divisor is an integer, got {type(divisor).__name__}")
         if kind is not None and kind.width != 32:
-            raise error(
-                DSLUserCodeTypeError,
-                f"FastDivmodDivisor takes an integer of 32 bits, got {kind.__name__}",
-                hint="convert it: Int32(x)",
+            raise type_error(
+                f"FastDivmodDivisor takes an integer of 32 bits, got {kind.__name__}", "convert it: Int32(x)"
             )
         if isinstance(divisor, int) and not 1 <= divisor < 1 << 31:
-            raise error(DSLUserCodeTypeError, f"a divisor is at least 1 and below 2**31, got {divisor}")
+            raise type_error(f"a divisor is at least 1 and below 2**31, got {divisor}")
         self._divisor = divisor
         narrow = Uint32(divisor)
         # With 2**(bits - 1) < d <= 2**bits, n // d is the upper half of n * (2**32 * (2**bits - d) // d + 1), corrected.
@@ -60,10 +57,7 @@ class FastDivmodDivisor:
             dividend = type(self._divisor)(dividend) if isinstance(self._divisor, Integer) else Uint32(dividend)
         kind = type(dividend)
         if not isinstance(dividend, Integer) or kind.width > 32:
-            raise error(
-                DSLUserCodeTypeError,
-                f"a dividend of FastDivmodDivisor is an integer of up to 32 bits, got {kind.__name__}",
-            )
+            raise type_error(f"a dividend of FastDivmodDivisor is an integer of up to 32 bits, got {kind.__name__}")
         number, divisor = Uint32(dividend), Uint32(self._packed)
         bits = _bits(divisor)
         high = mul_hi(number, Uint32(self._packed >> 32))

@@ -12,7 +12,9 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import sanitizing, target
+from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Int32, Int64
+from ..deferred_dialects import cute
 from ..layout.basis import ScaledBasis, add_coords
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import flatten_to_tuple, product
@@ -24,7 +26,6 @@ from ..layout.offset_width import leaf_width
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ...mlir import ir
     from .pointer import Pointer
 
 _MOST_MODES = 8
@@ -178,7 +179,5 @@ def _check(extents: Extents, pointer: Pointer, low: Any, high: Any, write: bool)
     modes = list(zip(low, high, extents.sizes, strict=True))
     if all(isinstance(x, int) for mode in modes for x in mode) and all(a >= 0 and b < n for a, b, n in modes):
         return
-    from ...dialects import cute
-
     values = [Int64(x).ir_value() for part in zip(*modes) for x in part]
     cute.bounds(pointer._base, values, write)

@@ -17,7 +17,8 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32
 from ..layout.basis import add_coords
 from ..layout.composed_layout import ComposedLayout
@@ -28,8 +29,6 @@ from .leaf_values import join_coords, leaf_like, leaf_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from ...mlir import ir
 
 __all__ = ["AddressSpace", "Coordinates", "TensorIterator"]
 
@@ -122,7 +121,7 @@ class TensorIterator:
     def refuse(self, what: str, who: str = "the tensor") -> NoReturn:
         """Say that something needs memory."""
         message = f"{what} needs memory that has addresses, and {who} holds {self.holds}"
-        raise error(DSLUserCodeTypeError, message, hint=self.instead)
+        raise type_error(message, self.instead)
 
     # -- text --------------------------------------------------------------------------------------------
 

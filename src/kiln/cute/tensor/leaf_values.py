@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Int32, Int64
 from ..layout.basis import ScaledBasis
 from ..layout.composed_layout import ComposedLayout
 from ..layout.layout import Layout
 from ..layout.leaf import get_divisibility
 from ..layout.offset_width import leaf_width
-
-if TYPE_CHECKING:
-    from ...mlir import ir
 
 
 def leaf_value(leaf: Any) -> ir.Value:

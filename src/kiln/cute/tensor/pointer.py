@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import sanitizing
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import context, ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import integer_constant
 from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import pretty_str
 from ..layout.layout import Layout, crd2idx_apart
@@ -25,25 +27,8 @@ from .printing import Formatted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...mlir import ir
-
 __all__ = ["AddressSpace", "Pointer", "recast_ptr"]
 
-
-class _Dialect:
-    """The `cute` dialect, loaded when something of it is first used, as it brings the MLIR bindings with it.
-
-    An import inside of each function would cost as much as the rest of it.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        from ...dialects import cute
-
-        found = self.__dict__[name] = getattr(cute, name)
-        return found
-
-
-cute: Any = _Dialect()
 
 _FAR = (AddressSpace.gmem, AddressSpace.generic)
 _SMEM, _TMEM = AddressSpace.smem, AddressSpace.tmem  # a name of a class of names takes longer to look up
@@ -89,11 +74,9 @@ def index_value(offset: Any) -> ir.Value:
 
 
 def _no_offset(offset: Any) -> Exception:
-    return error(
-        DSLUserCodeTypeError,
+    return type_error(
         f"a tensor with a pointer has a layout that gives coordinates: {pretty_str(offset)}",
-        hint="a pointer is moved by a number: the strides of its layout are integers",
-        depth=2,
+        "a pointer is moved by a number: the strides of its layout are integers",
     )
 
 
@@ -251,7 +234,7 @@ class Pointer(TensorIterator):
     def align(self, min_align: int, *, loc: Any = None, ip: Any = None) -> Pointer:
         """The first address from here on that is a multiple of `min_align` bytes."""
         if min_align < 1 or min_align & (min_align - 1):
-            raise error(DSLUserCodeTypeError, f"align({min_align}): an alignment is a power of two")
+            raise type_error(f"align({min_align}): an alignment is a power of two")
         if min_align <= self._alignment:
             return self
         rounded = (self._address() + (min_align - 1)) & -min_align
@@ -274,10 +257,9 @@ class Pointer(TensorIterator):
             return cute.ptr_add(self._base, index_value(leaf_add(self._inside, self._offset)), self.type)
         if not is_zero(self._offset):
             if not _whole_bytes(self._offset, self._dtype):
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"a pointer to {self._dtype.__name__} may stand in the middle of a byte here",
-                    hint="packed elements are passed on, stored and joined by whole bytes only: slice at even indices, "
+                    "packed elements are passed on, stored and joined by whole bytes only: slice at even indices, "
                     "or say so with cute.assume",
                 )
             return cute.ptr_add(self._base, index_value(self._offset), self.type)
@@ -298,8 +280,6 @@ class Pointer(TensorIterator):
 
     def to_llvm_ptr(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
         """The address as `!llvm.ptr`."""
-        from ...mlir import context, ir
-
         space = _LLVM_SPACES.get(self._memspace, 0)
         type_ = ir.Type.parse(f"!llvm.ptr<{space}>" if space else "!llvm.ptr", context())
         return tracing.emit_value("builtin.unrealized_conversion_cast", type_, (self.ir_value(),))
@@ -479,14 +459,10 @@ def recast_ptr(
 ) -> Pointer:
     """The same address as a pointer to another element type (if given), with another swizzle (None: without one)."""
     if not isinstance(ptr, Pointer):
-        raise error(
-            DSLUserCodeTypeError,
-            f"recast_ptr takes a pointer, got {type(ptr).__name__}",
-            hint="a tensor's is .iterator",
-        )
+        raise type_error(f"recast_ptr takes a pointer, got {type(ptr).__name__}", "a tensor's is .iterator")
     dtype = ptr.dtype if dtype is None else dtype
     if not isinstance(dtype, NumericMeta):
-        raise error(DSLUserCodeTypeError, f"recast_ptr takes a numeric type such as Float32, got {dtype!r}")
+        raise type_error(f"recast_ptr takes a numeric type such as Float32, got {dtype!r}")
     if dtype is ptr.dtype:
         return ptr._copy(_swizzle=swizzle_)
     wanted = cute.ptr_type(dtype.mlir_type, ptr.memspace.name, ptr.alignment)
@@ -591,10 +567,9 @@ def store_vector(pointer: Pointer, offset: Any, value: ir.Value) -> None:
 def require_writable(pointer: Pointer) -> None:
     """Refuse to write where the caller's array is read-only."""
     if pointer._readonly:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "the program writes to a tensor whose array is read-only",
-            hint="pass a writable array: a copy, or one with flags.writeable set",
+            "pass a writable array: a copy, or one with flags.writeable set",
         )
 
 
@@ -604,19 +579,15 @@ def element_value(value: Any, dtype: Any) -> ir.Value:
     if kind is dtype:
         return value.ir_value()
     if isinstance(kind, NumericMeta):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a value of type {kind.__name__} is stored in a tensor of {dtype.__name__}",
-            hint=f"convert it: x.to({dtype.__name__})",
+            f"convert it: x.to({dtype.__name__})",
         )
     if isinstance(value, (bool, int, float)) or (hasattr(value, "item") and getattr(value, "shape", None) == ()):
         return dtype(value).ir_value()
-    from ...mlir import ir
-
     if isinstance(value, ir.Value):
         return dtype(value).ir_value()
-    raise error(
-        DSLUserCodeTypeError,
+    raise type_error(
         f"an element of type {dtype.__name__} is set to {kind.__name__}",
-        hint="an element is a number; whole tensors are written with .store(...) or t[None] = ...",
+        "an element is a number; whole tensors are written with .store(...) or t[None] = ...",
     )

@@ -6,8 +6,10 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import as_int_tuple, has_underscore, pretty_str, product
 from ..layout.layout import (
@@ -35,19 +37,10 @@ from .printing import layout_parts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...mlir import ir
-
 __all__ = [
-    "Tensor",
-    "make_fragment",
-    "make_fragment_like",
-    "make_identity_tensor",
-    "make_rmem_tensor",
-    "make_rmem_tensor_like",
-    "make_tensor",
-    "rank",
-    "recast_tensor",
-]
+    "Tensor", "make_fragment", "make_fragment_like", "make_identity_tensor", "make_rmem_tensor",
+    "make_rmem_tensor_like", "make_tensor", "rank", "recast_tensor",
+]  # fmt: skip
 
 _PRINTED_ELEMENTS = 256
 """Up to so many elements `printf` prints with a tensor; `print_tensor` prints any number."""
@@ -181,18 +174,12 @@ class TracedTensor(Tensor):
         return True
 
     def __iter__(self) -> Any:
-        raise error(
-            DSLUserCodeTypeError,
-            "a tensor cannot be iterated over",
-            hint="loop over indices: for i in range(cute.size(t))",
-        )
+        raise type_error("a tensor cannot be iterated over", "loop over indices: for i in range(cute.size(t))")
 
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> Tensor:
         """Only for tensors outside a trace."""
-        raise error(
-            DSLUserCodeTypeError,
-            "mark_layout_dynamic is called on arguments, before the call",
-            hint="from_dlpack(x).mark_layout_dynamic()",
+        raise type_error(
+            "mark_layout_dynamic is called on arguments, before the call", "from_dlpack(x).mark_layout_dynamic()"
         )
 
     mark_compact_shape_dynamic = mark_layout_dynamic
@@ -298,22 +285,19 @@ class TracedTensor(Tensor):
         iterator = self._memory("store()")
         count = vector_access.static_size(self._layout, "store()")
         if not isinstance(data, TensorSSA):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"store() takes the value of a tensor (TensorSSA), got {type(data).__name__}",
-                hint="load the other tensor first, or use .fill(x) for one number",
+                "load the other tensor first, or use .fill(x) for one number",
             )
         if data.dtype is not iterator.dtype:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a value of {data.dtype.__name__} elements is stored in a tensor of {iterator.dtype.__name__}",
-                hint=f"convert it: x.to({iterator.dtype.__name__})",
+                f"convert it: x.to({iterator.dtype.__name__})",
             )
         if data.numel() != count or _extents(data.shape) != _extents(self._layout.shape):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a value of shape {pretty_str(data.shape)} is stored in a tensor of shape {pretty_str(self._layout.shape)}",
-                hint="shapes must agree mode by mode; reshape or broadcast_to makes them",
+                "shapes must agree mode by mode; reshape or broadcast_to makes them",
             )
         check_elements(self._extents, iterator, range(count), write=True)
         vector_access.store(iterator, self.offset_layout, count, data.value)
@@ -435,16 +419,13 @@ def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
     if isinstance(coord, Integer):
         return int(coord)
     if isinstance(coord, slice) or coord is Ellipsis:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a tensor of layout {layout} is indexed by {'a slice' if isinstance(coord, slice) else '...'}",
-            hint="write None for a whole mode: t[None, 0]; cut tiles with cute.local_tile",
+            "write None for a whole mode: t[None, 0]; cut tiles with cute.local_tile",
         )
     if isinstance(coord, (bool, float, Numeric)) or not hasattr(coord, "__index__"):
-        raise error(
-            DSLUserCodeTypeError,
-            f"a tensor is indexed by {type(coord).__name__}",
-            hint="an index is an integer, None or a tuple of those",
+        raise type_error(
+            f"a tensor is indexed by {type(coord).__name__}", "an index is an integer, None or a tuple of those"
         )
     return int(coord.__index__())
 
@@ -469,10 +450,9 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
         return TracedTensor(iterator.viewed(layout), layout, extents=extents)
     if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
         return TracedTensor(Coordinates(as_int_tuple(iterator, "a coordinate")), layout)
-    raise error(
-        DSLUserCodeTypeError,
+    raise type_error(
         f"make_tensor takes a pointer or a coordinate, got {type(iterator).__name__}",
-        hint="a pointer is t.iterator, cute.make_ptr(...) or what an allocator returns",
+        "a pointer is t.iterator, cute.make_ptr(...) or what an allocator returns",
     )
 
 
@@ -489,21 +469,18 @@ def _zeros(shape: Any) -> Any:
 def make_rmem_tensor(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
     """A tensor in the registers of a thread, undefined at first. The layout must be static."""
     if not isinstance(dtype, NumericMeta) and isinstance(layout_or_shape, NumericMeta):
-        raise error(DSLUserCodeTypeError, "make_rmem_tensor takes the layout or shape first, then the type")
+        raise type_error("make_rmem_tensor takes the layout or shape first, then the type")
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
-        raise error(DSLUserCodeTypeError, f"make_rmem_tensor takes a numeric type such as Float32, got {dtype!r}")
+        raise type_error(f"make_rmem_tensor takes a numeric type such as Float32, got {dtype!r}")
     layout = _as_layout(layout_or_shape)
     plain = layout.outer if isinstance(layout, ComposedLayout) else layout
     count = cosize(plain)
     if not isinstance(count, int) or not layout.is_static():
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a register tensor needs a static layout, got {layout}",
-            hint="registers are allocated when compiling: use static shapes (Constexpr)",
+            "registers are allocated when compiling: use static shapes (Constexpr)",
         )
     tracing.require("a register tensor")
-    from ...dialects import cute
-
     type_ = cute.ptr_type(dtype.mlir_type, "rmem", RMEM_ALIGNMENT)
     base = cute.alloc_rmem(max(count, 1), type_)
     return TracedTensor(Pointer(base, dtype, AddressSpace.rmem, RMEM_ALIGNMENT), layout, extents=extents_of(layout))
@@ -517,11 +494,7 @@ def make_fragment(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any 
 def _type_like(src: Any, dtype: Any, what: str) -> Any:
     found = dtype if dtype is not None else getattr(src, "element_type", None)
     if found is None:
-        raise error(
-            DSLUserCodeTypeError,
-            f"{what} of a layout needs the element type",
-            hint=f"cute.{what}(layout, Float32)",
-        )
+        raise type_error(f"{what} of a layout needs the element type", f"cute.{what}(layout, Float32)")
     return found
 
 
@@ -553,7 +526,7 @@ def recast_tensor(
 ) -> TracedTensor:
     """The same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
     if not isinstance(src, TracedTensor):
-        raise error(DSLUserCodeTypeError, f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
+        raise type_error(f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
     old, new = element_bits(src.element_type), element_bits(dtype)
     made = src._iterator.recast(dtype, swizzle_)
     return TracedTensor(made, recast_layout(new, old, src.layout), True if src._promised and new >= old else None)

@@ -10,7 +10,8 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import context, ir
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
 from ...base_dsl.numeric.convert import bitcast as emit_bitcast
 from ...base_dsl.numeric.convert import convert as emit_convert
@@ -32,20 +33,10 @@ from . import vector_access
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ...mlir import ir
-
 __all__ = [
-    "ReductionOp",
-    "TensorSSA",
-    "all_",
-    "any_",
-    "empty_like",
-    "full",
-    "full_like",
-    "ones_like",
-    "where",
+    "ReductionOp", "TensorSSA", "all_", "any_", "empty_like", "full", "full_like", "ones_like", "where",
     "zeros_like",
-]
+]  # fmt: skip
 
 
 class ReductionOp(enum.Enum):
@@ -149,10 +140,9 @@ class TensorSSA:
     """numpy's numbers leave arithmetic with a vector to it, and numpy's functions refuse one."""
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "the elements of a vector are not known until the program runs: it is no array of numpy",
-            hint="functions of vectors are in cute.math",
+            "functions of vectors are in cute.math",
         )
 
     def _with(self, value: ir.Value, dtype: Any = None) -> TensorSSA:
@@ -164,11 +154,7 @@ class TensorSSA:
         if isinstance(coord, list):
             coord = tuple(coord)
         if isinstance(coord, (slice, float, bool)) or coord is Ellipsis:
-            raise error(
-                DSLUserCodeTypeError,
-                f"a vector is indexed by {type(coord).__name__}",
-                hint="write None for a whole mode",
-            )
+            raise type_error(f"a vector is indexed by {type(coord).__name__}", "write None for a whole mode")
         layout = make_layout(self._shape)
         if has_underscore(coord):
             return self._part(coord, layout)
@@ -183,10 +169,9 @@ class TensorSSA:
         part = slice_(layout, coord)
         offset = crd2idx(coord, layout)
         if not isinstance(offset, int):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 "a part of a vector is taken at a dynamic index",
-                hint="indices of registers must be known when compiling (range_constexpr)",
+                "indices of registers must be known when compiling (range_constexpr)",
             )
         positions = [offset + crd2idx(i, part) for i in range(product(part.shape))]
         if any(not 0 <= p < self._count for p in positions):
@@ -200,10 +185,9 @@ class TensorSSA:
         return vector_access.pick(self._value, self._count, positions, self._dtype)
 
     def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "an element of a vector cannot be assigned",
-            hint="store it in a register tensor: r = cute.make_rmem_tensor_like(v); r.store(v); r[i] = x",
+            "store it in a register tensor: r = cute.make_rmem_tensor_like(v); r.store(v); r[i] = x",
         )
 
     def to_elements(self, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
@@ -230,10 +214,9 @@ class TensorSSA:
     def reshape(self, shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """The same elements in the same order under another shape."""
         if product(shape) != self._count:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a value of shape {pretty_str(self._shape)} cannot be reshaped to {pretty_str(shape)}",
-                hint="the number of elements stays the same",
+                "the number of elements stays the same",
             )
         return TensorSSA(self._value, shape, self._dtype)
 
@@ -247,10 +230,9 @@ class TensorSSA:
             return self
         own = _aligned(self._shape, target)
         if own is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a value of shape {pretty_str(self._shape)} does not broadcast to {pretty_str(target)}",
-                hint="each extent must be equal or 1",
+                "each extent must be equal or 1",
             )
         if self._count == 1:
             element = vector_access.extract(self._value, 0, self._dtype)
@@ -279,7 +261,7 @@ class TensorSSA:
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """The elements converted. Floats round to nearest even; to an integer they lose the fraction and saturate."""
         if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
-            raise error(DSLUserCodeTypeError, f".to() takes a numeric type such as Float32, got {dtype!r}")
+            raise type_error(f".to() takes a numeric type such as Float32, got {dtype!r}")
         if dtype is self._dtype:
             return self
         return self._with(emit_convert(self._value, self._dtype, dtype, self._count), dtype)
@@ -290,7 +272,7 @@ class TensorSSA:
         if old == new:
             return self._with(emit_bitcast(self._value, self._dtype, dtype, self._count), dtype)
         if (self._count * old) % new:
-            raise error(DSLUserCodeTypeError, f"{self._count} elements of {old} bits are no whole number of {new} bits")
+            raise type_error(f"{self._count} elements of {old} bits are no whole number of {new} bits")
         count = self._count * old // new
         made = tracing.emit_value("vector.bitcast", dtype.vector_type(count), (self._value,))
         flat = flatten_to_tuple(self._shape)
@@ -336,7 +318,7 @@ class TensorSSA:
         if name in _DIVISIONS:
             divisor = int(host.cast(t, known)) if known is not None else None
             if divisor == 0:
-                raise error(DSLUserCodeTypeError, "an integer vector is divided by the constant 0")
+                raise type_error("an integer vector is divided by the constant 0")
             made = _DIVISIONS[name](t, a, b, count, divisor=divisor)
         else:
             made = emit.integer(name, t, a, b, count)
@@ -488,7 +470,7 @@ class TensorSSA:
 
     def __invert__(self) -> TensorSSA:
         if not self._dtype.is_integer:
-            raise error(DSLUserCodeTypeError, f"~ needs integers, and the elements are {self._dtype.__name__}")
+            raise type_error(f"~ needs integers, and the elements are {self._dtype.__name__}")
         return self._with(emit.invert(self._dtype, self._value, self._count))
 
     def __abs__(self) -> TensorSSA:
@@ -509,7 +491,7 @@ class TensorSSA:
         reduces everything, to one number. Elements are combined in order of their index.
         """
         if not isinstance(op, ReductionOp):
-            raise error(DSLUserCodeTypeError, f"reduce() takes a ReductionOp, got {op!r}")
+            raise type_error(f"reduce() takes a ReductionOp, got {op!r}")
         t = self._dtype
         start = init_val if type(init_val) is t else t(init_val)
         if not isinstance(reduction_profile, tuple) or not has_underscore(reduction_profile):
@@ -530,10 +512,9 @@ class TensorSSA:
         return TensorSSA(made, kept.shape, t)
 
     def _bad_profile(self, profile: Any) -> Exception:
-        return error(
-            DSLUserCodeTypeError,
+        return type_error(
             f"the reduction profile {profile} does not fit the shape {pretty_str(self._shape)}",
-            hint="one entry for each mode: None keeps it, an integer reduces it; 0 alone reduces everything",
+            "one entry for each mode: None keeps it, an integer reduces it; 0 alone reduces everything",
         )
 
     def _combine(self, op: ReductionOp, start: ir.Value, positions: Sequence[int]) -> ir.Value:
@@ -594,8 +575,6 @@ _REDUCTIONS = {
 
 
 def _reduction(kind: str) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {"kind": ir.Attribute.parse(f"#vector.kind<{kind}>", context())}
 
 
@@ -635,10 +614,9 @@ def _operands(a: TensorSSA, b: Any, t: Any) -> tuple[ir.Value, ir.Value, Any]:
     if a._shape != b._shape:
         shape = _broadcast_shape(a._shape, b._shape)
         if shape is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"values of shapes {pretty_str(a._shape)} and {pretty_str(b._shape)} do not go together",
-                hint="shapes must be equal, or broadcast: each extent equal or 1",
+                "shapes must be equal, or broadcast: each extent equal or 1",
             )
         a, b = a.broadcast_to(shape), b.broadcast_to(shape)
     return a.to(t)._value, b.to(t)._value, a._shape
@@ -672,8 +650,6 @@ def _broadcast_shape(a: Any, b: Any) -> Any:
 
 
 def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
-    from ...mlir import ir
-
     at = tracing.emit_value("arith.index_cast", ir.IndexType.get(), (index.ir_value(),))
     attributes = {"static_position": ir.DenseI64ArrayAttr.get([-(1 << 63)])}
     return tracing.emit_value("vector.extract", dtype.mlir_type, (value, at), attributes)
@@ -713,15 +689,12 @@ def empty_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) ->
 def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
     """The element of `x` where the condition holds, else that of `y`. Numbers stand for all elements."""
     if not isinstance(cond, TensorSSA):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"where() takes a vector of Booleans as its condition, got {type(cond).__name__}",
-            hint="for one condition write x if c else y",
+            "for one condition write x if c else y",
         )
     if cond.dtype is not Boolean:
-        raise error(
-            DSLUserCodeTypeError, f"where() takes Booleans, and the condition has {cond.dtype.__name__} elements"
-        )
+        raise type_error(f"where() takes Booleans, and the condition has {cond.dtype.__name__} elements")
     if isinstance(x, TensorSSA):
         t = _meet(x, y, weak_type)
     elif isinstance(y, TensorSSA):
@@ -732,17 +705,14 @@ def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> Tens
         first, second = as_numeric(x), as_numeric(y)
         t = common_type(first.dtype, second.dtype)
     if t is None:
-        raise error(DSLUserCodeTypeError, f"where() cannot choose between {type(x).__name__} and {type(y).__name__}")
+        raise type_error(f"where() cannot choose between {type(x).__name__} and {type(y).__name__}")
     check_chosen("where()", t, x, y)
     shape = cond.shape
     for side in (x, y):
         if isinstance(side, TensorSSA):
             found = _broadcast_shape(shape, side.shape)
             if found is None:
-                raise error(
-                    DSLUserCodeTypeError,
-                    f"where(): shapes {pretty_str(shape)} and {pretty_str(side.shape)} do not go together",
-                )
+                raise type_error(f"where(): shapes {pretty_str(shape)} and {pretty_str(side.shape)} do not go together")
             shape = found
     count = product(shape)
     a, b = (
@@ -754,7 +724,7 @@ def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> Tens
 
 def _truth(x: Any, kind: str) -> Any:
     if not isinstance(x, TensorSSA):
-        raise error(DSLUserCodeTypeError, f"expected a vector of Booleans, got {type(x).__name__}")
+        raise type_error(f"expected a vector of Booleans, got {type(x).__name__}")
     truth = x.to(Boolean)
     return Boolean._make(tracing.emit_value("vector.reduction", Boolean.mlir_type, (truth.value,), _reduction(kind)))
 

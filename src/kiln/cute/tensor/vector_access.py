@@ -10,8 +10,10 @@ import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import context, ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import BFloat16, Float16, Float32, Float64, Int8, Int16, Int32, Integer
+from ..deferred_dialects import nvgpu
 from ..layout.basis import add_coords
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import flatten_to_tuple, product
@@ -33,8 +35,6 @@ from .pointer import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from ...mlir import ir
-
 WIDEST_ACCESS = 32
 """Bytes of the widest single access: to global memory, where the alignment is known to be that much."""
 _WIDEST_ELSEWHERE = 16
@@ -53,13 +53,12 @@ def static_size(layout: Any, what: str) -> int:
     """The number of elements; it must be known while tracing."""
     count = product(layout.shape)
     if not isinstance(count, int):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{what} needs a static shape, and the layout is {layout}",
-            hint="cut a tile of static shape out of the tensor first, or loop over its elements",
+            "cut a tile of static shape out of the tensor first, or loop over its elements",
         )
     if count == 0:
-        raise error(DSLUserCodeTypeError, f"{what} of a tensor without elements: the layout is {layout}")
+        raise type_error(f"{what} of a tensor without elements: the layout is {layout}")
     return count
 
 
@@ -321,22 +320,16 @@ def extract(value: ir.Value, position: int, dtype: Any) -> ir.Value:
 
 @functools.lru_cache(maxsize=4096)
 def _position(position: int) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {"static_position": ir.DenseI64ArrayAttr.get([position], context())}
 
 
 @functools.lru_cache(maxsize=4096)
 def _mask(positions: tuple[int, ...]) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {"mask": ir.DenseI64ArrayAttr.get(list(positions), context())}
 
 
 @functools.lru_cache(maxsize=4096)
 def _slice_at(offset: int) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {
         "offsets": ir.Attribute.parse(f"[{offset} : i64]", context()),
         "strides": ir.Attribute.parse("[1 : i64]", context()),
@@ -345,15 +338,11 @@ def _slice_at(offset: int) -> dict[str, ir.Attribute]:
 
 @functools.lru_cache(maxsize=4096)
 def _extract_slice(offset: int, size: int) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {**_slice_at(offset), "sizes": ir.Attribute.parse(f"[{size} : i64]", context())}
 
 
 @functools.lru_cache(maxsize=1)
 def _poison() -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {"value": ir.Attribute.parse("#ub.poison", context())}
 
 
@@ -490,15 +479,11 @@ def _of_space(modifiers: str, pointer: Pointer) -> str:
 
 
 def _load_modified(pointer: Pointer, offset: Any, count: int, modifiers: str) -> ir.Value:
-    from ...dialects import nvgpu
-
     type_ = pointer.dtype.mlir_type if count == 1 else pointer.dtype.vector_type(count)
     return nvgpu.memory.ordered_load(address_at(pointer, offset), type_, modifiers)
 
 
 def _store_modified(pointer: Pointer, offset: Any, value: ir.Value, modifiers: str) -> None:
-    from ...dialects import nvgpu
-
     nvgpu.memory.ordered_store(address_at(pointer, offset), value, modifiers)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Int32, Integer
 from ...cute import jit
 from ..value_parts import ValueParts
@@ -76,19 +76,17 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
         ip: Any = None,
     ) -> None:
         if not isinstance(group_count, (int, Integer)):
-            raise error(DSLUserCodeTypeError, f"group_count is {group_count!r}", hint="the number of problems")
+            raise type_error(f"group_count is {group_count!r}", "the number of problems")
         if tile_sched_params.swizzle_size != 1:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"swizzle_size is {tile_sched_params.swizzle_size}: clusters of a group are numbered one problem after the other",
-                hint="swizzle_size=1",
+                "swizzle_size=1",
             )
         tile = cluster_tile_shape_mnk
         if not isinstance(tile, tuple) or len(tile) != 3 or not all(isinstance(e, int) and e >= 1 for e in tile):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"cluster_tile_shape_mnk is {tile!r}",
-                hint="the elements of a cluster's tile along M, N and K, known when compiling",
+                "the elements of a cluster's tile along M, N and K, known when compiling",
             )
         self.group_count = group_count
         self.params = tile_sched_params

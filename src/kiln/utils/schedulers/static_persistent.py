@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import select
 from ...base_dsl.typing import Int32, Integer
 from ...cute import FastDivmodDivisor, ceil_div
@@ -41,37 +41,24 @@ class PersistentTileSchedulerParams(ValueParts):
         ip: Any = None,
     ) -> None:
         if not isinstance(problem_shape_ntile_mnl, tuple) or len(problem_shape_ntile_mnl) != 3:
-            raise error(
-                DSLUserCodeTypeError,
-                f"problem_shape_ntile_mnl is {problem_shape_ntile_mnl!r}",
-                hint="the number of tiles along M, N and L",
+            raise type_error(
+                f"problem_shape_ntile_mnl is {problem_shape_ntile_mnl!r}", "the number of tiles along M, N and L"
             )
         for tiles in problem_shape_ntile_mnl:
             if not isinstance(tiles, (int, Integer)) or (isinstance(tiles, int) and tiles < 0):
-                raise error(DSLUserCodeTypeError, f"{tiles!r} tiles along a mode", hint="an integer, at least 0")
+                raise type_error(f"{tiles!r} tiles along a mode", "an integer, at least 0")
         cluster = cluster_shape_mnk
         if not isinstance(cluster, tuple) or len(cluster) != 3 or not all(_is_count(extent) for extent in cluster):
-            raise error(
-                DSLUserCodeTypeError,
-                f"cluster_shape_mnk is {cluster!r}",
-                hint="three integers of at least 1, known when compiling",
-            )
+            raise type_error(f"cluster_shape_mnk is {cluster!r}", "three integers of at least 1, known when compiling")
         if cluster[2] != 1:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a cluster of {cluster}: tiles along K are one block's work",
-                hint=f"cluster_shape_mnk=({cluster[0]}, {cluster[1]}, 1)",
+                f"cluster_shape_mnk=({cluster[0]}, {cluster[1]}, 1)",
             )
         if not _is_count(swizzle_size):
-            raise error(
-                DSLUserCodeTypeError, f"swizzle_size is {swizzle_size!r}", hint="at least 1, known when compiling"
-            )
+            raise type_error(f"swizzle_size is {swizzle_size!r}", "at least 1, known when compiling")
         if not isinstance(raster_along_m, bool):
-            raise error(
-                DSLUserCodeTypeError,
-                f"raster_along_m is {raster_along_m!r}",
-                hint="True or False, known when compiling",
-            )
+            raise type_error(f"raster_along_m is {raster_along_m!r}", "True or False, known when compiling")
         self.problem_shape_ntile_mnl = problem_shape_ntile_mnl
         self.cluster_shape_mnk = cluster
         self.swizzle_size = swizzle_size
@@ -85,10 +72,9 @@ class PersistentTileSchedulerParams(ValueParts):
     def get_grid_shape(self, max_active_clusters: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any, Any]:
         """The grid to launch: a cluster for each that can run at a time, or fewer if the problem has fewer."""
         if isinstance(max_active_clusters, int) and max_active_clusters < 1:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"max_active_clusters is {max_active_clusters}",
-                hint="at least 1: HardwareInfo().get_max_active_clusters(blocks of a cluster)",
+                "at least 1: HardwareInfo().get_max_active_clusters(blocks of a cluster)",
             )
         clusters = select(self._num_clusters < max_active_clusters, self._num_clusters, max_active_clusters)
         return (*self.cluster_shape_mnk[:2], clusters)
@@ -134,11 +120,9 @@ class StaticPersistentTileScheduler(ValueParts):
     def _start(params: Any, block_idx: Any, grid_dim: Any) -> tuple[Any, ...]:
         """What a block of a grid of whole clusters begins with."""
         if not isinstance(params, PersistentTileSchedulerParams):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a tile scheduler made of {type(params).__name__}",
-                hint="PersistentTileSchedulerParams(tiles (m, n, l), cluster (m, n, 1))",
-                depth=2,
+                "PersistentTileSchedulerParams(tiles (m, n, l), cluster (m, n, 1))",
             )
         m, n, _ = params.cluster_shape_mnk
         x, y, z = (_count(i) for i in block_idx)
@@ -212,13 +196,12 @@ class StaticPersistentRuntimeTileScheduler(StaticPersistentTileScheduler):
             params, num_persistent_clusters, current_work_linear_idx, cta_id_in_cluster, num_tiles_executed
         )
         if inner_mode not in (0, 1):
-            raise error(DSLUserCodeTypeError, f"inner_mode is {inner_mode!r}", hint="0 for M, 1 for N")
+            raise type_error(f"inner_mode is {inner_mode!r}", "0 for M, 1 for N")
         batches = params.problem_shape_ntile_mnl[2]
         if isinstance(batches, int) and batches > 1:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{batches} problems along L: the mode without an end comes last",
-                hint="one problem, or StaticPersistentTileScheduler",
+                "one problem, or StaticPersistentTileScheduler",
             )
         self.inner_mode = inner_mode
         inner, outer = (
