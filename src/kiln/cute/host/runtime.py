@@ -73,11 +73,20 @@ class RuntimeTensor(_Passed):
     """A tensor to pass to compiled functions. It keeps the array it was made of alive.
 
     `shape` and `stride` are the array's; `dynamic_shapes_mask` and `dynamic_strides_mask` say which of them are
-    passed in every call rather than compiled in. The slot `_passport` is what native code reads (see `calls.plan`).
+    passed in every call rather than compiled in. The slot `_argument_record` is what native code reads (`interop/arguments/plan.py`).
     """
 
     __kiln_static__ = True
-    __slots__ = ("__dict__", "__weakref__", "_address", "_form", "_keep", "_narrow_strides", "_order", "_passport")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_address",
+        "_argument_record",
+        "_form",
+        "_keep",
+        "_narrow_strides",
+        "_order",
+    )
 
     def __init__(self, made: Form, address: int, keep: Any, use_32bit_stride: bool = False) -> None:
         """A tensor of a form at an address; `keep` is what holds the memory."""
@@ -86,12 +95,12 @@ class RuntimeTensor(_Passed):
         self._narrow_strides = use_32bit_stride
         self._order: tuple[int, ...] | None = None
         self._form = made
-        self._passport = made.passport(address)
+        self._argument_record = made.argument_record(address)
 
     def _set(self, made: Form) -> None:
         """State which leaves are static and dynamic."""
         self._form = made
-        self._passport = made.passport(self._address)
+        self._argument_record = made.argument_record(self._address)
 
     @property
     def _array(self) -> Array:
@@ -541,17 +550,19 @@ class PointerSignature(NamedTuple):
 
 
 @functools.cache
-def pointer_signature(dtype: Any, memspace: AddressSpace, alignment: int) -> tuple[PointerSignature, plan.Passport]:
-    """The signature of a description, one object for equal ones, and how passports of such pointers are made."""
+def pointer_signature(
+    dtype: Any, memspace: AddressSpace, alignment: int
+) -> tuple[PointerSignature, plan.ArgumentRecord]:
+    """The signature of a description, one object for equal ones, and how argument records of such pointers are made."""
     made = PointerSignature(dtype, memspace, alignment)
-    return made, plan.Passport(made, plan.CPU, dtype, False, (), (), "Q", ())
+    return made, plan.ArgumentRecord(made, plan.CPU, dtype, False, (), (), "Q", ())
 
 
 class RuntimePointer(Pointer):
     """An address to pass to compiled functions. `keep` is what holds the memory, if known."""
 
     __kiln_static__ = True
-    __slots__ = ("_address_value", "_argument", "_memory", "_passport", "keep")
+    __slots__ = ("_address_value", "_argument", "_argument_record", "_memory", "keep")
 
     def __init__(
         self, dtype: Any, address: int, memspace: AddressSpace, alignment: int | None = None, keep: Any = None
@@ -575,9 +586,9 @@ class RuntimePointer(Pointer):
         self._readonly = False
         self._address_value = address
         self._memory: ctypes.c_uint64 | None = None
-        found, passport = pointer_signature(dtype, memspace, alignment)
+        found, argument_record = pointer_signature(dtype, memspace, alignment)
         self._argument = (found, (address,))
-        self._passport = passport(address)
+        self._argument_record = argument_record(address)
         self.keep = keep
 
     def __kiln_argument__(self) -> Any:

@@ -189,7 +189,7 @@ def signature(
 class Form:
     """What prepared tensors have in common that differ only in where they lie."""
 
-    __slots__ = ("passport", "shape", "signature", "strides", "tail")
+    __slots__ = ("argument_record", "shape", "signature", "strides", "tail")
 
     def __init__(self, found: TensorSignature, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         self.signature = found
@@ -199,7 +199,7 @@ class Form:
         self.tail = found.leaves_of(0, shape, strides)[1:]
         """What is passed after the address."""
         device = plan.CUDA if found.memspace is AddressSpace.gmem else plan.CPU
-        self.passport = plan.Passport(
+        self.argument_record = plan.ArgumentRecord(
             found, device, found.dtype, found.readonly, shape, strides, found.formats, self.tail
         )
         """Makes what native code reads of a tensor, of its address."""
