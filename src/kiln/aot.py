@@ -1,6 +1,6 @@
 """Ahead-of-time compilation: functions as object files, and how they are loaded again. `kiln/interop/aot` implements it."""
 
-from . import lazy
+from ._support import lazy
 
 __getattr__ = lazy.names(
     __name__,

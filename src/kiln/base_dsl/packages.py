@@ -10,10 +10,8 @@ import contextlib
 import importlib
 import importlib.util
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 TRIED = {
     "torch": ("2.6.0", "2.15.0"),
@@ -54,27 +52,27 @@ INTERNALS = {
         "Python reads tensors", since="2.10",
     ),
     "torch autograd": Internal(
-        "torch", "_engine_run_backward, Function.apply and BackwardCFunction.apply, replaced: workbench/host_cuda/callbacks.py",
+        "torch", "_engine_run_backward, Function.apply and BackwardCFunction.apply, replaced: workbench/serve_cuda/callbacks.py",
         "on the CPU target backward functions and hooks see tensors of the CPU", since="2.6",
     ),
     "torch operators": Internal(
-        "torch", "Library.impl, replaced, and a library's fields m and ns: workbench/host_cuda/callbacks.py",
+        "torch", "Library.impl, replaced, and a library's fields m and ns: workbench/serve_cuda/callbacks.py",
         "on the CPU target kernels that programs register for CUDA are not found", since="2.6",
     ),
     "torch constructors": Internal(
-        "torch", "torch.utils._device._device_constructors: workbench/host_cuda/tensors.py",
+        "torch", "torch.utils._device._device_constructors: workbench/serve_cuda/tensors.py",
         "on the CPU target torch.set_default_device() is in force for the most common functions", since="2.6",
     ),
     "torch generators": Internal(
-        "torch", "a subclass of torch._C.Generator in the place of torch.Generator: workbench/host_cuda/generators.py",
+        "torch", "a subclass of torch._C.Generator in the place of torch.Generator: workbench/serve_cuda/generators.py",
         "on the CPU target there are no generators of the device cuda", since="2.6",
     ),
     "torch parameters": Internal(
-        "torch", "torch.nn.Parameter.__new__, replaced: workbench/host_cuda/tensors.py",
+        "torch", "torch.nn.Parameter.__new__, replaced: workbench/serve_cuda/tensors.py",
         "on the CPU target parameters of tensors of CUDA are on the CPU", since="2.6",
     ),
     "torch old types": Internal(
-        "torch", "types such as torch.FloatTensor and Tensor.record_stream, replaced: workbench/host_cuda/tensors.py",
+        "torch", "types such as torch.FloatTensor and Tensor.record_stream, replaced: workbench/serve_cuda/tensors.py",
         "on the CPU target there are no types such as torch.cuda.FloatTensor", since="2.6",
     ),
     "torch autocast": Internal(
@@ -94,7 +92,7 @@ INTERNALS = {
 
 lacking: dict[str, str] = {}
 """By names of internals: what this process does without one, and why. `kiln doctor` shows them."""
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def without(name: str, reason: object) -> None:
@@ -107,8 +105,8 @@ def without(name: str, reason: object) -> None:
     lacking[name] = text
     if about.since and _numbers(version) < _numbers(about.since):
         logger().info("%s", text)
-    elif name not in _told:
-        _told.add(name)
+    elif name not in _warned:
+        _warned.add(name)
         newest = TRIED[about.package][1]
         logger().warning("%s. Kiln was tried with %s up to %s", text, about.package, newest)
 
@@ -123,7 +121,7 @@ def leaning_on(name: str) -> Iterator[None]:
 
 
 def version_of(package: str) -> str:
-    """The version that a loaded package says it has."""
+    """Return the version that a loaded package says it has."""
     return str(getattr(sys.modules.get(package), "__version__", "of an unknown version"))
 
 
@@ -137,7 +135,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def is_here(name: str) -> bool:
-    """Whether a package can be imported; a mere folder of that name, which Python would import as well, is none."""
+    """Return whether a package can be imported; a mere folder of that name, which Python would import as well, is
+    none."""
     if sys.modules.get(name) is not None:
         return loaded(name) is not None
     try:
@@ -148,7 +147,7 @@ def is_here(name: str) -> bool:
 
 
 def loaded(name: str) -> Any:
-    """A package if the program has loaded it; None if not, or if that is a mere folder."""
+    """Return a package if the program has loaded it; None if not, or if that is a mere folder."""
     module = sys.modules.get(name)
     return None if module is None or _is_folder(module) else module
 

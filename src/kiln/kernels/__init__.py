@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import lazy
+from .._support import lazy
 
 _PLACES = {
     "Sm80AttentionConfig": ".impl.attention.fwd.sm80_config",
@@ -51,6 +51,7 @@ _PLACES = {
     "softmax": ".impl.rowwise.softmax_and_norms",
     "softmax_backward": ".impl.rowwise.backward",
     "sum": ".impl.reduction.reductions",
+    "tuned_config": ".tuned_configs",
     "tuned_plan": ".tuned_configs",
     "swiglu": ".impl.rowwise.gated_activation",
     "swiglu_backward": ".impl.rowwise.gated_activation",

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("kiln.interop.torch.dispatch")
-
 from kiln.interop.arguments import torch_layout
 from kiln.interop.arguments.torch_layout import ProbeError, TensorLayout, examples, find_layout, prove_layout
-from kiln.interop.torch import dispatch, probe
+
+torch = pytest.importorskip("torch")
+dispatch = pytest.importorskip("kiln.interop.torch.dispatch")
+probe = pytest.importorskip("kiln.interop.torch.probe")
 
 needs_native = pytest.mark.skipif(dispatch.dispatcher() is None, reason="Python takes the calls of operators here")
 

@@ -92,7 +92,8 @@ def _leaf(leaf: Any) -> plan.Leaf:
 
 
 def _leading_of_array_signature(found: TensorSignature) -> int | None:
-    """Return the leading mode (-1: none) of a signature that arrays have by themselves (`_array_argument`), else None."""
+    """Return the leading mode (-1: none) of a signature that arrays have by themselves (`_array_argument`); None for
+    others."""
     ones = [mode for mode, d in enumerate(found.stride) if d == 1 and not isinstance(d, DynamicLeaf)]
     leading = ones[0] if len(ones) == 1 else -1
     steps = (d for mode, d in enumerate(found.stride) if mode != leading and (isinstance(d, DynamicLeaf) or d != 0))
@@ -106,7 +107,7 @@ def _leading_of_array_signature(found: TensorSignature) -> int | None:
 
 
 def _devices(found: TensorSignature, planner: Planner) -> int:
-    """Return a bit for each DLPack device that arrays may be on, as `TensorSignature.misfit` and `_check_device` decide."""
+    """Return where arrays may be: as `TensorSignature.misfit` and `_check_device` say, bits by DLPack's numbers."""
     on_host = 1 << plan.CPU | 1 << plan.CUDA_HOST
     on_device = 1 << plan.CUDA | 1 << plan.CUDA_MANAGED
     if found.memspace is not AddressSpace.gmem:

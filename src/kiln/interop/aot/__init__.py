@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ... import lazy
+from ..._support import lazy
 
 __getattr__ = lazy.names(
     __name__, {"export_to_c": ".exporting", "load_module": ".loading", "read_metadata": ".loading"}, ("runtime_files",)

@@ -11,7 +11,7 @@ import sys
 import types
 from typing import TYPE_CHECKING, Any
 
-from ... import forks
+from ..._support import fork_safe
 from ...base_dsl import packages
 from ...base_dsl.log import logger
 from ...native.deferred_library import DeferredLibrary
@@ -165,7 +165,7 @@ class Engine:
 
     def __init__(self, loader: EngineLoader) -> None:
         self._loader = loader
-        self._lock = forks.lock()
+        self._lock = fork_safe.lock()
         self._process: Any = Process.from_address(self._address(process.symbol))
         self._keep: list[Any] = []
         for kind in (int, bool, float, str, list, tuple, bytes, type, types.FunctionType):

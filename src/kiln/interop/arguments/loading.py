@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import forks
+from ..._support import fork_safe
 from ...base_dsl import settings
 from ...base_dsl.settings import TRUTH, Setting, truth
 
@@ -24,7 +24,7 @@ settings.register(
 _provider: Callable[[], Any] | None = None
 _loader: EngineLoader | None = None
 _engine: Engine | None = None
-_lock = forks.rlock()
+_lock = fork_safe.rlock()
 
 
 def provide(provider: Callable[[], Any]) -> None:

@@ -15,7 +15,7 @@ import ctypes
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ... import forks
+from ..._support import fork_safe
 from ...base_dsl.guards import table as guard_table
 from ...native import Array, Fn, Ptr, i64, struct, u64
 from . import plan
@@ -309,7 +309,7 @@ class _Current(threading.local):
 
 
 _current = _Current()
-recording = forks.Count()
+recording = fork_safe.Count()
 """How many recorders are open in all threads: while there is one, native code repeats nothing."""
 
 

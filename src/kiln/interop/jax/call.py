@@ -12,7 +12,7 @@ import jax.extend.core
 import numpy as np
 from jax.interpreters import ad, batching, mlir
 
-from ... import forks
+from ..._support import fork_safe
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLUserCodeValueError, error
 from ...base_dsl.typing import Numeric
 from ...cute import compile as compile_function
@@ -286,7 +286,7 @@ class _Call:
 
 
 _compiled: dict[Any, tuple[Any, list[int]]] = {}
-_lock = forks.rlock()
+_lock = fork_safe.rlock()
 
 
 def _word(name: str, value: Any, kind: Any) -> int:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import numpy as np
 
-from ... import forks
+from ..._support import fork_safe
 from ...base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeValueError, error
 from ..arguments import loading, plan
 from . import calls as xla
@@ -27,7 +27,7 @@ _targets = [TARGET, UNCAPTURED]
 _known: dict[bytes, Any] = {}
 _ABI = 1
 """The version of what call sites carry."""
-_lock = forks.lock()
+_lock = fork_safe.lock()
 
 
 def get_export_disabled_safety_checks() -> Sequence[Any]:

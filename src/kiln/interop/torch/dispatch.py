@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ... import forks
+from ..._support import fork_safe
 from ...base_dsl import packages
 from ...base_dsl.diagnostics import DSLBaseError
 from ...base_dsl.numeric.meta import TYPES
@@ -94,7 +94,7 @@ class Dispatcher:
                 self.types[getattr(torch, name)] = number_of()
                 self._known.types[number_of()] = kind
         self._used = 0
-        self._lock = forks.lock()
+        self._lock = fork_safe.lock()
 
     def _function(self, *names: str) -> Any:
         found = (getattr(library, name) for name in names for library in self._libraries if hasattr(library, name))
@@ -244,7 +244,7 @@ class Kernel:
         self._outputs: dict[int, Any] = {}
         """The outputs of plans, by the identities of these."""
         self._kept: list[Any] = []
-        self._lock = forks.lock()
+        self._lock = fork_safe.lock()
         _kept.append(self)
 
     def register(self, name: str, device: str) -> None:

@@ -1,6 +1,6 @@
 """Matrix products."""
 
-from .implementations import FAMILY, Given
-from .problem import Product
+from .implementations import REGISTRY, GemmArguments
+from .problem import GemmProblem
 
-__all__ = ["FAMILY", "Given", "Product"]
+__all__ = ["REGISTRY", "GemmArguments", "GemmProblem"]

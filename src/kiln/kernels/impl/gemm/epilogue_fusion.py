@@ -37,14 +37,14 @@ def _squared(x: Any) -> Any:
     return x * x
 
 
-ROW_SUMS: dict[Any, Callable[[Any], Any]] = {"squares": _squared}
+ROW_SUM_FUNCTIONS: dict[Any, Callable[[Any], Any]] = {"squares": _squared}
 
 
 NO_FUNCTIONS = Functions(_identity)
 
 
 @dataclasses.dataclass(frozen=True)
-class Follow:
+class EpilogueFusion:
     """epilogue(activation(alpha * sums * factors + beta * c + bias), *extras): the values of `results` arrays.
 
     `functions` are the activation and, if there are such, the epilogue and what is summed along rows of the first value. Sums that are not
@@ -55,16 +55,16 @@ class Follow:
     bias: bool = False
     functions: Functions = NO_FUNCTIONS
     scaled: bool = True
-    factors: int = 0
-    results: int = 1
+    scales: int = 0
+    outs: int = 1
     epilogue: bool = False
-    row_sums: bool = False
+    row_sum: bool = False
 
     @classmethod
     def of(
         cls, c: bool, bias: bool, activation: Any, epilogue: Any, scaled: bool, branching: Any = (), factors: int = 0, results: int = 1,
-        row_sums: Any = None,
-    ) -> Follow:  # fmt: skip
+        row_sum: Any = None,
+    ) -> EpilogueFusion:  # fmt: skip
         """What `gemm` was asked for; `branching`: functions that are given one element at a time."""
         chosen: Any = activation if callable(activation) else ACTIVATIONS.get(activation)
         if activation is None:
@@ -72,10 +72,10 @@ class Follow:
         require(
             chosen is not None, f"gemm with activation {activation!r}: one of {', '.join(ACTIVATIONS)}, or a function"
         )
-        summed: Any = ROW_SUMS.get(row_sums, row_sums) if isinstance(row_sums, str) else row_sums
+        summed: Any = ROW_SUM_FUNCTIONS.get(row_sum, row_sum) if isinstance(row_sum, str) else row_sum
         require(
             summed is None or callable(summed),
-            f"gemm with row_sums {row_sums!r}: one of {', '.join(ROW_SUMS)}, or a function",
+            f"gemm with row_sum {row_sum!r}: one of {', '.join(ROW_SUM_FUNCTIONS)}, or a function",
         )
         functions = [f for f in (chosen, epilogue, summed) if f is not None]
         return cls(
@@ -85,24 +85,24 @@ class Follow:
     @property
     def key(self) -> tuple[Any, ...]:
         """What kernels are made for besides the functions."""
-        return self.c, self.bias, self.scaled, self.factors, self.results, self.epilogue, self.row_sums
+        return self.c, self.bias, self.scaled, self.scales, self.outs, self.epilogue, self.row_sum
 
     @property
     def plain(self) -> bool:
         """Whether sums are at most scaled."""
-        return not (self.c or self.bias or self.factors) and self.functions == NO_FUNCTIONS
+        return not (self.c or self.bias or self.scales) and self.functions == NO_FUNCTIONS
 
     def combiner(self) -> Callable[..., Any]:
         """The function of a thread's sums and its parts of the other tensors: factors, C, the bias, extras. It gives the values of each
         result, and what is summed along rows."""
         activation, *more = self.functions.callables()
         epilogue, summed = more[: int(self.epilogue)], more[int(self.epilogue) :]
-        results = self.results
+        results = self.outs
         c, bias, scaled, factors = (
             self.c,
             self.bias,
             self.scaled,
-            self.factors,
+            self.scales,
         )  # what a loop looks through is what kernels hold
 
         def combine(acc: Any, alpha: Any, beta: Any, *others: Any) -> Any:
@@ -133,14 +133,14 @@ class Follow:
                 values = [_returned("epilogue", x, value) for x in found]
             for function in summed:
                 first = values[0].to(Float32) if values[0].dtype is not Float32 else values[0]
-                made = _returned("function of row_sums", of_arrays(function, first), first)
+                made = _returned("function of row_sum", of_arrays(function, first), first)
                 values.append(made.to(Float32) if made.dtype is not Float32 else made)
             return values
 
         return combine
 
 
-NOTHING = Follow()
+NO_FUSION = EpilogueFusion()
 """Sums are scaled, no more."""
 
 

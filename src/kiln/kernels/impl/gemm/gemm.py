@@ -10,10 +10,10 @@ from .... import Float32, NumericMeta, cute
 from ...dispatch import arrays, devices, launches
 from ...dispatch.recorder import kernel_function
 from ...parts.element_functions import Functions, of_arrays, vectors_first
-from .epilogue_fusion import Follow, check_parameters
-from .implementations import FAMILY, Given
-from .mixed_input import WEIGHTS, are_groups, is_packed
-from .problem import BLOCK, Product
+from .epilogue_fusion import EpilogueFusion, check_parameters
+from .implementations import REGISTRY, GemmArguments
+from .mixed_input import WEIGHT_TYPES, are_groups, is_packed
+from .problem import SCALE_BLOCK, GemmProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,9 +37,9 @@ def gemm(
     activation: str | Callable[[Any], Any] | None = None,
     epilogue: Callable[..., Any] | None = None,
     extras: Sequence[Any] = (),
-    row_sums: str | Callable[[Any], Any] | None = None,
+    row_sum: str | Callable[[Any], Any] | None = None,
     precision: str = "ieee",
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """`epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`, written to `out` or to a new array.
 
@@ -48,15 +48,15 @@ def gemm(
     result: a bias of N is a row; with a beta of 0 `c` is not read. `activation` is "relu", "silu", "gelu" or a function of a
     value; `epilogue` a function of the value and of each of the `extras`, element by element: floats in f32, integers and truth
     values as they are. An epilogue that returns several values has as many results, a tuple of arrays then: `out` and `out_dtype` may be tuples.
-    `row_sums` is "squares" or a function of the first of those values, in f32: its sums along rows are given besides, after the results, in f32:
+    `row_sum` is "squares" or a function of the first of those values, in f32: its sums along rows are given besides, after the results, in f32:
     (M,) or (L, M); always in the same order. Sums are made in f32, of integers in i32; `out_dtype` is the framework's or Kiln's (default: the type
     of `a`; f32 for 8-bit floats, i32 for integers). `scale_a` is one factor, (1,), or one for each row, (M, 1); `scale_b` one, or one for each
     column, (N,). 8-bit floats may have factors of blocks instead, f32: (M, K / 128) for 128 elements of a row of `a` each, and
     (K / 128, N / 128) for 128 x 128 of `b`, rounded up. Where `a` is f16 or bf16, `b` may be 8-bit integers, or (K / 2, N) bytes with two integers of 4
     bits each, neighbours in K, the first in the low half; `scale_b` may then be (groups, N) for as many equal groups of K. `precision` is for f32: "ieee"
     multiplies it as it is, "tf32" rounds both factors to 10 bits of mantissa and uses the tensor cores; and for 8-bit floats: "fast" leaves
-    sums to the tensor cores, which keep some 13 bits of them (those of blocks with factors are added in f32 even so). `plan` is how
-    it is cut, by default as is expected to take least time: a `Sm80GemmConfig`, or a plan of another implementation.
+    sums to the tensor cores, which keep some 13 bits of them (those of blocks with factors are added in f32 even so). `config` is how
+    it is cut, by default as is expected to take least time: a `Sm80GemmConfig`, or a config of another implementation.
     """
     arrays.require(
         isinstance(extras, (list, tuple)),
@@ -65,14 +65,14 @@ def gemm(
     )
     scales = (scale_a, scale_b)
     asked = Asked(
-        a, b, out, out_dtype, alpha, beta, scales, c, bias, activation, epilogue, tuple(extras), precision, row_sums
+        a, b, out, out_dtype, alpha, beta, scales, c, bias, activation, epilogue, tuple(extras), precision, row_sum
     )  # fmt: skip
     if not asked.check():
         return asked.results()
 
     def run(branching: Sequence[Any]) -> None:
         problem, given = asked.canonical(branching)
-        FAMILY.run(problem, devices.current(), given, plan)
+        REGISTRY.run(problem, devices.current(), given, config)
 
     vectors_first(run)
     return asked.results()
@@ -95,7 +95,7 @@ class Asked:
     epilogue: Any
     extras: tuple[Any, ...]
     precision: str
-    row_sums: Any = None
+    row_sum: Any = None
     outs: list[Any] = dataclasses.field(default_factory=list)
     """The results, and where each is computed that does not lie as it must."""
     computed: list[Any] = dataclasses.field(default_factory=list)
@@ -137,7 +137,7 @@ class Asked:
                 arrays.require_usable(x, f"gemm: {name}")
         check_parameters("activation", self.activation, 0)
         check_parameters("epilogue", self.epilogue, len(self.extras))
-        check_parameters("function of row_sums", self.row_sums, 0)
+        check_parameters("function of row_sum", self.row_sum, 0)
         shape = self.shape
         flat = shape[1:] if self.a.ndim == self.b.ndim == 2 else shape
         given, types = (list(x) if isinstance(x, (tuple, list)) else [x] for x in (self.out, self.out_dtype))
@@ -157,8 +157,8 @@ class Asked:
                 tuple(x.shape) == (shape[1:] if x.ndim == 2 and shape[0] == 1 else shape),
                 f"gemm of shape {flat} into an array of {tuple(x.shape)}",
             )
-        if self.row_sums is not None:
-            self.summed = arrays.empty(self.a, flat[:-1], arrays.named_type(self.a, "float32"))
+        if self.row_sum is not None:
+            self.summed = arrays.empty(self.a, flat[:-1], arrays.dtype_named(self.a, "float32"))
         self.computed = self.outs
         if 0 in shape:
             if self.summed is not None and 0 not in tuple(self.summed.shape):
@@ -192,12 +192,12 @@ class Asked:
             self.c = None
         return True
 
-    def canonical(self, branching: Sequence[Any]) -> tuple[Product, Given]:
+    def canonical(self, branching: Sequence[Any]) -> tuple[GemmProblem, GemmArguments]:
         """The problem and its arrays: three modes, rows of the result contiguous."""
         in_rows = len(self.outs) > 1 or self.summed is not None or self.weights or self.in_blocks
         if in_rows:  # of each
             self.computed = [
-                x if arrays.laid(x).strides[-1] == 1 else arrays.empty(x, tuple(x.shape), None) for x in self.outs
+                x if arrays.layout_of(x).strides[-1] == 1 else arrays.empty(x, tuple(x.shape), None) for x in self.outs
             ]
         a, b, out, *more = (x if x.ndim == 3 else arrays.with_batch(x) for x in (self.a, self.b, *self.computed))
         a, b = (arrays.broadcast_to(readable(x), (self.shape[0], *x.shape[1:])) for x in (a, b))
@@ -207,28 +207,30 @@ class Asked:
         blocks = [factors_of_blocks(x, self.shape[0]) for x in self.scales] if self.in_blocks else []
         added = [x for x in (self.c, self.bias) if x is not None]
         others = [arrays.broadcast_to(x, self.shape) for x in (*factors, *added, *self.extras)]
-        if not in_rows and arrays.laid(out).leading((1, 2)) == 1:  # columns are contiguous: the transpose is computed
+        if (
+            not in_rows and arrays.layout_of(out).leading((1, 2)) == 1
+        ):  # columns are contiguous: the transpose is computed
             a, b, out = (arrays.transposed(x) for x in (b, a, out))
             others = [arrays.transposed(x) for x in others]
         integers = arrays.element_type(a).is_integer
-        follows = bool(others) or any(x is not None for x in (self.activation, self.epilogue, self.row_sums))
-        follow = Follow.of(
+        follows = bool(others) or any(x is not None for x in (self.activation, self.epilogue, self.row_sum))
+        follow = EpilogueFusion.of(
             self.c is not None, self.bias is not None, self.activation, self.epilogue,
-            not integers or self.alpha != 1.0 or follows, branching, len(factors), len(self.outs), self.row_sums,
+            not integers or self.alpha != 1.0 or follows, branching, len(factors), len(self.outs), self.row_sum,
         )  # fmt: skip
-        laid = arrays.laid
-        problem = Product(
+        laid = arrays.layout_of
+        problem = GemmProblem(
             laid(a), laid(b), laid(out), tuple(map(laid, others)), follow, self.precision, tuple(map(laid, blocks)), tuple(map(laid, more)),
             is_packed(self.a, self.b), None if groups is None else laid(groups),
         )  # fmt: skip
-        return problem, Given(
-            a, b, out, others, self.alpha, self.beta, blocks, more=more, groups=groups, row_sums=self.summed
+        return problem, GemmArguments(
+            a, b, out, others, self.alpha, self.beta, blocks, extra_outs=more, group_scales=groups, row_sum=self.summed
         )
 
     @functools.cached_property
     def weights(self) -> bool:
         """Whether b has integers where a has floats."""
-        return arrays.element_type(self.b) in WEIGHTS and arrays.element_type(self.a).is_float
+        return arrays.element_type(self.b) in WEIGHT_TYPES and arrays.element_type(self.a).is_float
 
     @functools.cached_property
     def in_groups(self) -> bool:
@@ -239,7 +241,7 @@ class Asked:
     def in_blocks(self) -> bool:
         """Whether blocks have factors. Of one block alone they are those of rows, and one for b, of elements of all types."""
         n, k = self.shape[2], self.a.shape[-1]
-        return max(n, k) > BLOCK and are_blocks(self.scales, self.shape[1], n, k)
+        return max(n, k) > SCALE_BLOCK and are_blocks(self.scales, self.shape[1], n, k)
 
 
 def values_of(epilogue: Callable[..., Any], types: list[Any]) -> int:
@@ -258,14 +260,14 @@ def values_of(epilogue: Callable[..., Any], types: list[Any]) -> int:
         cute.compile(probe)
         return found[0]
 
-    return launches.made_of(Functions(epilogue), lambda: vectors_first(tried), values_of, *types)
+    return launches.cached_kernel_of(Functions(epilogue), lambda: vectors_first(tried), values_of, *types)
 
 
 def are_blocks(scales: tuple[Any, Any], rows: int, n: int, k: int) -> bool:
     """Whether factors are those of blocks: of 128 elements of each row, and of 128 x 128."""
     if any(x is None for x in scales):
         return False
-    depth, across = -(-k // BLOCK), -(-n // BLOCK)
+    depth, across = -(-k // SCALE_BLOCK), -(-n // SCALE_BLOCK)
     return [tuple(x.shape[-2:]) for x in scales] == [(rows, depth), (depth, across)]
 
 
@@ -282,12 +284,12 @@ def out_type(a: Any, given: Any) -> Any:
         return arrays.framework_dtype(given, a) if isinstance(given, NumericMeta) else given
     name = str(a.dtype).rpartition(".")[2]
     wanted = "float32" if name.startswith("float8") else "int32" if name in ("int8", "uint8") else None
-    return None if wanted is None else arrays.named_type(a, wanted)
+    return None if wanted is None else arrays.dtype_named(a, wanted)
 
 
 def readable(x: Any) -> Any:
     """An operand of which one of the last two modes is contiguous: itself or a copy."""
-    there = arrays.laid(x).leading((1, 2)) is not None and min(arrays.strides(x)) >= 0
+    there = arrays.layout_of(x).leading((1, 2)) is not None and min(arrays.strides(x)) >= 0
     return x if there else arrays.contiguous(x)
 
 

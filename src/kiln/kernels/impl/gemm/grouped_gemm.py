@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
-from ...dispatch.registry import Family, Implementation
+from ...dispatch.registry import Implementation, Registry
 from ...parts.element_functions import vectors_first
-from .arguments import Given
-from .epilogue_fusion import Follow, check_parameters
+from .arguments import GemmArguments
+from .epilogue_fusion import EpilogueFusion, check_parameters
 from .gemm import are_blocks, check_broadcast, factors_of_blocks, out_type, readable
-from .grouped_problem import GroupedProduct
-from .implementations import FAMILY as PRODUCTS
-from .problem import INTEGERS, Product
-from .sm90_grouped import HopperGroups
-from .sm90_padded import Padded
+from .grouped_problem import GroupedGemmProblem
+from .implementations import REGISTRY as PRODUCTS
+from .problem import INTEGERS, GemmProblem
+from .sm90_grouped import Sm90GroupedGemm
+from .sm90_padded import Sm90PaddedGemm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["grouped_gemm"]
 
-FAMILY = Family("grouped products")
+REGISTRY = Registry("grouped_gemm")
 
 
 @kernel_function("a", "b", "offsets", "counts", "out", "scale_a", "scale_b", "extras", numbers=("alpha",))
@@ -46,7 +46,7 @@ def grouped_gemm(
     activation: str | Callable[[Any], Any] | None = None,
     epilogue: Callable[..., Any] | None = None,
     extras: Sequence[Any] = (),
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """`epilogue(activation(alpha * rows of a @ b[group]), *extras)` for each group of rows; `b` is (G, K, N).
 
@@ -124,60 +124,67 @@ def grouped_gemm(
         left, right = readable(batched[0]), readable(b)
         others = [arrays.broadcast_to(x, whole) for x in extras]
         scaled = arrays.element_type(a) not in INTEGERS or alpha != 1.0 or bool(others) or activation or epilogue
-        follow = Follow.of(False, False, activation, epilogue, bool(scaled), branching)
-        laid = arrays.laid
+        follow = EpilogueFusion.of(False, False, activation, epilogue, bool(scaled), branching)
+        laid = arrays.layout_of
         blocks = [factors_of_blocks(x, count) for x, count in zip(scales, (whole[0], b.shape[0]), strict=False)]
-        problem = GroupedProduct(
+        problem = GroupedGemmProblem(
             laid(left), laid(right), laid(batched[1]), tuple(map(laid, others)), follow, "ieee", tuple(map(laid, blocks)),
-            contiguous=offsets is not None, rows=rows,
+            contiguous=offsets is not None, expected_rows=rows,
         )  # fmt: skip
-        given = Given(left, right, batched[1], others, alpha, blocks=blocks, bounds=bounds)
-        FAMILY.run(problem, devices.current(), given, plan)
+        given = GemmArguments(left, right, batched[1], others, alpha, block_scales=blocks, group_bounds=bounds)
+        REGISTRY.run(problem, devices.current(), given, config)
 
     vectors_first(run)
     return out
 
 
 @dataclasses.dataclass(frozen=True)
-class OneByOne:
-    """A plan: one product after the other, each cut as is expected to take least time."""
+class PerGroupFallbackConfig:
+    """A config: one product after the other, each cut as is expected to take least time."""
 
 
-@FAMILY.register
-class EachGroup(Implementation):
+@REGISTRY.register
+class PerGroupFallback(Implementation):
     """A product for each group, with bounds that the host reads; one for all where the others' rows do no harm."""
 
-    plan = OneByOne
+    config = PerGroupFallbackConfig
 
-    def supports(self, problem: GroupedProduct, device: Device) -> str | None:
+    def supports(self, problem: GroupedGemmProblem, device: Device) -> str | None:
         return None
 
-    def plans(self, problem: GroupedProduct, device: Device) -> list[OneByOne]:
-        return [OneByOne()]
+    def configs(self, problem: GroupedGemmProblem, device: Device) -> list[PerGroupFallbackConfig]:
+        return [PerGroupFallbackConfig()]
 
-    def cost(self, problem: GroupedProduct, plan: OneByOne, device: Device) -> float:
+    def cost(self, problem: GroupedGemmProblem, config: PerGroupFallbackConfig, device: Device) -> float:
         return math.inf
 
-    def run(self, problem: GroupedProduct, plan: OneByOne, given: Given) -> None:
+    def run(self, problem: GroupedGemmProblem, config: PerGroupFallbackConfig, given: GemmArguments) -> None:
         device = devices.current()
         if not problem.contiguous:
-            laid = Product(problem.a, problem.b, problem.out, problem.others, problem.follow, blocks=problem.blocks)
+            laid = GemmProblem(
+                problem.a,
+                problem.b,
+                problem.out,
+                problem.epilogue_inputs,
+                problem.fusion,
+                block_scales=problem.block_scales,
+            )
             PRODUCTS.run(laid, device, given)
             return
-        ends = [min(max(int(end), 0), problem.out.shape[1]) for end in given.bounds.tolist()]
+        ends = [min(max(int(end), 0), problem.out.shape[1]) for end in given.group_bounds.tolist()]
         for group, (first, last) in enumerate(zip([0, *ends], ends, strict=False)):
             if first >= last:
                 continue
-            a, out, *others = (x[:, first:last] for x in (given.a, given.out, *given.others))
-            blocks = [x[:, first:last] if n == 0 else x[group : group + 1] for n, x in enumerate(given.blocks)]
-            own = Given(a, given.b[group : group + 1], out, others, given.alpha, blocks=blocks)
-            left, right, result = map(arrays.laid, (a, own.b, out))
-            others, blocks = (tuple(map(arrays.laid, x)) for x in (others, blocks))
-            PRODUCTS.run(Product(left, right, result, others, problem.follow, blocks=blocks), device, own)
+            a, out, *others = (x[:, first:last] for x in (given.a, given.out, *given.epilogue_inputs))
+            blocks = [x[:, first:last] if n == 0 else x[group : group + 1] for n, x in enumerate(given.block_scales)]
+            own = GemmArguments(a, given.b[group : group + 1], out, others, given.alpha, block_scales=blocks)
+            left, right, result = map(arrays.layout_of, (a, own.b, out))
+            others, blocks = (tuple(map(arrays.layout_of, x)) for x in (others, blocks))
+            PRODUCTS.run(GemmProblem(left, right, result, others, problem.fusion, block_scales=blocks), device, own)
 
 
-FAMILY.register(Padded(HopperGroups()))
-FAMILY.register(HopperGroups)
+REGISTRY.register(Sm90PaddedGemm(Sm90GroupedGemm()))
+REGISTRY.register(Sm90GroupedGemm)
 
 
 def _check(a: Any, b: Any, bounds: Any, name: str, contiguous: bool) -> tuple[int, ...]:

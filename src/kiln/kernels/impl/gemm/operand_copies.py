@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .problem import Operand
 
 
-class Feed:
+class OperandCopy:
     """What one thread copies of the tiles (rows, K) of an operand.
 
     `lanes` neighbouring threads copy `width` elements each along the contiguous mode; with `width` less than the operand's,
@@ -98,7 +98,7 @@ class Feed:
             cute.copy(self.atom, held, target)
 
 
-class HalvedFeed(Feed):
+class Int4OperandCopy(OperandCopy):
     """One whose elements count for two of K."""
 
     def advanced(self, pointer: Any, depth: Any) -> Any:

@@ -26,21 +26,21 @@ _EVEN, _ODD = 0x6420, 0x7531
 """The first, and the second, bytes of the four pairs in two words."""
 
 
-class Fragments:
+class OperandFragments:
     """One operand (`side` 0: A; 1: B) of the tiles of a thread."""
 
     __kiln_immutable__ = True  # a loop need not carry what `start` sets
 
-    def __init__(self, operand: Operand, side: int, tiling: Sm80GemmConfig) -> None:
+    def __init__(self, operand: Operand, side: int, config: Sm80GemmConfig) -> None:
         self.operand = operand
         self.side = side
-        self.warps_mn = tiling.warps_mn
-        self.shape = (tiling.block_mnk[side], tiling.block_mnk[2], tiling.stages)
+        self.warp_layout_mn = config.warp_layout_mn
+        self.shape = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
         self.in_pairs = operand.dtype.width == 8 and not operand.k_major
 
     def order(self) -> Any:
         """How rows of A, or columns of B, are dealt to the warps: 16 to each at a time."""
-        warps = self.warps_mn[self.side]
+        warps = self.warp_layout_mn[self.side]
         if not self.in_pairs:
             return 16 * warps  # four matrices of B are loaded at a time
         return (
@@ -107,10 +107,10 @@ class Fragments:
 
     def _pair_copy(self) -> Any:
         """Lane (t, g) gets pair g at k = 4 t, 4 t + 1, then 4 t + 2, 4 t + 3, then the same 16 further on."""
-        row = 8 * self.warps_mn[self.side]  # from a k to the next
+        row = 8 * self.warp_layout_mn[self.side]  # from a k to the next
         warps = (0, 8) if self.side else (8, 0)
         layout = cute.make_layout(
-            ((4, 8, *self.warps_mn), (2, 2, 2)), stride=((4 * row, 1, *warps), (row, 2 * row, 16 * row))
+            ((4, 8, *self.warp_layout_mn), (2, 2, 2)), stride=((4 * row, 1, *warps), (row, 2 * row, 16 * row))
         )
         atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), Uint16)
         return cute.make_tiled_copy(atom, layout, (row, k_step(self.operand.dtype)))

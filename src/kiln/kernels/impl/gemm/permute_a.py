@@ -14,7 +14,7 @@ _LANES = 4
 """That share a row of weights: each has a quarter of a stage, words in succession."""
 
 
-class LaidRows:
+class PermuteA:
     """Copies (L, M, K) of 16 bits for stages of `words` words to a lane, each of so many `weights`, of which number n and number n + half are a pair.
 
     A word of all lanes is one thread's: what it writes is 4 lanes of the first pair, 4 of the second, ...

@@ -7,11 +7,11 @@ from typing import Any
 
 from .... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
 from ...dispatch.arrays import require
-from ...dispatch.problem import Laid, Problem, peak_name
-from .epilogue_fusion import NOTHING, Follow
+from ...dispatch.problem import Problem, TensorLayout, peak_name
+from .epilogue_fusion import NO_FUSION, EpilogueFusion
 
 PRECISIONS = ("ieee", "tf32", "fast")
-BLOCK = 128
+SCALE_BLOCK = 128
 """Elements in K, and columns of B, that have one factor."""
 FLOATS = (Float16, BFloat16, Float32)
 FLOATS8 = (Float8E4M3FN, Float8E5M2)
@@ -19,25 +19,25 @@ INTEGERS = (Int8, Uint8)
 
 
 @dataclasses.dataclass(frozen=True)
-class Product(Problem):
+class GemmProblem(Problem):
     """D = follow(A B, others) for A (L, M, K), B (L, K, N), D and others (L, M, N); rows of D are contiguous.
 
     (A product whose columns are to be contiguous is the one of its transpose.)
     """
 
-    a: Laid
-    b: Laid
-    out: Laid
-    others: tuple[Laid, ...] = ()
-    follow: Follow = NOTHING
+    a: TensorLayout
+    b: TensorLayout
+    out: TensorLayout
+    epilogue_inputs: tuple[TensorLayout, ...] = ()
+    fusion: EpilogueFusion = NO_FUSION
     precision: str = "ieee"
-    blocks: tuple[Laid, ...] = ()
+    block_scales: tuple[TensorLayout, ...] = ()
     """Factors of blocks: of A (L, M, K / 128), for 128 elements of a row each, and of B (L, K / 128, N / 128)."""
-    more: tuple[Laid, ...] = ()
+    extra_outs: tuple[TensorLayout, ...] = ()
     """Results after the first; rows are contiguous in them too."""
-    packed: bool = False
+    int4: bool = False
     """Whether B has two integers of 4 bits in a byte, neighbours in K: (L, K / 2, N)."""
-    groups: Laid | None = None
+    group_scales: TensorLayout | None = None
     """Factors of weights: (L, groups of K, N)."""
 
     name = "gemm"
@@ -52,7 +52,7 @@ class Product(Problem):
         mixed = {left, right} <= set(FLOATS8) or {left, right} <= set(INTEGERS)
         of_weights = "; b may be integers where a is Float16 or BFloat16" if self.name == "gemm" else ""
         require(
-            mixed or self.weights or (left is right and left in FLOATS),
+            mixed or self.mixed_input or (left is right and left in FLOATS),
             f"{self.name} of {left.__name__} and {right.__name__}",
             hint=f"both Float16, BFloat16 or Float32, or 8-bit floats, or 8-bit integers{of_weights}",
         )
@@ -61,20 +61,20 @@ class Product(Problem):
             f"{self.name} of {left.__name__} with precision 'fast'",
             hint="that is for sums of 8-bit floats",
         )
-        if self.blocks:
+        if self.block_scales:
             require(
                 {left, right} <= set(FLOATS8),
                 f"{self.name} of {left.__name__} with factors of blocks",
                 hint="8-bit floats have them; a factor for each row of a and column of b suits all types",
             )
             (batches, rows, k), (matrices, _, n) = self.a.shape, self.b.shape
-            depth, across = -(-k // BLOCK), -(-n // BLOCK)
+            depth, across = -(-k // SCALE_BLOCK), -(-n // SCALE_BLOCK)
             require(
-                [x.shape for x in self.blocks] == [(batches, rows, depth), (matrices, depth, across)],
-                f"{self.name} with factors of shapes {[x.shape for x in self.blocks]}",
-                hint=f"of rows and blocks of {BLOCK}: {(rows, depth)} and {(depth, across)}",
+                [x.shape for x in self.block_scales] == [(batches, rows, depth), (matrices, depth, across)],
+                f"{self.name} with factors of shapes {[x.shape for x in self.block_scales]}",
+                hint=f"of rows and blocks of {SCALE_BLOCK}: {(rows, depth)} and {(depth, across)}",
             )
-        for x in self.results:
+        for x in self.outs:
             require(x.strides[2] == 1, f"{self.name} into strides {x.strides}: rows or columns are contiguous")
 
     def check_shapes(self) -> None:
@@ -83,8 +83,8 @@ class Product(Problem):
         require(
             len(a.shape) == len(b.shape) == len(out.shape) == 3
             and (*a.shape[:2], b.shape[2]) == out.shape
-            and b.shape[:2] == (a.shape[0], a.shape[2] // 2 if self.packed else a.shape[2])
-            and all(x.shape == out.shape for x in (*self.others, *self.more)),
+            and b.shape[:2] == (a.shape[0], a.shape[2] // 2 if self.int4 else a.shape[2])
+            and all(x.shape == out.shape for x in (*self.epilogue_inputs, *self.extra_outs)),
             f"gemm of shapes {a.shape} and {b.shape} into {out.shape}: (L, M, K), (L, K, N), (L, M, N)",
         )
 
@@ -112,7 +112,7 @@ class Product(Problem):
     def promoted(self) -> bool:
         """Whether sums of stages are added outside of the tensor cores, which keep few bits of sums of 8-bit floats. With factors of blocks they
         have to be."""
-        return self.dtype in FLOATS8 and (bool(self.blocks) or self.precision != "fast")
+        return self.dtype in FLOATS8 and (bool(self.block_scales) or self.precision != "fast")
 
     @property
     def flops(self) -> int:
@@ -123,42 +123,42 @@ class Product(Problem):
     @property
     def bytes(self) -> int:
         """Operands, their factors and others read once, the results written once."""
-        factors = self.blocks if self.groups is None else (*self.blocks, self.groups)
-        return sum(x.bytes for x in (self.a, self.b, *self.results, *self.others, *factors))
+        factors = self.block_scales if self.group_scales is None else (*self.block_scales, self.group_scales)
+        return sum(x.bytes for x in (self.a, self.b, *self.outs, *self.epilogue_inputs, *factors))
 
     @property
-    def multiplies(self) -> str | None:
+    def mma_dtype(self) -> str | None:
         return "tf32" if self.precision == "tf32" else None if self.dtype is Float32 else peak_name(self.dtype)
 
     @property
-    def results(self) -> tuple[Laid, ...]:
+    def outs(self) -> tuple[TensorLayout, ...]:
         """All arrays that are written, but for sums of rows."""
-        return self.out, *self.more
+        return self.out, *self.extra_outs
 
     @property
-    def weights(self) -> bool:
+    def mixed_input(self) -> bool:
         """Whether B has integers where A has floats."""
         return self.name == "gemm" and self.a.dtype in FLOATS[:2] and self.b.dtype in INTEGERS
 
     @property
-    def group(self) -> int:
+    def group_size(self) -> int:
         """K of weights that have a factor in common; 0: there are none."""
-        return 0 if self.groups is None else self.k // self.groups.shape[1]
+        return 0 if self.group_scales is None else self.k // self.group_scales.shape[1]
 
     @property
     def bits(self) -> tuple[int, int]:
         """Of an element of A, and of B."""
-        return self.a.dtype.width, 4 if self.packed else self.b.dtype.width
+        return self.a.dtype.width, 4 if self.int4 else self.b.dtype.width
 
     @property
-    def summed(self) -> bool:
+    def reduces_rows(self) -> bool:
         """Whether a value of each row is summed, and not written."""
-        return self.follow.row_sums and len(self.results) == self.follow.results
+        return self.fusion.row_sum and len(self.outs) == self.fusion.outs
 
     @property
     def out_types(self) -> tuple[Any, ...]:
         """Of the results."""
-        return tuple(x.dtype for x in self.results)
+        return tuple(x.dtype for x in self.outs)
 
     @property
     def aligned(self) -> bool:
@@ -172,12 +172,12 @@ class Product(Problem):
     @property
     def out_width(self) -> int:
         """How many elements of a row of each result can be written at once."""
-        return min(x.width(2) for x in self.results)
+        return min(x.width(2) for x in self.outs)
 
     @property
-    def other_widths(self) -> tuple[int, ...]:
+    def epilogue_input_widths(self) -> tuple[int, ...]:
         """The same of the others, where they are read."""
-        return tuple(x.width(x.leading((2,))) for x in self.others)
+        return tuple(x.width(x.leading((2,))) for x in self.epilogue_inputs)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,6 +202,6 @@ _MOST_ROWS = 1 << 12
 """More than any tile has, in rows or in K."""
 
 
-def _operand(x: Laid, leading: int | None, k_mode: int) -> Operand:
+def _operand(x: TensorLayout, leading: int | None, k_mode: int) -> Operand:
     wide = any(s * _MOST_ROWS * x.size >= _NARROW for s in x.strides[1:])
     return Operand(x.dtype, leading == k_mode, x.width(leading), wide)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from .... import Float32, cute
 from ....cute.nvgpu import MmaUniversalOp
-from .operand_copies import Feed
+from .operand_copies import OperandCopy
 from .sm80_config import SIMT_VECTOR, SIMT_WARP
-from .sm80_mainloop import MultistageGemm
+from .sm80_mainloop import MultistageGemmKernel
 
 if TYPE_CHECKING:
     from .problem import Operand
@@ -27,9 +27,9 @@ class SimtFragments:
 
     __kiln_immutable__ = True  # a loop need not carry what `start` sets
 
-    def __init__(self, side: int, tiling: Sm80GemmConfig) -> None:
+    def __init__(self, side: int, config: Sm80GemmConfig) -> None:
         self.side = side
-        self.shape = (tiling.block_mnk[side], tiling.block_mnk[2], tiling.stages)
+        self.shape = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
 
     def ring_layout(self) -> Any:
         """The ring of tiles (rows, K, stages), rows contiguous."""
@@ -58,7 +58,7 @@ class SimtFragments:
         return [self.held[None, None, step % 2]]
 
 
-class SimtGemm(MultistageGemm):
+class SimtGemmKernel(MultistageGemmKernel):
     """The kernel for operands of some kinds."""
 
     @cute.kernel
@@ -69,18 +69,18 @@ class SimtGemm(MultistageGemm):
 
     def blocks_together(self) -> int:
         """Two hide each other's waits; sums are half of what a thread may then have in registers."""
-        m, n, _ = self.tiling.block_mnk
-        return 2 if self.tiling.threads <= 256 and m * n // self.tiling.threads <= 64 else 1
+        m, n, _ = self.config.tile_shape_mnk
+        return 2 if self.config.threads <= 256 and m * n // self.config.threads <= 64 else 1
 
     def smem_bytes(self) -> int:
-        return self.tiling.simt_smem_bytes()
+        return self.config.simt_smem_bytes()
 
     def fragments(self, side: int) -> SimtFragments:
-        return SimtFragments(side, self.tiling)
+        return SimtFragments(side, self.config)
 
     def mma(self, fragments: Any, half: bool) -> Any:
         """Warps of 8 x 4 threads, and for each four neighbours in M and in N."""
-        (lanes_m, lanes_n), (warps_m, warps_n) = SIMT_WARP, self.tiling.warps_mn
+        (lanes_m, lanes_n), (warps_m, warps_n) = SIMT_WARP, self.config.warp_layout_mn
         threads_m, threads_n = lanes_m * warps_m, lanes_n * warps_n
         atoms = cute.make_layout(
             ((lanes_m, warps_m), (lanes_n, warps_n), 1), stride=((lanes_n, 32), (1, 32 * warps_m), 0)
@@ -90,8 +90,8 @@ class SimtGemm(MultistageGemm):
         order_n = cute.make_layout((threads_n, vector), stride=(vector, 1))
         return cute.make_tiled_mma(MmaUniversalOp(Float32), atoms, (order_m, order_n, None))
 
-    def feed(self, operand: Operand, rows: int) -> Feed:
-        depth, threads = self.tiling.block_mnk[2], self.tiling.threads
+    def feed(self, operand: Operand, rows: int) -> OperandCopy:
+        depth, threads = self.config.tile_shape_mnk[2], self.config.threads
         if operand.k_major:
-            return Feed(operand, 1, rows, depth, threads, min(_LANES, depth))
-        return Feed(operand, operand.width, rows, depth, threads, min(rows // operand.width, threads))
+            return OperandCopy(operand, 1, rows, depth, threads, min(_LANES, depth))
+        return OperandCopy(operand, operand.width, rows, depth, threads, min(rows // operand.width, threads))

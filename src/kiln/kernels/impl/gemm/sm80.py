@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from .... import BFloat16, Float16, Float32, Int32, cute
 from ....cute.nvgpu import warp
-from .operand_copies import Feed
-from .operand_fragments import Fragments
+from .operand_copies import OperandCopy
+from .operand_fragments import OperandFragments
 from .problem import FLOATS8
 from .sm80_config import k_step
-from .sm80_mainloop import MultistageGemm
+from .sm80_mainloop import MultistageGemmKernel
 
 if TYPE_CHECKING:
     from .problem import Operand
 
 
-class TensorCoreGemm(MultistageGemm):
+class Sm80GemmKernel(MultistageGemmKernel):
     """The kernel for operands of some kinds; f32 is rounded to TF32."""
 
     @cute.kernel
@@ -30,10 +30,10 @@ class TensorCoreGemm(MultistageGemm):
         self.compute(a, b, d, factors, extras, divisors, alpha, beta)
 
     def smem_bytes(self) -> int:
-        return self.tiling.smem_bytes(self.a.dtype.width)
+        return self.config.smem_bytes(self.a.dtype.width)
 
-    def fragments(self, side: int) -> Fragments:
-        return Fragments(self.b if side else self.a, side, self.tiling)
+    def fragments(self, side: int) -> OperandFragments:
+        return OperandFragments(self.b if side else self.a, side, self.config)
 
     def mma(self, fragments: Any, half: bool) -> Any:
         dtype = Float16 if half else self.a.dtype
@@ -46,10 +46,10 @@ class TensorCoreGemm(MultistageGemm):
         else:
             op = warp.MmaI8Op(dtype, self.b.dtype, Int32, (16, 8, 32))
         order = (fragments[0].order(), fragments[1].order(), k_step(dtype))
-        return cute.make_tiled_mma(op, (*self.tiling.warps_mn, 1), order)
+        return cute.make_tiled_mma(op, (*self.config.warp_layout_mn, 1), order)
 
-    def feed(self, operand: Operand, rows: int) -> Feed:
+    def feed(self, operand: Operand, rows: int) -> OperandCopy:
         """Along the contiguous mode."""
-        depth, threads = self.tiling.block_mnk[2], self.tiling.threads
+        depth, threads = self.config.tile_shape_mnk[2], self.config.threads
         along = depth if operand.k_major else rows
-        return Feed(operand, operand.width, rows, depth, threads, math.gcd(along // operand.width, threads))
+        return OperandCopy(operand, operand.width, rows, depth, threads, math.gcd(along // operand.width, threads))

@@ -16,7 +16,7 @@ SIMT_VECTOR = 4
 """Neighbours in M, and in N, that belong to one thread there."""
 
 
-MOST_IN_CLUSTER = 8
+MAX_PORTABLE_CLUSTER = 8
 """Blocks of a cluster that every GPU with clusters has room for."""
 
 
@@ -24,48 +24,48 @@ MOST_IN_CLUSTER = 8
 class Sm80GemmConfig:
     """How a product is cut: the tile of a block, its warps over M and N, the buffers of the ring, and the parts of K.
 
-    With `splits` parts, as many blocks share a tile: each adds up its part of K, and then a part of the tile, in order. Up to
-    `MOST_IN_CLUSTER` blocks do so in a cluster, where the device has those; else a second kernel adds the parts.
+    With `split_k` parts, as many blocks share a tile: each adds up its part of K, and then a part of the tile, in order. Up to
+    `MAX_PORTABLE_CLUSTER` blocks do so in a cluster, where the device has those; else a second kernel adds the parts.
     """
 
-    block_mnk: tuple[int, int, int] = (128, 128, 32)
-    warps_mn: tuple[int, int] = (2, 2)
+    tile_shape_mnk: tuple[int, int, int] = (128, 128, 32)
+    warp_layout_mn: tuple[int, int] = (2, 2)
     stages: int = 4
-    splits: int = 1
+    split_k: int = 1
 
     def __post_init__(self) -> None:
-        for name, count in (("block_mnk", 3), ("warps_mn", 2)):
+        for name, count in (("tile_shape_mnk", 3), ("warp_layout_mn", 2)):
             value = getattr(self, name)
             arrays.require(
                 isinstance(value, tuple) and len(value) == count and all(isinstance(v, int) and v > 0 for v in value),
                 f"Sm80GemmConfig with {name}={value!r}: {count} positive integers",
             )
-        for name in ("stages", "splits"):
+        for name in ("stages", "split_k"):
             value = getattr(self, name)
             arrays.require(isinstance(value, int), f"Sm80GemmConfig with {name}={value!r}: an integer")
 
     @property
     def threads(self) -> int:
         """Threads of a block."""
-        return 32 * self.warps_mn[0] * self.warps_mn[1]
+        return 32 * self.warp_layout_mn[0] * self.warp_layout_mn[1]
 
     def in_clusters(self, device: Device) -> bool:
         """Whether the blocks that share a tile add their sums themselves."""
-        return 1 < self.splits <= min(MOST_IN_CLUSTER, device.cluster)
+        return 1 < self.split_k <= min(MAX_PORTABLE_CLUSTER, device.cluster)
 
     def smem_bytes(self, bits: int) -> int:
         """Shared memory of a block on the tensor cores: the ring, or the sums of a tile after it."""
-        m, n, k = self.block_mnk
+        m, n, k = self.tile_shape_mnk
         return max((m + n) * k * self.stages * bits // 8, m * n * 4)
 
     def simt_smem_bytes(self) -> int:
         """Shared memory of a block without tensor cores: the ring, each of its rows a vector longer, or the sums of a tile."""
-        m, n, k = self.block_mnk
+        m, n, k = self.tile_shape_mnk
         return max((m + n + 2 * SIMT_VECTOR) * k * self.stages * 4, m * n * 4)
 
     def check(self, bits: int, k_step: int, capacity: int) -> None:
         """Refuse what cannot work on the tensor cores for operands of so many bits with instructions of so much K."""
-        m, n, k = self.block_mnk
+        m, n, k = self.tile_shape_mnk
         self._check_warps(16, 16)
         arrays.require(
             k % k_step == 0 and k >= 2 * k_step,
@@ -82,10 +82,10 @@ class Sm80GemmConfig:
 
     def check_weights(self, packed: bool, used: int, capacity: int) -> None:
         """Refuse what cannot work on the tensor cores for weights of 8 or, packed, 4 bits, where a block takes so much shared memory."""
-        m, n, k = self.block_mnk
+        m, n, k = self.tile_shape_mnk
         self._check_warps(8, 16)
         arrays.require(
-            self.warps_mn[0] == 1 and k & (k - 1) == 0 and k >= 64 and self.threads & (self.threads - 1) == 0,
+            self.warp_layout_mn[0] == 1 and k & (k - 1) == 0 and k >= 64 and self.threads & (self.threads - 1) == 0,
             f"{self}: warps lie along N, as many as a power of two, and K of the tile is another, from 64 on",
         )
         for rows, bits in ((m, 16), (n, 4 if packed else 8)):
@@ -98,7 +98,7 @@ class Sm80GemmConfig:
 
     def check_simt(self, capacity: int) -> None:
         """Refuse what cannot work without tensor cores."""
-        m, n, k = self.block_mnk
+        m, n, k = self.tile_shape_mnk
         self._check_warps(SIMT_WARP[0] * SIMT_VECTOR, SIMT_WARP[1] * SIMT_VECTOR)
         for extent in (m, n, k):
             arrays.require(
@@ -112,25 +112,25 @@ class Sm80GemmConfig:
 
     def check_splits(self, k: int, batches: int) -> None:
         """Refuse a number of parts that does not suit K."""
-        arrays.require(self.splits >= 1, f"{self}: K is cut into at least one part")
-        if self.splits == 1:
+        arrays.require(self.split_k >= 1, f"{self}: K is cut into at least one part")
+        if self.split_k == 1:
             return
         arrays.require(batches == 1, f"{self}: K is cut into parts, and there are {batches} products in the batch")
         arrays.require(
-            k % (self.splits * _PART) == 0,
-            f"{self}: the {k} of K are no {self.splits} parts that are multiples of {_PART}",
+            k % (self.split_k * _PART) == 0,
+            f"{self}: the {k} of K are no {self.split_k} parts that are multiples of {_PART}",
         )
 
     def _check_warps(self, rows: int, columns: int) -> None:
-        m, n, _ = self.block_mnk
-        rows, columns = rows * self.warps_mn[0], columns * self.warps_mn[1]
+        m, n, _ = self.tile_shape_mnk
+        rows, columns = rows * self.warp_layout_mn[0], columns * self.warp_layout_mn[1]
         arrays.require(
             m % rows == 0 and n % columns == 0,
             f"{self}: the warps cover {rows} x {columns} at once, which does not divide the tile",
         )
 
     def _check_copies(self, bits: int, width: int) -> None:
-        m, n, k = self.block_mnk
+        m, n, k = self.tile_shape_mnk
         for rows in (m, n):
             arrays.require(
                 rows * k >= self.threads * width,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Epilogue:
+class Sm80Epilogue:
     """Writes the values of combine(sums, alpha, beta, *others) of a tile, each to a result. The `splits` blocks that share a tile add their sums first.
 
     `other_widths`: how many neighbours in N of each of the other tensors can be loaded at once; None: sums are at most scaled.
@@ -168,7 +168,7 @@ class Epilogue:
         return max(n for n in range(1, count + 1) if count % n == 0 and n <= most)
 
 
-class DirectEpilogue(Epilogue):
+class SimtEpilogue(Sm80Epilogue):
     """The same, with results written from registers where they are at most scaled: a thread has `vector` neighbours in N."""
 
     vector = 4

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from .... import Float32, cute
 from ....cute.nvgpu import warp
-from .mixed_input_fragments import ActivationFragments, GroupSums, WeightFragments, factor_rows
-from .operand_copies import Feed, HalvedFeed
-from .sm80_epilogue import Epilogue
-from .sm80_mainloop import MultistageGemm
+from .mixed_input_fragments import ActivationFragments, GroupScales, WeightFragments, factor_rows
+from .operand_copies import Int4OperandCopy, OperandCopy
+from .sm80_epilogue import Sm80Epilogue
+from .sm80_mainloop import MultistageGemmKernel
 
 if TYPE_CHECKING:
     from .problem import Operand
 
 
-class NarrowGemm(MultistageGemm):
+class Sm80MixedInputGemmKernel(MultistageGemmKernel):
     """The kernel for weights of some kind: `packed` two in a byte; `group`: K of those that have a factor in common, 0: none."""
 
     swapped = True
@@ -33,7 +33,7 @@ class NarrowGemm(MultistageGemm):
         self.compute(a, b, d, factors, extras, divisors, alpha, beta)
 
     def smem_bytes(self) -> int:
-        return smem_bytes(self.tiling, self.packed, self.group)
+        return smem_bytes(self.config, self.packed, self.group)
 
     def factors(self, given: Any) -> tuple[Any, Any]:
         return ([self.arranged(given[0], [2, 1, 0], 1)], given[1:]) if self.group else ([], given)
@@ -41,29 +41,29 @@ class NarrowGemm(MultistageGemm):
     def group_sums(self, part: Any, acc: Any, factors: Any, memory: Any, where: Any, thread: Any) -> Any:
         if not self.group:
             return None
-        sums = GroupSums(self.group, self.tiling)
+        sums = GroupScales(self.group, self.config)
         sums.start(part, self.tile_mn(), factors[0], acc, memory, where, thread)
         return sums
 
     def fragments(self, side: int) -> Any:
         if side:
-            return WeightFragments(self.b, self.tiling, self.packed, self.a.dtype)
-        return ActivationFragments(self.a, self.tiling, self.packed)
+            return WeightFragments(self.b, self.config, self.packed, self.a.dtype)
+        return ActivationFragments(self.a, self.config, self.packed)
 
     def mma(self, fragments: Any, half: bool) -> Any:
         return cute.make_tiled_mma(
-            warp.MmaF16BF16Op(self.a.dtype, Float32, (16, 8, 16)), (self.tiling.warps_mn[1], 1, 1)
+            warp.MmaF16BF16Op(self.a.dtype, Float32, (16, 8, 16)), (self.config.warp_layout_mn[1], 1, 1)
         )
 
-    def feed(self, operand: Operand, rows: int) -> Feed:
-        depth, threads = self.tiling.block_mnk[2], self.tiling.threads
-        kind = Feed
+    def feed(self, operand: Operand, rows: int) -> OperandCopy:
+        depth, threads = self.config.tile_shape_mnk[2], self.config.threads
+        kind = OperandCopy
         if operand is self.b and self.packed:
-            kind, depth = HalvedFeed, depth // 2
+            kind, depth = Int4OperandCopy, depth // 2
         return kind(operand, operand.width, rows, depth, threads, math.gcd(depth // operand.width, threads))
 
 
-class SwappedEpilogue(Epilogue):
+class Sm80MixedInputEpilogue(Sm80Epilogue):
     """The same for sums whose rows are columns of the result."""
 
     def write(self, *given: Any) -> None:
@@ -74,8 +74,8 @@ class SwappedEpilogue(Epilogue):
         return part.partition_C(cute.select(staged, mode=[1, 0]))
 
 
-def smem_bytes(tiling: Any, packed: bool, group: int) -> int:
+def smem_bytes(config: Any, packed: bool, group: int) -> int:
     """Of the rings of operands and of factors of groups, or of the sums of a tile after them."""
-    m, n, k = tiling.block_mnk
-    factors = 4 * factor_rows(tiling) * (k // min(k, group)) if group else 0
-    return max(((4 * m + (1 if packed else 2) * n) * k // 2 + factors) * tiling.stages, 4 * m * n)
+    m, n, k = config.tile_shape_mnk
+    factors = 4 * factor_rows(config) * (k // min(k, group)) if group else 0
+    return max(((4 * m + (1 if packed else 2) * n) * k // 2 + factors) * config.stages, 4 * m * n)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .... import Float32, cute, min, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import cpasync
-from .problem import BLOCK
+from .problem import SCALE_BLOCK
 
 if TYPE_CHECKING:
     from .sm90_config import Sm90GemmConfig
@@ -20,21 +20,21 @@ LANES = 32
 """Of the warp that asks for factors: each arrives at the barrier of a stage."""
 
 
-class FactorSource:
+class BlockScaleLoader:
     """Where factors of a tile come from. Outside of the result they are those of its last rows and columns."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, blocks: Any, plan: Sm90GemmConfig, place: Any) -> None:
+    def __init__(self, blocks: Any, config: Sm90GemmConfig, place: Any) -> None:
         of_rows, of_columns = blocks
         self.of_rows = of_rows[None, None, place.batch]  # (M, K / 128)
         self.of_columns = of_columns[None, None, place.matrix]  # (N / 128, K / 128)
-        self.count = plan.factors
+        self.count = config.scales_per_stage
         self.lane = lane = arch.lane_idx()
-        (m, n, _), (rows, across) = plan.block_mnk, plan.factors
+        (m, n, _), (rows, across) = config.tile_shape_mnk, config.scales_per_stage
         first = place.start + place.m * m + lane
         self.rows = [min(first + i, self.of_rows.shape[0] - 1) for i in range(0, rows, LANES)]
-        self.column = min((place.n * n + lane * (n // across)) // BLOCK, self.of_columns.shape[0] - 1)
+        self.column = min((place.n * n + lane * (n // across)) // SCALE_BLOCK, self.of_columns.shape[0] - 1)
 
     @cute.jit
     def ask(self, k: Any, held: cute.Tensor):
@@ -50,15 +50,17 @@ class FactorSource:
             cute.copy(atom, source, cute.local_tile(held, (1,), (rows + self.lane,)))
 
 
-class BlockFactors:
+class BlockScales:
     """Those that a thread needs for its sums of a stage: of each of its rows, and of columns that have one in common."""
 
     __kiln_immutable__ = True
 
-    def __init__(self, part: Any, plan: Sm90GemmConfig, held: Any) -> None:
+    def __init__(self, part: Any, config: Sm90GemmConfig, held: Any) -> None:
         self.held = held  # (rows, then columns; stages)
-        self.first, self.across = plan.factors
-        coords = part.partition_C(cute.make_identity_tensor(plan.block_mnk[:2]))  # ((2, 2, columns / 8), rows / 64, 1)
+        self.first, self.across = config.scales_per_stage
+        coords = part.partition_C(
+            cute.make_identity_tensor(config.tile_shape_mnk[:2])
+        )  # ((2, 2, columns / 8), rows / 64, 1)
         self.atoms = cute.size(coords, mode=[1])
         self.rows = [coords[((0, i % 2, 0), i // 2, 0)][0] for i in range(2 * self.atoms)]
         self.now = cute.make_rmem_tensor((len(self.rows) + self.across,), Float32)

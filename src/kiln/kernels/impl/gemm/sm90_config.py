@@ -7,20 +7,20 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays
-from .problem import BLOCK
+from .problem import SCALE_BLOCK
 
 if TYPE_CHECKING:
     from ...dispatch.devices import Device
 
-GROUP = 128
+WARPGROUP_THREADS = 128
 """Threads of a warp group."""
-GROUPS = 2
+MMA_WARPGROUPS = 2
 """Warp groups of a block that multiply."""
 ATOM_M = 64
 """Rows of the product of a warp group."""
 _SPANS = (128, 64, 32)
 """Bytes of a row in shared memory that the copy engine and the tensor cores know a swizzle for."""
-MOST_SUMS = 192
+MAX_ACC_REGISTERS = 192
 """A thread has registers for."""
 _FEW_OF_INTEGERS = (8, 24)
 """N of products of integers that is no multiple of 16."""
@@ -34,9 +34,9 @@ _FOLLOWED = 32
 """Columns at a time where other arrays and functions follow the sums."""
 _BARRIERS = 512
 """Bytes for the barriers of the ring, and for what aligns the buffers."""
-_EXTENTS = ("block_mnk", 3), ("cluster_mn", 2)
-_COUNTS = "stages", "group", "splits", "sums", "buffers"
-_FLAGS = "pingpong", "swapped", "turned"
+_EXTENTS = ("tile_shape_mnk", 3), ("cluster_shape_mn", 2)
+_COUNTS = "ab_stages", "raster_group", "split_k_cluster", "split_k", "epi_stages"
+_FLAGS = "pingpong", "swap_ab", "transpose_out"
 """Fields by what they have to be."""
 
 
@@ -46,26 +46,26 @@ class Sm90GemmConfig:
 
     Two warp groups multiply. They halve a tile in M, or (`pingpong`) take whole tiles in turn: one multiplies while the other
     writes results. Blocks of a cluster share what they load: those with the same rows A, those with the same columns B.
-    `group` rows of clusters are computed side by side, to find each other's operands in the L2 cache.
+    `raster_group` rows of clusters are computed side by side, to find each other's operands in the L2 cache.
 
-    For few tiles K is cut into `splits` parts, each for a block of a cluster, whose sums are added in a fixed order. For few rows
-    operands are `swapped`: M of the tile is N of the result, N of the tile (from 8 on) its M. For few tiles and a long K it may be cut into
-    `sums` products besides, whose sums a second kernel adds. Results go through shared memory a piece at a time, of which a warp group has `buffers`.
-    `turned`: those of swapped operands do too, turned around on the way, for the copy engine to store; if not, all sums of a tile go through it.
+    For few tiles K is cut into `split_k_cluster` parts, each for a block of a cluster, whose sums are added in a fixed order. For few rows
+    operands are `swap_ab`: M of the tile is N of the result, N of the tile (from 8 on) its M. For few tiles and a long K it may be cut into
+    `split_k` products besides, whose sums a second kernel adds. Results go through shared memory a piece at a time, of which a warp group has `epi_stages`.
+    `transpose_out`: those of swapped operands do too, turned around on the way, for the copy engine to store; if not, all sums of a tile go through it.
     """
 
     __kiln_fixed__ = True
 
-    block_mnk: tuple[int, int, int] = (128, 256, 64)
-    cluster_mn: tuple[int, int] = (2, 1)
-    stages: int = 4
-    group: int = 8
+    tile_shape_mnk: tuple[int, int, int] = (128, 256, 64)
+    cluster_shape_mn: tuple[int, int] = (2, 1)
+    ab_stages: int = 4
+    raster_group: int = 8
     pingpong: bool = False
-    splits: int = 1
-    swapped: bool = False
-    sums: int = 1
-    buffers: int = 2
-    turned: bool = False
+    split_k_cluster: int = 1
+    swap_ab: bool = False
+    split_k: int = 1
+    epi_stages: int = 2
+    transpose_out: bool = False
 
     def __post_init__(self) -> None:
         own = type(self).__name__
@@ -83,98 +83,99 @@ class Sm90GemmConfig:
                 raise arrays.refusal(f"{own} with {name}={value!r}: True or False")
 
     @property
-    def groups(self) -> int:
+    def mma_warpgroups(self) -> int:
         """Warp groups that multiply."""
-        return GROUPS
+        return MMA_WARPGROUPS
 
     @property
-    def sharers(self) -> int:
+    def warpgroups_per_tile(self) -> int:
         """Warp groups that multiply one tile."""
-        return 1 if self.pingpong else self.groups
+        return 1 if self.pingpong else self.mma_warpgroups
 
     @property
-    def blocks(self) -> int:
+    def cluster_size(self) -> int:
         """Of a cluster."""
-        return self.cluster_mn[0] * self.cluster_mn[1] * self.splits
+        return self.cluster_shape_mn[0] * self.cluster_shape_mn[1] * self.split_k_cluster
 
     @property
-    def staged(self) -> bool:
+    def smem_epilogue(self) -> bool:
         """Whether sums go through shared memory as they are, instead of results for the copy engine."""
-        return self.splits > 1 or (self.swapped and not self.turned)
+        return self.split_k_cluster > 1 or (self.swap_ab and not self.transpose_out)
 
     @property
-    def staged_bytes(self) -> int:
+    def smem_epilogue_bytes(self) -> int:
         """Of such sums, beside the ring: of a tile, or of one for each warp group that has tiles of its own; or those that other blocks send."""
-        m, n, _ = self.block_mnk
-        if self.splits > 1:
-            return m * n * 4 // self.splits * (self.splits - 1)
-        return m * n * 4 * (self.groups if self.pingpong else 1)
+        m, n, _ = self.tile_shape_mnk
+        if self.split_k_cluster > 1:
+            return m * n * 4 // self.split_k_cluster * (self.split_k_cluster - 1)
+        return m * n * 4 * (self.mma_warpgroups if self.pingpong else 1)
 
-    def piece(self, out_bits: int, followed: bool = False, more: tuple[int, ...] = ()) -> int:
+    def epi_tile_n(self, out_bits: int, followed: bool = False, more: tuple[int, ...] = ()) -> int:
         """Columns of the results that a warp group stores at a time; 0: none fits. Fewer where something follows the sums: it takes registers.
 
         An even number of pieces is better: buffers are used in turn, from one tile to the next. Shorter ones than 64 bytes are worst. Those of `more`
         results, of so many bits each, have as many columns.
         """
-        if self.turned:
-            fit = [n for n in _TURNED if self.block_mnk[1] % n == 0]
-            return next((n for n in fit if self.block_mnk[1] // n % self.buffers == 0), *fit[:1])
-        spans = _SPANS if self.buffers == 2 else _SPANS[1:]
+        if self.transpose_out:
+            fit = [n for n in _TURNED if self.tile_shape_mnk[1] % n == 0]
+            return next((n for n in fit if self.tile_shape_mnk[1] // n % self.epi_stages == 0), *fit[:1])
+        spans = _SPANS if self.epi_stages == 2 else _SPANS[1:]
         sizes = [span * 8 // out_bits for span in spans if not followed or span * 8 // out_bits <= _FOLLOWED]
-        fit = [n for n in sizes if self.block_mnk[1] % n == 0 and all(n * bits // 8 in _SPANS for bits in more)]
-        even = [n for n in fit if self.block_mnk[1] // n % self.buffers == 0]
+        fit = [n for n in sizes if self.tile_shape_mnk[1] % n == 0 and all(n * bits // 8 in _SPANS for bits in more)]
+        even = [n for n in fit if self.tile_shape_mnk[1] // n % self.epi_stages == 0]
         wide = [n for n in (*even, *fit) if n * out_bits // 8 >= _SPANS[1]]
         return next(iter(wide or even or fit), 0)
 
     def stage_bytes(self, bits: int, blocks: bool = False) -> int:
         """Of a stage of the ring: tiles of A and B, and factors of `blocks`."""
-        m, n, k = self.block_mnk
-        return (m + n) * k * bits // 8 + (4 * sum(self.factors) if blocks else 0)
+        m, n, k = self.tile_shape_mnk
+        return (m + n) * k * bits // 8 + (4 * sum(self.scales_per_stage) if blocks else 0)
 
     @property
-    def factors(self) -> tuple[int, int]:
+    def scales_per_stage(self) -> tuple[int, int]:
         """Of blocks, that a stage has: of rows, and of columns that have one in common."""
-        m, n, _ = self.block_mnk
-        return m, n // math.gcd(n, BLOCK)
+        m, n, _ = self.tile_shape_mnk
+        return m, n // math.gcd(n, SCALE_BLOCK)
 
     def smem_bytes(self, bits: int, out_bits: int, more: tuple[int, ...] = (), blocks: bool = False) -> int:
         """Shared memory of a block: the ring, sums or some pieces of each result for each warp group, factors of `blocks`, barriers."""
-        piece = self.piece(out_bits, bool(more), more)
-        pieces = self.groups * self.buffers * ATOM_M * piece * (out_bits + sum(more)) // 8
-        if self.staged:
-            pieces = self.staged_bytes
-        return self.stages * self.stage_bytes(bits, blocks) + pieces + _BARRIERS
+        piece = self.epi_tile_n(out_bits, bool(more), more)
+        pieces = self.mma_warpgroups * self.epi_stages * ATOM_M * piece * (out_bits + sum(more)) // 8
+        if self.smem_epilogue:
+            pieces = self.smem_epilogue_bytes
+        return self.ab_stages * self.stage_bytes(bits, blocks) + pieces + _BARRIERS
 
-    def registers(self, promoted: bool) -> int:
+    def acc_registers(self, promoted: bool) -> int:
         """Registers of a thread for sums."""
-        m, n, _ = self.block_mnk
-        return m * n // (self.sharers * GROUP) * (2 if promoted else 1)
+        m, n, _ = self.tile_shape_mnk
+        return m * n // (self.warpgroups_per_tile * WARPGROUP_THREADS) * (2 if promoted else 1)
 
     def check(
         self, dtype: Any, out_types: tuple[Any, ...], promoted: bool, device: Device, blocks: bool = False
     ) -> None:
         """Refuse what cannot work for elements of some types; `blocks` of them have factors."""
-        (m, n, k), bits = self.block_mnk, dtype.width
+        (m, n, k), bits = self.tile_shape_mnk, dtype.width
         out_bits, *more = (kind.width for kind in out_types)
-        rows = ATOM_M * self.sharers
+        rows = ATOM_M * self.warpgroups_per_tile
         arrays.require(m % rows == 0, f"{self}: M of a tile is a multiple of {rows}, the rows of its warp groups")
         arrays.require(
             not dtype.is_integer or n % 16 == 0 or n in _FEW_OF_INTEGERS,
             f"{self}: N of a tile of integers is a multiple of 16, or {' or '.join(map(str, _FEW_OF_INTEGERS))}",
         )
         arrays.require(
-            self.group <= _MOST_ROWS, f"{self}: at most {_MOST_ROWS} rows of clusters are computed side by side"
+            self.raster_group <= _MOST_ROWS, f"{self}: at most {_MOST_ROWS} rows of clusters are computed side by side"
         )
         arrays.require(
-            not self.turned or (self.swapped and self.splits == 1 and all(kind.width == 16 for kind in out_types)),
+            not self.transpose_out
+            or (self.swap_ab and self.split_k_cluster == 1 and all(kind.width == 16 for kind in out_types)),
             f"{self}: results of swapped operands are turned around, of 16 bits, where no blocks share a tile",
-            hint="turned=False",
+            hint="transpose_out=False",
         )
-        if self.staged or self.turned:
+        if self.smem_epilogue or self.transpose_out:
             arrays.require(n % 8 == 0 and n <= 256, f"{self}: N of a tile is a multiple of 8, and at most 256")
         else:
             arrays.require(
-                n % 16 == 0 and n <= 256 and self.piece(out_bits, bool(more), tuple(more)) > 0,
+                n % 16 == 0 and n <= 256 and self.epi_tile_n(out_bits, bool(more), tuple(more)) > 0,
                 f"{self}: N of a tile is at most 256, and pieces of {', '.join(map(str, _SPANS))} bytes of "
                 f"{', '.join(kind.__name__ for kind in out_types)}",
             )
@@ -183,21 +184,21 @@ class Sm90GemmConfig:
             f"{self}: K of a stage is {', '.join(map(str, _SPANS))} bytes: {', '.join(str(s * 8 // bits) for s in _SPANS)} of "
             f"{dtype.__name__}",
         )
-        arrays.require(self.stages >= 2, f"{self}: a ring has at least 2 stages")
-        arrays.require(self.buffers >= 2, f"{self}: a piece is stored while the next is made, in another buffer")
-        arrays.require(self.blocks <= 8, f"{self}: a cluster has at most 8 blocks")
+        arrays.require(self.ab_stages >= 2, f"{self}: a ring has at least 2 stages")
+        arrays.require(self.epi_stages >= 2, f"{self}: a piece is stored while the next is made, in another buffer")
+        arrays.require(self.cluster_size <= 8, f"{self}: a cluster has at most 8 blocks")
         arrays.require(
-            self.splits * self.sums == 1 or self.cluster_mn == (1, 1),
+            self.split_k_cluster * self.split_k == 1 or self.cluster_shape_mn == (1, 1),
             f"{self}: blocks that share a tile are the cluster, and others with parts of K have none",
-            hint="cluster_mn=(1, 1)",
+            hint="cluster_shape_mn=(1, 1)",
         )
         arrays.require(
-            self.splits == 1 or n % (8 * self.splits) == 0,
-            f"{self}: each of the {self.splits} blocks that share a tile writes as many of its {n} columns, a multiple of 8",
+            self.split_k_cluster == 1 or n % (8 * self.split_k_cluster) == 0,
+            f"{self}: each of the {self.split_k_cluster} blocks that share a tile writes as many of its {n} columns, a multiple of 8",
         )
-        across = (m // self.cluster_mn[1], n // self.cluster_mn[0])
+        across = (m // self.cluster_shape_mn[1], n // self.cluster_shape_mn[0])
         arrays.require(
-            m % (8 * self.cluster_mn[1]) == 0 and n % (8 * self.cluster_mn[0]) == 0,
+            m % (8 * self.cluster_shape_mn[1]) == 0 and n % (8 * self.cluster_shape_mn[0]) == 0,
             f"{self}: each block of a cluster loads {across[0]} rows of A and {across[1]} of B for all: multiples of 8",
         )
         arrays.require(
@@ -206,9 +207,9 @@ class Sm90GemmConfig:
             hint="a smaller tile",
         )
         arrays.require(
-            self.registers(promoted) <= MOST_SUMS,
-            f"{self}: a thread has {self.registers(promoted)} sums, and registers for {MOST_SUMS}",
-            hint="a smaller tile" if self.sharers == 2 else "a smaller tile, or pingpong=False",
+            self.acc_registers(promoted) <= MAX_ACC_REGISTERS,
+            f"{self}: a thread has {self.acc_registers(promoted)} sums, and registers for {MAX_ACC_REGISTERS}",
+            hint="a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False",
         )
         used = self.smem_bytes(bits, out_bits, tuple(more), blocks)
         arrays.require(
@@ -217,12 +218,12 @@ class Sm90GemmConfig:
             hint="fewer stages or a smaller tile",
         )
 
-    def check_room(self, width: int) -> None:
+    def check_split_k_smem(self, width: int) -> None:
         """Refuse parts of K whose sums have no room where A was: `width` bytes of each of its rows in each stage."""
-        m, n, _ = self.block_mnk
-        written, ring = m * n * 4 // self.splits, self.stages * m * width
+        m, n, _ = self.tile_shape_mnk
+        written, ring = m * n * 4 // self.split_k_cluster, self.ab_stages * m * width
         arrays.require(
-            self.splits == 1 or written <= ring,
+            self.split_k_cluster == 1 or written <= ring,
             f"{self}: sums that a block writes, {written} bytes, take the place of its ring of A, which has {ring}",
             hint="more stages, or more parts",
         )
@@ -235,8 +236,8 @@ class Sm90MixedInputConfig(Sm90GemmConfig):
     K of a stage is 64 or 128.
     """
 
-    swapped: bool = True
+    swap_ab: bool = True
 
     @property
-    def groups(self) -> int:
-        return self.block_mnk[0] // ATOM_M
+    def mma_warpgroups(self) -> int:
+        return self.tile_shape_mnk[0] // ATOM_M

@@ -14,7 +14,7 @@ from .... import range as dynamic_range
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, cpasync, warp, warpgroup
 from ....utils import LayoutEnum, sm90
-from .sm90_config import ATOM_M, GROUP
+from .sm90_config import ATOM_M, WARPGROUP_THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,37 +30,37 @@ _HELD = 16
 """Bits of all others of an element of which a piece is loaded at a time, even so."""
 
 
-class StoredEpilogue:
-    """Stores the values of combine(sums, alpha, beta, *others) of tiles of a plan, each to a result, which warp groups have in turns of 64 rows, `piece` columns at a time.
+class TmaStoreEpilogue:
+    """Stores the values of combine(sums, alpha, beta, *others) of tiles of a config, each to a result, which warp groups have in turns of 64 rows, `piece` columns at a time.
 
     `other_widths`: how many neighbours in N of each of the other tensors can be loaded at once; None: sums are at most scaled.
     Where `row_width` is not 0, a tile has rows of a group, and those of the next lie behind them: pieces that are not whole are stored by threads, so many
     neighbours at a time.
-    Tiles of a plan that is `turned` lie across the results. `summed`: the last value is summed along rows of the tile: the sums are those of a tile in N.
+    Tiles of a config that is `turned` lie across the results. `summed`: the last value is summed along rows of the tile: the sums are those of a tile in N.
     """
 
     __kiln_fixed__ = True
 
     def __init__(
-        self, plan: Sm90GemmConfig, piece: int, acc_dtype: Any, out_types: tuple[Any, ...], combine: Callable[..., Any],
+        self, config: Sm90GemmConfig, piece: int, acc_dtype: Any, out_types: tuple[Any, ...], combine: Callable[..., Any],
         other_widths: tuple[int, ...] | None, row_width: int = 0, summed: bool = False,
     ) -> None:  # fmt: skip
-        self.tile_mn = plan.block_mnk[:2]
-        self.sharers, self.groups = plan.sharers, plan.groups
-        self.slots = plan.buffers
+        self.tile_mn = config.tile_shape_mnk[:2]
+        self.sharers, self.groups = config.warpgroups_per_tile, config.mma_warpgroups
+        self.slots = config.epi_stages
         self.piece = piece
-        tight = other_widths is not None and plan.registers(False) > _TIGHT
+        tight = other_widths is not None and config.acc_registers(False) > _TIGHT
         grouped = row_width > 0
-        self.step = math.gcd(piece, _LEAST_STEP if plan.turned or grouped else _STEP) if tight else piece
-        self.order = LayoutEnum.COL_MAJOR if plan.turned else LayoutEnum.ROW_MAJOR
+        self.step = math.gcd(piece, _LEAST_STEP if config.transpose_out or grouped else _STEP) if tight else piece
+        self.order = LayoutEnum.COL_MAJOR if config.transpose_out else LayoutEnum.ROW_MAJOR
         self.acc_dtype = acc_dtype
         self.out_types = out_types
         self.combine = combine
         self.out_width = 128 // max(kind.width for kind in out_types)
         self.other_widths = other_widths or ()
-        if plan.turned:
+        if config.transpose_out:
             self.other_widths = (1,) * len(self.other_widths)
-        self.turned = plan.turned
+        self.turned = config.transpose_out
         self.followed = other_widths is not None
         self.grouped = grouped
         self.row_width = row_width
@@ -112,7 +112,7 @@ class StoredEpilogue:
         ):  # the buffer of the last piece of the tile before is that of the first of this one
             if stored[-1]:
                 arch.cp_async_bulk_wait_group(0, read=True)
-            pipeline.NamedBarrier(_FIRST_BARRIER + group, GROUP).arrive_and_wait()
+            pipeline.NamedBarrier(_FIRST_BARRIER + group, WARPGROUP_THREADS).arrive_and_wait()
         if const_expr(not self.followed):
             for number in range_constexpr(total):
                 values = cute.make_rmem_tensor((count,), self.acc_dtype)
@@ -207,7 +207,7 @@ class StoredEpilogue:
         arch.fence_proxy("async.shared", space="cta")
         if leads:  # the other buffer, which is written next, has been read
             arch.cp_async_bulk_wait_group(self.slots - 2, read=True)
-        pipeline.NamedBarrier(_FIRST_BARRIER + group, GROUP).arrive_and_wait()
+        pipeline.NamedBarrier(_FIRST_BARRIER + group, WARPGROUP_THREADS).arrive_and_wait()
         rows = Int32(ATOM_M)
         if const_expr(self.grouped):
             rows = left[0] - where[0] * ATOM_M
@@ -228,7 +228,7 @@ class StoredEpilogue:
             CopyUniversalOp(), self.out_types[0], num_bits_per_copy=width * self.out_types[0].width
         )
         lanes = self.piece // width
-        order = cute.make_layout((GROUP // lanes, lanes), stride=(lanes, 1))
+        order = cute.make_layout((WARPGROUP_THREADS // lanes, lanes), stride=(lanes, 1))
         copy = cute.make_tiled_copy_tv(atom, order, cute.make_layout((1, width))).get_slice(thread)
         tile = (ATOM_M, self.piece)
         d = cute.domain_offset((start, 0), d[None, None, batch])

@@ -11,20 +11,20 @@ from ....utils import swizzled_tile
 from ...dispatch import arrays, devices, launches
 from . import sm90_cost
 from .arguments import block_tensors, other_tensors
-from .sm90 import HopperGemm
-from .sm90_config import ATOM_M, GROUPS
-from .sm90_implementation import HopperProducts, batched, epilogue_of, tensors_of
-from .tile_scheduler import PersistentTiles, Place
+from .sm90 import Sm90GemmKernel
+from .sm90_config import ATOM_M, MMA_WARPGROUPS
+from .sm90_implementation import Sm90Gemm, batched, epilogue_of, tensors_of
+from .tile_scheduler import PersistentTileScheduler, WorkTile
 
 if TYPE_CHECKING:
     from ...dispatch.devices import Device
-    from .grouped_problem import GroupedProduct
+    from .grouped_problem import GroupedGemmProblem
     from .sm90_config import Sm90GemmConfig
 
 _WARP = 32
 
 
-class GroupedTiles(PersistentTiles):
+class GroupedTileScheduler(PersistentTileScheduler):
     """Tiles of up to `groups` groups (a power of two), whose bounds the device knows: where each ends, or (not `contiguous`) its rows.
 
     A tile's rows lie along M, or along N where operands are `swapped`. Where groups have `few` rows, a warp group that has none of a tile multiplies nothing,
@@ -34,10 +34,10 @@ class GroupedTiles(PersistentTiles):
     bounds = 1
 
     def __init__(
-        self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int, groups: int, contiguous: bool,
+        self, tile: tuple[int, int], cluster_shape_mn: tuple[int, int], group: int, clusters: int, groups: int, contiguous: bool,
         swapped: bool, few: bool,
     ) -> None:  # fmt: skip
-        super().__init__(tile, cluster_mn, group, clusters)
+        super().__init__(tile, cluster_shape_mn, group, clusters)
         self.few = few
         self.groups = groups
         self.grouped = contiguous
@@ -46,7 +46,7 @@ class GroupedTiles(PersistentTiles):
     @cute.jit
     def grid(self, d: Any):
         """Whether there are fewer tiles than multiprocessors is not known here."""
-        return *self.cluster_mn, self.clusters
+        return *self.cluster_shape_mn, self.clusters
 
     def divisors(self, d: Any) -> list[Any]:
         """None: how many rows a group has is not known here."""
@@ -63,7 +63,7 @@ class GroupedTiles(PersistentTiles):
     def fill(self, table: cute.Tensor, bounds: cute.Tensor, d: Any):
         """Let a warp make the table. Bounds that lead out of the array are taken as the nearest that do not."""
         lane, along = arch.lane_idx(), 1 if self.swapped else 0
-        most, each = d.shape[along], self.tile_mn[along] * self.cluster_mn[along]
+        most, each = d.shape[along], self.tile_mn[along] * self.cluster_shape_mn[along]
         if arch.warp_idx() == 0:
             self.scan(table, bounds, lane, most, each)
 
@@ -100,7 +100,7 @@ class GroupedTiles(PersistentTiles):
     def columns(self, d: Any) -> Any:
         """Clusters of tiles beside each other."""
         across = 0 if self.swapped else 1
-        return cute.ceil_div(d.shape[across], self.tile_mn[across] * self.cluster_mn[across])
+        return cute.ceil_div(d.shape[across], self.tile_mn[across] * self.cluster_shape_mn[across])
 
     @cute.jit
     def tile(self, number: Any, tiles: Any):
@@ -118,109 +118,130 @@ class GroupedTiles(PersistentTiles):
         batch, start, rows = (
             (0, table[group, 1], table[group + 1, 1]) if self.grouped else (group, 0, table[group + 1, 1])
         )
-        return Place(m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, batch, group, start, rows - start)
+        return WorkTile(
+            m * self.cluster_shape_mn[0] + x, n * self.cluster_shape_mn[1] + y, batch, group, start, rows - start
+        )
 
 
-class HopperGroups(HopperProducts):
+class Sm90GroupedGemm(Sm90Gemm):
     """`wgmma` on tiles that the copy engine loads, of groups that blocks look up."""
 
-    def suits(self, problem: GroupedProduct, device: Device) -> str | None:
+    def suits(self, problem: GroupedGemmProblem, device: Device) -> str | None:
         if problem.contiguous and not problem.operands()[0].k_major:
             return "rows of groups begin anywhere, and the copy engine loads from multiples of 16 bytes: a is contiguous in K"
         return super().suits(problem, device)
 
-    def plans(self, problem: GroupedProduct, device: Device) -> list[Sm90GemmConfig]:
+    def configs(self, problem: GroupedGemmProblem, device: Device) -> list[Sm90GemmConfig]:
         found: dict[Sm90GemmConfig, float] = {}
-        for plan in sm90_cost.candidates(problem.like(), device, grouped=True):
-            if plan.splits * plan.sums > 1:
+        for config in sm90_cost.candidates(problem.as_batch(), device, grouped=True):
+            if config.split_k_cluster * config.split_k > 1:
                 continue
-            if plan.block_mnk[0] == ATOM_M and not plan.swapped:
+            if config.tile_shape_mnk[0] == ATOM_M and not config.swap_ab:
                 continue  # read columns twice as often; of few rows a tile of 128 multiplies half
-            if _few(problem) and (plan.pingpong or plan.swapped):
+            if _few(problem) and (config.pingpong or config.swap_ab):
                 continue  # multiply rows that are not there, and were slower wherever they were measured
-            if _few(problem) and problem.blocks and (plan.blocks > 1 or plan.stages < 5):
+            if _few(problem) and problem.block_scales and (config.cluster_size > 1 or config.ab_stages < 5):
                 continue  # sums of a stage are waited for: more of them have to be on their way, and not for two blocks at once
-            if plan.block_mnk[0] == 192 or (plan.swapped and plan.block_mnk[0] > GROUPS * ATOM_M):
+            if config.tile_shape_mnk[0] == 192 or (
+                config.swap_ab and config.tile_shape_mnk[0] > MMA_WARPGROUPS * ATOM_M
+            ):
                 continue  # not measured for groups
-            if plan.cluster_mn == (2, 1):  # a group's last rows may fill one tile of two: clusters lie along columns
-                plan = dataclasses.replace(plan, cluster_mn=(1, 2), group=2 * plan.group)
+            if config.cluster_shape_mn == (
+                2,
+                1,
+            ):  # a group's last rows may fill one tile of two: clusters lie along columns
+                config = dataclasses.replace(config, cluster_shape_mn=(1, 2), raster_group=2 * config.raster_group)
             # The table of many groups takes the place of stages.
-            over = max(0, _smem_bytes(problem, plan) - device.smem)
-            stages = plan.stages - -(-over // plan.stage_bytes(problem.dtype.width, bool(problem.blocks)))
+            over = max(0, _smem_bytes(problem, config) - device.smem)
+            stages = config.ab_stages - -(-over // config.stage_bytes(problem.dtype.width, bool(problem.block_scales)))
             if stages >= 3:
-                plan = dataclasses.replace(plan, stages=stages)
-                found[plan] = self.cost(problem, plan, device)
-        return sorted(found, key=lambda plan: found[plan])
+                config = dataclasses.replace(config, ab_stages=stages)
+                found[config] = self.cost(problem, config, device)
+        return sorted(found, key=lambda config: found[config])
 
-    def cost(self, problem: GroupedProduct, plan: Sm90GemmConfig, device: Device) -> float:
-        return sm90_cost.total(self.parts(problem, plan, device))
+    def cost(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> float:
+        return sm90_cost.total(self.cost_terms(problem, config, device))
 
-    def parts(self, problem: GroupedProduct, plan: Sm90GemmConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
         """As of groups of equal size, with the rows that tiles have besides where sizes differ."""
-        found = sm90_cost.bounds(problem.like(), plan, device, grouped=True)
-        rows, each = problem.rows, plan.block_mnk[1] if plan.swapped else plan.block_mnk[0] * plan.cluster_mn[0]
-        halved = _few(problem) and each == GROUPS * ATOM_M and plan.sharers > 1 and not plan.swapped
+        found = sm90_cost.bounds(problem.as_batch(), config, device, grouped=True)
+        rows, each = (
+            problem.expected_rows,
+            config.tile_shape_mnk[1] if config.swap_ab else config.tile_shape_mnk[0] * config.cluster_shape_mn[0],
+        )
+        halved = (
+            _few(problem) and each == MMA_WARPGROUPS * ATOM_M and config.warpgroups_per_tile > 1 and not config.swap_ab
+        )
         steps = ATOM_M if halved else each, each
         multiplied, loaded = (max(rows + step / 2, step) / (-(-rows // each) * each) for step in steps)
         grown = {"products": multiplied, "power": multiplied, "L2 cache": loaded}
         return {name: us * grown.get(name, 1.0) for name, us in found.items()}
 
-    def check(self, problem: GroupedProduct, plan: Sm90GemmConfig, device: Device) -> None:
-        super().check(problem, plan, device)
+    def check(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> None:
+        super().check(problem, config, device)
         arrays.require(
-            plan.splits * plan.sums == 1 and not plan.turned,
-            f"{plan}: K of groups is not cut into parts, and what is stored of a group begins and ends anywhere",
-            hint="splits=1, sums=1, turned=False",
+            config.split_k_cluster * config.split_k == 1 and not config.transpose_out,
+            f"{config}: K of groups is not cut into parts, and what is stored of a group begins and ends anywhere",
+            hint="split_k_cluster=1, split_k=1, transpose_out=False",
         )
-        used = _smem_bytes(problem, plan)
+        used = _smem_bytes(problem, config)
         arrays.require(
             used <= device.smem,
-            f"{plan} takes {used} bytes of shared memory with a table of {problem.matrices} groups, and a block has {device.smem}",
+            f"{config} takes {used} bytes of shared memory with a table of {problem.num_groups} groups, and a block has {device.smem}",
             hint="fewer stages or a smaller tile",
         )
 
-    def run(self, problem: GroupedProduct, plan: Sm90GemmConfig, given: Any) -> None:
+    def run(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, given: Any) -> None:
         a, b = problem.operands()
-        follow, tile = problem.follow, plan.block_mnk[:2]
+        follow, tile = problem.fusion, config.tile_shape_mnk[:2]
         out, acc = problem.out_types, problem.acc_dtype
-        differ = batched(problem.a), problem.matrices > 1, batched(problem.out)
-        clusters, groups = devices.clusters(plan.blocks), _table_groups(problem)
-        widths, few = None if follow.plain else problem.other_widths, _few(problem)
+        differ = batched(problem.a), problem.num_groups > 1, batched(problem.out)
+        clusters, groups = devices.max_active_clusters(config.cluster_size), _table_groups(problem)
+        widths, few = None if follow.plain else problem.epilogue_input_widths, _few(problem)
 
-        def make() -> HopperGemm:
-            scheduler = GroupedTiles(
-                tile, plan.cluster_mn, plan.group, clusters, groups, problem.contiguous, plan.swapped, few
+        def make() -> Sm90GemmKernel:
+            scheduler = GroupedTileScheduler(
+                tile,
+                config.cluster_shape_mn,
+                config.raster_group,
+                clusters,
+                groups,
+                problem.contiguous,
+                config.swap_ab,
+                few,
             )
-            epilogue = epilogue_of(problem, plan, widths, problem.contiguous)
-            return HopperGemm(a, b, differ, problem.promoted, bool(problem.blocks), plan, scheduler, epilogue)
+            epilogue = epilogue_of(problem, config, widths, problem.contiguous)
+            return Sm90GemmKernel(
+                a, b, differ, problem.promoted, bool(problem.block_scales), config, scheduler, epilogue
+            )
 
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
-        width = problem.out_width if plan.staged or problem.contiguous else 0
+        width = problem.out_width if config.smem_epilogue or problem.contiguous else 0
         key = (
-            GroupedTiles, kinds, differ, problem.promoted, bool(problem.blocks), plan, clusters, groups, few, width, widths, follow.key,
+            GroupedTileScheduler, kinds, differ, problem.promoted, bool(problem.block_scales), config, clusters, groups, few, width, widths, follow.key,
         )  # fmt: skip
-        kernel = launches.made_of(follow.functions, make, *key)
+        kernel = launches.cached_kernel_of(follow.functions, make, *key)
         launches.run_tensors(
-            kernel, [given.a, given.b, given.out, given.bounds, *given.blocks, *given.others],
+            kernel, [given.a, given.b, given.out, given.group_bounds, *given.block_scales, *given.epilogue_inputs],
             [
-                *tensors_of(problem, given), arrays.dynamic(given.bounds, 0, 1), *block_tensors(problem, given),
+                *tensors_of(problem, given), arrays.dynamic(given.group_bounds, 0, 1), *block_tensors(problem, given),
                 *other_tensors(problem, given),
             ],
             3, given.alpha, given.beta,
         )  # fmt: skip
 
 
-def _few(problem: GroupedProduct) -> bool:
+def _few(problem: GroupedGemmProblem) -> bool:
     """Whether groups have so few rows that memory bounds the product."""
-    return problem.rows <= GROUPS * ATOM_M
+    return problem.expected_rows <= MMA_WARPGROUPS * ATOM_M
 
 
-def _table_groups(problem: GroupedProduct) -> int:
+def _table_groups(problem: GroupedGemmProblem) -> int:
     """Groups that a table has room for."""
-    return max(_WARP, arrays.power_of_two(problem.matrices))
+    return max(_WARP, arrays.power_of_two(problem.num_groups))
 
 
-def _smem_bytes(problem: GroupedProduct, plan: Sm90GemmConfig) -> int:
+def _smem_bytes(problem: GroupedGemmProblem, config: Sm90GemmConfig) -> int:
     """Of a block: as for products, and the table."""
-    own = plan.smem_bytes(problem.dtype.width, problem.out.dtype.width, blocks=bool(problem.blocks))
+    own = config.smem_bytes(problem.dtype.width, problem.out.dtype.width, blocks=bool(problem.block_scales))
     return own + 8 * (_table_groups(problem) + 1)

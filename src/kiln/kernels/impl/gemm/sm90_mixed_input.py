@@ -19,19 +19,19 @@ from ...dispatch import arrays, devices, launches
 from ...dispatch.registry import Implementation
 from ...parts.dequantize import every_other_byte, factor_pairs, halves_widened, scaled
 from .arguments import group_tensors, more_tensors, other_tensors
-from .permute_a import LaidRows
-from .sm90 import HopperGemm
-from .sm90_config import ATOM_M, GROUP, Sm90MixedInputConfig
+from .permute_a import PermuteA
+from .sm90 import Sm90GemmKernel
+from .sm90_config import ATOM_M, WARPGROUP_THREADS, Sm90MixedInputConfig
 from .sm90_cost import at_once
 from .sm90_implementation import UNIT, batched, ends, epilogue_of, steps, tensors_of
-from .tile_scheduler import PersistentTiles, SplitTiles
+from .tile_scheduler import PersistentTileScheduler, SplitKTileScheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ...dispatch.devices import Device
-    from .arguments import Given
-    from .problem import Operand, Product
+    from .arguments import GemmArguments
+    from .problem import GemmProblem, Operand
 
 _DEPTHS = (64, 128)
 """K of a stage; of a row of weights each of four lanes has a quarter of it."""
@@ -54,24 +54,24 @@ _ALIGNED = 1024
 """Bytes that aligning the buffers may take."""
 
 
-class ConvertingGemm(HopperGemm):
+class Sm90MixedInputGemmKernel(Sm90GemmKernel):
     """The kernel for weights of some kind; `group`: K of those that have a factor in common, 0: none.
 
     The kernel before it has laid what they are multiplied with, and waited for those before that.
     """
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], packed: bool, group: int, plan: Sm90MixedInputConfig, scheduler: Any,
+        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], packed: bool, group: int, config: Sm90MixedInputConfig, scheduler: Any,
         epilogue: Any,
     ) -> None:  # fmt: skip
-        super().__init__(a, b, batched, False, bool(group), plan, scheduler, epilogue)
+        super().__init__(a, b, batched, False, bool(group), config, scheduler, epilogue)
         self.packed = packed
         self.group = group
-        self.span = _span(plan, packed)
+        self.span = _span(config, packed)
         self.words = self.span // 16
 
     def depths(self) -> tuple[int, int]:
-        return self.span, self.plan.block_mnk[2]
+        return self.span, self.config.tile_shape_mnk[2]
 
     def factors(self, given: Any) -> tuple[Any, Any]:
         """Those of groups of K, (N, groups, L), and the rest."""
@@ -81,8 +81,10 @@ class ConvertingGemm(HopperGemm):
 
     def mma(self) -> Any:
         k, source = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode(), warpgroup.OperandSource.RMEM
-        dtype, shape = self.b.dtype, (64, self.plan.block_mnk[1])
-        return sm90.make_trivial_tiled_mma(dtype, dtype, k, k, Float32, (self.plan.sharers, 1, 1), shape, source)
+        dtype, shape = self.b.dtype, (64, self.config.tile_shape_mnk[1])
+        return sm90.make_trivial_tiled_mma(
+            dtype, dtype, k, k, Float32, (self.config.warpgroups_per_tile, 1, 1), shape, source
+        )
 
     @cute.jit
     def fetch(
@@ -95,7 +97,7 @@ class ConvertingGemm(HopperGemm):
         begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])), tiles)
         producer = ring.make_producer()
         number, count = self.scheduler.first(), self.scheduler.count(tiles)
-        place, early = self.scheduler.tile(number, tiles), minimum(depth, self.plan.stages)
+        place, early = self.scheduler.tile(number, tiles), minimum(depth, self.config.ab_stages)
         own = of_a[None, place.m, None, place.matrix]
         for step in range(early):
             stage = producer.acquire_and_advance()
@@ -119,18 +121,18 @@ class ConvertingGemm(HopperGemm):
         self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, steps: Any, ring_a: Any, ring_b: Any, buffers: Any,
         tiles: Any, blocks: Any, into: Any,
     ):  # fmt: skip
-        plan, scheduler = self.plan, self.scheduler
-        own = thread % GROUP
+        config, scheduler = self.config, self.scheduler
+        own = thread % WARPGROUP_THREADS
         part = mma.get_slice(thread)
-        right = mma.make_fragment_B(mma.get_slice(group * GROUP).partition_B(ring_b))
-        acc = cute.make_rmem_tensor(mma.partition_shape_C(plan.block_mnk[:2]), Float32)
-        shape = ((2, 2, 2), 1, plan.block_mnk[2] // 16)
+        right = mma.make_fragment_B(mma.get_slice(group * WARPGROUP_THREADS).partition_B(ring_b))
+        acc = cute.make_rmem_tensor(mma.partition_shape_C(config.tile_shape_mnk[:2]), Float32)
+        shape = ((2, 2, 2), 1, config.tile_shape_mnk[2] // 16)
         lefts = [cute.make_rmem_tensor(shape, self.b.dtype) for _ in range(2)]  # one is made while the other is read
         copy, source = self.lanes(ring_a, thread)
         held = cute.make_rmem_tensor(cute.shape(source)[:3], self.a.dtype)
         ahead = cute.make_rmem_tensor((2,), Float32)  # factors of the next stage
         reading, used, coming = (
-            pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.stages) for _ in range(3)
+            pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages) for _ in range(3)
         )
         begin, depth = steps
         number, count = scheduler.first(), scheduler.count(tiles)
@@ -197,10 +199,10 @@ class ConvertingGemm(HopperGemm):
 
     def lanes(self, ring: Any, thread: Any) -> tuple[Any, Any]:
         """How a thread loads its weights of a stage, and where they lie: a quarter of two rows."""
-        each, rows = self.span // 4, self.plan.block_mnk[0]
+        each, rows = self.span // 4, self.config.tile_shape_mnk[0]
         atom = cute.make_copy_atom(CopyUniversalOp(), self.a.dtype, num_bits_per_copy=min(128, 8 * each))
         places = cute.make_layout(
-            ((4, 8, 4, self.plan.groups), (each, 2)), stride=((each * rows, 1, 16, ATOM_M), (rows, 8))
+            ((4, 8, 4, self.config.mma_warpgroups), (each, 2)), stride=((each * rows, 1, 16, ATOM_M), (rows, 8))
         )
         copy = cute.make_tiled_copy(atom, places, (rows, self.span)).get_slice(thread)
         return copy, copy.partition_S(ring)
@@ -227,83 +229,96 @@ class ConvertingGemm(HopperGemm):
         factors = blocks[0]
         rows, groups, _ = factors.shape
         first = (
-            place.m * self.plan.block_mnk[0] + thread // GROUP * ATOM_M + thread % GROUP // 32 * 16 + thread % 32 // 4
+            place.m * self.config.tile_shape_mnk[0]
+            + thread // WARPGROUP_THREADS * ATOM_M
+            + thread % WARPGROUP_THREADS // 32 * 16
+            + thread % 32 // 4
         )
-        group = minimum(step * self.plan.block_mnk[2] // self.group, groups - 1)
+        group = minimum(step * self.config.tile_shape_mnk[2] // self.group, groups - 1)
         for down in range(2):
             into[down] = Float32(factors[minimum(first + 8 * down, rows - 1), group, place.matrix])
 
 
-class HopperWeights(Implementation):
+class Sm90MixedInputGemm(Implementation):
     """`wgmma` on weights that threads convert, loaded by the copy engine."""
 
-    plan = Sm90MixedInputConfig
+    config = Sm90MixedInputConfig
     repeats = True
 
-    def supports(self, problem: Product, device: Device) -> str | None:
-        if not problem.weights:
+    def supports(self, problem: GemmProblem, device: Device) -> str | None:
+        if not problem.mixed_input:
             return "operands have elements of one kind"
         if not device.warp_groups:
             return f"warp groups multiply on sm_90a alone, and {device.name} is sm_{device.generation.number}"
-        if problem.summed:
+        if problem.reduces_rows:
             return "tiles lie across the result, and sums are of its rows"
         if not (steps(problem.a, 2) and steps(problem.b, 1)):
             return f"a or b are not contiguous in K, or rows of them do not begin at multiples of 16 bytes: {problem.a}, {problem.b}"
         if problem.out.offset % UNIT:
             return f"the result does not begin at a multiple of {UNIT} bytes: {problem.out}"
-        if problem.group % _DEPTHS[0] or problem.k % _DEPTHS[0]:
+        if problem.group_size % _DEPTHS[0] or problem.k % _DEPTHS[0]:
             return f"K, or groups of it, are no multiples of {_DEPTHS[0]}"
         return None
 
-    def plans(self, problem: Product, device: Device) -> list[Sm90MixedInputConfig]:
-        found = [(self.cost(problem, plan, device), plan) for plan in self.candidates(problem, device)]
-        return [plan for _, plan in sorted(found, key=lambda pair: pair[0])]
+    def configs(self, problem: GemmProblem, device: Device) -> list[Sm90MixedInputConfig]:
+        found = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
+        return [config for _, config in sorted(found, key=lambda pair: pair[0])]
 
-    def candidates(self, problem: Product, device: Device) -> Iterator[Sm90MixedInputConfig]:
+    def candidates(self, problem: GemmProblem, device: Device) -> Iterator[Sm90MixedInputConfig]:
         """Those that may be worth it, with as many stages as fit."""
         rows = problem.shape[1]
-        turning = rows > _FEW and all(x.dtype.width == 16 and steps(x, 2) and ends(x) for x in problem.results)
+        turning = rows > _FEW and all(x.dtype.width == 16 and steps(x, 2) and ends(x) for x in problem.outs)
         own = -(-rows // -(-rows // _WIDTHS[-1]))  # of each of the fewest tiles that have all rows
         fits = next(n for n in _WIDTHS if n >= own) if rows <= _MOST_OWN else _WIDTHS[-1]
         widths = {fits} | ({128} if rows > 128 else set())
         for columns, ((groups, depth), most) in itertools.product(sorted(widths), _MOST_COLUMNS.items()):
-            if problem.group % depth or problem.k % depth or columns > most:
+            if problem.group_size % depth or problem.k % depth or columns > most:
                 continue
-            if groups > 2 and depth > 64 and (problem.group or not problem.packed):  # two stages are made in registers
+            if (
+                groups > 2 and depth > 64 and (problem.group_size or not problem.int4)
+            ):  # two stages are made in registers
                 continue
             for splits in (1, 2, 4) if groups == 2 and columns <= 128 else (1,):
                 # Where not all blocks multiply with the same rows, those of a cluster get them at once.
                 cluster = (2, 1) if columns < rows and splits == 1 else (1, 1)
                 wide = max(columns, 8 * splits)  # each block writes eight at least
-                plan = Sm90MixedInputConfig(
-                    (ATOM_M * groups, wide, depth), cluster, 1, 8, splits=splits, turned=turning and splits == 1
+                config = Sm90MixedInputConfig(
+                    (ATOM_M * groups, wide, depth),
+                    cluster,
+                    1,
+                    8,
+                    split_k_cluster=splits,
+                    transpose_out=turning and splits == 1,
                 )
-                more = (device.smem - self.beside(problem, plan)) // self.stage_bytes(problem, plan)
-                plan = dataclasses.replace(plan, stages=max(1, min(_MOST_STAGES, more)))
-                if plan.stages > _LEAST_STAGES and (splits == 1 or problem.k >= splits * 4 * depth):
-                    yield plan
+                more = (device.smem - self.beside(problem, config)) // self.stage_bytes(problem, config)
+                config = dataclasses.replace(config, ab_stages=max(1, min(_MOST_STAGES, more)))
+                if config.ab_stages > _LEAST_STAGES and (splits == 1 or problem.k >= splits * 4 * depth):
+                    yield config
 
-    def beside(self, problem: Product, plan: Sm90MixedInputConfig) -> int:
+    def beside(self, problem: GemmProblem, config: Sm90MixedInputConfig) -> int:
         """Bytes beside the ring: of sums or results, and barriers."""
         first, *more = (kind.width for kind in problem.out_types)
-        return plan.smem_bytes(16, first, tuple(more)) - plan.stages * plan.stage_bytes(16) + _ALIGNED
+        return config.smem_bytes(16, first, tuple(more)) - config.ab_stages * config.stage_bytes(16) + _ALIGNED
 
-    def stage_bytes(self, problem: Product, plan: Sm90MixedInputConfig) -> int:
+    def stage_bytes(self, problem: GemmProblem, config: Sm90MixedInputConfig) -> int:
         """Of weights, and of what they are multiplied with."""
-        return plan.block_mnk[0] * _span(plan, problem.packed) + plan.block_mnk[1] * plan.block_mnk[2] * 2
+        return (
+            config.tile_shape_mnk[0] * _span(config, problem.int4)
+            + config.tile_shape_mnk[1] * config.tile_shape_mnk[2] * 2
+        )
 
-    def cost(self, problem: Product, plan: Sm90MixedInputConfig, device: Device) -> float:
-        return max(self.parts(problem, plan, device).values())
+    def cost(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> float:
+        return max(self.cost_terms(problem, config, device).values())
 
-    def parts(self, problem: Product, plan: Sm90MixedInputConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> dict[str, float]:
         """Rounds of tiles, of which each stage has its weights converted and multiplied; and memory."""
-        (batches, rows, n), (m, columns, depth) = problem.shape, plan.block_mnk
-        tiles = batches * -(-rows // columns) * -(-n // m) * plan.splits
-        waves, stages = -(-tiles // at_once(plan, device)), -(-problem.k // depth // plan.splits)
-        fixed, each, scaling = _STAGE[problem.packed]
-        made, multiplied = each + scaling * bool(problem.group), _COLUMN * columns
+        (batches, rows, n), (m, columns, depth) = problem.shape, config.tile_shape_mnk
+        tiles = batches * -(-rows // columns) * -(-n // m) * config.split_k_cluster
+        waves, stages = -(-tiles // at_once(config, device)), -(-problem.k // depth // config.split_k_cluster)
+        fixed, each, scaling = _STAGE[problem.int4]
+        made, multiplied = each + scaling * bool(problem.group_size), _COLUMN * columns
         share = depth / 64 * m / 128
-        tile = _TILE + _AREA * m * columns / 128**2 + _SHARED * (plan.splits - 1)
+        tile = _TILE + _AREA * m * columns / 128**2 + _SHARED * (config.split_k_cluster - 1)
         return {
             "conversion": waves * (stages * (fixed + made * share) + tile),
             "products": max(
@@ -312,61 +327,61 @@ class HopperWeights(Implementation):
             "memory": problem.bytes / 1e6 / _MEMORY,
         }
 
-    def check(self, problem: Product, plan: Sm90MixedInputConfig, device: Device) -> None:
+    def check(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> None:
         arrays.require(
-            plan.groups in _GROUPS and plan.block_mnk[0] % ATOM_M == 0 and plan.block_mnk[2] in _DEPTHS and plan.swapped and not plan.pingpong and plan.sums == 1 and plan.cluster_mn in ((1, 1), (2, 1)),
-            f"{plan}: weights are rows of the tile, 128 or 256 of them for 64 or 128 of K",
-            hint="block_mnk=(128, n, 64), cluster_mn=(1, 1) or (2, 1)",
+            config.mma_warpgroups in _GROUPS and config.tile_shape_mnk[0] % ATOM_M == 0 and config.tile_shape_mnk[2] in _DEPTHS and config.swap_ab and not config.pingpong and config.split_k == 1 and config.cluster_shape_mn in ((1, 1), (2, 1)),
+            f"{config}: weights are rows of the tile, 128 or 256 of them for 64 or 128 of K",
+            hint="tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)",
         )  # fmt: skip
         arrays.require(
-            problem.group % plan.block_mnk[2] == 0 and problem.k % plan.block_mnk[2] == 0,
-            f"{plan}: K, or groups of it, are no multiples of {plan.block_mnk[2]}",
+            problem.group_size % config.tile_shape_mnk[2] == 0 and problem.k % config.tile_shape_mnk[2] == 0,
+            f"{config}: K, or groups of it, are no multiples of {config.tile_shape_mnk[2]}",
         )
-        stages = problem.k // plan.block_mnk[2]
+        stages = problem.k // config.tile_shape_mnk[2]
         arrays.require(
-            plan.splits <= stages,
-            f"{plan}: K of {problem.k} is {stages} stages, of which each part has one at least",
-            hint=f"splits up to {stages}",
+            config.split_k_cluster <= stages,
+            f"{config}: K of {problem.k} is {stages} stages, of which each part has one at least",
+            hint=f"split_k_cluster up to {stages}",
         )
         arrays.require(
-            not plan.turned or all(steps(x, 2) and ends(x) for x in problem.results),
-            f"{plan}: the copy engine stores rows that begin and end at multiples of 16 bytes",
-            hint="turned=False",
+            not config.transpose_out or all(steps(x, 2) and ends(x) for x in problem.outs),
+            f"{config}: the copy engine stores rows that begin and end at multiples of 16 bytes",
+            hint="transpose_out=False",
         )
-        narrow = dataclasses.replace(plan, block_mnk=(*plan.block_mnk[:2], 64), stages=2)
+        narrow = dataclasses.replace(config, tile_shape_mnk=(*config.tile_shape_mnk[:2], 64), ab_stages=2)
         narrow.check(problem.dtype, problem.out_types, False, device)
-        plan.check_room(_span(plan, problem.packed))
-        used = plan.stages * self.stage_bytes(problem, plan) + self.beside(problem, plan)
+        config.check_split_k_smem(_span(config, problem.int4))
+        used = config.ab_stages * self.stage_bytes(problem, config) + self.beside(problem, config)
         arrays.require(
-            plan.stages >= _LEAST_STAGES and used <= device.smem,
-            f"{plan} takes {used} bytes of shared memory for {plan.stages} stages, and a block has {device.smem}",
+            config.ab_stages >= _LEAST_STAGES and used <= device.smem,
+            f"{config} takes {used} bytes of shared memory for {config.ab_stages} stages, and a block has {device.smem}",
             hint=f"from {_LEAST_STAGES} stages on (one is multiplied, the next made, the one after it loaded), as many as fit, or a smaller tile",
         )
 
-    def run(self, problem: Product, plan: Sm90MixedInputConfig, given: Given) -> None:
+    def run(self, problem: GemmProblem, config: Sm90MixedInputConfig, given: GemmArguments) -> None:
         a, b = problem.operands()
-        follow, tile, group = problem.follow, plan.block_mnk[:2], problem.group
-        widths = None if follow.plain else problem.other_widths
+        follow, tile, group = problem.fusion, config.tile_shape_mnk[:2], problem.group_size
+        widths = None if follow.plain else problem.epilogue_input_widths
         differ = batched(problem.a), batched(problem.b), batched(problem.out)
-        clusters = devices.clusters(plan.blocks)
+        clusters = devices.max_active_clusters(config.cluster_size)
 
-        def make() -> ConvertingGemm:
-            if plan.splits > 1:
-                scheduler = SplitTiles(tile, plan.group, plan.splits)
+        def make() -> Sm90MixedInputGemmKernel:
+            if config.split_k_cluster > 1:
+                scheduler = SplitKTileScheduler(tile, config.raster_group, config.split_k_cluster)
             else:
-                scheduler = PersistentTiles(tile, plan.cluster_mn, plan.group, clusters)
-            return ConvertingGemm(
-                a, b, differ, problem.packed, group, plan, scheduler, epilogue_of(problem, plan, widths)
+                scheduler = PersistentTileScheduler(tile, config.cluster_shape_mn, config.raster_group, clusters)
+            return Sm90MixedInputGemmKernel(
+                a, b, differ, problem.int4, group, config, scheduler, epilogue_of(problem, config, widths)
             )
 
-        kinds = (a.dtype, b.dtype, problem.packed, group, problem.out_types)
-        key = (ConvertingGemm, kinds, differ, plan, clusters, problem.out_width, widths, follow.key)
-        kernel = launches.made_of(follow.functions, make, *key)
-        groups = [] if given.groups is None else [given.groups]
-        given = given._replace(a=self.laid(problem, plan, given.a))
-        problem = dataclasses.replace(problem, a=arrays.laid(given.a))
+        kinds = (a.dtype, b.dtype, problem.int4, group, problem.out_types)
+        key = (Sm90MixedInputGemmKernel, kinds, differ, config, clusters, problem.out_width, widths, follow.key)
+        kernel = launches.cached_kernel_of(follow.functions, make, *key)
+        groups = [] if given.group_scales is None else [given.group_scales]
+        given = given._replace(a=self.laid(problem, config, given.a))
+        problem = dataclasses.replace(problem, a=arrays.layout_of(given.a))
         launches.run_tensors(
-            kernel, [given.a, given.b, given.out, *groups, *given.more, *given.others],
+            kernel, [given.a, given.b, given.out, *groups, *given.extra_outs, *given.epilogue_inputs],
             [
                 *tensors_of(problem, given), *group_tensors(problem, given), *more_tensors(problem, given),
                 *other_tensors(problem, given),
@@ -374,13 +389,13 @@ class HopperWeights(Implementation):
             3, given.alpha, given.beta,
         )  # fmt: skip
 
-    def laid(self, problem: Product, plan: Sm90MixedInputConfig, a: Any) -> Any:
+    def laid(self, problem: GemmProblem, config: Sm90MixedInputConfig, a: Any) -> Any:
         """A with K of each stage in the order in which threads have weights of it."""
         if not batched(problem.a):
             a = arrays.part(a, 0, slice(0, 1))
         made = arrays.empty(a, a.shape, None)
-        kernel = launches.made(
-            LaidRows, problem.dtype, _span(plan, problem.packed) // 16, _weights_of_word(problem.packed)
+        kernel = launches.cached_kernel(
+            PermuteA, problem.dtype, _span(config, problem.int4) // 16, _weights_of_word(problem.int4)
         )
         launches.run_tensors(kernel, [a, made], [arrays.dynamic(x, 2, 8) for x in (a, made)], 2)
         return arrays.broadcast_to(made, problem.a.shape)
@@ -390,6 +405,6 @@ def _weights_of_word(packed: bool) -> int:
     return 8 if packed else 4
 
 
-def _span(plan: Sm90MixedInputConfig, packed: bool) -> int:
+def _span(config: Sm90MixedInputConfig, packed: bool) -> int:
     """Bytes of a row of weights in a stage."""
-    return plan.block_mnk[2] // (2 if packed else 1)
+    return config.tile_shape_mnk[2] // (2 if packed else 1)

@@ -7,7 +7,7 @@ from typing import Any
 from .... import Boolean, Int32, const_expr, cute, pipeline, range_constexpr
 
 
-class Ring:
+class SmemStages:
     """What a thread copies into the ring: the `stages` buffers of a pipeline, all but one of them ahead, `depth` of K at a time.
 
     The `splits` blocks that share a tile of the result each take their own part of K. `sums`: of groups, whose factors come with each tile; None: there are none.

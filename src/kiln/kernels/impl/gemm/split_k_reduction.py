@@ -25,7 +25,7 @@ def together(count: int) -> int:
     return next((few for few in _TOGETHER if count <= few), _TOGETHER[-1])
 
 
-class SplitSum:
+class SplitKReduction:
     """Each D = a value of combine(the sum over S of parts (S, M, N)), `width` neighbours in N to a thread, which loads so many parts
     `together`. Rows of parts have no gaps."""
 

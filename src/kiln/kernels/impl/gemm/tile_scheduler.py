@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from .... import const_expr, cute, select_
 from ....cute import arch
 
-MOST_BATCHES = 65535
+MAX_GRID_Y = 65535
 """Blocks along a mode of a grid that is not its first."""
 _GROUP = 16
 """So many rows of tiles are computed side by side, to find each other's operands in the L2 cache."""
@@ -39,7 +39,7 @@ class Work(NamedTuple):
     rank: Any
 
 
-class Place(NamedTuple):
+class WorkTile(NamedTuple):
     """A tile (in M, in N) of a batch of rows times a batch of the other matrix, with `rows` of them from `start` on (0: all)."""
 
     m: Any
@@ -50,8 +50,8 @@ class Place(NamedTuple):
     rows: Any = 0
 
 
-class TileScheduler:
-    """One tile to a block, or to `splits` neighbouring ones, which are a cluster and each take a part of K. `many`: more batches than `MOST_BATCHES`."""
+class Sm80TileScheduler:
+    """One tile to a block, or to `splits` neighbouring ones, which are a cluster and each take a part of K. `many`: more batches than `MAX_GRID_Y`."""
 
     def __init__(self, tile: tuple[int, int], splits: int, many: bool = False) -> None:
         self.tile = tile
@@ -86,7 +86,7 @@ class TileScheduler:
         return cute.ceil_div(d.shape[0], self.tile[0]), cute.ceil_div(d.shape[1], self.tile[1])
 
 
-class PersistentTiles:
+class PersistentTileScheduler:
     """A block for each multiprocessor, in clusters of neighbouring tiles, that takes one tile after the other.
 
     `clusters` run at a time. `group` rows of clusters are computed side by side. `batched`: there may be several results. `begin` gives what the
@@ -103,10 +103,10 @@ class PersistentTiles:
     """Whether a second kernel adds the results."""
 
     def __init__(
-        self, tile: tuple[int, int], cluster_mn: tuple[int, int], group: int, clusters: int, batched: bool = True
+        self, tile: tuple[int, int], cluster_shape_mn: tuple[int, int], group: int, clusters: int, batched: bool = True
     ) -> None:
         self.tile_mn = tile
-        self.cluster_mn = cluster_mn
+        self.cluster_shape_mn = cluster_shape_mn
         self.group = group
         self.clusters = clusters
         self.batched = batched
@@ -114,11 +114,11 @@ class PersistentTiles:
     @cute.jit
     def grid(self, d: Any):
         """The blocks for a result (M, N, L)."""
-        return *self.cluster_mn, min(self.count((d, ())), self.clusters)
+        return *self.cluster_shape_mn, min(self.count((d, ())), self.clusters)
 
     def cluster(self) -> tuple[int, int, int] | None:
         """The blocks of a cluster."""
-        return None if self.cluster_mn == (1, 1) else (*self.cluster_mn, 1)
+        return None if self.cluster_shape_mn == (1, 1) else (*self.cluster_shape_mn, 1)
 
     @cute.jit
     def divisors(self, d: Any):
@@ -144,11 +144,11 @@ class PersistentTiles:
         """What is added to it for the next."""
         return arch.grid_dim()[2]
 
-    def tile(self, number: Any, tiles: Any) -> Place:
+    def tile(self, number: Any, tiles: Any) -> WorkTile:
         """This block's tile of a cluster of tiles."""
         m, n, batch = self.place(number, tiles)
         x, y, _ = arch.block_idx()
-        return Place(m * self.cluster_mn[0] + x, n * self.cluster_mn[1] + y, batch, batch)
+        return WorkTile(m * self.cluster_shape_mn[0] + x, n * self.cluster_shape_mn[1] + y, batch, batch)
 
     def place(self, number: Any, tiles: Any) -> tuple[Any, Any, Any]:
         """The cluster of tiles (in M, in N) of a batch."""
@@ -161,11 +161,11 @@ class PersistentTiles:
         return 0, depth
 
     def _clusters(self, d: Any) -> tuple[Any, Any]:
-        (m, n), (x, y) = self.tile_mn, self.cluster_mn
+        (m, n), (x, y) = self.tile_mn, self.cluster_shape_mn
         return cute.ceil_div(d.shape[0], m * x), cute.ceil_div(d.shape[1], n * y)
 
 
-class SplitTiles(PersistentTiles):
+class SplitKTileScheduler(PersistentTileScheduler):
     """`splits` blocks to a tile, which are a cluster and each take a part of K; every cluster has one tile.
 
     `summed`: each of several results is of a part of K, too.
@@ -187,7 +187,7 @@ class SplitTiles(PersistentTiles):
     @cute.jit
     def divisors(self, d: Any):
         parts = [cute.fast_divmod_create_divisor(self.splits * d.shape[2])] if const_expr(self.summed) else []
-        return [*PersistentTiles.divisors(self, d), *parts]
+        return [*PersistentTileScheduler.divisors(self, d), *parts]
 
     def count(self, tiles: Any) -> Any:
         across, down = self._clusters(tiles[0])
@@ -199,11 +199,11 @@ class SplitTiles(PersistentTiles):
     def step(self) -> Any:
         return arch.grid_dim()[0] // self.splits
 
-    def tile(self, number: Any, tiles: Any) -> Place:
+    def tile(self, number: Any, tiles: Any) -> WorkTile:
         m, n, batch = self.place(number, (tiles[0], tiles[1][:3]))
         if self.summed:
             batch = arch.block_idx()[1]
-        return Place(m, n, batch, batch)
+        return WorkTile(m, n, batch, batch)
 
     def steps(self, depth: Any, tiles: Any) -> tuple[Any, Any]:
         x, y, _ = arch.block_idx()
