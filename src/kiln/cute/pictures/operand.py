@@ -5,16 +5,16 @@ from __future__ import annotations
 from itertools import product as all_of
 from typing import Any
 
-from ..atoms.draw import cell_color, document, heading
 from ..layout.algebra import composition
 from ..layout.composed_layout import ComposedLayout
 from ..layout.layout import Layout, is_static, rank, size
 from ..layout.leaf import LayoutError
 from ..layout.swizzle import Swizzle
+from ..nvgpu.common import OperandMajorMode
+from ..nvgpu.matrix_descriptor import PIECE, descriptor_offsets
 from ..tensor.pointer import element_bits
-from .common import OperandMajorMode
-from .matrix_descriptor import PIECE, descriptor_offsets
-from .smem_picture import GREY, ROWS, Cell, Panel, arrow, check_type, memory_panel, rect, text_at
+from .draw import cell_color, document, heading
+from .smem import GREY, ROWS, Cell, Panel, arrow, check_type, memory_panel, rect, text_at
 
 __all__ = ["operand_svg"]
 
