@@ -210,4 +210,4 @@ def _output(name: str, described: Any, inputs: Sequence[Parameter], parameter: P
 
 
 def _wrong(what: str, hint: str) -> Exception:
-    return error(DSLUserCodeTypeError, f"kiln.export: {what}", hint=hint, depth=2)
+    return error(DSLUserCodeTypeError, f"kiln.export: {what}", hint=hint)

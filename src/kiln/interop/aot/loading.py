@@ -185,8 +185,6 @@ def _parsed(text: bytes, is_there: bool) -> dict[str, Any]:
         about = json.loads(text.rstrip(b"\0")) if is_there else None
     except ValueError:
         about = None
-    if isinstance(about, dict) and "doors" in about:  # an earlier name
-        about["entry_points"] = about.pop("doors")
     if isinstance(about, dict) and isinstance(about.get("abi"), int) and about["abi"] > ABI:
         return {"kiln": "?", **about}  # its other fields are another version's
     if not isinstance(about, dict) or not all(isinstance(about.get(name), kind) for name, kind in _FIELDS.items()):

@@ -309,7 +309,7 @@ class Operator:
         return found, dtype
 
     def _wrong(self, what: str, hint: str) -> Exception:
-        return error(DSLUserCodeTypeError, f"the operator {self.name}: {what}", hint=hint, depth=2)
+        return error(DSLUserCodeTypeError, f"the operator {self.name}: {what}", hint=hint)
 
     def _make_schema(self) -> str:
         defaults = {p.name: _literal(p.default) for p in self._parameters if p.default is not p.empty}

@@ -55,10 +55,10 @@ def main(argv: Sequence[str]) -> int:
 
 def _describe_exported(path: str) -> int:
     """What an exported file says of its functions, as JSON."""
-    from ...base_dsl import doors
+    from ...base_dsl import entry_points
 
     try:
-        known = doors.exporter().read_metadata(path)
+        known = entry_points.exporter().read_metadata(path)
     except DSLBaseError as reason:
         print(f"kiln inspect: {reason}", file=sys.stderr)
         return command_line.EXIT.BAD_USE
