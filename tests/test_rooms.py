@@ -60,7 +60,7 @@ def imports(module: str, file: Path, known: dict[str, Path]) -> Iterator[tuple[s
         elif isinstance(node, ast.ImportFrom):
             base = _resolved("." * node.level + (node.module or ""), package)
             found = [f"{base}.{alias.name}" if f"{base}.{alias.name}" in known else base for alias in node.names]
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "lazy.Module"):
             found = [_text(node.args[0], module)]
         elif loads_names and isinstance(node, ast.Constant) and isinstance(node.value, str):
             # names that load when they are used, by their relative place; to give modules below out is no import
@@ -156,6 +156,7 @@ def test_what_all_may_import_has_no_circle() -> None:
         ("import importlib\nimportlib.import_module('kiln.mlir')", "kiln.mlir"),
         ("import importlib\nimportlib.import_module(f'{__name__}.bindings')", "kiln.hardware"),
         ("__getattr__ = lazy.names(__name__, {'ir': '..mlir'})", "kiln.mlir"),
+        ("ir = lazy.Module('kiln.mlir', 'ir')", "kiln.mlir"),
         ("import numpy", None),
     ],
 )

@@ -52,7 +52,7 @@ with gc_paused:
     from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
 
 base_dsl.dsl.default_language = lambda: importlib.import_module(f"{__name__}.cute.program.dsl").DSL
-base_dsl.doors.exporter = lambda: importlib.import_module(f"{__name__}.interop.aot")
+base_dsl.entry_points.exporter = lambda: importlib.import_module(f"{__name__}.interop.aot")
 hardware.measuring_kernels = lambda: importlib.import_module(f"{__name__}.cute.measuring")
 
 _LAZY = (

@@ -16,7 +16,8 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from . import promises
-from .diagnostics import DSLUserCodeTypeError, error
+from .bindings import context, ir
+from .diagnostics import type_error
 from .numeric.host import in_range
 from .static_key import static_key
 from .tree import is_dynamic
@@ -26,14 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
     from typing import TypeGuard
 
-    from ..mlir import ir
-
 
 AMBIENT_STREAM = "(stream)"
-"""Among the arguments that a function is compiled for: the stream of launches that name none. Calls do not pass it."""
+"""The name of a hidden argument: the stream of launches that name none. Calls do not pass it."""
 
 ONE_SYMBOL = "both were compiled as one symbol"
-"""How the report ends that extents or strides which descriptions share differ in a call."""
+"""The end of the error message for extents or strides that share a symbol and differ in a call."""
 
 
 class Node:
@@ -43,24 +42,25 @@ class Node:
     formats: str = ""
     """struct formats of the leaves, each a multiple of 8 bytes."""
     ambient: Callable[[], Any] | None = None
-    """What a call passes that leaves it out."""
+    """Returns what to pass for a call that leaves the argument out; None: the argument is required."""
     is_array: bool = False
-    """Whether its first leaf is the address of memory that kernels are launched beside."""
+    """Whether the first leaf is the address of an array, on whose device kernels are launched."""
 
     def types(self) -> list[ir.Type]:
         """MLIR types of the leaves."""
         return []
 
     def leaves(self) -> list[Any]:
-        """The leaves of a value given from Python, as `struct` packs them."""
+        """Return the leaves of a value given from Python, as `struct` packs them."""
         return []
 
     def values(self) -> list[ir.Value]:
-        """The leaves of a value that exists in a trace."""
+        """Return the leaves of a value that exists in a trace."""
         return []
 
     def fit(self, expected: Hashable) -> Node | str:
-        """This argument where code compiled for another key takes it as well, or why not (empty: the keys say it)."""
+        """Return this argument as one of code compiled for the key `expected`, or why it is none (empty: the keys say
+        it)."""
         return ""
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
@@ -90,12 +90,12 @@ class StaticNode(Node):
 
 
 def number_format(kind: type[Numeric]) -> str:
-    """The struct format of a number's slot; types that struct does not know are packed as their bits."""
+    """Return the struct format of a number's slot; types that struct does not know are packed as their bits."""
     return kind._struct_format.lstrip("<") or ("16s" if kind.width > 64 else "8s")
 
 
 def number_leaf(kind: type[Numeric], value: Any) -> Any:
-    """A number as `number_format` packs it."""
+    """Return a number as `number_format` packs it."""
     if isinstance(value, Numeric):
         value = value.to(kind).value
     if not kind._struct_format:
@@ -141,8 +141,6 @@ class ProtocolNode(Node):
 
     def types(self) -> list[ir.Type]:
         if self._types is None:
-            from ..mlir import context, ir
-
             with context(), ir.Location.unknown():
                 if hasattr(self.value, "__get_mlir_types__"):
                     self._types = list(self.value.__get_mlir_types__())
@@ -167,10 +165,9 @@ class ProtocolNode(Node):
             )
         addresses = [_address(p) for p in pointers]
         if not all(addresses):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{type(self.value).__name__}.__c_pointers__ gives a null address",
-                hint="what has no memory, as a fake tensor, can be compiled for and not be passed in a call",
+                "what has no memory, as a fake tensor, can be compiled for and not be passed in a call",
             )
         return [ctypes.string_at(a, value_bytes(t)) for a, t in zip(addresses, self.types(), strict=True)]
 
@@ -187,8 +184,8 @@ class ProtocolNode(Node):
 
 
 def _static_attributes(value: Any) -> Hashable:
-    """Of an object that is passed as values, the attributes that cannot be among them: texts, types, functions, members of
-    enumerations. Numbers may be."""
+    """Return the attributes of an object, passed as values, that cannot be among its values: strings, types, functions,
+    enum members."""
     from .tree import attributes_of
 
     found = attributes_of(value)
@@ -229,7 +226,7 @@ class GroupNode(Node):
         return self._make([c.rebuild(values) for c in self.children])
 
     def fit(self, expected: Hashable) -> Node | str:
-        """With all elements fitted."""
+        """Return the group with all elements fitted."""
         if type(expected) is not tuple or len(expected) != 1 + len(self.children) or expected[0] != self._tag:
             return ""
         tag, *keys = expected
@@ -250,7 +247,7 @@ _adapters: dict[type, Callable[[Any], Any]] = {}
 
 
 def register_jit_arg_adapter(*kinds: type) -> Callable[[Any], Any]:
-    """Decorator: the class or function it is put on wraps arguments of these types in a `JitArgument`."""
+    """Decorate a class or function that wraps arguments of these types in a `JitArgument`."""
 
     def register(adapter: Any) -> Any:
         for kind in kinds:
@@ -261,7 +258,7 @@ def register_jit_arg_adapter(*kinds: type) -> Callable[[Any], Any]:
 
 
 def find_adapter(kind: type) -> Callable[[Any], Any] | None:
-    """The adapter registered for a type or one of its bases."""
+    """Return the adapter registered for a type or one of its bases."""
     for base in kind.__mro__:
         if base in _adapters:
             return _adapters[base]
@@ -292,23 +289,23 @@ def _quick_number(kind: Any) -> Quick:
 
 
 class ArgumentRules:
-    """How a language takes arguments. A language overrides `convert` to add its own kinds."""
+    """The rules by which a language takes arguments. A language overrides `convert` to add its own kinds."""
 
     @functools.cached_property
     def _promised(self) -> dict[int, tuple[Any, promises.Kinds | None, Callable[[Any], bool] | None]]:
-        """What annotations promise, by their ids."""
+        """The kinds that annotations promise, by the annotations' ids."""
         return {}
 
     def kind_of(self, value: Any) -> str:
-        """The kind of a value (see `promises`), empty for what annotations do not judge."""
+        """Return the kind of a value (see `promises`), empty for what annotations do not judge."""
         return promises.kind_of(value)
 
     def own_promise(self, annotation: Any) -> promises.Kinds | None:
-        """The kinds of values that an annotation of this language allows; None for other annotations."""
+        """Return the kinds of values that an annotation of this language allows; None for other annotations."""
         return None
 
     def promised(self, annotation: Any) -> promises.Kinds | None:
-        """The kinds of values that an annotation allows; None if it excludes nothing."""
+        """Return the kinds of values that an annotation allows; None if it excludes nothing."""
         return self._promise(annotation)[1]
 
     def _promise(self, annotation: Any) -> tuple[Any, promises.Kinds | None, Callable[[Any], bool] | None]:
@@ -320,11 +317,11 @@ class ArgumentRules:
         return known
 
     def judges_values(self, annotation: Any) -> bool:
-        """Whether an annotation excludes some values of a type and not others."""
+        """Return whether an annotation excludes some values of a type and not others."""
         return self._promise(annotation)[2] is not None
 
     def breaks(self, value: Any, annotation: Any) -> bool:
-        """Whether an annotation excludes a value."""
+        """Return whether an annotation excludes a value."""
         _, promised, judge = self._promise(annotation)
         if promised is not None:
             kind = self.kind_of(value)
@@ -333,13 +330,14 @@ class ArgumentRules:
         return judge is not None and judge(value)
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
-        """A node for a kind of value of this language, or None."""
+        """Return a node for a kind of value of this language, or None."""
         return None
 
     def quick(self, kind: type, annotation: Any) -> Quick | None:
-        """For the most common arguments: (key, leaves) of a value of this very type without making a node.
+        """Return a function from values of this very type to (key, leaves), without making a node; None where there is
+        none.
 
-        What it returns for a value may be None: then the node is asked. It must agree with the node.
+        For a value it may return None: then the node decides. It must agree with the node.
         """
         if annotation is not None and self.is_static_annotation(annotation):
             return lambda value: (static_key(value), ())
@@ -358,22 +356,20 @@ class ArgumentRules:
         return None
 
     def is_static_annotation(self, annotation: Any) -> bool:
-        """Whether numbers under this annotation are known while tracing."""
+        """Return whether numbers under this annotation are known while tracing."""
         return is_constexpr(annotation)
 
     def node(self, value: Any, annotation: Any, path: str) -> Node:
-        """The node of an argument."""
+        """Return the node of an argument."""
         if annotation is not None:
             if self.breaks(value, annotation):
                 raise promises.broken(value, annotation, path)
             if self.is_static_annotation(annotation):
                 if is_dynamic(value):
-                    raise error(
-                        DSLUserCodeTypeError,
+                    raise type_error(
                         f"argument {path!r} is {promises.name_of(annotation)}, known when compiling, and got a value "
                         "that is only known when the program runs",
-                        hint=f"annotate it with the type of the value: {path}: {type(value).__name__}",
-                        depth=2,
+                        f"annotate it with the type of the value: {path}: {type(value).__name__}",
                     )
                 return StaticNode(value)
         kind = type(value)
@@ -393,7 +389,7 @@ class ArgumentRules:
         adapter = find_adapter(kind)
         if adapter is not None:
             return ProtocolNode(adapter(value))
-        # What has only `__extract_mlir_values__` consists of values in a trace; outside it is taken for its fields.
+        # An object with only `__extract_mlir_values__` consists of values in a trace; outside it is taken for its fields.
         if hasattr(kind, "__new_from_mlir_values__") and (
             hasattr(kind, "__get_mlir_types__") or (hasattr(kind, "__extract_mlir_values__") and _in_trace())
         ):
@@ -404,15 +400,14 @@ class ArgumentRules:
             return self._dataclass(value, path)
         if callable(value) or hasattr(value, "__dict__") or hasattr(kind, "__slots__"):
             return self._object(value, path)
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"argument {path!r} of type {kind.__module__}.{kind.__qualname__} cannot be passed to a compiled function",
-            hint="pass numbers, tensors, tuples or dataclasses of them; annotate it Constexpr if it is known when compiling; "
+            "pass numbers, tensors, tuples or dataclasses of them; annotate it Constexpr if it is known when compiling; "
             "or give its class __get_mlir_types__, __c_pointers__ and __new_from_mlir_values__",
         )
 
     def _object(self, value: Any, path: str) -> Node:
-        """A plain instance: by reference, with what the program computes in it passed as values."""
+        """Return a plain instance: by reference, with what the program computes in it passed as values."""
         from . import trace
 
         if trace.current() is not None:
@@ -425,17 +420,15 @@ class ArgumentRules:
     def _number_type(self, value: Any, annotation: Any, path: str) -> type[Numeric]:
         if is_numeric_type(annotation):
             if isinstance(value, float) and annotation.is_integer:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"argument {path!r} takes {annotation.__name__} and got the float {value!r}",
-                    hint=f"pass an integer, or annotate {path!r} with a float type",
+                    f"pass an integer, or annotate {path!r} with a float type",
                 )
             if issubclass(annotation, Integer) and not annotation.min <= value <= annotation.max:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"argument {path!r} takes {annotation.__name__} and got {value!r}, which lies outside its range "
                     f"({annotation.min} to {annotation.max})",
-                    hint="annotate it with a wider type, or convert it to wrap around on purpose",
+                    "annotate it with a wider type, or convert it to wrap around on purpose",
                 )
             if annotation.is_float and not in_range(annotation, value):
                 raise _float_range(annotation, value, path)
@@ -492,15 +485,14 @@ def _in_trace() -> bool:
 
 def _float_range(kind: type[Numeric], value: Any, path: str) -> Exception:
     shown = repr(value) if isinstance(value, float) else f"an integer of {value.bit_length()} bits"
-    return error(
-        DSLUserCodeTypeError,
+    return type_error(
         f"argument {path!r} takes {kind.__name__} and got {shown}, which lies outside its range",
-        hint=f"annotate it with a wider type, or pass {kind.__name__}(...) to have it converted on purpose",
+        f"annotate it with a wider type, or pass {kind.__name__}(...) to have it converted on purpose",
     )
 
 
 class _ObjectNode(Node):
-    """Inside a trace: an object some of whose attributes are values of the program."""
+    """An object in a trace some of whose attributes are values of the program."""
 
     def __init__(self, value: Any) -> None:
         from . import tree
@@ -524,10 +516,9 @@ def _int_type(value: int, path: str) -> type[Numeric]:
     if MIN64 <= value <= MAX64:
         return Int64
     shown = str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
-    raise error(
-        DSLUserCodeTypeError,
+    raise type_error(
         f"argument {path!r} is {shown}, and an int without a type of its own is passed as Int32 or Int64",
-        hint=f"annotate {path!r} with a type that has it (Uint64, Int128, Uint128), or with Constexpr",
+        f"annotate {path!r} with a type that has it (Uint64, Int128, Uint128), or with Constexpr",
     )
 
 
@@ -535,7 +526,7 @@ MIN64, MAX64 = -(1 << 63), (1 << 63) - 1
 
 
 def is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
-    """Whether an annotation is a type of numbers of the object program."""
+    """Return whether an annotation is a type of numbers of the object program."""
     return isinstance(annotation, type) and issubclass(annotation, Numeric) and not annotation._abstract
 
 
@@ -554,5 +545,5 @@ def element_annotations(annotation: Any, count: int) -> list[Any]:
 
 
 def slot_struct(formats: str) -> struct.Struct:
-    """The packer of a call's leaves."""
+    """Return the packer of a call's leaves."""
     return struct.Struct("<" + formats)

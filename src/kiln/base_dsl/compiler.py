@@ -6,26 +6,19 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from . import settings
+from .bindings import ir
 from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeError, Span
 from .options import CompileOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ..mlir import ir
-
 
 # --- source locations ------------------------------------------------------------------------------------------------
 
 
 def source_span(location: ir.Location) -> tuple[Span | None, tuple[Span, ...]]:
-    """Where in the user's program an operation came from, and the calls that led there, innermost first."""
-    from ..mlir import ir
-
+    """Return where in the user's program an operation came from, and the calls that led there, innermost first."""
     location = ir.Location.from_attr(location.attr, location.context)  # diagnostics hand out the base class
     if isinstance(location, ir.FileLineColLoc):
         return _file_span(location), ()
@@ -61,7 +54,7 @@ def _file_span(location: Any) -> Span | None:
 
 
 def report_at(location: ir.Location, kind: type[DSLBaseError], message: str, hint: str = "") -> DSLBaseError:
-    """An error to raise, at the source line of an operation."""
+    """Return an error to raise, at the source line of an operation."""
     span, calls = source_span(location)
     return kind(message, hint=hint, span=span, calls=calls)
 
@@ -90,8 +83,6 @@ def mlir_error(failure: Exception, doing: str) -> DSLBaseError:
 def misplaced_value(module: ir.Module) -> DSLBaseError | None:
     """What is wrong with a program that uses a value where it has none: in another function than the one that computes it, or
     after the branch or loop that does. None if there is no such use."""
-    from ..mlir import ir
-
     found: list[tuple[ir.Operation, ir.Value]] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -106,8 +97,6 @@ def misplaced_value(module: ir.Module) -> DSLBaseError | None:
 
 
 def _block_of(value: ir.Value) -> ir.Block:
-    from ..mlir import ir
-
     return value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block  # pyright: ignore
 
 
@@ -119,9 +108,7 @@ def _around(op: ir.Operation) -> Iterator[tuple[ir.Operation, ir.Block]]:
 
 
 def _is_known_at(op: ir.Operation, value: ir.Value) -> bool:
-    """Whether a value is computed before an operation, in a block that is around it in the same function."""
-    from ..mlir import ir
-
+    """Return whether a value is computed before an operation, in a block that is around it in the same function."""
     home, owner = _block_of(value), value.owner
     for outer, block in _around(op):
         if block == home:
@@ -135,8 +122,6 @@ def _is_known_at(op: ir.Operation, value: ir.Value) -> bool:
 
 
 def _misplaced(op: ir.Operation, value: ir.Value) -> DSLBaseError:
-    from ..mlir import ir
-
     span, calls = source_span(op.location)
     owner = value.owner
     where, _ = source_span(value.location if isinstance(owner, ir.Block) else owner.operation.location)
@@ -166,13 +151,14 @@ def _function_around(op: ir.Operation) -> ir.Operation | None:
 
 
 class Watcher:
-    """Sees what compilations make, while it is in `watchers`: nothing comes from the cache then. For tools that show it."""
+    """Sees the results of compilations while it is in `watchers`; nothing comes from the cache then. For tools that
+    show them."""
 
     def state(self, compilation: Compilation, name: str) -> None:
-        """A module as it is now: `name` is "traced", or the pass that was just run."""
+        """Receive a module as it is now: `name` is "traced", or the pass that was just run."""
 
     def made(self, entry: str, executable: Any) -> None:
-        """What was made of the function `entry`."""
+        """Receive the executable of the function `entry`."""
 
 
 watchers: list[Watcher] = []
@@ -209,8 +195,6 @@ class Compilation:
 
     def verify(self, check: Callable[[ir.Module], None] | None = None) -> None:
         """Check the module as the front end made it, by MLIR's rules or by a check of more; print and dump it if asked to."""
-        from ..mlir import ir
-
         with self.stage("verify"):
             try:
                 if check is None:
@@ -228,7 +212,7 @@ class Compilation:
 
     def run(self, name: str, what: str | Callable[[ir.Module], None]) -> None:
         """Run a pass: a textual pipeline of upstream passes for `builtin.module`, or a function on the module."""
-        from ..mlir import ir, passmanager
+        from ..mlir import passmanager
 
         with self.stage(name):
             try:
@@ -255,8 +239,6 @@ class Compilation:
 
     def check_lowered(self, legal: Callable[[ir.Operation], str]) -> None:
         """Report the first operation that is not legal: `legal` returns why, or an empty string."""
-        from ..mlir import ir
-
         failure: list[tuple[ir.Location, str]] = []
 
         def visit(op: ir.Operation) -> ir.WalkResult:
@@ -286,7 +268,7 @@ class Compilation:
         return self.write(suffix, data, tempfile.mkdtemp(prefix="kiln-"))
 
     def write(self, suffix: str, data: str | bytes, directory: str = "") -> str:
-        """Write a file named after the function, to the dump directory if no other is given; its path."""
+        """Write a file named after the function, by default to the dump directory, and return its path."""
         directory = directory or settings.get("CUTE_DSL_DUMP_DIR")
         path = os.path.join(directory, f"{safe_name(self.name)}.{suffix}")
         try:
@@ -302,14 +284,14 @@ class Compilation:
 
 
 class Artifacts(Mapping[str, Any]):
-    """What a compilation made, by name; each is rendered when first asked for."""
+    """The results of a compilation by name; each is rendered when first used."""
 
     def __init__(self) -> None:
         self._renderers: dict[str, Callable[[], Any]] = {}
         self._rendered: dict[str, Any] = {}
 
     def add(self, name: str, render: Callable[[], Any]) -> None:
-        """Say how to make an artefact."""
+        """Register how to make an artefact."""
         self._renderers[name] = render
 
     def __getitem__(self, name: str) -> Any:
@@ -325,5 +307,5 @@ class Artifacts(Mapping[str, Any]):
 
 
 def safe_name(name: str) -> str:
-    """A name as a file name: other characters replaced, cut to what file systems take."""
+    """Return a name as a file name: other characters replaced, cut to what file systems take."""
     return re.sub(r"[^\w.\-]+", "_", name)[:180] or "module"

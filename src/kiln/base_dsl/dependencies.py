@@ -1,7 +1,7 @@
-"""What a trace depended on besides its arguments. Compiled code is used again only while all that is as it was.
+"""What a trace depended on besides its arguments. Compiled code is used again only while all of that is unchanged.
 
-The code that ran is not asked: all that the function, and what can be reached from it, *may* read is followed and noted.
-That is globals, closure cells, defaults, attributes of modules, classes and functions, modules that are imported inside,
+Everything that the function, and what can be reached from it, *may* read is followed and noted, whether it was read or
+not: globals, closure cells, defaults, attributes of modules, classes and functions, modules that are imported inside,
 and the contents of whatever can change in place. Code of the standard library, of installed packages and of Kiln itself
 is not followed: what it reads is not known here.
 """
@@ -20,16 +20,14 @@ import os
 import sys
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 from . import object_words
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
 from .guards import IN_CELL, IN_DICT, IS_TRUE, IS_WORD, NOTHING, Guard
 from .static_key import Met, static_key
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
 
 
 @functools.lru_cache(maxsize=2)
@@ -49,14 +47,14 @@ _FRAMEWORKS = frozenset(
 _MISSING: Any = object()
 _ATOMS = (int, float, complex, str, bytes, bool, type(None), types.BuiltinFunctionType)
 _READS_BY_NAME = frozenset((getattr, hasattr, vars, eval, exec, dir, __import__))
-"""Functions that, under another name or in a partial, read names that nobody can tell beforehand."""
+"""Functions that, under another name or in a partial, read names nobody can know beforehand."""
 _HOLDERS = (map, filter, zip, enumerate, reversed)
 _CONTAINERS = frozenset(
     ("collections.UserDict", "collections.UserList", "collections.UserString", "collections.ChainMap", "argparse.Namespace",
      "configparser.RawConfigParser", "configparser.ConfigParser", "configparser.SectionProxy", "queue.Queue", "queue.LifoQueue",
      "queue.PriorityQueue"),
 )  # fmt: skip
-"""Classes of the standard library whose instances are nothing but what programs put into them."""
+"""Classes of the standard library whose instances hold nothing but what programs put into them."""
 _NOT_STATE = frozenset(
     ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__annotations_cache__", "__annotate__",
      "__annotate_func__", "__abstractmethods__", "_abc_impl", "__static_attributes__", "__firstlineno__", "__slots__",
@@ -64,16 +62,17 @@ _NOT_STATE = frozenset(
      "__hash__", "_member_map_", "_member_names_", "_value2member_map_", "_unhashable_values_",
      "_hashable_values_", "_unhashable_values_map_"),
 )  # fmt: skip
-"""Attributes of classes that Python itself looks after."""
+"""Attributes of classes that Python itself maintains."""
 
 
 class Dependencies:
-    """What a function, and what it can call, may read; with what was there."""
+    """What a function, and what it can call, may read, with the values found there."""
 
     def __init__(self, function: types.FunctionType | None, arguments: Iterable[Any] = ()) -> None:
-        """`arguments` are values that are part of a key: only what can be reached through them is noted."""
+        """Note what a function may read. `arguments` are values that are part of a key: only what they lead to is
+        noted."""
         self.moved = False
-        """Whether native guards have to be made anew, although nothing has changed."""
+        """Whether native guards have to be built again, although nothing has changed."""
         self._names: list[tuple[Mapping[Any, Any], Any, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._fields: list[tuple[types.FunctionType, Any, Any, Any]] = []
@@ -94,10 +93,10 @@ class Dependencies:
         finder.finish()
 
     def unchanged(self) -> bool:
-        """Whether all is as it was."""
+        """Return whether all is as it was."""
         try:
             return self._is_as_before()
-        except RuntimeError:  # another thread changes a container meanwhile
+        except RuntimeError:  # another thread is changing a container
             return False
 
     def _is_as_before(self) -> bool:
@@ -159,7 +158,7 @@ class Dependencies:
         return True
 
     def guards(self) -> list[Guard]:
-        """The same for native code, which asks for the very objects."""
+        """Return the same conditions for native code, which compares objects by identity."""
         self.moved = False
         found: list[Guard] = []
         rest = bool(self._contents or self._asked or self._whole)
@@ -196,8 +195,8 @@ def _word(address: int) -> int:
 class _Finder:
     """Fills dependencies.
 
-    Names of attributes are looked for in all modules, classes and functions that are reached, whoever reads them: a value
-    goes through many hands.
+    Names of attributes are looked for in all modules, classes and functions that are reached, whoever reads them: a
+    value may be passed through many functions.
     """
 
     def __init__(self, found: Dependencies) -> None:
@@ -283,11 +282,11 @@ class _Finder:
             self._found._names.append((names, name, value))
             if name not in ENVIRONMENT or value is not getattr(
                 os, name, None
-            ):  # else it is known which variables are read
+            ):  # otherwise it is known which variables are read
                 self.value(value)
 
     def _all_of(self, names: dict[str, Any]) -> None:
-        """Any of a dictionary's names may be read."""
+        """Note that any name of a dictionary may be read."""
         if (id(names), _MISSING) not in self._noted:
             self._noted.add((id(names), _MISSING))
             self._found._whole.append((names, frozenset(names)))
@@ -476,7 +475,8 @@ class _Finder:
                     self._found._asked.append((opaque, name, key))
 
     def _look_for_abstract_classes(self) -> None:
-        """In modules that are not followed, under the names that are read: `collections.abc.Sized`."""
+        """Look for abstract classes in modules that are not followed, under the names that are read:
+        `collections.abc.Sized`."""
         todo = list(self._constant.values())
         for module in todo:
             own = vars(module)
@@ -500,7 +500,7 @@ _TITLES = frozenset(("__name__", "__qualname__"))
 
 
 def _is_special(name: str) -> bool:
-    """Whether Python itself may look for a member of this name."""
+    """Return whether Python itself may look for a member of this name."""
     return name.startswith("__") and name.endswith("__") and name not in _NOT_STATE
 
 
@@ -509,7 +509,7 @@ def _special_names(kind: type) -> frozenset[str]:
 
 
 def _registered(kind: type) -> frozenset[type]:
-    """The classes that were registered with an abstract class or with one that is derived from it."""
+    """Return the classes that were registered with an abstract class or with one that is derived from it."""
     found: set[type] = set()
     todo, seen = [kind], {kind}
     while todo:
@@ -523,7 +523,7 @@ def _registered(kind: type) -> frozenset[type]:
 
 
 def _asked_by_protocol(kind: type) -> Iterable[str]:
-    """The attributes that an object must have to be an instance of a protocol; none for other classes."""
+    """Return the attributes that an object must have to be an instance of a protocol; none for other classes."""
     if not getattr(kind, "_is_protocol", False):
         return ()
     find: Any = getattr(typing, "_get_protocol_attrs", None)
@@ -549,7 +549,7 @@ def _content(value: Any) -> Hashable:
 
 
 def _computed(kind: type, names: set[str]) -> set[str]:
-    """Which of some names are attributes that instances of a class compute."""
+    """Return which of some names are attributes that instances of a class compute."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         own = vars(base)
@@ -558,7 +558,8 @@ def _computed(kind: type, names: set[str]) -> set[str]:
 
 
 def _asked(owner: Any, name: str) -> Hashable | None:
-    """An attribute of an object of which little is known, if it is one that is computed or kept, and no method."""
+    """Return an attribute of an object of which little is known, if it is one that is computed or kept, and no
+    method."""
     kind: Any = next((vars(base)[name] for base in type(owner).__mro__ if name in vars(base)), None)
     kept = getattr(owner, "__dict__", None)
     if type(kind) not in _COMPUTED and not (type(kept) is dict and name in kept):
@@ -573,7 +574,7 @@ _COMPUTED = (types.GetSetDescriptorType, types.MemberDescriptorType, property)
 
 
 def _is_pythons(value: Any) -> bool:
-    """Whether a builtin is Python's own rather than one that a program has added."""
+    """Return whether a builtin is Python's own rather than one that a program has added."""
     return getattr(value, "__module__", None) in ("builtins", "io", "_io", "_sitebuiltins")
 
 
@@ -596,7 +597,7 @@ def _file_of(module: types.ModuleType) -> str:
 
 
 def _is_constant_module(module: types.ModuleType) -> bool:
-    """Whether attributes of a module are taken for constants."""
+    """Return whether attributes of a module are taken for constants."""
     if module.__name__.partition(".")[0] in _FRAMEWORKS or module.__name__ in sys.builtin_module_names:
         return True
     filename = _file_of(module)
@@ -615,7 +616,7 @@ def is_library_module(name: str) -> bool:
 
 
 def is_library_class(kind: type) -> bool:
-    """Whether a class is installed (the standard library, a package, Kiln itself) rather than the user's own."""
+    """Return whether a class is installed (the standard library, a package, Kiln itself) rather than the user's own."""
     return is_library_module(kind.__module__)
 
 
@@ -624,7 +625,7 @@ def _is_ours(kind: type) -> bool:
 
 
 def _is_closed(kind: type) -> bool:
-    """Whether the instances of a class are not looked into."""
+    """Return whether the instances of a class are not looked into."""
     return is_library_class(kind) and f"{kind.__module__}.{kind.__qualname__}" not in _CONTAINERS
 
 

@@ -1,4 +1,4 @@
-"""The parameters of a function of the language: binding the arguments of a call, and what of them needs no node."""
+"""The parameters of a function of the language: binding the arguments of a call, and arguments that need no node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import promises
 from .arguments import ArgumentRules, GroupNode, Node, Quick, element_annotations
-from .diagnostics import DSLUserCodeTypeError, error
+from .diagnostics import type_error
 
 if TYPE_CHECKING:
     import types
@@ -63,12 +63,13 @@ class Parameters:
         return self._annotations
 
     def _annotation_for(self, value: Any, name: str) -> Any:
-        """The annotation of a parameter for a value; None does not concern it where the argument may be left out."""
+        """Return the annotation of a parameter for a value; None does not concern it where the argument may be left
+        out."""
         annotation = self.annotations.get(name)
         return None if value is None and name in self._may_be_none else annotation
 
     def check_inlined(self, rules: ArgumentRules, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuse arguments of a call in a trace that break a promise; they are passed as they are."""
+        """Raise an error for arguments of a call in a trace that break a promise; they are passed as they are."""
         if self._judged is None:
             self._judged = [
                 (position, name, self.annotations[name])
@@ -88,7 +89,7 @@ class Parameters:
                 self._check_elements(rules, value, annotation, name)
 
     def _check_elements(self, rules: ArgumentRules, value: Any, annotation: Any, path: str) -> None:
-        """Refuse a value, or an element of a tuple or list, that breaks a promise."""
+        """Raise an error for a value, or an element of a tuple or list, that breaks a promise."""
         if rules.breaks(value, annotation):
             raise promises.broken(value, annotation, path, self.function.__name__)
         if isinstance(value, (tuple, list)):
@@ -103,30 +104,29 @@ class Parameters:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as wrong:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{self.function.__name__}{self.signature_text()}: {wrong}",
-                hint=f"it got {len(args)} positional argument{'s' * (len(args) != 1)}"
+                f"it got {len(args)} positional argument{'s' * (len(args) != 1)}"
                 + (f" and {', '.join(kwargs)}" if kwargs else ""),
             ) from None
         bound.apply_defaults()
         return bound.arguments
 
     def signature_text(self) -> str:
-        """The signature without its annotations."""
+        """Return the signature without its annotations."""
         bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.signature.parameters.values()]
         return str(inspect.Signature(bare))
 
     def annotation(self, name: str) -> Any:
-        """The annotation of a parameter, or None."""
+        """Return the annotation of a parameter, or None."""
         return self.annotations.get(name)
 
     def nodes(self, rules: ArgumentRules, arguments: dict[str, Any]) -> list[Node]:
-        """A node for each parameter; `*args` and `**kwargs` are groups."""
+        """Return a node for each parameter; `*args` and `**kwargs` are groups."""
         nodes: list[Node] = []
         for name, value in arguments.items():
             annotation = self._annotation_for(value, name)
-            parameter = self.signature.parameters.get(name)  # none for what calls do not pass
+            parameter = self.signature.parameters.get(name)  # calls do not pass it
             kind = parameter.kind if parameter else None
             named = kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
             if named and annotation is not None and rules.breaks(value, annotation):
@@ -145,11 +145,11 @@ class Parameters:
         return nodes
 
     def call_arguments(self, values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and keyword arguments for calling the function with these values."""
+        """Return positional and keyword arguments for calling the function with these values."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, value in values.items():
-            parameter = self.signature.parameters.get(name)  # none for what calls do not pass
+            parameter = self.signature.parameters.get(name)  # calls do not pass it
             kind = parameter.kind if parameter else None
             if kind is inspect.Parameter.VAR_POSITIONAL:
                 args.extend(value)

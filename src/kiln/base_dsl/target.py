@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .._support import fork_safe
 from .._support.gc_pause import gc_paused
 from . import guards, sanitizing, settings
+from .bindings import ir
 from .diagnostics import DSLRuntimeError
 from .guards import NOTHING, Guard
 from .stale import checks_stale
@@ -21,7 +22,6 @@ from .stale import checks_stale
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..mlir import ir
     from .cache import Entry
     from .options import CompileOptions
 
@@ -37,20 +37,20 @@ class Executable:
     address: int
     """Address of the native wrapper, a C function that takes the address of the slots."""
     artifacts: Mapping[str, Any]
-    """What the compilation made, by name (`mlir`, `mlir_lowered`, `llvm`, `asm`, ...), rendered when asked for."""
+    """The results of the compilation by name (`mlir`, `mlir_lowered`, `llvm`, `asm`, ...), rendered when first used."""
 
     report: Callable[[int], None] | None = None
-    """Takes what the wrapper returned if that is not null, and raises what failed. None: only `call` runs the code."""
+    """Takes what the wrapper returned if that is not null, and raises the failure. None: only `call` runs the code."""
 
     guards: Sequence[Guard] = ()
-    """What must hold for native code to run it; elsewhere `call` does."""
+    """Guards under which native code may run it; otherwise `call` does."""
 
     def call(self, address: int) -> None:
         """Run on the slots at `address`."""
         raise NotImplementedError
 
     def portable(self, ptx: bool = True) -> Any:
-        """Its code as exported objects take it; None if it runs in this process only. `ptx`: also for later GPUs."""
+        """Return its code for exported objects; None if it runs in this process only. `ptx`: also for later GPUs."""
         return None
 
 
@@ -62,7 +62,7 @@ class Target:
     """Whether programs run on this machine itself, on arrays in its memory."""
 
     def available(self) -> bool:
-        """Whether programs can run here and now."""
+        """Return whether programs can run here and now."""
         return True
 
     def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> Executable:
@@ -70,7 +70,7 @@ class Target:
         raise NotImplementedError
 
     def fingerprint(self, options: CompileOptions | None = None) -> str:
-        """A string that changes whenever the code made for the same module would."""
+        """Return a string that changes whenever the code made for the same module would."""
         raise NotImplementedError
 
     has_dry_run = False
@@ -81,7 +81,7 @@ class Target:
         raise DSLRuntimeError(f"the target {self.name!r} has no dry run")
 
     def launches(self) -> bool:
-        """Whether calls launch kernels now: not in a dry run."""
+        """Return whether calls launch kernels now: not in a dry run."""
         return True
 
     def device(self, number: int | None) -> contextlib.AbstractContextManager[None]:
@@ -89,41 +89,42 @@ class Target:
         return contextlib.nullcontext()
 
     def several_devices(self) -> bool:
-        """Whether kernels may be launched on one of several devices."""
+        """Return whether kernels may be launched on one of several devices."""
         return False
 
     def device_of(self, address: int) -> int | None:
-        """The device that memory belongs to; None if that does not matter."""
+        """Return the device that memory belongs to; None if that does not matter."""
         return None
 
     def driver_function(self, name: str) -> int:
-        """The address of a function of the driver, where there are several devices."""
+        """Return the address of a function of the driver, where there are several devices."""
         raise NotImplementedError
 
     def launch_guards(self) -> Sequence[Guard]:
-        """The `guards` of its executables."""
+        """Return the `guards` of its executables."""
         return ()
 
     def device_guards(self, number: int | None) -> list[Guard]:
-        """Guards that hold while a device is the current one."""
+        """Return guards that hold while a device is the current one."""
         return []
 
     def current_device(self) -> int:
-        """The number of the device that kernels are launched on."""
+        """Return the number of the device that kernels are launched on."""
         return 0
 
     def device_key(self) -> str:
-        """What code depends on of the current device, where there are several."""
+        """Return what code depends on of the current device, where there are several."""
         return ""
 
     def serialize(self, executable: Executable) -> Entry | None:
-        """What the disk cache is to keep of an executable; None for nothing."""
+        """Return what the disk cache is to keep of an executable; None for nothing."""
         return None
 
     def deserialize(
         self, entry: Entry, module: ir.Module, entry_name: str, options: CompileOptions | None
     ) -> Executable:
-        """The executable that `serialize` was given; `module` is the traced module, for artefacts. May raise anything."""
+        """Return the executable that `serialize` stored; `module` is the traced module, for artefacts. May raise
+        anything."""
         raise NotImplementedError
 
 
@@ -146,7 +147,7 @@ _open_choices = fork_safe.Count()
 
 
 def choice_guards() -> list[Guard] | None:
-    """Guards that hold as long as `target_key()` is what it is now; None if there are none."""
+    """Return guards that hold as long as `target_key()` is what it is now; None if there are none."""
     if _environment is None or os.name != "posix" or _choice.name or sanitizing.open_requests.value or checks_stale():
         return None
     here = globals()
@@ -161,10 +162,10 @@ def choice_guards() -> list[Guard] | None:
 
 
 def register_target(name: str, loader: Callable[[], Target], preference: int = -1, sanitizes: bool = False) -> None:
-    """Make a target known. `loader` is called once, when the target is first used.
+    """Register a target. `loader` is called once, when the target is first used.
 
-    Where nobody chooses, the target with the highest preference runs that is available; one with a negative
-    preference is never chosen so. `sanitizes`: it can instrument code, and the sanitizer runs programs there.
+    Where nobody chooses, the available target with the highest preference runs; one with a negative preference is never
+    chosen this way. `sanitizes`: it can instrument code, and the sanitizer runs programs there.
     """
     with _lock:
         global _registrations
@@ -178,18 +179,19 @@ def register_target(name: str, loader: Callable[[], Target], preference: int = -
 
 
 def target_names() -> list[str]:
-    """The names that can be asked for (not all need work on this machine)."""
+    """Return the names that can be asked for (not all need work on this machine)."""
     return sorted(_loaders)
 
 
 def target_name() -> str:
-    """The name of the target in force: `target(...)`, then `KILN_TARGET`, then the best that is available here."""
+    """Return the name of the target in force: `target(...)`, then `KILN_TARGET`, then the best that is available
+    here."""
     return _choice.name or _process_choice or _environment_name() or _default_name()
 
 
 def target_key() -> str:
-    """The name of the target in force, what code is instrumented for, and settings that choose code: what was made under one
-    key serves no other."""
+    """Return the name of the target in force, what code is instrumented for, and settings that choose code: what was
+    made under one key serves no other."""
     known = _environment
     if known is not None and not sanitizing.open_requests.value and b"KILN_SANITIZE" not in known:
         for name in settings.CODE_VARIABLES:
@@ -214,17 +216,17 @@ def _environment_name() -> str:
 
 
 def _for_sanitizer() -> str:
-    """Where nobody chose a target, the sanitizer does."""
+    """Return the target of the sanitizer where no target was chosen."""
     return sanitizing_target() if sanitizing.kinds() else ""
 
 
 def sanitizing_target() -> str:
-    """The target that the sanitizer runs programs on."""
+    """Return the target that the sanitizer runs programs on."""
     return _sanitizing[0] if _sanitizing else ""
 
 
 def get_target(name: str | None = None) -> Target:
-    """The target of a name, or the one in force."""
+    """Return the target of a name, or the one in force."""
     name = name or target_name()
     with _lock:
         found = _loaded.get(name)
@@ -250,7 +252,7 @@ def _load(name: str) -> Target:
 
 @functools.lru_cache(maxsize=1)
 def _default_name() -> str:
-    """What this machine offers; looked up once."""
+    """Return the best target of this machine; looked up once."""
     wanted = sorted((name for name in _loaders if _preferences[name] >= 0), key=lambda n: -_preferences[n])
     for name in wanted:
         with contextlib.suppress(ImportError):
@@ -282,7 +284,7 @@ class target:
 
 
 class Instrumented:
-    """While open, programs that this thread calls run where code can be instrumented, as a request asks for."""
+    """While open, programs that this thread calls run where code can be instrumented, as a request says."""
 
     def __init__(self, request: sanitizing.Request) -> None:
         self._request = request
@@ -307,7 +309,7 @@ class Instrumented:
 
 
 def slot_layout(types: Sequence[ir.Type]) -> tuple[list[int], int]:
-    """Byte offsets of values in a call's slots, and their total size.
+    """Return the byte offsets of values in a call's slots, and their total size.
 
     Arguments come first, then results, each at the next multiple of 8: `slot_layout([*arguments, *results])`. A value
     takes its size rounded up to 8 bytes: integers their bytes, little-endian (an i1 is a byte 0 or 1; what lies above a
@@ -323,7 +325,7 @@ def slot_layout(types: Sequence[ir.Type]) -> tuple[list[int], int]:
 
 
 def value_bytes(type_: ir.Type) -> int:
-    """Size in memory of a value that crosses the calling convention."""
+    """Return the size in memory of a value that crosses the calling convention."""
     return size_and_alignment(type_)[0]
 
 
@@ -337,9 +339,7 @@ def register_pointer_type(spelling: str, widths: Callable[[ir.Type], Sequence[in
 
 
 def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
-    """Size and alignment in memory of a value that crosses the calling convention, in bytes."""
-    from ..mlir import ir
-
+    """Return size and alignment in memory of a value that crosses the calling convention, in bytes."""
     text = str(type_)
     for spelling, widths in _pointer_types.items():
         if text.startswith(spelling):
@@ -374,12 +374,12 @@ def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
 
 
 def _with_prefix(text: str) -> str:
-    """Inside an LLVM type, LLVM types are printed without their prefix."""
+    """Return an LLVM type with its prefix: inside another LLVM type it is printed without."""
     return f"!llvm.{text}" if text.startswith(("ptr", "struct", "array")) else text
 
 
 def _struct_fields(type_: ir.Type) -> list[ir.Type]:
-    from ..mlir import dialect_module, ir
+    from ..mlir import dialect_module
 
     struct = dialect_module("llvm").StructType(type_)
     body: Any = struct.body

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl import doors, packages
+from ..base_dsl import entry_points, packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,4 +22,4 @@ def _loader(name: str) -> Callable[[], Callable[[Any], Any] | None]:
     return load
 
 
-doors.register("tvm_ffi", _loader("tvm_ffi"))
+entry_points.register("tvm_ffi", _loader("tvm_ffi"))

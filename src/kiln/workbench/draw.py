@@ -11,11 +11,11 @@ from typing import Any
 import kiln
 from kiln import cute
 from kiln.base_dsl.diagnostics import DSLBaseError
-from kiln.cute.atoms.draw import atom_latex, atom_svg, layout_latex, layout_svg, tv_latex, tv_svg
 from kiln.cute.layout.layout_text import parse_layout, parse_tuple
 from kiln.cute.layout.leaf import LayoutError
-from kiln.cute.nvgpu.operand_picture import operand_svg
-from kiln.cute.nvgpu.tensor_map_picture import tile_layout, tma_svg
+from kiln.cute.pictures.draw import atom_latex, atom_svg, layout_latex, layout_svg, tv_latex, tv_svg
+from kiln.cute.pictures.operand import operand_svg
+from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
 
 from .core.command_line import EXIT
 

@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         default="",
         help="the prefix of all names, by default the file's without lib, in a folder the function's; mylib::NAME is PyTorch's operator (else kiln::NAME)",
     )
-    parser.add_argument("--doors", default="c", help="who may call it, of c,tvm_ffi,torch,jax; by default c")
+    parser.add_argument("--entry-points", default="c", help="calling conventions, of c,tvm_ffi,torch,jax; by default c")
     parser.add_argument(
         "--result",
         action="append",
@@ -74,7 +74,7 @@ def main(argv: Sequence[str]) -> int:
         arguments = [_argument(text, symbols) for text in args.arg]
         written = _from_program(Path(path), function)(
             function, *arguments, to=args.output, name=args.name or ("" if args.output.endswith((".o", ".so")) else name),
-            archs=args.archs, ptx=not args.no_ptx, doors=args.doors,
+            archs=args.archs, ptx=not args.no_ptx, entry_points=args.entry_points,
             outputs=dict(map(_result, args.result)), host=args.host, options=args.options or None,
         )  # fmt: skip
     except DSLBaseError as reason:

@@ -91,8 +91,8 @@ def test_headers_are_cpp(folder: Path) -> None:
 def test_kernels_are_loaded_without_python(tmp_path: Path) -> None:
     """Against a driver that tells what it is asked for: choice of images, loading once, errors."""
     options = "--enable-assertions --gpu-arch sm_90a"
-    x, doors = matrix(), ("c", "tvm_ffi")
-    kiln.export(scale_here, x, x, 1.0, to=tmp_path, name="scale", archs=("sm_80", "sm_90a"), doors=doors)
+    x, entry_points = matrix(), ("c", "tvm_ffi")
+    kiln.export(scale_here, x, x, 1.0, to=tmp_path, name="scale", archs=("sm_80", "sm_90a"), entry_points=entry_points)
     x = make_fake_compact_tensor(Float64, (cute.SymInt(),))
     cute.compile(say, x, Int64(1), options=options, target="nvidia").export_to_c(tmp_path, "say")
     x = matrix(32, 16)

@@ -212,9 +212,16 @@ def test_tensors_are_prepared_alike_with_and_without_native_code(library, monkey
 
     def facts(x, align, leading):
         tensor = from_dlpack(x, assumed_align=align)
-        found = [str(tensor), tensor.shape, tensor.stride, tensor.element_type, tensor.data_ptr, tensor._passport]
+        found = [
+            str(tensor),
+            tensor.shape,
+            tensor.stride,
+            tensor.element_type,
+            tensor.data_ptr,
+            tensor._argument_record,
+        ]
         tensor = tensor.mark_layout_dynamic(leading_dim=leading)
-        return [*found, str(tensor), tensor.dynamic_strides_mask, tensor._passport, tensor._keep is x]
+        return [*found, str(tensor), tensor.dynamic_strides_mask, tensor._argument_record, tensor._keep is x]
 
     for x in given:
         for align in (None, 1, 3, 8, 16, 256):

@@ -1,6 +1,7 @@
-"""Building a loop of the object program around Python callables.
+"""Builds loops of the program around Python callables.
 
-A body is traced once, and again where its first trace shows that a number or an object has to be taken in another way.
+A body is traced once, and again where its first trace shows that a number or an object has to be carried in another
+way.
 """
 
 from __future__ import annotations
@@ -12,12 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...mlir import ir
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import (
-    DSLBaseError,
-    DSLUserCodeError,
-    DSLUserCodeTypeError,
-    error,
-)
+from ..diagnostics import DSLBaseError, DSLUserCodeError, error, type_error
 from ..tree import UNDEFINED
 from ..typing import Boolean, Integer, Numeric
 from . import merged_objects
@@ -42,11 +38,11 @@ if TYPE_CHECKING:
 
 
 class _Choices:
-    """How a loop takes what its body may change, as learned by tracing the body.
+    """How a loop carries what its body may change, as learned by tracing the body.
 
     `promoted`: Python numbers that become values of the program. `by_value`: variables and attributes that hold another
-    object after an iteration, so that they stand for its parts; all others stand for the object itself. `likes`: values of
-    which less is known after an iteration, by the variable or attribute and the path in it.
+    object after an iteration, so that the object's parts are carried; all others refer to the object itself. `likes`:
+    values with a weaker description after an iteration, by the variable or attribute and the path in it.
     """
 
     def __init__(self) -> None:
@@ -56,7 +52,7 @@ class _Choices:
         self._weakened = 0
 
     def learn(self, wrong: WrongChoice) -> bool:
-        """Whether there was something to learn."""
+        """Adapt to a wrong choice; return whether there was something to learn."""
         if wrong.promote is not None:
             new = wrong.promote not in self.promoted
             self.promoted.add(wrong.promote)
@@ -71,7 +67,7 @@ class _Choices:
         return level < 2
 
     def kept(self, name: str, value: Any, shared: tree.Kept) -> tree.Kept:
-        """The objects that stay in the value of a variable or attribute."""
+        """Return the objects in the value of a variable or attribute that keep their identity."""
         level = self.by_value.get(name, 0)
         if level == 0:
             return shared
@@ -79,7 +75,7 @@ class _Choices:
 
 
 _MOST_WEAKENED = 16
-"""How often a loop is traced again because less is known of a value: alignments end soon, and so do divisors."""
+"""The most retraces of a loop because a value's description gets weaker: alignments end soon, and so do divisors."""
 
 
 def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
@@ -94,7 +90,7 @@ def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
         except WrongChoice as wrong:
             if not choices.learn(wrong):
                 raise (first or wrong.error) from None
-            if not wrong.by_value:  # of objects taken by value, what is found then says more
+            if not wrong.by_value:  # the error of an object carried by value says more
                 first = first or wrong.error
             del trace.watched[watched:], trace.complaints[complaints:]
             trace.unavailable = unavailable
@@ -106,20 +102,15 @@ def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
 
 
 class _Entry:
-    """A variable or slot whose leaves are block arguments of the loop. Objects of `kept` in its value stay."""
+    """A variable or slot whose leaves are block arguments of the loop. Objects of `kept` in its value keep their
+    identity."""
 
     def __init__(
-        self,
-        name: str,
-        value: Any,
-        set_: Callable[[Any], None],
-        get: Callable[[], Any],
-        promote: bool,
-        kept: tree.Kept,
-        holds_object: bool = True,
-        likes: dict[str, Any] | None = None,
-    ) -> None:
-        """`holds_object`: its value is no copy of the state of an object that stays. `likes`: see `_Choices`."""
+        self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool,
+        kept: tree.Kept, holds_object: bool = True, likes: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Open the value's leaves. `holds_object`: it is not a copy of a kept object's state. `likes`: see
+        `_Choices`."""
         self.name = name
         self.original = value
         self.get = get
@@ -129,11 +120,8 @@ class _Entry:
             began = value if likes is None else tree.weakened(value, likes)
             self.promoted, self.inits, self._rebuild = tree.open_value(began, promote, kept)
         except tree.Mismatch as m:
-            raise error(
-                DSLUserCodeTypeError,
-                f"{name} becomes a value of the program, because a loop changes it, and {m.why}",
-                hint=m.hint,
-                depth=4,
+            raise type_error(
+                f"{name} becomes a value of the program, because a loop changes it, and {m.why}", m.hint
             ) from None
         self.holds_object = holds_object
         self.opened: Any = None
@@ -146,12 +134,12 @@ class _Entry:
         """Let the variable stand for block arguments."""
         mine = self._arguments = [next(arguments) for _ in self.inits]
         self.opened = self._rebuild(iter(mine))
-        # The body may change the object in place: what it began with is kept apart.
+        # The body may change the object in place: its initial state is copied.
         self._began = tree.frozen(self.opened, kept=self.kept)
         self.set(self.opened)
 
     def leaves_now(self, rec: Construct) -> list[ir.Value]:
-        """The leaves of what it holds now, for the next iteration."""
+        """Return the leaves of what it holds now, for the next iteration."""
         now = self.now = self.get()
         self.changed_in_place &= now is self.opened
         if tree.same_state(now, self._began):
@@ -162,16 +150,14 @@ class _Entry:
             return tree.match(self._began, now, self.kept)
         except tree.Mismatch as m:
             was = tree.describe(m.first)
-            refusal = error(
-                DSLUserCodeTypeError,
+            refusal = type_error(
                 f"{self.name}{m.path} is {was} when {rec.title} begins and {tree.describe(m.second)} after an iteration"
                 + (f": {m.why}" if m.why else ""),
-                hint=m.hint
+                m.hint
                 or f"a variable keeps its type across iterations: write {self.name} = {_suggest(m)} before the loop, "
                 "convert the new value, or use another name",
                 span=rec.span,
                 notes=assignment_notes(rec, self.name),
-                depth=2,
             )
             if isinstance(m, tree.OtherObject):
                 raise WrongChoice(refusal, by_value=self.name) from None
@@ -190,7 +176,7 @@ class _Entry:
         return not tree.same_state(self.opened, self._began)
 
     def finish(self, values: Iterator[ir.Value], kept: list[bool]) -> None:
-        """After the loop: results for the leaves that changed; the original object where nothing did."""
+        """Set the value after the loop: results for the leaves that changed; the original object where nothing did."""
         if not any(kept):
             self.set(self.original)
             return
@@ -204,7 +190,7 @@ class _Entry:
 
 
 def _connected(sets: list[set[int]]) -> list[list[int]]:
-    """Which of some sets have elements in common, directly or through others: groups of their indices."""
+    """Return which of some sets have elements in common, directly or through others: groups of their indices."""
     groups: list[tuple[list[int], set[int]]] = []
     for index, each in enumerate(sets):
         joined, elements = [index], set(each)
@@ -216,7 +202,7 @@ def _connected(sets: list[set[int]]) -> list[list[int]]:
 
 
 def _stay_in(value: Any, shared: tree.Kept) -> list[Any]:
-    """The objects of `shared` that a value holds."""
+    """Return the objects of `shared` that a value holds."""
     return [x for number, x in objects_in(value).items() if number in shared] if shared else []
 
 
@@ -230,7 +216,7 @@ _ONE_OBJECT = "change the object in place, or make a new one of its parts in eve
 
 
 def _is_another(old: Any, now: Any) -> bool:
-    """Whether a second object of one class has taken the place of the first."""
+    """Return whether a second object of one class has taken the place of the first."""
     return tree.is_mutable(old) and type(old) is type(now)
 
 
@@ -285,7 +271,8 @@ class _LoopState:
         self.types = [init.type for entry in self.entries for init in entry.inits]
 
     def _shared_objects(self, carried: list[str]) -> tree.Kept:
-        """Objects in carried variables that something else refers to as well: they stay, and get the loop's values."""
+        """Return objects in carried variables that something else refers to as well: they keep their identity and get
+        the loop's values."""
         values = [(n, self.before[n]) for n in carried if tree.is_mutable(self.before[n])]
         if not values:
             return {}
@@ -332,7 +319,7 @@ class _LoopState:
                 self.entries.append(entry)
 
     def _is_replaced(self, slot: Slot, value: Any) -> bool:
-        """Whether an iteration puts another object into a place."""
+        """Return whether an iteration puts another object into a place."""
         if slot.path in self.choices.by_value:
             return True
         return (
@@ -375,23 +362,22 @@ class _LoopState:
             self.scope.set(flag, False)
 
     def leaves_now(self) -> list[ir.Value]:
-        """Every carried leaf as it is now."""
+        """Return every carried leaf as it is now."""
         merged_objects.check(self.snapshot.watched())
         self.snapshot.check_unchanged(self.rec.title)
         return [leaf for entry in self.entries for leaf in entry.leaves_now(self.rec)]
 
     def check_static(self) -> None:
-        """What is not carried must not have changed, and no object may have got a second name that the loop cannot follow."""
+        """Check that nothing else changed, and that no object got a second name that the loop cannot follow."""
         rec = self.rec
         for name in self.fixed:
             now, old = self.scope.get(name), self.before[name]
             if tree.static_equal(old, now) if not tree.has_dynamic((old, now)) else old is now:
                 continue
             constexpr = name in rec.function.constexpr_names
-            refusal = error(
-                DSLUserCodeTypeError,
+            refusal = type_error(
                 f"{name!r} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
-                hint=f"{name!r} is annotated Constexpr: drop the annotation"
+                f"{name!r} is annotated Constexpr: drop the annotation"
                 if constexpr
                 else _ONE_OBJECT
                 if _is_another(old, now)
@@ -399,7 +385,6 @@ class _LoopState:
                 f"give {name!r} a value of its later type before the loop, or unroll with range_constexpr",
                 span=rec.span,
                 notes=assignment_notes(rec, name),
-                depth=2,
             )
             if not constexpr and tree.is_mutable(old):
                 raise WrongChoice(refusal, by_value=name)
@@ -411,7 +396,6 @@ class _LoopState:
                 f"{path} first gets its value inside {rec.title}, which may not run at all",
                 hint=f"give {path} a value before the loop",
                 span=rec.span,
-                depth=2,
             )
         for index, now in self.snapshot.changes().items():
             slot, old = self.snapshot.slots[index], self.snapshot.values[index]
@@ -419,16 +403,14 @@ class _LoopState:
                 continue
             if not tree.is_mutable(now) and not tree.has_dynamic(now) and tree.static_equal(old, now):
                 continue
-            refusal = error(
-                DSLUserCodeTypeError,
+            refusal = type_error(
                 f"{slot.path} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
-                hint=f"make {slot.path} an object-stage value before the loop, for example Int32({old})"
+                f"make {slot.path} an object-stage value before the loop, for example Int32({old})"
                 if isinstance(old, int)
                 else _ONE_OBJECT
                 if _is_another(old, now)
                 else f"give {slot.path} a value of its later type before the loop",
                 span=rec.span,
-                depth=2,
             )
             if type(old) in (bool, int, float) or isinstance(old, tuple):
                 raise WrongChoice(refusal, promote=slot.path)
@@ -438,7 +420,8 @@ class _LoopState:
         self._check_objects()
 
     def _check_objects(self) -> None:
-        """Refuse objects that the loop makes anew of their parts, where a second name would show the difference."""
+        """Raise an error for objects that the loop rebuilds from their parts, where a second name would show the
+        difference."""
         made = [
             e for e in self.entries if e.holds_object and tree.is_mutable(e.original) and id(e.original) not in e.kept
         ]
@@ -473,11 +456,10 @@ class _LoopState:
             hint=_ONE_OBJECT,
             span=self.rec.span,
             notes=assignment_notes(self.rec, entry.name),
-            depth=3,
         )
 
     def late_plan(self, certain: bool) -> tuple[list[tree.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
-        """How variables that the body sets before reading them come out of the loop.
+        """Return how variables that the body sets before reading them come out of the loop.
 
         `certain`: the body runs at least once, so that they need no value before it.
         """
@@ -505,20 +487,18 @@ class _LoopState:
                 steps.append(lambda _, name=name: self.scope.set(name, UNDEFINED))
                 continue
             if certain and name not in self.rec.exits and not is_internal_name(name):
-                old = UNDEFINED  # overwritten for certain
+                old = UNDEFINED  # overwritten in any case
             try:
                 make = merge.unify(old, now)
             except tree.Mismatch as m:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"{readable(name)}{m.path} is {tree.describe(m.first)} before {self.rec.title} and "
                     f"{tree.describe(m.second)} inside it" + (f": {m.why}" if m.why else ""),
-                    hint=m.hint
+                    m.hint
                     or f"a variable keeps its type across a loop: convert one of them or use another name, or "
                     f"unroll the loop with range_constexpr if {readable(name)} must stay a Python value",
                     span=self.rec.span,
                     notes=assignment_notes(self.rec, name),
-                    depth=2,
                 ) from None
             set_ = functools.partial(self.scope.set, name)
             steps.append(self.noted.setting(set_, make, self.before[name], now, readable(name)))
@@ -553,7 +533,7 @@ class _LoopState:
 
 
 def _any(flags: list[Any]) -> Any:
-    """The disjunction of flags, each a Python bool or a Boolean."""
+    """Return the disjunction of flags, each a Python bool or a Boolean."""
     dynamic = [f for f in flags if tree.is_dynamic(f)]
     if any(f is True for f in flags):
         return True
@@ -564,30 +544,17 @@ def _any(flags: list[Any]) -> Any:
 
 
 def dynamic_for(
-    rec: Construct,
-    scope: Scope,
-    lower: Integer,
-    upper: Integer,
-    step: Integer,
-    hints: dict[str, Any],
-    body: Callable[[Any], None],
-    certain: bool,
-) -> None:
-    """A counted loop with positive `step`. `certain`: it runs at least once."""
+    rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer, hints: dict[str, Any],
+    body: Callable[[Any], None], certain: bool,
+) -> None:  # fmt: skip
+    """Build a counted loop with positive `step`. `certain`: it runs at least once."""
     _traced_loop(rec, lambda choices: _try_for(rec, scope, lower, upper, step, hints, body, certain, choices))
 
 
 def _try_for(
-    rec: Construct,
-    scope: Scope,
-    lower: Integer,
-    upper: Integer,
-    step: Integer,
-    hints: dict[str, Any],
-    body: Callable[[Any], None],
-    certain: bool,
-    choices: _Choices,
-) -> None:
+    rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer, hints: dict[str, Any],
+    body: Callable[[Any], None], certain: bool, choices: _Choices,
+) -> None:  # fmt: skip
     trace = tracing.require("a loop")
     kind: Any = type(lower)
     state = _LoopState(rec, scope, choices)
@@ -646,7 +613,8 @@ def _prune(block: ir.Block, offset: int, kept: list[bool], inits: list[ir.Value]
 
 
 def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
-    """Names that the test of a `while` binds and nobody reads before: the body and what follows see the test's value."""
+    """Return names that the test of a `while` binds and nobody reads before: body and later code see the
+    test's value."""
     scope = state.scope
     carried = {entry.name for entry in state.entries}
     names = [n for n in sorted(rec.test_writes - carried) if n in scope.cells and scope.get(n) is not UNDEFINED]
@@ -654,10 +622,10 @@ def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
 
 
 def dynamic_while(rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]) -> Any:
-    """A `while` of the object program.
+    """Build a `while` of the program.
 
-    Returns True when it was built. When the test turns out to be a Python value after all, nothing is built,
-    its operations stay in front, variables are as before, and the value is returned for the caller to go on with.
+    Returns True when it was built. When the test turns out to be a Python value after all, nothing is built, its
+    operations stay in front, variables are as before, and the value is returned for the caller to go on with.
     """
     return _traced_loop(rec, lambda choices: _try_while(rec, scope, test, body, choices))
 
@@ -745,13 +713,9 @@ class _guarded_test:
     """
 
     def __init__(
-        self,
-        trace: tracing.Trace,
-        before: DetachedBlock,
-        goes_on: ir.Value,
-        stopped: ir.Value,
+        self, trace: tracing.Trace, before: DetachedBlock, goes_on: ir.Value, stopped: ir.Value,
         forwards: list[ir.Value],
-    ) -> None:
+    ) -> None:  # fmt: skip
         types = [a.type for a in before.block.arguments]
         outer = DetachedBlock(types)
         arguments = list(outer.block.arguments)

@@ -1,7 +1,7 @@
-"""Objects that a region chose between: what was two objects becomes a third, made of the chosen values.
+"""Objects that a region chose between: two objects become a third, made of the chosen values.
 
-Python would go on with one of the two, so that a later change in place is seen under both names. Here it is seen under
-one of them only. Such a change is refused where both are still in use; reading is right.
+Python would go on with one of the two, so that a later change in place is visible under both names. Here it is visible
+under one of them only. Such a change is an error where both are still in use; reading is right.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Watched:
             raise self.refusal(path)
 
     def refusal(self, path: str) -> DSLUserCodeError:
-        """The error for a change of `path`."""
+        """Return the error for a change of `path`."""
         if path.startswith(_ORIGIN):
             path = f"{path[len(_ORIGIN) :]} of {_ORIGIN}"
         return DSLUserCodeError(self._why.format(path=path), hint=self._hint, span=self._span)
@@ -72,7 +72,7 @@ class Noted:
     def setting(
         self, set_: Callable[[Any], None], make: Callable[[Iterator[Any]], Any], first: Any, second: Any, name: str
     ) -> Callable[[Iterator[Any]], None]:
-        """What makes a merged value and sets it, noting what it is made of."""
+        """Return what makes a merged value and sets it, noting its origins."""
 
         def run(values: Iterator[Any]) -> None:
             merged = make(values)
@@ -86,10 +86,10 @@ class Noted:
         if not self._made:
             return
         trace = tracing.require("a branch")
-        origins = [_copied(merged, given) for merged, given, *_ in self._made]
+        origins = [_copied(merged, originals) for merged, originals, *_ in self._made]
         used: Any = None
         already = objects_watched(trace.watched)
-        for i, (merged, given, name, passed_on) in enumerate(self._made):
+        for i, (merged, originals, name, passed_on) in enumerate(self._made):
             mine = origins[i]
             others = [o for k, o in enumerate(origins) if k != i and self._made[k][0] is not merged]
             if mine and used is None:
@@ -98,19 +98,19 @@ class Noted:
             elsewhere = any(not all_origins.isdisjoint(o) for o in (used or (), already))
             if mine and (elsewhere or any(not mine.isdisjoint(o) for o in others)):
                 in_view = {*(used or ()), *(number for o in others for number in o)}
-                origins_in_view = [x for x in [*given, *passed_on] if not in_view.isdisjoint(objects_in(x))]
+                origins_in_view = [x for x in [*originals, *passed_on] if not in_view.isdisjoint(objects_in(x))]
                 roots = [(name, merged), *((_ORIGIN, x) for x in origins_in_view)]
                 trace.watched.append(Watched(roots, *_two_objects(name), self._span or _here()))
 
 
 def _copied(merged: Any, origins: list[Any]) -> set[int]:
-    """The objects of its origins that a merged object has copies of: what all have in common is not copied."""
+    """Return the objects of its origins that a merged object has copies of: what all have in common is not copied."""
     found = objects_in(*origins).keys()
     return (found - objects_in(merged).keys()) | (found & {id(x) for x in origins})
 
 
 def with_origins(objects: Iterable[int]) -> set[int]:
-    """Objects and those that they were made of, by identity."""
+    """Return objects and those that they were made of, by identity."""
     merged = tracing.require("a loop").merged
     found, todo = set[int](), list(objects)
     while todo:
@@ -141,9 +141,10 @@ def _two_objects(name: str) -> tuple[str, str]:
 
 
 def without_cached(snapshot: Snapshot, changes: dict[int, Any]) -> dict[tuple[int, str], Any]:
-    """Attributes that objects gained in a region, but for cached properties: these are computed anew where they are read next.
+    """Return attributes that objects gained in a region, but for cached properties: these are computed again where they
+    are read next.
 
-    That gives the same, unless the object changes: such a change is refused.
+    That gives the same, unless the object changes: such a change is an error.
     """
     gained = snapshot.new_attributes()
     for key in list(gained):
@@ -175,7 +176,7 @@ def check(watched: list[Watched]) -> None:
 
 
 def objects_watched(watched: list[Watched]) -> set[int]:
-    """The objects that must not change any more, by identity."""
+    """Return the objects that must not change any more, by identity."""
     return set[int]().union(*(each.state.objects for each in watched))
 
 
@@ -186,7 +187,7 @@ def look_again(watched: list[Watched]) -> None:
 
 
 def _changed(state: Snapshot) -> Iterator[str]:
-    """Where something is not as it was."""
+    """Return the path of something that has changed."""
     yield from (path for path, _ in state.resized())
     changed = [(state.slots[index], state.values[index]) for index in state.changes()]
     for slot, before in [*changed, *state.reassigned()]:
@@ -200,12 +201,13 @@ def _same(before: Any, now: Any) -> bool:
 
 
 def used_later() -> list[Any]:
-    """The values of variables that the functions on the stack, up to the outermost traced one, may read from here on."""
+    """Return the values of variables that the functions on the stack, up to the outermost traced one, may read from
+    here on."""
     return [value for frame in _frames() for _, value in _read_later(frame)]
 
 
 def used_by_callers(scope: Scope) -> list[tuple[str, Any]]:
-    """The same for the functions that called the one with these variables, by name."""
+    """Return the same for the functions that called the one with these variables, by name."""
     found: list[tuple[str, Any]] = []
     mine = True
     for frame in _frames():
@@ -226,8 +228,8 @@ def _frames() -> Iterator[types.FrameType]:
 
 
 def _read_later(frame: types.FrameType) -> list[tuple[str, Any]]:
-    """Variables that a function may read from here on, read off its byte code: names that are loaded further on, or in a loop
-    around this place."""
+    """Return variables that a function may read from here on, read off its byte code: names loaded further on, or in a
+    loop around this place."""
     code = frame.f_code
     again = code.co_name.startswith("__kiln_body")  # the body of a loop, which may run once more
     names = _loaded_after(code, -1 if again else frame.f_lasti)
@@ -249,7 +251,7 @@ def _places(_code: types.CodeType) -> dict[int, frozenset[str]]:
 
 
 def _loaded_after(code: types.CodeType, offset: int) -> frozenset[str]:
-    """Names of variables that code loads behind a place, or in a loop around it."""
+    """Return the names of variables that code loads after a place, or in a loop around it."""
     known = _places(code)
     found = known.get(offset)
     if found is None:

@@ -1,7 +1,7 @@
-"""Texts of programs that stand in no file: given to `exec` or `-c`, typed into a REPL, redirected into Python.
+"""Sources of programs that stand in no file: passed to `exec` or `-c`, typed into a REPL, redirected into Python.
 
-Python keeps nothing of such a text once it is compiled. But while the program that stands in it runs, whoever gave it to `exec`
-waits for it, and mostly still holds the text: in a variable, as a constant, or in an expression that can be computed again.
+Python keeps nothing of such a source once it is compiled. But while its program runs, the caller of `exec` waits for
+it, and mostly still holds the source: in a variable, as a constant, or in an expression that can be computed again.
 """
 
 from __future__ import annotations
@@ -15,31 +15,29 @@ import linecache
 import os
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-# Texts that were found when functions were decorated, by the names they were compiled under, newest last.
+# Sources found when functions were decorated, by the names they were compiled under, newest last.
 _seen: collections.deque[tuple[str, str]] = collections.deque(maxlen=512)
 _MOST_FRAMES = 100
 
 
 def remember_callers(function: types.FunctionType) -> None:
-    """Keep texts that a function that is being decorated may stand in, if it stands in no file."""
+    """Keep sources that a function being decorated may stand in, if it stands in no file."""
     for text in _on_the_stack(function.__code__):
         if (function.__code__.co_filename, text) not in _seen:
             _seen.append((function.__code__.co_filename, text))
 
 
 def guesses(code: types.CodeType) -> list[str]:
-    """Texts that `code` may stand in, although all that speaks for one is that it was near."""
+    """Return sources that `code` may stand in, although nothing but nearness speaks for them."""
     found = [text for name, text in reversed(_seen) if name == code.co_filename]
     return found + [text for text in _on_the_stack(code) if text not in found]
 
 
 def _on_the_stack(code: types.CodeType) -> list[str]:
-    """Texts that hold a function of that name, among what the functions on the stack hold."""
+    """Return sources that define a function of that name, among what the functions on the stack hold."""
     filename = code.co_filename
     # the text of `-c` is there under the name of all that `exec` runs, from 3.13 on
     if os.path.isabs(filename) or (filename != "<string>" and linecache.getlines(filename)):
@@ -59,7 +57,8 @@ def _on_the_stack(code: types.CodeType) -> list[str]:
 
 
 def _computed_again(frame: types.FrameType) -> Iterator[Any]:
-    """What a frame has given to `exec` or `compile` on its current line, as far as that can be computed without effects."""
+    """Return what a frame has passed to `exec` or `compile` on its current line, if it can be computed without side
+    effects."""
     line = frame.f_lineno
     if line is None:
         return
@@ -73,7 +72,8 @@ def _computed_again(frame: types.FrameType) -> Iterator[Any]:
 
 @functools.lru_cache(maxsize=256)
 def _calls(text: str) -> list[ast.Call]:
-    """The calls of `exec` and its like in a text, with what they are given. Found once: the stack has many frames of few files."""
+    """Return the calls of `exec` and its like in a text, with what they are given. Found once: the stack has many
+    frames of few files."""
     if not any(name in text for name in _RUNNERS):
         return []
     try:
@@ -100,7 +100,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def _value(node: ast.expr, frame: types.FrameType) -> Any:
-    """The value of an expression of names, attributes, elements and texts: nothing of the user's is called."""
+    """Return the value of an expression of names, attributes, elements and texts: nothing of the user's is called."""
 
     def value(inner: ast.expr) -> Any:
         return _value(inner, frame)
@@ -134,31 +134,32 @@ def _value(node: ast.expr, frame: types.FrameType) -> Any:
         shown = {ord("r"): repr, ord("a"): ascii, ord("s"): str}.get(node.conversion, lambda x: x)(shown)
         return format(shown, "" if node.format_spec is None else value(node.format_spec))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        given = [value(x) for x in node.args]
+        arguments = [value(x) for x in node.args]
         named = {k.arg: _plain(value(k.value)) for k in node.keywords if k.arg is not None}
         if isinstance(node.func.value, ast.Name) and (node.func.value.id, node.func.attr) in _TEXT_FUNCTIONS:
             module = value(node.func.value)
             if module is sys.modules.get(node.func.value.id):
-                return getattr(module, node.func.attr)(*map(_plain, given), **named)
+                return getattr(module, node.func.attr)(*map(_plain, arguments), **named)
         elif node.func.attr in _TEXT_METHODS:
             owner = _plain(value(node.func.value))
-            for x in given:
+            for x in arguments:
                 for part in x if isinstance(x, (list, tuple)) else [x]:
                     _plain(part)
             if isinstance(owner, str):
-                return getattr(owner, node.func.attr)(*given, **named)
+                return getattr(owner, node.func.attr)(*arguments, **named)
     raise _Unknown
 
 
 def _plain(value: Any) -> Any:
-    """A value whose operations are Python's own."""
+    """Return a value whose operations are Python's own."""
     if type(value) not in _PLAIN:
         raise _Unknown
     return value
 
 
 def is_imported_file(filename: str, space: dict[str, Any]) -> bool:
-    """Whether a module was made from a file by Python itself: then its code is what the file's text, as it was, compiles to.
+    """Return whether a module was made from a file by Python itself: then its code is what the file's text, as it was,
+    compiles to.
 
     Other loaders may change what they load, as pytest's does.
     """
@@ -169,7 +170,7 @@ def is_imported_file(filename: str, space: dict[str, Any]) -> bool:
 
 
 def candidates(code: types.CodeType) -> list[str]:
-    """Texts that `code` may have been compiled from, most likely first."""
+    """Return sources that `code` may have been compiled from, most likely first."""
     filename = code.co_filename
     found: list[str] = []
     lines = linecache.getlines(filename)
@@ -185,14 +186,15 @@ def candidates(code: types.CodeType) -> list[str]:
 
 
 def _kept_for_code(code: types.CodeType) -> list[str]:
-    """What Python keeps of what is typed into its REPL, from 3.13 on: by code object, since names like `<stdin>-1` are not unique."""
+    """Return what Python keeps of what is typed into its REPL, from 3.13 on: by code object, since names like
+    `<stdin>-1` are not unique."""
     lines = getattr(linecache, "_getlines_from_code", None)
     text = "" if lines is None else "".join(lines(code))
     return [text] if text else []
 
 
 def _of_command_line() -> list[str]:
-    """The program text of `python -c CODE` and `kiln run -c CODE`, also glued to its option."""
+    """Return the program text of `python -c CODE` and `kiln run -c CODE`, also glued to its option."""
     words = sys.orig_argv[1:]
     for at, word in enumerate(words):
         if word.startswith("-c"):
@@ -205,7 +207,7 @@ def _of_command_line() -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def _redirected() -> str:
-    """The program text of `python < prog.py`. A pipe cannot be read twice: nothing then."""
+    """Return the program text of `python < prog.py`. A pipe cannot be read twice: nothing then."""
     try:
         size = os.fstat(0).st_size
         return os.pread(0, size, 0).decode() if size else ""
@@ -214,7 +216,7 @@ def _redirected() -> str:
 
 
 def _typed(name: str) -> str:
-    """The last definition of a function in the line history of an interactive Python that keeps no sources."""
+    """Return the last definition of a function in the line history of an interactive Python that keeps no sources."""
     readline = sys.modules.get("readline")
     if readline is None or not hasattr(sys, "ps1"):
         return ""

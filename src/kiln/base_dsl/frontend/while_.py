@@ -41,7 +41,7 @@ _STATIC_CALLS = {
 
 
 def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
-    """Test and body become functions."""
+    """Rewrite a `while`: test and body become functions."""
     node = loop.node
     assert isinstance(node, ast.While)
     mark_test(node.test)
@@ -61,7 +61,7 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
 
 
 def _exit_tests(statements: list[ast.stmt], flags: set[str]) -> list[ast.expr]:
-    """The conditions under which statements set one of the flags."""
+    """Return the conditions under which statements set one of the flags."""
     found: list[ast.expr] = []
 
     def sets_flag(stmts: list[ast.stmt]) -> bool:
@@ -81,7 +81,8 @@ def _exit_tests(statements: list[ast.stmt], flags: set[str]) -> list[ast.expr]:
 
 
 def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
-    """Names the tests depend on, through the body's assignments too; '()' stands for a call that may give anything."""
+    """Return names the tests depend on, through the body's assignments too; '()' stands for a call that may give
+    anything."""
     wanted: set[str] = set()
 
     def use(node: ast.AST) -> None:
@@ -149,7 +150,7 @@ def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: C
 
 
 def _is_decided_now(rec: Construct, scope: Scope) -> bool:
-    """Whether Python values alone decide if the loop goes on."""
+    """Return whether Python values alone decide if the loop goes on."""
     if "()" in rec.static_names:
         return False
     for name in rec.static_names:

@@ -12,12 +12,12 @@ from .promotion import type_of_python
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """The smaller of two numbers, in their common type. A NaN loses against a number."""
+    """Return the smaller of two numbers, in their common type. A NaN loses against a number."""
     return _extremum("min", min, a, b)
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The larger of two numbers, in their common type. A NaN loses against a number."""
+    """Return the larger of two numbers, in their common type. A NaN loses against a number."""
     return _extremum("max", max, a, b)
 
 
@@ -31,7 +31,7 @@ def _extremum(name: str, python: Any, a: Any, b: Any) -> Any:
 
 
 def logical_not(x: Any) -> Any:
-    """Python's `not`, for a dynamic value too."""
+    """Return Python's `not`, for a dynamic value too."""
     t = type(x)
     if not isinstance(t, NumericMeta):
         return not x
@@ -42,7 +42,7 @@ def logical_not(x: Any) -> Any:
 
 
 def join(a: Any, b: Any) -> Any:
-    """The type of a variable that is `a` on one path and `b` on the other, or None if there is none.
+    """Return the type of a variable that is `a` on one path and `b` on the other, or None if there is none.
 
     Two typed values must be of one type. A Python scalar takes the typed one's type if that keeps its kind and value.
     """
@@ -51,7 +51,7 @@ def join(a: Any, b: Any) -> Any:
 
 
 def lost_by_joining(a: Any, b: Any) -> tuple[str, str]:
-    """For two values that would join but for what becomes of a number: which one, and what to write. Else nothing."""
+    """Return what a number would lose if two values joined, and what to write; nothing if they join or cannot."""
     t = _joined(a, b)
     for x in (a, b):
         if t is not None and not _is_kept(t, x):
@@ -60,7 +60,7 @@ def lost_by_joining(a: Any, b: Any) -> tuple[str, str]:
 
 
 def keeping(t: Any, value: Any) -> str:
-    """What to write for a Python number that is no value of a type where it stands."""
+    """Return what to write for a Python number that is no value of a type."""
     if isinstance(value, float):
         return f"convert both sides to a type that has {value!r}"
     if isinstance(t, FloatMeta):
@@ -75,7 +75,7 @@ def _is_kept(t: Any, x: Any) -> bool:
 
 
 def _joined(a: Any, b: Any) -> Any:
-    """The type that the kinds of two values join in."""
+    """Return the type that the kinds of two values join in."""
     if isinstance(type(b), NumericMeta):
         a, b = b, a
     s, t = type(a), type(b)
@@ -110,10 +110,10 @@ def _join_weak(t: Any, value: bool | int | float) -> Any:
 
 
 def zero_of(t: Any) -> Any:
-    """Zero as a value of type `t`."""
+    """Return zero as a value of type `t`."""
     return t(t.zero)
 
 
 def cast(x: Any, t: Any) -> Any:
-    """`x` as a value of type `t`."""
+    """Return `x` as a value of type `t`."""
     return t(x)

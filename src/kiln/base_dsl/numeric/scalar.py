@@ -13,9 +13,11 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import trace
+from ..bindings import ir
 from ..diagnostics import is_internal
 from . import emit, host
 from .convert import bitcast as emit_bitcast
+from .dunders import both_ways, one_way
 from .meta import INTEGERS, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, is_ir_value_class, unwrap
 from .operators import arithmetic_type, binary, compare, convert, extremum, power, select, shift, typed_operand
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from typing_extensions import Self
-
-    from ...mlir import ir
 
 
 class Numeric(metaclass=NumericMeta, abstract=True):
@@ -74,7 +74,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
 
     @classmethod
     def _lift(cls, value: host.Plain) -> Self:
-        """A plain value as what `T(x)` is here: an IR value inside a function being traced."""
+        """Return a plain value as what `T(x)` is here: an IR value inside a function being traced."""
         current = trace.current()
         if current is None or not current.functions:
             return cls._make(value)
@@ -97,7 +97,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         return type(self._value) in PLAIN
 
     def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
-        """The IR value; a plain value becomes a constant."""
+        """Return the IR value; a plain value becomes a constant."""
         value = self._value
         if type(value) in PLAIN:
             trace.require(f"an IR value of {type(self).__name__}({value})")
@@ -116,7 +116,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     # -- conversions ---------------------------------------------------------------------------------------------
 
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The value as another type. Integers wrap; a float to an integer drops the fraction and saturates."""
+        """Return the value as another type. Integers wrap; a float to an integer drops the fraction and saturates."""
         if isinstance(dtype, NumericMeta):
             if dtype._abstract:
                 raise TypeError(f".to() takes a type such as Int32 or Float32; {dtype.__name__} is a family of types")
@@ -131,7 +131,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         raise TypeError(f".to() takes a numeric type such as Int32 or Float32, got {dtype!r}")
 
     def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The same bits as a value of another type of the same width."""
+        """Return the same bits as a value of another type of the same width."""
         own = type(self)
         if not isinstance(dtype, NumericMeta) or dtype._abstract:
             raise TypeError(f".bitcast() takes a numeric type such as Int32 or Float32, got {dtype!r}")
@@ -146,7 +146,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         return dtype._make(emit_bitcast(self._value, own, dtype))
 
     def _python(self, what: str, hint: str = "") -> Any:
-        """The Python value; refused for a value that is not known while tracing."""
+        """Return the Python value; refused for a value that is not known while tracing."""
         if type(self._value) in PLAIN:
             return self._value
         if self._value is trace.STALE:
@@ -158,7 +158,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             f"a dynamic {type(self).__name__} was used where Python needs {what}: "
             "its value is not known until the program runs",
             hint=hint or "pass the value as Constexpr if it is known when compiling, or keep the computation dynamic",
-            depth=2,
         )
 
     def __bool__(self) -> bool:
@@ -225,7 +224,8 @@ class Numeric(metaclass=NumericMeta, abstract=True):
 
     @classmethod
     def _pack(cls, value: Any) -> bytes:
-        """A value (typed or Python) as one argument slot: 8 bytes, little endian, zero-padded (16 for 128 bits)."""
+        """Return a value (typed or Python) as one argument slot: 8 bytes, little endian, zero-padded (16 for 128
+        bits)."""
         if isinstance(value, Numeric):
             value = value._python("to pass it to a compiled function")
         try:
@@ -237,41 +237,12 @@ class Numeric(metaclass=NumericMeta, abstract=True):
 
     # -- operators -----------------------------------------------------------------------------------------------
 
-    def __add__(self, other: Any) -> Any:
-        return binary("add", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return binary("add", self, other, True)
-
-    def __sub__(self, other: Any) -> Any:
-        return binary("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return binary("sub", self, other, True)
-
-    def __mul__(self, other: Any) -> Any:
-        return binary("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return binary("mul", self, other, True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return binary("truediv", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return binary("truediv", self, other, True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return binary("floordiv", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return binary("floordiv", self, other, True)
-
-    def __mod__(self, other: Any) -> Any:
-        return binary("mod", self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return binary("mod", self, other, True)
+    __add__, __radd__ = both_ways(binary, "add")
+    __sub__, __rsub__ = both_ways(binary, "sub")
+    __mul__, __rmul__ = both_ways(binary, "mul")
+    __truediv__, __rtruediv__ = both_ways(binary, "truediv")
+    __floordiv__, __rfloordiv__ = both_ways(binary, "floordiv")
+    __mod__, __rmod__ = both_ways(binary, "mod")
 
     def __divmod__(self, other: Any) -> Any:
         quotient = binary("floordiv", self, other)
@@ -289,23 +260,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             return NotImplemented
         return power(typed_operand(other, type(self)), self)
 
-    def __lt__(self, other: Any) -> Any:
-        return compare("lt", self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return compare("le", self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return compare("gt", self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return compare("ge", self, other)
-
-    def __eq__(self, other: Any) -> Any:
-        return compare("eq", self, other)
-
-    def __ne__(self, other: Any) -> Any:
-        return compare("ne", self, other)
+    __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = one_way(compare, "lt", "le", "gt", "ge", "eq", "ne")
 
     def __pos__(self) -> Any:
         t = arithmetic_type(type(self))
@@ -365,7 +320,7 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         return abs(int(self._value)) if type(self._value) in PLAIN else self._divisibility
 
     def _assume(self, *, nonneg: bool | None = None, divisibility: int | None = None) -> Self:
-        """The same value with more known about it."""
+        """Return the same value with more known about it."""
         return self._make(
             self._value,
             self._nonneg if nonneg is None else nonneg,
@@ -384,23 +339,9 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
     def __tvm_ffi_int__(self) -> int:
         return int(self._python("to pass it to a compiled function"))
 
-    def __and__(self, other: Any) -> Any:
-        return binary("and", self, other)
-
-    def __rand__(self, other: Any) -> Any:
-        return binary("and", self, other, True)
-
-    def __or__(self, other: Any) -> Any:
-        return binary("or", self, other)
-
-    def __ror__(self, other: Any) -> Any:
-        return binary("or", self, other, True)
-
-    def __xor__(self, other: Any) -> Any:
-        return binary("xor", self, other)
-
-    def __rxor__(self, other: Any) -> Any:
-        return binary("xor", self, other, True)
+    __and__, __rand__ = both_ways(binary, "and")
+    __or__, __ror__ = both_ways(binary, "or")
+    __xor__, __rxor__ = both_ways(binary, "xor")
 
     def __lshift__(self, other: Any) -> Any:
         return shift("lshift", self, other)
@@ -442,14 +383,10 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
 
     # -- leaves of layouts ---------------------------------------------------------------------------------------
 
-    def _leaf_min(self, other: Any) -> Any:
-        return extremum("min", self, other)
-
-    def _leaf_max(self, other: Any) -> Any:
-        return extremum("max", self, other)
+    _leaf_min, _leaf_max = one_way(extremum, "min", "max")
 
     def _leaf_select(self, if_true: Any, if_false: Any) -> Any:
-        """This value as a condition: `if_true` where it is not zero."""
+        """Return `if_true` where this value, a condition, is not zero."""
         return select(self, if_true, if_false)
 
 
@@ -468,7 +405,7 @@ class Float(Numeric, metaclass=FloatMeta, width=32, abstract=True):
         return t._make(emit.float_unary("math.absf", t, self._value))
 
     def _rounded(self, op: str, python: Callable[[float], int]) -> Any:
-        """Rounded to an integer type as wide as the float (at least 32 bits)."""
+        """Return the value rounded to an integer type as wide as the float (at least 32 bits)."""
         t = INTEGERS[64 if type(self).width == 64 else 32, True]
         if type(self._value) in PLAIN:
             value = self._value
@@ -497,10 +434,10 @@ class Float(Numeric, metaclass=FloatMeta, width=32, abstract=True):
 
 
 def _unknown(text: str) -> str:
-    """The text of a dynamic value, for the caller of the caller: a program must not look into it."""
+    """Return the text of a dynamic value, for the caller of the caller: a program must not look into it."""
     return text if state.trace is None or is_internal(sys._getframe(2).f_code) else DynamicText(text)
 
 
 def _alignment_of(spec: str) -> str:
-    """The part of a format specification that a `?` can obey."""
+    """Return the part of a format specification that a `?` can obey."""
     return "".join(c for c in spec.partition(".")[0] if c in "<>^ 0123456789").lstrip("0 ")

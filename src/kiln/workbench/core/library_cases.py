@@ -14,7 +14,7 @@ from kiln import kernels
 from kiln.base_dsl.target import get_target
 from kiln.hardware import current
 from kiln.kernels.dispatch import registry
-from kiln.kernels.tuned_configs import config_of, plan_of
+from kiln.kernels.tuned_configs import config_from_dict, config_to_dict
 
 from .cases import Case, ContractError
 
@@ -85,7 +85,7 @@ def case(name: str | None) -> Case:
     function = _FUNCTIONS[name]
 
     def kernel_fn(*inputs: Any, config: Mapping[str, Any] | None = None) -> Any:
-        return getattr(kernels, name)(*inputs, **function.options, plan=plan_of(config))
+        return getattr(kernels, name)(*inputs, **function.options, config=config_from_dict(config))
 
     def get_inputs(dtype: str, **sizes: int) -> list[Any]:
         import torch
@@ -95,15 +95,17 @@ def case(name: str | None) -> Case:
 
     def configs(**problem: Any) -> list[dict[str, Any]]:
         asked = _asked(name, problem)
-        return [config_of(choice.plan) for choice in asked[0].choices(asked[1], current.device())]
+        return [config_to_dict(choice.config) for choice in asked[0].choices(asked[1], current.device())]
 
     def validate(config: Mapping[str, Any], problem: Mapping[str, Any], device: Device) -> list[str]:
         of, asked = _asked(name, problem)
-        return of.validate(asked, plan_of(config), device)
+        return of.validate(asked, config_from_dict(config), device)
 
     def perf_model(config: Mapping[str, Any], problem: Mapping[str, Any], device: Device) -> float:
         of, asked = _asked(name, problem)
-        return of.choose(asked, device, plan_of(config)).implementation.cost(asked, plan_of(config), device)
+        return of.choose(asked, device, config_from_dict(config)).implementation.cost(
+            asked, config_from_dict(config), device
+        )
 
     def flops_bytes(**problem: Any) -> tuple[float, float]:
         asked = _asked(name, problem)[1]
@@ -122,14 +124,14 @@ def case(name: str | None) -> Case:
     return Case(name, f"kiln.kernels:{name}", None, names)
 
 
-def _asked(name: str, problem: Mapping[str, Any]) -> tuple[registry.Family, Any]:
-    """Return the family and the problem of a call, by making the call without computing anything."""
+def _asked(name: str, problem: Mapping[str, Any]) -> tuple[registry.Registry, Any]:
+    """Return the registry and the problem of a call, by making the call without computing anything."""
     import torch
 
     function = _FUNCTIONS[name]
     sizes = {field: value for field, value in problem.items() if field != "dtype"}
     arrays = [torch.empty(shape, dtype=getattr(torch, problem["dtype"])) for shape in function.shapes(**sizes)]
-    with kiln.target("cpu"), registry.asking() as asked:
+    with kiln.target("cpu"), registry.collecting_problems() as asked:
         getattr(kernels, name).__wrapped__(
             *arrays, **function.options
         )  # bypasses the recorder, which would keep an empty call

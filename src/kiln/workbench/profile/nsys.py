@@ -79,7 +79,7 @@ def _profile(database: sqlite3.Connection, name: str) -> Profile:
         "gaps": {"count": len(gaps), "total_us": sum(gaps), "largest_us": max(gaps, default=0.0)},
         "kernels": _summed((texts.get(which, "?"), start, end) for start, end, which, *_ in kernels),
         "copies": _summed((_COPIES.get(kind, f"kind {kind}"), start, end) for start, end, kind, _ in copies),
-        "copied_bytes": sum(size for *_, size in copies),
+        "bytes_per_us": sum(size for *_, size in copies),
         "calls": _summed((texts.get(which, "?"), start, end) for start, end, which in calls),
         "ranges": _summed((text or texts.get(which, "?"), start, end) for start, end, text, which in ranges),
     }

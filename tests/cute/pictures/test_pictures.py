@@ -14,8 +14,8 @@ from kiln import Float8E4M3FN, Float16, Float32, Int4, Uint8, cute
 from kiln.cute.layout import LayoutError, make_layout
 from kiln.cute.layout.layout_text import parse_layout
 from kiln.cute.nvgpu import OperandMajorMode, cpasync
-from kiln.cute.nvgpu.operand_picture import operand_svg
-from kiln.cute.nvgpu.tensor_map_picture import tile_layout, tma_svg
+from kiln.cute.pictures.operand import operand_svg
+from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
 from kiln.utils import LayoutEnum, sm90
 from kiln.workbench.main import main as kiln
 

@@ -1,4 +1,4 @@
-"""Doors: what a compiled function becomes for another framework. They are registered by name and loaded when one is asked for."""
+"""Entry points: how another framework calls a compiled function. They are registered by name and loaded when first used."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ settings.register(
     Setting("KILN_AOT_STRICT", TRUTH, False, "Functions of loaded modules refuse tensors of another layout than the one that was compiled for, which they else take as they are, with a warning.", truth),
 )  # fmt: skip
 
-_doors: dict[str, Callable[[], Callable[[CompiledFunction], Any] | None]] = {}
+_loaders: dict[str, Callable[[], Callable[[CompiledFunction], Any] | None]] = {}
 
 
 def register(name: str, load: Callable[[], Callable[[CompiledFunction], Any] | None]) -> None:
-    """`load()` gives what makes the framework's function of a compiled one; None where the framework is not installed."""
-    _doors[name] = load
+    """Register an entry point: `load()` returns what wraps a compiled function for the framework, None where that is
+    not installed."""
+    _loaders[name] = load
 
 
 def through(name: str, compiled: CompiledFunction) -> Any:
-    """A compiled function as a framework takes it; itself where there is no such framework."""
-    door = _doors[name]() if name in _doors else None
-    return compiled if door is None else door(compiled)
+    """Return a compiled function as a framework takes it; itself where there is no such framework."""
+    wrap = _loaders[name]() if name in _loaders else None
+    return compiled if wrap is None else wrap(compiled)
 
 
 exporter: Callable[[], Any]
