@@ -26,6 +26,7 @@ from kiln.base_dsl import packages
 from kiln.base_dsl.target import target_names
 from kiln.hardware import toolchain
 from kiln.workbench.core import environment, tuned_file
+from kiln.workbench.core.runners import child_environment
 
 PROBE_ANSWER = "42"
 """What `kiln.workbench.doctor_probe` prints if the compiler works."""
@@ -129,17 +130,12 @@ def _cpu_target() -> Finding:
     meaning = "kernels cannot be compiled and run on this machine"
     if not _exists("kiln.cute"):
         return Finding("targets", "cpu", "broken", "this copy of Kiln has no compiler (no kiln.cute)", meaning)
-    path = os.pathsep.join(filter(None, [str(_root()), os.environ.get("PYTHONPATH")]))
     start = time.perf_counter()
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "kiln.workbench.doctor_probe"],
-            env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
+            [sys.executable, "-m", "kiln.workbench.doctor_probe"], env=child_environment(KILN_TARGET="cpu"),
+            capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return Finding("targets", "cpu", "broken", f"a tiny function did not finish in {_PROBE_SECONDS} s", meaning)
     seconds = time.perf_counter() - start

@@ -53,12 +53,9 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--entry-points", default="c", help="calling conventions, of c,tvm_ffi,torch,jax; by default c")
     parser.add_argument(
-        "--result",
-        action="append",
-        default=[],
-        metavar="NAME=INPUT",
+        "--result", action="append", default=[], metavar="NAME=INPUT",
         help="a parameter that is a result: y=x is like x, y=x.0,n,64 has extents",
-    )
+    )  # fmt: skip
     parser.add_argument("--host", default="", help="another machine for the host's part, such as linux-aarch64")
     parser.add_argument("--options", default="", help="options of cute.compile")
     parser.add_argument("--no-ptx", action="store_true", help="leave out what later GPUs could run")

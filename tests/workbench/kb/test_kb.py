@@ -177,7 +177,7 @@ def test_new_pages_and_devlogs_come_from_the_journal(project, tmp_path, capsys):
     assert "[Twice](../knowledge/optimizations/twice.md)" in log and "by magic" in log
     assert '| {"n": 4} {"by": 2} | 10.00 | 20.0 | 0.500 |' in log
     assert kb.main(["log", case, "-m", "x", "--patterns", "thrice"]) == 2
-    assert "did you mean twice?" in capsys.readouterr().err
+    assert "did you mean 'twice'?" in capsys.readouterr().err
     assert kb.main(["log", case, "-m", "\n"]) == 2
     assert "--message is empty" in capsys.readouterr().err
 
@@ -249,7 +249,7 @@ def test_kilns_own_pages_are_found_from_elsewhere(tmp_path, monkeypatch, capsys)
     assert kb.main(["search", "missing", "barrier"]) == 0
     assert f"{ROOT / 'docs'}" in capsys.readouterr().out
     assert kb.main(["examples", "--goal", "pipelining"]) == 0 and kb.main(["show", "cp-async-ring"]) == 0
-    assert kb.main(["show", "cp-async"]) == 2 and "did you mean cp-async-ring?" in capsys.readouterr().err
+    assert kb.main(["show", "cp-async"]) == 2 and "did you mean 'cp-async-ring'?" in capsys.readouterr().err
     assert kb.main(["search", "zyxwvut"]) == 1 and str(ROOT / "docs") in capsys.readouterr().err
     monkeypatch.setattr(kb_pages, "read_from", lambda folder: [])  # installed, and no project
     assert kb.main(["search", "barrier"]) == kb.main(["examples"]) == 3

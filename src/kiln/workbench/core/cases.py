@@ -6,7 +6,6 @@ or a dataclass that becomes one.
 
 from __future__ import annotations
 
-import difflib
 import functools
 import hashlib
 import importlib
@@ -24,6 +23,7 @@ from ...hardware import current
 from ...hardware.architectures import generation_of, refusal
 from . import source_closure
 from .contracts import NAMES, ContractError, contract_error, is_array, line_of, short
+from .text import did_you_mean
 
 
 class Problem(dict[str, Any]):
@@ -89,9 +89,8 @@ class Case:
         made = Problem(problem)
         for name, value in fields.items():
             if name not in made:
-                near = difflib.get_close_matches(name, made, 1)
-                meant = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(made) or 'none'}"
-                raise ContractError(f"the problems of {self.name} have no field {name!r}{meant}")
+                hint = did_you_mean(name, made) or f"there are: {', '.join(made) or 'none'}"
+                raise ContractError(f"the problems of {self.name} have no field {name!r}; {hint}")
             made[name] = _like(made[name], value, name)
         return made
 

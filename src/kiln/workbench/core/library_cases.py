@@ -112,15 +112,10 @@ def case(name: str | None) -> Case:
         return asked.flops, asked.bytes
 
     names = {
-        "fields": function.problem,
-        "kernel_fn": kernel_fn,
-        "reference_fn": function.reference,
-        "get_inputs": get_inputs,
-        "configs": configs,
-        "validate": validate,
-        "perf_model": perf_model,
+        "fields": function.problem, "kernel_fn": kernel_fn, "reference_fn": function.reference,
+        "get_inputs": get_inputs, "configs": configs, "validate": validate, "perf_model": perf_model,
         "flops_bytes": flops_bytes,
-    }
+    }  # fmt: skip
     return Case(name, f"kiln.kernels:{name}", None, names)
 
 

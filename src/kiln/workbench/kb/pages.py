@@ -7,12 +7,14 @@ runs nothing.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import operator
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from ..core.text import did_you_mean
+from ..core.text import near_path as shown
 
 KINDS = {
     "optimization": "docs/knowledge/optimizations",
@@ -47,14 +49,6 @@ class PageError(Exception):
 
     def __str__(self) -> str:
         return f"{shown(self.path)}:{self.line}: {self.message}"
-
-
-def shown(path: Path) -> str:
-    """Return a path relative to the current directory, if it is below it."""
-    try:
-        return path.resolve().relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return str(path)
 
 
 # --- expectations ----------------------------------------------------------------------------------------------------
@@ -201,9 +195,8 @@ def find(folder: Path, name: str) -> Page:
     """Return a page by its name or path."""
     matching = [path for path in files(folder) if name in (path.stem, path.name, shown(path))]
     if not matching:
-        near = difflib.get_close_matches(name, [path.stem for path in files(folder)], 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise PageError(f"there is no page {name!r}{hint}", folder / "docs" / "knowledge")
+        hint = did_you_mean(name, [path.stem for path in files(folder)])
+        raise PageError(f"there is no page {name!r}{f'; {hint}' if hint else ''}", folder / "docs" / "knowledge")
     return read(matching[0], folder)
 
 
@@ -354,25 +347,16 @@ def new(title: str, kind: str, evidence: list[dict[str, Any]], source: str = "TO
 
     title = " ".join(title.split())
     head = {
-        "title": title,
-        "kind": kind,
-        "when": "TODO: one line",
-        "arch": "sm_80+",
-        "metrics": ["TODO"],
-        "source": source,
-        "status": "unmeasured",
-        "evidence": evidence,
-    }
+        "title": title, "kind": kind, "when": "TODO: one line", "arch": "sm_80+", "metrics": ["TODO"],
+        "source": source, "status": "unmeasured", "evidence": evidence,
+    }  # fmt: skip
     hints = {
         "When to Apply": "- TODO: which kernels, which shapes, which bottleneck",
-        "Mechanism": "TODO: why it works, and by which functions",
-        "Affected Metrics": "- TODO",
-        "Implementation": "TODO: lines of the case, in a block of Python",
-        "Source": source,
+        "Mechanism": "TODO: why it works, and by which functions", "Affected Metrics": "- TODO",
+        "Implementation": "TODO: lines of the case, in a block of Python", "Source": source,
         "Performance Evidence": f"{BEGIN}\n{END}",
-        "Generalization": "TODO: what holds on other devices and for other kernels",
-        "Pitfalls": "- TODO",
+        "Generalization": "TODO: what holds on other devices and for other kernels", "Pitfalls": "- TODO",
         "Interactions": "- TODO: other pages",
-    }
+    }  # fmt: skip
     body = "\n\n".join(f"## {name}\n\n{text}" for name, text in hints.items())
     return f"---\n{yaml.safe_dump(head, sort_keys=False, width=120)}---\n\n# {title}\n\n{body}\n"

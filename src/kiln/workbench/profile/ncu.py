@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import packages
 from ..core.contracts import ContractError
+from ..core.runners import child_environment
 from .result import KernelProfile, LineProfile, Profile, Value
 
 if TYPE_CHECKING:
@@ -79,17 +80,11 @@ def run_under(command: Sequence[str], job: Mapping[str, Any], timeout: float, ca
 
 def ended(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls: int) -> tuple[str, int]:
     """Run one Case under another program; return output and exit status. Raises CannotProfile if it does not end."""
-    root = str(Path(__file__).resolve().parents[3])
-    path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
-    program = [
-        sys.executable,
-        "-m",
-        "kiln.workbench.profile.jobs",
-        json.dumps({**job, "path": sys.path, "calls": calls}),
-    ]
+    arguments = json.dumps({**job, "path": sys.path, "calls": calls})
+    program = [sys.executable, "-m", "kiln.workbench.profile.jobs", arguments]
     process = subprocess.Popen(
         [*command, *program], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONPATH": path, "CUTE_DSL_LINEINFO": "1", **ON_GPU}, start_new_session=True,
+        env=child_environment(CUTE_DSL_LINEINFO="1", **ON_GPU), start_new_session=True,
     )  # fmt: skip
     try:
         said, _ = process.communicate(timeout=timeout)
@@ -128,12 +123,9 @@ _FIRST = {
 }  # fmt: skip
 """For each number the metrics that give it, with a factor; the first in the report is used."""
 _LIMITS = {
-    "registers": "registers",
-    "shared_mem": "shared memory",
-    "warps": "warps",
-    "blocks": "blocks",
+    "registers": "registers", "shared_mem": "shared memory", "warps": "warps", "blocks": "blocks",
     "barriers": "barriers",
-}
+}  # fmt: skip
 _STALL = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)$")
 
 

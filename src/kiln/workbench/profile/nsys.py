@@ -25,12 +25,9 @@ _OPTIONS = (
     "--export=sqlite", "--force-overwrite=true",
 )  # fmt: skip
 _COPIES = {
-    1: "host to device",
-    2: "device to host",
-    8: "device to device",
-    10: "device to device (peer)",
+    1: "host to device", 2: "device to host", 8: "device to device", 10: "device to device (peer)",
     11: "unified memory",
-}
+}  # fmt: skip
 
 
 def record(job: Mapping[str, Any], export: Path, timeout: float) -> Profile:

@@ -6,6 +6,7 @@ Nothing here prints or writes records; the results are JSON (see `verdicts.Resul
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -79,13 +80,7 @@ def _possible(case: Case, problem: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _elements(arrays: Sequence[Any]) -> int:
-    total = 0
-    for x in arrays:
-        count = 1
-        for extent in x.shape:
-            count *= int(extent)
-        total += count
-    return total
+    return sum(math.prod(map(int, x.shape)) for x in arrays)
 
 
 # Checks

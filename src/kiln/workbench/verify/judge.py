@@ -118,13 +118,10 @@ def findings(got: Any, reference: Any, judged: Judgement, tile: tuple[int, ...] 
         "expected": _number(theirs[tuple(at)]),
     }
     return {
-        "wrong": int(wrong.sum()),
-        "elements": int(wrong.size),
-        "first": element(places[0]),
-        "worst": [element(places[number]) for number in order],
-        "where": _where(wrong, tile),
+        "wrong": int(wrong.sum()), "elements": int(wrong.size), "first": element(places[0]),
+        "worst": [element(places[number]) for number in order], "where": _where(wrong, tile),
         "look": _look(mine, theirs, wrong),
-    }
+    }  # fmt: skip
 
 
 def _number(value: Any) -> float | int | bool | str:
