@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="kiln devices",
         description="Show known GPUs, TFLOP/s dense; those of this machine are marked by their number. "
-        "`measure` finds what this GPU reaches, `lock [base|max|MHZ]` and `unlock` hold its clock.",
+        "`measure` finds what this GPU reaches, `lock [base|max|MHZ]` locks its clock, `unlock` unlocks it.",
     )
     parser.add_argument(
         "what", nargs="*", metavar="NAME | measure | lock | unlock", help="devices to show, or what to do"
@@ -91,9 +91,9 @@ def in_words(reached: Mapping[str, Any]) -> str:
 def _as_json(model: Model) -> dict[str, Any]:
     limits = model.generation
     return model._asdict() | {
-        "registers": limits.registers, "smem_per_multiprocessor": limits.smem,
-        "smem_per_block": limits.smem_per_block, "threads_per_multiprocessor": limits.threads,
-        "threads_per_block": limits.threads_per_block, "blocks_per_multiprocessor": limits.blocks,
+        "registers": limits.registers, "smem_per_sm": limits.smem,
+        "smem_per_block": limits.smem_per_block, "threads_per_sm": limits.threads,
+        "threads_per_block": limits.threads_per_block, "blocks_per_sm": limits.blocks,
         "cluster": limits.cluster,
     }  # fmt: skip
 
@@ -217,10 +217,10 @@ def _act(action: str, words: list[str], args: argparse.Namespace) -> int:
     try:
         gpu = nvml.Gpu(uuid)
         if action == "lock":
-            print(f"the clock is held at {clocks.lock(gpu, wanted)} MHz, until: kiln devices unlock")
+            print(f"the clock is locked at {clocks.lock(gpu, wanted)} MHz, until: kiln devices unlock")
         else:
             gpu.unlock()
-            print("the clock is free")
+            print("the clock is unlocked")
     except nvml.NvmlError as refused:
         print(refused, file=sys.stderr)
         if refused.permission:

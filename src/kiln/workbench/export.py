@@ -145,7 +145,7 @@ def _value(text: str) -> Any:
     except (ValueError, SyntaxError, SyntaxWarning, TypeError, MemoryError, RecursionError):
         shown = text if len(text) < 80 else f"{text[:77]}..."
         raise ContractError(
-            f"--arg {shown}: this is no type (f32, f16[m,n%16], i32*, stream; elements {', '.join(_TYPES)}) and no value of Python"
+            f"--arg {shown}: this is neither a type (f32, f16[m,n%16], i32*, stream; elements {', '.join(_TYPES)}) nor a Python value"
         ) from None
 
 
@@ -171,7 +171,7 @@ def _extent(part: str, text: str, symbols: dict[str, Any]) -> Any:
         return _number(part, text, "an extent", _MOST_EXTENT)
     found = _EXTENT.fullmatch(part)
     if found is None:
-        raise ContractError(f"--arg {text}: {part!r} is no extent: write a number, a name, or a name%16")
+        raise ContractError(f"--arg {text}: {part!r} is not an extent: write a number, a name, or a name%16")
     multiple = (
         _number(found[2], text, f"what {found[1]} is a multiple of", _MOST_ALIGNMENT) if found[2] is not None else 1
     )

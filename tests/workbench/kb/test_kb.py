@@ -109,11 +109,11 @@ def test_a_case_that_fails_is_a_claim_that_does_not_hold(project, capsys):
     ("before", "after", "line", "said"),
     [
         ("kind: optimization", "kind: [", 5, "the head is no YAML"),
-        ("kind: optimization", "kind: trick", 3, "is none of: optimization"),
+        ("kind: optimization", "kind: trick", 3, "is not one of: optimization"),
         ("kind: optimization", "kind: anti-pattern", 3, "a page of this kind is in docs/knowledge/anti-patterns"),
         ("arch: sm_80+", "architecture: sm_80+", 5, "'architecture' is no field of a page"),
         ("source: a test", "source:", 8, "'source' is missing"),
-        ("status: unmeasured", "status: true enough", 9, "is none of: measured"),
+        ("status: unmeasured", "status: true enough", 9, "is not one of: measured"),
         ("metric: error, ", "", 12, "evidence: 'metric' is missing"),
         ('"== 0"', '"about 0"', 12, "neither `has TEXT` nor an operator"),
         ("change: {from: {by: 1}, to: {by: 2}}, metric: ratio", "metric: ratio", 13, "nothing to compare with"),

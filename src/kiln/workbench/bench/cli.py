@@ -259,7 +259,7 @@ def record(found: Benched, options: Mapping[str, Any]) -> Record:
 
 
 def parser() -> Any:
-    made = command_line.arguments("kiln bench", "Time a kernel beside what it is compared with.", several=True)
+    made = command_line.arguments("kiln bench", "Time a kernel beside its reference and baselines.", several=True)
     more = made.add_argument_group("how it is measured")
     more.add_argument(
         "--against", action="append", metavar="NAMES",
@@ -267,7 +267,9 @@ def parser() -> Any:
     )  # fmt: skip
     more.add_argument("--l2", choices=("cold", "warm", "rotate"), default="cold", help="the L2 cache before each call")
     more.add_argument("--steady", action="store_true", help="back to back, without idleness: what is left under load")
-    more.add_argument("--lock", metavar="base|max|MHZ", nargs="?", const="base", help="hold the GPU's clock meanwhile")
+    more.add_argument(
+        "--lock", metavar="base|max|MHZ", nargs="?", const="base", help="lock the GPU's clock during the run"
+    )
     more.add_argument("--strict", action="store_true", help="exit status 5 if a flag makes the numbers doubtful")
     more.add_argument("--since", metavar="REV", help="time the kernel of this git revision, too")
     more.add_argument(
@@ -363,7 +365,7 @@ def _verified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> b
 def _locked(wanted: str) -> Iterator[None]:
     try:
         with clocks.locked(nvml.Gpu(driver.uuid(0)), wanted) as mhz:
-            print(f"the clock is held at {mhz} MHz", file=sys.stderr)
+            print(f"the clock is locked at {mhz} MHz", file=sys.stderr)
             yield
     except nvml.NvmlError as refused:
         hint = (

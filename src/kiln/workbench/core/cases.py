@@ -124,7 +124,7 @@ class Case:
             try:
                 json.dumps(problem)
             except TypeError as reason:
-                raise self._bad(f"problem {number} is no JSON ({reason}): name types by text", "problems") from None
+                raise self._bad(f"problem {number} is not JSON ({reason}): name types by text", "problems") from None
             made.append(problem)
         return made
 
@@ -263,7 +263,7 @@ class Case:
                 raise TypeError(f"{short(value)} is neither a dict nor a dataclass")
             return json.loads(json.dumps(dict(made)))
         except TypeError as reason:
-            raise self._bad(f"a config is no JSON: {reason}", "configs") from None
+            raise self._bad(f"a config is not JSON: {reason}", "configs") from None
 
     def _reasons(self, value: Any, problem: Mapping[str, Any]) -> list[str]:
         """Return why a config is refused."""

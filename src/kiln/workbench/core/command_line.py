@@ -180,7 +180,7 @@ def problems(args: argparse.Namespace, case: Case, default: str = "0") -> list[P
         if case.problems and name not in case.problems[0]:
             near = difflib.get_close_matches(name, [*case.problems[0], *args.options], 1)
             meant = f"did you mean --{near[0]}?" if near else f"its fields are: {', '.join(case.problems[0]) or 'none'}"
-            raise ContractError(f"--{name} is no option, and no field of the problems of {case.name}; {meant}")
+            raise ContractError(f"--{name} is neither an option nor a field of the problems of {case.name}; {meant}")
     which = args.problem or default
     if which == "all":
         chosen: list[Mapping[str, Any]] = [*case.problems]

@@ -151,7 +151,7 @@ def check_names(names: Mapping[str, Any], file: str | None) -> None:
             line = line_of(file, near[0]) if near else None
             raise ContractError(f"a contract defines {name!r}, and this one does not{meant}\n    {what}", file, line)
         if near:
-            text = f"{near[0]!r} is no name of a contract; did you mean {name!r}? (or begin it with an underscore)"
+            text = f"{near[0]!r} is not a name of contracts; did you mean {name!r}? (or begin it with an underscore)"
             raise ContractError(f"{text}\n    {what}", file, line_of(file, near[0]))
 
 

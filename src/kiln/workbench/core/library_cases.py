@@ -81,7 +81,7 @@ _FUNCTIONS = {
 def case(name: str | None) -> Case:
     """Return the Case of a function of `kiln.kernels`."""
     if name not in _FUNCTIONS:
-        raise ContractError(f"kiln.kernels:{name or '?'} is no Case; there are: {', '.join(_FUNCTIONS)}")
+        raise ContractError(f"kiln.kernels:{name or '?'} is not a Case; there are: {', '.join(_FUNCTIONS)}")
     function = _FUNCTIONS[name]
 
     def kernel_fn(*inputs: Any, config: Mapping[str, Any] | None = None) -> Any:

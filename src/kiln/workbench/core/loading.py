@@ -77,7 +77,7 @@ def _of_plan(plan: Any, where: str) -> Case:
     kind = plan if isinstance(plan, type) else type(plan)
     if not _is_plan(kind) or not is_dataclass(kind):
         raise ContractError(
-            f"{where} is no contract module and no KernelPlan: a dataclass with prepare_inputs, reference_fn, plan"
+            f"{where} is neither a contract module nor a KernelPlan: a dataclass with prepare_inputs, reference_fn, plan"
         )
     file = inspect.getsourcefile(kind)
     problem_fields = [each for each in fields(kind) if each.init]

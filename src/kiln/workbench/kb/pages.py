@@ -214,7 +214,7 @@ def read(path: Path, folder: Path) -> Page:
     except yaml.YAMLError as reason:
         mark = getattr(reason, "problem_mark", None)
         said = getattr(reason, "problem", None) or str(reason)
-        raise PageError(f"the head is no YAML: {said}", path, mark.line + 2 if mark else 1) from None
+        raise PageError(f"the head is not YAML: {said}", path, mark.line + 2 if mark else 1) from None
     if not isinstance(head, dict):
         raise PageError("the head is a mapping", path)
 
@@ -223,16 +223,16 @@ def read(path: Path, folder: Path) -> Page:
 
     for name in head:
         if name not in FIELDS:
-            raise PageError(f"{name!r} is no field of a page; there are: {', '.join(FIELDS)}", path, line(name))
+            raise PageError(f"{name!r} is not a field of pages; there are: {', '.join(FIELDS)}", path, line(name))
     missing = [name for name in FIELDS if head.get(name) in (None, "", [])]
     if missing:
         raise PageError(f"{missing[0]!r} is missing", path, line(missing[0]))
     if head["kind"] not in KINDS:
-        raise PageError(f"kind: {head['kind']!r} is none of: {', '.join(KINDS)}", path, line("kind"))
+        raise PageError(f"kind: {head['kind']!r} is not one of: {', '.join(KINDS)}", path, line("kind"))
     if path.parent != (folder / KINDS[head["kind"]]).resolve() and path.parent != folder / KINDS[head["kind"]]:
         raise PageError(f"kind: a page of this kind is in {KINDS[head['kind']]}", path, line("kind"))
     if head["status"] not in STATUSES:
-        raise PageError(f"status: {head['status']!r} is none of: {', '.join(STATUSES)}", path, line("status"))
+        raise PageError(f"status: {head['status']!r} is not one of: {', '.join(STATUSES)}", path, line("status"))
     if not isinstance(head["evidence"], list):
         raise PageError("evidence: a list of claims", path, line("evidence"))
     claims = [_claim(item, path, line("evidence", number)) for number, item in enumerate(head["evidence"])]
@@ -247,7 +247,7 @@ def _claim(item: Any, path: Path, line: int) -> Claim:
     item = {"on" if name is True else name: value for name, value in item.items()}  # YAML reads a plain `on` as true
     for name in item:
         if name not in EVIDENCE_FIELDS:
-            raise PageError(f"evidence: {name!r} is none of: {', '.join(sorted(EVIDENCE_FIELDS))}", path, line)
+            raise PageError(f"evidence: {name!r} is not one of: {', '.join(sorted(EVIDENCE_FIELDS))}", path, line)
     for name in ("claim", "case", "metric", "expect"):
         if name not in item:
             raise PageError(f"evidence: {name!r} is missing", path, line)
@@ -297,7 +297,9 @@ def _check_body(page: Page, folder: Path) -> None:
     source = {line.strip() for case in cases for line in case.read_text().splitlines()}
     for number, line in _code(lines):
         if line.strip() and line.strip() not in source and not line.strip().startswith("#"):
-            raise PageError(f"{line.strip()!r} is no line of {', '.join(sorted(map(shown, cases)))}", page.path, number)
+            raise PageError(
+                f"{line.strip()!r} is not a line of {', '.join(sorted(map(shown, cases)))}", page.path, number
+            )
 
 
 def _code(lines: list[str]) -> Iterator[tuple[int, str]]:

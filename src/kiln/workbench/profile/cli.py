@@ -35,7 +35,7 @@ PROF_TYPES = {
     "disabled": "the time only, as `kiln bench` measures it",
     "annotation": "the time, with NVTX ranges for a profiler that watches",
     "ncu": "counters and stalls by line, by Nsight Compute",
-    "nsys": "the time line of host and GPU, by Nsight Systems",
+    "nsys": "the timeline of host and GPU, by Nsight Systems",
     "trace": "ranges inside the kernel (`cute.testing.range`), as a file for Perfetto",
     "static": "what the machine code tells: needs no GPU",
 }

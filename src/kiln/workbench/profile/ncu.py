@@ -59,9 +59,7 @@ def find(tool: str) -> str:
     )
     if found is None:
         package = {"ncu": "Nsight Compute", "nsys": "Nsight Systems"}[tool]
-        raise CannotProfile(
-            f"{tool} was not found: it is part of {package} (developer.nvidia.com) and of the CUDA toolkit"
-        )
+        raise CannotProfile(f"{tool} was not found: install {package} (developer.nvidia.com) or the CUDA toolkit")
     return found
 
 
@@ -139,9 +137,9 @@ def read(path: str | Path) -> Profile:
         parts = [report.range_by_idx(number) for number in range(report.num_ranges())]
         kernels = [_kernel(part.action_by_idx(number)) for part in parts for number in range(part.num_actions())]
     except Exception as reason:
-        raise ContractError(f"{path} is no report of Nsight Compute that can be read: {reason}") from None
+        raise ContractError(f"{path} is not a readable report of Nsight Compute: {reason}") from None
     if not kernels:
-        raise ContractError(f"{path} is no report of Nsight Compute, or one without a kernel")
+        raise ContractError(f"{path} is not a report of Nsight Compute, or has no kernel")
     return Profile("ncu", Path(path).stem, kernels)
 
 
@@ -155,7 +153,7 @@ def _reader() -> Any:
             if (folder / "ncu_report.py").is_file():
                 sys.path.append(str(folder))
                 return packages.load("ncu_report")
-    raise CannotProfile("reports of ncu are read by the package ncu-report: pip install ncu-report")
+    raise CannotProfile("reading reports of ncu needs the package ncu-report: pip install ncu-report")
 
 
 def _kernel(action: Any) -> KernelProfile:

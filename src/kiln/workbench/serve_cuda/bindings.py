@@ -73,7 +73,7 @@ def attribute(number: int) -> int:
 def _size(number: Any) -> int:
     """Return a size in bytes or elements; raise OverflowError beyond 64 bits."""
     if not 0 <= int(number) < 1 << 64:
-        raise OverflowError(f"{number} is no size of 64 bits")
+        raise OverflowError(f"{number} is not a 64-bit size")
     return int(number)
 
 

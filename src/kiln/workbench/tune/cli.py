@@ -141,14 +141,14 @@ def _count(text: str) -> int:
 def _seconds(text: str) -> float:
     found = re.fullmatch(r"([\d.]+)([smh]?)", text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time: 90s, 10m, 1h")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time: 90s, 10m, 1h")
     return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _bytes(text: str) -> int:
     found = re.fullmatch(r"([\d.]+)([KMGT]?)i?B?", text)
     if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no size: 512M, 4G")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: 512M, 4G")
     return int(float(found[1]) * 1024 ** " KMGT".index(found[2] or " "))
 
 
