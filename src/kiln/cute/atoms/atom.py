@@ -294,17 +294,32 @@ class TiledCopy(CopyAtom):
     __kiln_key__ = __kiln_static_key__
 
 
-class ThrCopy(TiledCopy):
-    """The part of a tiled copy that one thread does."""
+class ThreadSlice(Atom):
+    """One thread's part of a tiled atom, as the first base of a class; the index of the thread may be dynamic."""
 
-    def __init__(self, tiled: TiledCopy, thr_idx: Any) -> None:
-        super().__init__(tiled.op, tiled.trait, tiled.layout_tv_tiled, tiled._tiler_mn)
+    def __init__(self, tiled: Any, thr_idx: Any) -> None:
+        self.__dict__.update(tiled.__dict__)
         self._thr_idx = thr_idx
 
     @property
     def thr_idx(self) -> Any:
-        """The thread."""
+        """The index of the thread."""
         return self._thr_idx
+
+    def __extract_mlir_values__(self) -> list[ir.Value]:
+        index = [self._thr_idx.ir_value()] if isinstance(self._thr_idx, Integer) else []
+        return [*index, *super().__extract_mlir_values__()]
+
+    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
+        if not isinstance(self._thr_idx, Integer):
+            return super().__new_from_mlir_values__(values)
+        copy = self._with_trait(self._trait.__new_from_mlir_values__(values[1:]) if values[1:] else self._trait)
+        copy._thr_idx = type(self._thr_idx)._make(values[0], self._thr_idx.nonneg, self._thr_idx.divisibility)
+        return copy
+
+
+class ThrCopy(ThreadSlice, TiledCopy):
+    """The part of a tiled copy that one thread does."""
 
     def partition_S(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
         """Return the thread's part of a source tile: (values of the atom and its repetitions, rests...)."""
@@ -316,34 +331,23 @@ class ThrCopy(TiledCopy):
 
     def _partition(self, tensor: Any, own: Layout) -> Any:
         if not isinstance(tensor, TracedTensor):
-            raise type_error(f"a tensor is partitioned, got {type(tensor).__name__}")
+            raise type_error(f"partition_S and partition_D take a tensor, got {type(tensor).__name__}")
         modes = rank(tensor)
         if modes < len(wrap(self._tiler_mn)):
             raise type_error(
-                f"a tensor of {modes} modes is partitioned by a tiler of {len(wrap(self._tiler_mn))} ({self._tiler_mn})"
+                f"partition_S and partition_D take a tensor with the {len(wrap(self._tiler_mn))} modes of the tiler "
+                f"{self._tiler_mn}, got one with {modes}"
             )
         tiles = zipped_divide(tensor, self._tiler_mn)
         tiled = self._tiled(own)
         if self._reaches_past_its_tile:
-            # past the tile the modes of the atom together need not be a layout, each by itself is
+            # past the tile the modes of the atom together need not be a layout, but each mode is
             split = layouts_of(tiles, lambda x: make_layout([_compose_each(x[0], tiled), x[1]]), "partition")
         else:
             split = composition(tiles, (tiled, None))
         rest = split.shape[1]
         outside: Any = (None,) * len(rest) if isinstance(rest, tuple) else None
         return split._slice(((self._thr_idx, None), outside), by_thread=True)
-
-    def __extract_mlir_values__(self) -> list[ir.Value]:
-        own = [self._thr_idx.ir_value()] if isinstance(self._thr_idx, Integer) else []
-        return [*own, *super().__extract_mlir_values__()]
-
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
-        if not isinstance(self._thr_idx, Integer):
-            return super().__new_from_mlir_values__(values)
-        made = self._with_trait(self._trait.__new_from_mlir_values__(values[1:]) if values[1:] else self._trait)
-        kind = type(self._thr_idx)
-        made._thr_idx = kind._make(values[0], self._thr_idx.nonneg, self._thr_idx.divisibility)
-        return made
 
 
 def _compose_each(tile: Layout, layout: Layout) -> Layout:

@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl.bindings import ir
 from ...base_dsl.diagnostics import type_error
 from ...base_dsl.trace import at_one_location
-from ...base_dsl.typing import Integer
 from ..layout.algebra import complement, composition
 from ..layout.int_tuple import pretty_str, product, wrap
 from ..layout.inverses import right_inverse
 from ..layout.layout import Layout, make_layout, rank, size
-from ..layout.modes import UNIT, append
+from ..layout.modes import UNIT, append, slice_
 from ..layout.picture import Drawn
 from ..layout.tiling import logical_divide, tiled_product, zipped_divide
 from ..tensor.tensor import TracedTensor, make_fragment_like, make_rmem_tensor
 from ..tensor.vector_access import Registers
-from .atom import Atom, Op, Trait, known_keywords, tile_of_layouts
+from .atom import Atom, Op, ThreadSlice, Trait, known_keywords, tile_of_layouts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..tensor.pointer import Pointer
 
 __all__ = [
@@ -318,22 +315,11 @@ def _sliced(split: Any, thread: Any, thread_i: Any, thread_j: Any) -> Any:
     coord = ((thread, None), ((thread_i, None), (thread_j, None), *(None,) * further))
     if isinstance(split, TracedTensor):
         return split._slice(coord, by_thread=True)
-    from ..layout.modes import slice_
-
     return slice_(split, coord)
 
 
-class ThrMma(TiledMma):
+class ThrMma(ThreadSlice, TiledMma):
     """The part of a tiled MMA that one thread does."""
-
-    def __init__(self, tiled: TiledMma, thr_idx: Any) -> None:
-        super().__init__(tiled.op, tiled.trait, tiled.atom_layout_mnk, tiled._permutation_mnk)
-        self._thr_idx = thr_idx
-
-    @property
-    def thr_idx(self) -> Any:
-        """The thread."""
-        return self._thr_idx
 
     def _partition(self, operand: str, tensor: Any) -> Any:
         if not isinstance(tensor, TracedTensor):
@@ -353,17 +339,6 @@ class ThrMma(TiledMma):
     def partition_C(self, input_mn: Any, *, loc: Any = None, ip: Any = None) -> Any:
         """Return the thread's part of a tensor (M, N, ...)."""
         return self._partition("C", input_mn)
-
-    def __extract_mlir_values__(self) -> list[ir.Value]:
-        own = [self._thr_idx.ir_value()] if isinstance(self._thr_idx, Integer) else []
-        return [*own, *super().__extract_mlir_values__()]
-
-    def __new_from_mlir_values__(self, values: Sequence[Any]) -> Any:
-        if not isinstance(self._thr_idx, Integer):
-            return super().__new_from_mlir_values__(values)
-        made = self._with_trait(self._trait.__new_from_mlir_values__(values[1:]) if values[1:] else self._trait)
-        made._thr_idx = type(self._thr_idx)._make(values[0], self._thr_idx.nonneg, self._thr_idx.divisibility)
-        return made
 
 
 def _tiler_text(tiler: Any) -> str:

@@ -137,31 +137,30 @@ class ValueNode(Node):
         return tree.rebuilt(self._value, [next(values) for _ in self._values])
 
 
-class TreeNode(Node):
-    """Integers in a structure: a shape, a layout. Python ints are static, typed integers are passed."""
+class IndexNode(NumericNode):
+    """An integer of a shape or layout: what is known of it while tracing stays known."""
 
-    def __init__(self, key: Hashable, leaves: list[Any], rebuild: Callable[[Iterator[Any]], Any]) -> None:
-        self._children = [NumericNode(type(leaf), leaf) for leaf in leaves]
-        self._facts = [(leaf.nonneg, leaf.divisibility if not leaf.is_static else 1) for leaf in leaves]
-        self._rebuild = rebuild
-        self.key = (key, *(c.key for c in self._children))
-        self.formats = "".join(c.formats for c in self._children)
-
-    def types(self) -> list[ir.Type]:
-        return [t for c in self._children for t in c.types()]
-
-    def leaves(self) -> list[Any]:
-        return [leaf for c in self._children for leaf in c.leaves()]
-
-    def values(self) -> list[ir.Value]:
-        return [v for c in self._children for v in c.values()]
+    def __init__(self, leaf: Any) -> None:
+        super().__init__(type(leaf), leaf)
+        self._facts = leaf.nonneg, leaf.divisibility if not leaf.is_static else 1
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
-        made = [
-            c.kind._make(next(values), nonneg, divisibility)
-            for c, (nonneg, divisibility) in zip(self._children, self._facts, strict=True)
-        ]
-        return self._rebuild(iter(made))
+        return self.kind._make(next(values), *self._facts)
+
+
+class TreeNode(GroupNode):
+    """Integers in a structure: a shape, a layout. Python ints are static, typed integers are passed."""
+
+    has_named_parts = False
+
+    def __init__(self, key: Hashable, leaves: list[Any], rebuild: Callable[[Iterator[Any]], Any]) -> None:
+        super().__init__(key, [IndexNode(leaf) for leaf in leaves], lambda parts: rebuild(iter(parts)))
+
+    def fit(self, expected: Hashable) -> Node | str:
+        return ""
+
+    def known(self) -> list[Any]:
+        return []
 
 
 def layout_node(layout: Any) -> Node:
