@@ -54,12 +54,12 @@ class Op:
 
 
 class Trait:
-    """What an operation is for an atom. Its fields are values of the program; by default it has none."""
+    """The properties of an operation as an atom. Its fields are values of the program; by default it has none."""
 
     __kiln_immutable__ = True
 
     def with_fields(self, **fields: Any) -> Any:
-        """The same with fields set that are known only at run time."""
+        """Return the trait with fields set that are known only at run time."""
         raise type_error(f"{type(self).__name__} has no field {sorted(fields)[0]!r}")
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
@@ -88,7 +88,7 @@ class CopyTrait(Trait):
         return self.layout_src_tv
 
     def copy(self, src: Any, dst: Any, pred: Any, **kwargs: Any) -> None:
-        """Copy as many times the atom as `src` and `dst` hold."""
+        """Copy `src` to `dst`, with as many calls of the atom as they hold."""
         raise NotImplementedError
 
 
@@ -96,12 +96,12 @@ class CopyOp(Op):
     """An operation that copies."""
 
     def make_trait(self, copy_internal_type: Any, **kwargs: Any) -> CopyTrait:
-        """The trait for elements of a type."""
+        """Return the trait for elements of a type."""
         raise NotImplementedError
 
 
 class Atom:
-    """An operation with all that is known about it. `set` changes it; a change in a region is carried out of it."""
+    """An operation with its trait. `set` changes it; a change in a region is carried out of it."""
 
     def __init__(self, op: Any, trait: Any) -> None:
         self._op = op
@@ -114,12 +114,12 @@ class Atom:
 
     @property
     def trait(self) -> Any:
-        """What it needs to be done."""
+        """The trait of the operation."""
         return self._trait
 
     @property
     def type(self) -> str:
-        """How the atom prints in the intermediate representation."""
+        """The atom as it is printed in the IR."""
         return f'!cute.atom<"{self._op}">'
 
     def _with_trait(self, trait: Any) -> Any:
@@ -176,7 +176,7 @@ class CopyAtom(Atom, Drawn):
 
     @property
     def thr_id(self) -> Layout:
-        """The threads that do it together."""
+        """The threads that execute it together."""
         return self._trait.thr_id
 
     @property
@@ -196,7 +196,8 @@ class CopyAtom(Atom, Drawn):
 
 
 def _transform(tile_tv: Layout, atom: CopyAtom, own: Layout) -> Layout:
-    """((thread of the tile), (value of the thread)) -> index in the tile, as one side of the atom holds the values."""
+    """Return ((thread of the tile), (value of the thread)) -> index in the tile, as one side of the atom holds the
+    values."""
     ref = atom.trait.layout_ref_tv
     threads, values = size(ref[0]), size(ref[1])
     split = zipped_divide(tile_tv, (threads, values))  # ((atom thread, atom value), (rest of threads, rest of values))
@@ -250,7 +251,7 @@ class TiledCopy(CopyAtom):
         return size(self.trait.layout_ref_tv[1]) > size(self._layout_tv[1])
 
     def require_whole_calls(self) -> None:
-        """Refuse a tile with fewer values for a thread than one call of the atom has: nothing holds the others."""
+        """Raise an error for a tile with fewer values for a thread than one call of the atom has."""
         if self._reaches_past_its_tile:
             held, wanted = size(self._layout_tv[1]), size(self.trait.layout_ref_tv[1])
             raise type_error(
@@ -259,7 +260,7 @@ class TiledCopy(CopyAtom):
             )
 
     def get_slice(self, thr_idx: Any) -> ThrCopy:
-        """What one thread does."""
+        """Return the part of one thread."""
         return ThrCopy(self, thr_idx)
 
     def retile(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
@@ -396,10 +397,9 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 def known_keywords(
     function: Callable[..., Any], name: str, keywords: dict[str, Any], others: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Return the keywords that are passed on to what an operation does; refuses those it does not know, unless they are
-    None.
+    """Return the keywords that an operation's function takes; raise an error for unknown ones, unless they are None.
 
-    `others` are keywords that it has besides.
+    `others` are further keywords, for the message.
     """
     if not keywords:
         return keywords
