@@ -203,6 +203,9 @@ def _address(pointer: Any) -> int:
 class GroupNode(Node):
     """A tuple, list, dict, NamedTuple or dataclass of arguments."""
 
+    has_named_parts = True
+    """Whether reports name its parts (`x[0]`), and not only the whole."""
+
     def __init__(self, tag: Any, children: list[Node], make: Callable[[list[Any]], Any]) -> None:
         self.children = children
         self._make = make

@@ -1,4 +1,4 @@
-"""Matrix operations of a warp group (`wgmma`, sm_90a): four warps multiply together, later, and read operands from shared memory.
+"""Matrix operations of a warpgroup (`wgmma`, sm_90a): four warps multiply together, later, and read operands from shared memory.
 
 B and, unless it lies in registers, A are read through descriptors (`matrix_descriptor.py`): `make_fragment_A` and `make_fragment_B` of
 a partitioned tensor in shared memory give tensors of them. Sums lie in registers. Thread t of the 128, w = t / 32 its warp,
@@ -64,33 +64,33 @@ _MOST_GROUPS = 7
 
 
 class OperandSource(enum.Enum):
-    """Where A of a warp-group MMA lies."""
+    """Where A of a WGMMA lies."""
 
     RMEM = enum.auto()
     SMEM = enum.auto()
 
 
 class Field(enum.Enum):
-    """What of a warp-group MMA is known only when the program runs."""
+    """A field of a WGMMA that is known only when the program runs."""
 
     ACCUMULATE = "accumulate"
-    """Whether products are added to what D holds; if not, D is overwritten."""
+    """Whether to add to D; otherwise D is overwritten."""
 
 
 def _operand_layout(rows: int, k: int) -> Layout:
-    """(thread, value) -> index in an operand (rows, k) in shared memory: every thread has all of it."""
+    """Return (thread, value) -> index in an operand (rows, k) in shared memory: every thread has all of it."""
     return make_layout((_THREADS, (rows, k)), stride=(0, (1, rows)))
 
 
 def _register_layout(packed: int, columns: int) -> Layout:
-    """(thread, value) -> index in a (64, columns) in registers, `packed` neighbours of a row together."""
+    """Return (thread, value) -> index in a (64, columns) in registers, `packed` neighbours of a row together."""
     step = _ROWS * packed
     threads = make_layout((4, 8, 4), stride=(step, 1, 16))
     return make_layout([threads, joined_layout((packed, _ROWS), (2, 8), (columns // (4 * packed), 4 * step))])
 
 
 class WarpGroupMmaTrait(MmaTrait):
-    """`wgmma` of the 128 threads of a warp group."""
+    """`wgmma` of the 128 threads of a warpgroup."""
 
     def __init__(self, op: WarpGroupMmaOp) -> None:
         _, n, k = op.shape_mnk
@@ -113,7 +113,7 @@ class WarpGroupMmaTrait(MmaTrait):
     def with_fields(self, **fields: Any) -> WarpGroupMmaTrait:
         unknown = sorted(fields.keys() - {"accumulate"})
         if unknown:
-            raise type_error(f"a warp-group MMA has no field {unknown[0]!r}", "warpgroup.Field.ACCUMULATE")
+            raise type_error(f"a WGMMA has no field {unknown[0]!r}", "warpgroup.Field.ACCUMULATE")
         return self._with_accumulate(fields.get("accumulate", self.accumulate))
 
     def _with_accumulate(self, value: Any) -> WarpGroupMmaTrait:
@@ -147,7 +147,7 @@ class WarpGroupMmaTrait(MmaTrait):
 
     def make_fragment(self, operand: str, of: Any) -> Any:
         if operand in self._descriptors:
-            tensor = memory(of, f"operand {operand} of a warp-group MMA", AddressSpace.smem)
+            tensor = memory(of, f"operand {operand} of a WGMMA", AddressSpace.smem)
             self._check_type(operand, tensor.element_type)
             return make_descriptors(tensor, operand, self._major[operand])
         if operand == "A" and isinstance(of, TracedTensor):
@@ -155,15 +155,16 @@ class WarpGroupMmaTrait(MmaTrait):
         return make_rmem_tensor(of.shape if isinstance(of, TracedTensor) else of, self.types[operand])
 
     def _operand(self, operand: str, x: Any) -> TensorIterator:
-        """What the calls of an operand are found from: a descriptor, or a pointer to registers. Mode 0 holds the values of one call."""
+        """Return what the calls of an operand are found from: a descriptor, or a pointer to registers. Mode 0 holds the
+        values of one call."""
         if operand in self._descriptors:
             return self._descriptor(operand, x)
-        tensor = memory(x, f"operand {operand} of a warp-group MMA", AddressSpace.rmem)
+        tensor = memory(x, f"operand {operand} of a WGMMA", AddressSpace.rmem)
         self._check_type(operand, tensor.element_type)
         wanted, layout = self._values[operand], tensor.layout
         if not (_static_begins_with_row if layout.is_static() else _begins_with_row)(layout, wanted):
             raise type_error(
-                f"a warp-group MMA takes the {wanted} values of {operand} of a call from registers in a row, got the layout "
+                f"a WGMMA takes the {wanted} values of {operand} of a call from registers in a row, got the layout "
                 f"{layout}",
                 f"mode 0 holds the values of one call, as in what make_fragment_{operand} makes",
             )
@@ -173,7 +174,7 @@ class WarpGroupMmaTrait(MmaTrait):
         iterator = x._iterator if isinstance(x, TracedTensor) else None
         if not isinstance(iterator, MatrixDescriptor):
             raise type_error(
-                f"a warp-group MMA takes {operand} by descriptors of shared memory, got {x}",
+                f"a WGMMA takes {operand} by descriptors of shared memory, got {x}",
                 f"tiled_mma.make_fragment_{operand}(thr_mma.partition_{operand}(tensor in shared memory))",
             )
         self._check_type(operand, iterator.dtype)
@@ -189,20 +190,21 @@ class WarpGroupMmaTrait(MmaTrait):
             held = 1 if operand in self._descriptors else self._values[operand]
             if isinstance(x, TracedTensor) and size(x) != held:
                 raise type_error(
-                    f"one call of a warp-group MMA takes {held} values of {operand}, got the shape {pretty_str(x.shape)}",
+                    f"one call of a WGMMA takes {held} values of {operand}, got the shape {pretty_str(x.shape)}",
                     "cute.gemm does several calls: (V, M, K) x (V, N, K) => (V, M, N)",
                 )
         self._multiply(d, a, b, c, [(0, 0)], (None,))
 
     def gemm(self, d: Any, a: Any, b: Any, c: Any, rows: int, columns: int, depth: int | None) -> None:
-        """One step along K after the other: products of a step have different sums, and none waits for the one before."""
+        """Do one step along K after the other: MMAs of a step have different accumulators, and none waits for the one
+        before."""
         self._multiply(d, a, b, c, calls_in_order(rows, columns), (None,) if depth is None else range(depth))
 
     def _multiply(self, d: Any, a: Any, b: Any, c: Any, calls: list[tuple[int, int]], steps: Any) -> None:
         places = {name: self._operand(name, x) for name, x in zip("CAB", (d, a, b), strict=True)}
         if c is not d and (not _same_registers(places["C"], self._operand("C", c)) or c.layout != d.layout):
             raise type_error(
-                "a warp-group MMA adds to its accumulator: C and D are the same tensor",
+                "a WGMMA adds to its accumulator: C and D are the same tensor",
                 "cute.gemm(tiled_mma, acc, a, b, acc); set(Field.ACCUMULATE, False) overwrites it",
             )
         accumulate = Boolean(self.accumulate).ir_value()
@@ -249,7 +251,7 @@ class WarpGroupMmaOp(MmaOp):
     """`wgmma` with operands of some types, a shape, and places; `hardware/mma_shapes.py` says which there are."""
 
     _INPUTS: tuple[Any, ...] = ()
-    """What A and B may be."""
+    """The element types of A and B."""
 
     def __init__(
         self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, instruction_shape: Any, a_src: Any, a_major_mode: Any,
@@ -341,15 +343,15 @@ class MmaTF32Op(WarpGroupMmaOp):
 
 
 def fence(*, loc: Any = None, ip: Any = None) -> None:
-    """Let products after it see what the warp group did to registers before it: to accumulators, and to A there.
+    """Order the warpgroup's register accesses (accumulators, and A in registers) before later WGMMAs.
 
-    Products that add to the same accumulator one after the other need none between them.
+    WGMMAs that add to the same accumulator one after the other need no fence between them.
     """
     nvgpu.wgmma.wgmma_fence()
 
 
 def commit_group(*, loc: Any = None, ip: Any = None) -> None:
-    """Make a group of the warp group's products since the last one."""
+    """Commit the warpgroup's WGMMAs since the last group as a group."""
     nvgpu.wgmma.wgmma_commit()
 
 

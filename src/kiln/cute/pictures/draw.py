@@ -28,7 +28,7 @@ _FONT = 13
 _Color = Callable[[int | None], str]
 
 MAX_CELLS = 1 << 16
-"""A picture with more cells than this is refused: nobody could read it."""
+"""The most cells of a picture: more are an error, as nobody could read it."""
 
 
 @dataclass
@@ -359,7 +359,7 @@ def _in_memory(layout_tv: Layout) -> bool:
 
 
 def _warpgroup_tables(x: Any, m: int, n: int, k: int) -> list[_Placed]:
-    """What threads hold of an MMA that reads operands from shared memory: C, and A if it is in registers."""
+    """Return what threads hold of an MMA that reads operands from shared memory: C, and A if it is in registers."""
     shown = min(n, _MOST_COLUMNS)
     part = f", columns 0 to {shown - 1}" if shown < n else ""
     in_memory = _in_memory(x.tv_layout_A)

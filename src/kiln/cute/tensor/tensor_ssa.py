@@ -39,7 +39,7 @@ __all__ = [
 
 
 class ReductionOp(enum.Enum):
-    """How `TensorSSA.reduce` combines elements."""
+    """The operation by which `TensorSSA.reduce` combines elements."""
 
     ADD = enum.auto()
     MUL = enum.auto()
@@ -51,7 +51,8 @@ class ReductionOp(enum.Enum):
 
 
 class VectorTruthError(DSLUserCodeTypeError):
-    """A branch, or a logical operator, asks whether a vector is true: one of a `function` that was given vectors, if it is known which."""
+    """A branch or a logical operator asks whether a vector is true; `function` is the one that was called with vectors,
+    if known."""
 
     function: Any = None
 
@@ -189,7 +190,8 @@ class TensorSSA:
         )
 
     __array_ufunc__ = None
-    """numpy's numbers leave arithmetic with a vector to it, and numpy's functions refuse one."""
+    """The priority over numpy: its numbers leave arithmetic with a vector to the vector, and its functions
+    refuse one."""
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise type_error(
@@ -372,7 +374,7 @@ class TensorSSA:
         return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
 
     def _power(self, exponent: int) -> TensorSSA:
-        """By repeated squaring."""
+        """Return a power by repeated squaring."""
         base, result = self, None
         while exponent:
             if exponent & 1:
@@ -496,7 +498,7 @@ _DIVISIONS = {
     "mod": emit.integer_mod,
     "truediv": emit.integer_division,
 }
-"""Of vectors of integers: `/` is C's, as CuTe has it, and not Python's."""
+"""The divisions of integer vectors: `/` is C's, as CuTe has it, and not Python's."""
 
 _REDUCTIONS = {
     ReductionOp.ADD: ("add", "add"),
@@ -605,12 +607,12 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, *, loc: Any = None, ip
 
 
 def zeros_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Zeros in the shape of a value or tensor."""
+    """Return zeros in the shape of a value or tensor."""
     return full_like(a, 0, dtype)
 
 
 def ones_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Ones in the shape of a value or tensor."""
+    """Return ones in the shape of a value or tensor."""
     return full_like(a, 1, dtype)
 
 
