@@ -11,6 +11,7 @@ import functools
 from typing import Any
 
 from ....mlir import context, find, ir, only_has
+from .vector_parts import make_before
 
 AT_ONCE = "convert-scf-to-cf,convert-to-llvm,reconcile-unrealized-casts"
 ONE_BY_ONE = (
@@ -65,9 +66,7 @@ def _put(op: ir.Operation) -> None:
 
 
 def _shuffled(before: ir.Operation, type_: ir.Type, a: ir.Value, b: ir.Value, mask: Any) -> ir.Value:
-    return ir.Operation.create(
-        "vector.shuffle", (type_,), (a, b), _mask(tuple(mask)), None, 0, before.location, ir.InsertionPoint(before)
-    ).result
+    return make_before(before, "vector.shuffle", type_, (a, b), _mask(tuple(mask)))
 
 
 @functools.lru_cache(maxsize=1024)
