@@ -166,6 +166,17 @@ class CpuTarget(Target):
         """They hold while the settings for launches are what they were."""
         return launch_settings.guards()
 
+    def passes(self) -> dict[str, str]:
+        from .pass_table import PASSES
+
+        return {name: step.what for name, step in PASSES.items()}
+
+    def run_passes(self, text: str, names: Sequence[str], arch: str) -> str:
+        from ..lowering.pass_table import run_passes
+        from .pass_table import PASSES
+
+        return run_passes(PASSES, text, names, Arch.from_string(arch))
+
     def fingerprint(self, options: CompileOptions | None = None) -> str:
         """Everything besides the module that the machine code depends on."""
         import llvmlite

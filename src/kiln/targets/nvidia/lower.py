@@ -59,7 +59,7 @@ def lower(
     with context(), ir.Location.unknown():
         if "fmad=false" not in compilation.options.ptxas_options:
             compilation.run("fma-contraction", allow_contraction)
-        compilation.run("narrow-floats", lambda module: _expand_narrow_floats(module, arch))
+        compilation.run("narrow-floats", lambda module: expand_floats(module, arch))
         compilation.run("wgmma-unrolling", unroll_wgmma)
         compilation.run("wgmma-registers", lambda module: order_registers(module, {fact.name for fact in facts}))
         compilation.run("vector-legalisation", legalise_vectors)
@@ -128,7 +128,8 @@ _MAKERS = (
 """Operations that make tf32 of something else, besides conversions."""
 
 
-def _expand_narrow_floats(module: ir.Module, arch: Architecture) -> None:
+def expand_floats(module: ir.Module, arch: Architecture) -> None:
+    """Convert floats of 8 bits and less by integer arithmetic, or by instructions that the architecture has."""
     operations = find(module.operation, (*CONVERSIONS, *_MAKERS))
     expand_narrow_floats(module, operations, functools.partial(narrow_conversion, arch))
 

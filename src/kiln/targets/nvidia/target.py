@@ -359,6 +359,17 @@ class NvidiaTarget(Target):
         artifacts.add("llvm_host", lambda: text)
         code.host_sites = expansion.sites
 
+    def passes(self) -> dict[str, str]:
+        from .pass_table import PASSES
+
+        return {name: step.what for name, step in PASSES.items()}
+
+    def run_passes(self, text: str, names: Sequence[str], arch: str) -> str:
+        from ..lowering.pass_table import run_passes
+        from .pass_table import PASSES
+
+        return run_passes(PASSES, text, names, Arch.from_string(arch))
+
     def fingerprint(self, options: CompileOptions | None = None) -> str:
         """Everything besides the module that the code depends on."""
         import llvmlite

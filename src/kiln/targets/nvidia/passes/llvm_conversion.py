@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ....mlir import context, find, ir, only_has
+from ....mlir import context, find, ir, only_has, passmanager
 from .vector_parts import make_before
 
 AT_ONCE = "convert-scf-to-cf,convert-to-llvm,reconcile-unrealized-casts"
@@ -36,6 +36,11 @@ def conversion(module: ir.Module) -> str:
         elif op.name == _PUT:
             _put(op)
     return AT_ONCE if plain and only_has(module.operation, _DIALECTS, ("builtin.module", *_PLAIN), ()) else ONE_BY_ONE
+
+
+def convert_to_llvm(module: ir.Module) -> None:
+    """Convert a module in which the operations of `cute` are expanded."""
+    passmanager.PassManager.parse(f"builtin.module({conversion(module)})").run(module.operation)
 
 
 @functools.lru_cache(maxsize=1024)
