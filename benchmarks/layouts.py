@@ -134,7 +134,7 @@ def traced_kernels() -> list[tuple[str, Callable[[], Any]]]:
     half = [np.zeros((128, 128), np.float16) for _ in range(3)]
     static = [from_dlpack(x, assumed_align=16) for x in half]
     return [
-        ("gemm, 128x128 tiles, tensor cores", lambda: kernels.gemm(half[0], half[1], plan=kernels.Tiling((128, 128, 32), (2, 2), 3))),
+        ("gemm, 128x128 tiles, tensor cores", lambda: kernels.gemm(half[0], half[1], plan=kernels.Sm80GemmConfig((128, 128, 32), (2, 2), 3))),
         ("add by a tiled copy, dynamic layouts", lambda: elementwise.add(*half)),
         ("add by a tiled copy, static layouts", lambda: elementwise.add(*static)),
         ("softmax of rows", lambda: kernels.softmax(half[0])),

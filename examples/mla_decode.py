@@ -15,8 +15,8 @@ import torch
 
 from kiln import kernels
 from kiln import workbench as wb
-from kiln.kernels.latents.hopper import LatentForward
-from kiln.kernels.latents.turned import TurnedForward
+from kiln.kernels.impl.mla.sm90 import LatentForward
+from kiln.kernels.impl.mla.sm90_swap_ab import TurnedForward
 
 LATENT, ROPE, PAGE = 512, 64, 64
 FEW = 32
@@ -24,7 +24,7 @@ FEW = 32
 
 
 @dataclass(frozen=True)
-class Shares(wb.Tiling):
+class Shares(wb.Sm80GemmConfig):
     """Blocks of threads on each multiprocessor, one after another, among which the latents of all sequences are divided; and eighths of the
     scores of a block that are begun before the weights of the block before are there, if tokens and heads are the rows of products."""
 
@@ -94,9 +94,9 @@ class MlaDecode(wb.KernelPlan):
         tiles = 1 if turned else -(-self.s * self.h // 64)
 
         def launch(tiling):
-            shares = max(1, tiling.turns * kernels.devices.current().multiprocessors // tiles)
-            plan = kernels.LatentTiling(shares, turned, tiling.early)
-            kernels.mla_decode(q, cache, table, lengths, out=out, plan=plan)
+            shares = max(1, tiling.turns * kernels.dispatch.devices.current().multiprocessors // tiles)
+            config = kernels.Sm90MlaConfig(shares, turned, tiling.early)
+            kernels.mla_decode(q, cache, table, lengths, out=out, config=config)
 
         return wb.CuteKernel(
             kernel_fn=(TurnedForward if turned else LatentForward).kernel,

@@ -30,22 +30,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # stage, let all of them.
 UNOPTIMIZED = (
     "base_dsl/frontend/",
-    "bridges/",
-    "calls/",
+    "interop/arguments/",
+    "interop/jax/",
+    "interop/test_",
+    "interop/torch/",
+    "interop/tvm_ffi/",
     "targets/cpu/sanitizer/",
     "cute/atoms/",
     "cute/host/",
     "cute/nvgpu/",
     "cute/program/",
     "examples/",
-    "jax/",
     "kernels/",
     "pipeline/",
     "test_nn.py",
-    "torch/",
     "utils/",
 )
-OPTIMIZED = ("kernels/pointwise/", "kernels/reductions/")
+OPTIMIZED = ("kernels/impl/elementwise/", "kernels/impl/reduction/")
 """Of these, folders whose kernels take little time to compile."""
 
 
@@ -104,8 +105,8 @@ def child(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Child:
 def taker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who takes calls from Python. Tests of calls run both ways: results and errors are the same."""
     from kiln.base_dsl.function import CompiledFunction, JitFunction
-    from kiln.calls import loading
-    from kiln.kernels.common.calls import KernelFunction
+    from kiln.interop.arguments import loading
+    from kiln.kernels.dispatch.recorder import KernelFunction
 
     if request.param == "python":  # as with KILN_NATIVE_CALLS=0, also for functions that were called before
         monkeypatch.setattr(loading, "engine", lambda: None)

@@ -59,6 +59,8 @@ SERVED = {
     "cutlass.utils.hopper_helpers": "kiln.utils.hopper_helpers",
     "cutlass.vector": "kiln.vector",
     "cutlass._mlir_helpers.op": "kiln._mlir_helpers.op",
+    "cutlass.utils.grouped_gemm_tile_scheduler": "kiln.utils.schedulers.grouped_gemm",
+    "cutlass.utils.static_persistent_tile_scheduler": "kiln.utils.schedulers.static_persistent",
     "cutlass._mlir.ir": "{mlir}.ir",
     "cutlass._mlir.passmanager": "{mlir}.passmanager",
     "cutlass._mlir.extras": "{mlir}.extras",

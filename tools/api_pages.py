@@ -26,7 +26,7 @@ PAGES = {
     ),
     "api-runtime-utils": (
         "Runtime, utilities, pipelines, testing",
-        ("kiln.cute.runtime", "kiln.utils", "kiln.utils.sm90", "kiln.pipeline", "kiln.testing", "kiln.cute.testing"),
+        ("kiln.cute.runtime", "kiln.utils", "kiln.utils.schedulers", "kiln.utils.sm90", "kiln.pipeline", "kiln.testing", "kiln.cute.testing"),
     ),
 }  # fmt: skip
 _HIDDEN = {"self", "cls", "loc", "ip"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import lazy
+from ._support import lazy
 from .base_dsl import BaseDSL
 from .base_dsl.diagnostics import *  # noqa: F403
 from .base_dsl.diagnostics import (

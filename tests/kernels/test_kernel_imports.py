@@ -8,15 +8,16 @@ from pathlib import Path
 import kiln
 
 FOLDER = Path(kiln.__file__).parent / "kernels"
+SHARED = ("dispatch", "parts")
+"""Folders below the families: what chooses and launches kernels, and device code that several families use."""
 PUBLIC = ("kiln", "kiln.cute", "kiln.cute.nvgpu", "kiln.utils", "kiln.utils.reductions", "kiln.pipeline")
-"""What families may import besides the library itself; `common` brings arrays to the parts below."""
+"""What families may import besides the library itself; `dispatch` brings arrays to them."""
 ABOVE = {
-    "attention_gradients": {"attentions"},
-    "latents": {"attentions"},
-    "losses": {"rows"},
-    "products": {"pointwise", "reductions"},
-    "rows": {"reductions"},
-    "selections": {"rows"},
+    "mla": {"attention"},
+    "cross_entropy": {"rowwise"},
+    "gemm": {"elementwise", "reduction"},
+    "rowwise": {"reduction"},
+    "topk": {"rowwise"},
 }
 """Families that a family uses."""
 
@@ -38,7 +39,7 @@ def imported(file: Path) -> set[str]:
 
 def families() -> dict[str, set[str]]:
     """What each family imports."""
-    folders = [f for f in FOLDER.iterdir() if f.is_dir() and f.name not in ("common", "__pycache__")]
+    folders = [f for f in (FOLDER / "impl").iterdir() if f.is_dir() and f.name != "__pycache__"]
     return {f.name: set[str]().union(*map(imported, f.rglob("*.py"))) for f in folders}
 
 
@@ -50,18 +51,13 @@ def test_families_import_public_names():
 
 def test_families_do_not_import_each_other_in_circles():
     found = families()
-    assert {"products", "rows"} <= set(found)
+    assert {"gemm", "rowwise"} <= set(found)
     for family, names in found.items():
-        used = {name.split(".")[2] for name in names if name.count(".") >= 2 and name.startswith("kiln.kernels.")}
+        used = {name.split(".")[3] for name in names if name.count(".") >= 3 and name.startswith("kiln.kernels.impl.")}
         assert used & found.keys() - {family} <= ABOVE.get(family, set()), family
 
 
-def test_no_folder_bears_the_name_of_a_function():
-    from kiln import kernels
-
-    assert not families().keys() & kernels._PLACES.keys()
-
-
-def test_common_imports_no_family():
-    names, found = set[str]().union(*map(imported, (FOLDER / "common").rglob("*.py"))), families()
-    assert not {name for name in names for family in found if f"kernels.{family}" in name}
+def test_shared_folders_import_no_family():
+    for folder in SHARED:
+        names = set[str]().union(*map(imported, (FOLDER / folder).rglob("*.py")))
+        assert not {name for name in names if name.startswith("kiln.kernels.impl.")}, folder

@@ -1,4 +1,4 @@
-"""Problems of rows, reductions, losses and element-wise functions: what they refuse, what they count, which plans there are."""
+"""Problems of rows, reductions, losses and element-wise functions: what they refuse, what they count, which configs there are."""
 
 from __future__ import annotations
 
@@ -8,63 +8,67 @@ import pytest
 
 import kiln
 from kiln import kernels
-from kiln.kernels import losses, pointwise, reductions, rows
-from kiln.kernels.common.element_functions import Functions
-from kiln.kernels.common.problem import Laid
-from kiln.kernels.devices import device_of
-from kiln.kernels.rows.functions import SOFTMAX_RULE, Softmax
-from kiln.kernels.rows.gradients import LayerNormGradient, norm_gradient_rule
-from kiln.kernels.rows.odd import OddTiling
+from kiln.kernels.dispatch.devices import device_of
+from kiln.kernels.dispatch.problem import TensorLayout
+from kiln.kernels.impl import cross_entropy, elementwise, reduction, rowwise
+from kiln.kernels.impl.rowwise.backward import LayerNormGradient, norm_gradient_rule
+from kiln.kernels.impl.rowwise.softmax_and_norms import SOFTMAX_RULE, Softmax
+from kiln.kernels.impl.rowwise.unaligned import UnalignedRowwiseConfig
+from kiln.kernels.parts.element_functions import Functions
 
 F16, F32 = kiln.Float16, kiln.Float32
 H200 = device_of("sm_90a")
 
 
-def softmax(*shape: int, dtype: Any = F16, out: Any = None) -> rows.Rows:
-    x = Laid.dense(dtype, *shape)
-    return rows.Rows("softmax", Softmax, (x,), (out or x,), (), SOFTMAX_RULE)
+def softmax(*shape: int, dtype: Any = F16, out: Any = None) -> rowwise.Rows:
+    x = TensorLayout.dense(dtype, *shape)
+    return rowwise.Rows("softmax", Softmax, (x,), (out or x,), (), SOFTMAX_RULE)
 
 
 def test_which_rows_are_held_streamed_or_between_edges():
-    def plan(*shape: int) -> Any:
-        return rows.FAMILY.choose(softmax(*shape), H200).plan
+    def config(*shape: int) -> Any:
+        return rowwise.REGISTRY.choose(softmax(*shape), H200).config
 
-    assert type(plan(64, 4096)) is kernels.RowTiling
-    assert type(plan(64, 262144)) is kernels.StreamTiling
-    assert type(plan(64, 4097)) is OddTiling
-    assert type(plan(64, 33)) is kernels.RowTiling  # too short for edges
+    assert type(config(64, 4096)) is kernels.RowwiseConfig
+    assert type(config(64, 262144)) is kernels.StreamingRowwiseConfig
+    assert type(config(64, 4097)) is UnalignedRowwiseConfig
+    assert type(config(64, 33)) is kernels.RowwiseConfig  # too short for edges
 
 
 def test_gradients_with_sums_are_streamed_or_read_twice():
-    def plan(n: int) -> Any:
-        x = Laid.dense(F16, 64, n)
-        problem = rows.Rows("", LayerNormGradient, (x, x), (x,), (Laid.dense(F16, n),), norm_gradient_rule, (F16, F16))
+    def config(n: int) -> Any:
+        x = TensorLayout.dense(F16, 64, n)
+        problem = rowwise.Rows(
+            "", LayerNormGradient, (x, x), (x,), (TensorLayout.dense(F16, n),), norm_gradient_rule, (F16, F16)
+        )
         assert problem.bytes == 3 * x.bytes + 3 * 2 * n
-        return rows.FAMILY.choose(problem, H200).plan
+        return rowwise.REGISTRY.choose(problem, H200).config
 
-    assert type(plan(4096)) is type(plan(4097)) is kernels.StreamTiling
-    assert type(plan(33)) is kernels.RowTiling  # too short for edges
+    assert type(config(4096)) is type(config(4097)) is kernels.StreamingRowwiseConfig
+    assert type(config(33)) is kernels.RowwiseConfig  # too short for edges
 
 
 @pytest.mark.parametrize(
     ("family", "problem", "flops", "size"),
     [
-        (rows.FAMILY, softmax(64, 4096), 10 * 64 * 4096, 2 * 64 * 4096 * 2),
+        (rowwise.REGISTRY, softmax(64, 4096), 10 * 64 * 4096, 2 * 64 * 4096 * 2),
         (
-            reductions.FAMILY,
-            reductions.ReductionProblem("sum", Laid.dense(F32, 64, 1000), (1,), F32),
+            reduction.REGISTRY,
+            reduction.ReductionProblem("sum", TensorLayout.dense(F32, 64, 1000), (1,), F32),
             64000,
             4 * 64000 + 4 * 64,
         ),
         (
-            losses.FAMILY,
-            losses.CrossEntropyProblem(Laid.dense(F16, 8, 1000), Laid.dense(kiln.Int64, 8)),
+            cross_entropy.REGISTRY,
+            cross_entropy.CrossEntropyProblem(TensorLayout.dense(F16, 8, 1000), TensorLayout.dense(kiln.Int64, 8)),
             5 * 8000,
             2 * 8000 + 8 * 8 + 2 * 4 * 8,
         ),
         (
-            pointwise.FAMILY,
-            pointwise.Pointwise(Functions(abs), (Laid(F16, (8, 100), (0, 1)),), Laid.dense(F32, 8, 100)),
+            elementwise.REGISTRY,
+            elementwise.Pointwise(
+                Functions(abs), (TensorLayout(F16, (8, 100), (0, 1)),), TensorLayout.dense(F32, 8, 100)
+            ),
             800,
             2 * 100 + 4 * 800,
         ),
@@ -74,25 +78,33 @@ def test_gradients_with_sums_are_streamed_or_read_twice():
 def test_problems_count_their_work_and_have_plans(family, problem, flops, size):
     assert (problem.flops, problem.bytes) == (flops, size)
     choices = family.choices(problem, H200)
-    assert family.choose(problem, H200).plan in [choice.plan for choice in choices]
+    assert family.choose(problem, H200).config in [choice.config for choice in choices]
     assert choices[0].cost == family.choose(problem, H200).cost
-    assert len(choices) == len({(choice.implementation, choice.plan) for choice in choices}) > 1
+    assert len(choices) == len({(choice.implementation, choice.config) for choice in choices}) > 1
     for choice in choices:
-        choice.implementation.check(problem, choice.plan, H200)
+        choice.implementation.check(problem, choice.config, H200)
 
 
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        (lambda: softmax(4, 8, out=Laid.dense(F16, 4, 9)), "into"),
+        (lambda: softmax(4, 8, out=TensorLayout.dense(F16, 4, 9)), "into"),
         (lambda: softmax(4, 0), "no elements"),
         (lambda: softmax(4, 8, dtype=kiln.Int8), "Int8"),
-        (lambda: softmax(4, 8, out=Laid(F16, (4, 8), (1, 4))).matrices, "even distances"),
-        (lambda: reductions.ReductionProblem("max", Laid.dense(F32, 4, 0), (1,), F32), "no elements"),
-        (lambda: losses.CrossEntropyProblem(Laid.dense(F16, 8, 10), Laid.dense(F32, 8)), "classes are"),
-        (lambda: losses.CrossEntropyProblem(Laid.dense(F16, 8, 10), Laid.dense(kiln.Int64, 9)), "a class for each row"),
+        (lambda: softmax(4, 8, out=TensorLayout(F16, (4, 8), (1, 4))).matrices, "one stride"),
+        (lambda: reduction.ReductionProblem("max", TensorLayout.dense(F32, 4, 0), (1,), F32), "no elements"),
         (
-            lambda: pointwise.Pointwise(Functions(abs), (Laid.dense(F16, 3),), Laid(F16, (3,), (0,))),
+            lambda: cross_entropy.CrossEntropyProblem(TensorLayout.dense(F16, 8, 10), TensorLayout.dense(F32, 8)),
+            "classes are",
+        ),
+        (
+            lambda: cross_entropy.CrossEntropyProblem(
+                TensorLayout.dense(F16, 8, 10), TensorLayout.dense(kiln.Int64, 9)
+            ),
+            "a class for each row",
+        ),
+        (
+            lambda: elementwise.Pointwise(Functions(abs), (TensorLayout.dense(F16, 3),), TensorLayout(F16, (3,), (0,))),
             "not repeated",
         ),
     ],
@@ -103,7 +115,7 @@ def test_problems_that_make_no_sense(asked, says):
 
 
 def test_rows_that_begin_out_of_step_are_no_rows_between_edges():
-    x = softmax(64, 4097, out=Laid(F16, (64, 4097), (4097, 1), 2))
-    assert type(rows.FAMILY.choose(x, H200).plan) is kernels.RowTiling
+    x = softmax(64, 4097, out=TensorLayout(F16, (64, 4097), (4097, 1), 2))
+    assert type(rowwise.REGISTRY.choose(x, H200).config) is kernels.RowwiseConfig
     with pytest.raises(kiln.DSLUserCodeTypeError, match="begin anywhere, but equally far"):
-        rows.FAMILY.choose(x, H200, OddTiling(64, 64))
+        rowwise.REGISTRY.choose(x, H200, UnalignedRowwiseConfig(64, 64))

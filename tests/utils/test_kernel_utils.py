@@ -46,7 +46,7 @@ def test_tiles_of_blocks():
 
 
 def test_groups_are_numbers():
-    with pytest.raises(kiln.DSLUserCodeTypeError, match="rows of tiles"):
+    with pytest.raises(kiln.DSLUserCodeTypeError, match="group is 0"):
         utils.swizzled_tile(0, 2, 2, 0)
 
 

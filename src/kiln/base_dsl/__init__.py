@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .. import _alias, lazy
+from .. import _alias
+from .._support import lazy
 from .dsl import BaseDSL
 
 __all__ = ["BaseDSL"]

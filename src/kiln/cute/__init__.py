@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..collection import no_collection
+from .._support.gc_pause import gc_paused
 
-with no_collection:
-    from .. import lazy
+with gc_paused:
+    from .._support import lazy
     from ..base_dsl.typing import *
     from ..base_dsl.user_op import dsl_user_op
     from . import arch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .. import lazy
+from .._support import lazy
 from ..base_dsl.typing import *  # noqa: F403
 from .layout.composed_layout import ComposedLayout
 from .layout.int_tuple import Coord, IntTuple, Shape, XTuple

@@ -1,6 +1,6 @@
 """How long calls take: clocks, statistics, comparisons; timing as CuTe's programs ask for it (`timing.py`)."""
 
-from .. import lazy
+from .._support import lazy
 
 __getattr__ = lazy.names(
     __name__,

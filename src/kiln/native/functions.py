@@ -13,12 +13,12 @@ import functools
 import inspect
 from typing import TYPE_CHECKING, Any
 
+from .._support.gc_pause import gc_paused
 from ..base_dsl import trace as tracing
 from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, Span, error, mark_program
 from ..base_dsl.dsl import report
 from ..base_dsl.scf import ScfDSL
 from ..base_dsl.typing import NumericMeta
-from ..collection import no_collection
 from . import types
 from .pointers import Fn, Ptr, convert, ir_types, leaf, wrapped
 from .types import in_memory, name_of, resolved
@@ -398,7 +398,7 @@ class Unit(tracing.Trace):
 
     def trace(self, declare: Callable[[], Any]) -> None:
         """Declare functions and variables, and trace those functions and what they call."""
-        with no_collection, tracing.activate(self), report(self):
+        with gc_paused, tracing.activate(self), report(self):
             operations = [op.operation for op in self.module.body.operations]
             self._others = {op.attributes["sym_name"].value: op for op in operations if "sym_name" in op.attributes}
             declare()

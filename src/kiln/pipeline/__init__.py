@@ -1,4 +1,4 @@
-"""Pipelines: buffers that some threads of a block fill and others empty, without stopping each other."""
+"""Pipelines: stages in shared memory that some threads of a CTA fill and others empty, without stopping each other."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from .groups import Agent, CooperativeGroup, PipelineOp, PipelineUserType
 from .order import PipelineOrder
 from .participants import PipelineConsumer, PipelineProducer
 from .state import PipelineState, make_pipeline_state
+from .work_broadcast import WorkBroadcast
 
 __all__ = [
     "Agent", "CooperativeGroup", "MbarrierArray", "NamedBarrier", "PipelineAsync", "PipelineConsumer",
     "PipelineCpAsync", "PipelineCpAsyncGroups", "PipelineOp", "PipelineOrder", "PipelineProducer", "PipelineState",
-    "PipelineTmaAsync", "PipelineTmaMultiConsumersAsync", "PipelineTmaStore", "PipelineUserType", "SyncObject", "agent_sync", "alloc_reserved_mbarrier", "arrive_and_wait", "make_pipeline_state",
-    "pipeline_init_arrive", "pipeline_init_wait", "sync",
+    "PipelineTmaAsync", "PipelineTmaMultiConsumersAsync", "PipelineTmaStore", "PipelineUserType", "SyncObject", "WorkBroadcast",
+    "agent_sync", "alloc_reserved_mbarrier", "arrive_and_wait", "make_pipeline_state", "pipeline_init_arrive", "pipeline_init_wait", "sync",
 ]  # fmt: skip

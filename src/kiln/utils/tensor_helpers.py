@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import lazy
+from .._support import lazy
 from ..base_dsl.typing import Float8E4M3FN, Float8E5M2
 
 __all__ = ["is_fp8_dtype"]
 
 
 def is_fp8_dtype(dtype: Any) -> bool:
-    """Whether elements are Float8E4M3FN or Float8E5M2."""
+    """Return whether elements are Float8E4M3FN or Float8E5M2."""
     return dtype in (Float8E4M3FN, Float8E5M2)
 
 

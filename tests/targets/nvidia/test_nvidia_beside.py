@@ -142,7 +142,7 @@ def test_a_kernel_does_not_own_what_begins_with_its_name(apart):
 def test_with_lines_and_little_stack_one_thread_compiles(monkeypatch, apart):
     compiled_three(double, shared_sum, options="--generate-line-info")
     assert apart() == [1]
-    monkeypatch.setattr(target.thread_stack, "is_enough_for_new_threads", lambda: False)
+    monkeypatch.setattr(target.stack_guard, "is_enough_for_new_threads", lambda: False)
     compiled_three(double, shared_sum)
     assert apart() == [2]
 

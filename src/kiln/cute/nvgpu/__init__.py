@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ... import lazy
+from ..._support import lazy
 from .common import *
 
 _UNITS = ("common", "cpasync", "warp", "warpgroup")

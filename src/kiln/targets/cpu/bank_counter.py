@@ -16,7 +16,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING
 
-from ... import forks
+from ..._support import fork_safe
 from ...base_dsl.compiler import source_span
 from ...hardware.bank_conflicts import SharedAccess, count
 from ...mlir import context, ir
@@ -36,7 +36,7 @@ ACCESS, FLUSH = access.symbol, flush.symbol
 _MIX = MIX - (1 << 64)
 
 
-_lock = forks.rlock()
+_lock = fork_safe.rlock()
 """Held during an instrumented call: there is one counter."""
 
 

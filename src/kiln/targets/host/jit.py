@@ -14,9 +14,9 @@ import re
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ... import forks, thread_stack
+from ..._support import fork_safe, stack_guard
+from ..._support.gc_pause import gc_paused
 from ...base_dsl import cache
-from ...collection import no_collection
 from ...llvm import binding as llvm
 from ...llvm import unlocked
 from ...native import functions
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _numbers = itertools.count()
-_lock = forks.wait_for(forks.rlock())
-_working = forks.wait_for(forks.Shared())
+_lock = fork_safe.wait_for(fork_safe.rlock())
+_working = fork_safe.wait_for(fork_safe.Shared())
 """Held by threads that LLVM works for. Taken after the lock, before llvmlite's: it waits for what those threads do."""
-_building = forks.wait_for(forks.rlock())
+_building = fork_safe.wait_for(fork_safe.rlock())
 """Held by a thread that builds a module beside others."""
 _around_calls: Any = getattr(getattr(llvm.ffi, "lib", None), "_lock", None)
 if hasattr(_around_calls, "_lock"):
-    forks.wait_for(_around_calls._lock)  # llvmlite's own
+    fork_safe.wait_for(_around_calls._lock)  # llvmlite's own
 
 
 @functools.lru_cache(maxsize=1)
@@ -191,7 +191,7 @@ def beside(make: Callable[[], bytes]) -> Callable[[], bytes]:
 
     thread = threading.Thread(target=run, name="kiln: object code")
     with contextlib.suppress(RuntimeError):  # no more threads: whoever waits does it
-        if not forks.ending.is_set() and thread_stack.is_enough_for_new_threads():
+        if not fork_safe.ending.is_set() and stack_guard.is_enough_for_new_threads():
             thread.start()
 
     def wait() -> bytes:
@@ -206,7 +206,7 @@ def native_object(library: functions.Library, processor: Processor) -> bytes:
     """Object code of native functions that no program changes."""
     from .lower import lower_library
 
-    with _building, no_collection:
+    with _building, gc_paused:
         text = lower_library(library.build(), library.name, library.exports)
     return emit_object(optimize(text, library.passes, processor), library.opt, processor)
 

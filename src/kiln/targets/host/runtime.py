@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import signal
 
-from ... import forks
+from ..._support import fork_safe
 from ...native.later import Later
 from . import jit, signals
 
@@ -27,4 +27,4 @@ def _end_calls() -> None:
         ctypes.c_int32.from_address(addresses["kiln_cpu_stop"]).value = 0
 
 
-forks.in_child(_end_calls)
+fork_safe.in_child(_end_calls)

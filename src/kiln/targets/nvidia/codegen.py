@@ -15,7 +15,7 @@ import threading
 from ctypes import c_char_p, string_at
 from typing import TYPE_CHECKING
 
-from ... import forks
+from ..._support import fork_safe
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
 from ...hardware import driver, source_paths, toolchain
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...hardware.architectures import Architecture
 
 TRIPLE = "nvptx64-nvidia-cuda"
-_lock = forks.wait_for(forks.rlock())
+_lock = fork_safe.wait_for(fork_safe.rlock())
 
 
 # --- LLVM ------------------------------------------------------------------------------------------------------------

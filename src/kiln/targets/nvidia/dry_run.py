@@ -7,7 +7,7 @@ import dataclasses
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from ... import forks
+from ..._support import fork_safe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ class DryLaunch:
 
 
 _open: list[list[DryLaunch]] = []
-_lock = forks.lock()
+_lock = fork_safe.lock()
 every: weakref.WeakSet[Kernels] = weakref.WeakSet()
 """The kernels of all executables: those that are loaded would be launched without asking here."""
 

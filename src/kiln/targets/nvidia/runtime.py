@@ -12,7 +12,7 @@ import struct
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ... import forks
+from ..._support import fork_safe
 from ...base_dsl.diagnostics import DSLBaseError, DSLCudaRuntimeError
 from ...hardware import driver, limits
 from ...hardware.architectures import Architecture, generation_of, of_capability
@@ -111,7 +111,7 @@ class Kernels:
         self._about, self._code = about, code  # the table is part of the code, which must not go before this
         self._image = image
         self._library = 0
-        self._lock = forks.lock()
+        self._lock = fork_safe.lock()
         self._table = (ctypes.c_uint64 * (HANDLES + len(self.infos))).from_address(table)
         self._callbacks = (_SLOW(self._slow), _AFTER(self._after))
         for slot, callback in zip((SLOW, AFTER), self._callbacks, strict=True):

@@ -11,7 +11,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ... import thread_stack
+from ..._support import stack_guard
 from ...base_dsl import cache
 from ...base_dsl.cache import Entry
 from ...base_dsl.compiler import Artifacts, Compilation
@@ -250,7 +250,7 @@ class NvidiaTarget(Target):
         lines = options.generate_line_info or bool(options.remark_filter)
         libraries = _libraries(options)
         products = has_products(compilation.module)
-        together = lines or libraries or compilation.is_shown or not thread_stack.is_enough_for_new_threads()
+        together = lines or libraries or compilation.is_shown or not stack_guard.is_enough_for_new_threads()
         parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
         expansion, texts = None, list[str]()
         beside: list[codegen.Beside] = []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 
-from .... import forks
+from ...._support import fork_safe
 from ...host import jit
 from ..runtime.parts import PARTS
 from .detector import detector
 from .state import State
 from .state import state as memory
 
-lock = forks.rlock()
+lock = fork_safe.rlock()
 """Held from the start of an instrumented call until its findings have been read: there is one detector."""
 
 

@@ -1,0 +1,152 @@
+"""Locks and counters that a forked process finds as if there had been no other thread.
+
+Only the forking thread continues in a forked process: locks that others held stay locked, and what they began never
+ends. So a fork waits until no thread compiles (`wait_for`); in the child, locks of other threads are open again,
+counters count the forking thread alone, and functions registered with `in_child` clean up.
+
+The end of a process waits likewise, and then lets no other thread compile: a daemon thread inside LLVM would go on
+while the library's memory is freed, and crash.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SECONDS = 5.0
+"""The longest that a fork waits for a compilation, which may itself wait for something that the forking thread holds.
+"""
+
+ending = threading.Event()
+"""Set when the process ends: only the thread that ends it may still compile."""
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_counts: list[Count] = []
+_awaited: list[Any] = []
+_held: list[Any] = []
+_cleaning: list[Callable[[], None]] = []
+
+
+def lock() -> threading.Lock:
+    """Return a lock for a few lines that do not fork."""
+    made = threading.Lock()
+    _locks.add(made)
+    return made
+
+
+def rlock() -> Any:
+    """Return a lock that a thread can take several times."""
+    made = threading.RLock()
+    _locks.add(made)
+    return made
+
+
+def wait_for(lock: Any) -> Any:
+    """Let a fork wait until no other thread holds this lock; return the lock."""
+    _awaited.append(lock)
+    return lock
+
+
+class Shared:
+    """A lock that any number of threads hold at once (`with shared.held():`); `acquire` waits until none does."""
+
+    def __init__(self) -> None:
+        self._entrance = rlock()
+        self._inside: list[threading.Lock] = []
+        in_child(self._inside.clear)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock together with others."""
+        own = threading.Lock()
+        own.acquire()
+        with self._entrance:
+            self._inside.append(own)
+        try:
+            yield
+        finally:
+            self._inside.remove(own)
+            own.release()
+
+    def acquire(self, timeout: float = -1) -> bool:
+        """Hold the lock alone; return whether that succeeded within `timeout` seconds."""
+        if not self._entrance.acquire(timeout=timeout):
+            return False
+        for one in list(self._inside):
+            one.acquire(timeout=timeout)
+        return True
+
+    def release(self) -> None:
+        """Let other threads in again."""
+        self._entrance.release()
+
+
+def in_child(clean: Callable[[], None]) -> None:
+    """Call a function in every forked child, after locks have been opened."""
+    _cleaning.append(clean)
+
+
+class _Own(threading.local):
+    number = 0
+
+
+class Count(ctypes.c_int64):
+    """A counter over all threads, in a word that native code reads."""
+
+    def __init__(self) -> None:
+        ctypes.c_int64.__init__(self, 0)  # super() does not work in classes of ctypes
+        self._own = _Own()
+        self._lock = lock()
+        _counts.append(self)
+
+    def add(self, number: int) -> None:
+        """Add `number` to this thread's count."""
+        with self._lock:
+            self.value += number
+            self._own.number += number
+
+    def forget_others(self) -> None:
+        """Count this thread's alone."""
+        self.value = self._own.number
+
+
+def _before() -> None:
+    for one in _awaited:
+        if one.acquire(timeout=SECONDS):
+            _held.append(one)
+
+
+def _after() -> None:
+    while _held:
+        _held.pop().release()
+
+
+def _after_in_child() -> None:
+    _after()
+    for one in list(_locks):
+        owned = getattr(one, "_is_owned", None)
+        if owned is None or not owned():
+            one._at_fork_reinit()
+    for count in _counts:
+        count.forget_others()
+    for clean in _cleaning:
+        clean()
+
+
+def _at_end() -> None:
+    ending.set()
+    _before()
+    _held.clear()  # they are never given back
+
+
+atexit.register(_at_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after_in_child)

@@ -1,6 +1,0 @@
-"""Attention."""
-
-from .implementations import FAMILY, Given
-from .problem import Attention
-
-__all__ = ["FAMILY", "Attention", "Given"]

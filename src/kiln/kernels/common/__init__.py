@@ -1,1 +1,0 @@
-"""What the families have in common: arrays, recorded calls, launches."""

@@ -1,0 +1,510 @@
+"""The arrays kernels are called with: numpy's and torch's as they lie, others by way of DLPack."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import packages
+from ...base_dsl import target as targets
+from ...base_dsl.diagnostics import DSLUserCodeTypeError
+from ...cute.host.addresses import make_ptr
+from ...cute.host.arrays import has_mask, numpy_element_type, torch_dtype, torch_element_type
+from ...cute.runtime import from_dlpack
+from ...cute.tensor.pointer import AddressSpace, element_bits, natural_alignment
+from ...cute.tensor.tensor import TracedTensor
+from ...hardware import current as hardware
+from ...interop.arguments import program as call_program
+from .problem import MAX_VECTOR_BYTES, TensorLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def is_torch(x: Any) -> bool:
+    """Whether an array is a torch tensor."""
+    torch = packages.loaded("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def as_supported(x: Any) -> Any:
+    """An array as one of numpy or torch, on the same memory."""
+    import numpy as np
+
+    if isinstance(x, np.ndarray) or is_torch(x):
+        return x
+    if isinstance(x, np.generic):
+        return np.asarray(x)
+    require(hasattr(x, "__dlpack__"), f"{type(x).__module__}.{type(x).__qualname__} is not an array", ARRAYS)
+    try:
+        if packages.loaded("torch") is not None or x.__dlpack_device__()[0] != 1:
+            import torch
+
+            return torch.from_dlpack(x)
+        return np.from_dlpack(x)
+    except (BufferError, RuntimeError) as reason:  # elements or a device that the library does not know
+        raise DSLUserCodeTypeError(f"an array of {type(x).__qualname__}: {reason}", hint=ARRAYS) from None
+
+
+ARRAYS = "pass an array of numpy, torch, or any library that knows DLPack"
+
+
+def converted_like(result: Any, like: Any) -> Any:
+    """A result as an array of the library that `like` is of, where that library knows DLPack."""
+    if type(like).__module__ == "numpy" or is_numpy(like) or is_torch(like):
+        return result
+    if isinstance(result, tuple):
+        return tuple(None if r is None else converted_like(r, like) for r in result)
+    space = getattr(like, "__array_namespace__", None)
+    return space().from_dlpack(result) if space is not None else result
+
+
+def is_numpy(x: Any) -> bool:
+    """Whether an array is numpy's."""
+    numpy = packages.loaded("numpy")
+    return numpy is not None and isinstance(x, numpy.ndarray)
+
+
+def is_number(x: Any) -> bool:
+    """Whether a value is one of numpy's numbers, which look like arrays."""
+    numpy = packages.loaded("numpy")
+    return numpy is not None and isinstance(x, numpy.generic)
+
+
+def is_array(x: Any) -> bool:
+    """Whether something can be taken as an array: numpy's scalars too."""
+    if isinstance(x, type):
+        return False
+    return hasattr(x, "__dlpack__") or (hasattr(x, "__array_interface__") and hasattr(x, "dtype"))
+
+
+def require_array(x: Any, function: str, parameter: str) -> None:
+    """Refuse what is neither an array nor None."""
+    if x is not None and not is_numpy(x) and not is_torch(x):
+        raise refusal(f"{function}: {parameter} is {type(x).__module__}.{type(x).__qualname__}, no array", ARRAYS)
+
+
+def element_type(x: Any) -> Any:
+    """The type of the elements, as programs know it."""
+    try:
+        return torch_element_type(x.dtype) if is_torch(x) else numpy_element_type(x.dtype)
+    except DSLUserCodeTypeError:
+        raise refusal(f"an array of {x.dtype}: kernels have no such elements") from None
+
+
+def framework_dtype(dtype: Any, like: Any) -> Any:
+    """A type of programs as the dtype of the library that `like` is of."""
+    if is_torch(like):
+        return torch_dtype(dtype)
+    import numpy as np
+
+    return np.dtype(dtype.numpy_dtype)
+
+
+def itemsize(x: Any) -> int:
+    """Bytes of an element."""
+    return x.element_size() if is_torch(x) else x.itemsize
+
+
+def strides(x: Any) -> tuple[int, ...]:
+    """Strides in elements."""
+    return tuple(x.stride()) if is_torch(x) else tuple(s // x.itemsize for s in x.strides)
+
+
+def address(x: Any) -> int:
+    """Where the first element lies; 0 for None."""
+    if x is None:
+        return 0
+    torch = packages.loaded("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        return x.data_ptr()
+    return x.__array_interface__["data"][0]
+
+
+def require_materialized(x: Any, function: str) -> None:
+    """Refuse an array whose elements are not what lies in its memory."""
+    require(
+        not has_mask(type(x)),
+        f"{function} of a masked array: its mask would be ignored",
+        hint="x.filled(value)",
+    )
+    require(
+        not is_torch(x) or not (x.is_neg() or x.is_conj()),
+        f"{function} of a tensor that stands for the negative or conjugate of what is in memory",
+        hint="x.resolve_neg(), x.resolve_conj()",
+    )
+    require(
+        not is_torch(x) or address(x) != 0 or x.numel() == 0 or hasattr(x, "fake_mode"),
+        f"{function} of a {type(x).__qualname__} of torch that has no memory of its own",
+        hint="x.clone()",
+    )
+
+
+def same_view(x: Any, y: Any) -> bool:
+    """Whether two arrays are the same elements in the same order."""
+    return (address(x), itemsize(x), tuple(x.shape), strides(x)) == (
+        address(y),
+        itemsize(y),
+        tuple(y.shape),
+        strides(y),
+    )
+
+
+def span(x: Any) -> tuple[int, int]:
+    """Between which addresses the elements of an array are."""
+    first, size = address(x), itemsize(x)
+    if 0 in x.shape:
+        return first, first
+    further = [(n - 1) * s * size for n, s in zip(x.shape, strides(x), strict=True)]
+    return first + sum(min(0, n) for n in further), first + sum(max(0, n) for n in further) + size
+
+
+def overlap(x: Any, y: Any) -> bool:
+    """Whether some memory belongs to elements of both arrays (no, where finding out would take long)."""
+    import numpy as np
+
+    if 0 in (*x.shape, *y.shape):
+        return False
+    try:
+        return np.shares_memory(np.asarray(_Bytes(x)), np.asarray(_Bytes(y)), max_work=10_000)  # type: ignore[call-overload]
+    except np.exceptions.TooHardError:
+        return False
+
+
+class _Bytes:
+    """Where the bytes of an array lie, told to numpy, which does not look at them."""
+
+    def __init__(self, x: Any) -> None:
+        size = itemsize(x)
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "data": (address(x), True),
+            "shape": (*x.shape, size),
+            "strides": (*(s * size for s in strides(x)), 1),
+        }
+
+
+def require_usable(x: Any, what: str, written: bool = False) -> None:
+    """Refuse an array that the target in force cannot reach, or not write to."""
+    on_gpu = is_torch(x) and x.device.type != "cpu"
+    target = targets.get_target()
+    require(
+        on_gpu != target.on_host or (on_gpu and hardware.cuda_is_host_memory) or not target.launches(),
+        f"{what} is in the memory of {x.device if on_gpu else 'the host'}, and programs run on the target {target.name!r}",
+        hint='kiln.target("cpu") for arrays of the host, torch tensors on a CUDA device else',
+    )
+    if is_torch(x):
+        require(x.device.type in ("cpu", "cuda"), f"{what} is on the device {x.device}")
+        return
+    require(not written or x.flags.writeable, f"{what} is read-only, and written to")
+    require(
+        all(s % x.itemsize == 0 for s in x.strides),
+        f"{what} has strides of {x.strides} bytes, no whole elements of {x.itemsize}",
+        hint="pass a copy: numpy.ascontiguousarray(x)",
+    )
+
+
+def require_distinct_elements(x: Any, what: str) -> None:
+    """Refuse an array to write to, some elements of which are the same memory."""
+    require(
+        all(s != 0 or n == 1 for s, n in zip(strides(x), x.shape, strict=True)) or 0 in x.shape,
+        f"{what} has strides {strides(x)}: its elements lie apart",
+    )
+
+
+def pointer(place: Any, dtype: Any, width: int) -> Any:
+    """Inside a program: where an array begins, given its address or itself, a multiple of `width` elements."""
+    alignment = max(natural_alignment(dtype), min(MAX_VECTOR_BYTES, width * element_bits(dtype) // 8))
+    if isinstance(place, TracedTensor):
+        return place.iterator.with_alignment(alignment)
+    return make_ptr(dtype, place, AddressSpace.gmem, assumed_align=alignment)
+
+
+def tensor(x: Any) -> Any:
+    """An array as an argument that carries its own bounds."""
+    return from_dlpack(x)
+
+
+# --- making arrays and changing them: what a recorded call repeats ---------------------------------------------------
+
+
+def _made(function: Any, *given: Any, **named: Any) -> Any:
+    """What a function gives that makes an array."""
+    recorder = call_program.recorder()
+    return function(*given, **named) if recorder is None else recorder.make(function, *given, **named)
+
+
+def _change(function: Any, *given: Any) -> None:
+    """Call a function that changes its first argument."""
+    recorder = call_program.recorder()
+    if recorder is None:
+        function(*given)
+    else:
+        recorder.change(function, *given)
+
+
+def _view(function: Any, x: Any, *given: Any) -> Any:
+    """What a function gives that makes a view. A repeated call launches kernels on it without making it."""
+    made = _made(function, x, *given)
+    recorder = call_program.recorder()
+    if recorder is not None:
+        recorder.begins_in(made, x, address(made) - address(x))
+    return made
+
+
+def _library(x: Any) -> Any:
+    """The module whose functions take an array."""
+    if is_torch(x):
+        return sys.modules["torch"]
+    import numpy as np
+
+    return np
+
+
+def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
+    """A view of an array of a larger shape: repeated modes have stride 0."""
+    # numpy gives modes of extent 1 the stride 0
+    return x if tuple(x.shape) == tuple(shape) else _view(_library(x).broadcast_to, x, shape)
+
+
+def broadcast_batches(x: Any, count: int) -> Any:
+    """A view of so many batches of an array (1, ...): other modes lie as they did, also those of extent 1."""
+    if x.shape[0] == count:
+        return x
+    return _view(_library(x).broadcast_to if is_torch(x) else _numpy_broadcast_batches, x, (count, *x.shape[1:]))
+
+
+def _numpy_broadcast_batches(x: Any, shape: tuple[int, ...]) -> Any:
+    return as_strided(x, shape, (0, *x.strides[1:]))
+
+
+def as_strided(x: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """An array of numpy's as one of other extents and strides in bytes, of any type."""
+    import numpy as np
+
+    bits = x.view(f"u{x.itemsize}")  # numpy has no name for some types of others
+    return np.lib.stride_tricks.as_strided(bits, shape, strides).view(x.dtype)
+
+
+def with_batch(x: Any) -> Any:
+    """A view with one more mode, of extent 1, in front."""
+    return _view(operator.getitem, x, None)
+
+
+def transposed(x: Any) -> Any:
+    """A view with the last two modes swapped."""
+    return _view(_library(x).swapaxes, x, -1, -2)
+
+
+def reshaped(x: Any, shape: tuple[int, ...]) -> Any:
+    """A view of another shape; an error if there is none."""
+    if is_torch(x):
+        import torch
+
+        return _view(torch.Tensor.view, x, shape)
+    return _view(_reshaped_view, x, shape)
+
+
+def _reshaped_view(x: Any, shape: tuple[int, ...]) -> Any:
+    import numpy as np
+
+    made = x.reshape(shape)
+    if not np.may_share_memory(made, x):
+        raise ValueError(f"an array of shape {x.shape} and strides {x.strides} has no view of shape {shape}")
+    return made
+
+
+def slices(x: Any) -> list[Any]:
+    """Views of an array cut along its first mode, which they keep."""
+    return [_view(operator.getitem, x, slice(n, n + 1)) for n in range(x.shape[0])]
+
+
+def split(x: Any, mode: int, count: int) -> Any:
+    """A view with a mode cut into so many equal parts: one more mode."""
+    shape = tuple(x.shape)
+    return reshaped(x, (*shape[:mode], count, shape[mode] // count, *shape[mode + 1 :]))
+
+
+def part(x: Any, mode: int, which: Any) -> Any:
+    """A view of some of an array along a mode; one of its elements, or (None) a mode of extent 1 before it."""
+    return _view(operator.getitem, x, (*[slice(None)] * mode, which))
+
+
+def repeated(x: Any, times: int, length: int) -> Any:
+    """A copy with each element along the last mode repeated, so many of them."""
+    library = _library(x)
+    made = _made(library.repeat_interleave if is_torch(x) else library.repeat, x, times, -1)
+    return part(made, x.ndim - 1, slice(0, length))
+
+
+def permuted(x: Any, order: list[int]) -> Any:
+    """A view with the modes in another order."""
+    library = _library(x)
+    return _view(library.permute if is_torch(x) else library.transpose, x, tuple(order))
+
+
+def writable_view(x: Any) -> Any:
+    """A read-only array of numpy's as one on the same memory that says nothing of that, for kernels that only read it."""
+    if not is_numpy(x) or x.flags.writeable:
+        return x
+    import numpy as np
+
+    class Memory:
+        keep = x
+        __array_interface__ = {**x.__array_interface__, "data": (address(x), False), "strides": x.strides}
+
+    made = np.asarray(Memory())
+    return made if made.dtype == x.dtype else made.view(x.dtype)
+
+
+def alias(x: Any) -> Any:
+    """Another object that is the same array."""
+    return x.detach() if is_torch(x) else x.view()
+
+
+def empty(like: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    """A new array of the same kind, in the same memory; `dtype` is the framework's, None for the same."""
+    if is_torch(like):
+        import torch
+
+        dtype = like.dtype if dtype is None else dtype
+        if 0 in shape:
+            return _made(torch.empty, shape, dtype=dtype, device=like.device)
+        model = _model(tuple(shape), dtype, like.device)
+        recorder = call_program.recorder()
+        return (
+            torch.empty_like(model) if recorder is None else recorder.make(torch.empty_like, model, constants=(model,))
+        )
+    import numpy as np
+
+    return _made(np.empty, shape, like.dtype if dtype is None else dtype)
+
+
+@functools.lru_cache(maxsize=4096)
+def _model(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
+    """A tensor that new ones are made after, with one element in memory: `empty_like` takes half the time of `empty`."""
+    import torch
+
+    return torch.empty((1,) * len(shape), dtype=dtype, device=device).expand(shape)
+
+
+def dtype_named(like: Any, name: str) -> Any:
+    """A type of the framework by its name."""
+    if is_torch(like):
+        import torch
+
+        return getattr(torch, name)
+    import numpy as np
+
+    return np.dtype(name)
+
+
+def empty_like(x: Any) -> Any:
+    """A new array of the same kind, shape and type, in the same memory; strides of dense tensors of torch are kept."""
+    if is_torch(x):
+        import torch
+
+        return _made(torch.empty_like, x)
+    import numpy as np
+
+    return _made(np.empty, x.shape, x.dtype)
+
+
+def assign(target: Any, values: Any) -> None:
+    """Copy the elements of an array into another."""
+    if is_torch(target):
+        import torch
+
+        _change(torch.Tensor.copy_, target, values)
+    else:
+        _change(operator.setitem, target, ..., values)
+
+
+def fill(target: Any, value: Any) -> None:
+    """Set all elements of an array."""
+    if is_torch(target):
+        import torch
+
+        _change(torch.Tensor.fill_, target, value)
+    else:
+        _change(operator.setitem, target, ..., value)
+
+
+def contiguous(x: Any) -> Any:
+    """A copy with the last mode contiguous; itself if it is that."""
+    if is_torch(x):
+        import torch
+
+        return _made(torch.Tensor.contiguous, x)
+    import numpy as np
+
+    return _made(np.ascontiguousarray, x)
+
+
+def is_contiguous(x: Any) -> bool:
+    """Whether elements lie without gaps in row-major order."""
+    return x.is_contiguous() if is_torch(x) else x.flags.c_contiguous
+
+
+def stream_of(x: Any) -> int:
+    """The handle of the stream that work on an array belongs to; 0, the default stream, where there is none."""
+    if is_torch(x) and x.is_cuda:
+        torch = sys.modules["torch"]
+        quick = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        return quick(x.device.index) if quick is not None else torch.cuda.current_stream(x.device).cuda_stream
+    return 0
+
+
+def layout_of(x: Any) -> TensorLayout:
+    """How an array lies."""
+    return TensorLayout(element_type(x), tuple(x.shape), strides(x), address(x) % MAX_VECTOR_BYTES)
+
+
+def dynamic(x: Any, leading: int | None, width: int) -> Any:
+    """An array as an argument whose extents and strides may differ from call to call; static without a leading mode."""
+    tensor = from_dlpack(x, assumed_align=width * itemsize(x))
+    return tensor if leading is None else tensor.mark_layout_dynamic(leading_dim=leading)
+
+
+def power_of_two(n: int) -> int:
+    """The least power of two that is not less."""
+    return 1 << max(0, n - 1).bit_length()
+
+
+def refusal(message: str, hint: str = "") -> Exception:
+    """The error of a call that cannot be made."""
+    return DSLUserCodeTypeError(message, hint=hint)
+
+
+def require(condition: bool, message: str, hint: str = "") -> None:
+    """Refuse arguments."""
+    if not condition:
+        raise refusal(message, hint)
+
+
+_PASSED_MOST = 4096
+
+
+def checked_once(check: Callable[..., None]) -> Callable[..., None]:
+    """Decorator: a method of a config that refuses it. What has passed passes again, without making up messages."""
+    passed: set[Any] = set()
+
+    @functools.wraps(check)
+    def call(config: Any, *given: Any) -> None:
+        values = vars(config).values()
+        key = (*values, *map(type, values), *given)  # 128.0 is no number of threads, although it equals one
+        try:
+            if key in passed:
+                return
+        except TypeError:  # a list, for example
+            key = None
+        check(config, *given)
+        if key is not None:
+            if len(passed) >= _PASSED_MOST:
+                passed.clear()
+            passed.add(key)
+
+    return call

@@ -1,0 +1,116 @@
+"""`kernels.explain`: which implementation and config a call takes, what bounds it, and why others were not chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import target as targets
+from . import arrays, devices
+
+if TYPE_CHECKING:
+    from .recorder import KernelFunction
+
+_SHOWN_CONFIGS = 6
+"""How many of the configs that were not chosen are printed."""
+LAUNCH_US = 2.0
+"""Microseconds of an empty launch on an H200."""
+_COPY_EFFICIENCY = 0.88
+"""Share of the stated bandwidth that a copy reaches: 4.2 of 4.8 TB/s on an H200."""
+_DEFAULT_BYTES_PER_US = 4.2e6
+"""Copy bandwidth that is assumed for unknown GPUs: an H200's."""
+
+
+def memory_time(problem: Any, device: Any) -> float:
+    """Returns the microseconds of a problem's least memory traffic at copy bandwidth."""
+    return problem.bytes / bytes_per_us(device)
+
+
+@functools.lru_cache(maxsize=64)
+def bytes_per_us(device: Any) -> float:
+    """Returns the bytes that a copy moves in a microsecond."""
+    stated = device.model and device.model.bandwidth_gbs
+    return _COPY_EFFICIENCY * stated * 1e3 if stated else _DEFAULT_BYTES_PER_US
+
+
+def lower_bounds(problem: Any, device: Any) -> dict[str, float]:
+    """Returns the microseconds that each unit of a device needs at least, whatever the config (a roofline).
+
+    Memory moves every element once at copy bandwidth; tensor cores, or else f32 arithmetic, do the definition's operations at
+    the stated peak. Units with unknown peaks are left out.
+    """
+    model, bounds = device.model, {"launch": LAUNCH_US, "memory": memory_time(problem, device)}
+    if model and (peak := model.tflops.get(problem.mma_dtype or "f32")):
+        bounds["tensor cores" if problem.mma_dtype else "arithmetic"] = problem.flops / (peak * 1e6)
+    return bounds
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """The result of dispatch for a problem on a device; `str` gives a readable report.
+
+    `choices` are all configs with their implementations and expected microseconds, the chosen one first. `reasons` says why an
+    implementation, by name, cannot compute the problem. `terms` are the named terms of the expected time, if the implementation
+    has a model. `bounds` are the microseconds of units that work concurrently: the model's terms, or else `lower_bounds`.
+    """
+
+    problem: Any
+    device: Any
+    choices: tuple[Any, ...]
+    reasons: dict[str, str]
+    terms: dict[str, float]
+    bounds: dict[str, float]
+
+    @property
+    def config(self) -> Any:
+        """The chosen config."""
+        return self.choices[0].config
+
+    @property
+    def bound(self) -> str:
+        """The unit that takes longest."""
+        return max(self.bounds, key=self.bounds.__getitem__)
+
+    def __str__(self) -> str:
+        first, *others = self.choices
+        lines = [
+            f"{self.problem.name} on {self.device.name}: {type(first.implementation).__name__}, expected to take {first.cost:.1f} us",
+            f"  {first.config}",
+        ]
+        least = "" if self.bounds == self.terms else "at least "
+        lines.append(f"  bound by {self.bound}: concurrently {least}{_listed(self.bounds)}")
+        if self.terms and self.bounds != self.terms:
+            lines.append(f"  in sequence {_listed(self.terms)}")
+        lines += [f"  {choice.cost:.1f} us: {choice.config}" for choice in others[:_SHOWN_CONFIGS]]
+        if len(others) > _SHOWN_CONFIGS:
+            lines.append(f"  and {len(others) - _SHOWN_CONFIGS} more configs")
+        lines += [f"  {name} cannot: {reason}" for name, reason in self.reasons.items()]
+        return "\n".join(lines)
+
+
+def _listed(times: dict[str, float]) -> str:
+    return ", ".join(f"{name} {us:.1f} us" for name, us in sorted(times.items(), key=lambda pair: -pair[1]))
+
+
+def explain(function: KernelFunction, *args: Any, **options: Any) -> Explanation:
+    """Returns what a call `function(*args, **options)` of the library would choose, and why, without computing anything.
+
+    `print(kernels.explain(kernels.gemm, a, b))`
+    """
+    from . import registry  # which makes explanations
+
+    called = getattr(function, "_function", None)
+    arrays.require(
+        callable(called),
+        f"explain: function is {getattr(function, '__name__', function)!r}, no function of the library",
+        hint="kernels.explain(kernels.gemm, a, b)",
+    )
+    assert called is not None
+    supported = [arrays.as_supported(x) if arrays.is_array(x) else x for x in args]
+    device = next((x.device.index for x in supported if arrays.is_torch(x) and x.device.type == "cuda"), None)
+    with targets.get_target().device(device), registry.collecting_problems() as collected:
+        called(*supported, **options)
+        arrays.require(bool(collected), f"{function.__name__}: there is nothing to compute, and nothing to choose")
+        chosen_from, problem = collected[0]
+        return chosen_from.explain(problem, devices.current(), options.get("config"))

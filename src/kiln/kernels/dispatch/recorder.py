@@ -1,0 +1,440 @@
+"""Functions of the library: what a call does is worked out once for arguments of a kind, and then repeated.
+
+What a function does depends on its arrays only by their types, shapes, strides, alignment and devices, and on which of those that it writes to
+have memory in common with others; on its other arguments by their values, and on the target in force. So it is run by Python once for each of those, under a recorder
+(`interop/arguments/program.py`), and what it did is repeated: by native code after a few calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import guards, packages, sanitizing
+from ...base_dsl import target as targets
+from ...base_dsl import trace as tracing
+from ...base_dsl.dependencies import Dependencies
+from ...base_dsl.guards import Guard
+from ...base_dsl.numeric.meta import TYPES
+from ...base_dsl.static_key import Met, static_key
+from ...cute.host.arrays import introduce_array
+from ...interop.arguments import loading, plan
+from ...interop.arguments import program as call_program
+from ...interop.arguments.program import Passed, Program, Recorder
+from . import arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ...interop.arguments.engine import Engine
+
+_MOST = 2048
+_MOST_NAMES = 8
+"""Native keys of one program: of equal arguments that are other objects each time."""
+_PLAIN = (int, bool, str, type(None))
+
+
+def mode() -> Any:
+    """The part of a key that says where and how code runs."""
+    return targets.target_key(), targets.get_target().device_key()
+
+
+def launch(compiled: Any, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int) -> None:
+    """Call compiled code. `places` are the leaves that are where arrays begin, `stream` the leaf that is the stream."""
+    compiled.run_leaves(leaves)
+    recorder = call_program.recorder()
+    if recorder is not None:
+        recorder.launched(compiled, leaves, places, stream)
+
+
+class _Parameters:
+    """What is known of the parameters of a function: which may be arrays, and which are numbers that change."""
+
+    def __init__(
+        self, function: Callable[..., Any], names: tuple[str, ...], other_arrays: tuple[str, ...], numbers: tuple[str, ...],
+        written: tuple[str, ...], may_overlap: tuple[str, ...],
+    ):  # fmt: skip
+        self.arrays = names
+        """Those that are arrays or None, or (extras, out) a list of arrays."""
+        self.numbers = tuple(map(sys.intern, numbers))
+        self.written = tuple(map(sys.intern, (name for name in names if name in written)))
+        """Those that are written to."""
+        self.may_overlap = (*self.written, *map(sys.intern, may_overlap))
+        """Those of which keys tell what memory they have in common with others."""
+        others = (name for name in (*names, *other_arrays) if name not in self.may_overlap)
+        self.named = (*self.may_overlap, *map(sys.intern, others))
+        """Those that may be arrays, first those of which keys tell that."""
+        found = inspect.signature(function).parameters.values()
+        self.order = tuple(p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD)
+        before = [name in self.named for name in self.order]
+        others = any(p.name in self.named for p in found if p.kind is p.VAR_POSITIONAL)
+        self.positions = tuple(before + [others] * (64 - len(before)))
+        """By position, whether an argument may be an array; those after the last as the last."""
+
+    def holder(self) -> tuple[Any, ...]:
+        """What native code is told (see `calls.caller.engine.Engine.install`)."""
+        mask = sum(may << place for place, may in enumerate(self.positions))
+        overlapping = sum((name in self.may_overlap) << place for place, name in enumerate(self.order))
+        return {}, self.numbers, plan.words([mask, overlapping, len(self.may_overlap)]), self.named
+
+
+class _Walk:
+    """The arguments of a call: their key, and what there is among them."""
+
+    def __init__(self, given: tuple[Any, ...], options: dict[str, Any], parameters: _Parameters) -> None:
+        self.arrays: list[Any] = []
+        self.names: list[str] = []
+        """Of the parameters that arrays were given as."""
+        self.numbers: list[float] = []
+        self.objects: list[Any] = []
+        """What keys of native code name by its address, and what must live for it."""
+        self.known: list[Any] = []
+        """What may lead to code that reads something else."""
+        self.foreign = False
+        """Whether there are arrays of other libraries than numpy and torch, or numbers of numpy's as arrays."""
+        self.stray = False
+        """Whether there is an array where none is expected: what the function does may depend on what is in it."""
+        self.torch = packages.loaded("torch")
+        parts: list[Any] = [len(given)]
+        for place, value in enumerate(given):
+            self._name = parameters.order[place] if place < len(parameters.order) else ""
+            parts.append(self._key(value, parameters.positions[min(place, 63)]))
+        for name, value in options.items():
+            self._name = name
+            self.objects.append(name)
+            changes = name in parameters.numbers and type(value) is float
+            parts += [name, self._number(value) if changes else self._key(value, name in parameters.named)]
+        self._parts = parts
+        self.written, self.may_overlap = (
+            [place for place, name in enumerate(self.names) if name in which]
+            for which in (parameters.written, parameters.may_overlap)
+        )
+        """Which of the arrays are written to, and of which keys tell what memory they have in common with others."""
+
+    def key(self) -> Any:
+        """Equal for calls for which the same program serves."""
+        return (mode(), *self._parts, *self._meetings())
+
+    def pairs(self, some: list[int]) -> Iterator[tuple[int, int]]:
+        """Some of the arrays, each with all others: two of them once."""
+        for one in some:
+            yield from ((one, other) for other in range(len(self.arrays)) if other > one or other not in some)
+
+    def _meetings(self) -> Iterator[tuple[int, int, int]]:
+        """Pairs that may have memory in common, and how far apart they begin, which decides that."""
+        if not self.may_overlap:
+            return
+        spans = [arrays.span(x) for x in self.arrays]
+        for one, other in self.pairs(self.may_overlap):
+            if spans[one][0] < spans[other][1] and spans[other][0] < spans[one][1]:
+                yield one, other, arrays.address(self.arrays[one]) - arrays.address(self.arrays[other])
+
+    def _number(self, value: float) -> Any:
+        self.numbers.append(value)
+        return Passed, value == 1.0, value == 0.0, value > 0.0, value != value
+
+    def _key(self, value: Any, expected: bool) -> Any:
+        kind = type(value)
+        if kind in _PLAIN:
+            return kind, value
+        if kind is tuple or kind is list:
+            return (kind, *(self._key(x, expected) for x in value))
+        if arrays.is_array(value):
+            return self._array(value, expected)
+        self.objects.append(value)
+        self.known.append(value)
+        return static_key(value)
+
+    def _array(self, value: Any, expected: bool) -> Any:
+        kind = type(value)
+        if not expected:
+            if arrays.is_number(value):  # an axis, for example
+                return kind, value.dtype, value.tobytes()
+            self.stray = True
+        self.arrays.append(value)
+        self.names.append(self._name)
+        if self.torch is not None and isinstance(value, self.torch.Tensor):
+            address = arrays.address(value)
+            where = -1 if value.is_neg() or not address else address % arrays.MAX_VECTOR_BYTES
+            return kind, value.dtype, value.shape, value.stride(), value.device, where
+        if arrays.is_numpy(value):
+            where = arrays.address(value) % arrays.MAX_VECTOR_BYTES
+            return kind, value.dtype, value.shape, value.strides, value.flags.writeable, where
+        self.foreign = True
+        return kind
+
+
+def _replaced(
+    parameters: _Parameters, given: tuple[Any, ...], options: dict[str, Any], made: Iterator[Any], numbers: Any
+) -> Any:
+    """Arguments with other arrays in place of theirs, in order, and other numbers by name."""
+
+    def other(value: Any, expected: bool) -> Any:
+        if type(value) is tuple or type(value) is list:
+            return type(value)(other(x, expected) for x in value)
+        return next(made) if arrays.is_array(value) and (expected or not arrays.is_number(value)) else value
+
+    first = tuple(other(value, parameters.positions[min(n, 63)]) for n, value in enumerate(given))
+    rest = {name: other(value, name in parameters.named) for name, value in options.items() if name not in numbers}
+    return first, {name: numbers[name] if name in numbers else rest[name] for name in options}
+
+
+_functions: weakref.WeakSet[KernelFunction] = weakref.WeakSet()
+
+
+def forget() -> None:
+    """Forget all programs of all functions: they would be others now."""
+    for function in list(_functions):
+        function.forget()
+
+
+class KernelFunction:
+    """A function of arrays; what it does is recorded and repeated. Its slot `_native` holds programs for native code."""
+
+    __slots__ = ("__dict__", "__weakref__", "_native")
+
+    def __init__(self, function: Callable[..., Any], parameters: _Parameters) -> None:
+        functools.update_wrapper(self, function)
+        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
+        self._function = function
+        self._parameters = parameters
+        self._programs: dict[Any, Program | None] = {}
+        _functions.add(self)
+
+    def _run_in_python(self, *given: Any, **options: Any) -> Any:
+        if call_program.recorder() is not None:
+            return self._function(*given, **options)
+        walk = _Walk(given, options, self._parameters)
+        if walk.foreign:
+            taken, named = _replaced(self._parameters, given, options, map(arrays.as_supported, walk.arrays), {})
+            return arrays.converted_like(self(*taken, **named), walk.arrays[0])
+        target = targets.get_target()
+        device = self._device(walk)
+        with target.device(device):
+            if sanitizing.kinds() or not target.launches() or not walk.arrays or walk.stray:
+                self._check(walk, given, options)
+                return self._function(*given, **options)
+            key = walk.key()
+            program = self._programs.get(key, _UNKNOWN)
+            if program is _UNKNOWN or (program is not None and not program.holds()):
+                return self._record(key, walk, given, options, device)
+            if program is None:
+                return self._function(*given, **options)
+            made = program.run(walk.arrays, walk.numbers, arrays.stream_of(walk.arrays[0]))
+        program.calls += 1
+        if program.calls <= _MOST_NAMES:
+            self._use_native(program, walk, given, options)
+        return made
+
+    __call__ = _run_in_python
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<kernel function {self.__module__}.{self.__qualname__}>"
+
+    def __reduce__(self) -> str:
+        return self.__qualname__  # pickled by its name, as functions are
+
+    def forget(self) -> None:
+        """Forget all programs."""
+        self._programs.clear()
+        if hasattr(self, "_native"):
+            self._native[0].clear()
+
+    # -- recording ---------------------------------------------------------------------------------------
+
+    def _device(self, walk: _Walk) -> int | None:
+        """The number of the GPU that arrays are on; None if they are on none."""
+        found = {x.device.index for x in walk.arrays if arrays.is_torch(x) and x.device.type == "cuda"}
+        arrays.require(
+            len(found) <= 1,
+            f"{self.__name__} of arrays on the devices {', '.join(f'cuda:{n}' for n in sorted(found))}",
+            hint="all arrays of a call are on one device: x.to(device)",
+        )
+        return found.pop() if found else None
+
+    def _check(self, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """Refuse what is no array where one is needed."""
+        parameters = self._parameters
+        if not walk.arrays and given and parameters.order[0] in parameters.arrays:
+            kinds = ", ".join(type(x).__name__ for x in given)
+            raise arrays.refusal(f"{self.__name__} of {kinds}: no arrays", arrays.ARRAYS)
+        for name, value in (*zip(parameters.order, given), *options.items()):
+            if name in parameters.arrays:
+                for x in value if name in ("extras", "out") and isinstance(value, (list, tuple)) else [value]:
+                    arrays.require_array(x, self.__name__, name)
+        for x in walk.arrays:
+            arrays.require_materialized(x, self.__name__)
+        for one in walk.written:
+            arrays.require_distinct_elements(walk.arrays[one], f"{self.__name__}: {walk.names[one]}")
+        for one, other in walk.pairs(walk.written):
+            out, x, name = walk.arrays[one], walk.arrays[other], walk.names[one]
+            both = other in walk.written
+            arrays.require(
+                (not both and (x is out or arrays.same_view(x, out))) or not arrays.overlap(x, out),
+                f"{self.__name__}: {name} {_lies(out)} has memory in common with an array {_lies(x)} that is "
+                f"{'written' if both else 'read'}, {walk.names[other]}",
+                hint="what is written may be an array that is read itself, as it lies, or lies apart from all others",
+            )
+
+    def _record(
+        self, key: Any, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any], device: int | None
+    ) -> Any:
+        loading.prepare(programs=True)
+        self._check(walk, given, options)
+        numbers = {name: Passed(options[name]) for name in self._parameters.numbers if type(options.get(name)) is float}
+        for place, number in enumerate(numbers[name] for name in options if name in numbers):
+            number.place = place
+        # an array that is passed twice becomes two: they are two in other calls
+        apart = [x if all(x is not y for y in walk.arrays[:n]) else arrays.alias(x) for n, x in enumerate(walk.arrays)]
+        taken, named = _replaced(self._parameters, given, options, iter(apart), numbers)
+        with Recorder(apart, list(numbers.values()), arrays.is_array) as recorder:
+            result = self._function(*taken, **named)
+        program = recorder.program(result, arrays.address)
+        if len(self._programs) >= _MOST:
+            self.forget()
+        if program is not None:
+            program.device = device
+            program.keep(*walk.objects)
+            if walk.known:
+                program.holds = Reads(walk.known).unchanged
+        self._programs[key] = program
+        native = loading.loaded()
+        if native is not None:  # here, where a kernel is compiled, and not in the next call
+            _introduce(native, walk)
+
+        def own(x: Any) -> Any:
+            place = recorder.place_of(x)
+            return walk.arrays[place] if place is not None and place < len(apart) else x
+
+        return tuple(map(own, result)) if type(result) is tuple else own(result)
+
+    # -- native calls ------------------------------------------------------------------------------------
+
+    def _use_native(self, program: Program, walk: _Walk, given: tuple[Any, ...], options: dict[str, Any]) -> None:
+        """See to it that native code takes the next call like this one."""
+        native, needed = loading.loaded(), _guards(program)
+        if native is None or needed is None or not _introduce(native, walk):
+            return
+        if _has_attributes(walk.known):  # native keys do not tell them
+            return
+        for value in walk.objects:
+            if _is_constant(value):
+                native.add_constant(type(value))
+        if not hasattr(self, "_native"):
+            self._native = self._parameters.holder()
+        key = native.call_key(self._native, *given, **options)
+        if key is not None and program.prepare(needed):
+            program.keep(*walk.objects)
+            self._native[0][key] = program
+
+
+_UNKNOWN: Any = object()
+
+
+def _introduce(native: Engine, walk: _Walk) -> bool:
+    """Tell native code of functions of the library, and of the types of arrays; whether it can read those."""
+    _install(native)
+    return all([introduce_array(native, type(x)) for x in walk.arrays])  # noqa: C419
+
+
+def _lies(x: Any) -> str:
+    return f"of shape {tuple(x.shape)} and strides {arrays.strides(x)}"
+
+
+def _has_attributes(values: list[Any]) -> bool:
+    """Whether there are functions with attributes among some values and what they hold."""
+    met = Met()
+    static_key(values, met)
+    return any(function.__dict__.keys() - {"__wrapped__"} for function in met.functions)
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether objects of a type never change: types of elements, and configs."""
+    if type(value) in _constants:
+        return True
+    libraries = [packages.loaded(name) for name in ("numpy", "torch")]
+    return any(library is not None and isinstance(value, library.dtype) for library in libraries)
+
+
+_constants: set[type] = set()
+
+
+def add_constant(kind: type) -> None:
+    """Objects of a type never change."""
+    _constants.add(kind)
+
+
+class Reads:
+    """What functions among the arguments read besides them."""
+
+    def __init__(self, functions: Sequence[Any]) -> None:
+        self._found = Dependencies(None, functions)
+
+    def unchanged(self) -> bool:
+        """Whether all is as it was."""
+        return self._found.unchanged()
+
+    def guards(self) -> list[Guard]:
+        """The same for native code."""
+        return self._found.guards()
+
+
+def _guards(program: Program) -> list[Guard] | None:
+    """What must hold for native code to repeat a program."""
+    chosen = targets.choice_guards()
+    if chosen is None:  # inside of a `with kiln.target(...)` there is no word in memory that tells
+        chosen = [Guard(guards.IS_TRUE, functools.partial(_is_chosen, targets.target_key()))]
+    held = program.holds
+    reads = held.__self__ if isinstance(held, types.MethodType) else None
+    return [
+        Guard(guards.IS_ZERO, call_program.recording),
+        Guard(guards.IS_ZERO, tracing.active),
+        *chosen,
+        *targets.get_target().device_guards(program.device),
+        *targets.get_target().launch_guards(),
+        *(reads.guards() if isinstance(reads, Reads) else []),
+    ]
+
+
+def _is_chosen(key: str) -> bool:
+    return targets.target_key() == key
+
+
+@functools.lru_cache(maxsize=1)
+def _install(native: Engine) -> None:
+    """Let native code take calls; what it does not take comes to the method that was there before."""
+    native.add_programs(Program, "_native")
+    for kind in {types.BuiltinFunctionType, types.ModuleType, *map(type, TYPES.values())}:
+        native.add_constant(kind)
+    native.install("recorded", KernelFunction, "__call__", "_native", KernelFunction._run_in_python)
+
+
+def kernel_function(
+    *names: str, other_arrays: tuple[str, ...] = (), numbers: tuple[str, ...] = (), written: tuple[str, ...] = ("out",),
+    may_overlap: tuple[str, ...] = (),
+) -> Callable[[Any], Any]:  # fmt: skip
+    """Decorator: a function whose calls are recorded and repeated.
+
+    `names` are the parameters that are arrays or None, or (extras, out) a list of arrays; `more` others that may be arrays. What is in
+    arrays must not matter. `numbers` are parameters whose values, floats passed by name, differ from call to call: the function may
+    depend on whether such a number is 0 or 1, and on its sign, and passes it on to launches. `written` are those that are written to: none has
+    memory in common with another, and one that is read it may be itself, if the function does not refuse that; `meeting`, others that it may
+    write to, and asks itself what memory these have in common with others. All that the function does to arrays it does by way of `arrays`, or says `cannot_repeat`.
+    """
+    return lambda function: KernelFunction(
+        function, _Parameters(function, names, other_arrays, numbers, written, may_overlap)
+    )
+
+
+def cannot_repeat(why: str) -> None:
+    """Said by a function in a call that depends on more than its key."""
+    recorder = call_program.recorder()
+    if recorder is not None:
+        recorder.give_up(why)

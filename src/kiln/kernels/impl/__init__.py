@@ -1,0 +1,1 @@
+"""The kernel families: one folder each, with its problem, configs and implementations."""

@@ -1,0 +1,6 @@
+"""Gradients of attention."""
+
+from .implementations import REGISTRY, Given
+from .problem import AttentionBackwardProblem
+
+__all__ = ["REGISTRY", "AttentionBackwardProblem", "Given"]

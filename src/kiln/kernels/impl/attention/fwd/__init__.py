@@ -1,0 +1,1 @@
+"""Attention forward and decode kernels."""

@@ -1,0 +1,80 @@
+"""What a cross-entropy, or its gradient, is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+from .... import Float32, Int32, Int64
+from ...dispatch.arrays import require
+from ...dispatch.matrices import RowwiseProblem, shared_alignment
+from ...dispatch.problem import TensorLayout
+from ..rowwise.problem import FLOATS
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class CrossEntropyProblem(RowwiseProblem):
+    """The cross-entropy of logits, along their last mode, with a class for each row, or (`out`: where to) the gradient of the logits.
+
+    `outer` is the type of the gradient of the loss, None: a number.
+    """
+
+    logits: TensorLayout
+    target: TensorLayout
+    reduction: str = "mean"
+    smoothed: bool = False
+    out: TensorLayout | None = None
+    outer: Any = None
+
+    @property
+    def name(self) -> str:
+        return "cross_entropy" if self.out is None else "cross_entropy_backward"
+
+    def __post_init__(self) -> None:
+        name, shape = self.name, self.logits.shape
+        require(len(shape) >= 1, f"{name} of logits without modes")
+        require(shape[-1] > 0, f"{name} of logits of shape {shape}: there are no classes")
+        require(
+            self.target.shape == shape[:-1],
+            f"{name} of logits of shape {shape} with targets of shape {self.target.shape}",
+            hint=f"a class for each row: {shape[:-1]}",
+        )
+        dtype, kind = self.logits.dtype, self.target.dtype
+        require(
+            dtype in FLOATS,
+            f"{name} of {dtype.__name__} logits",
+            hint="Float16, BFloat16 or Float32: convert the array",
+        )
+        require(kind in (Int32, Int64), f"{name} with {kind.__name__} targets: classes are Int32 or Int64")
+        require(self.reduction in REDUCTIONS, f"{name} with reduction {self.reduction!r}", hint=", ".join(REDUCTIONS))
+        if self.out is not None:
+            require(self.out.shape == shape, f"{name} of logits of shape {shape} into {self.out.shape}")
+            require(self.out.dtype in FLOATS, f"{name} into {self.out.dtype.__name__} elements")
+        if self.outer is not None:
+            require(self.outer.is_float, f"{name} with dloss of {self.outer.__name__}")
+
+    @property
+    def row_arrays(self) -> list[TensorLayout]:
+        """Logits, and their gradients."""
+        return [x for x in (self.logits, self.out) if x is not None]
+
+    @functools.cached_property
+    def accesses(self) -> tuple[int, int | None]:
+        """Elements of an access, and how many after a multiple of them the first row begins; None: all begin at one."""
+        narrow = min(m.width for m in self.matrices)
+        found = shared_alignment(self.row_arrays, [m.step for m in self.matrices])
+        return (narrow, None) if found is None or found[0] == narrow else found
+
+    @property
+    def flops(self) -> int:
+        """About five for each logit: a difference, an exponential, sums."""
+        return 5 * self.rows * self.n
+
+    @property
+    def bytes(self) -> int:
+        """Logits and classes read once, losses and logarithms (or gradients) written once."""
+        written = self.rows * 2 * Float32.width // 8 if self.out is None else self.out.bytes
+        return self.logits.bytes + self.target.bytes + written

@@ -1,0 +1,122 @@
+"""`elementwise`: any Python function of the elements of arrays."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .... import NumericMeta, cute
+from ....cute import TensorSSA
+from ...dispatch import arrays, devices, launches
+from ...dispatch.recorder import kernel_function
+from ...parts.element_functions import Functions, key_of, vectors_first
+from .implementations import REGISTRY, Given
+from .problem import Pointwise, with_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["elementwise"]
+
+_NUMBERS = (int, float, bool)
+
+
+def broadcast_shape(given: Sequence[Any], name: str) -> tuple[int, ...]:
+    """The shape that arrays have together, as numpy finds it."""
+    shape: list[int] = []
+    for x in given:
+        own = tuple(x.shape)
+        shape = [1] * (len(own) - len(shape)) + shape
+        for mode in range(1, len(own) + 1):
+            if own[-mode] != 1 and shape[-mode] not in (1, own[-mode]):
+                raise arrays.refusal(
+                    f"{name} of arrays of shapes {', '.join(str(tuple(a.shape)) for a in given)}",
+                    hint=f"extents are equal or 1, from the last mode on; here {own[-mode]} meets {shape[-mode]}",
+                )
+            if own[-mode] != 1:
+                shape[-mode] = own[-mode]
+    return tuple(shape)
+
+
+@kernel_function("out", other_arrays=("inputs",))
+def elementwise(
+    function: Callable[..., Any],
+    *inputs: Any,
+    out: Any = None,
+    out_dtype: Any = None,
+    config: Any = None,
+) -> Any:
+    """`function(*inputs)`, element by element, written to `out` or to a new array.
+
+    `function` is any Python function of values: arithmetic, comparisons, branches, `cute.math`, `cute.where`. It is traced with
+    values of the inputs' own types (narrow floats compute in Float32). Inputs are broadcast as numpy does and may have any
+    strides; Python numbers among them are passed to the function as they are, compiled in. The elements of a new array have
+    the type of what the function returns, or `out_dtype`, the framework's or Kiln's.
+    """
+    arrays.require(callable(function), f"elementwise of {type(function).__name__}: the first argument is a function")
+    inputs = tuple(x if type(x) in _NUMBERS else arrays.as_supported(x) for x in inputs)
+    places = [k for k, x in enumerate(inputs) if type(x) not in _NUMBERS]
+    given = [inputs[k] for k in places]
+    arrays.require(bool(given), "elementwise without an array", hint="elementwise(lambda a, b: a + b, x, y)")
+    for k, x in zip(places, given, strict=True):
+        arrays.require_usable(x, f"input {k}")
+    shape = broadcast_shape(given, "elementwise")
+    dtypes = [arrays.element_type(x) for x in given]
+    numbers = {k: x for k, x in enumerate(inputs) if k not in places}
+    key = (len(inputs), key_of(numbers))
+    form = _form(function, numbers, key, dtypes)
+    if out is None:
+        if out_dtype is None:
+            out_dtype = form.result
+        if isinstance(out_dtype, NumericMeta):
+            out_dtype = arrays.framework_dtype(out_dtype, given[0])
+        out = arrays.empty(given[0], shape, out_dtype)
+    else:
+        arrays.require(
+            tuple(out.shape) == shape, f"elementwise of shape {shape} into an array of shape {tuple(out.shape)}"
+        )
+        arrays.require_usable(out, "out", written=True)
+    if 0 not in shape:
+        laid = tuple(arrays.layout_of(arrays.broadcast_to(x, shape)) for x in given)
+        problem = Pointwise(form.functions, laid, arrays.layout_of(out), key, numbers)
+        REGISTRY.run(problem, devices.current(), Given(given, out), config)
+    return out
+
+
+class Form(NamedTuple):
+    """How a function is called, with vectors or with one element at a time, and the type of what it returns."""
+
+    functions: Functions
+    result: Any
+
+
+def _form(function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtypes: Sequence[Any]) -> Form:
+    """How a function is called for values of some types; found out once for equal functions."""
+    whole = Functions(function)
+
+    def tried(branching: Sequence[Any]) -> Form:
+        functions = Functions(function, branching=branching)
+        return Form(functions, _result_type(with_numbers(functions.callables()[0], numbers, key[0]), dtypes))
+
+    found = launches.cached_kernel_of(whole, lambda: vectors_first(tried), Form, key, *dtypes)
+    return found._replace(functions=Functions(function, branching=True) if any(found.functions.branching) else whole)
+
+
+def _result_type(function: Callable[..., Any], dtypes: Sequence[Any]) -> Any:
+    """The type of what a function returns for values of some types."""
+    found: list[Any] = []
+
+    @cute.jit
+    def probe():
+        made = function(*[cute.full((1,), 0, dtype) for dtype in dtypes])
+        found.append(made.dtype if isinstance(made, TensorSSA) else made)
+
+    cute.compile(probe)
+    made = found[0]
+    if isinstance(made, NumericMeta):
+        return made
+    arrays.require(
+        isinstance(made, (bool, int, float, cute.Numeric)),
+        f"elementwise: the function returned {'None' if made is None else type(made).__name__}",
+        hint="it returns one value for each element",
+    )
+    return type(made) if isinstance(made, cute.Numeric) else dtypes[0]

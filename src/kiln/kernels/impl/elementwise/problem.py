@@ -1,0 +1,97 @@
+"""What an element-wise function is asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING, Any
+
+from ...dispatch.arrays import require
+from ...dispatch.problem import Problem, TensorLayout
+from ...parts.element_functions import of_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...parts.element_functions import Functions
+
+_MOST_MODES = 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Pointwise(Problem):
+    """A function of the elements of some arrays, broadcast to one shape, and of Python numbers.
+
+    `numbers` are those, by the place of the argument, and `numbers_key` what tells them apart.
+    """
+
+    functions: Functions
+    inputs: tuple[TensorLayout, ...]
+    out: TensorLayout
+    numbers_key: Any = ()
+    numbers: dict[int, Any] = dataclasses.field(default_factory=dict, compare=False)
+
+    name = "elementwise"
+
+    def __post_init__(self) -> None:
+        require(
+            all(x.shape == self.out.shape for x in self.inputs),
+            f"elementwise of shapes {[x.shape for x in self.inputs]} into {self.out.shape}: inputs are broadcast before",
+        )
+        require(
+            all(s != 0 or n == 1 for s, n in zip(self.out.strides, self.out.shape, strict=True)),
+            f"elementwise into strides {self.out.strides}: elements of out are not repeated",
+        )
+
+    def applied(self) -> Callable[..., Any]:
+        """The function of the values of the inputs alone."""
+        return with_numbers(self.functions.callables()[0], self.numbers, len(self.inputs) + len(self.numbers))
+
+    def walk(self) -> tuple[list[int], list[list[int]]]:
+        """Extents and strides of the fewest modes that reach all elements."""
+        found = walked(self.out.shape, [x.strides for x in (*self.inputs, self.out)])
+        require(
+            len(found[0]) <= _MOST_MODES,
+            f"elementwise of arrays that lie in {len(found[0])} ways: at most {_MOST_MODES} modes",
+            hint="make some of them contiguous",
+        )
+        return found
+
+    @property
+    def flops(self) -> int:
+        """One for each element: what the function does is not counted."""
+        return math.prod(self.out.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Inputs read once, the result written once."""
+        return sum(x.bytes for x in (*self.inputs, self.out))
+
+
+def with_numbers(function: Callable[..., Any], numbers: dict[int, Any], count: int) -> Callable[..., Any]:
+    """A function of `count` arguments as one of those that are no numbers, whose types meet as arrays' do."""
+
+    def call(*values: Any) -> Any:
+        left = iter(values)
+        return of_arrays(function, *[numbers[k] if k in numbers else next(left) for k in range(count)])
+
+    return call
+
+
+def walked(shape: tuple[int, ...], strides: Sequence[tuple[int, ...]]) -> tuple[list[int], list[list[int]]]:
+    """Extents and strides of the fewest modes that reach the same elements, the last array's closest ones last."""
+    order = [m for m in range(len(shape)) if shape[m] != 1]
+    order.sort(key=lambda m: -abs(strides[-1][m]))
+    extents: list[int] = []
+    steps: list[list[int]] = []
+    for mode in order:
+        step = [s[mode] for s in strides]
+        if steps and all(before == now * shape[mode] for before, now in zip(steps[-1], step, strict=True)):
+            extents[-1] *= shape[mode]
+            steps[-1] = step
+        else:
+            extents.append(shape[mode])
+            steps.append(step)
+    if not extents:
+        return [1], [[1] for _ in strides]
+    return extents, [list(own) for own in zip(*steps, strict=True)]

@@ -1,0 +1,104 @@
+"""Multi-head latent attention of the newest tokens, as engines that serve DeepSeek's models call it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ...dispatch import arrays, devices
+from ...dispatch.recorder import kernel_function
+from ..attention.paged_attention import check_out, check_places, check_rows, check_table, factor_of, most_keys, results
+from ..attention.problem import ELEMENTS
+from .implementations import REGISTRY, Given
+from .problem import PAGE, STORED, LatentAttention
+from .sm90_config import default_config
+
+__all__ = ["mla_decode"]
+
+
+@kernel_function("q", "cache", "page_table", "lengths", "out", "cache_scale")
+def mla_decode(
+    q: Any,
+    cache: Any,
+    page_table: Any,
+    lengths: Any,
+    *,
+    scale: float | None = None,
+    value_dim: int = 512,
+    causal: bool = True,
+    num_splits: int | None = None,
+    max_length: int | None = None,
+    cache_scale: Any = None,
+    out: Any = None,
+    return_lse: bool = False,
+    config: Any = None,
+) -> Any:
+    """Attention of the last tokens of each sequence to latents in pages; with `return_lse` also the logarithms of the sums.
+
+    `q` is (batch, tokens, heads, D): the queries, multiplied with the weights of the keys, and after them the rotated parts; `cache` (pages,
+    64, D) or (pages, 64, 1, D): the latents, whose first `value_dim` columns are also the values, and after them the rotated parts, both
+    f16 or bf16; on sm_90a the cache may be of 8 bits (float8_e4m3fn, float8_e5m2), and `cache_scale`, an array of one f32 on the device, is what
+    its numbers are multiplied with. Latent n of sequence b is row `n % 64` of page `page_table[b, n // 64]`; `page_table` (batch, pages of a sequence) and
+    `lengths` (batch: latents that exist, those of the tokens included) are int32 and stay on the device. Entries of the table beyond a
+    sequence's length are not used, and rows of a page beyond it may hold anything. `out` is (batch, tokens, heads, value_dim), the
+    logarithms, natural, (batch, heads, tokens), f32. A sequence without latents gets zeros and the logarithm -inf.
+
+    The last token is aligned with the last latent; `causal` hides later ones. `scale` is by default D ** -0.5; models that do not absorb the
+    weights into the latents have another D, and give theirs. Latents of all sequences together are cut into equal shares, found on the
+    device: `num_splits` of them for each 64 rows of tokens and heads, by default as many as multiprocessors run at once; a second kernel puts
+    sequences together that lie in several. The same call gives the same bits.
+    """
+    name, require = "mla_decode", arrays.require
+    if getattr(cache, "ndim", 0) == 4 and cache.shape[2] == 1:
+        cache = arrays.reshaped(cache, (cache.shape[0], cache.shape[1], cache.shape[3]))
+    check(q, cache, page_table, lengths, out, value_dim, cache_scale)
+    factor = factor_of(name, q, scale)
+    require(num_splits is None or num_splits >= 1, f"{name} with num_splits {num_splits}: shares are 1 or more")
+    require(
+        num_splits is None or config is None,
+        f"{name} with num_splits {num_splits} and a config: a config says how latents are cut",
+    )
+    batch, queries, heads, _ = q.shape
+    keys = most_keys(name, page_table.shape[1] * PAGE, max_length)
+    problem = LatentAttention(
+        batch, queries, heads, max(1, keys), q.shape[3], value_dim, ELEMENTS[str(q.dtype).rpartition(".")[2]], causal,
+        return_lse, STORED.get(str(cache.dtype).rpartition(".")[2]),
+    )  # fmt: skip
+
+    def run(out: Any, lse: Any) -> None:
+        rows = q if arrays.is_contiguous(q) else arrays.contiguous(q)
+        device, chosen = devices.current(), config
+        if num_splits is not None:
+            chosen = dataclasses.replace(default_config(problem, device), shares=int(num_splits))
+        given = Given(rows, cache, page_table, lengths, out, lse, factor, cache_scale)
+        REGISTRY.run(problem, device, given, chosen)
+
+    return results(q, value_dim, out, return_lse, page_table.shape[1] * cache.shape[0] > 0, run)
+
+
+def check(q: Any, cache: Any, table: Any, lengths: Any, out: Any, value_dim: int, scale: Any) -> None:
+    """Refuse arrays that do not go together."""
+    require, name = arrays.require, "mla_decode"
+    given = {"q": q, "cache": cache, "page_table": table, "lengths": lengths, "out": out, "cache_scale": scale}
+    check_places(name, given)
+    shapes = f"{tuple(q.shape)} and {tuple(cache.shape)}"
+    require(
+        q.ndim == 4 and cache.ndim == 3,
+        f"{name} of shapes {shapes}: (batch, tokens, heads, D) and (pages, {PAGE}, D)",
+    )
+    require(cache.shape[1] == PAGE, f"{name}: pages have {cache.shape[1]} rows, not {PAGE}")
+    require(q.shape[3] == cache.shape[2], f"{name} of shapes {shapes}: queries and latents have as many columns")
+    require(str(q.dtype).rpartition(".")[2] in ELEMENTS, f"{name} of {q.dtype}", hint="float16 or bfloat16")
+    narrow = str(cache.dtype).rpartition(".")[2] in STORED
+    require(q.dtype == cache.dtype or narrow, f"{name} of {q.dtype} and {cache.dtype}")
+    require(
+        scale is None or (narrow and tuple(scale.shape) == (1,) and str(scale.dtype).endswith("float32")),
+        f"{name}: cache_scale is an array of one float32, for latents of 8 bits",
+    )
+    check_table(name, table, lengths, q.shape[0])
+    require(
+        out is None or arrays.is_contiguous(out),
+        f"{name} into an array with strides {None if out is None else arrays.strides(out)}: it is contiguous",
+    )
+    check_out(name, out, q, value_dim, {"q": q, "cache": cache})
+    check_rows(name, "cache", cache)

@@ -1,0 +1,111 @@
+"""How the keys of all sequences are cut into equal shares, on the device, whose lengths nobody else knows.
+
+Blocks of keys of all sequences stand in one row, sequence after sequence, and after each some that stand for what beginning and ending
+a sequence takes. Each share of the row is for one block of threads; a sequence that lies in several is put together by `combine`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from .... import Int32, cute
+from ....cute import arch
+
+MEMBERS = 4
+"""Numbers that are kept of a share: its first sequence, where its blocks begin in the row, blocks of each share, blocks of that sequence."""
+KEYS = 64
+"""Keys of a block: rows of a page."""
+_OF_A_SEQUENCE = 3
+"""Blocks that beginning and ending a sequence takes as long as."""
+_AT_ONCE = 4
+"""Sequences whose lengths a lane loads at once."""
+
+
+class Piece(NamedTuple):
+    """What a share has of a sequence: blocks from `first` to before `last` of `count`; nothing, if these are equal. `whole`: it is all
+    that the rows of a tile see."""
+
+    first: Any
+    last: Any
+    count: Any
+    whole: Any
+
+
+@cute.jit
+def length_of(lengths: cute.Tensor, sequence: Int32, most: Int32):
+    """Keys of a sequence: at most as many as its pages have room for, since numbers that are wrong must not lead out of arrays."""
+    return max(Int32(0), min(lengths[sequence], most))
+
+
+@cute.jit
+def blocks(length: Int32):
+    """Blocks of a sequence; of one without keys there is one, all of it hidden."""
+    return max(Int32(1), cute.ceil_div(length, KEYS))
+
+
+@cute.jit
+def following(start: Int32, count: Int32):
+    """Where the next sequence begins."""
+    return start + count + _OF_A_SEQUENCE
+
+
+@cute.jit
+def piece(length: Int32, unseen: Int32, start: Int32, begin: Int32, each: Int32):
+    """What the share that begins at `begin` has of a sequence of which the rows of a tile do not see so many keys at the end.
+
+    Those are left out where the share has all of the sequence: a part of it is waited for, and has to be there.
+    """
+    count = blocks(length)
+    first = max(begin - start, Int32(0))
+    last = max(first, min(begin + each - start, count))
+    whole = (first == 0) & (last == count)
+    if whole:
+        last = blocks(length - unseen)
+    return Piece(first, last, count, whole)
+
+
+@cute.jit
+def _room(lengths: cute.Tensor, most: Int32, sequence: Int32, batch: Int32):
+    """What a sequence takes of the row; nothing, if it does not exist. Loaded in any case, so that nobody waits for one load before the next."""
+    own = following(Int32(0), blocks(length_of(lengths, min(sequence, batch - 1), most)))
+    return own if sequence < batch else Int32(0)
+
+
+@cute.jit
+def find(
+    lengths: cute.Tensor, most: Int32, number: Int32, shares: Int32, found: cute.Tensor, kept: cute.Tensor, keeps: Any
+):  # fmt: skip
+    """One warp finds a share and leaves its `MEMBERS` in `found`; and if it `keeps` it, in its
+    row of `kept` (share, member)."""
+    lane = arch.lane_idx()
+    batch = Int32(lengths.shape[0])
+    turns = cute.ceil_div(batch, 32 * _AT_ONCE)
+    total = Int32(0)
+    for turn in range(turns):
+        first = (turn * 32 + lane) * _AT_ONCE
+        total = sum((_room(lengths, most, first + i, batch) for i in range(_AT_ONCE)), total)
+    for distance in (1, 2, 4, 8, 16):
+        total = total + arch.shuffle_sync_bfly(total, offset=distance)
+    each = cute.ceil_div(total, shares)
+    begin = number * each
+    if lane == 0:
+        found[0], found[1], found[2], found[3] = batch, Int32(0), each, Int32(0)
+    arch.sync_warp()
+    before = Int32(0)
+    for turn in range(turns):
+        first = (turn * 32 + lane) * _AT_ONCE
+        rows = [_room(lengths, most, first + i, batch) for i in range(_AT_ONCE)]
+        end = sum(rows, Int32(0))
+        for distance in (1, 2, 4, 8, 16):
+            other = arch.shuffle_sync_up(end, offset=distance)
+            if lane >= distance:
+                end = end + other
+        start = before + end - sum(rows, Int32(0))
+        for i, own in enumerate(rows):
+            if begin >= start and begin < start + own:
+                found[0], found[1], found[3] = first + i, start, own - _OF_A_SEQUENCE
+            start = start + own
+        before = before + arch.shuffle_sync(end, 31)
+    arch.sync_warp()
+    if keeps and lane < MEMBERS:
+        kept[number, lane] = found[lane]

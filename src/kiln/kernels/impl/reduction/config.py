@@ -1,0 +1,38 @@
+"""How a reduction is cut."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...dispatch import arrays
+
+MOST_PARTS = 65535
+
+
+@dataclasses.dataclass(frozen=True)
+class ReductionConfig:
+    """How a reduction is cut.
+
+    A block of `threads` reduces some rows, `row_threads` of them each (0: by the length of the rows; columns are given to
+    threads by themselves). A thread has `vectors` accesses under way at a time. `parts` blocks share a row or column, and a
+    second kernel merges what they found (0: as many as keep the device busy).
+    """
+
+    threads: int = 256
+    row_threads: int = 0
+    vectors: int = 4
+    parts: int = 0
+
+    @arrays.checked_once
+    def check(self) -> None:
+        """Refuse what cannot work."""
+        for name, least, most in (("threads", 32, 1024), ("row_threads", 0, self.threads), ("vectors", 1, 16)):
+            value = getattr(self, name)
+            arrays.require(
+                isinstance(value, int) and least <= value <= most and value & (value - 1) == 0,
+                f"{self}: {name} is {value!r}, not a power of two from {least} to {most}",
+            )
+        arrays.require(
+            isinstance(self.parts, int) and 0 <= self.parts <= MOST_PARTS,
+            f"{self}: parts is {self.parts!r}, not 0 to {MOST_PARTS}",
+        )

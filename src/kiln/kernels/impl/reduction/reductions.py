@@ -1,0 +1,115 @@
+"""Sums, means, extrema and where they are, over any axes of an array."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+from ...dispatch import arrays, devices
+from ...dispatch.recorder import kernel_function
+from .implementations import REGISTRY, Given
+from .problem import ReductionProblem, types_of
+
+__all__ = ["argmax", "argmin", "max", "mean", "min", "sum"]
+
+
+def _axes(x: Any, axis: Any, name: str) -> tuple[int, ...]:
+    """The modes a reduction is over, from 0 on."""
+    if axis is None:
+        return tuple(range(x.ndim))
+    given = axis if isinstance(axis, (tuple, list)) else (axis,)
+    found: list[int] = []
+    for a in given:
+        try:
+            number = operator.index(a)
+        except TypeError:
+            raise arrays.refusal(
+                f"{name} over axis {a!r}: axes are integers", hint="an axis, a tuple of axes, or None for all"
+            ) from None
+        arrays.require(
+            -x.ndim <= number < x.ndim,
+            f"{name} over axis {number} of an array of {x.ndim} modes of shape {tuple(x.shape)}",
+        )
+        arrays.require(
+            number % x.ndim not in found, f"{name} over axes {tuple(given)}: axis {number} stands there twice"
+        )
+        found.append(number % x.ndim)
+    return tuple(sorted(found))
+
+
+def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any) -> Any:
+    axes = _axes(x, axis, name)
+    arrays.require_usable(x, "the array")
+    if name.startswith("arg"):
+        arrays.require(
+            axis is None or len(axes) == 1,
+            f"{name} over axes {axes}",
+            hint="one axis, or None for the place in all elements",
+        )
+    laid = arrays.layout_of(x)
+    wanted = types_of(name, laid.dtype)[1] if out is None else arrays.element_type(out)
+    problem = ReductionProblem(name, laid, axes, wanted)
+    shape = tuple(1 if m in axes else e for m, e in enumerate(x.shape) if keepdims or m not in axes)
+    if out is not None:
+        arrays.require(tuple(out.shape) == shape, f"{name} of shape {shape} into an array of shape {tuple(out.shape)}")
+        arrays.require_usable(out, "out", written=True)
+    direct = out is not None and (0 in shape or problem.count == 0 or arrays.is_contiguous(out))
+    made = out if direct else arrays.empty(x, shape, arrays.framework_dtype(wanted, x))
+    if 0 in shape or problem.count == 0:
+        arrays.fill(made, float("nan") if name == "mean" else 0)
+        return made
+    if problem.laid is None:
+        arrays.require(
+            problem.results < 1 << 31,
+            f"{name} of shape {tuple(x.shape)} over axes {axes}: more results than 32 bits count",
+        )
+        order = [m for m in range(x.ndim) if m not in axes] + list(axes)
+        x = arrays.contiguous(arrays.permuted(x, order))
+        problem = ReductionProblem(name, arrays.layout_of(x), tuple(range(x.ndim - len(axes), x.ndim)), wanted)
+    REGISTRY.run(problem, devices.current(), Given(x, made), config)
+    if out is None or direct:
+        return made
+    arrays.assign(out, made)
+    return out
+
+
+# --- the functions ---------------------------------------------------------------------------------------------------
+
+
+@kernel_function("x", "out")
+def sum(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
+    """The sum over some axes (None: all). Floats in f32 (f64 in f64), integers exactly in Int64; of nothing 0."""
+    return _reduce("sum", x, axis, keepdims, out, config)
+
+
+@kernel_function("x", "out")
+def mean(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
+    """The mean over some axes (None: all). That of integers is Float32; of nothing NaN."""
+    return _reduce("mean", x, axis, keepdims, out, config)
+
+
+@kernel_function("x", "out")
+def max(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
+    """The largest element over some axes (None: all); NaN if one is."""
+    return _reduce("max", x, axis, keepdims, out, config)
+
+
+@kernel_function("x", "out")
+def min(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
+    """The smallest element over some axes (None: all); NaN if one is."""
+    return _reduce("min", x, axis, keepdims, out, config)
+
+
+@kernel_function("x", "out")
+def argmax(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
+    """Where the largest element is, along an axis or (None) in all elements in row-major order, as Int64.
+
+    Of equal elements the first, and the first NaN if there is one.
+    """
+    return _reduce("argmax", x, axis, keepdims, out, config)
+
+
+@kernel_function("x", "out")
+def argmin(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
+    """Where the smallest element is, as `argmax`."""
+    return _reduce("argmin", x, axis, keepdims, out, config)

@@ -1,0 +1,26 @@
+"""How a rotary embedding is cut."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...dispatch import arrays
+
+
+@dataclasses.dataclass(frozen=True)
+class RopeConfig:
+    """Threads of a block, and heads of a token in which a thread turns the same pairs."""
+
+    threads: int = 128
+    heads: int = 2
+
+    def check(self) -> None:
+        """Refuse what cannot work."""
+        arrays.require(
+            isinstance(self.threads, int) and 32 <= self.threads <= 1024 and self.threads % 32 == 0,
+            f"{self}: a block has 32 to 1024 threads, whole warps of 32, not {self.threads!r}",
+        )
+        arrays.require(
+            isinstance(self.heads, int) and 1 <= self.heads <= 16,
+            f"{self}: a thread has 1 to 16 heads, not {self.heads!r}",
+        )

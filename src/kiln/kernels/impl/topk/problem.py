@@ -1,0 +1,58 @@
+"""What the largest elements of rows are asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from .... import Float32, Int32, Int64
+from ...dispatch.arrays import require
+from ...dispatch.matrices import RowwiseProblem
+from ...dispatch.problem import TensorLayout
+from ..rowwise.problem import FLOATS
+
+
+@dataclasses.dataclass(frozen=True)
+class TopKProblem(RowwiseProblem):
+    """The `k` largest of the softmax of each row, and their columns; `renormalize`: over their sum."""
+
+    x: TensorLayout
+    k: int
+    values: TensorLayout
+    indices: TensorLayout
+    renormalize: bool
+
+    name = "topk_softmax"
+
+    def __post_init__(self) -> None:
+        shape = self.x.shape
+        require(len(shape) >= 1, f"{self.name} of an array without modes")
+        require(
+            self.x.dtype in FLOATS,
+            f"{self.name} of {self.x.dtype.__name__} elements",
+            hint="Float16, BFloat16 or Float32: convert the array",
+        )
+        require(
+            isinstance(self.k, int) and 1 <= self.k <= shape[-1],
+            f"{self.name}: {self.k!r} of rows of {shape[-1]}",
+            hint="k is at least 1, and at most the length of a row",
+        )
+        for what, made, types in (("values", self.values, (Float32,)), ("indices", self.indices, (Int32, Int64))):
+            require(
+                made.shape == (*shape[:-1], self.k) and made.dtype in types,
+                f"{self.name} of shape {shape}: {what} {made.dtype.__name__} of shape {made.shape}",
+                hint=f"{' or '.join(t.__name__ for t in types)} of shape {(*shape[:-1], self.k)}",
+            )
+
+    @property
+    def row_arrays(self) -> tuple[TensorLayout]:
+        return (self.x,)
+
+    @property
+    def flops(self) -> int:
+        """About five for each element: comparisons, an exponential, a sum."""
+        return 5 * self.rows * self.n
+
+    @property
+    def bytes(self) -> int:
+        """Rows read once, values and columns written once."""
+        return self.x.bytes + self.values.bytes + self.indices.bytes

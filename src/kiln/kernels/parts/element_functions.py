@@ -1,0 +1,122 @@
+"""Functions that users give kernels, of the values of some elements at once."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import TYPE_CHECKING, Any
+
+from ... import cute
+from ...base_dsl.numeric.promotion import array_rules
+from ...base_dsl.static_key import static_key
+from ...cute.tensor.tensor_ssa import TensorSSA, VectorTruthError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+def key_of(value: Any) -> Any:
+    """Equal for values, functions too, that make equal programs."""
+    return static_key(value)
+
+
+class Functions:
+    """Functions that are part of what a kernel is made for: equal if code, closures and defaults are. What else they read,
+    globals for example, is compared by who keeps what was made of them (`launches.cached_kernel_of`).
+
+    `branching`: which of them (True: all) are given one element at a time, and may branch on it.
+    """
+
+    def __init__(self, *given: Callable[..., Any], branching: bool | Sequence[Callable[..., Any]] = False) -> None:
+        self.given = given
+        some = given if branching is True else branching or ()
+        self.branching = tuple(any(one is function for one in some) for function in given)
+        self.key = (self.branching, *map(static_key, given))
+        """Equal for equal functions."""
+        self._hash = hash(self.key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Functions) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Functions({', '.join(getattr(one, '__qualname__', repr(one)) for one in self.given)})"
+
+    def callables(self) -> list[Callable[..., Any]]:
+        """As they are called with vectors of elements."""
+        return [
+            one_by_one(function) if branches else of_vectors(function)
+            for function, branches in zip(self.given, self.branching, strict=True)
+        ]
+
+
+def vectors_first(run: Callable[[Sequence[Callable[..., Any]]], Any]) -> Any:
+    """`run(())`, with functions of vectors; while one branches on what it is given, again with all that were found to, for one element at a time."""
+    branching: list[Callable[..., Any]] = []
+    while True:
+        try:
+            return run(tuple(branching))
+        except VectorTruthError as found:
+            if found.function is None:
+                raise
+            branching.append(found.function)
+
+
+def of_vectors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function; if it branches on what it is given, the error says that it was this one."""
+
+    def applied(*values: Any) -> Any:
+        try:
+            return function(*values)
+        except VectorTruthError as found:
+            found.function = function
+            raise
+
+    return applied
+
+
+def of_arrays(function: Callable[..., Any], *values: Any) -> Any:
+    """What a function of arrays gives for values of their elements, whose types meet as arrays' do."""
+    with array_rules():
+        return function(*values)
+
+
+def one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function of vectors, called for one element at a time: it may branch on what it is given.
+
+    Other arguments are passed as they are.
+    """
+    traced = rewritten(function)
+
+    def applied(*values: Any) -> Any:
+        first = next(v for v in values if isinstance(v, TensorSSA))
+        made = [traced(*[v[i] if isinstance(v, TensorSSA) else v for v in values]) for i in range(first.numel())]
+        if isinstance(made[0], tuple):  # several values for each element
+            return tuple(_gathered(list(own), first.shape) for own in zip(*made, strict=True))
+        return _gathered(made, first.shape)
+
+    return applied
+
+
+def _gathered(made: list[Any], shape: Any) -> Any:
+    """A vector of what a function gave for each element; a number, if all it gave are numbers."""
+    typed = [x for x in made if isinstance(x, cute.Numeric)]
+    if not typed:
+        return made[0]
+    held = cute.make_rmem_tensor(shape, type(typed[0]))
+    for i, x in enumerate(made):
+        held[i] = x
+    return held.load()
+
+
+def rewritten(function: Any) -> Any:
+    """The same function with its branches made ready for values of the program; what is no Python function stays as it is."""
+    if isinstance(function, types.FunctionType):
+        return cute.jit(function)
+    if isinstance(function, types.MethodType):
+        return functools.partial(rewritten(function.__func__), function.__self__)
+    if isinstance(function, functools.partial):
+        return functools.partial(rewritten(function.func), *function.args, **function.keywords)
+    return function

@@ -1,0 +1,212 @@
+"""Tile schedulers of GEMMs: one tile to a CTA, several one after the other (persistent), or several CTAs to a tile (split-K)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...base_dsl.ranges import const_expr
+from ...cute import arch, ceil_div, fast_divmod_create_divisor, jit
+from .raster import raster_divisors, raster_tile
+
+__all__ = [
+    "MAX_GRID_BATCHES", "GemmTile", "PersistentTileScheduler", "SingleTile", "SingleTileScheduler", "SplitKTileScheduler",
+]  # fmt: skip
+
+MAX_GRID_BATCHES = 65535
+"""The largest extent of a grid's second and third mode."""
+_RASTER_GROUP = 16
+"""Rows of tiles that `SingleTileScheduler` computes side by side."""
+
+
+class SingleTile(NamedTuple):
+    """The tile (m, n) of a batch that a CTA computes, and its rank among the CTAs that split K of that tile."""
+
+    tile: tuple[Any, Any]
+    batch: Any
+    rank: Any
+
+
+class GemmTile(NamedTuple):
+    """The tile (m, n) of batch `batch` of A and D and batch `batch_b` of B.
+
+    Rows of a ragged problem begin at `row_start`, and there are `rows` of them (0: all rows of the batch).
+    """
+
+    m: Any
+    n: Any
+    batch: Any
+    batch_b: Any
+    row_start: Any = 0
+    rows: Any = 0
+
+
+class SingleTileScheduler:
+    """One tile to a CTA, or to a cluster of `split_k` neighbouring CTAs, each of which has a part of K.
+
+    `folds_batches`: batches are numbered along the grid's first mode, since there may be more than `MAX_GRID_BATCHES`.
+    """
+
+    def __init__(self, tile_shape_mn: tuple[int, int], split_k: int, folds_batches: bool = False) -> None:
+        self.tile_shape_mn = tile_shape_mn
+        self.split_k = split_k
+        self.folds_batches = folds_batches
+
+    def grid(self, d: Any) -> tuple[Any, Any, int]:
+        """Return the grid for a result (M, N, L)."""
+        tiles_m, tiles_n = self._tiles(d)
+        ctas, batches = tiles_m * tiles_n * self.split_k, d.shape[2]
+        return (ctas * batches, 1, 1) if self.folds_batches else (ctas, batches, 1)
+
+    def cluster(self) -> tuple[int, int, int] | None:
+        """Return the cluster shape: the CTAs that share a tile."""
+        return (self.split_k, 1, 1) if self.split_k > 1 else None
+
+    def divisors(self, d: Any) -> list[Any]:
+        """Return what `work` divides by for a result (M, N, L). Called on the host."""
+        tiles_m, tiles_n = self._tiles(d)
+        batch_tiles = [fast_divmod_create_divisor(tiles_m * tiles_n)] if self.folds_batches else []
+        return [*raster_divisors(tiles_m, tiles_n, _RASTER_GROUP), *batch_tiles]
+
+    def work(self, d: Any, divisors: Any) -> SingleTile:
+        """Return the tile of this CTA."""
+        number, batch, _ = arch.block_idx()
+        rank, number = number % self.split_k, number // self.split_k
+        if self.folds_batches:
+            batch, number = divmod(number, divisors[2])
+        return SingleTile(raster_tile(number, self._tiles(d)[0], divisors[:2], _RASTER_GROUP), batch, rank)
+
+    def _tiles(self, d: Any) -> tuple[Any, Any]:
+        return ceil_div(d.shape[0], self.tile_shape_mn[0]), ceil_div(d.shape[1], self.tile_shape_mn[1])
+
+
+class PersistentTileScheduler:
+    """As many clusters as run at a time, each of which takes one cluster of tiles after the other.
+
+    `num_clusters` run at a time; `raster_group` rows of clusters are computed side by side; without `batched` L is 1.
+    `setup` returns the `tiles` that the other methods take.
+    """
+
+    ragged = False
+    """Whether the rows of a batch begin and end anywhere."""
+    num_bounds = 0
+    """How many tensors `setup` takes before the divisors."""
+    skips_empty_warpgroups = False
+    """Whether a warpgroup issues no MMA for a tile in which it has no rows."""
+    reduces_later = False
+    """Whether a second kernel adds split-K partials."""
+
+    def __init__(
+        self, tile_shape_mn: tuple[int, int], cluster_shape_mn: tuple[int, int], raster_group: int, num_clusters: int,
+        batched: bool = True,
+    ) -> None:  # fmt: skip
+        self.tile_shape_mn = tile_shape_mn
+        self.cluster_shape_mn = cluster_shape_mn
+        self.raster_group = raster_group
+        self.num_clusters = num_clusters
+        self.batched = batched
+
+    @jit
+    def grid(self, d: Any):
+        """Return the grid for a result (M, N, L)."""
+        return *self.cluster_shape_mn, min(self.num_tiles((d, ())), self.num_clusters)
+
+    def cluster(self) -> tuple[int, int, int] | None:
+        """Return the cluster shape, or None for single CTAs."""
+        return None if self.cluster_shape_mn == (1, 1) else (*self.cluster_shape_mn, 1)
+
+    @jit
+    def divisors(self, d: Any):
+        """Return what `tile` divides by for a result (M, N, L). Called on the host."""
+        clusters_m, clusters_n = self._clusters(d)
+        return [
+            fast_divmod_create_divisor(max(clusters_m * clusters_n, 1)),
+            *raster_divisors(clusters_m, clusters_n, self.raster_group),
+        ]
+
+    def setup(self, smem: Any, d: Any, bounds: Any) -> Any:
+        """Return what is known of the tiles of a result (M, N, L). All threads call it; `bounds`: `num_bounds` tensors, and divisors."""
+        return d, bounds
+
+    def num_tiles(self, tiles: Any) -> Any:
+        """Return the number of clusters of tiles."""
+        d, _ = tiles
+        clusters_m, clusters_n = self._clusters(d)
+        return clusters_m * clusters_n * d.shape[2]
+
+    def first(self) -> Any:
+        """Return the number of this CTA's first cluster of tiles."""
+        return arch.block_idx()[2]
+
+    def stride(self) -> Any:
+        """Return the distance from this CTA's cluster of tiles to its next."""
+        return arch.grid_dim()[2]
+
+    def tile(self, number: Any, tiles: Any) -> GemmTile:
+        """Return this CTA's tile of a cluster of tiles."""
+        m, n, batch = self.cluster_coord(number, tiles)
+        x, y, _ = arch.block_idx()
+        return GemmTile(m * self.cluster_shape_mn[0] + x, n * self.cluster_shape_mn[1] + y, batch, batch)
+
+    def cluster_coord(self, number: Any, tiles: Any) -> tuple[Any, Any, Any]:
+        """Return the coordinate (m, n, batch) of a cluster of tiles, counted in clusters."""
+        d, (batch_clusters, *divisors) = tiles
+        batch, number = divmod(number, batch_clusters) if self.batched else (0, number)
+        return *raster_tile(number, self._clusters(d)[0], divisors, self.raster_group), batch
+
+    def k_range(self, k_tiles: Any, tiles: Any) -> tuple[Any, Any]:
+        """Return the first K tile of this CTA and how many it multiplies, of `k_tiles`."""
+        return 0, k_tiles
+
+    def _clusters(self, d: Any) -> tuple[Any, Any]:
+        (m, n), (x, y) = self.tile_shape_mn, self.cluster_shape_mn
+        return ceil_div(d.shape[0], m * x), ceil_div(d.shape[1], n * y)
+
+
+class SplitKTileScheduler(PersistentTileScheduler):
+    """Split-K in a cluster: `split_k` CTAs to a tile, each with a part of K; every cluster has one tile.
+
+    `reduces_later`: the L results are split-K partials of one result, too, which a second kernel adds.
+    """
+
+    def __init__(
+        self, tile_shape_mn: tuple[int, int], raster_group: int, split_k: int, batched: bool = True,
+        reduces_later: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(tile_shape_mn, (1, 1), raster_group, 0, batched and not reduces_later)
+        self.split_k = split_k
+        self.reduces_later = reduces_later
+
+    def grid(self, d: Any):
+        return self.num_tiles((d, ())) * self.split_k, d.shape[2] if self.reduces_later else 1, 1
+
+    def cluster(self) -> tuple[int, int, int] | None:
+        return (self.split_k, 1, 1) if self.split_k > 1 else None
+
+    @jit
+    def divisors(self, d: Any):
+        parts = [fast_divmod_create_divisor(self.split_k * d.shape[2])] if const_expr(self.reduces_later) else []
+        return [*PersistentTileScheduler.divisors(self, d), *parts]
+
+    def num_tiles(self, tiles: Any) -> Any:
+        clusters_m, clusters_n = self._clusters(tiles[0])
+        return clusters_m * clusters_n if self.reduces_later else super().num_tiles(tiles)
+
+    def first(self) -> Any:
+        return arch.block_idx()[0] // self.split_k
+
+    def stride(self) -> Any:
+        return arch.grid_dim()[0] // self.split_k
+
+    def tile(self, number: Any, tiles: Any) -> GemmTile:
+        m, n, batch = self.cluster_coord(number, (tiles[0], tiles[1][:3]))
+        if self.reduces_later:
+            batch = arch.block_idx()[1]
+        return GemmTile(m, n, batch, batch)
+
+    def k_range(self, k_tiles: Any, tiles: Any) -> tuple[Any, Any]:
+        x, y, _ = arch.block_idx()
+        part, parts = x % self.split_k, self.split_k
+        if self.reduces_later:
+            part, parts = part + y * self.split_k, tiles[1][-1]
+        first = k_tiles * part // parts
+        return first, k_tiles * (part + 1) // parts - first

@@ -1,0 +1,100 @@
+"""Tiles of sequences of different lengths (`cu_seqlens`): which sequence has a tile, in which order heads and tiles are taken.
+
+A CTA's tile numbers grow, so that each search for a sequence goes on where the last one ended (`SequenceSearch`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...base_dsl.typing import Int32
+from ...cute import Tensor, arch, ceil_div, jit
+
+__all__ = [
+    "SequenceSearch", "clamp_offset", "fetch_tile", "find_sequence", "head_group_tile", "next_snake_tile", "sequence_range",
+]  # fmt: skip
+
+_WARP = 32
+
+
+class SequenceSearch(NamedTuple):
+    """Where the next search begins: a sequence, and how many tiles come before it."""
+
+    sequence: Any
+    tiles_before: Any
+
+
+@jit
+def clamp_offset(offset: Any, rows: Any):
+    """Return an offset into an array of `rows` rows, clamped so that a wrong one does not lead outside."""
+    return max(Int32(0), min(offset, Int32(rows)))
+
+
+@jit
+def sequence_range(cu_seqlens: Tensor, sequence: Int32, rows: Any):
+    """Return where a sequence begins among `rows` rows, and its length."""
+    first = clamp_offset(cu_seqlens[sequence], rows)
+    return first, max(clamp_offset(cu_seqlens[sequence + 1], rows) - first, 0)
+
+
+@jit
+def find_sequence(number: Int32, cu_seqlens: Tensor, rows: Any, tile_rows: Any, heads: Any, search: Any):
+    """Return the sequence that has a tile, the tile's number in it, and the search to go on with.
+
+    Each of `heads` heads of a sequence has a tile for every `tile_rows` rows; past the last tile the sequence is their number.
+    All 32 lanes of a warp call this together and look at 32 sequences at a time. `search` is a `SequenceSearch`, at first of zeros.
+    """
+    lane = arch.lane_idx()
+    num_sequences = cu_seqlens.shape[0] - 1
+    (first, before), found, start = search, Int32(num_sequences), Int32(0)
+    while first < num_sequences and found == num_sequences:
+        sequence = first + lane
+        _, length = sequence_range(cu_seqlens, min(sequence, num_sequences - 1), rows)
+        tiles = ceil_div(length, tile_rows) * heads if sequence < num_sequences else Int32(0)
+        end = tiles
+        for step in (1, 2, 4, 8, 16):  # inclusive prefix sum over the lanes
+            other = arch.shuffle_sync_up(end, step, mask_and_clamp=0)
+            end = end + other if lane >= step else end
+        skipped = arch.popc(arch.vote_ballot_sync(before + end <= number))
+        if skipped < _WARP:
+            found = first + skipped
+            start = before + arch.shuffle_sync(end - tiles, skipped)
+        else:
+            first = first + _WARP
+            before = before + arch.shuffle_sync(end, _WARP - 1)
+    return found, number - start, SequenceSearch(first, before)
+
+
+@jit
+def head_group_tile(number: Int32, tiles: Any, heads: Any, group: Any, valid: Any = True):
+    """Return the head and the tile of a sequence with `tiles` tiles for each of `heads` heads; tile -1 if not `valid`.
+
+    The tiles of `group` heads are taken side by side, for L2 reuse of their keys, and the last tiles first: under a causal
+    mask they see most keys.
+    """
+    first, number = number // (tiles * group) * group, number % (tiles * group)
+    beside = max(min(group, heads - first), 1)
+    tile = tiles - 1 - number // beside if valid else Int32(-1)
+    return first + number % beside, tile
+
+
+@jit
+def next_snake_tile(number: Int32, turn: Int32, num_ctas: Int32):
+    """Return the tile after `number`, this CTA's tile in its turn `turn`.
+
+    The CTAs of a grid of `num_ctas` take tiles in alternating order, so that none has the longest tile of every turn.
+    """
+    cta = Int32(arch.block_idx()[0])
+    return number + (2 * (num_ctas - 1 - cta) if turn % 2 == 0 else 2 * cta) + 1
+
+
+@jit
+def fetch_tile(counter: Tensor, start: Any = 0):
+    """Return `start` plus the next number of an atomic counter in gmem, in lane 0 of a warp.
+
+    The warp broadcasts it with `arch.shuffle_sync(number, 0)` where it needs it, and so need not wait for the atomic here.
+    """
+    number = Int32(0)
+    if arch.lane_idx() == 0:
+        number = start + arch.atomic_add(counter.iterator, Int32(1))
+    return number

@@ -1,0 +1,88 @@
+"""Random numbers of the served device: a stream of their own, as on a GPU, so that those of CPU tensors stay as they are."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from kiln._support import fork_safe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+RANDOM = frozenset({
+    "rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "rand_like",
+    "randn_like", "randint_like", "binomial", "bernoulli_", "cauchy_", "exponential_", "geometric_", "log_normal_",
+    "normal_", "random_", "uniform_", "dropout", "dropout_", "alpha_dropout", "feature_alpha_dropout", "dropout1d",
+    "dropout2d", "dropout3d", "rrelu", "rrelu_", "gumbel_softmax", "kaiming_uniform_", "kaiming_normal_",
+    "xavier_uniform_", "xavier_normal_", "trunc_normal_", "orthogonal_", "sparse_",
+})  # fmt: skip
+"""Names of the torch functions that draw random numbers when no generator is given."""
+
+_lock = fork_safe.rlock()
+_made: list[Any] = []
+
+
+def default_generator() -> Any:
+    """The device's own generator, a CPU generator that nothing else uses."""
+    if not _made:
+        import torch
+
+        generator = _plain_generator_type()("cpu")
+        generator.manual_seed(torch.default_generator.initial_seed())
+        _made.append(generator)
+    return _made[0]
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """What draws from torch's default generator draws from the device's instead."""
+    import torch
+
+    own, host = default_generator(), torch.default_generator
+    with _lock:
+        before = host.get_state()
+        host.set_state(own.get_state())
+        try:
+            yield
+        finally:
+            own.set_state(host.get_state())
+            host.set_state(before)
+
+
+def _plain_generator_type() -> Any:
+    import torch
+
+    return torch._C.Generator
+
+
+def serve(torch: Any) -> None:
+    """Make `torch.Generator(device="cuda")` work."""
+    plain = torch._C.Generator
+
+    base: Any = type(plain)
+
+    class Meta(base):
+        def __instancecheck__(self, instance: Any) -> bool:
+            return isinstance(instance, plain)
+
+        def __call__(self, device: Any = "cpu") -> Any:
+            if torch.device(device).type != "cuda":
+                return plain(device)
+            from . import device as served
+
+            served.check_number(torch.device(device).index or 0)
+            return base.__call__(DeviceGenerator, "cpu")
+
+    class DeviceGenerator(plain):
+        """A generator for the served device."""
+
+        @property
+        def device(self) -> Any:
+            return torch.device("cuda", 0)
+
+    class Generator(plain, metaclass=Meta):
+        __doc__ = plain.__doc__
+
+    Generator.__module__ = plain.__module__
+    torch.Generator = Generator

@@ -1,0 +1,16 @@
+"""Some random products of each kind, by random configs; `tests/helpers/random_products.py` goes on for as long as it is told."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import random_products
+
+SEEDS = range(40 if os.environ.get("KILN_LONG_TESTS") else 2)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("kind", random_products.KINDS)
+def test_random_products(kind, seed):
+    random_products.attempt(kind, seed)
