@@ -15,6 +15,7 @@ from ...base_dsl.target import Executable, Target
 from ...dialects import cute
 from ...dialects.definition import verify
 from ...hardware import current
+from ...hardware.architectures import Arch
 from ..host import faults, signals
 from ..lowering.sites import Site
 from .faults import explain

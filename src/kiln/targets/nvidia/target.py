@@ -28,7 +28,7 @@ from .codegen import Resources
 from .runtime import KernelInfo, Kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from ...mlir import ir
     from ..host.exported import Portable
