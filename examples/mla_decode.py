@@ -81,15 +81,15 @@ class MlaDecode(wb.KernelPlan):
         return torch.stack(out).to(q.dtype)
 
     def _autotune_configs(self):
-        return [Shares(), Shares(1, 8), Shares(1, 0), Shares(2), Shares(3)]
+        return [SplitKV(), SplitKV(1, 8), SplitKV(1, 0), SplitKV(2), SplitKV(3)]
 
     def _algorithmic_flops_bytes(self):
-        rows, latents = self.b * self.s * self.h, self.b * self.t * (KV_RANK + ROPE)
-        read = latents * getattr(torch, self.cache).itemsize
+        rows, ckv = self.b * self.s * self.h, self.b * self.t * (KV_RANK + ROPE)
+        read = ckv * getattr(torch, self.cache).itemsize
         return 2 * rows * self.t * (2 * KV_RANK + ROPE), read + 2 * rows * (2 * KV_RANK + ROPE)
 
     def plan(self, q, cache, table, lengths):
-        out = torch.empty(*q.shape[:3], LATENT, dtype=q.dtype, device=q.device)
+        out = torch.empty(*q.shape[:3], KV_RANK, dtype=q.dtype, device=q.device)
         turned = self.s * self.h <= SWAP_AB_ROWS
         tiles = 1 if turned else -(-self.s * self.h // 64)
 
