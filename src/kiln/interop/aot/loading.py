@@ -166,16 +166,22 @@ def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
             f"is for {names.get(file.machine, f'the machine {file.machine} of ELF')}, and this machine is {own}"
         )
     found: dict[str, dict[str, Any]] = {}
-    for name, _, _, section, value, size in file.symbols(elf.DYNSYM if file.kind == elf.SHARED else elf.SYMTAB):
+    symbols = file.symbols(elf.DYNSYM if file.kind == elf.SHARED else elf.SYMTAB)
+    names = {symbol[0] for symbol in symbols}
+    for name, _, _, section, value, size in symbols:
         if name.startswith(META) and 0 < section < len(file.headers):
             header = file.headers[section]
             at = value - header[3] + header[4]
-            found[name.removeprefix(META)] = _parsed(data[at : at + size], len(data) >= at + size)
+            function = name.removeprefix(META)
+            found[function] = about = _parsed(data[at : at + size], len(data) >= at + size)
+            about.setdefault(
+                "entry_points", ["tvm_ffi"] if f"__tvm_ffi_{function}" in names else ["c"]
+            )  # an early file
     return found
 
 
 _FIELDS = {
-    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int, "prints": bool, "entry_points": list,
+    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int, "prints": bool,
     "arguments": list, "architectures": list, "function": str,
 }  # fmt: skip
 
@@ -185,8 +191,6 @@ def _parsed(text: bytes, is_there: bool) -> dict[str, Any]:
         about = json.loads(text.rstrip(b"\0")) if is_there else None
     except ValueError:
         about = None
-    if isinstance(about, dict) and "doors" in about:  # the name before
-        about["entry_points"] = about.pop("doors")
     if isinstance(about, dict) and isinstance(about.get("abi"), int) and about["abi"] > ABI:
         return {"kiln": "?", **about}  # its other fields are another version's
     if not isinstance(about, dict) or not all(isinstance(about.get(name), kind) for name, kind in _FIELDS.items()):
