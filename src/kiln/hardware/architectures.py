@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ..base_dsl.diagnostics import DSLRuntimeError
 from . import limits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["DEFAULT", "GENERATIONS", "Arch", "Architecture", "Generation", "generation_of", "of_capability", "refusal"]
 

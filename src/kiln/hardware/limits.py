@@ -6,11 +6,10 @@ numbers from these two: of a program that is traced, of a module that is compile
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .architectures import Generation
 
 GRID = (0x7FFFFFFF, 65535, 65535)

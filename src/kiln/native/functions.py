@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._support.gc_pause import gc_paused
@@ -19,15 +20,13 @@ from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, Span, 
 from ..base_dsl.dsl import report
 from ..base_dsl.scf import ScfDSL
 from ..base_dsl.typing import NumericMeta
+from ..mlir import ir
 from . import types
 from .pointers import Fn, Ptr, convert, ir_types, leaf, wrapped
 from .types import in_memory, name_of, resolved
 
 if TYPE_CHECKING:
     import types as python_types
-    from collections.abc import Callable
-
-    from ..mlir import ir
 
 
 class NativeDSL(ScfDSL):

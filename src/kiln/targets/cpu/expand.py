@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ...dialects import cute
 from ...hardware.architectures import DEFAULT, Arch, Architecture
+from ...hardware.limits import Needs
 from ...mlir import ir
 from ..host import expand as host
 from ..host import splitting
@@ -25,9 +27,6 @@ from .runtime.in_kernels import Fields
 from .runtime.records import HEADER, FrameHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ...hardware.limits import Needs
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 

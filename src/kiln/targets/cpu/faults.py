@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ...base_dsl.diagnostics import DSLUserCodeRuntimeError
 from ..host.call_context import STOP_STEPS, STOP_TIMEOUT, Context
 from ..host.faults import where_in_kernel
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..lowering.sites import Site
+from ..lowering.sites import Site
 
 
 class WarpFault(DSLUserCodeRuntimeError):

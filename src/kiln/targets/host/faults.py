@@ -8,18 +8,16 @@ import signal
 import struct
 import sys
 import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError, DSLWarning
+from ..lowering.sites import Site
 from . import signals
 from .call_context import FAULT, MEMORY_FAULT, STOP_INTERRUPT, TEXT, WARNING, Context
 from .launch_rules import refused_launch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..lowering.sites import Site
-
     Explain = Callable[[Context, Site, Sequence[Site], bytes], BaseException | None]
     """What a target makes of a fault, its site, all sites, and what was recorded of a group of threads; None: what all make of it."""
 

@@ -15,6 +15,7 @@ from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
 from ...dialects import cute
 from ...dialects.nvgpu.control import SetMaxRegister
 from ...hardware import features, limits
+from ...hardware.architectures import Architecture, Generation
 from ...hardware.limits import Needs, Sizes
 from ...mlir import find, ir
 from .builder import constant_value, operations, symbol
@@ -22,7 +23,6 @@ from .shared_memory import place_allocations
 
 if TYPE_CHECKING:
     from ...dialects.declaration import OpView
-    from ...hardware.architectures import Architecture, Generation
 
     _View = TypeVar("_View", bound=OpView)
 

@@ -12,21 +12,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator, Sequence
 from ctypes import c_char_p, string_at
-from typing import TYPE_CHECKING
 
 from ..._support import fork_safe
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
 from ...hardware import driver, source_paths, toolchain
+from ...hardware.architectures import Architecture
 from ...llvm import binding as llvm
 from ...llvm import unlocked
 from ..lowering.pass_managers import free
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ...hardware.architectures import Architecture
 
 TRIPLE = "nvptx64-nvidia-cuda"
 _lock = fork_safe.wait_for(fork_safe.rlock())

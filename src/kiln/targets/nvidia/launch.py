@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...dialects.nvgpu.launch import DriverLaunch
@@ -21,8 +22,6 @@ from ..lowering.memory import carrier_type, to_carrier
 from . import recent_launches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ..host.expand import Expander
 
 HANDLERS = Handlers()

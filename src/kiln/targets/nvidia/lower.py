@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...base_dsl.compiler import Compilation
 from ...base_dsl.numeric.expand import CONVERSIONS, expand_narrow_floats
 from ...hardware import features
+from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir, only_has
 from ..lowering import arithmetic as shared_arithmetic
 from ..lowering import memory as shared_memory
@@ -29,10 +32,6 @@ from .passes.wgmma_registers import order_registers
 from .passes.wgmma_unrolling import unroll_wgmma
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...base_dsl.compiler import Compilation
-    from ...hardware.architectures import Architecture
     from .passes.kernel_outlining import LaunchFacts
 
 HANDLERS = combined(

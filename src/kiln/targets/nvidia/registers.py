@@ -7,15 +7,13 @@ of that is needed, but only after each access was made, converted, written down 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from ...dialects import cute
 from ...mlir import ir
 from ..lowering.builder import constant_value
 from .device_builder import DeviceBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _SAME = frozenset(("cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref", "cute.through"))
 _PRODUCTS = frozenset(("cute_nvgpu.wgmma", "cute_nvgpu.hold_registers"))

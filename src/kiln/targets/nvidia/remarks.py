@@ -12,16 +12,15 @@ import functools
 import re
 import sys
 import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
+from ...base_dsl.options import CompileOptions
 from ...hardware import source_paths, toolchain
 from . import codegen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from ...base_dsl.options import CompileOptions
     from .codegen import Resources
     from .runtime import KernelInfo
 

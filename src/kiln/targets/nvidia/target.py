@@ -9,6 +9,7 @@ import functools
 import hashlib
 import sys
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._support import stack_guard
@@ -22,15 +23,13 @@ from ...base_dsl.target import Executable, Target
 from ...hardware import current, driver, features
 from ...hardware.architectures import Arch, Architecture
 from ...hardware.limits import PORTABLE_CLUSTER, STATIC_SMEM, Needs, taken
+from ...mlir import ir
 from ..lowering.sites import Site
 from . import codegen, copy_hints, dry_run, remarks
 from .codegen import Resources
 from .runtime import KernelInfo, Kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ...mlir import ir
     from ..host.exported import Portable
     from ..host.jit import Library
     from .dry_run import DryLaunch

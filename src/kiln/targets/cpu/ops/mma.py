@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import array
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ....dialects import nvgpu
 from ....hardware import mma_shapes
@@ -23,9 +23,6 @@ from ..runtime.in_kernels import leave
 from ..runtime.records import PAYLOAD
 from ..sanitizer.hooks import Hooks
 from .warp import lane_of, meet, once_for_warp, slot
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HANDLERS = Handlers()
 

@@ -8,7 +8,7 @@ an underscore work on values, so that inline PTX (`ptx/`) can use them too.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import CompilerDiagnosticError
@@ -23,9 +23,6 @@ from ..runtime.records import TALLIES, BlockRecord, FrameHeader, Tally
 from ..runtime.records import Barrier as BarrierRecord
 from ..sanitizer.hooks import Hooks
 from .warp import meet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HANDLERS = Handlers()
 

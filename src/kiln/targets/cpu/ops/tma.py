@@ -6,7 +6,7 @@ the launches that it makes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
@@ -22,9 +22,6 @@ from ..runtime.in_kernels import leave
 from ..sanitizer.hooks import Hooks
 from .sync import fence
 from .warp import lane_of, meet
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HANDLERS = Handlers()
 

@@ -6,7 +6,7 @@ Functions without an underscore work on values, so that inline PTX (`ptx/`) can 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ....dialects import nvgpu
 from ....mlir import ir
@@ -17,9 +17,6 @@ from ..expand import Expander
 from ..runtime.in_kernels import Fields, leave
 from ..runtime.records import PAYLOAD, FrameHeader, Meeting
 from ..sanitizer.hooks import Hooks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 HANDLERS = Handlers()
 

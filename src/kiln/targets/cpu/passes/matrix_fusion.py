@@ -12,7 +12,8 @@ next operation, and those that are used after the run.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ....base_dsl.target import size_and_alignment
 from ....dialects.nvgpu.mma import LdMatrix, MmaSync, StMatrix
@@ -24,9 +25,6 @@ from ..ops import mma
 from ..ops.warp import meet, once_for_warp
 from ..runtime.in_kernels import leave
 from ..runtime.records import PAYLOAD
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 OPERATIONS = {kind.OPERATION_NAME: kind for kind in (MmaSync, LdMatrix, StMatrix)}
 """The operations that runs consist of."""

@@ -192,4 +192,4 @@ def land_all(arena: Ptr, sizes: Ptr[Sizes]) -> None:
                     land(block, block.operations[number])
         free(block.operations)
         for number in range(WARPS * WARP // WARPGROUP):
-            free(block.warp_groups[number].products)
+            free(block.warpgroups[number].products)

@@ -119,7 +119,7 @@ class Operation:
 
 
 @struct
-class Product:
+class Wgmma:
     """A product of a warp group's tensor core, from when the first thread comes to it until it is carried out (`wgmma.py`)."""
 
     kind: u32  # types, shape, and where operands are (`tensor_core.py`)
@@ -134,7 +134,7 @@ class Product:
 
 
 @struct
-class WarpGroup:
+class Warpgroup:
     """Products of a warp group, numbered in the order of the program."""
 
     complete: u32  # products that all threads have come to
@@ -143,7 +143,7 @@ class WarpGroup:
     begun: u32  # products that some thread has come to
     room: u32  # for products that are not done: a power of two
     asked: u32  # how often threads have asked for another number of registers
-    products: Ptr[Product]  # number i is at i % room
+    products: Ptr[Wgmma]  # number i is at i % room
 
 
 @struct
@@ -179,7 +179,7 @@ class BlockRecord:
     tallies: Array[Array[Tally, TALLIES], BARRIERS]
     arriving: Array[Array[u32, WARPS], BARRIERS]  # lanes of warps of which others have yet to arrive
     warps: Array[Warp, WARPS]
-    warp_groups: Array[WarpGroup, WARPS * WARP // WARPGROUP]
+    warpgroups: Array[Warpgroup, WARPS * WARP // WARPGROUP]
     registers_free: u32  # that warps gave back
     registers_known: (
         u32  # those of the pool, and those that all threads have asked for, both divided by 8, in 16 bits each

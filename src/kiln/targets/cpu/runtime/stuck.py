@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from ....base_dsl.diagnostics import DSLUserCodeRuntimeError
+from ....base_dsl.diagnostics import DSLUserCodeRuntimeError, Span
+from ...lowering.sites import Site
 from .groups import DETAILS_BLOCK, DETAILS_HEADER, DETAILS_THREAD, EXITED, READY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ....base_dsl.diagnostics import Span
-    from ...lowering.sites import Site
 
 _PRODUCTS = "wgmma wait"
 """What threads wait at that wait for products."""

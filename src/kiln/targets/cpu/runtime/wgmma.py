@@ -13,7 +13,7 @@ from ...host.reports import fault
 from .engine_table import WGMMA_QUEUE
 from .engines import GROUP, new_operation
 from .orders import schedule
-from .records import WARP, WARPGROUP, BlockRecord, FrameHeader, Operation, Product, WarpGroup
+from .records import WARP, WARPGROUP, BlockRecord, FrameHeader, Operation, Warpgroup, Wgmma
 from .tensor_core import A_IN_REGISTERS, multiply
 from .threads import ALL, COME_AGAIN, GO_ON, wait
 
@@ -24,7 +24,7 @@ DIFFERENT, OUTSIDE = range(2)
 
 @inline
 def group_of(frame):
-    return ref(frame.block.warp_groups)[frame.thread // WARPGROUP]
+    return ref(frame.block.warpgroups)[frame.thread // WARPGROUP]
 
 
 @inline
@@ -33,13 +33,13 @@ def product_at(group, number):
 
 
 @native
-def grow(group: Ptr[WarpGroup]) -> None:
+def grow(group: Ptr[Warpgroup]) -> None:
     """Room for twice as many products that are not done."""
     room = max(group.room * 2, u32(8))
-    made = Ptr[Product](malloc(u64(room) * size_of(Product)))
+    made = Ptr[Wgmma](malloc(u64(room) * size_of(Wgmma)))
     number = group.done
     while number != group.begun:
-        memcpy(made[number & (room - 1)], product_at(group, number), size_of(Product))
+        memcpy(made[number & (room - 1)], product_at(group, number), size_of(Wgmma))
         number += 1
     free(group.products)
     group.products = made
@@ -55,12 +55,12 @@ def fail(block: Ptr[BlockRecord], thread: u32, site: i32, why: i64) -> None:
 
 
 @native
-def carry_out(block: Ptr[BlockRecord], group: Ptr[WarpGroup], end: u32) -> None:
+def carry_out(block: Ptr[BlockRecord], group: Ptr[Warpgroup], end: u32) -> None:
     """Carry out a warp group's products up to number `end`."""
     while i32(end - group.done) > 0:
         product = product_at(group, group.done)
         if multiply(product, block.smem, u32(address(block) - address(block.smem))) != 0:
-            number = u32((address(group) - address(block.warp_groups)) // size_of(WarpGroup))
+            number = u32((address(group) - address(block.warpgroups)) // size_of(Warpgroup))
             fail(block, number * WARPGROUP, product.site, i64(OUTSIDE))
         group.done += 1
 
@@ -68,13 +68,13 @@ def carry_out(block: Ptr[BlockRecord], group: Ptr[WarpGroup], end: u32) -> None:
 @native
 def next_product(operation: Ptr[Operation]) -> None:
     """The oldest product that is not done: so they are done in order, whichever operation the engine takes up."""
-    group = Ptr[WarpGroup](operation.target)
+    group = Ptr[Warpgroup](operation.target)
     if group.done != group.complete:
         carry_out(Ptr[BlockRecord](operation.source), group, group.done + 1)
 
 
 @native
-def warps_missing(product: Ptr[Product]) -> u32:
+def warps_missing(product: Ptr[Wgmma]) -> u32:
     missing = u32(0)
     for warp in range(u32(WARPGROUP // WARP)):
         missing |= u32(product.came[warp] != WARP) << warp

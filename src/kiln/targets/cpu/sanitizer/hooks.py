@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.target import value_bytes
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type
+from ...lowering.expansion import AnyOp
 from ..runtime.engine_table import BULK_LOAD, BULK_SOURCE, BULK_STORE, COPY, THREAD, WGMMA
 from ..runtime.in_kernels import Fields
 from ..runtime.records import Barrier, BlockRecord, FrameHeader
 from .state import IN_GLOBAL, IN_SHARED, MAPS, RELEASED_MAPS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...lowering.expansion import AnyOp
     from ..expand import Expander
-
 
 _ORDERING = ("sync_warp", "tensor_map_publish")
 """Meetings of lanes that order memory."""

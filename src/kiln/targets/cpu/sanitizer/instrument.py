@@ -11,14 +11,17 @@ import dataclasses
 import functools
 import linecache
 import re
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
+from ....base_dsl.diagnostics import Span
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....dialects.nvgpu.wgmma import Wgmma
 from ....mlir import ir
 from ...lowering.builder import Builder, constant_values, int_type, ptr_type
+from ...lowering.expansion import AnyOp
 from ..launch import static_smem
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
@@ -27,10 +30,6 @@ from .schedules import FURTHER
 from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, NO_INIT, SHARED, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
-
-    from ....base_dsl.diagnostics import Span
-    from ...lowering.expansion import AnyOp
     from ..expand import Expander, Expansion, FunctionState
 
 

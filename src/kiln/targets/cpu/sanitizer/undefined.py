@@ -9,6 +9,7 @@ written to shared or global memory, is part of an address, or chooses a branch.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
@@ -22,8 +23,6 @@ from ...lowering.memory import private_bytes
 from .register_arrays import RegisterArray, RegisterPlace, registers_of, unproven_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..expand import Expansion
     from .instrument import Instrumentation
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..runtime import engine_table
 from . import state as native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .instrument import SanitizedSite
 
 Triple = tuple[int, int, int]

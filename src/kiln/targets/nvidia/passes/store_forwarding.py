@@ -10,15 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from ....dialects import cute
 from ....mlir import ir
 from ...lowering.builder import constant_value
 from .vector_parts import element_of_vector, make_before, span, vector_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ACCESSES = frozenset(("cute.alloc_rmem", "cute.load", "cute.store"))
 """The operations that `forward_stores` wants to know of."""
