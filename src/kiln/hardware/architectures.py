@@ -26,11 +26,11 @@ class Generation(NamedTuple):
     ptx: int
     """The first version of PTX that knows it, 88 for 8.8."""
     smem: int
-    """Shared memory of a multiprocessor."""
+    """Shared memory of an SM."""
     threads: int = 2048
-    """Of a multiprocessor."""
+    """Of an SM."""
     blocks: int = 32
-    """Of a multiprocessor."""
+    """Of an SM."""
     cluster: int = 1
     """The most blocks of a cluster; more than `limits.PORTABLE_CLUSTER` where a launch may ask for what is not portable."""
 
@@ -38,7 +38,7 @@ class Generation(NamedTuple):
     """Shared memory of each block that the hardware keeps for itself."""
     threads_per_block = limits.THREADS_PER_BLOCK
     registers = limits.REGISTERS
-    """Of 32 bits, of a multiprocessor and of a block."""
+    """Of 32 bits, of an SM and of a block."""
     warp = limits.WARP
 
     @property
@@ -106,7 +106,7 @@ class Architecture(enum.Enum):
 
     @property
     def suffix(self) -> str:
-        """What follows the number: "a" (this architecture alone), "f" (its family), or nothing."""
+        """The suffix of its number: "a" (this architecture alone), "f" (its family), or nothing."""
         return self.value[2]
 
     @property

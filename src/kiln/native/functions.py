@@ -106,11 +106,11 @@ class Function:
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments of a call, in order."""
         try:
-            given = inspect.signature(self.function).bind(*args, **kwargs)
+            bound = inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as reason:
             raise error(DSLUserCodeTypeError, f"{self.name}: {reason}", hint="see its definition", depth=2) from None
-        given.apply_defaults()
-        return list(given.arguments.values())
+        bound.apply_defaults()
+        return list(bound.arguments.values())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs, result = self.signature
@@ -409,8 +409,8 @@ class Unit(tracing.Trace):
 
         inputs, result = function.signature
         with tracing.inside_function(self, entry, "native"):
-            given = [wrapped([v], t) for v, t in zip(list(entry.arguments), inputs.values())]
-            returned = function.rewritten(*given)
+            values = [wrapped([v], t) for v, t in zip(list(entry.arguments), inputs.values())]
+            returned = function.rewritten(*values)
             if self.broken is not None:
                 raise self.broken
             merged_objects.check(self.watched)

@@ -75,7 +75,7 @@ class CpuExecutable(Executable):
 
             self.call = counted(self.call, library.addresses[COUNTERS], banks.places)
         if sanitizer is not None:
-            from .sanitizer.findings import watched
+            from .sanitizer.finding import watched
 
             self.call = watched(self.call, sanitizer)
         if not self.instrumented:  # calls may be made by native code

@@ -77,10 +77,10 @@ def report(address: int, sites: Sequence[Site], explain: Explain | None = None) 
     if warned is not None:
         place = (warned.span.filename, warned.span.line) if warned.span else ("", 0)
         message = f"{warned.message}{where}: a GPU goes on, with all bits of the result set"
-        warnings.warn_explicit(message, DSLWarning, *place, registry=_told)
+        warnings.warn_explicit(message, DSLWarning, *place, registry=_warned)
 
 
-_told: dict[Any, int] = {}
+_warned: dict[Any, int] = {}
 """Warnings of kernels, which Python shows once for each line."""
 
 

@@ -109,7 +109,7 @@ def _warn_of_blocks(launch: cute.Launch, kernel: str, of: Generation) -> None:
     if blocks <= of.blocks and blocks * threads <= of.threads:
         return
     span, _ = source_span(launch.location)
-    text = f"kernel {kernel}: min_blocks_per_mp={blocks} blocks of {threads or 'some'} threads, and a multiprocessor of sm_{of.number} has "
+    text = f"kernel {kernel}: min_blocks_per_mp={blocks} blocks of {threads or 'some'} threads, and an SM of sm_{of.number} has "
     text += f"at most {of.blocks} blocks and {of.threads} threads: there will be fewer"
     warnings.warn_explicit(text, DSLOptimizationWarning, *((span.filename, span.line) if span else ("<unknown>", 0)))
 

@@ -47,18 +47,18 @@ _TUNING = (
     ("dse-memoryssa-walklimit", "10", "90"),
 )
 """Options for device code, each with its default: options are the process's, and the CPU target's code has the defaults."""
-_TUNING_OF_PRODUCTS = (
+_TUNING_OF_WGMMA = (
     # What is computed before a main loop stays there. Between the loop and the wait behind it ptxas would mix it with what reads the
     # sums, take these for read in flight, and let every product wait for the one before (C7514).
     ("instcombine-code-sinking", "0", "1"),
 )
-"""The same for kernels with products of warp groups."""
+"""The same for kernels with WGMMAs."""
 
 
 @contextlib.contextmanager
-def tuned(products: bool) -> Iterator[None]:
-    """While open, LLVM compiles device code, with products of warp groups or without any: options are the process's."""
-    options = (*_TUNING, *(_TUNING_OF_PRODUCTS if products else ()))
+def tuned(wgmma: bool) -> Iterator[None]:
+    """While open, LLVM compiles device code, with WGMMAs or without any: options are the process's."""
+    options = (*_TUNING, *(_TUNING_OF_WGMMA if wgmma else ()))
     with _lock:
         for name, value, _ in options:
             llvm.set_option("kiln", f"--{name}={value}")

@@ -146,7 +146,7 @@ class Expander(lowering.Expander):
     kernel: Kernel
     entry: ir.Block
     taken_apart: dict[Any, list[ir.Value]] = dataclasses.field(default_factory=dict)
-    """Fragments of matrix products taken apart, by their values and the blocks where that was done."""
+    """Fragments of MMAs taken apart, by their values and the blocks where that was done."""
     results: dict[ir.Value, list[ir.Value]] = dataclasses.field(default_factory=dict)
     """Fragments that operations made, as registers: the vectors of those that are needed are put together at the end."""
     places: dict[tuple[ir.Value, ir.Type, int], ir.Value] | None = dataclasses.field(default_factory=dict)

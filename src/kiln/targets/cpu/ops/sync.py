@@ -18,7 +18,7 @@ from ....mlir import ir
 from ...lowering.builder import Builder, constant_value, int_attr, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.in_kernels import Fields, leave
+from ..runtime.record_access import Fields, leave
 from ..runtime.records import TALLIES, BlockRecord, FrameHeader, Tally
 from ..runtime.records import Barrier as BarrierRecord
 from ..sanitizer.hooks import Hooks

@@ -18,7 +18,7 @@ from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
 from ..runtime import tensor_maps, tma
-from ..runtime.in_kernels import leave
+from ..runtime.record_access import leave
 from ..sanitizer.hooks import Hooks
 from .sync import fence
 from .warp import lane_of, meet

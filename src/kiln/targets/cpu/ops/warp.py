@@ -14,7 +14,7 @@ from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
-from ..runtime.in_kernels import Fields, leave
+from ..runtime.record_access import Fields, leave
 from ..runtime.records import PAYLOAD, FrameHeader, Meeting
 from ..sanitizer.hooks import Hooks
 

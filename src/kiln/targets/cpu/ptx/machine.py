@@ -17,7 +17,7 @@ from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import KEEP, Handler
 from ..expand import Expander
 from ..ops.cute import shared_pointer
-from ..runtime.in_kernels import Fields
+from ..runtime.record_access import Fields
 from ..runtime.records import BlockRecord, FrameHeader
 from .syntax import Address, Immediate, Operand, Register, Statement, Vector
 

@@ -17,9 +17,9 @@ from ....mlir import ir
 from ...host import call_context as shared
 from ...host.loops import stopped
 from ...lowering.builder import Builder, function, global_, int_attr, int_type, ptr_type
-from .in_kernels import Fields, waits_no_more
-from .orders import schedule
+from .record_access import Fields, waits_no_more
 from .records import BLOCK_BYTES, FrameHeader, Sizes
+from .schedule_order import schedule
 
 if TYPE_CHECKING:
     from ..expand import Expansion, FunctionState
@@ -211,7 +211,7 @@ class _GroupFunction:
         _pass_over(ready.if_(self.seeded), self.random, self.passed)
         run = ready.if_(ready.compare("eq", ready.load(i32, self.passed), ready.i32(0)))
         waits_no_more(run, frame)
-        # all that is left of the hidden arguments is the frame (`in_kernels.indices_from_frame`)
+        # all that is left of the hidden arguments is the frame (`record_access.indices_from_frame`)
         hidden = [run.null(), run.null(), run.null(), *[run.i32(0)] * 12, frame]
         if self.expansion.sanitizer is not None:
             self._tell(run, "switch", rank, header.inside(run).load("thread"))

@@ -1,4 +1,4 @@
-"""The arithmetic of a warp group's tensor core: D = A B + C, bit for bit as the model says.
+"""The arithmetic of a warpgroup's tensor core: D = A B + C, bit for bit as the model says.
 
 PTX leaves order and rounding of `wgmma` open. The model (`dialects/nvgpu/definitions.py`; MMA-Sim, arXiv 2511.10909) adds all
 products of a sum and C at once: each term is cut off (towards zero) at F bits after the point of the largest exponent
@@ -436,7 +436,7 @@ def multiply_floats(
 
 @native
 def multiply(wgmma: Ptr[Wgmma], smem: Ptr, bytes_: u32) -> u32:
-    """One wgmma of a warp group of a block with so many bytes of shared memory; 0 unless an operand is not in it."""
+    """One wgmma of a warpgroup of a block with so many bytes of shared memory; 0 unless an operand is not in it."""
     kind = wgmma.kind
     a_type, b_type = (kind >> A_SHIFT) & 15, (kind >> B_SHIFT) & 15
     n, k = (kind >> N_SHIFT) & 511, u32(32) // bytes_of(a_type)

@@ -1,4 +1,4 @@
-"""What a thread asks of its multiprocessor: time, sleep, registers, the launch before this one."""
+"""What a thread asks of its SM: time, sleep, registers, the launch before this one."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What a thread writes to its own memory and reads again in the same block is handed on as a value.
 
-Fragments of matrix products live in such memory: each step of a product reads all of its sums and writes them back. LLVM
+Fragments of MMAs live in such memory: each step of a product reads all of its sums and writes them back. LLVM
 keeps them in registers all the same, but only after each access was lowered, written down, read and optimized, which took
 a third of the time to compile such a kernel.
 """
