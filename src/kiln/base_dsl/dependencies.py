@@ -217,8 +217,6 @@ class _Finder:
         self._abstract: set[type] = set()
         self._tests_classes = False
 
-    # -- functions ---------------------------------------------------------------------------------------
-
     def function(self, function: types.FunctionType, traced: bool = False, keyed: bool = False) -> None:
         """Note what a function may read. `traced`: it is known to be the user's; `keyed`: it is itself part of a key."""
         code = function.__code__
@@ -317,8 +315,6 @@ class _Finder:
             return
         for count in range(1, len(parts) + 1):
             self._name(sys.modules, ".".join(parts[:count]))
-
-    # -- values ------------------------------------------------------------------------------------------
 
     def value(self, value: Any) -> None:
         """Note what can be reached through a value that is read, and what is in it if that can change."""
@@ -419,8 +415,6 @@ class _Finder:
 
     def _owner(self, attributes: dict[str, Any]) -> None:
         self._owners[id(attributes)] = attributes
-
-    # -- attributes --------------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Look for the attributes that may be read, until nothing more is found."""

@@ -88,9 +88,7 @@ class Slot:
     kind = "attribute"
 
     def __init__(self, owner: Any, key: Any, path: str) -> None:
-        self.owner = owner
-        self.key = key
-        self.path = path
+        self.owner, self.key, self.path = owner, key, path
 
     @property
     def container_path(self) -> str:

@@ -48,10 +48,7 @@ class Namespace:
     def __init__(
         self, label: str, mapping: Mapping[str, Any], names: tuple[str, ...] | None, owner: type | None = None
     ) -> None:
-        self.label = label
-        self.mapping = mapping
-        self.owner = owner
-        self.names = names
+        self.label, self.mapping, self.owner, self.names = label, mapping, owner, names
         """None: all that are there."""
         self.known = self.now()
 

@@ -207,16 +207,12 @@ class Rewriter:
     """Rewrites one top-level function and the functions defined in it."""
 
     def __init__(self, filename: str, function: str, free: set[str], typed: bool = False) -> None:
-        self.filename = filename
-        self._free = free
-        self.typed = typed
+        self.filename, self._free, self.typed = filename, free, typed
         """Whether what it returns has a declared type, so that all its values are the program's."""
         self.constructs: list[Construct] = []
         self._counter = 0
         self._scopes: list[_ScopeState] = []
         self.function_name = function
-
-    # -- functions -------------------------------------------------------------------------------------
 
     def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, top: bool = False) -> ast.stmt:
         """Return a function definition. The top one loses decorators, defaults and annotations: they ran already."""
@@ -320,8 +316,6 @@ class Rewriter:
         body = _Expressions(self, inner_scopes=1).visit(node.body)
         return ast.copy_location(ast.Lambda(_bare_arguments(node.args) if top else node.args, body), node)
 
-    # -- statements ------------------------------------------------------------------------------------
-
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """Return a statement list with its constructs rewritten."""
         out: list[ast.stmt] = []
@@ -386,8 +380,6 @@ class Rewriter:
             node.context_expr = self.expression(node.context_expr)
         return node
 
-    # -- expressions -----------------------------------------------------------------------------------
-
     def expression(self, node: ast.expr) -> ast.expr:
         """Return an expression with its lazy parts behind hooks."""
         return _Expressions(self).visit(node)
@@ -404,8 +396,6 @@ class Rewriter:
         function = self.inner_function(name, [ast.copy_location(ast.Return(body), node)], walrus, node)
         self._scopes[-1].pending[-1].append(function)
         return ast.copy_location(ast.Name(name, ast.Load()), node)
-
-    # -- pieces the constructs use ----------------------------------------------------------------------
 
     def hook(self, name: str, arguments: list[ast.expr]) -> ast.expr:
         """Return a call of a hook."""

@@ -70,8 +70,6 @@ def float_attributes() -> dict[str, ir.Attribute] | None:
     return _attributes(f"fastmath=#arith.fastmath<{flags}>") if flags else None
 
 
-# -- integers ------------------------------------------------------------------------------------------------------
-
 INTEGER_OPS = {
     "add": "arith.addi",
     "sub": "arith.subi",
@@ -224,8 +222,6 @@ def integer_power(t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.
     return emit_value("math.ipowi", ir_type(t, n), (a, b))
 
 
-# -- floats --------------------------------------------------------------------------------------------------------
-
 FLOAT_OPS = {
     "add": "arith.addf",
     "sub": "arith.subf",
@@ -311,9 +307,6 @@ def float_compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = N
 
         a, b = convert(a, t, compute, n), convert(b, t, compute, n)
     return compare_ir("arith.cmpf", _ORDERED[name], a, b, n)
-
-
-# -- both ----------------------------------------------------------------------------------------------------------
 
 
 def compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:

@@ -80,8 +80,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             return cls._make(value)
         return cls._make(trace.constant(cls._ir_type or cls.mlir_type, value))
 
-    # -- looking at it -------------------------------------------------------------------------------------------
-
     @property
     def value(self) -> Any:
         """A Python scalar, or the IR value."""
@@ -112,8 +110,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
 
     def __format__(self, spec: str) -> str:
         return format(self._value, spec) if type(self._value) in PLAIN else _unknown(format("?", _alignment_of(spec)))
-
-    # -- conversions ---------------------------------------------------------------------------------------------
 
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> Any:
         """Return the value as another type. Integers wrap; a float to an integer drops the fraction and saturates."""
@@ -203,8 +199,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     def __reduce__(self) -> Any:
         return (type(self), (self._python("to pickle it"),))
 
-    # -- protocols of jit arguments ------------------------------------------------------------------------------
-
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self.ir_value()]
 
@@ -234,8 +228,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             plain = host.cast(cls, value)
         bits = host.to_bits(cls, plain)
         return bits.to_bytes(16 if cls.width > 64 else 8, "little")
-
-    # -- operators -----------------------------------------------------------------------------------------------
 
     __add__, __radd__ = both_ways(binary, "add")
     __sub__, __rsub__ = both_ways(binary, "sub")
@@ -380,8 +372,6 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         return self.__round__()
 
     __ceil__ = __trunc__ = __floor__
-
-    # -- leaves of layouts ---------------------------------------------------------------------------------------
 
     _leaf_min, _leaf_max = one_way(extremum, "min", "max")
 

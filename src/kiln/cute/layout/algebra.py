@@ -83,9 +83,6 @@ def from_modes(shapes: Any, strides: Any) -> Layout:
     return fast_layout(tuple(shapes), tuple(strides))
 
 
-# Coalesce and filter ----------------------------------------------------------------------------
-
-
 @cached
 def coalesce_layout(layout: Layout, profile: Any) -> Layout:
     if not isinstance(profile, tuple):
@@ -140,9 +137,6 @@ def filter(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
 def _filter_layout(layout: Layout) -> Layout:
     shapes, strides = flat_modes(layout)
     return from_modes(*merge_modes([1 if is_zero(d) else s for s, d in zip(shapes, strides)], strides))
-
-
-# Composition ------------------------------------------------------------------------------------
 
 
 def composition(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
@@ -379,9 +373,6 @@ def _compose_with_swizzle(lhs: Any, swizzle: Swizzle) -> Any:
         f"{lhs} cannot be composed with {swizzle}: that needs static extents and strides that are powers of two and do "
         "not overlap, so that bits are moved to bits, and the swizzled bits to stay equally far apart"
     )
-
-
-# Complement -------------------------------------------------------------------------------------
 
 
 def complement(input: Any, cotarget: Any = None, *, loc: Any = None, ip: Any = None) -> Any:

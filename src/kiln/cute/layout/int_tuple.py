@@ -46,9 +46,6 @@ Coord = int | DynamicInt | None | tuple[Any, ...]
 XTuple = Any
 
 
-# Trees ------------------------------------------------------------------------------------------
-
-
 def as_int_tuple(x: Any, what: str = "an integer tuple") -> Any:
     """Return ``x`` as a tree: lists become tuples, leaves are checked by :func:`as_leaf`."""
     if type(x) is int:
@@ -244,9 +241,6 @@ def with_dynamic_leaves(t: Any, leaves: Iterable[Any]) -> Any:
     return replace(t)
 
 
-# Arithmetic on trees ----------------------------------------------------------------------------
-
-
 def product(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Return the product of all leaves: ``product((2,(3,4)))`` is 24, ``product(())`` is 1."""
     if isinstance(a, int):
@@ -430,9 +424,6 @@ def increment_coord(coord: Any, shape: Any, *, loc: Any = None, ip: Any = None) 
         result.append(leaf_select(carry, bumped, c))
         carry = leaf_and(carry, wraps)
     return unflatten(result, shape)
-
-
-# Structure --------------------------------------------------------------------------------------
 
 
 def _same_rank(what: str, a: Any, b: Any) -> None:

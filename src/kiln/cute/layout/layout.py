@@ -265,9 +265,6 @@ def layouts_of(target: Any, f: Callable[[Layout], Any], what: str) -> Any:
     return mapper(lambda inner: layouts_of(inner, f, what))
 
 
-# Making layouts ---------------------------------------------------------------------------------
-
-
 def make_layout(shape: Any, *, stride: Any = None, loc: Any = None, ip: Any = None) -> Layout:
     """Return a layout from a shape and a congruent stride, or from a sequence of layouts, which become its modes.
 
@@ -371,9 +368,6 @@ def plain_layout(x: Any, what: str) -> Layout:
             raise TypeError(_not_a_layout(what, x))
         x = inner
     return x
-
-
-# Queries ----------------------------------------------------------------------------------------
 
 
 def mode_path(mode: Any) -> tuple[int, ...]:
@@ -508,9 +502,6 @@ def leading_dim(shape: Any, stride: Any) -> Any:
         return None
     path = min(candidates, key=lambda c: c[0])[1]  # min is stable: the first that is not of extent 1
     return path[0] if len(path) == 1 else path
-
-
-# Coordinates and offsets ------------------------------------------------------------------------
 
 
 def merge_modes(shapes: Any, strides: Any) -> tuple[list[Any], list[Any]]:

@@ -16,9 +16,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Slices -----------------------------------------------------------------------------------------
-
-
 def _filter_tree(coord: Any, t: Any, keep_none: bool) -> tuple[Any, ...]:
     if isinstance(coord, tuple):
         if not isinstance(t, tuple) or len(coord) != len(t):
@@ -77,9 +74,6 @@ def domain_offset(coord: Any, tensor: Any, *, loc: Any = None, ip: Any = None) -
             "for the offset alone write crd2idx(coord, layout)"
         )
     return shift(coord)
-
-
-# Modes ------------------------------------------------------------------------------------------
 
 
 def _is_tree(x: Any) -> bool:
