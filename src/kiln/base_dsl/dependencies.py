@@ -23,7 +23,7 @@ import typing
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from . import object_words
+from . import object_versions
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
 from .guards import IN_CELL, IN_DICT, IS_TRUE, IS_WORD, NOTHING, Guard
@@ -144,7 +144,7 @@ class Dependencies:
             return False
         for kind, word in words:
             if word is not None:
-                self._kinds[kind] = object_words.class_word(kind)
+                self._kinds[kind] = object_versions.class_word(kind)
                 self.moved = True
         return True
 
@@ -169,11 +169,11 @@ class Dependencies:
         found += [Guard(IN_CELL, cell, None, value) for cell, value in self._cells if value is not _MISSING]
         rest |= any(value is _MISSING for _, value in self._cells)
         for function, *_ in self._fields:
-            words = object_words.function_words(function)
+            words = object_versions.function_words(function)
             rest |= words is None
             found += [Guard(IS_WORD, address, function, word) for address, word in words or ()]
         for owner, name, _ in self._titles:
-            word = object_words.title_word(owner, name)
+            word = object_versions.title_word(owner, name)
             rest |= word is None
             if word is not None:
                 found.append(Guard(IS_WORD, word[0], owner, word[1]))
@@ -389,7 +389,7 @@ class _Finder:
         bases = [base for base in kind.__mro__ if not is_library_class(base)]
         if kind in self._found._kinds or not bases:
             return
-        self._found._kinds[kind] = object_words.class_word(kind)
+        self._found._kinds[kind] = object_versions.class_word(kind)
         self._found._orders.append((kind, kind.__mro__))
         self._class(type(kind))
         for base in bases:

@@ -212,6 +212,9 @@ class BaseDSL(ArgumentRules):
         return Traced(module, name, leaf_types, [v.type for v in values], kinds, rebuild, single)
 
 
+tracing.entry_codes.append(BaseDSL.trace.__code__)
+
+
 class Traced:
     """A complete module, and how its results are read."""
 

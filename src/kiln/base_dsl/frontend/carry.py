@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import trace as tracing
 from .. import tree
-from ..by_code import by_code
+from ..code_cache import by_code
 from ..diagnostics import DSLRuntimeError, error
 from ..tree import UNDEFINED
 from . import hidden_state

@@ -23,10 +23,10 @@ from . import (
     conditional,
     for_,
     if_,
-    kept,
     match_,
     nodes,
     raise_,
+    rewrite_cache,
     source,
     while_,
 )
@@ -35,6 +35,7 @@ from .hooks import Hooks
 from .jumps import RETURN_FLAG, Guard, JumpLowering, Loop, Misplaced
 from .liveness import Flow, Liveness, declared_outside, names_of, parameter_names
 from .loop_else import bound_by_break_or_else
+from .nodes import mark_test
 
 HOOKS = "__kiln__"
 SCOPE = "__kiln_scope"
@@ -89,10 +90,10 @@ def _rewritten(function: types.FunctionType, typed: bool) -> _Rewritten:
     """Return the function rewritten here, or by an earlier process; of those whose results have declared types
     object code is kept."""
 
-    def make() -> kept.Made:
+    def make() -> rewrite_cache.Made:
         return _rewrite_code(function, typed)[:2]
 
-    code, constructs = make() if typed else kept.kept(function.__code__, make)
+    code, constructs = make() if typed else rewrite_cache.kept(function.__code__, make)
     _mark_rewritten(code, function.__code__.co_name)
     return _Rewritten(code, constructs, typed)
 
@@ -533,7 +534,7 @@ class _Expressions(nodes.Transformer):
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         if isinstance(node.op, ast.Not):
-            boolean.mark_test(node.operand)
+            mark_test(node.operand)
         self.generic_visit(node)
         if isinstance(node.op, ast.Not):
             return boolean.rewrite_not(self.rewriter, node)
@@ -548,7 +549,7 @@ class _Expressions(nodes.Transformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         if isinstance(node.func, ast.Name) and node.func.id in ("bool", "Boolean"):
             for argument in node.args:
-                boolean.mark_test(argument)
+                mark_test(argument)
         self.generic_visit(node)
         return builtin_calls.rewrite(self.rewriter, node)
 
@@ -577,7 +578,7 @@ class _Expressions(nodes.Transformer):
 
     def visit_comprehension(self, node: ast.comprehension) -> ast.comprehension:
         for test in node.ifs:
-            boolean.mark_test(test)
+            mark_test(test)
         self.generic_visit(node)
         node.ifs = [ast.copy_location(self.rewriter.hook("static_bool", [test]), test) for test in node.ifs]
         return node

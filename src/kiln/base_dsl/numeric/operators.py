@@ -14,7 +14,7 @@ from .. import trace
 from ..bindings import ir
 from ..trace import constant, emit_value
 from . import emit, host
-from .convert import convert as emit_convert
+from .emit import convert as emit_convert
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, plain_scalar
 from .promotion import common_type, float_of, holding_both, operand_type, refuse_packed, weak_type
@@ -86,11 +86,10 @@ def check_chosen(what: str, t: Any, *values: Any) -> None:
         plain = None if isinstance(type(value), NumericMeta) else plain_scalar(value)
         if plain is not None and not host.keeps(t, plain):
             from ..diagnostics import type_error
-            from .functions import keeping
 
             raise type_error(
                 f"{what}: {type(plain).__name__} {plain} is no value of {t.__name__}, the type it would have",
-                keeping(t, plain),
+                host.keeping(t, plain),
             )
 
 

@@ -16,7 +16,6 @@ from .. import trace
 from ..bindings import ir
 from ..diagnostics import is_internal
 from . import emit, host
-from .convert import bitcast as emit_bitcast
 from .dunders import both_ways, one_way
 from .meta import INTEGERS, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, is_ir_value_class, unwrap
@@ -139,7 +138,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         if type(self._value) in PLAIN:
             plain = host.from_bits(dtype, host.to_bits(own, self._value))
             return dtype._make(plain)
-        return dtype._make(emit_bitcast(self._value, own, dtype))
+        return dtype._make(emit.bitcast(self._value, own, dtype))
 
     def _python(self, what: str, hint: str = "") -> Any:
         """Return the Python value; refused for a value that is not known while tracing."""

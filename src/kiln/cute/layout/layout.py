@@ -16,6 +16,7 @@ from .basis import ScaledBasis, add_coords, basis_coord, basis_like
 from .int_tuple import (
     as_int_tuple,
     dynamic_leaves,
+    filter_modes,
     flatten_to_tuple,
     has_underscore,
     is_congruent,
@@ -144,9 +145,7 @@ class Layout(Drawn):
         """Return the offset at a coordinate, or the layout that is left if the coordinate has None in it."""
         c = coord[0] if len(coord) == 1 else coord
         if has_underscore(c):
-            from .modes import slice_
-
-            return slice_(self, c)
+            return fast_layout(filter_modes(c, self._shape, True), filter_modes(c, self._stride, True))
         return crd2idx(c, self)
 
     def __getitem__(self, mode: int | slice, *, loc: Any = None, ip: Any = None) -> Layout:
@@ -222,11 +221,6 @@ class Layout(Drawn):
     def _with_leaves(self, leaves: Any) -> Layout:
         """Return the same layout with its dynamic leaves, in the order of :meth:`_leaves`, replaced."""
         return fast_layout(*with_dynamic_leaves((self._shape, self._stride), leaves))
-
-    def _tile_rest_shape(self, shape: Any) -> Any:
-        from .algebra import complement
-
-        return complement(self, product(shape))._shape
 
 
 def _not_a_layout(what: str, x: object) -> str:

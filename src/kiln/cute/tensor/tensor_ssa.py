@@ -14,8 +14,6 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
-from ...base_dsl.numeric.convert import bitcast as emit_bitcast
-from ...base_dsl.numeric.convert import convert as emit_convert
 from ...base_dsl.numeric.dunders import both_ways, one_way
 from ...base_dsl.numeric.operators import arithmetic_type, check_chosen
 from ...base_dsl.numeric.promotion import by_array_rules, common_type, float_of, holding_both, operand_type, weak_type
@@ -304,13 +302,13 @@ class TensorSSA:
             raise type_error(f".to() takes a numeric type such as Float32, got {dtype!r}")
         if dtype is self._dtype:
             return self
-        return self._with(emit_convert(self._value, self._dtype, dtype, self._count), dtype)
+        return self._with(emit.convert(self._value, self._dtype, dtype, self._count), dtype)
 
     def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the same bits as elements of another type; mode 0 gets longer or shorter if the width differs."""
         old, new = self._dtype.width, dtype.width
         if old == new:
-            return self._with(emit_bitcast(self._value, self._dtype, dtype, self._count), dtype)
+            return self._with(emit.bitcast(self._value, self._dtype, dtype, self._count), dtype)
         if (self._count * old) % new:
             raise type_error(f"{self._count} elements of {old} bits are no whole number of {new} bits")
         count = self._count * old // new
