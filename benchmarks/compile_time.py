@@ -70,10 +70,10 @@ LATENTS = {
 OWN = ("elementwise", "softmax", "gemm", *PRODUCTS, "hopper_gemm", *ATTENTION, *GRADIENTS, *LATENTS)
 STAGES = {
     "lower": (
-        "outline-kernels", "verify", "allow-contraction", "expand-narrow-floats", "unroll-products", "order-registers", "legalise-vectors",
-        "convert-branches", "expand-cute", "mark-loops", "merge-equal", "to-llvm",
+        "kernel-outlining", "verify", "fma-contraction", "narrow-floats", "wgmma-unrolling", "wgmma-registers", "vector-legalisation",
+        "if-conversion", "expansion", "loop-unrolling", "llvm-conversion",
     ),
-    "text": ("translate", "check", "keep-loop-annotations", "kernel-attributes", "lines"),
+    "text": ("translate", "check", "loop-annotations", "kernel-attributes", "lines"),
     "llvm": ("optimize",),
     "ptx": ("codegen",),
     "ptxas": ("ptxas",),
@@ -90,7 +90,7 @@ def array(dtype: str, *shape: int) -> Any:
 
 
 def attention(dim: int, packed: bool = False, page: int = 0, narrow: bool = False, **options: Any) -> Any:
-    """Attention of the plan that 4 x 8192 queries have."""
+    """Attention of the config that 4 x 8192 queries have."""
     import numpy as np
 
     import kiln
@@ -110,8 +110,8 @@ def attention(dim: int, packed: bool = False, page: int = 0, narrow: bool = Fals
         4, 8192, 8192, 16, 16, dim, dim, kiln.Float8E4M3FN if narrow else kiln.BFloat16, window_right=0 if options else None,
         page_size=page, varlen=packed, has_seqused_k=page > 0, score_mod=options.get("score"),
     )  # fmt: skip
-    plan = sm90_cost.default_config(problem, device_of("sm_90a"))
-    return lambda: kernels.flash_attention(q, k, k, plan=plan, **options)
+    config = sm90_cost.default_config(problem, device_of("sm_90a"))
+    return lambda: kernels.flash_attention(q, k, k, config=config, **options)
 
 
 def gradients(dim: int, causal: bool) -> Any:

@@ -24,7 +24,7 @@ FEW = 32
 
 
 @dataclass(frozen=True)
-class Shares(wb.Sm80GemmConfig):
+class Shares(wb.Tiling):
     """Blocks of threads on each multiprocessor, one after another, among which the latents of all sequences are divided; and eighths of the
     scores of a block that are begun before the weights of the block before are there, if tokens and heads are the rows of products."""
 
@@ -95,8 +95,8 @@ class MlaDecode(wb.KernelPlan):
 
         def launch(tiling):
             shares = max(1, tiling.turns * kernels.dispatch.devices.current().multiprocessors // tiles)
-            plan = kernels.Sm90MlaConfig(shares, turned, tiling.early)
-            kernels.mla_decode(q, cache, table, lengths, out=out, plan=plan)
+            config = kernels.Sm90MlaConfig(shares, turned, tiling.early)
+            kernels.mla_decode(q, cache, table, lengths, out=out, config=config)
 
         return wb.CuteKernel(
             kernel_fn=(TurnedForward if turned else LatentForward).kernel,

@@ -144,7 +144,7 @@ _loaded = time.time()
 
 def _sources() -> Iterator[str]:
     """The paths of the sources that turn a module into code, in order."""
-    for room in ("aot", "base_dsl", "calls", "dialects", "hardware", "native", "targets"):
+    for room in ("base_dsl", "dialects", "hardware", "interop", "native", "targets"):
         for folder, folders, names in os.walk(os.path.join(_ROOT, room)):
             folders.sort()
             yield from (f"{folder}{os.sep}{name}" for name in sorted(names) if name.endswith(".py"))

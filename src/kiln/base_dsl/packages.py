@@ -49,7 +49,7 @@ INTERNALS = {
         "Python takes calls of operators that write to their inputs; exported ones are not registered", since="2.6",
     ),
     "torch records": Internal(
-        "torch", "where a Tensor leads to its TensorImpl and that one keeps its dispatch keys: cute/host/arrays.py",
+        "torch", "where a Tensor points to its TensorImpl and that has its dispatch keys: interop/arguments/torch_layout.py",
         "Python reads tensors", since="2.10",
     ),
     "torch autograd": Internal(
@@ -91,6 +91,8 @@ INTERNALS = {
 }  # fmt: skip
 """All internals, by the names that `without` and `leaning_on` take."""
 
+lacking: dict[str, str] = {}
+"""By names of internals: what this process does without one, and why. `kiln doctor` shows them."""
 _warned: set[str] = set()
 
 
@@ -101,6 +103,7 @@ def without(name: str, reason: object) -> None:
     about = INTERNALS[name]
     version = version_of(about.package)
     text = f"{about.package} {version}: {about.without} ({' '.join(str(reason).split())})"
+    lacking[name] = text
     if about.since and _numbers(version) < _numbers(about.since):
         logger().info("%s", text)
     elif name not in _warned:

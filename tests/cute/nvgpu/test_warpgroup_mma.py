@@ -237,17 +237,17 @@ def f16(
 
 
 WRONG_OPERATIONS = {
-    "MmaF16BF16Op: there is no wgmma m64n12k16 of f16 and f16 with sums in f32 .*n8 to n256 in steps of 8, k16": f16((64, 12, 16)),
+    "MmaF16BF16Op: there is no wgmma m64n12k16 of f16 and f16 with accumulators in f32 .*n8 to n256 in steps of 8, k16": f16((64, 12, 16)),
     "there is no wgmma m64n64k8 of f16": f16((64, 64, 8)),
     "there is no wgmma m128n64k16": f16((128, 64, 16)),
-    "with sums in f16 .*sums: f32": f16(dtype=BF16, sums=F16),
-    "with sums in float": f16(sums=float),
+    "with accumulators in f16 .*accumulators: f32": f16(dtype=BF16, sums=F16),
+    "with accumulators in float": f16(sums=float),
     "MmaF16BF16Op of Float32": f16(dtype=F32),
     r"instruction_shape of MmaF16BF16Op is \(64, 64\)": f16((64, 64)),
     "a_src of MmaF16BF16Op is 'smem'": f16(source="smem"),
     "b_major_mode of MmaF16BF16Op is 'k'": f16(b="k"),
     "MmaF8Op of Float16": lambda: warpgroup.MmaF8Op(E4M3, F16, F32, (64, 64, 32), SMEM, K, K),
-    "with sums in bf16": lambda: warpgroup.MmaF8Op(E4M3, E4M3, BF16, (64, 64, 32), SMEM, K, K),
+    "with accumulators in bf16": lambda: warpgroup.MmaF8Op(E4M3, E4M3, BF16, (64, 64, 32), SMEM, K, K),
     "MmaF8Op of Float8E5M2 with B N-major": lambda: warpgroup.MmaF8Op(E4M3, E5M2, F32, (64, 64, 32), SMEM, K, MN),
     "MmaI8Op of Int8 with A M-major": lambda: warpgroup.MmaI8Op(I8, I8, I32, (64, 64, 32), SMEM, MN, K),
     "m64n40k32 of s8": lambda: warpgroup.MmaI8Op(I8, I8, I32, (64, 40, 32), SMEM, K, K),

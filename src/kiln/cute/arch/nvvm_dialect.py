@@ -22,6 +22,8 @@ AtomicOpKind = enum.Enum(
 """The operation of `atomicrmw`: U for unsigned integers, F for floats."""
 
 
+_CTA_GROUPS = {"CTA_1": 1, "CTA_2": 2}
+"""CTAs of each `CTAGroupKind`."""
 _OLDER_NAMES = {"CpAsyncBulkTensorLoadMode": "TMALoadMode"}
 
 
@@ -108,8 +110,9 @@ def CpAsyncBulkTensorGlobalToSharedClusterOp(
     wanted = getattr(mode if mode is not None else loadMode, "name", "TILE")
     if wanted != ("IM2COL" if len(im2colOffsets) else "TILE"):
         raise type_error(f"{what} of mode {wanted} with {len(im2colOffsets)} offsets")
-    if group is not None:
-        raise type_error(f"{what} with a group: copies of two blocks together need sm_100")
+    cta_group = None if group is None else _CTA_GROUPS.get(getattr(group, "name", ""))
+    if group is not None and cta_group is None:
+        raise type_error(f"group of {what} is {group!r}", "CTAGroupKind.CTA_1 or CTA_2")
     target, barrier = pointer(dstMem, what, "smem"), pointer(mbar, what, "smem")
     map_ = pointer(tmaDescriptor, what)
     places = [i32(_number(c)) for c in coordinates]
@@ -119,7 +122,9 @@ def CpAsyncBulkTensorGlobalToSharedClusterOp(
     )
 
     def copy() -> None:
-        nvgpu.tma.tma_load(map_, target, barrier, places, offsets=offsets, mask=mask, policy=policy)
+        nvgpu.tma.tma_load(
+            map_, target, barrier, places, offsets=offsets, mask=mask, policy=policy, cta_group=cta_group
+        )
 
     if predicate is None:
         copy()

@@ -12,6 +12,7 @@ from ...base_dsl.diagnostics import DSLUserCodeTypeError, type_error
 from ...base_dsl.numeric.meta import TYPES
 from ...hardware import current as hardware
 from ...interop.arguments import loading, plan
+from ...interop.arguments.torch_layout import tensor_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -374,12 +375,12 @@ def introduce_array(native: Engine, kind: type) -> bool:
     if kind is getattr(packages.loaded("numpy"), "ndarray", None):
         native.add_numpy(kind)
     elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter") and not hardware.cuda_is_host_memory:
-        found, telling = exchange_functions(kind), torch_bits()
-        if found is None or telling is None:
-            missing = "__dlpack_c_exchange_api__" if found is None else "no place that tells kinds of tensors apart"
-            packages.without("torch records", missing)
+        functions, layout = exchange_functions(kind), tensor_layout()
+        if functions is None:
+            packages.without("torch records", "__dlpack_c_exchange_api__")
+        if functions is None or layout is None:
             return False
-        native.add_array(kind, *found, *telling)
+        native.add_array(kind, *functions, *layout)
     elif is_jax_array(kind) and not hardware.cuda_is_host_memory:
         from .jax_arrays import introduce_jax
 
@@ -392,34 +393,6 @@ def introduce_array(native: Engine, kind: type) -> bool:
 
 
 _native_kinds: set[type] = set()
-
-
-@functools.lru_cache(maxsize=1)
-def torch_bits() -> tuple[int, int, int] | None:
-    """Return where a tensor of torch leads to its record, where that one keeps what kind of tensor it is, and the
-    bits of kinds that are not the numbers in memory: negatives of them (`x.conj().imag`), and zeros without memory.
-    None if it is kept elsewhere."""
-    import torch
-
-    examples = [torch.zeros(2), torch.zeros(2, dtype=torch.complex64).conj().imag, torch.zeros(2, 2).T]
-    try:
-        kinds = [getattr(torch._C.DispatchKey, name) for name in ("Negative", "ZeroTensor")]
-        refused = sum(torch._C.DispatchKeySet(kind).raw_repr() for kind in kinds)
-        bits = [torch._C._dispatch_keys(x).raw_repr() for x in examples]
-        records = [x._cdata for x in examples]
-    except (AttributeError, TypeError):
-        return None
-    inner, place = _place_of(records, [id(x) for x in examples], 3), _place_of(bits, records, 32)
-    is_marked = [keys & refused != 0 for keys in bits] == [False, True, False]
-    return (inner, place, refused) if is_marked and inner and place else None
-
-
-def _place_of(words: list[int], records: list[int], count: int) -> int:
-    """Return the byte offset, below a number of words, at which each record holds its word; 0 if there is none or
-    more than one."""
-    held = [(ctypes.c_uint64 * count).from_address(record) for record in records]
-    found = [8 * n for n in range(count) if all(row[n] == word for row, word in zip(held, words, strict=True))]
-    return found[0] if len(found) == 1 else 0
 
 
 def reading_natively(x: Any) -> Engine | None:

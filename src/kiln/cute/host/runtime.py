@@ -505,11 +505,13 @@ class PointerSignature(NamedTuple):
 
 
 @functools.cache
-def pointer_signature(dtype: Any, memspace: AddressSpace, alignment: int) -> tuple[PointerSignature, plan.Passport]:
+def pointer_signature(
+    dtype: Any, memspace: AddressSpace, alignment: int
+) -> tuple[PointerSignature, plan.ArgumentRecord]:
     """Return the signature of a description, one object for equal ones, and what makes the argument records of such
     pointers."""
     made = PointerSignature(dtype, memspace, alignment)
-    return made, plan.Passport(made, plan.CPU, dtype, False, (), (), "Q", ())
+    return made, plan.ArgumentRecord(made, plan.CPU, dtype, False, (), (), "Q", ())
 
 
 class RuntimePointer(Pointer):

@@ -85,12 +85,10 @@ class _TmaLoadOp(TmaOp):
     def __init__(self, cta_group: Any = CtaGroup.ONE) -> None:
         if not isinstance(cta_group, CtaGroup):
             raise type_error(f"cta_group is {cta_group!r}", "CtaGroup.ONE or CtaGroup.TWO")
-        if cta_group is not CtaGroup.ONE:
-            raise type_error("copies of two blocks together (CtaGroup.TWO) need sm_100")
         self.cta_group = cta_group
 
     def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
-        return TmaLoadTrait(value_type, facts, map_, images, self.multicast)
+        return TmaLoadTrait(value_type, facts, map_, images, self.multicast, self.cta_group)
 
 
 class CopyBulkTensorTileG2SOp(_TmaLoadOp):
@@ -280,10 +278,12 @@ class TmaLoadTrait(TmaTrait):
     """Boxes from a tensor to shared memory, of this block or of several."""
 
     def __init__(
-        self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], multicast: bool
-    ) -> None:
+        self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...], multicast: bool,
+        cta_group: CtaGroup,
+    ) -> None:  # fmt: skip
         super().__init__(value_type, facts, map_, images)
         self.multicast = multicast
+        self.cta_group = None if cta_group is CtaGroup.ONE else cta_group.value
 
     def copy(
         self, src: Any, dst: Any, pred: Any, *, tma_bar_ptr: Any = None, mcast_mask: Any = None,
@@ -311,7 +311,9 @@ class TmaLoadTrait(TmaTrait):
 
         def move() -> None:
             for box, (coordinates, offsets) in pairs:
-                nvgpu.tma.tma_load(map_, box, barrier, coordinates, offsets=offsets, mask=mask, policy=policy)
+                nvgpu.tma.tma_load(
+                    map_, box, barrier, coordinates, offsets=offsets, mask=mask, policy=policy, cta_group=self.cta_group
+                )
 
         _under(pred, move)
 

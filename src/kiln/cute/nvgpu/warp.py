@@ -136,7 +136,7 @@ class WarpMmaOp(MmaOp):
 
 
 def _accumulators(dtype: Any) -> list[Any]:
-    return [DTYPES[name] for name in mma_shapes.sums("mma.sync", PTX_NAMES[dtype])]
+    return [DTYPES[name] for name in mma_shapes.accumulators("mma.sync", PTX_NAMES[dtype])]
 
 
 def _name(dtype: Any) -> str:

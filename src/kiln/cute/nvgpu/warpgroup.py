@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
@@ -61,10 +61,24 @@ class OperandSource(enum.Enum):
 
 
 class Field(enum.Enum):
-    """A field of a WGMMA that is known only when the program runs."""
+    """The fields of a WGMMA that programs set while they run."""
 
     ACCUMULATE = "accumulate"
-    """Whether to add to D; otherwise D is overwritten."""
+    """Whether A B is added to D; if not, D is overwritten."""
+
+
+class TraitField(NamedTuple):
+    """A row of a trait's table of fields: the type of its value, and the value that it has at first."""
+
+    type: Any
+    initial: Any
+
+    def convert(self, value: Any) -> Any:
+        """Returns a value of the field's type: a Python value if it is static."""
+        if isinstance(value, type(self.initial)):
+            return value
+        typed = self.type(value)
+        return type(self.initial)(typed) if typed.is_static else typed
 
 
 def _operand_layout(rows: int, k: int) -> Layout:
@@ -82,9 +96,14 @@ def _register_layout(packed: int, columns: int) -> Layout:
 class WarpGroupMmaTrait(MmaTrait):
     """`wgmma` of the 128 threads of a warpgroup."""
 
+    FIELDS = {Field.ACCUMULATE.value: TraitField(Boolean, False)}
+    """The fields that programs set: another MMA adds rows to negate A or B, or for the scale factors of A and B."""
+    accumulate: Any
+
     def __init__(self, op: WarpGroupMmaOp) -> None:
         _, n, k = op.shape_mnk
-        self.accumulate: Any = False
+        for name, field in self.FIELDS.items():
+            setattr(self, name, field.initial)
         in_registers = op.a_src is OperandSource.RMEM
         a = _register_layout(32 // element_bits(op.a_dtype), k) if in_registers else _operand_layout(_ROWS, k)
         layouts = (a, _operand_layout(n, k), _register_layout(2, n))
@@ -99,28 +118,25 @@ class WarpGroupMmaTrait(MmaTrait):
         }  # fmt: skip
 
     def with_fields(self, **fields: Any) -> WarpGroupMmaTrait:
-        unknown = sorted(fields.keys() - {"accumulate"})
+        unknown = sorted(fields.keys() - self.FIELDS.keys())
         if unknown:
-            raise type_error(f"a WGMMA has no field {unknown[0]!r}", "warpgroup.Field.ACCUMULATE")
-        return self._with_accumulate(fields.get("accumulate", self.accumulate))
-
-    def _with_accumulate(self, value: Any) -> WarpGroupMmaTrait:
-        if not isinstance(value, bool):
-            made = Boolean(value)
-            value = bool(made) if made.is_static else made
-        found = object.__new__(type(self))
-        found.__dict__.update(self.__dict__)
-        found.accumulate = value
-        return found
+            known = ", ".join(f"warpgroup.Field.{name.upper()}" for name in self.FIELDS)
+            raise type_error(f"a WGMMA has no field {unknown[0]!r}", known)
+        copy = object.__new__(type(self))
+        copy.__dict__.update(self.__dict__)
+        for name, value in fields.items():
+            setattr(copy, name, self.FIELDS[name].convert(value))
+        return copy
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
-        """The flag, also where it is known: a region may change it."""
+        """The fields, also where they are known: a region may change them."""
         if tracing.current() is None:
             return []
-        return [Boolean(self.accumulate).ir_value()]
+        return [field.type(getattr(self, name)).ir_value() for name, field in self.FIELDS.items()]
 
     def __new_from_mlir_values__(self, values: Sequence[Any]) -> WarpGroupMmaTrait:
-        return self._with_accumulate(Boolean._make(values[0])) if values else self
+        made = zip(self.FIELDS.items(), values, strict=True) if values else ()
+        return self.with_fields(**{name: field.type._make(value) for (name, field), value in made})
 
     def _check_type(self, operand: str, dtype: Any) -> None:
         wanted = self.types[operand]

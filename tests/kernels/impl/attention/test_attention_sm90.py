@@ -19,7 +19,7 @@ import kiln
 from kiln import BFloat16, Float8E4M3FN, Float16, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import FAMILY, AttentionProblem
+from kiln.kernels.impl.attention import REGISTRY, AttentionProblem
 from kiln.kernels.impl.attention.fwd import sm90, sm90_cost
 from kiln.kernels.impl.attention.fwd.implementations import Sm90Attention, _compiled_sm90
 from kiln.kernels.impl.attention.fwd.sm90_config import Sm90AttentionConfig
@@ -31,7 +31,7 @@ ONE, TWO = Sm90AttentionConfig(1, 32), Sm90AttentionConfig(2, 32)
 
 def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, config: Any, **options: Any) -> None:
     with kiln.target("cpu"):
-        got = kernels.flash_attention(q, k, v, return_lse=True, plan=config, **options)
+        got = kernels.flash_attention(q, k, v, return_lse=True, config=config, **options)
     close(got, exact(q, k, v, **options))
 
 
@@ -84,7 +84,7 @@ def test_bfloat16_in_another_layout():
     q, k, v = (normal(2, 2, 200, 80, dtype=ml_dtypes.bfloat16).swapaxes(1, 2) for _ in range(3))
     wanted = exact(q, k, v, causal=True)
     with kiln.target("cpu"):
-        got = kernels.flash_attention(q, k, v, causal=True, out=q, return_lse=True, plan=config)
+        got = kernels.flash_attention(q, k, v, causal=True, out=q, return_lse=True, config=config)
     assert got[0] is q
     close(got, wanted)
 
@@ -95,8 +95,8 @@ def test_heads_that_are_one_and_the_same():
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
-@pytest.mark.parametrize("plan", [{}, {"dynamic_scheduler": True, "pack_gqa": True}], ids=str)
-def test_sequences_of_any_length(plan):
+@pytest.mark.parametrize("config", [{}, {"dynamic_scheduler": True, "pack_gqa": True}], ids=str)
+def test_sequences_of_any_length(config):
     """The last keys of each are not in use, and no numbers; slopes, sinks; rows before and after all sequences stay as they are."""
     queries, keys = [5, 0, 133, 16], [7, 20, 40, 3]
     starts_q, starts_k = (np.cumsum([3, *n]).astype(np.int32) for n in (queries, keys))
@@ -109,7 +109,7 @@ def test_sequences_of_any_length(plan):
     with kiln.target("cpu"):
         _, lse = kernels.flash_attention(
             q, k, v, causal=True, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, seqused_k=used, out=out, return_lse=True,
-            plan=dataclasses.replace(TWO, **plan), **numbers,
+            config=dataclasses.replace(TWO, **config), **numbers,
         )  # fmt: skip
     assert (out[:3] == 7.0).all()
     assert (out[-2:] == 7.0).all()
@@ -127,7 +127,7 @@ def test_the_last_sequences_are_empty(starts):
     out = np.full_like(q, 7.0)
     with kiln.target("cpu"):
         _, lse = kernels.flash_attention(
-            q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, max_seqlen_q=70, out=out, return_lse=True, plan=TWO
+            q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, max_seqlen_q=70, out=out, return_lse=True, config=TWO
         )
     for n in range(len(starts_q) - 1):
         rows, keys = slice(*starts_q[n : n + 2]), slice(*starts_k[n : n + 2])
@@ -144,7 +144,7 @@ def test_a_cache_that_is_being_filled():
         k[n, length:] = v[n, length:] = np.nan
     with kiln.target("cpu"):
         got = kernels.flash_attention(
-            q, k, v, window=(30, 2), seqused_k=used, return_lse=True, plan=dataclasses.replace(ONE, pack_gqa=True)
+            q, k, v, window=(30, 2), seqused_k=used, return_lse=True, config=dataclasses.replace(ONE, pack_gqa=True)
         )
     for n, length in enumerate(used):
         rows = slice(n, n + 1)
@@ -164,7 +164,7 @@ def test_a_function_of_scores():
     q, k, v = normal(2, 70, 2, 40), normal(2, 50, 1, 40), normal(2, 50, 1, 24)
     with kiln.target("cpu"):
         got = kernels.flash_attention(
-            q, k, v, score=changed, softcap=2.0, return_lse=True, plan=dataclasses.replace(ONE, q_in_regs=True)
+            q, k, v, score=changed, softcap=2.0, return_lse=True, config=dataclasses.replace(ONE, q_in_regs=True)
         )
     close(got, exact(q, k, v, softcap=2.0, score=in_arrays))
 
@@ -195,7 +195,7 @@ def test_floats_of_8_bits():
     options = {"causal": True, "softcap": 3.0}
     with kiln.target("cpu"):
         out, lse = kernels.flash_attention(
-            q, k, v, seqused_k=used, return_lse=True, plan=Sm90AttentionConfig(2, 32), **options,
+            q, k, v, seqused_k=used, return_lse=True, config=Sm90AttentionConfig(2, 32), **options,
             **dict(zip(FACTORS, factors, strict=True)),
         )  # fmt: skip
     for n, length in enumerate(used):
@@ -210,7 +210,7 @@ def test_factors_of_8_bits_that_are_zero():
     factors[1][0, 1] = factors[2][0, 0] = 0.0
     with kiln.target("cpu"):
         out, lse = kernels.flash_attention(
-            q, k, v, causal=True, return_lse=True, plan=Sm90AttentionConfig(2, 32), **dict(zip(FACTORS, factors, strict=True))
+            q, k, v, causal=True, return_lse=True, config=Sm90AttentionConfig(2, 32), **dict(zip(FACTORS, factors, strict=True))
         )  # fmt: skip
     close_in_8_bits((out[0], lse[0]), q[0], k[0], v[0], [x[0] for x in factors], causal=True)
 
@@ -233,7 +233,7 @@ def test_sequences_of_8_bits():
     def run() -> Any:
         return kernels.flash_attention(
             q, k, v, causal=True, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, seqused_k=used, return_lse=True,
-            plan=Sm90AttentionConfig(2, 32, dynamic_scheduler=True), **dict(zip(FACTORS, factors, strict=True)),
+            config=Sm90AttentionConfig(2, 32, dynamic_scheduler=True), **dict(zip(FACTORS, factors, strict=True)),
         )  # fmt: skip
 
     with kiln.target("cpu"):
@@ -260,7 +260,7 @@ def test_pages_of_8_bits():
     with kiln.target("cpu"):
         out, lse = kernels.flash_attention(
             q, k, v, cu_seqlens_q=starts, seqused_k=used, page_table=table, causal=True, return_lse=True,
-            plan=Sm90AttentionConfig(1, 32),
+            config=Sm90AttentionConfig(1, 32),
         )  # fmt: skip
     for n in (0, 2):
         rows = slice(*starts[n : n + 2])
@@ -283,7 +283,7 @@ def test_keys_in_pages(page):
     q = normal(75, 4, 32)
     with kiln.target("cpu"):
         out, lse = kernels.flash_attention(
-            q, k, v, cu_seqlens_q=starts, seqused_k=used, page_table=table, causal=True, return_lse=True, plan=ONE
+            q, k, v, cu_seqlens_q=starts, seqused_k=used, page_table=table, causal=True, return_lse=True, config=ONE
         )
     for n in (0, 2):
         rows = slice(*starts[n : n + 2])
@@ -312,7 +312,7 @@ def test_all_options_at_once(dtype, page):
     }  # fmt: skip
     with kiln.target("cpu"):
         out, lse = kernels.flash_attention(
-            q, k, v, score=lambda s, b, h, q, k: s + 0.1 * h if q > k else s * 0.5, return_lse=True, plan=ONE, **options, **lengths,
+            q, k, v, score=lambda s, b, h, q, k: s + 0.1 * h if q > k else s * 0.5, return_lse=True, config=ONE, **options, **lengths,
             **(dict(zip(FACTORS, factors, strict=True)) if page else {}),
         )  # fmt: skip
     options["score"] = lambda s, b, h, q, k: np.where(q > k, s + 0.1 * h, s * 0.5)
@@ -363,10 +363,10 @@ def test_sequences_are_clean_under_the_sanitizer(monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", "7")
     starts = np.array([0, 5, 138], np.int32), np.array([0, 7, 47], np.int32)
     q, k, v = normal(138, 2, 32), normal(47, 1, 32), normal(47, 1, 32)
-    plan = dataclasses.replace(TWO, dynamic_scheduler=True, pingpong=False, q_in_regs=True)
+    config = dataclasses.replace(TWO, dynamic_scheduler=True, pingpong=False, q_in_regs=True)
     with kiln.target("cpu"), kiln.sanitize():
         out, lse = kernels.flash_attention(
-            q, k, v, cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], causal=True, return_lse=True, plan=plan
+            q, k, v, cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], causal=True, return_lse=True, config=config
         )
     for n in range(2):
         rows, others = (slice(*s[n : n + 2]) for s in starts)
@@ -375,19 +375,19 @@ def test_sequences_are_clean_under_the_sanitizer(monkeypatch):
         )
 
 
-# --- plans ---
+# --- configs ---
 
 
 def test_who_is_chosen():
     training = AttentionProblem(4, 8192, 8192, 16, 16, 128, 128)
-    assert isinstance(FAMILY.choose(training, HOPPER).implementation, Sm90Attention)
+    assert isinstance(REGISTRY.choose(training, HOPPER).implementation, Sm90Attention)
     for other in (
         dataclasses.replace(training, varlen=True, window_right=0),
         dataclasses.replace(training, has_seqused_k=True, has_alibi=True, has_sinks=True),
         dataclasses.replace(training, head_dim=40),
         dataclasses.replace(training, page_size=1, kv_capacity=8192),
     ):
-        assert isinstance(FAMILY.choose(other, HOPPER).implementation, Sm90Attention)
+        assert isinstance(REGISTRY.choose(other, HOPPER).implementation, Sm90Attention)
     for other in (
         dataclasses.replace(training, seqlen_q=1),  # few queries: keys are cut into parts
         AttentionProblem(
@@ -397,13 +397,13 @@ def test_who_is_chosen():
             training, page_size=1, kv_capacity=1 << 20
         ),  # it would take too much memory to lay them in succession
     ):
-        assert not isinstance(FAMILY.choose(other, HOPPER).implementation, Sm90Attention)
+        assert not isinstance(REGISTRY.choose(other, HOPPER).implementation, Sm90Attention)
     for arch in ("sm_80", "sm_90", "sm_100a"):
-        assert not isinstance(FAMILY.choose(training, device_of(arch)).implementation, Sm90Attention)
+        assert not isinstance(REGISTRY.choose(training, device_of(arch)).implementation, Sm90Attention)
 
 
-def test_plans_are_chosen_as_measured():
-    """No choice is more than 5 % behind the best plan that was measured for a shape; runs are compared by cuDNN's times in them."""
+def test_configs_are_chosen_as_measured():
+    """No choice is more than 5 % behind the best config that was measured for a shape; runs are compared by cuDNN's times in them."""
     lines = (Path(__file__).parents[4] / "benchmarks/data/attention_h200.jsonl").read_text().splitlines()
     shapes: dict[Any, dict[Any, float]] = {}
     for row in map(json.loads, lines):
@@ -415,39 +415,39 @@ def test_plans_are_chosen_as_measured():
         shapes.setdefault(problem, {})[tuple(row["plan"])] = row["us"] / (row["cudnn_us"] or 1.0)
     assert shapes
     for problem, times in shapes.items():
-        plan = sm90_cost.default_config(problem, HOPPER)
-        chosen = (plan.consumer_warpgroups, plan.tile_n, plan.kv_stages, plan.pingpong, plan.q_in_regs)
+        config = sm90_cost.default_config(problem, HOPPER)
+        chosen = (config.consumer_warpgroups, config.tile_n, config.kv_stages, config.pingpong, config.q_in_regs)
         assert times[chosen] <= 1.05 * min(times.values()), problem
 
 
 @pytest.mark.parametrize("dim", [8, 64, 80, 128, 192, 256])
-def test_plans_work(dim):
+def test_configs_work(dim):
     problem = AttentionProblem(4, 8192, 8192, 16, 16, dim, dim)
-    plans = list(Sm90Attention().plans(problem, HOPPER))
-    assert plans[0] == sm90_cost.default_config(problem, HOPPER)
-    for plan in plans:
-        plan.check(dim, dim, HOPPER.smem)
+    configs = list(Sm90Attention().configs(problem, HOPPER))
+    assert configs[0] == sm90_cost.default_config(problem, HOPPER)
+    for config in configs:
+        config.check(dim, dim, HOPPER.smem)
 
 
 @pytest.mark.parametrize("dtype", [Float16, Float8E4M3FN])
-def test_plans_of_heads_of_two_sizes_work(dtype):
+def test_configs_of_heads_of_two_sizes_work(dtype):
     """Outputs are not put where queries were: steps have fewer keys where shared memory has no room for them."""
     for dim, value_dim in itertools.product((16, 64, 96, 128, 144, 192, 224, 256), repeat=2):
         problem = AttentionProblem(4, 8192, 8192, 16, 4, dim, value_dim, dtype, window_left=100, has_seqused_k=True)
-        assert isinstance(FAMILY.choose(problem, HOPPER).implementation, Sm90Attention)
-        for plan in Sm90Attention().plans(problem, HOPPER):
-            plan.check(dim, value_dim, HOPPER.smem, dtype.width)
+        assert isinstance(REGISTRY.choose(problem, HOPPER).implementation, Sm90Attention)
+        for config in Sm90Attention().configs(problem, HOPPER):
+            config.check(dim, value_dim, HOPPER.smem, dtype.width)
 
 
 @pytest.mark.parametrize("page", [0, 16, 56])
-def test_plans_of_8_bits_work(page):
+def test_configs_of_8_bits_work(page):
     """With a function of scores steps have fewer keys, and still multiples of 32; pages need not divide them."""
     score = check_score(lambda s, b, h, q, k: s + h)
     for dim in (64, 128, 256):
         problem = AttentionProblem(
             4, 8192, 8192, 16, 16, dim, dim, Float8E4M3FN, score_mod=score, page_size=page, has_seqused_k=page > 0
         )
-        assert isinstance(FAMILY.choose(problem, HOPPER).implementation, Sm90Attention)
+        assert isinstance(REGISTRY.choose(problem, HOPPER).implementation, Sm90Attention)
 
 
 @pytest.mark.parametrize(
@@ -460,10 +460,10 @@ def test_plans_of_8_bits_work(page):
         (Sm90AttentionConfig(2, 128, 4), "bytes of shared memory"),
     ],
 )
-def test_plans_that_are_refused(config, message):
+def test_configs_that_are_refused(config, message):
     x = np.zeros((1, 128, 1, 128), np.float16)
     with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
-        kernels.flash_attention(x, x, x, plan=config)
+        kernels.flash_attention(x, x, x, config=config)
 
 
 # --- the machine code ---

@@ -13,7 +13,7 @@ from attention_testing import close, exact, normal
 import kiln
 from kiln import kernels
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import FAMILY, AttentionProblem
+from kiln.kernels.impl.attention import REGISTRY, AttentionProblem
 from kiln.kernels.impl.attention.fwd.sm80_cost import default_config
 
 SMALL = kernels.Sm80AttentionConfig(16, 16, 1, 1)
@@ -26,7 +26,7 @@ def _cpu():
 
 
 def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, config: Any = SMALL, **options: Any) -> None:
-    close(kernels.flash_attention(q, k, v, return_lse=True, plan=config, **options), exact(q, k, v, **options))
+    close(kernels.flash_attention(q, k, v, return_lse=True, config=config, **options), exact(q, k, v, **options))
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}], ids=["full", "causal"])
@@ -39,7 +39,7 @@ def test_lengths(queries, keys, options):
 @pytest.mark.parametrize("window", [(0, 0), (5, 9), (20, None), (None, 3), (-1, 40)])
 def test_windows(window):
     q, k, v = normal(1, 40, 1, 32), normal(1, 52, 1, 32), normal(1, 52, 1, 32)
-    got = kernels.flash_attention(q, k, v, window=window, return_lse=True, plan=SMALL)
+    got = kernels.flash_attention(q, k, v, window=window, return_lse=True, config=SMALL)
     close(got, exact(q, k, v, window=tuple(None if x == -1 else x for x in window)))
 
 
@@ -62,7 +62,7 @@ def test_each_column_is_rounded_where_it_is(monkeypatch):
     monkeypatch.setenv("KILN_CPU_OPT", "2")
     q, v = np.zeros((1, 16, 1, 96), np.float16), np.empty((1, 64, 1, 96), np.float16)
     v[:] = np.arange(96)
-    out = kernels.flash_attention(q, np.zeros_like(v), v, plan=kernels.Sm80AttentionConfig(16, 64, 1, 4))
+    out = kernels.flash_attention(q, np.zeros_like(v), v, config=kernels.Sm80AttentionConfig(16, 64, 1, 4))
     assert (out == np.arange(96)).all()
 
 
@@ -103,13 +103,13 @@ def test_arrays_of_torch():
     torch = pytest.importorskip("torch")
     q, k, v = torch.randn(2, 20, 3, 2, 32).bfloat16().unbind(2)
     wanted = exact(*(x.float().numpy() for x in (q, k, v)))
-    got = kernels.flash_attention(q.clone().requires_grad_(), k, v, plan=SMALL)
+    got = kernels.flash_attention(q.clone().requires_grad_(), k, v, config=SMALL)
     assert not got.requires_grad
-    assert torch.equal(kernels.flash_attention(q, k, v, out=q, plan=SMALL), got)
+    assert torch.equal(kernels.flash_attention(q, k, v, out=q, config=SMALL), got)
     np.testing.assert_allclose(got.double().numpy(), wanted[0], rtol=2e-2, atol=2e-2)
     # heads that are one and the same
     k, v = (x[:, :, :1].expand(2, 20, 2, 32) for x in (k, v))
-    got, lse = kernels.flash_attention(got, k, v, return_lse=True, plan=SMALL)
+    got, lse = kernels.flash_attention(got, k, v, return_lse=True, config=SMALL)
     assert lse.dtype == torch.float32
 
 
@@ -117,7 +117,7 @@ def test_strided_views_and_out():
     qkv = normal(2, 20, 3, 2, 32)
     q, k, v = (qkv[:, :, i] for i in range(3))
     out = np.zeros((2, 2, 20, 32), np.float16).swapaxes(1, 2)
-    assert kernels.flash_attention(q, k, v, out=out, plan=SMALL) is out
+    assert kernels.flash_attention(q, k, v, out=out, config=SMALL) is out
     np.testing.assert_allclose(out.astype(np.float64), exact(q, k, v)[0], rtol=2e-3, atol=2e-3)
 
 
@@ -128,7 +128,7 @@ def test_sequences_of_any_length(causal):
     q, k, v = normal(sum(queries), 2, 32), normal(sum(keys), 1, 32), normal(sum(keys), 1, 32)
     longest = {} if causal else {"max_seqlen_q": 33}
     out, lse = kernels.flash_attention(
-        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=causal, return_lse=True, plan=SMALL, **longest
+        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=causal, return_lse=True, config=SMALL, **longest
     )
     assert lse.shape == (2, sum(queries))
     for n in range(4):
@@ -174,7 +174,7 @@ def test_parts_of_sequences():
     q, k, v = normal(12, 4, 32), normal(130, 2, 32), normal(130, 2, 32)
     out = np.full_like(q, 7.0)
     _, lse = kernels.flash_attention(
-        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=True, out=out, return_lse=True, plan=PARTS
+        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=True, out=out, return_lse=True, config=PARTS
     )
     assert (out[:2] == 7.0).all()
     assert (out[9:] == 7.0).all()
@@ -191,7 +191,7 @@ def test_a_cache_that_is_being_filled(config):
     used = np.array([70, 0, 33], np.int32)
     for n, length in enumerate(used):
         k[n, length:] = v[n, length:] = np.nan
-    out, lse = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True, plan=config)
+    out, lse = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True, config=config)
     for n, length in enumerate(used):
         rows = slice(n, n + 1)
         close((out[rows], lse[rows]), exact(q[rows], k[rows, :length], v[rows, :length], causal=True))
@@ -217,7 +217,7 @@ def test_every_part_counts_as_its_sum_does():
     check(q, k, normal(1, 96, 1, 32), dataclasses.replace(PARTS, num_splits=6), scale=1.0)
 
 
-def test_the_plan_cuts_keys_where_blocks_are_few():
+def test_the_config_cuts_keys_where_blocks_are_few():
     hopper = device_of("sm_90a")
     serving = AttentionProblem(1, 1, 32768, 32, 8, 128, 128)
     few = default_config(serving, hopper)
@@ -241,13 +241,13 @@ def test_problems_count_what_is_seen():
     assert dataclasses.replace(problem, return_lse=True).bytes == problem.bytes + 4 * 3 * 4 * 5
 
 
-def test_plans_are_for_tuners():
+def test_configs_are_for_tuners():
     problem, device = AttentionProblem(1, 1, 32768, 32, 8, 128, 128), device_of("sm_90a")
-    choices = FAMILY.choices(problem, device)
-    assert FAMILY.choose(problem, device).plan == default_config(problem, device)
-    assert len({choice.plan for choice in choices}) == len(choices) > 3
+    choices = REGISTRY.choices(problem, device)
+    assert REGISTRY.choose(problem, device).config == default_config(problem, device)
+    assert len({choice.config for choice in choices}) == len(choices) > 3
     for choice in choices:
-        choice.implementation.check(problem, choice.plan, device)
+        choice.implementation.check(problem, choice.config, device)
         assert choice.cost > 0
 
 
@@ -257,18 +257,18 @@ def test_more_sequences_than_a_grid_has(packed, monkeypatch):
     q, k, v = normal(5, 3, 2, 32), normal(5, 20, 1, 32), normal(5, 20, 1, 32)
     wanted = exact(q, k, v)
     if not packed:
-        close(kernels.flash_attention(q, k, v, return_lse=True, plan=SMALL), wanted)
+        close(kernels.flash_attention(q, k, v, return_lse=True, config=SMALL), wanted)
         return
     starts = {"cu_seqlens_q": np.arange(6, dtype=np.int32) * 3, "cu_seqlens_k": np.arange(6, dtype=np.int32) * 20}
     rows = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
-    out, lse = kernels.flash_attention(*rows, **starts, return_lse=True, plan=SMALL)
+    out, lse = kernels.flash_attention(*rows, **starts, return_lse=True, config=SMALL)
     close((out.reshape(q.shape), lse.reshape(2, 5, 3).swapaxes(0, 1)), wanted)
 
 
 def test_nothing_to_do():
     assert kernels.flash_attention(normal(0, 8, 2, 32), normal(0, 8, 2, 32), normal(0, 8, 2, 32)).shape == (0, 8, 2, 32)
     out, lse = kernels.flash_attention(
-        normal(1, 3, 1, 32), normal(1, 0, 1, 32), normal(1, 0, 1, 32), return_lse=True, plan=SMALL
+        normal(1, 3, 1, 32), normal(1, 0, 1, 32), normal(1, 0, 1, 32), return_lse=True, config=SMALL
     )
     assert (out == 0).all()
     assert (lse == -np.inf).all()
@@ -287,7 +287,7 @@ def test_what_is_not_seen_does_not_matter():
     k[:, 30:] = v[:, 30:] = np.nan
     starts = np.array([0, 20], np.int32), np.array([0, 30], np.int32)
     got = kernels.flash_attention(
-        q[0], k[0], v[0], cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], return_lse=True, plan=SMALL
+        q[0], k[0], v[0], cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], return_lse=True, config=SMALL
     )
     close((got[0][None], got[1][None]), wanted)
 
@@ -313,8 +313,8 @@ REFUSED = [
     (lambda: kernels.flash_attention(X, X, X, window=5), "keys before, keys after"),
     (lambda: kernels.flash_attention(X, X, X, scale=float("nan")), "scale nan: it is positive"),
     (lambda: kernels.flash_attention(X, X, X, seqused_k=np.zeros(2, np.int32)), "2 numbers for 1 sequences"),
-    (lambda: kernels.flash_attention(X, X, X, plan=(16, 16)), "plan is tuple"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(16, 16, 1, 1, num_splits=0)), "1 to 256 parts"),
+    (lambda: kernels.flash_attention(X, X, X, config=(16, 16)), "config is tuple"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(16, 16, 1, 1, num_splits=0)), "1 to 256 parts"),
     (lambda: kernels.flash_attention(X, X[:, :8], X), "agree"),
     (lambda: kernels.flash_attention(X, X[..., :16], X), "D of q and k"),
     (lambda: kernels.flash_attention(X, X[:, :, [0, 1, 1]], X[:, :, [0, 1, 1]]), "2 heads with 3 of keys"),
@@ -344,14 +344,14 @@ REFUSED = [
         lambda: kernels.flash_attention(*[np.zeros((1, 16, 2, 36), np.float16)[..., 4:]] * 3),
         "begin at multiples of 16 bytes",
     ),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(24, 16, 1, 1)), "multiple of 16 for each warp"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(64, 8, 4, 1)), "keys of a step"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(64, 16, 4, 1)), "32 rows that 128 threads copy"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(16, 16, 0, 1)), "1 to 32 warps"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(128, 512, 4, 1)), "registers of a thread"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(128, 64, 4, 4)), "registers of a thread"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(24, 16, 1, 1)), "multiple of 16 for each warp"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(64, 8, 4, 1)), "keys of a step"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(64, 16, 4, 1)), "32 rows that 128 threads copy"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(16, 16, 0, 1)), "1 to 32 warps"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(128, 512, 4, 1)), "registers of a thread"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(128, 64, 4, 4)), "registers of a thread"),
     (
-        lambda: kernels.flash_attention(*[np.zeros((1, 16, 1, 256), np.float16)] * 3, plan=T(128, 96, 8, 1)),
+        lambda: kernels.flash_attention(*[np.zeros((1, 16, 1, 256), np.float16)] * 3, config=T(128, 96, 8, 1)),
         "bytes of shared memory for heads of 256",
     ),
 ]
@@ -363,7 +363,7 @@ def test_refused(call, says):
         call()
 
 
-def test_default_tilings_fit():
+def test_default_configs_fit():
     for device in map(device_of, ("sm_86", "sm_80", "sm_90a")):
         for dim in range(8, 257, 8):
             for dim_v in (dim, 64, 256):

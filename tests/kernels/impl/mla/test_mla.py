@@ -22,7 +22,7 @@ from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import warpgroup
 from kiln.kernels.dispatch import devices
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.mla import FAMILY, LatentAttention, implementations, mla_prefill, sm90, sm90_swap_ab
+from kiln.kernels.impl.mla import REGISTRY, LatentAttention, implementations, mla_prefill, sm90, sm90_swap_ab
 from kiln.kernels.impl.mla.implementations import HopperLatents, _fake
 from kiln.kernels.impl.mla.sm80 import LatentColumns
 from kiln.kernels.impl.mla.sm90_mainloop import Steps
@@ -123,8 +123,8 @@ def test_a_factor_of_zero(dtype, heads):
 @pytest.mark.parametrize(("early", "dtype"), [(0, np.float16), (8, ml_dtypes.float8_e4m3fn)])
 def test_scores_begun_early(early, dtype):
     """None before the other warp group's weights are there, or all that can be."""
-    plan = kernels.Sm90MlaConfig(2, early=early)
-    check(normal(2, 1, 40, VALUES + 64), Cache(330, 65, dtype=dtype), plan=plan)
+    config = kernels.Sm90MlaConfig(2, early=early)
+    check(normal(2, 1, 40, VALUES + 64), Cache(330, 65, dtype=dtype), config=config)
 
 
 def test_many_tokens():
@@ -162,14 +162,14 @@ def test_prompts(heads):
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
-def test_plans_work(arch):
+def test_configs_work(arch):
     """All that are offered, by the checks of those that take them."""
     device = device_of(arch)
     for heads, (dim, value_dim) in itertools.product((1, 4, 20, 128), ((576, 512), (520, 512), (392, 384), (192, 128))):
         problem = LatentAttention(7, 4, heads, 1000, dim, value_dim)
-        choices = FAMILY.choices(problem, device)
+        choices = REGISTRY.choices(problem, device)
         assert choices
-        assert not [x for x in choices if FAMILY.validate(problem, x.plan, device)]
+        assert not [x for x in choices if REGISTRY.validate(problem, x.config, device)]
 
 
 @pytest.mark.parametrize(
@@ -216,8 +216,8 @@ def test_scores_that_grow(heads):
 @pytest.mark.parametrize("value_dim", [40, VALUES])
 def test_columns(value_dim):
     """Without warp groups."""
-    plan = kernels.Sm80AttentionConfig(16, 32, 1, 1, num_splits=2, pack_gqa=True)
-    check(normal(2, 2, 20, value_dim + 64), Cache(0, 100, value_dim=value_dim), plan=plan)
+    config = kernels.Sm80AttentionConfig(16, 32, 1, 1, num_splits=2, pack_gqa=True)
+    check(normal(2, 2, 20, value_dim + 64), Cache(0, 100, value_dim=value_dim), config=config)
 
 
 @pytest.mark.skipif(not LONG, reason="instrumented code of warp groups takes long to compile; set KILN_LONG_TESTS=1")
@@ -299,30 +299,30 @@ def test_what_is_refused():
         ({"value_dim": 1000}, "the latter the first columns of the former"),
         ({"num_splits": 0}, "num_splits 0"),
         ({"cache_scale": np.ones(1, np.float32)}, "for latents of 8 bits"),
-        ({"num_splits": 2, "plan": kernels.Sm90MlaConfig(2)}, "a plan says how"),
-        ({"plan": kernels.Sm90MlaConfig(2, early=9)}, "early is 0 to 8"),
+        ({"num_splits": 2, "config": kernels.Sm90MlaConfig(2)}, "a config says how"),
+        ({"config": kernels.Sm90MlaConfig(2, early=9)}, "early is 0 to 8"),
         ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it is \\(2, 1, 2, 128\\)"),
     ):
         with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
             kernels.mla_decode(**{**given, **wrong})
 
 
-# --- plans ---
+# --- configs ---
 
 
 def test_who_is_chosen():
     hopper_device = device_of("sm_90a")
     for heads in (16, 32, 64, 128):
-        chosen = FAMILY.choose(LatentAttention(128, 1, heads, 4096), hopper_device)
+        chosen = REGISTRY.choose(LatentAttention(128, 1, heads, 4096), hopper_device)
         assert isinstance(chosen.implementation, HopperLatents)
         # 128 sequences are not cut, where that takes nearly all multiprocessors
-        assert chosen.plan == kernels.Sm90MlaConfig(128 // max(1, heads // 64), turned=heads <= 32)
-    assert FAMILY.choose(LatentAttention(100, 1, 16, 4096), hopper_device).plan.shares == 132
+        assert chosen.config == kernels.Sm90MlaConfig(128 // max(1, heads // 64), turned=heads <= 32)
+    assert REGISTRY.choose(LatentAttention(100, 1, 16, 4096), hopper_device).config.shares == 132
     for arch in ("sm_80", "sm_86", "sm_120a"):
         for heads in (16, 128):
-            chosen = FAMILY.choose(LatentAttention(4, 2, heads, 4096), device_of(arch))
+            chosen = REGISTRY.choose(LatentAttention(4, 2, heads, 4096), device_of(arch))
             assert isinstance(chosen.implementation, LatentColumns)
-    explained = str(FAMILY.explain(LatentAttention(128, 1, 16, 4096), hopper_device))
+    explained = str(REGISTRY.explain(LatentAttention(128, 1, 16, 4096), hopper_device))
     assert "HopperLatents" in explained
     assert "bound by memory" in explained
 

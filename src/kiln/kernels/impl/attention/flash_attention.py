@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import cannot_repeat, kernel_function
-from .fwd.implementations import FAMILY, Given
+from .fwd.implementations import REGISTRY, Given
 from .fwd.sm80 import Lengths
 from .problem import ALL_ELEMENTS, ELEMENTS, MAX_GRID_Z, AttentionProblem
 from .score_mod import check_score
@@ -51,7 +51,7 @@ def flash_attention(
     max_seqlen_k: int | None = None,
     out: Any = None,
     return_lse: bool = False,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """softmax(scale * q k^T) v over the keys of each query; with `return_lse` also the logarithms of the sums.
 
@@ -89,7 +89,7 @@ def flash_attention(
         v_descale,
     )
     return Asked(
-        given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, plan, score, ALL_ELEMENTS
+        given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, config, score, ALL_ELEMENTS
     ).run()
 
 
@@ -123,7 +123,7 @@ class Asked:
     max_q: int | None
     max_k: int | None
     return_lse: bool
-    plan: Any
+    config: Any
     score: Any = None
     elements: Any = dataclasses.field(default_factory=lambda: ELEMENTS)
     """Types of queries, keys and values by their names."""
@@ -278,7 +278,7 @@ class Asked:
         q = self.given[0]
         if str(q.dtype).rpartition(".")[2] != "float8_e4m3fn":
             return [q.dtype]
-        return [arrays.named_type(q, name) for name in ("bfloat16", "float16")]
+        return [arrays.dtype_named(q, name) for name in ("bfloat16", "float16")]
 
     def out_type(self) -> Any:
         """The type of outputs, of the program."""
@@ -329,7 +329,7 @@ class Asked:
         if self.return_lse:
             queries = q.shape[:-2]
             shape = (q.shape[-2], *queries) if len(queries) == 1 else (queries[0], q.shape[-2], queries[1])
-            lse = arrays.empty(q, shape, arrays.named_type(q, "float32"))
+            lse = arrays.empty(q, shape, arrays.dtype_named(q, "float32"))
         if 0 in out.shape:
             pass
         elif 0 in k.shape[:-2] or self.mean() == 0:
@@ -346,7 +346,7 @@ class Asked:
             if slopes is not None and slopes.ndim == 1:
                 slopes = arrays.with_batch(slopes)
             given = Given(q, k, v, rows, lse, Lengths(*self.given[4:8]), *numbers, slopes, sinks, tuple(factors))
-            FAMILY.run(self.problem(longest), devices.current(), given, self.plan)
+            REGISTRY.run(self.problem(longest), devices.current(), given, self.config)
         return out if lse is None else (out, lse)
 
     def _without_keys(self, out: Any, lse: Any) -> None:
@@ -395,7 +395,8 @@ def _check_rows(x: Any) -> None:
     """Refuse an array whose heads cannot be copied 16 bytes at a time."""
     last = x.ndim - 1
     arrays.require(
-        arrays.strides(x)[last] == 1 and arrays.laid(x).width(last) * arrays.itemsize(x) == arrays.WIDEST,
+        arrays.strides(x)[last] == 1
+        and arrays.layout_of(x).width(last) * arrays.itemsize(x) == arrays.MAX_VECTOR_BYTES,
         f"flash_attention of an array with strides {arrays.strides(x)} at {arrays.address(x):#x}: the elements of a head are "
         "contiguous, and heads begin at multiples of 16 bytes",
         hint="make a contiguous copy",

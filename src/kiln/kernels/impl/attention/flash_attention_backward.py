@@ -7,7 +7,7 @@ from typing import Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import cannot_repeat, kernel_function
-from .bwd.implementations import FAMILY, Given
+from .bwd.implementations import REGISTRY, Given
 from .bwd.preprocess import Sinks
 from .bwd.problem import AttentionBackwardProblem
 from .bwd.score_mod import check_gradient
@@ -50,7 +50,7 @@ def flash_attention_backward(
     dk: Any = None,
     dv: Any = None,
     dsinks: Any = None,
-    plan: Any = None,
+    config: Any = None,
 ) -> tuple[Any, ...]:
     """The gradients of q, k and v, and of `sinks` if there are any, given that of the outputs, `dout`, and what
     `flash_attention(..., return_lse=True)` gave.
@@ -87,7 +87,7 @@ def flash_attention_backward(
     if cu_seqlens_k is None:
         of = dataclasses.replace(of, seqlen_k=longest[1])  # that there are gradients of, whatever max_seqlen_k says
     problem = AttentionBackwardProblem(of, deterministic, functions)
-    FAMILY.run(problem, devices.current(), taken, plan)
+    REGISTRY.run(problem, devices.current(), taken, config)
     return made
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from .flash_attention import _limits
-from .fwd.implementations import FAMILY, Given
+from .fwd.implementations import REGISTRY, Given
 from .fwd.sm80 import Lengths
 from .problem import ALL_ELEMENTS, ELEMENTS, MAX_GRID_Z, AttentionProblem
 
@@ -35,7 +35,7 @@ def paged_attention(
     v_descale: Any = None,
     out: Any = None,
     return_lse: bool = False,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """Attention of the last queries of each sequence to keys and values in pages; with `return_lse` also the logarithms of the sums.
 
@@ -46,7 +46,7 @@ def paged_attention(
 
     The last query is aligned with the last key; `causal` hides later keys. Heads that share keys are computed together, and keys
     are cut into parts so that all multiprocessors have work: by `max_length`, the length of the longest sequence or more (by default
-    as much as the table has room for), which chooses a plan and changes no result but by rounding. The rest is as for
+    as much as the table has room for), which chooses a config and changes no result but by rounding. The rest is as for
     `flash_attention`.
     """
     check(q, k_cache, v_cache, page_table, lengths, out, (k_descale, v_descale))
@@ -68,7 +68,7 @@ def paged_attention(
         given = Lengths(None, None, lengths, page_table)
         factors = (None, k_descale, v_descale)
         rows = Given(q, k_cache, v_cache, out, lse, given, queries, keys, factor, float(softcap), factors=factors)
-        FAMILY.run(problem, devices.current(), rows, plan)
+        REGISTRY.run(problem, devices.current(), rows, config)
 
     return results(q, v_cache.shape[3], out, return_lse, page_table.shape[1] * k_cache.shape[0] > 0, run)
 
@@ -92,7 +92,7 @@ def results(q: Any, dim: int, out: Any, return_lse: bool, seen: bool, run: Calla
     batch, queries, heads, _ = q.shape
     if out is None:
         out = arrays.empty(q, (batch, queries, heads, dim), None)
-    lse = arrays.empty(q, (batch, heads, queries), arrays.named_type(q, "float32")) if return_lse else None
+    lse = arrays.empty(q, (batch, heads, queries), arrays.dtype_named(q, "float32")) if return_lse else None
     if seen and 0 not in out.shape:
         run(out, lse)
     else:
@@ -184,7 +184,8 @@ def check_rows(name: str, label: str, x: Any) -> None:
     """Refuse an array whose heads cannot be copied 16 bytes at a time."""
     last = x.ndim - 1
     arrays.require(
-        arrays.strides(x)[last] == 1 and arrays.laid(x).width(last) * arrays.itemsize(x) == arrays.WIDEST,
+        arrays.strides(x)[last] == 1
+        and arrays.layout_of(x).width(last) * arrays.itemsize(x) == arrays.MAX_VECTOR_BYTES,
         f"{name}: {label} has strides {arrays.strides(x)} at {arrays.address(x):#x}: the elements of a head are contiguous, and heads "
         "begin at multiples of 16 bytes",
         hint="make a contiguous copy",

@@ -108,7 +108,7 @@ class AttentionProblem(Problem):
         return 2 * self.batch * self.heads * self.visible_pairs * (self.head_dim + self.head_dim_v)
 
     @property
-    def multiplies(self) -> str | None:
+    def mma_dtype(self) -> str | None:
         return peak_name(self.dtype)
 
     @property

@@ -1,6 +1,6 @@
 """Matrix products."""
 
-from .implementations import FAMILY, GemmArguments
+from .implementations import REGISTRY, GemmArguments
 from .problem import GemmProblem
 
-__all__ = ["FAMILY", "GemmArguments", "GemmProblem"]
+__all__ = ["REGISTRY", "GemmArguments", "GemmProblem"]

@@ -11,7 +11,7 @@ from ...dispatch import arrays, devices, launches
 from ...dispatch.recorder import kernel_function
 from ...parts.element_functions import Functions, of_arrays, vectors_first
 from .epilogue_fusion import EpilogueFusion, check_parameters
-from .implementations import FAMILY, GemmArguments
+from .implementations import REGISTRY, GemmArguments
 from .mixed_input import WEIGHT_TYPES, are_groups, is_packed
 from .problem import SCALE_BLOCK, GemmProblem
 
@@ -39,7 +39,7 @@ def gemm(
     extras: Sequence[Any] = (),
     row_sum: str | Callable[[Any], Any] | None = None,
     precision: str = "ieee",
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """`epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`, written to `out` or to a new array.
 
@@ -55,8 +55,8 @@ def gemm(
     (K / 128, N / 128) for 128 x 128 of `b`, rounded up. Where `a` is f16 or bf16, `b` may be 8-bit integers, or (K / 2, N) bytes with two integers of 4
     bits each, neighbours in K, the first in the low half; `scale_b` may then be (groups, N) for as many equal groups of K. `precision` is for f32: "ieee"
     multiplies it as it is, "tf32" rounds both factors to 10 bits of mantissa and uses the tensor cores; and for 8-bit floats: "fast" leaves
-    sums to the tensor cores, which keep some 13 bits of them (those of blocks with factors are added in f32 even so). `plan` is how
-    it is cut, by default as is expected to take least time: a `Sm80GemmConfig`, or a plan of another implementation.
+    sums to the tensor cores, which keep some 13 bits of them (those of blocks with factors are added in f32 even so). `config` is how
+    it is cut, by default as is expected to take least time: a `Sm80GemmConfig`, or a config of another implementation.
     """
     arrays.require(
         isinstance(extras, (list, tuple)),
@@ -72,7 +72,7 @@ def gemm(
 
     def run(branching: Sequence[Any]) -> None:
         problem, given = asked.canonical(branching)
-        FAMILY.run(problem, devices.current(), given, plan)
+        REGISTRY.run(problem, devices.current(), given, config)
 
     vectors_first(run)
     return asked.results()
@@ -158,7 +158,7 @@ class Asked:
                 f"gemm of shape {flat} into an array of {tuple(x.shape)}",
             )
         if self.row_sum is not None:
-            self.summed = arrays.empty(self.a, flat[:-1], arrays.named_type(self.a, "float32"))
+            self.summed = arrays.empty(self.a, flat[:-1], arrays.dtype_named(self.a, "float32"))
         self.computed = self.outs
         if 0 in shape:
             if self.summed is not None and 0 not in tuple(self.summed.shape):
@@ -197,7 +197,7 @@ class Asked:
         in_rows = len(self.outs) > 1 or self.summed is not None or self.weights or self.in_blocks
         if in_rows:  # of each
             self.computed = [
-                x if arrays.laid(x).strides[-1] == 1 else arrays.empty(x, tuple(x.shape), None) for x in self.outs
+                x if arrays.layout_of(x).strides[-1] == 1 else arrays.empty(x, tuple(x.shape), None) for x in self.outs
             ]
         a, b, out, *more = (x if x.ndim == 3 else arrays.with_batch(x) for x in (self.a, self.b, *self.computed))
         a, b = (arrays.broadcast_to(readable(x), (self.shape[0], *x.shape[1:])) for x in (a, b))
@@ -207,7 +207,9 @@ class Asked:
         blocks = [factors_of_blocks(x, self.shape[0]) for x in self.scales] if self.in_blocks else []
         added = [x for x in (self.c, self.bias) if x is not None]
         others = [arrays.broadcast_to(x, self.shape) for x in (*factors, *added, *self.extras)]
-        if not in_rows and arrays.laid(out).leading((1, 2)) == 1:  # columns are contiguous: the transpose is computed
+        if (
+            not in_rows and arrays.layout_of(out).leading((1, 2)) == 1
+        ):  # columns are contiguous: the transpose is computed
             a, b, out = (arrays.transposed(x) for x in (b, a, out))
             others = [arrays.transposed(x) for x in others]
         integers = arrays.element_type(a).is_integer
@@ -216,7 +218,7 @@ class Asked:
             self.c is not None, self.bias is not None, self.activation, self.epilogue,
             not integers or self.alpha != 1.0 or follows, branching, len(factors), len(self.outs), self.row_sum,
         )  # fmt: skip
-        laid = arrays.laid
+        laid = arrays.layout_of
         problem = GemmProblem(
             laid(a), laid(b), laid(out), tuple(map(laid, others)), follow, self.precision, tuple(map(laid, blocks)), tuple(map(laid, more)),
             is_packed(self.a, self.b), None if groups is None else laid(groups),
@@ -258,7 +260,7 @@ def values_of(epilogue: Callable[..., Any], types: list[Any]) -> int:
         cute.compile(probe)
         return found[0]
 
-    return launches.made_of(Functions(epilogue), lambda: vectors_first(tried), values_of, *types)
+    return launches.cached_kernel_of(Functions(epilogue), lambda: vectors_first(tried), values_of, *types)
 
 
 def are_blocks(scales: tuple[Any, Any], rows: int, n: int, k: int) -> bool:
@@ -282,12 +284,12 @@ def out_type(a: Any, given: Any) -> Any:
         return arrays.framework_dtype(given, a) if isinstance(given, NumericMeta) else given
     name = str(a.dtype).rpartition(".")[2]
     wanted = "float32" if name.startswith("float8") else "int32" if name in ("int8", "uint8") else None
-    return None if wanted is None else arrays.named_type(a, wanted)
+    return None if wanted is None else arrays.dtype_named(a, wanted)
 
 
 def readable(x: Any) -> Any:
     """An operand of which one of the last two modes is contiguous: itself or a copy."""
-    there = arrays.laid(x).leading((1, 2)) is not None and min(arrays.strides(x)) >= 0
+    there = arrays.layout_of(x).leading((1, 2)) is not None and min(arrays.strides(x)) >= 0
     return x if there else arrays.contiguous(x)
 
 

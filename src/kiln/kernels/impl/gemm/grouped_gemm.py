@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
-from ...dispatch.registry import Family, Implementation
+from ...dispatch.registry import Implementation, Registry
 from ...parts.element_functions import vectors_first
 from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion, check_parameters
 from .gemm import are_blocks, check_broadcast, factors_of_blocks, out_type, readable
 from .grouped_problem import GroupedGemmProblem
-from .implementations import FAMILY as PRODUCTS
+from .implementations import REGISTRY as PRODUCTS
 from .problem import INTEGERS, GemmProblem
 from .sm90_grouped import Sm90GroupedGemm
 from .sm90_padded import Sm90PaddedGemm
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["grouped_gemm"]
 
-FAMILY = Family("grouped_gemm")
+REGISTRY = Registry("grouped_gemm")
 
 
 @kernel_function("a", "b", "offsets", "counts", "out", "scale_a", "scale_b", "extras", numbers=("alpha",))
@@ -46,7 +46,7 @@ def grouped_gemm(
     activation: str | Callable[[Any], Any] | None = None,
     epilogue: Callable[..., Any] | None = None,
     extras: Sequence[Any] = (),
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """`epilogue(activation(alpha * rows of a @ b[group]), *extras)` for each group of rows; `b` is (G, K, N).
 
@@ -125,14 +125,14 @@ def grouped_gemm(
         others = [arrays.broadcast_to(x, whole) for x in extras]
         scaled = arrays.element_type(a) not in INTEGERS or alpha != 1.0 or bool(others) or activation or epilogue
         follow = EpilogueFusion.of(False, False, activation, epilogue, bool(scaled), branching)
-        laid = arrays.laid
+        laid = arrays.layout_of
         blocks = [factors_of_blocks(x, count) for x, count in zip(scales, (whole[0], b.shape[0]), strict=False)]
         problem = GroupedGemmProblem(
             laid(left), laid(right), laid(batched[1]), tuple(map(laid, others)), follow, "ieee", tuple(map(laid, blocks)),
             contiguous=offsets is not None, expected_rows=rows,
         )  # fmt: skip
         given = GemmArguments(left, right, batched[1], others, alpha, block_scales=blocks, group_bounds=bounds)
-        FAMILY.run(problem, devices.current(), given, plan)
+        REGISTRY.run(problem, devices.current(), given, config)
 
     vectors_first(run)
     return out
@@ -140,25 +140,25 @@ def grouped_gemm(
 
 @dataclasses.dataclass(frozen=True)
 class PerGroupFallbackConfig:
-    """A plan: one product after the other, each cut as is expected to take least time."""
+    """A config: one product after the other, each cut as is expected to take least time."""
 
 
-@FAMILY.register
+@REGISTRY.register
 class PerGroupFallback(Implementation):
     """A product for each group, with bounds that the host reads; one for all where the others' rows do no harm."""
 
-    plan = PerGroupFallbackConfig
+    config = PerGroupFallbackConfig
 
     def supports(self, problem: GroupedGemmProblem, device: Device) -> str | None:
         return None
 
-    def plans(self, problem: GroupedGemmProblem, device: Device) -> list[PerGroupFallbackConfig]:
+    def configs(self, problem: GroupedGemmProblem, device: Device) -> list[PerGroupFallbackConfig]:
         return [PerGroupFallbackConfig()]
 
-    def cost(self, problem: GroupedGemmProblem, plan: PerGroupFallbackConfig, device: Device) -> float:
+    def cost(self, problem: GroupedGemmProblem, config: PerGroupFallbackConfig, device: Device) -> float:
         return math.inf
 
-    def run(self, problem: GroupedGemmProblem, plan: PerGroupFallbackConfig, given: GemmArguments) -> None:
+    def run(self, problem: GroupedGemmProblem, config: PerGroupFallbackConfig, given: GemmArguments) -> None:
         device = devices.current()
         if not problem.contiguous:
             laid = GemmProblem(
@@ -178,13 +178,13 @@ class PerGroupFallback(Implementation):
             a, out, *others = (x[:, first:last] for x in (given.a, given.out, *given.epilogue_inputs))
             blocks = [x[:, first:last] if n == 0 else x[group : group + 1] for n, x in enumerate(given.block_scales)]
             own = GemmArguments(a, given.b[group : group + 1], out, others, given.alpha, block_scales=blocks)
-            left, right, result = map(arrays.laid, (a, own.b, out))
-            others, blocks = (tuple(map(arrays.laid, x)) for x in (others, blocks))
+            left, right, result = map(arrays.layout_of, (a, own.b, out))
+            others, blocks = (tuple(map(arrays.layout_of, x)) for x in (others, blocks))
             PRODUCTS.run(GemmProblem(left, right, result, others, problem.fusion, block_scales=blocks), device, own)
 
 
-FAMILY.register(Sm90PaddedGemm(Sm90GroupedGemm()))
-FAMILY.register(Sm90GroupedGemm)
+REGISTRY.register(Sm90PaddedGemm(Sm90GroupedGemm()))
+REGISTRY.register(Sm90GroupedGemm)
 
 
 def _check(a: Any, b: Any, bounds: Any, name: str, contiguous: bool) -> tuple[int, ...]:

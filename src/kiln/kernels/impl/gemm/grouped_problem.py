@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from ...dispatch.arrays import require
-from ...dispatch.problem import Laid
+from ...dispatch.problem import TensorLayout
 from .problem import SCALE_BLOCK, GemmProblem
 
 
@@ -43,12 +43,12 @@ class GroupedGemmProblem(GemmProblem):
         """The batch of products of groups that are all as large as expected."""
         _, k, n = self.b.shape
         a, out = (
-            Laid.dense(x.dtype, self.num_groups, self.expected_rows, columns)
+            TensorLayout.dense(x.dtype, self.num_groups, self.expected_rows, columns)
             for x, columns in ((self.a, k), (self.out, n))
         )
         others = tuple(_repeated(x, self.num_groups, self.expected_rows) for x in self.epilogue_inputs)
         blocks = tuple(
-            Laid.dense(x.dtype, self.num_groups, *shape)
+            TensorLayout.dense(x.dtype, self.num_groups, *shape)
             for x, shape in zip(self.block_scales, _blocks(self.expected_rows, k, n))
         )
         return GemmProblem(a, self.b, out, others, self.fusion, self.precision, blocks)
@@ -67,6 +67,6 @@ def _blocks(rows: int, k: int, n: int) -> tuple[tuple[int, int], tuple[int, int]
     return (rows, depth), (depth, -(-n // SCALE_BLOCK))
 
 
-def _repeated(x: Laid, groups: int, rows: int) -> Any:
+def _repeated(x: TensorLayout, groups: int, rows: int) -> Any:
     _, row, column = x.strides
-    return Laid(x.dtype, (groups, rows, x.shape[2]), (row * rows, row, column), x.offset)
+    return TensorLayout(x.dtype, (groups, rows, x.shape[2]), (row * rows, row, column), x.offset)

@@ -1,6 +1,6 @@
 """The implementations of matrix products.
 
-One for another architecture has a main loop of its own and the type of its plans; schedulers and epilogues can be those that are here.
+One for another architecture has a main loop of its own and the type of its configs; schedulers and epilogues can be those that are here.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .... import Float32
 from ...dispatch import arrays, devices, launches
-from ...dispatch.registry import Family, Implementation
+from ...dispatch.registry import Implementation, Registry
 from . import sm80_cost
 from .arguments import GemmArguments, group_tensors, more_tensors, other_tensors
 from .epilogue_fusion import EpilogueFusion
@@ -34,73 +34,75 @@ if TYPE_CHECKING:
     from ...dispatch.devices import Device
     from .sm80_mainloop import MultistageGemmKernel
 
-FAMILY = Family("gemm")
+REGISTRY = Registry("gemm")
 
 
 class MultistageGemm(Implementation):
     """Threads that copy and multiply in turn; K may be cut among the blocks of a cluster, or for a second kernel to add."""
 
-    plan = Sm80GemmConfig
+    config = Sm80GemmConfig
     repeats = True
     kernel: type[MultistageGemmKernel]
     epilogue: type[Sm80Epilogue]
 
     def candidates(self, problem: GemmProblem) -> tuple[sm80_cost.Candidate, ...]:
-        """Tilings that were measured."""
+        """Configs that were measured."""
         raise NotImplementedError
 
     def step(self, problem: GemmProblem) -> int:
         """K of an instruction."""
         raise NotImplementedError
 
-    def smem_bytes(self, problem: GemmProblem, plan: Sm80GemmConfig) -> int:
+    def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
         """Shared memory of a block."""
         raise NotImplementedError
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
         """Those that were measured, with K in parts; what is expected to take least time first."""
         found: list[tuple[float, Sm80GemmConfig]] = []
-        for candidate, plan in sm80_cost.cuts(problem, self.candidates(problem), self.step(problem), device):
-            took = sm80_cost.expected(problem, candidate, plan, self.smem_bytes(problem, plan), device)
+        for candidate, config in sm80_cost.cuts(problem, self.candidates(problem), self.step(problem), device):
+            took = sm80_cost.expected(problem, candidate, config, self.smem_bytes(problem, config), device)
             if took < float("inf"):
-                found.append((took, plan))
-        return [plan for _, plan in sorted(found, key=lambda pair: pair[0])]
+                found.append((took, config))
+        return [config for _, config in sorted(found, key=lambda pair: pair[0])]
 
-    def cost(self, problem: GemmProblem, plan: Sm80GemmConfig, device: Device) -> float:
-        like = sm80_cost.nearest(plan, self.candidates(problem))
-        return sm80_cost.expected(problem, like, plan, self.smem_bytes(problem, plan), device)
+    def cost(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> float:
+        like = sm80_cost.nearest(config, self.candidates(problem))
+        return sm80_cost.expected(problem, like, config, self.smem_bytes(problem, config), device)
 
-    def check(self, problem: GemmProblem, plan: Sm80GemmConfig, device: Device) -> None:
-        if plan.in_clusters(device):
+    def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
+        if config.in_clusters(device):
             return
-        plan.check_splits(problem.k, problem.shape[0])
+        config.check_splits(problem.k, problem.shape[0])
         arrays.require(
-            plan.split_k == 1 or problem.dtype not in INTEGERS,
-            f"{plan}: K is cut into parts that a second kernel adds only for floats",
+            config.split_k == 1 or problem.dtype not in INTEGERS,
+            f"{config}: K is cut into parts that a second kernel adds only for floats",
         )
 
-    def run(self, problem: GemmProblem, plan: Sm80GemmConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: Sm80GemmConfig, given: GemmArguments) -> None:
         device = devices.current()
-        if plan.split_k > 1 and not plan.in_clusters(device):
-            run_parts(self, problem, dataclasses.replace(plan, split_k=1), plan.split_k, given)
+        if config.split_k > 1 and not config.in_clusters(device):
+            run_parts(self, problem, dataclasses.replace(config, split_k=1), config.split_k, given)
             return
         half = problem.dtype in FLOATS8 and not device.float8
         a, b = (
             dataclasses.replace(operand, half=half, few=rows < tile)
-            for operand, rows, tile in zip(problem.operands(), problem.shape[1:], plan.tile_shape_mnk[:2], strict=True)
+            for operand, rows, tile in zip(
+                problem.operands(), problem.shape[1:], config.tile_shape_mnk[:2], strict=True
+            )
         )
-        follow, tile = problem.fusion, plan.tile_shape_mnk[:2]
+        follow, tile = problem.fusion, config.tile_shape_mnk[:2]
         widths = None if follow.plain else problem.epilogue_input_widths
         out = (problem.acc_dtype, problem.out_types, problem.out_width)
 
         weights, many = self.of_weights(problem), problem.shape[0] > MAX_GRID_Y
 
         def make() -> MultistageGemmKernel:
-            epilogue = self.epilogue(tile, plan.threads, plan.split_k, *out, follow.combiner(), widths)
-            return self.kernel(a, b, plan, Sm80TileScheduler(tile, plan.split_k, many), epilogue, **weights)
+            epilogue = self.epilogue(tile, config.threads, config.split_k, *out, follow.combiner(), widths)
+            return self.kernel(a, b, config, Sm80TileScheduler(tile, config.split_k, many), epilogue, **weights)
 
-        key = (self.kernel, a, b, out, plan, many, widths, follow.key, *weights.values())
-        kernel = launches.made_of(follow.functions, make, *key)
+        key = (self.kernel, a, b, out, config, many, widths, follow.key, *weights.values())
+        kernel = launches.cached_kernel_of(follow.functions, make, *key)
         leading = problem.a.leading((1, 2)), problem.b.leading((2, 1))
         tensors = [
             arrays.dynamic(x, mode, operand.width)
@@ -122,7 +124,7 @@ class MultistageGemm(Implementation):
         return {}
 
 
-@FAMILY.register
+@REGISTRY.register
 class Sm80Gemm(MultistageGemm):
     """`mma.sync`; f32 is rounded to TF32."""
 
@@ -146,15 +148,15 @@ class Sm80Gemm(MultistageGemm):
     def step(self, problem: GemmProblem) -> int:
         return k_step(problem.dtype)
 
-    def smem_bytes(self, problem: GemmProblem, plan: Sm80GemmConfig) -> int:
-        return plan.smem_bytes(problem.dtype.width)
+    def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
+        return config.smem_bytes(problem.dtype.width)
 
-    def check(self, problem: GemmProblem, plan: Sm80GemmConfig, device: Device) -> None:
-        super().check(problem, plan, device)
-        plan.check(problem.dtype.width, self.step(problem), device.smem)
+    def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
+        super().check(problem, config, device)
+        config.check(problem.dtype.width, self.step(problem), device.smem)
 
 
-@FAMILY.register
+@REGISTRY.register
 class Sm80MixedInputGemm(MultistageGemm):
     """`mma.sync` on weights of 8 or 4 bits that threads convert in registers."""
 
@@ -178,38 +180,38 @@ class Sm80MixedInputGemm(MultistageGemm):
     def step(self, problem: GemmProblem) -> int:
         return STEP
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
         # More blocks than two to a tile were never worth it.
-        found = (x for x in super().plans(problem, device) if x.split_k <= 2 and self.suits(problem, x))
+        found = (x for x in super().configs(problem, device) if x.split_k <= 2 and self.suits(problem, x))
         return [x for x in found if x.split_k == 1 or x.in_clusters(device)]
 
-    def suits(self, problem: GemmProblem, plan: Sm80GemmConfig) -> bool:
+    def suits(self, problem: GemmProblem, config: Sm80GemmConfig) -> bool:
         """Whether groups are parts or multiples of a tile in K, and there are whole tiles."""
-        depth, group = plan.tile_shape_mnk[2], problem.group_size
+        depth, group = config.tile_shape_mnk[2], problem.group_size
         return not group or (problem.k % depth == 0 and (group % depth == 0 or depth % group == 0))
 
-    def smem_bytes(self, problem: GemmProblem, plan: Sm80GemmConfig) -> int:
-        return narrow_smem_bytes(plan, problem.int4, problem.group_size)
+    def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
+        return narrow_smem_bytes(config, problem.int4, problem.group_size)
 
-    def check(self, problem: GemmProblem, plan: Sm80GemmConfig, device: Device) -> None:
+    def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
         most = min(MAX_PORTABLE_CLUSTER, device.cluster)
         arrays.require(
-            plan.split_k <= 1 or plan.in_clusters(device),
-            f"{plan}: K of weights is cut into parts that the blocks of a cluster add, and one of {device.name} has at most {most}",
+            config.split_k <= 1 or config.in_clusters(device),
+            f"{config}: K of weights is cut into parts that the blocks of a cluster add, and one of {device.name} has at most {most}",
             hint=f"split_k up to {most}" if most > 1 else "split_k=1",
         )
-        super().check(problem, plan, device)
-        plan.check_weights(problem.int4, self.smem_bytes(problem, plan), device.smem)
+        super().check(problem, config, device)
+        config.check_weights(problem.int4, self.smem_bytes(problem, config), device.smem)
         arrays.require(
-            self.suits(problem, plan),
-            f"{plan}: groups of {problem.group_size} of K are parts or multiples of a tile in K, and {problem.k} are whole tiles",
+            self.suits(problem, config),
+            f"{config}: groups of {problem.group_size} of K are parts or multiples of a tile in K, and {problem.k} are whole tiles",
         )
 
     def of_weights(self, problem: GemmProblem) -> dict[str, Any]:
         return {"packed": problem.int4, "group": problem.group_size}
 
 
-@FAMILY.register
+@REGISTRY.register
 class SimtGemm(MultistageGemm):
     """Each thread multiplies by itself, in f32 as it is."""
 
@@ -229,12 +231,12 @@ class SimtGemm(MultistageGemm):
     def step(self, problem: GemmProblem) -> int:
         return 1
 
-    def smem_bytes(self, problem: GemmProblem, plan: Sm80GemmConfig) -> int:
-        return plan.simt_smem_bytes()
+    def smem_bytes(self, problem: GemmProblem, config: Sm80GemmConfig) -> int:
+        return config.simt_smem_bytes()
 
-    def check(self, problem: GemmProblem, plan: Sm80GemmConfig, device: Device) -> None:
-        super().check(problem, plan, device)
-        plan.check_simt(device.smem)
+    def check(self, problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> None:
+        super().check(problem, config, device)
+        config.check_simt(device.smem)
 
 
 _NO_ROWS = "blocks have parts of rows alone, and sums of rows are made of all of them"
@@ -243,14 +245,14 @@ _NO_BLOCKS = "factors of blocks belong to sums of 128 products, and it makes sum
 
 @dataclasses.dataclass(frozen=True)
 class BlockScaledFallbackConfig:
-    """A plan: a product for each block of 128 of K, cut as is expected to take least time, that adds to the sums of those before."""
+    """A config: a product for each block of 128 of K, cut as is expected to take least time, that adds to the sums of those before."""
 
 
-@FAMILY.register
+@REGISTRY.register
 class BlockScaledFallback(Implementation):
     """Products with factors of blocks, of every target and alignment: one for each block of K."""
 
-    plan = BlockScaledFallbackConfig
+    config = BlockScaledFallbackConfig
     repeats = True
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
@@ -258,16 +260,16 @@ class BlockScaledFallback(Implementation):
             return _NO_ROWS
         return None if problem.block_scales else "there are no factors of blocks"
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[BlockScaledFallbackConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[BlockScaledFallbackConfig]:
         return [BlockScaledFallbackConfig()]
 
-    def cost(self, problem: GemmProblem, plan: BlockScaledFallbackConfig, device: Device) -> float:
+    def cost(self, problem: GemmProblem, config: BlockScaledFallbackConfig, device: Device) -> float:
         return math.inf
 
-    def run(self, problem: GemmProblem, plan: BlockScaledFallbackConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: BlockScaledFallbackConfig, given: GemmArguments) -> None:
         """Sums in f32; what follows them is done with the last."""
-        (_, _, n), k, laid = problem.shape, problem.k, arrays.laid
-        sums = arrays.empty(given.a, problem.shape, arrays.named_type(given.a, "float32"))
+        (_, _, n), k, laid = problem.shape, problem.k, arrays.layout_of
+        sums = arrays.empty(given.a, problem.shape, arrays.dtype_named(given.a, "float32"))
         arrays.fill(sums, 0)
         of_columns = arrays.repeated(given.block_scales[1], SCALE_BLOCK, n)  # (L, K / 128, N)
         for first in range(0, k, SCALE_BLOCK):
@@ -278,7 +280,7 @@ class BlockScaledFallback(Implementation):
             others = [arrays.broadcast_to(x, problem.shape) for x in (rows, columns)]
             own = GemmArguments(a, b, sums, [*others, sums])
             follow = EpilogueFusion(True, scales=2)
-            FAMILY.run(
+            REGISTRY.run(
                 GemmProblem(laid(a), laid(b), laid(sums), tuple(map(laid, own.epilogue_inputs)), follow),
                 devices.current(),
                 own,
@@ -297,35 +299,35 @@ class BlockScaledFallback(Implementation):
 
 @dataclasses.dataclass(frozen=True)
 class RowSumFallbackConfig:
-    """A plan: what is summed along rows is written, as a result of its own, cut as is expected to take least time, and then summed."""
+    """A config: what is summed along rows is written, as a result of its own, cut as is expected to take least time, and then summed."""
 
 
-@FAMILY.register
+@REGISTRY.register
 class RowSumFallback(Implementation):
     """Products with sums of rows, of every target, type and alignment."""
 
-    plan = RowSumFallbackConfig
+    config = RowSumFallbackConfig
     repeats = True
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         return None if problem.reduces_rows else "no sums of rows are asked for"
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[RowSumFallbackConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[RowSumFallbackConfig]:
         return [RowSumFallbackConfig()]
 
-    def cost(self, problem: GemmProblem, plan: RowSumFallbackConfig, device: Device) -> float:
+    def cost(self, problem: GemmProblem, config: RowSumFallbackConfig, device: Device) -> float:
         return math.inf
 
-    def run(self, problem: GemmProblem, plan: RowSumFallbackConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: RowSumFallbackConfig, given: GemmArguments) -> None:
         from ..reduction import reductions  # few products need another family
 
-        values = arrays.empty(given.a, problem.shape, arrays.named_type(given.a, "float32"))
-        whole = dataclasses.replace(problem, extra_outs=(*problem.extra_outs, arrays.laid(values)))
-        FAMILY.run(whole, devices.current(), given._replace(extra_outs=[*given.extra_outs, values], row_sum=None))
+        values = arrays.empty(given.a, problem.shape, arrays.dtype_named(given.a, "float32"))
+        whole = dataclasses.replace(problem, extra_outs=(*problem.extra_outs, arrays.layout_of(values)))
+        REGISTRY.run(whole, devices.current(), given._replace(extra_outs=[*given.extra_outs, values], row_sum=None))
         reductions.sum(values, -1, out=arrays.reshaped(given.row_sum, problem.shape[:2]))
 
 
-FAMILY.register(DequantizeFallback(FAMILY))
-FAMILY.register(Sm90MixedInputGemm)
-FAMILY.register(Sm90PaddedGemm(Sm90Gemm()))
-FAMILY.register(Sm90Gemm)
+REGISTRY.register(DequantizeFallback(REGISTRY))
+REGISTRY.register(Sm90MixedInputGemm)
+REGISTRY.register(Sm90PaddedGemm(Sm90Gemm()))
+REGISTRY.register(Sm90Gemm)

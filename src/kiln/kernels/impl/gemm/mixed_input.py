@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from .... import Float32, Int8, Int32, Uint8
 from ...dispatch import arrays, devices
-from ...dispatch.problem import Laid
-from ...dispatch.registry import Family, Implementation
+from ...dispatch.problem import TensorLayout
+from ...dispatch.registry import Implementation, Registry
 
 if TYPE_CHECKING:
     from ...dispatch.devices import Device
@@ -40,28 +40,28 @@ def are_groups(scale: Any, k: int, n: int) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class DequantizeFallbackConfig:
-    """A plan: weights are made elements of A's type, times factors of groups, and multiplied as is expected to take least time."""
+    """A config: weights are made elements of A's type, times factors of groups, and multiplied as is expected to take least time."""
 
 
 class DequantizeFallback(Implementation):
     """Products with such weights, of every target and layout."""
 
-    plan = DequantizeFallbackConfig
+    config = DequantizeFallbackConfig
     repeats = True
 
-    def __init__(self, family: Family) -> None:
+    def __init__(self, family: Registry) -> None:
         self.family = family
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         return None if problem.mixed_input else "operands have elements of one kind"
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[DequantizeFallbackConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[DequantizeFallbackConfig]:
         return [DequantizeFallbackConfig()]
 
-    def cost(self, problem: GemmProblem, plan: DequantizeFallbackConfig, device: Device) -> float:
-        return sum(self.parts(problem, plan, device).values())
+    def cost(self, problem: GemmProblem, config: DequantizeFallbackConfig, device: Device) -> float:
+        return sum(self.cost_terms(problem, config, device).values())
 
-    def parts(self, problem: GemmProblem, plan: DequantizeFallbackConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GemmProblem, config: DequantizeFallbackConfig, device: Device) -> dict[str, float]:
         """One after the other: halves of bytes are written by themselves, every other element at a time, and multiplied by factors in place."""
         plain = self.plain(problem)
         passes = 1 + 3 * problem.int4 + (problem.group_scales is not None)
@@ -71,10 +71,10 @@ class DequantizeFallback(Implementation):
     def plain(self, problem: GemmProblem) -> GemmProblem:
         """The same product with weights of A's type, contiguous in K."""
         (batches, _, n), k = problem.b.shape, problem.k
-        made = Laid(problem.dtype, (batches, k, n), (n * k if batches > 1 else 0, 1, k))
+        made = TensorLayout(problem.dtype, (batches, k, n), (n * k if batches > 1 else 0, 1, k))
         return dataclasses.replace(problem, b=made, int4=False, group_scales=None)
 
-    def run(self, problem: GemmProblem, plan: DequantizeFallbackConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: DequantizeFallbackConfig, given: GemmArguments) -> None:
         from ..elementwise import elementwise as pointwise  # few products need another family
 
         batches, k, n = problem.b.shape[0], problem.k, problem.shape[2]
@@ -92,7 +92,7 @@ class DequantizeFallback(Implementation):
             pointwise.elementwise(_times, own, arrays.part(given.group_scales, 2, None), out=into)
         elif not problem.int4:
             pointwise.elementwise(_as_it_is, source, out=made)
-        plain = dataclasses.replace(self.plain(problem), b=arrays.laid(made))
+        plain = dataclasses.replace(self.plain(problem), b=arrays.layout_of(made))
         self.family.run(plain, devices.current(), given._replace(b=made, group_scales=None))
 
 

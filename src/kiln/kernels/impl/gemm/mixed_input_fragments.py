@@ -44,11 +44,11 @@ class _Lanes:
 
     __kiln_immutable__ = True  # a loop need not carry what `start` sets
 
-    def __init__(self, operand: Operand, rows: int, depth: int, tiling: Sm80GemmConfig) -> None:
+    def __init__(self, operand: Operand, rows: int, depth: int, config: Sm80GemmConfig) -> None:
         self.operand = operand
-        self.shape = (rows, depth, tiling.stages)
-        self.warps = tiling.warp_layout_mn[1]
-        self.steps = tiling.tile_shape_mnk[2] // STEP
+        self.shape = (rows, depth, config.stages)
+        self.warps = config.warp_layout_mn[1]
+        self.steps = config.tile_shape_mnk[2] // STEP
 
     each: int
     """Elements of a lane of a step."""
@@ -86,8 +86,8 @@ class ActivationFragments(_Lanes):
 
     each = _EACH
 
-    def __init__(self, operand: Operand, tiling: Sm80GemmConfig, packed: bool) -> None:
-        super().__init__(operand, tiling.tile_shape_mnk[0], tiling.tile_shape_mnk[2], tiling)
+    def __init__(self, operand: Operand, config: Sm80GemmConfig, packed: bool) -> None:
+        super().__init__(operand, config.tile_shape_mnk[0], config.tile_shape_mnk[2], config)
         self.packed = packed
 
     def start(self, mma: Any, ring: Any, thread: Any) -> int:
@@ -116,9 +116,9 @@ class ActivationFragments(_Lanes):
 class WeightFragments(_Lanes):
     """B, of integers of 8 or 4 bits that become elements of another type."""
 
-    def __init__(self, operand: Operand, tiling: Sm80GemmConfig, packed: bool, into: Any) -> None:
+    def __init__(self, operand: Operand, config: Sm80GemmConfig, packed: bool, into: Any) -> None:
         self.each = _EACH // 2 if packed else _EACH
-        super().__init__(operand, tiling.tile_shape_mnk[1], tiling.tile_shape_mnk[2] // (2 if packed else 1), tiling)
+        super().__init__(operand, config.tile_shape_mnk[1], config.tile_shape_mnk[2] // (2 if packed else 1), config)
         self.packed = packed
         self.into = into
 
@@ -144,9 +144,9 @@ class WeightFragments(_Lanes):
         return found
 
 
-def factor_rows(tiling: Sm80GemmConfig) -> int:
+def factor_rows(config: Sm80GemmConfig) -> int:
     """Columns of a tile in the ring of factors: as many as its threads copy at once, or a multiple."""
-    return -(-tiling.tile_shape_mnk[1] // tiling.threads) * tiling.threads
+    return -(-config.tile_shape_mnk[1] // config.threads) * config.threads
 
 
 class GroupScales:
@@ -157,12 +157,12 @@ class GroupScales:
 
     __kiln_immutable__ = True
 
-    def __init__(self, group: int, tiling: Sm80GemmConfig) -> None:
+    def __init__(self, group: int, config: Sm80GemmConfig) -> None:
         self.group = group
-        _, self.columns, self.depth = tiling.tile_shape_mnk
+        _, self.columns, self.depth = config.tile_shape_mnk
         self.chunk = min(group, self.depth)
-        self.shape = (factor_rows(tiling), self.depth // self.chunk, tiling.stages)
-        self.threads = tiling.threads
+        self.shape = (factor_rows(config), self.depth // self.chunk, config.stages)
+        self.threads = config.threads
 
     def start(
         self, part: Any, tile: tuple[int, int], factors: Any, acc: Any, memory: Any, where: Any, thread: Any

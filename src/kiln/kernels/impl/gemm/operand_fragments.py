@@ -31,11 +31,11 @@ class OperandFragments:
 
     __kiln_immutable__ = True  # a loop need not carry what `start` sets
 
-    def __init__(self, operand: Operand, side: int, tiling: Sm80GemmConfig) -> None:
+    def __init__(self, operand: Operand, side: int, config: Sm80GemmConfig) -> None:
         self.operand = operand
         self.side = side
-        self.warp_layout_mn = tiling.warp_layout_mn
-        self.shape = (tiling.tile_shape_mnk[side], tiling.tile_shape_mnk[2], tiling.stages)
+        self.warp_layout_mn = config.warp_layout_mn
+        self.shape = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
         self.in_pairs = operand.dtype.width == 8 and not operand.k_major
 
     def order(self) -> Any:

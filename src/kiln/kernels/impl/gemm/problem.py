@@ -7,7 +7,7 @@ from typing import Any
 
 from .... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
 from ...dispatch.arrays import require
-from ...dispatch.problem import Laid, Problem, peak_name
+from ...dispatch.problem import Problem, TensorLayout, peak_name
 from .epilogue_fusion import NO_FUSION, EpilogueFusion
 
 PRECISIONS = ("ieee", "tf32", "fast")
@@ -25,19 +25,19 @@ class GemmProblem(Problem):
     (A product whose columns are to be contiguous is the one of its transpose.)
     """
 
-    a: Laid
-    b: Laid
-    out: Laid
-    epilogue_inputs: tuple[Laid, ...] = ()
+    a: TensorLayout
+    b: TensorLayout
+    out: TensorLayout
+    epilogue_inputs: tuple[TensorLayout, ...] = ()
     fusion: EpilogueFusion = NO_FUSION
     precision: str = "ieee"
-    block_scales: tuple[Laid, ...] = ()
+    block_scales: tuple[TensorLayout, ...] = ()
     """Factors of blocks: of A (L, M, K / 128), for 128 elements of a row each, and of B (L, K / 128, N / 128)."""
-    extra_outs: tuple[Laid, ...] = ()
+    extra_outs: tuple[TensorLayout, ...] = ()
     """Results after the first; rows are contiguous in them too."""
     int4: bool = False
     """Whether B has two integers of 4 bits in a byte, neighbours in K: (L, K / 2, N)."""
-    group_scales: Laid | None = None
+    group_scales: TensorLayout | None = None
     """Factors of weights: (L, groups of K, N)."""
 
     name = "gemm"
@@ -127,11 +127,11 @@ class GemmProblem(Problem):
         return sum(x.bytes for x in (self.a, self.b, *self.outs, *self.epilogue_inputs, *factors))
 
     @property
-    def multiplies(self) -> str | None:
+    def mma_dtype(self) -> str | None:
         return "tf32" if self.precision == "tf32" else None if self.dtype is Float32 else peak_name(self.dtype)
 
     @property
-    def outs(self) -> tuple[Laid, ...]:
+    def outs(self) -> tuple[TensorLayout, ...]:
         """All arrays that are written, but for sums of rows."""
         return self.out, *self.extra_outs
 
@@ -202,6 +202,6 @@ _MOST_ROWS = 1 << 12
 """More than any tile has, in rows or in K."""
 
 
-def _operand(x: Laid, leading: int | None, k_mode: int) -> Operand:
+def _operand(x: TensorLayout, leading: int | None, k_mode: int) -> Operand:
     wide = any(s * _MOST_ROWS * x.size >= _NARROW for s in x.strides[1:])
     return Operand(x.dtype, leading == k_mode, x.width(leading), wide)

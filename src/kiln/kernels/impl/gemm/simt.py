@@ -27,9 +27,9 @@ class SimtFragments:
 
     __kiln_immutable__ = True  # a loop need not carry what `start` sets
 
-    def __init__(self, side: int, tiling: Sm80GemmConfig) -> None:
+    def __init__(self, side: int, config: Sm80GemmConfig) -> None:
         self.side = side
-        self.shape = (tiling.tile_shape_mnk[side], tiling.tile_shape_mnk[2], tiling.stages)
+        self.shape = (config.tile_shape_mnk[side], config.tile_shape_mnk[2], config.stages)
 
     def ring_layout(self) -> Any:
         """The ring of tiles (rows, K, stages), rows contiguous."""
@@ -69,18 +69,18 @@ class SimtGemmKernel(MultistageGemmKernel):
 
     def blocks_together(self) -> int:
         """Two hide each other's waits; sums are half of what a thread may then have in registers."""
-        m, n, _ = self.tiling.tile_shape_mnk
-        return 2 if self.tiling.threads <= 256 and m * n // self.tiling.threads <= 64 else 1
+        m, n, _ = self.config.tile_shape_mnk
+        return 2 if self.config.threads <= 256 and m * n // self.config.threads <= 64 else 1
 
     def smem_bytes(self) -> int:
-        return self.tiling.simt_smem_bytes()
+        return self.config.simt_smem_bytes()
 
     def fragments(self, side: int) -> SimtFragments:
-        return SimtFragments(side, self.tiling)
+        return SimtFragments(side, self.config)
 
     def mma(self, fragments: Any, half: bool) -> Any:
         """Warps of 8 x 4 threads, and for each four neighbours in M and in N."""
-        (lanes_m, lanes_n), (warps_m, warps_n) = SIMT_WARP, self.tiling.warp_layout_mn
+        (lanes_m, lanes_n), (warps_m, warps_n) = SIMT_WARP, self.config.warp_layout_mn
         threads_m, threads_n = lanes_m * warps_m, lanes_n * warps_n
         atoms = cute.make_layout(
             ((lanes_m, warps_m), (lanes_n, warps_n), 1), stride=((lanes_n, 32), (1, 32 * warps_m), 0)
@@ -91,7 +91,7 @@ class SimtGemmKernel(MultistageGemmKernel):
         return cute.make_tiled_mma(MmaUniversalOp(Float32), atoms, (order_m, order_n, None))
 
     def feed(self, operand: Operand, rows: int) -> OperandCopy:
-        depth, threads = self.tiling.tile_shape_mnk[2], self.tiling.threads
+        depth, threads = self.config.tile_shape_mnk[2], self.config.threads
         if operand.k_major:
             return OperandCopy(operand, 1, rows, depth, threads, min(_LANES, depth))
         return OperandCopy(operand, operand.width, rows, depth, threads, min(rows // operand.width, threads))

@@ -30,10 +30,10 @@ class Sm80GemmKernel(MultistageGemmKernel):
         self.compute(a, b, d, factors, extras, divisors, alpha, beta)
 
     def smem_bytes(self) -> int:
-        return self.tiling.smem_bytes(self.a.dtype.width)
+        return self.config.smem_bytes(self.a.dtype.width)
 
     def fragments(self, side: int) -> OperandFragments:
-        return OperandFragments(self.b if side else self.a, side, self.tiling)
+        return OperandFragments(self.b if side else self.a, side, self.config)
 
     def mma(self, fragments: Any, half: bool) -> Any:
         dtype = Float16 if half else self.a.dtype
@@ -46,10 +46,10 @@ class Sm80GemmKernel(MultistageGemmKernel):
         else:
             op = warp.MmaI8Op(dtype, self.b.dtype, Int32, (16, 8, 32))
         order = (fragments[0].order(), fragments[1].order(), k_step(dtype))
-        return cute.make_tiled_mma(op, (*self.tiling.warp_layout_mn, 1), order)
+        return cute.make_tiled_mma(op, (*self.config.warp_layout_mn, 1), order)
 
     def feed(self, operand: Operand, rows: int) -> OperandCopy:
         """Along the contiguous mode."""
-        depth, threads = self.tiling.tile_shape_mnk[2], self.tiling.threads
+        depth, threads = self.config.tile_shape_mnk[2], self.config.threads
         along = depth if operand.k_major else rows
         return OperandCopy(operand, operand.width, rows, depth, threads, math.gcd(along // operand.width, threads))

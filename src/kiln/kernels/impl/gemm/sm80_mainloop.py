@@ -26,11 +26,11 @@ class MultistageGemmKernel:
     """The kernel for operands of some kinds. A subclass says how tiles are copied, lie in shared memory, and are multiplied."""
 
     def __init__(
-        self, a: Operand, b: Operand, tiling: Sm80GemmConfig, scheduler: Sm80TileScheduler, epilogue: Sm80Epilogue
+        self, a: Operand, b: Operand, config: Sm80GemmConfig, scheduler: Sm80TileScheduler, epilogue: Sm80Epilogue
     ) -> None:
         self.a = a
         self.b = b
-        self.tiling = tiling
+        self.config = config
         self.scheduler = scheduler
         self.epilogue = epilogue
 
@@ -40,7 +40,7 @@ class MultistageGemmKernel:
 
     def tile_mn(self) -> tuple[int, int]:
         """Of sums."""
-        m, n, _ = self.tiling.tile_shape_mnk
+        m, n, _ = self.config.tile_shape_mnk
         return (n, m) if self.swapped else (m, n)
 
     def blocks_together(self) -> int:
@@ -76,7 +76,7 @@ class MultistageGemmKernel:
         extras = [self.arranged(x, [1, 2, 0], w) for x, w in zip(rest[more:], self.epilogue.other_widths or ())]
         self.kernel(a, b, d, factors, extras, self.scheduler.divisors(d[0]), alpha, beta).launch(
             grid=self.scheduler.grid(d[0]),
-            block=(self.tiling.threads, 1, 1),
+            block=(self.config.threads, 1, 1),
             cluster=self.scheduler.cluster(),
             stream=stream,
             min_blocks_per_mp=self.blocks_together(),
@@ -104,8 +104,8 @@ class MultistageGemmKernel:
         """What a block does: the body of the kernel."""
         thread = arch.thread_idx()[0]
         where, batch, rank = self.scheduler.work(d[0], divisors)
-        block_m, block_n, depth = self.tiling.tile_shape_mnk
-        stages = self.tiling.stages
+        block_m, block_n, depth = self.config.tile_shape_mnk
+        stages = self.config.stages
         a_frag, b_frag = self.fragments(0), self.fragments(1)
         mma = self.mma((a_frag, b_frag), self.a.half)
         loaded = self.mma((a_frag, b_frag), False)
@@ -117,7 +117,7 @@ class MultistageGemmKernel:
             cute.recast_ptr(memory + a_frag.ring_bytes(), dtype=self.b.dtype), b_frag.ring_layout()
         )
         feeds = self.feed(self.a, block_m), self.feed(self.b, block_n)
-        ring = SmemStages(feeds, stages, depth, self.tiling.split_k)
+        ring = SmemStages(feeds, stages, depth, self.config.split_k)
         producer, consumer = ring.pipe.make_participants()
         if const_expr(devices.current().overlaps):  # up to here a block may run beside the end of the kernel before it
             arch.griddepcontrol_wait()

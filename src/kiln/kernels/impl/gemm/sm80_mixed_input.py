@@ -33,7 +33,7 @@ class Sm80MixedInputGemmKernel(MultistageGemmKernel):
         self.compute(a, b, d, factors, extras, divisors, alpha, beta)
 
     def smem_bytes(self) -> int:
-        return smem_bytes(self.tiling, self.packed, self.group)
+        return smem_bytes(self.config, self.packed, self.group)
 
     def factors(self, given: Any) -> tuple[Any, Any]:
         return ([self.arranged(given[0], [2, 1, 0], 1)], given[1:]) if self.group else ([], given)
@@ -41,22 +41,22 @@ class Sm80MixedInputGemmKernel(MultistageGemmKernel):
     def group_sums(self, part: Any, acc: Any, factors: Any, memory: Any, where: Any, thread: Any) -> Any:
         if not self.group:
             return None
-        sums = GroupScales(self.group, self.tiling)
+        sums = GroupScales(self.group, self.config)
         sums.start(part, self.tile_mn(), factors[0], acc, memory, where, thread)
         return sums
 
     def fragments(self, side: int) -> Any:
         if side:
-            return WeightFragments(self.b, self.tiling, self.packed, self.a.dtype)
-        return ActivationFragments(self.a, self.tiling, self.packed)
+            return WeightFragments(self.b, self.config, self.packed, self.a.dtype)
+        return ActivationFragments(self.a, self.config, self.packed)
 
     def mma(self, fragments: Any, half: bool) -> Any:
         return cute.make_tiled_mma(
-            warp.MmaF16BF16Op(self.a.dtype, Float32, (16, 8, 16)), (self.tiling.warp_layout_mn[1], 1, 1)
+            warp.MmaF16BF16Op(self.a.dtype, Float32, (16, 8, 16)), (self.config.warp_layout_mn[1], 1, 1)
         )
 
     def feed(self, operand: Operand, rows: int) -> OperandCopy:
-        depth, threads = self.tiling.tile_shape_mnk[2], self.tiling.threads
+        depth, threads = self.config.tile_shape_mnk[2], self.config.threads
         kind = OperandCopy
         if operand is self.b and self.packed:
             kind, depth = Int4OperandCopy, depth // 2
@@ -74,8 +74,8 @@ class Sm80MixedInputEpilogue(Sm80Epilogue):
         return part.partition_C(cute.select(staged, mode=[1, 0]))
 
 
-def smem_bytes(tiling: Any, packed: bool, group: int) -> int:
+def smem_bytes(config: Any, packed: bool, group: int) -> int:
     """Of the rings of operands and of factors of groups, or of the sums of a tile after them."""
-    m, n, k = tiling.tile_shape_mnk
-    factors = 4 * factor_rows(tiling) * (k // min(k, group)) if group else 0
-    return max(((4 * m + (1 if packed else 2) * n) * k // 2 + factors) * tiling.stages, 4 * m * n)
+    m, n, k = config.tile_shape_mnk
+    factors = 4 * factor_rows(config) * (k // min(k, group)) if group else 0
+    return max(((4 * m + (1 if packed else 2) * n) * k // 2 + factors) * config.stages, 4 * m * n)

@@ -39,22 +39,22 @@ class Sm90GemmKernel:
     __kiln_fixed__ = True
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, blocks: bool, plan: Sm90GemmConfig,
+        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], promoted: bool, blocks: bool, config: Sm90GemmConfig,
         scheduler: PersistentTileScheduler, epilogue: TmaStoreEpilogue | SmemEpilogue,
     ) -> None:  # fmt: skip
         # The copy engine rounds f32 to TF32, which tensor cores would cut off.
         a, b = (dataclasses.replace(x, dtype=TFloat32) if x.dtype is Float32 else x for x in (a, b))
-        self.a, self.b = (b, a) if plan.swap_ab else (a, b)
+        self.a, self.b = (b, a) if config.swap_ab else (a, b)
         self.batched = batched
         self.promoted = promoted
         self.blocks = blocks
         self.scaled = promoted and blocks
-        self.plan = plan
+        self.config = config
         self.scheduler = scheduler
         self.epilogue = epilogue
         # K is gone through there and back, from tile to tile: what was loaded last is found in the L2 cache. (Weights of few bits have factors by its steps.)
         self.returns = scheduler.bounds == 0 and a.dtype is b.dtype
-        self.skips = scheduler.few and plan.warpgroups_per_tile > 1 and not plan.swap_ab
+        self.skips = scheduler.few and config.warpgroups_per_tile > 1 and not config.swap_ab
 
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
@@ -67,14 +67,14 @@ class Sm90GemmKernel:
         more = len(self.epilogue.out_types) - 1
         sums, rest = (rest[:1], rest[1:]) if self.epilogue.summed else ([], rest)
         extras = rest[more:]
-        (m, n, _), cluster = self.plan.tile_shape_mnk, self.plan.cluster_shape_mn
+        (m, n, _), cluster = self.config.tile_shape_mnk, self.config.cluster_shape_mn
         a = self.arranged(a, [1, 2, 0], 128 // a.element_type.width, self.batched[0], True)  # (M, K, L)
         b = self.arranged(b, [2, 1, 0], 128 // b.element_type.width, self.batched[1], True)  # (N, K, L)
         d = [
             self.arranged(x, [1, 2, 0], self.epilogue.out_width, self.batched[2]) for x in (d, *rest[:more])
         ]  # (M, N, L)
         extras = [self.arranged(x, [1, 2, 0], w, True) for x, w in zip(extras, self.epilogue.other_widths or ())]
-        if const_expr(self.plan.swap_ab):
+        if const_expr(self.config.swap_ab):
             a, b, d = b, a, [cute.select(x, mode=[1, 0, 2]) for x in d]
         bounds = [*bounds, *self.scheduler.divisors(d[0])]
         layouts = self.layouts()
@@ -85,7 +85,7 @@ class Sm90GemmKernel:
         self.kernel(
             load_a, from_a, load_b, from_b, stores, to_d, d, self.mma(), layouts[0], layouts[1], bounds, blocks, sums, extras, alpha, beta
         ).launch(
-            grid=self.scheduler.grid(d[0]), block=((1 + self.plan.mma_warpgroups) * WARPGROUP_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
+            grid=self.scheduler.grid(d[0]), block=((1 + self.config.mma_warpgroups) * WARPGROUP_THREADS, 1, 1), cluster=self.scheduler.cluster(), stream=stream,
             min_blocks_per_mp=1, use_pdl=True,
         )  # fmt: skip
 
@@ -110,12 +110,12 @@ class Sm90GemmKernel:
 
     def depths(self) -> tuple[int, int]:
         """Elements of a stage along K, of A and of B."""
-        k = self.plan.tile_shape_mnk[2]
+        k = self.config.tile_shape_mnk[2]
         return k, k
 
     def layouts(self) -> tuple[Any, Any]:
         """How tiles of A and B lie in the ring."""
-        (m, n, _), stages, (of_a, of_b) = self.plan.tile_shape_mnk, self.plan.ab_stages, self.depths()
+        (m, n, _), stages, (of_a, of_b) = self.config.tile_shape_mnk, self.config.ab_stages, self.depths()
         return (
             sm90.make_smem_layout_a(_order(self.a), (m, n, of_a), self.a.dtype, stages),
             sm90.make_smem_layout_b(_order(self.b), (m, n, of_b), self.b.dtype, stages),
@@ -130,7 +130,7 @@ class Sm90GemmKernel:
         """The products of the warp groups that have a tile."""
         a_mode, b_mode = _order(self.a).sm90_mma_major_mode(), _order(self.b).sm90_mma_major_mode()
         return sm90.make_trivial_tiled_mma(
-            self.a.dtype, self.b.dtype, a_mode, b_mode, self.epilogue.acc_dtype, (self.plan.warpgroups_per_tile, 1, 1), (64, self.plan.tile_shape_mnk[1])
+            self.a.dtype, self.b.dtype, a_mode, b_mode, self.epilogue.acc_dtype, (self.config.warpgroups_per_tile, 1, 1), (64, self.config.tile_shape_mnk[1])
         )  # fmt: skip
 
     @cute.kernel
@@ -138,7 +138,7 @@ class Sm90GemmKernel:
         self, load_a: cute.CopyAtom, a: cute.Tensor, load_b: cute.CopyAtom, b: cute.Tensor, stores: Any, to_d: Any, d: Any,
         mma: cute.TiledMma, layout_a: Any, layout_b: Any, bounds: Any, blocks: Any, sums: Any, extras: Any, alpha: Float32, beta: Float32,
     ):  # fmt: skip
-        plan = self.plan
+        config = self.config
         thread = arch.thread_idx()[0]
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
@@ -150,21 +150,23 @@ class Sm90GemmKernel:
         buffers = self.epilogue.buffers(smem, ring_a.iterator)
         factors = blocks
         if const_expr(self.scaled):
-            factors = smem.allocate_tensor(Float32, cute.make_layout((sum(plan.scales_per_stage), plan.ab_stages)), 16)
+            factors = smem.allocate_tensor(
+                Float32, cute.make_layout((sum(config.scales_per_stage), config.ab_stages)), 16
+            )
         group = warp // (WARPGROUP_THREADS // 32) - 1
-        turns = self.turns(group) if const_expr(plan.pingpong) else None
+        turns = self.turns(group) if const_expr(config.pingpong) else None
         ring = pipeline.PipelineTmaAsync.create(
-            num_stages=plan.ab_stages,
+            num_stages=config.ab_stages,
             producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, 1 + LANES if self.scaled else 1),
             consumer_group=pipeline.CooperativeGroup(
-                pipeline.Agent.Thread, plan.warpgroups_per_tile * WARPGROUP_THREADS // 32
+                pipeline.Agent.Thread, config.warpgroups_per_tile * WARPGROUP_THREADS // 32
             ),
             tx_count=self.stage_bytes(),
-            cta_layout_vmnk=cute.make_layout((1, *plan.cluster_shape_mn, 1)),
+            cta_layout_vmnk=cute.make_layout((1, *config.cluster_shape_mn, 1)),
             enable_multicast_signaling=True,
             defer_sync=True,
         )
-        cluster = (plan.split_k_cluster, 1) if const_expr(plan.split_k_cluster > 1) else plan.cluster_shape_mn
+        cluster = (config.split_k_cluster, 1) if const_expr(config.split_k_cluster > 1) else config.cluster_shape_mn
         pipeline.pipeline_init_arrive(cluster_shape_mn=cluster, is_relaxed=True)
         pipeline.pipeline_init_wait(cluster_shape_mn=cluster)
         # Up to here, and until something is loaded, a block may run beside the end of the kernel before it.
@@ -172,14 +174,14 @@ class Sm90GemmKernel:
             arch.griddepcontrol_wait()
         tiles = self.scheduler.begin(smem, to_d[0], bounds)
         if warp < WARPGROUP_THREADS // 32:
-            arch.setmaxregister_decrease(_REGISTERS[plan.mma_warpgroups][0])
+            arch.setmaxregister_decrease(_REGISTERS[config.mma_warpgroups][0])
             if warp == 0:
                 self.fetch(ring, load_a, a, ring_a, load_b, b, ring_b, tiles)
             if const_expr(self.scaled):
                 if warp == 1:
                     self.fetch_factors(ring, blocks, factors, tiles)
         else:
-            arch.setmaxregister_increase(_REGISTERS[plan.mma_warpgroups][1])
+            arch.setmaxregister_increase(_REGISTERS[config.mma_warpgroups][1])
             arch.griddepcontrol_wait()
             if const_expr(self.scheduler.summed):  # what comes next has few threads, and takes the place of none
                 arch.griddepcontrol_launch_dependents()
@@ -202,14 +204,14 @@ class Sm90GemmKernel:
 
     def stage_bytes(self) -> int:
         """Of tiles of A and B."""
-        sizes = zip(self.plan.tile_shape_mnk, self.depths(), (self.a, self.b))
+        sizes = zip(self.config.tile_shape_mnk, self.depths(), (self.a, self.b))
         return sum(rows * depth * operand.dtype.width // 8 for rows, depth, operand in sizes)
 
     def turns(self, group: Any) -> Any:
         """Who multiplies when warp groups take turns."""
         each = pipeline.CooperativeGroup(pipeline.Agent.Thread, WARPGROUP_THREADS)
         return pipeline.PipelineOrder.create(
-            depth=1, length=self.plan.mma_warpgroups, group_id=group, producer_group=each, defer_sync=True
+            depth=1, length=self.config.mma_warpgroups, group_id=group, producer_group=each, defer_sync=True
         )
 
     @cute.jit
@@ -238,10 +240,10 @@ class Sm90GemmKernel:
     def fetch_factors(self, ring: Any, blocks: Any, held: Any, tiles: Any):
         """Ask for factors of the blocks that this block multiplies, one stage after the other."""
         begin, depth = self.scheduler.steps(Int32(blocks[0].shape[1]), tiles)
-        filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.plan.ab_stages)
+        filling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.config.ab_stages)
         number, count, back = self.scheduler.first(), self.scheduler.count(tiles), Int32(0)
         while number < count:
-            source = BlockScaleLoader(blocks, self.plan, self.scheduler.tile(number, tiles))
+            source = BlockScaleLoader(blocks, self.config, self.scheduler.tile(number, tiles))
             arch.griddepcontrol_wait()
             for each in range(begin, begin + depth):
                 k = self.there_or_back(each, begin, depth, back)
@@ -258,19 +260,19 @@ class Sm90GemmKernel:
     def sources(self, place: Any, of: tuple[Any, Any], of_a: tuple[Any, ...], of_b: tuple[Any, ...]) -> tuple[Any, Any]:
         """Where the stages of a tile come from; `of_a` and `of_b` are what `shared` was given."""
         sides, batches = list(of), [place.batch, place.matrix]
-        if self.plan.swap_ab:
+        if self.config.swap_ab:
             batches.reverse()
         if self.scheduler.grouped:  # rows of a group begin anywhere
-            side = 1 if self.plan.swap_ab else 0
+            side = 1 if self.config.swap_ab else 0
             load, x, *rest = (of_a, of_b)[side]
             sides[side] = self.shared(load, cute.domain_offset((place.start, 0, 0), x), *rest)[1]
         return sides[0][None, place.m, None, batches[0]], sides[1][None, place.n, None, batches[1]]
 
     def sides(self, *operands: tuple[Any, Any, Any]) -> list[tuple[Any, ...]]:
         """What `shared` is told of A and B, of which what loads it, the array and the ring are given."""
-        cluster = cute.make_layout((*self.plan.cluster_shape_mn, 1))
+        cluster = cute.make_layout((*self.config.cluster_shape_mn, 1))
         at = cluster.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
-        tiles = zip(self.plan.tile_shape_mnk, self.depths())
+        tiles = zip(self.config.tile_shape_mnk, self.depths())
         return [
             (load, x, tile, ring, cluster, at, mode)
             for (load, x, ring), tile, mode in zip(operands, tiles, (1, 0), strict=True)
@@ -285,7 +287,7 @@ class Sm90GemmKernel:
         self, load: Any, x: Any, tile: tuple[int, int], ring: Any, cluster: Any, at: Any, mode: int
     ) -> tuple[Any, Any, Any]:
         """Where this block's part of the tiles of an operand goes and comes from, and the blocks along a mode of the cluster it is for."""
-        blocks = self.plan.cluster_shape_mn[mode]
+        blocks = self.config.cluster_shape_mn[mode]
         tiles = cute.local_tile(x, tile, (None, None, None))
         to, of = cpasync.tma_partition(
             load, at[mode], cute.make_layout(blocks), cute.group_modes(ring, 0, 2), cute.group_modes(tiles, 0, 2)
@@ -298,21 +300,21 @@ class Sm90GemmKernel:
         tiles: Any, factors: Any, into: Any,
     ):  # fmt: skip
         """Multiply the tiles that a warp group has, and store the results. `steps`: which stages of K."""
-        plan, scheduler, depth = self.plan, self.scheduler, steps[1]
+        config, scheduler, depth = self.config, self.scheduler, steps[1]
         own = thread % WARPGROUP_THREADS
-        part = mma.get_slice(own if const_expr(plan.pingpong) else thread)
+        part = mma.get_slice(own if const_expr(config.pingpong) else thread)
         same = mma.get_slice(
-            0 if const_expr(plan.pingpong) else group * WARPGROUP_THREADS
+            0 if const_expr(config.pingpong) else group * WARPGROUP_THREADS
         )  # for all threads of a warp group
         left = mma.make_fragment_A(same.partition_A(ring_a))
         right = mma.make_fragment_B(same.partition_B(ring_b))
-        acc = cute.make_rmem_tensor(mma.partition_shape_C(plan.tile_shape_mnk[:2]), self.epilogue.acc_dtype)
+        acc = cute.make_rmem_tensor(mma.partition_shape_C(config.tile_shape_mnk[:2]), self.epilogue.acc_dtype)
         part_sums = cute.make_rmem_tensor_like(acc) if const_expr(self.promoted) else acc
-        factors = BlockScales(part, plan, factors) if const_expr(self.scaled) else None
-        reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.ab_stages)
-        used = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.ab_stages)
+        factors = BlockScales(part, config, factors) if const_expr(self.scaled) else None
+        reading = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages)
+        used = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages)
         number, step, count = scheduler.first(), scheduler.step(), scheduler.count(tiles)
-        if const_expr(plan.pingpong):  # every other tile; the stages of those between are the other warp group's
+        if const_expr(config.pingpong):  # every other tile; the stages of those between are the other warp group's
             if group == 1:
                 reading.advance(depth)
                 used.advance(depth)
@@ -324,8 +326,8 @@ class Sm90GemmKernel:
                 ahead = scheduler.tile(number, tiles)
         while number < count:
             if const_expr(self.skips):
-                wanted = select_(ahead.m * plan.tile_shape_mnk[0] + group * ATOM_M < ahead.rows, depth, 0)
-            if const_expr(plan.pingpong):
+                wanted = select_(ahead.m * config.tile_shape_mnk[0] + group * ATOM_M < ahead.rows, depth, 0)
+            if const_expr(config.pingpong):
                 # A stage is waited for only when its use before has been waited for: barriers tell no more than two uses apart.
                 turns.wait()
             if const_expr(self.promoted):
@@ -352,7 +354,7 @@ class Sm90GemmKernel:
                 arch.griddepcontrol_launch_dependents()
             if const_expr(not self.skips) or wanted > 0:
                 self.epilogue.write(part, own, group, acc, buffers, into, place)
-            if const_expr(plan.pingpong):
+            if const_expr(config.pingpong):
                 reading.advance(depth)
                 used.advance(depth)
             number = number + step
@@ -383,7 +385,7 @@ class Sm90GemmKernel:
             if k > 0:
                 ring.consumer_release(used)
                 used.advance()
-        if const_expr(self.plan.pingpong):
+        if const_expr(self.config.pingpong):
             turns.arrive()
 
     @cute.jit
@@ -417,7 +419,7 @@ class Sm90GemmKernel:
                 factors.add(acc, stage)
             else:
                 acc.store(acc.load() + stage.load())
-        if const_expr(self.plan.pingpong):
+        if const_expr(self.config.pingpong):
             turns.arrive()
 
 

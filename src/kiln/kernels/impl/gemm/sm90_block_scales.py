@@ -25,13 +25,13 @@ class BlockScaleLoader:
 
     __kiln_immutable__ = True
 
-    def __init__(self, blocks: Any, plan: Sm90GemmConfig, place: Any) -> None:
+    def __init__(self, blocks: Any, config: Sm90GemmConfig, place: Any) -> None:
         of_rows, of_columns = blocks
         self.of_rows = of_rows[None, None, place.batch]  # (M, K / 128)
         self.of_columns = of_columns[None, None, place.matrix]  # (N / 128, K / 128)
-        self.count = plan.scales_per_stage
+        self.count = config.scales_per_stage
         self.lane = lane = arch.lane_idx()
-        (m, n, _), (rows, across) = plan.tile_shape_mnk, plan.scales_per_stage
+        (m, n, _), (rows, across) = config.tile_shape_mnk, config.scales_per_stage
         first = place.start + place.m * m + lane
         self.rows = [min(first + i, self.of_rows.shape[0] - 1) for i in range(0, rows, LANES)]
         self.column = min((place.n * n + lane * (n // across)) // SCALE_BLOCK, self.of_columns.shape[0] - 1)
@@ -55,11 +55,11 @@ class BlockScales:
 
     __kiln_immutable__ = True
 
-    def __init__(self, part: Any, plan: Sm90GemmConfig, held: Any) -> None:
+    def __init__(self, part: Any, config: Sm90GemmConfig, held: Any) -> None:
         self.held = held  # (rows, then columns; stages)
-        self.first, self.across = plan.scales_per_stage
+        self.first, self.across = config.scales_per_stage
         coords = part.partition_C(
-            cute.make_identity_tensor(plan.tile_shape_mnk[:2])
+            cute.make_identity_tensor(config.tile_shape_mnk[:2])
         )  # ((2, 2, columns / 8), rows / 64, 1)
         self.atoms = cute.size(coords, mode=[1])
         self.rows = [coords[((0, i % 2, 0), i // 2, 0)][0] for i in range(2 * self.atoms)]

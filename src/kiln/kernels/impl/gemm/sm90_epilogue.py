@@ -31,36 +31,36 @@ _HELD = 16
 
 
 class TmaStoreEpilogue:
-    """Stores the values of combine(sums, alpha, beta, *others) of tiles of a plan, each to a result, which warp groups have in turns of 64 rows, `piece` columns at a time.
+    """Stores the values of combine(sums, alpha, beta, *others) of tiles of a config, each to a result, which warp groups have in turns of 64 rows, `piece` columns at a time.
 
     `other_widths`: how many neighbours in N of each of the other tensors can be loaded at once; None: sums are at most scaled.
     Where `row_width` is not 0, a tile has rows of a group, and those of the next lie behind them: pieces that are not whole are stored by threads, so many
     neighbours at a time.
-    Tiles of a plan that is `turned` lie across the results. `summed`: the last value is summed along rows of the tile: the sums are those of a tile in N.
+    Tiles of a config that is `turned` lie across the results. `summed`: the last value is summed along rows of the tile: the sums are those of a tile in N.
     """
 
     __kiln_fixed__ = True
 
     def __init__(
-        self, plan: Sm90GemmConfig, piece: int, acc_dtype: Any, out_types: tuple[Any, ...], combine: Callable[..., Any],
+        self, config: Sm90GemmConfig, piece: int, acc_dtype: Any, out_types: tuple[Any, ...], combine: Callable[..., Any],
         other_widths: tuple[int, ...] | None, row_width: int = 0, summed: bool = False,
     ) -> None:  # fmt: skip
-        self.tile_mn = plan.tile_shape_mnk[:2]
-        self.sharers, self.groups = plan.warpgroups_per_tile, plan.mma_warpgroups
-        self.slots = plan.epi_stages
+        self.tile_mn = config.tile_shape_mnk[:2]
+        self.sharers, self.groups = config.warpgroups_per_tile, config.mma_warpgroups
+        self.slots = config.epi_stages
         self.piece = piece
-        tight = other_widths is not None and plan.acc_registers(False) > _TIGHT
+        tight = other_widths is not None and config.acc_registers(False) > _TIGHT
         grouped = row_width > 0
-        self.step = math.gcd(piece, _LEAST_STEP if plan.transpose_out or grouped else _STEP) if tight else piece
-        self.order = LayoutEnum.COL_MAJOR if plan.transpose_out else LayoutEnum.ROW_MAJOR
+        self.step = math.gcd(piece, _LEAST_STEP if config.transpose_out or grouped else _STEP) if tight else piece
+        self.order = LayoutEnum.COL_MAJOR if config.transpose_out else LayoutEnum.ROW_MAJOR
         self.acc_dtype = acc_dtype
         self.out_types = out_types
         self.combine = combine
         self.out_width = 128 // max(kind.width for kind in out_types)
         self.other_widths = other_widths or ()
-        if plan.transpose_out:
+        if config.transpose_out:
             self.other_widths = (1,) * len(self.other_widths)
-        self.turned = plan.transpose_out
+        self.turned = config.transpose_out
         self.followed = other_widths is not None
         self.grouped = grouped
         self.row_width = row_width

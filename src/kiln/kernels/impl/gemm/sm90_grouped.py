@@ -131,83 +131,96 @@ class Sm90GroupedGemm(Sm90Gemm):
             return "rows of groups begin anywhere, and the copy engine loads from multiples of 16 bytes: a is contiguous in K"
         return super().suits(problem, device)
 
-    def plans(self, problem: GroupedGemmProblem, device: Device) -> list[Sm90GemmConfig]:
+    def configs(self, problem: GroupedGemmProblem, device: Device) -> list[Sm90GemmConfig]:
         found: dict[Sm90GemmConfig, float] = {}
-        for plan in sm90_cost.candidates(problem.as_batch(), device, grouped=True):
-            if plan.split_k_cluster * plan.split_k > 1:
+        for config in sm90_cost.candidates(problem.as_batch(), device, grouped=True):
+            if config.split_k_cluster * config.split_k > 1:
                 continue
-            if plan.tile_shape_mnk[0] == ATOM_M and not plan.swap_ab:
+            if config.tile_shape_mnk[0] == ATOM_M and not config.swap_ab:
                 continue  # read columns twice as often; of few rows a tile of 128 multiplies half
-            if _few(problem) and (plan.pingpong or plan.swap_ab):
+            if _few(problem) and (config.pingpong or config.swap_ab):
                 continue  # multiply rows that are not there, and were slower wherever they were measured
-            if _few(problem) and problem.block_scales and (plan.cluster_size > 1 or plan.ab_stages < 5):
+            if _few(problem) and problem.block_scales and (config.cluster_size > 1 or config.ab_stages < 5):
                 continue  # sums of a stage are waited for: more of them have to be on their way, and not for two blocks at once
-            if plan.tile_shape_mnk[0] == 192 or (plan.swap_ab and plan.tile_shape_mnk[0] > MMA_WARPGROUPS * ATOM_M):
+            if config.tile_shape_mnk[0] == 192 or (
+                config.swap_ab and config.tile_shape_mnk[0] > MMA_WARPGROUPS * ATOM_M
+            ):
                 continue  # not measured for groups
-            if plan.cluster_shape_mn == (
+            if config.cluster_shape_mn == (
                 2,
                 1,
             ):  # a group's last rows may fill one tile of two: clusters lie along columns
-                plan = dataclasses.replace(plan, cluster_shape_mn=(1, 2), raster_group=2 * plan.raster_group)
+                config = dataclasses.replace(config, cluster_shape_mn=(1, 2), raster_group=2 * config.raster_group)
             # The table of many groups takes the place of stages.
-            over = max(0, _smem_bytes(problem, plan) - device.smem)
-            stages = plan.ab_stages - -(-over // plan.stage_bytes(problem.dtype.width, bool(problem.block_scales)))
+            over = max(0, _smem_bytes(problem, config) - device.smem)
+            stages = config.ab_stages - -(-over // config.stage_bytes(problem.dtype.width, bool(problem.block_scales)))
             if stages >= 3:
-                plan = dataclasses.replace(plan, ab_stages=stages)
-                found[plan] = self.cost(problem, plan, device)
-        return sorted(found, key=lambda plan: found[plan])
+                config = dataclasses.replace(config, ab_stages=stages)
+                found[config] = self.cost(problem, config, device)
+        return sorted(found, key=lambda config: found[config])
 
-    def cost(self, problem: GroupedGemmProblem, plan: Sm90GemmConfig, device: Device) -> float:
-        return sm90_cost.total(self.parts(problem, plan, device))
+    def cost(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> float:
+        return sm90_cost.total(self.cost_terms(problem, config, device))
 
-    def parts(self, problem: GroupedGemmProblem, plan: Sm90GemmConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
         """As of groups of equal size, with the rows that tiles have besides where sizes differ."""
-        found = sm90_cost.bounds(problem.as_batch(), plan, device, grouped=True)
+        found = sm90_cost.bounds(problem.as_batch(), config, device, grouped=True)
         rows, each = (
             problem.expected_rows,
-            plan.tile_shape_mnk[1] if plan.swap_ab else plan.tile_shape_mnk[0] * plan.cluster_shape_mn[0],
+            config.tile_shape_mnk[1] if config.swap_ab else config.tile_shape_mnk[0] * config.cluster_shape_mn[0],
         )
-        halved = _few(problem) and each == MMA_WARPGROUPS * ATOM_M and plan.warpgroups_per_tile > 1 and not plan.swap_ab
+        halved = (
+            _few(problem) and each == MMA_WARPGROUPS * ATOM_M and config.warpgroups_per_tile > 1 and not config.swap_ab
+        )
         steps = ATOM_M if halved else each, each
         multiplied, loaded = (max(rows + step / 2, step) / (-(-rows // each) * each) for step in steps)
         grown = {"products": multiplied, "power": multiplied, "L2 cache": loaded}
         return {name: us * grown.get(name, 1.0) for name, us in found.items()}
 
-    def check(self, problem: GroupedGemmProblem, plan: Sm90GemmConfig, device: Device) -> None:
-        super().check(problem, plan, device)
+    def check(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> None:
+        super().check(problem, config, device)
         arrays.require(
-            plan.split_k_cluster * plan.split_k == 1 and not plan.transpose_out,
-            f"{plan}: K of groups is not cut into parts, and what is stored of a group begins and ends anywhere",
+            config.split_k_cluster * config.split_k == 1 and not config.transpose_out,
+            f"{config}: K of groups is not cut into parts, and what is stored of a group begins and ends anywhere",
             hint="split_k_cluster=1, split_k=1, transpose_out=False",
         )
-        used = _smem_bytes(problem, plan)
+        used = _smem_bytes(problem, config)
         arrays.require(
             used <= device.smem,
-            f"{plan} takes {used} bytes of shared memory with a table of {problem.num_groups} groups, and a block has {device.smem}",
+            f"{config} takes {used} bytes of shared memory with a table of {problem.num_groups} groups, and a block has {device.smem}",
             hint="fewer stages or a smaller tile",
         )
 
-    def run(self, problem: GroupedGemmProblem, plan: Sm90GemmConfig, given: Any) -> None:
+    def run(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, given: Any) -> None:
         a, b = problem.operands()
-        follow, tile = problem.fusion, plan.tile_shape_mnk[:2]
+        follow, tile = problem.fusion, config.tile_shape_mnk[:2]
         out, acc = problem.out_types, problem.acc_dtype
         differ = batched(problem.a), problem.num_groups > 1, batched(problem.out)
-        clusters, groups = devices.clusters(plan.cluster_size), _table_groups(problem)
+        clusters, groups = devices.max_active_clusters(config.cluster_size), _table_groups(problem)
         widths, few = None if follow.plain else problem.epilogue_input_widths, _few(problem)
 
         def make() -> Sm90GemmKernel:
             scheduler = GroupedTileScheduler(
-                tile, plan.cluster_shape_mn, plan.raster_group, clusters, groups, problem.contiguous, plan.swap_ab, few
+                tile,
+                config.cluster_shape_mn,
+                config.raster_group,
+                clusters,
+                groups,
+                problem.contiguous,
+                config.swap_ab,
+                few,
             )
-            epilogue = epilogue_of(problem, plan, widths, problem.contiguous)
-            return Sm90GemmKernel(a, b, differ, problem.promoted, bool(problem.block_scales), plan, scheduler, epilogue)
+            epilogue = epilogue_of(problem, config, widths, problem.contiguous)
+            return Sm90GemmKernel(
+                a, b, differ, problem.promoted, bool(problem.block_scales), config, scheduler, epilogue
+            )
 
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, acc, out)
-        width = problem.out_width if plan.smem_epilogue or problem.contiguous else 0
+        width = problem.out_width if config.smem_epilogue or problem.contiguous else 0
         key = (
-            GroupedTileScheduler, kinds, differ, problem.promoted, bool(problem.block_scales), plan, clusters, groups, few, width, widths, follow.key,
+            GroupedTileScheduler, kinds, differ, problem.promoted, bool(problem.block_scales), config, clusters, groups, few, width, widths, follow.key,
         )  # fmt: skip
-        kernel = launches.made_of(follow.functions, make, *key)
+        kernel = launches.cached_kernel_of(follow.functions, make, *key)
         launches.run_tensors(
             kernel, [given.a, given.b, given.out, given.group_bounds, *given.block_scales, *given.epilogue_inputs],
             [
@@ -228,7 +241,7 @@ def _table_groups(problem: GroupedGemmProblem) -> int:
     return max(_WARP, arrays.power_of_two(problem.num_groups))
 
 
-def _smem_bytes(problem: GroupedGemmProblem, plan: Sm90GemmConfig) -> int:
+def _smem_bytes(problem: GroupedGemmProblem, config: Sm90GemmConfig) -> int:
     """Of a block: as for products, and the table."""
-    own = plan.smem_bytes(problem.dtype.width, problem.out.dtype.width, blocks=bool(problem.block_scales))
+    own = config.smem_bytes(problem.dtype.width, problem.out.dtype.width, blocks=bool(problem.block_scales))
     return own + 8 * (_table_groups(problem) + 1)

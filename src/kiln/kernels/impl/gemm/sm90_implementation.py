@@ -1,4 +1,4 @@
-"""The implementation of matrix products for sm_90a, and what its plans are expected to take."""
+"""The implementation of matrix products for sm_90a, and what its configs are expected to take."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .tile_scheduler import PersistentTileScheduler, SplitKTileScheduler
 
 if TYPE_CHECKING:
     from ...dispatch.devices import Device
-    from ...dispatch.problem import Laid
+    from ...dispatch.problem import TensorLayout
     from .problem import GemmProblem
 
 _STORED = (Float16, BFloat16, Float32, Float8E4M3FN, Float8E5M2, Int8, Uint8, Int32)
@@ -34,7 +34,7 @@ _FARTHEST = 1 << 40
 class Sm90Gemm(Implementation):
     """`wgmma` on tiles that the copy engine loads and stores."""
 
-    plan = Sm90GemmConfig
+    config = Sm90GemmConfig
     repeats = True
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
@@ -69,83 +69,87 @@ class Sm90Gemm(Implementation):
                 return f"rows of the result do not begin at multiples of {UNIT} bytes: {out}"
         return None
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
         """The most promising first."""
-        found = [(self.cost(problem, plan, device), plan) for plan in sm90_cost.candidates(problem, device)]
-        return [plan for _, plan in sorted(found, key=lambda pair: pair[0])]
+        found = [(self.cost(problem, config, device), config) for config in sm90_cost.candidates(problem, device)]
+        return [config for _, config in sorted(found, key=lambda pair: pair[0])]
 
-    def cost(self, problem: GemmProblem, plan: Sm90GemmConfig, device: Device) -> float:
-        return sm90_cost.expected(problem, plan, device)
+    def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
+        return sm90_cost.expected(problem, config, device)
 
-    def parts(self, problem: GemmProblem, plan: Sm90GemmConfig, device: Device) -> dict[str, float]:
-        return sm90_cost.bounds(problem, plan, device)
+    def cost_terms(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
+        return sm90_cost.bounds(problem, config, device)
 
-    def check(self, problem: GemmProblem, plan: Sm90GemmConfig, device: Device) -> None:
-        stored = (Float32,) if plan.split_k > 1 else problem.out_types  # sums are, for the second kernel
-        plan.check(problem.dtype, stored, problem.promoted, device, bool(problem.block_scales))
-        plan.check_split_k_smem(plan.tile_shape_mnk[2] * problem.dtype.width // 8)
+    def check(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> None:
+        stored = (Float32,) if config.split_k > 1 else problem.out_types  # sums are, for the second kernel
+        config.check(problem.dtype, stored, problem.promoted, device, bool(problem.block_scales))
+        config.check_split_k_smem(config.tile_shape_mnk[2] * problem.dtype.width // 8)
         arrays.require(
-            not problem.reduces_rows or not (plan.smem_epilogue or plan.swap_ab or plan.split_k > 1),
-            f"{plan}: sums of rows are made of whole sums, in rows of the tile",
+            not problem.reduces_rows or not (config.smem_epilogue or config.swap_ab or config.split_k > 1),
+            f"{config}: sums of rows are made of whole sums, in rows of the tile",
             hint="split_k_cluster=1, swap_ab=False, split_k=1",
         )
         if problem.block_scales:
             arrays.require(
-                plan.tile_shape_mnk[2] == SCALE_BLOCK and not plan.swap_ab,
-                f"{plan}: factors are of blocks of {SCALE_BLOCK} of K, and of rows of the tile",
+                config.tile_shape_mnk[2] == SCALE_BLOCK and not config.swap_ab,
+                f"{config}: factors are of blocks of {SCALE_BLOCK} of K, and of rows of the tile",
                 hint=f"K of {SCALE_BLOCK}, swap_ab=False",
             )
-        stages = -(-problem.k // plan.tile_shape_mnk[2])
+        stages = -(-problem.k // config.tile_shape_mnk[2])
         arrays.require(
-            plan.split_k_cluster * plan.split_k <= stages,
-            f"{plan}: K of {problem.k} is {stages} stages, of which each part has one at least",
+            config.split_k_cluster * config.split_k <= stages,
+            f"{config}: K of {problem.k} is {stages} stages, of which each part has one at least",
         )
         arrays.require(
-            plan.split_k == 1
+            config.split_k == 1
             or (
                 problem.shape[0] == 1
                 and problem.acc_dtype is Float32
                 and not problem.block_scales
                 and problem.shape[2] % 4 == 0
             ),
-            f"{plan}: parts that a second kernel adds are of one product of floats without factors of blocks, and N of {problem.shape[2]} "
+            f"{config}: parts that a second kernel adds are of one product of floats without factors of blocks, and N of {problem.shape[2]} "
             f"is a multiple of 4",
         )
 
-    def run(self, problem: GemmProblem, plan: Sm90GemmConfig, given: GemmArguments) -> None:
-        if plan.split_k > 1:
-            own = dataclasses.replace(plan, split_k=2)  # however many there are: the same kernel
-            run_sums(problem, plan.split_k, given, lambda laid, parts: self.launch(laid, own, parts))
+    def run(self, problem: GemmProblem, config: Sm90GemmConfig, given: GemmArguments) -> None:
+        if config.split_k > 1:
+            own = dataclasses.replace(config, split_k=2)  # however many there are: the same kernel
+            run_sums(problem, config.split_k, given, lambda laid, parts: self.launch(laid, own, parts))
         else:
-            self.launch(problem, plan, given)
+            self.launch(problem, config, given)
 
-    def launch(self, problem: GemmProblem, plan: Sm90GemmConfig, given: GemmArguments) -> None:
-        """Run the kernel. Where a plan has `sums`, batches of the result are of parts of K."""
+    def launch(self, problem: GemmProblem, config: Sm90GemmConfig, given: GemmArguments) -> None:
+        """Run the kernel. Where a config has `sums`, batches of the result are of parts of K."""
         a, b = problem.operands()
-        follow, tile = problem.fusion, plan.tile_shape_mnk[:2]
+        follow, tile = problem.fusion, config.tile_shape_mnk[:2]
         widths = None if follow.plain else problem.epilogue_input_widths
         differ = batched(problem.a), batched(problem.b), batched(problem.out)
-        clusters = devices.clusters(plan.cluster_size)
+        clusters = devices.max_active_clusters(config.cluster_size)
 
         def make() -> Sm90GemmKernel:
-            if plan.split_k_cluster * plan.split_k > 1:
+            if config.split_k_cluster * config.split_k > 1:
                 scheduler = SplitKTileScheduler(
-                    tile, plan.raster_group, plan.split_k_cluster, differ[2], plan.split_k > 1
+                    tile, config.raster_group, config.split_k_cluster, differ[2], config.split_k > 1
                 )
             else:
-                scheduler = PersistentTileScheduler(tile, plan.cluster_shape_mn, plan.raster_group, clusters, differ[2])
-            epilogue = epilogue_of(problem, plan, widths)
-            return Sm90GemmKernel(a, b, differ, problem.promoted, bool(problem.block_scales), plan, scheduler, epilogue)
+                scheduler = PersistentTileScheduler(
+                    tile, config.cluster_shape_mn, config.raster_group, clusters, differ[2]
+                )
+            epilogue = epilogue_of(problem, config, widths)
+            return Sm90GemmKernel(
+                a, b, differ, problem.promoted, bool(problem.block_scales), config, scheduler, epilogue
+            )
 
         kinds = (a.dtype, a.k_major, b.dtype, b.k_major, problem.acc_dtype, problem.out_types)
-        width = problem.out_width if plan.smem_epilogue else 0
+        width = problem.out_width if config.smem_epilogue else 0
         key = (
-            Sm90GemmKernel, kinds, differ, problem.promoted, bool(problem.block_scales), plan, clusters, width, widths, follow.key,
+            Sm90GemmKernel, kinds, differ, problem.promoted, bool(problem.block_scales), config, clusters, width, widths, follow.key,
         )  # fmt: skip
-        kernel = launches.made_of(follow.functions, make, *key)
+        kernel = launches.cached_kernel_of(follow.functions, make, *key)
         (batches, rows, n), sums = problem.shape, []
         if problem.reduces_rows:
-            sums = [arrays.empty(given.a, (-(-n // tile[1]), batches, rows), arrays.named_type(given.a, "float32"))]
+            sums = [arrays.empty(given.a, (-(-n // tile[1]), batches, rows), arrays.dtype_named(given.a, "float32"))]
         launches.run_tensors(
             kernel, [given.a, given.b, given.out, *given.block_scales, *sums, *given.extra_outs, *given.epilogue_inputs],
             [
@@ -159,16 +163,16 @@ class Sm90Gemm(Implementation):
 
 
 def epilogue_of(
-    problem: GemmProblem, plan: Sm90GemmConfig, widths: tuple[int, ...] | None, grouped: bool = False
+    problem: GemmProblem, config: Sm90GemmConfig, widths: tuple[int, ...] | None, grouped: bool = False
 ) -> TmaStoreEpilogue | SmemEpilogue:
     """What writes the results of a problem; `grouped`: rows of tiles begin and end anywhere."""
     out, acc, follow = problem.out_types, problem.acc_dtype, problem.fusion
-    if plan.smem_epilogue:
-        return SmemEpilogue(plan, acc, out, problem.out_width, follow.combiner(), widths, grouped)
+    if config.smem_epilogue:
+        return SmemEpilogue(config, acc, out, problem.out_width, follow.combiner(), widths, grouped)
     first, *more = (kind.width for kind in out)
-    piece = plan.epi_tile_n(first, not follow.plain, tuple(more))
+    piece = config.epi_tile_n(first, not follow.plain, tuple(more))
     row_width = problem.out_width if grouped else 0
-    return TmaStoreEpilogue(plan, piece, acc, out, follow.combiner(), widths, row_width, problem.reduces_rows)
+    return TmaStoreEpilogue(config, piece, acc, out, follow.combiner(), widths, row_width, problem.reduces_rows)
 
 
 def tensors_of(problem: GemmProblem, given: GemmArguments) -> list[Any]:
@@ -181,18 +185,18 @@ def tensors_of(problem: GemmProblem, given: GemmArguments) -> list[Any]:
     ]
 
 
-def batched(x: Laid) -> bool:
+def batched(x: TensorLayout) -> bool:
     """Whether batches of an array differ."""
     return x.shape[0] > 1 and x.strides[0] != 0
 
 
-def ends(x: Laid) -> bool:
+def ends(x: TensorLayout) -> bool:
     """Whether the copy engine can store rows of a result and nothing behind them: what is not there it leaves out by 16 bytes, and
     writes zeros behind the last column up to there (seen on an H200)."""
     return x.shape[2] * x.size % UNIT == 0
 
 
-def steps(x: Laid, leading: int) -> bool:
+def steps(x: TensorLayout, leading: int) -> bool:
     """Whether the copy engine can step through an array that is contiguous along a mode."""
     return x.offset % UNIT == 0 and all(
         (mode == leading and step == 1)

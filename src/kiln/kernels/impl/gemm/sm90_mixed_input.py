@@ -61,17 +61,17 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
     """
 
     def __init__(
-        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], packed: bool, group: int, plan: Sm90MixedInputConfig, scheduler: Any,
+        self, a: Operand, b: Operand, batched: tuple[bool, bool, bool], packed: bool, group: int, config: Sm90MixedInputConfig, scheduler: Any,
         epilogue: Any,
     ) -> None:  # fmt: skip
-        super().__init__(a, b, batched, False, bool(group), plan, scheduler, epilogue)
+        super().__init__(a, b, batched, False, bool(group), config, scheduler, epilogue)
         self.packed = packed
         self.group = group
-        self.span = _span(plan, packed)
+        self.span = _span(config, packed)
         self.words = self.span // 16
 
     def depths(self) -> tuple[int, int]:
-        return self.span, self.plan.tile_shape_mnk[2]
+        return self.span, self.config.tile_shape_mnk[2]
 
     def factors(self, given: Any) -> tuple[Any, Any]:
         """Those of groups of K, (N, groups, L), and the rest."""
@@ -81,9 +81,9 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
 
     def mma(self) -> Any:
         k, source = LayoutEnum.ROW_MAJOR.sm90_mma_major_mode(), warpgroup.OperandSource.RMEM
-        dtype, shape = self.b.dtype, (64, self.plan.tile_shape_mnk[1])
+        dtype, shape = self.b.dtype, (64, self.config.tile_shape_mnk[1])
         return sm90.make_trivial_tiled_mma(
-            dtype, dtype, k, k, Float32, (self.plan.warpgroups_per_tile, 1, 1), shape, source
+            dtype, dtype, k, k, Float32, (self.config.warpgroups_per_tile, 1, 1), shape, source
         )
 
     @cute.jit
@@ -97,7 +97,7 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         begin, depth = self.scheduler.steps(Int32(cute.ceil_div(a.shape[1], self.depths()[0])), tiles)
         producer = ring.make_producer()
         number, count = self.scheduler.first(), self.scheduler.count(tiles)
-        place, early = self.scheduler.tile(number, tiles), minimum(depth, self.plan.ab_stages)
+        place, early = self.scheduler.tile(number, tiles), minimum(depth, self.config.ab_stages)
         own = of_a[None, place.m, None, place.matrix]
         for step in range(early):
             stage = producer.acquire_and_advance()
@@ -121,18 +121,18 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         self, ring: Any, turns: Any, mma: Any, group: Any, thread: Any, steps: Any, ring_a: Any, ring_b: Any, buffers: Any,
         tiles: Any, blocks: Any, into: Any,
     ):  # fmt: skip
-        plan, scheduler = self.plan, self.scheduler
+        config, scheduler = self.config, self.scheduler
         own = thread % WARPGROUP_THREADS
         part = mma.get_slice(thread)
         right = mma.make_fragment_B(mma.get_slice(group * WARPGROUP_THREADS).partition_B(ring_b))
-        acc = cute.make_rmem_tensor(mma.partition_shape_C(plan.tile_shape_mnk[:2]), Float32)
-        shape = ((2, 2, 2), 1, plan.tile_shape_mnk[2] // 16)
+        acc = cute.make_rmem_tensor(mma.partition_shape_C(config.tile_shape_mnk[:2]), Float32)
+        shape = ((2, 2, 2), 1, config.tile_shape_mnk[2] // 16)
         lefts = [cute.make_rmem_tensor(shape, self.b.dtype) for _ in range(2)]  # one is made while the other is read
         copy, source = self.lanes(ring_a, thread)
         held = cute.make_rmem_tensor(cute.shape(source)[:3], self.a.dtype)
         ahead = cute.make_rmem_tensor((2,), Float32)  # factors of the next stage
         reading, used, coming = (
-            pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, plan.ab_stages) for _ in range(3)
+            pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, config.ab_stages) for _ in range(3)
         )
         begin, depth = steps
         number, count = scheduler.first(), scheduler.count(tiles)
@@ -199,10 +199,10 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
 
     def lanes(self, ring: Any, thread: Any) -> tuple[Any, Any]:
         """How a thread loads its weights of a stage, and where they lie: a quarter of two rows."""
-        each, rows = self.span // 4, self.plan.tile_shape_mnk[0]
+        each, rows = self.span // 4, self.config.tile_shape_mnk[0]
         atom = cute.make_copy_atom(CopyUniversalOp(), self.a.dtype, num_bits_per_copy=min(128, 8 * each))
         places = cute.make_layout(
-            ((4, 8, 4, self.plan.mma_warpgroups), (each, 2)), stride=((each * rows, 1, 16, ATOM_M), (rows, 8))
+            ((4, 8, 4, self.config.mma_warpgroups), (each, 2)), stride=((each * rows, 1, 16, ATOM_M), (rows, 8))
         )
         copy = cute.make_tiled_copy(atom, places, (rows, self.span)).get_slice(thread)
         return copy, copy.partition_S(ring)
@@ -229,12 +229,12 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
         factors = blocks[0]
         rows, groups, _ = factors.shape
         first = (
-            place.m * self.plan.tile_shape_mnk[0]
+            place.m * self.config.tile_shape_mnk[0]
             + thread // WARPGROUP_THREADS * ATOM_M
             + thread % WARPGROUP_THREADS // 32 * 16
             + thread % 32 // 4
         )
-        group = minimum(step * self.plan.tile_shape_mnk[2] // self.group, groups - 1)
+        group = minimum(step * self.config.tile_shape_mnk[2] // self.group, groups - 1)
         for down in range(2):
             into[down] = Float32(factors[minimum(first + 8 * down, rows - 1), group, place.matrix])
 
@@ -242,7 +242,7 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
 class Sm90MixedInputGemm(Implementation):
     """`wgmma` on weights that threads convert, loaded by the copy engine."""
 
-    plan = Sm90MixedInputConfig
+    config = Sm90MixedInputConfig
     repeats = True
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
@@ -260,9 +260,9 @@ class Sm90MixedInputGemm(Implementation):
             return f"K, or groups of it, are no multiples of {_DEPTHS[0]}"
         return None
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[Sm90MixedInputConfig]:
-        found = [(self.cost(problem, plan, device), plan) for plan in self.candidates(problem, device)]
-        return [plan for _, plan in sorted(found, key=lambda pair: pair[0])]
+    def configs(self, problem: GemmProblem, device: Device) -> list[Sm90MixedInputConfig]:
+        found = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
+        return [config for _, config in sorted(found, key=lambda pair: pair[0])]
 
     def candidates(self, problem: GemmProblem, device: Device) -> Iterator[Sm90MixedInputConfig]:
         """Those that may be worth it, with as many stages as fit."""
@@ -282,7 +282,7 @@ class Sm90MixedInputGemm(Implementation):
                 # Where not all blocks multiply with the same rows, those of a cluster get them at once.
                 cluster = (2, 1) if columns < rows and splits == 1 else (1, 1)
                 wide = max(columns, 8 * splits)  # each block writes eight at least
-                plan = Sm90MixedInputConfig(
+                config = Sm90MixedInputConfig(
                     (ATOM_M * groups, wide, depth),
                     cluster,
                     1,
@@ -290,32 +290,35 @@ class Sm90MixedInputGemm(Implementation):
                     split_k_cluster=splits,
                     transpose_out=turning and splits == 1,
                 )
-                more = (device.smem - self.beside(problem, plan)) // self.stage_bytes(problem, plan)
-                plan = dataclasses.replace(plan, ab_stages=max(1, min(_MOST_STAGES, more)))
-                if plan.ab_stages > _LEAST_STAGES and (splits == 1 or problem.k >= splits * 4 * depth):
-                    yield plan
+                more = (device.smem - self.beside(problem, config)) // self.stage_bytes(problem, config)
+                config = dataclasses.replace(config, ab_stages=max(1, min(_MOST_STAGES, more)))
+                if config.ab_stages > _LEAST_STAGES and (splits == 1 or problem.k >= splits * 4 * depth):
+                    yield config
 
-    def beside(self, problem: GemmProblem, plan: Sm90MixedInputConfig) -> int:
+    def beside(self, problem: GemmProblem, config: Sm90MixedInputConfig) -> int:
         """Bytes beside the ring: of sums or results, and barriers."""
         first, *more = (kind.width for kind in problem.out_types)
-        return plan.smem_bytes(16, first, tuple(more)) - plan.ab_stages * plan.stage_bytes(16) + _ALIGNED
+        return config.smem_bytes(16, first, tuple(more)) - config.ab_stages * config.stage_bytes(16) + _ALIGNED
 
-    def stage_bytes(self, problem: GemmProblem, plan: Sm90MixedInputConfig) -> int:
+    def stage_bytes(self, problem: GemmProblem, config: Sm90MixedInputConfig) -> int:
         """Of weights, and of what they are multiplied with."""
-        return plan.tile_shape_mnk[0] * _span(plan, problem.int4) + plan.tile_shape_mnk[1] * plan.tile_shape_mnk[2] * 2
+        return (
+            config.tile_shape_mnk[0] * _span(config, problem.int4)
+            + config.tile_shape_mnk[1] * config.tile_shape_mnk[2] * 2
+        )
 
-    def cost(self, problem: GemmProblem, plan: Sm90MixedInputConfig, device: Device) -> float:
-        return max(self.parts(problem, plan, device).values())
+    def cost(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> float:
+        return max(self.cost_terms(problem, config, device).values())
 
-    def parts(self, problem: GemmProblem, plan: Sm90MixedInputConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> dict[str, float]:
         """Rounds of tiles, of which each stage has its weights converted and multiplied; and memory."""
-        (batches, rows, n), (m, columns, depth) = problem.shape, plan.tile_shape_mnk
-        tiles = batches * -(-rows // columns) * -(-n // m) * plan.split_k_cluster
-        waves, stages = -(-tiles // at_once(plan, device)), -(-problem.k // depth // plan.split_k_cluster)
+        (batches, rows, n), (m, columns, depth) = problem.shape, config.tile_shape_mnk
+        tiles = batches * -(-rows // columns) * -(-n // m) * config.split_k_cluster
+        waves, stages = -(-tiles // at_once(config, device)), -(-problem.k // depth // config.split_k_cluster)
         fixed, each, scaling = _STAGE[problem.int4]
         made, multiplied = each + scaling * bool(problem.group_size), _COLUMN * columns
         share = depth / 64 * m / 128
-        tile = _TILE + _AREA * m * columns / 128**2 + _SHARED * (plan.split_k_cluster - 1)
+        tile = _TILE + _AREA * m * columns / 128**2 + _SHARED * (config.split_k_cluster - 1)
         return {
             "conversion": waves * (stages * (fixed + made * share) + tile),
             "products": max(
@@ -324,59 +327,59 @@ class Sm90MixedInputGemm(Implementation):
             "memory": problem.bytes / 1e6 / _MEMORY,
         }
 
-    def check(self, problem: GemmProblem, plan: Sm90MixedInputConfig, device: Device) -> None:
+    def check(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> None:
         arrays.require(
-            plan.mma_warpgroups in _GROUPS and plan.tile_shape_mnk[0] % ATOM_M == 0 and plan.tile_shape_mnk[2] in _DEPTHS and plan.swap_ab and not plan.pingpong and plan.split_k == 1 and plan.cluster_shape_mn in ((1, 1), (2, 1)),
-            f"{plan}: weights are rows of the tile, 128 or 256 of them for 64 or 128 of K",
+            config.mma_warpgroups in _GROUPS and config.tile_shape_mnk[0] % ATOM_M == 0 and config.tile_shape_mnk[2] in _DEPTHS and config.swap_ab and not config.pingpong and config.split_k == 1 and config.cluster_shape_mn in ((1, 1), (2, 1)),
+            f"{config}: weights are rows of the tile, 128 or 256 of them for 64 or 128 of K",
             hint="tile_shape_mnk=(128, n, 64), cluster_shape_mn=(1, 1) or (2, 1)",
         )  # fmt: skip
         arrays.require(
-            problem.group_size % plan.tile_shape_mnk[2] == 0 and problem.k % plan.tile_shape_mnk[2] == 0,
-            f"{plan}: K, or groups of it, are no multiples of {plan.tile_shape_mnk[2]}",
+            problem.group_size % config.tile_shape_mnk[2] == 0 and problem.k % config.tile_shape_mnk[2] == 0,
+            f"{config}: K, or groups of it, are no multiples of {config.tile_shape_mnk[2]}",
         )
-        stages = problem.k // plan.tile_shape_mnk[2]
+        stages = problem.k // config.tile_shape_mnk[2]
         arrays.require(
-            plan.split_k_cluster <= stages,
-            f"{plan}: K of {problem.k} is {stages} stages, of which each part has one at least",
+            config.split_k_cluster <= stages,
+            f"{config}: K of {problem.k} is {stages} stages, of which each part has one at least",
             hint=f"split_k_cluster up to {stages}",
         )
         arrays.require(
-            not plan.transpose_out or all(steps(x, 2) and ends(x) for x in problem.outs),
-            f"{plan}: the copy engine stores rows that begin and end at multiples of 16 bytes",
+            not config.transpose_out or all(steps(x, 2) and ends(x) for x in problem.outs),
+            f"{config}: the copy engine stores rows that begin and end at multiples of 16 bytes",
             hint="transpose_out=False",
         )
-        narrow = dataclasses.replace(plan, tile_shape_mnk=(*plan.tile_shape_mnk[:2], 64), ab_stages=2)
+        narrow = dataclasses.replace(config, tile_shape_mnk=(*config.tile_shape_mnk[:2], 64), ab_stages=2)
         narrow.check(problem.dtype, problem.out_types, False, device)
-        plan.check_split_k_smem(_span(plan, problem.int4))
-        used = plan.ab_stages * self.stage_bytes(problem, plan) + self.beside(problem, plan)
+        config.check_split_k_smem(_span(config, problem.int4))
+        used = config.ab_stages * self.stage_bytes(problem, config) + self.beside(problem, config)
         arrays.require(
-            plan.ab_stages >= _LEAST_STAGES and used <= device.smem,
-            f"{plan} takes {used} bytes of shared memory for {plan.ab_stages} stages, and a block has {device.smem}",
+            config.ab_stages >= _LEAST_STAGES and used <= device.smem,
+            f"{config} takes {used} bytes of shared memory for {config.ab_stages} stages, and a block has {device.smem}",
             hint=f"from {_LEAST_STAGES} stages on (one is multiplied, the next made, the one after it loaded), as many as fit, or a smaller tile",
         )
 
-    def run(self, problem: GemmProblem, plan: Sm90MixedInputConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: Sm90MixedInputConfig, given: GemmArguments) -> None:
         a, b = problem.operands()
-        follow, tile, group = problem.fusion, plan.tile_shape_mnk[:2], problem.group_size
+        follow, tile, group = problem.fusion, config.tile_shape_mnk[:2], problem.group_size
         widths = None if follow.plain else problem.epilogue_input_widths
         differ = batched(problem.a), batched(problem.b), batched(problem.out)
-        clusters = devices.clusters(plan.cluster_size)
+        clusters = devices.max_active_clusters(config.cluster_size)
 
         def make() -> Sm90MixedInputGemmKernel:
-            if plan.split_k_cluster > 1:
-                scheduler = SplitKTileScheduler(tile, plan.raster_group, plan.split_k_cluster)
+            if config.split_k_cluster > 1:
+                scheduler = SplitKTileScheduler(tile, config.raster_group, config.split_k_cluster)
             else:
-                scheduler = PersistentTileScheduler(tile, plan.cluster_shape_mn, plan.raster_group, clusters)
+                scheduler = PersistentTileScheduler(tile, config.cluster_shape_mn, config.raster_group, clusters)
             return Sm90MixedInputGemmKernel(
-                a, b, differ, problem.int4, group, plan, scheduler, epilogue_of(problem, plan, widths)
+                a, b, differ, problem.int4, group, config, scheduler, epilogue_of(problem, config, widths)
             )
 
         kinds = (a.dtype, b.dtype, problem.int4, group, problem.out_types)
-        key = (Sm90MixedInputGemmKernel, kinds, differ, plan, clusters, problem.out_width, widths, follow.key)
-        kernel = launches.made_of(follow.functions, make, *key)
+        key = (Sm90MixedInputGemmKernel, kinds, differ, config, clusters, problem.out_width, widths, follow.key)
+        kernel = launches.cached_kernel_of(follow.functions, make, *key)
         groups = [] if given.group_scales is None else [given.group_scales]
-        given = given._replace(a=self.laid(problem, plan, given.a))
-        problem = dataclasses.replace(problem, a=arrays.laid(given.a))
+        given = given._replace(a=self.laid(problem, config, given.a))
+        problem = dataclasses.replace(problem, a=arrays.layout_of(given.a))
         launches.run_tensors(
             kernel, [given.a, given.b, given.out, *groups, *given.extra_outs, *given.epilogue_inputs],
             [
@@ -386,12 +389,14 @@ class Sm90MixedInputGemm(Implementation):
             3, given.alpha, given.beta,
         )  # fmt: skip
 
-    def laid(self, problem: GemmProblem, plan: Sm90MixedInputConfig, a: Any) -> Any:
+    def laid(self, problem: GemmProblem, config: Sm90MixedInputConfig, a: Any) -> Any:
         """A with K of each stage in the order in which threads have weights of it."""
         if not batched(problem.a):
             a = arrays.part(a, 0, slice(0, 1))
         made = arrays.empty(a, a.shape, None)
-        kernel = launches.made(PermuteA, problem.dtype, _span(plan, problem.int4) // 16, _weights_of_word(problem.int4))
+        kernel = launches.cached_kernel(
+            PermuteA, problem.dtype, _span(config, problem.int4) // 16, _weights_of_word(problem.int4)
+        )
         launches.run_tensors(kernel, [a, made], [arrays.dynamic(x, 2, 8) for x in (a, made)], 2)
         return arrays.broadcast_to(made, problem.a.shape)
 
@@ -400,6 +405,6 @@ def _weights_of_word(packed: bool) -> int:
     return 8 if packed else 4
 
 
-def _span(plan: Sm90MixedInputConfig, packed: bool) -> int:
+def _span(config: Sm90MixedInputConfig, packed: bool) -> int:
     """Bytes of a row of weights in a stage."""
-    return plan.tile_shape_mnk[2] // (2 if packed else 1)
+    return config.tile_shape_mnk[2] // (2 if packed else 1)

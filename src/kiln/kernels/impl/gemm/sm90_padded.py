@@ -7,7 +7,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays
-from ...dispatch.problem import Laid
+from ...dispatch.problem import TensorLayout
 from ...dispatch.registry import Implementation
 from .grouped_problem import GroupedGemmProblem
 from .sm90_config import Sm90GemmConfig
@@ -28,7 +28,7 @@ class Sm90PaddedGemm(Implementation):
     """Another implementation, of arrays whose rows begin at multiples of 16 bytes, and whose results have nothing behind them before the next: copies, where
     those that are given do not lie so."""
 
-    plan = Sm90GemmConfig
+    config = Sm90GemmConfig
     repeats = True
 
     def __init__(self, other: Sm90Gemm) -> None:
@@ -39,23 +39,23 @@ class Sm90PaddedGemm(Implementation):
             return "arrays lie as the copy engine needs them"
         return self.other.suits(_padded(problem), device)
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
-        return self.other.plans(_padded(problem), device)
+    def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
+        return self.other.configs(_padded(problem), device)
 
-    def cost(self, problem: GemmProblem, plan: Sm90GemmConfig, device: Device) -> float:
-        return sum(self.parts(problem, plan, device).values())
+    def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
+        return sum(self.cost_terms(problem, config, device).values())
 
-    def parts(self, problem: GemmProblem, plan: Sm90GemmConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
         """One after the other: each array that is copied is read and written once more."""
         names, made = ("copy of a", "copy of b", "copy of the result"), _padded(problem)
         pairs = zip(itertools.chain(names, itertools.repeat(names[-1])), _taken(problem), _arrays(made))
         copies = {name: _COPY + 2 * x.bytes / 1e6 / _RATE for name, taken, x in pairs if not taken}
-        return {"product": self.other.cost(made, plan, device), **copies}
+        return {"product": self.other.cost(made, config, device), **copies}
 
-    def check(self, problem: GemmProblem, plan: Sm90GemmConfig, device: Device) -> None:
-        self.other.check(_padded(problem), plan, device)
+    def check(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> None:
+        self.other.check(_padded(problem), config, device)
 
-    def run(self, problem: GemmProblem, plan: Sm90GemmConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: Sm90GemmConfig, given: GemmArguments) -> None:
         made = _padded(problem)
         pairs = zip((given.a, given.b, given.out, *given.extra_outs), _taken(problem), _arrays(made), strict=True)
         a, b, out, *more = (x if taken else _like(x, now) for x, taken, now in pairs)
@@ -63,14 +63,14 @@ class Sm90PaddedGemm(Implementation):
         for x, y in ((a, given.a), (b, given.b), *kept):
             if x is not y:
                 arrays.assign(x, y if x.shape[0] == y.shape[0] else arrays.part(y, 0, slice(0, 1)))
-        a, b = (arrays.same_batches(x, laid.shape[0]) for x, laid in ((a, made.a), (b, made.b)))
-        self.other.run(made, plan, given._replace(a=a, b=b, out=out, extra_outs=more))
+        a, b = (arrays.broadcast_batches(x, laid.shape[0]) for x, laid in ((a, made.a), (b, made.b)))
+        self.other.run(made, config, given._replace(a=a, b=b, out=out, extra_outs=more))
         for x, wanted in zip((out, *more), (given.out, *given.extra_outs), strict=True):
             if x is not wanted:
                 arrays.assign(wanted, x)
 
 
-def _arrays(problem: GemmProblem) -> tuple[Laid, ...]:
+def _arrays(problem: GemmProblem) -> tuple[TensorLayout, ...]:
     return problem.a, problem.b, *problem.outs
 
 
@@ -94,16 +94,16 @@ def _padded(problem: GemmProblem) -> GemmProblem:
     return dataclasses.replace(problem, a=left, b=right, out=out, extra_outs=tuple(more))
 
 
-def _rows(x: Laid, mode: int) -> Laid:
+def _rows(x: TensorLayout, mode: int) -> TensorLayout:
     """A dense array of the same extents, contiguous along a mode, whose rows begin at multiples of 16 bytes."""
     extents = x.shape[1:]
     each = 16 // x.size
     row = -(-extents[mode - 1] // each) * each
     strides = (row, 1) if mode == 2 else (1, row)
-    return Laid(x.dtype, x.shape, (row * extents[2 - mode] if batched(x) else 0, *strides), 0)
+    return TensorLayout(x.dtype, x.shape, (row * extents[2 - mode] if batched(x) else 0, *strides), 0)
 
 
-def _like(x: Any, laid: Laid) -> Any:
+def _like(x: Any, laid: TensorLayout) -> Any:
     """A new array that lies so; of batches that are all the same, one."""
     batches, rows, columns = laid.shape
     if not batched(laid):

@@ -26,23 +26,23 @@ _FIRST_BARRIER = 1
 
 
 class SmemEpilogue(Sm80Epilogue):
-    """Writes combine(sums, alpha, beta, *others) of tiles of a plan; blocks that share one add their sums first, in order.
+    """Writes combine(sums, alpha, beta, *others) of tiles of a config; blocks that share one add their sums first, in order.
 
     `grouped`: a tile has rows of a group.
     """
 
     def __init__(
-        self, plan: Sm90GemmConfig, acc_dtype: Any, out_types: tuple[Any, ...], out_width: int, combine: Callable[..., Any],
+        self, config: Sm90GemmConfig, acc_dtype: Any, out_types: tuple[Any, ...], out_width: int, combine: Callable[..., Any],
         other_widths: tuple[int, ...] | None, grouped: bool = False,
     ) -> None:  # fmt: skip
-        m, n, _ = plan.tile_shape_mnk
-        threads = plan.warpgroups_per_tile * WARPGROUP_THREADS
-        self.columns = n // plan.split_k_cluster
+        m, n, _ = config.tile_shape_mnk
+        threads = config.warpgroups_per_tile * WARPGROUP_THREADS
+        self.columns = n // config.split_k_cluster
         super().__init__(
-            (self.columns, m) if plan.swap_ab else (m, self.columns), threads, 1, acc_dtype, out_types, out_width, combine, other_widths
+            (self.columns, m) if config.swap_ab else (m, self.columns), threads, 1, acc_dtype, out_types, out_width, combine, other_widths
         )  # fmt: skip
-        self.plan = plan
-        if plan.mma_warpgroups > 2:
+        self.config = config
+        if config.mma_warpgroups > 2:
             self.held = 16
         self.grouped = grouped
         self.summed = False
@@ -55,11 +55,11 @@ class SmemEpilogue(Sm80Epilogue):
     def buffers(self, smem: Any, ring: Any):
         """Shared memory for the sums of a tile, or of one for each warp group. Where blocks share a tile: for those that others send, with an
         mbarrier that counts them; and the ring, which the one tile of a block needs no more when it is written."""
-        memory, arrived = smem.allocate(self.plan.smem_epilogue_bytes, 128), smem.allocate(Int64, 8)
-        if const_expr(self.plan.split_k_cluster > 1):
+        memory, arrived = smem.allocate(self.config.smem_epilogue_bytes, 128), smem.allocate(Int64, 8)
+        if const_expr(self.config.split_k_cluster > 1):
             if arch.thread_idx()[0] == 0:
                 arch.mbarrier_init(arrived, 1)
-                arch.mbarrier_arrive_and_expect_tx(arrived, self.plan.smem_epilogue_bytes)
+                arch.mbarrier_arrive_and_expect_tx(arrived, self.config.smem_epilogue_bytes)
         return memory, arrived, ring
 
     @cute.jit
@@ -68,23 +68,23 @@ class SmemEpilogue(Sm80Epilogue):
         _, _, d, _, extras, alpha, beta = into
         m, n, batch, _, start, rows = place
         memory, arrived, ring = buffers
-        if const_expr(not self.plan.pingpong):
+        if const_expr(not self.config.pingpong):
             thread = thread + group * WARPGROUP_THREADS
-        if const_expr(self.plan.split_k_cluster > 1):
+        if const_expr(self.config.split_k_cluster > 1):
             rank = arch.make_warp_uniform(arch.block_idx_in_cluster())
             acc = self.exchanged(acc, thread, rank, memory, arrived)
-            n = n * self.plan.split_k_cluster + rank
+            n = n * self.config.split_k_cluster + rank
             memory = ring
             k = warpgroup.OperandMajorMode.K
             narrow = sm90.make_trivial_tiled_mma(
-                Float16, Float16, k, k, Float32, (self.plan.warpgroups_per_tile, 1, 1), (ATOM_M, self.columns)
+                Float16, Float16, k, k, Float32, (self.config.warpgroups_per_tile, 1, 1), (ATOM_M, self.columns)
             )
             part = narrow.get_slice(thread)
-        elif const_expr(self.plan.pingpong):
-            memory = memory + group * (self.plan.smem_epilogue_bytes // self.plan.mma_warpgroups)
+        elif const_expr(self.config.pingpong):
+            memory = memory + group * (self.config.smem_epilogue_bytes // self.config.mma_warpgroups)
         self.meet()  # nobody reads sums of the tile before, or the ring
         where = (m, n)
-        if const_expr(self.plan.swap_ab):
+        if const_expr(self.config.swap_ab):
             where, d = (n, m), [cute.select(x, mode=[1, 0, 2]) for x in d]
         d, others = ([x[None, None, batch] for x in own] for own in (d, extras))
         if const_expr(self.grouped):
@@ -98,7 +98,7 @@ class SmemEpilogue(Sm80Epilogue):
 
         Eight columns of 64 rows are four sums of a thread: the same thread of another block has those of the same place.
         """
-        splits, each = self.plan.split_k_cluster, self.columns // 8
+        splits, each = self.config.split_k_cluster, self.columns // 8
         atoms = cute.size(acc) // (4 * each * splits)
         layout = cute.make_layout((4, self.threads, each * atoms, splits - 1))
         boxes = cute.make_tensor(cute.recast_ptr(memory, dtype=self.acc_dtype), layout)
@@ -131,12 +131,12 @@ class SmemEpilogue(Sm80Epilogue):
         return total
 
     def slots(self, part: Any, staged: Any) -> Any:
-        return part.partition_C(cute.select(staged, mode=[1, 0]) if self.plan.swap_ab else staged)
+        return part.partition_C(cute.select(staged, mode=[1, 0]) if self.config.swap_ab else staged)
 
     def meet(self) -> None:
         number = (
             arch.make_warp_uniform(arch.warp_idx()) // (WARPGROUP_THREADS // 32)
-            if self.plan.pingpong
+            if self.config.pingpong
             else _FIRST_BARRIER
         )
         pipeline.NamedBarrier(number, self.threads).arrive_and_wait()

@@ -9,9 +9,9 @@ from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from ..attention.paged_attention import check_out, check_places, check_rows, check_table, factor_of, most_keys, results
 from ..attention.problem import ELEMENTS
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import PAGE, STORED, LatentAttention
-from .sm90_config import default_tiling
+from .sm90_config import default_config
 
 __all__ = ["mla_decode"]
 
@@ -31,7 +31,7 @@ def mla_decode(
     cache_scale: Any = None,
     out: Any = None,
     return_lse: bool = False,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """Attention of the last tokens of each sequence to latents in pages; with `return_lse` also the logarithms of the sums.
 
@@ -55,8 +55,8 @@ def mla_decode(
     factor = factor_of(name, q, scale)
     require(num_splits is None or num_splits >= 1, f"{name} with num_splits {num_splits}: shares are 1 or more")
     require(
-        num_splits is None or plan is None,
-        f"{name} with num_splits {num_splits} and a plan: a plan says how latents are cut",
+        num_splits is None or config is None,
+        f"{name} with num_splits {num_splits} and a config: a config says how latents are cut",
     )
     batch, queries, heads, _ = q.shape
     keys = most_keys(name, page_table.shape[1] * PAGE, max_length)
@@ -67,11 +67,11 @@ def mla_decode(
 
     def run(out: Any, lse: Any) -> None:
         rows = q if arrays.is_contiguous(q) else arrays.contiguous(q)
-        device, chosen = devices.current(), plan
+        device, chosen = devices.current(), config
         if num_splits is not None:
-            chosen = dataclasses.replace(default_tiling(problem, device), shares=int(num_splits))
+            chosen = dataclasses.replace(default_config(problem, device), shares=int(num_splits))
         given = Given(rows, cache, page_table, lengths, out, lse, factor, cache_scale)
-        FAMILY.run(problem, device, given, chosen)
+        REGISTRY.run(problem, device, given, chosen)
 
     return results(q, value_dim, out, return_lse, page_table.shape[1] * cache.shape[0] > 0, run)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Float32, Int32, Int64, const_expr, cute
 from ....dispatch import arrays, devices, launches, recorder
-from ....dispatch.registry import Family, Implementation, varied
+from ....dispatch.registry import Implementation, Registry, variants
 from ..fwd.implementations import _factors, _fake, _memory_of
 from ..fwd.sm80 import Lengths
 from ..fwd.sm80_config import padded
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ....dispatch.devices import Device
 
-FAMILY = Family("attention_backward")
+REGISTRY = Registry("attention_backward")
 
 _MOST_TOGETHER = 128
 """Elements of a head up to which the gradients of keys and of values fit into registers together."""
@@ -57,42 +57,42 @@ class Given(NamedTuple):
     sinks: Sinks | None = None
 
 
-@FAMILY.register
+@REGISTRY.register
 class Sm80AttentionBackward(Implementation):
     """Two passes with `mma.sync`: of keys and values, and of queries."""
 
-    plan = Sm80AttentionBackwardConfig
+    config = Sm80AttentionBackwardConfig
     repeats = True
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         return None
 
-    def plans(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm80AttentionBackwardConfig]:
-        return varied(
-            default_config(problem, device), lambda plan: self.check(problem, plan, device), tile_n=(16, 32, 64)
+    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm80AttentionBackwardConfig]:
+        return variants(
+            default_config(problem, device), lambda config: self.check(problem, config, device), tile_n=(16, 32, 64)
         )
 
-    def cost(self, problem: AttentionBackwardProblem, plan: Sm80AttentionBackwardConfig, device: Device) -> float:
-        return expected(problem, plan, device)
+    def cost(self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> float:
+        return expected(problem, config, device)
 
-    def check(self, problem: AttentionBackwardProblem, plan: Sm80AttentionBackwardConfig, device: Device) -> None:
-        plan.check(*problem.attention.head_dims, device.smem)
+    def check(self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> None:
+        config.check(*problem.attention.head_dims, device.smem)
 
-    def run(self, problem: AttentionBackwardProblem, plan: Sm80AttentionBackwardConfig, given: Given) -> None:
+    def run(self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, given: Given) -> None:
         q = given.q
-        shape = (problem.dtype, problem.attention.head_dims, plan, problem.attention.masks)
+        shape = (problem.dtype, problem.attention.head_dims, config, problem.attention.masks)
         compiled = _compiled(
             recorder.mode(), _kernels(Sm80BackwardLaunch, problem, shape), _memory_of(q), *_there(given)
         )
-        found = arrays.empty(q, (2, *given.lse.shape), arrays.named_type(q, "float32"))
+        found = arrays.empty(q, (2, *given.lse.shape), arrays.dtype_named(q, "float32"))
         _launch(compiled, given, (found,), _numbers(problem, given))
 
 
-@FAMILY.register
+@REGISTRY.register
 class Sm90AttentionBackward(Implementation):
     """One pass of warp groups that multiply from shared memory (`wgmma`), which the copy engine fills; it adds up gradients of queries."""
 
-    plan = Sm90AttentionBackwardConfig
+    config = Sm90AttentionBackwardConfig
     repeats = True
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
@@ -103,49 +103,49 @@ class Sm90AttentionBackward(Implementation):
             return f"heads of {max(of.head_dims)} elements are more than {_MOST_TOGETHER}"
         return None
 
-    def plans(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardConfig]:
+    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardConfig]:
         first = sm90_cost.default_config(problem, device)
-        return varied(
+        return variants(
             first,
-            lambda plan: self.check(problem, plan, device),
+            lambda config: self.check(problem, config, device),
             tile_m=(48, 64, 80, 96, 112),
             q_stages=(2, 3),
             operands_in_regs=(0, 1, 2),
         )
 
-    def cost(self, problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardConfig, device: Device) -> float:
-        return sm90_cost.expected(problem, plan, device)
+    def cost(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> float:
+        return sm90_cost.expected(problem, config, device)
 
-    def parts(
-        self, problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardConfig, device: Device
+    def cost_terms(
+        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
     ) -> dict[str, float]:
-        return sm90_cost.parts(problem, plan, device)
+        return sm90_cost.parts(problem, config, device)
 
-    def check(self, problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardConfig, device: Device) -> None:
-        plan.check(sm90_config.padded(problem.attention.head_dims), device.smem)
+    def check(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> None:
+        config.check(sm90_config.padded(problem.attention.head_dims), device.smem)
 
-    def run(self, problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardConfig, given: Given) -> None:
+    def run(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, given: Given) -> None:
         q, of = given.q, problem.attention
         elements = sm90_config.padded(of.head_dims)
         right, left, capped = problem.attention.masks
         # what hides keys before a query hides those far after it, too: there is one kernel less
         masks = (right or left, left, capped)
-        shape = (problem.dtype, of.head_dims, plan, masks, problem.deterministic, of.varlen, of.has_seqused_k)
+        shape = (problem.dtype, of.head_dims, config, masks, problem.deterministic, of.varlen, of.has_seqused_k)
         compiled = _compiled_sm90(
             recorder.mode(), _kernels(Sm90BackwardLaunch, problem, shape), _memory_of(q), *_there(given)
         )
-        layers, tiles = q.shape[0], _tiles(problem, plan, q)
-        real, number = (arrays.named_type(q, name) for name in ("float32", "int32"))
+        layers, tiles = q.shape[0], _tiles(problem, config, q)
+        real, number = (arrays.dtype_named(q, name) for name in ("float32", "int32"))
         device = devices.current()
-        side, part, parts = sm90_config.side_by_side(problem, plan, device)
-        found = arrays.empty(q, (2, layers, of.heads, tiles * plan.tile_m), real)
-        sums = arrays.empty(q, (parts * layers, of.heads, tiles * plan.tile_m * elements), real)
+        side, part, parts = sm90_config.side_by_side(problem, config, device)
+        found = arrays.empty(q, (2, layers, of.heads, tiles * config.tile_m), real)
+        sums = arrays.empty(q, (parts * layers, of.heads, tiles * config.tile_m * elements), real)
         turns = None
         if problem.deterministic:
             turns = arrays.empty(q, (parts * layers, of.heads, tiles), number)
         counters = Counters(turns, arrays.empty(q, (1,), number))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
-        early = sm90_config.made_meanwhile(problem, plan, side, parts)
+        early = sm90_config.made_meanwhile(problem, config, side, parts)
         order = (side, part, early, device.multiprocessors)
         numbers = sm90.Numbers(scale, cap, given.scale, left, right, *order, given.softcap or given.scale)
         _launch(compiled, given, (found, sums, counters), numbers)
@@ -192,11 +192,11 @@ class Sm90BackwardLaunch:
         self.queries(sums, turns, dq, starts, longest_q, numbers, stream)
 
 
-@FAMILY.register
+@REGISTRY.register
 class Sm90AttentionBackwardHd256(Implementation):
     """Two passes of warp groups that multiply from shared memory (`wgmma`), which the copy engine fills: for heads of more than 128 elements."""
 
-    plan = Sm90AttentionBackwardHd256Config
+    config = Sm90AttentionBackwardHd256Config
     repeats = True
 
     def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
@@ -207,10 +207,10 @@ class Sm90AttentionBackwardHd256(Implementation):
             return f"heads of {max(of.head_dims)} elements are not more than {_MOST_TOGETHER}"
         return None
 
-    def plans(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardHd256Config]:
-        return varied(
+    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardHd256Config]:
+        return variants(
             sm90_hd256_config.default_config(problem, device),
-            lambda plan: self.check(problem, plan, device),
+            lambda config: self.check(problem, config, device),
             tile_m=(48, 64),
             q_stages=(3, 4),
             kv_dims_in_regs=(0, 128, 192),
@@ -218,25 +218,29 @@ class Sm90AttentionBackwardHd256(Implementation):
             q_dims_in_regs=(0, 128),
         )
 
-    def cost(self, problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardHd256Config, device: Device) -> float:
-        return sm90_hd256_config.expected(problem, plan, device)
+    def cost(
+        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
+    ) -> float:
+        return sm90_hd256_config.expected(problem, config, device)
 
-    def parts(
-        self, problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardHd256Config, device: Device
+    def cost_terms(
+        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
     ) -> dict[str, float]:
-        return sm90_hd256_config.parts(problem, plan, device)
+        return sm90_hd256_config.parts(problem, config, device)
 
-    def check(self, problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardHd256Config, device: Device) -> None:
-        plan.check(sm90_hd256_config.padded(problem.attention.head_dims), device.smem)
+    def check(
+        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
+    ) -> None:
+        config.check(sm90_hd256_config.padded(problem.attention.head_dims), device.smem)
 
-    def run(self, problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardHd256Config, given: Given) -> None:
+    def run(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, given: Given) -> None:
         q, of = given.q, problem.attention
-        shape = (problem.dtype, of.head_dims, plan, problem.attention.masks, of.varlen, of.has_seqused_k)
+        shape = (problem.dtype, of.head_dims, config, problem.attention.masks, of.varlen, of.has_seqused_k)
         compiled = _compiled(
             recorder.mode(), _kernels(Sm90Hd256BackwardLaunch, problem, shape), _memory_of(q), *_there(given)
         )
-        rows = _tiles(problem, plan, q) * plan.tile_m
-        found = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.named_type(q, "float32"))
+        rows = _tiles(problem, config, q) * config.tile_m
+        found = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.dtype_named(q, "float32"))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
         side = sm90_hd256_config.side_by_side(problem, devices.current())
         numbers = sm90_hd256_dkv.Numbers(scale, cap, given.scale, left, right, side, given.softcap or given.scale)
@@ -313,16 +317,16 @@ def _kernels(kind: type[Any], problem: AttentionBackwardProblem, shape: tuple[An
     """One object for equal shapes and functions of scores."""
     sloped, functions = problem.attention.has_alibi, problem.functions
     if functions is None:
-        return launches.made(kind, *shape, SLOPED if sloped else NOTHING)
-    return launches.made_of(functions, lambda: kind(*shape, Change(sloped, functions)), kind, *shape, sloped)
+        return launches.cached_kernel(kind, *shape, SLOPED if sloped else NOTHING)
+    return launches.cached_kernel_of(functions, lambda: kind(*shape, Change(sloped, functions)), kind, *shape, sloped)
 
 
 def _tiles(
-    problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardConfig | Sm90AttentionBackwardHd256Config, q: Any
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig | Sm90AttentionBackwardHd256Config, q: Any
 ) -> int:
     """Blocks of queries: each of the sequences that lie one after another has its own."""
     of, queries = problem.attention, q.shape[1]
-    return queries // plan.tile_m + of.batch if of.varlen else -(-queries // plan.tile_m)
+    return queries // config.tile_m + of.batch if of.varlen else -(-queries // config.tile_m)
 
 
 def _launch(compiled: Any, given: Given, made: tuple[Any, ...], numbers: Any) -> None:

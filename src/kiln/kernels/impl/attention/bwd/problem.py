@@ -37,8 +37,8 @@ class AttentionBackwardProblem(Problem):
         return 2 * of.batch * of.heads * of.visible_pairs * (3 * of.head_dim + 2 * of.head_dim_v)
 
     @property
-    def multiplies(self) -> str | None:
-        return self.attention.multiplies
+    def mma_dtype(self) -> str | None:
+        return self.attention.mma_dtype
 
     @property
     def bytes(self) -> int:

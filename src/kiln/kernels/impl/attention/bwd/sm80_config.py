@@ -84,10 +84,10 @@ def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm80Att
     return Sm80AttentionBackwardConfig(32, 16)
 
 
-def expected(problem: AttentionBackwardProblem, plan: Sm80AttentionBackwardConfig, device: Device) -> float:
+def expected(problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> float:
     """Microseconds that gradients take."""
     of = problem.attention
-    tiles = -(-of.seqlen_k // plan.tile_m) * of.heads_k * of.batch
-    rows = -(-of.seqlen_q // plan.tile_n) * plan.tile_n * of.group_size
-    tile = _TWICE * 2 * plan.tile_m * rows * (3 * of.head_dim + 2 * of.head_dim_v) / _SPEED
+    tiles = -(-of.seqlen_k // config.tile_m) * of.heads_k * of.batch
+    rows = -(-of.seqlen_q // config.tile_n) * config.tile_n * of.group_size
+    tile = _TWICE * 2 * config.tile_m * rows * (3 * of.head_dim + 2 * of.head_dim_v) / _SPEED
     return tile * max(1.0, tiles / (2 * device.multiprocessors)) * 2

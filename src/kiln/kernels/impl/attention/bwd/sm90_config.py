@@ -115,12 +115,12 @@ def equal_shares(heads: int, wanted: int) -> int:
 
 
 def side_by_side(
-    problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardConfig, device: Device
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
 ) -> tuple[int, int, int]:
     """Heads whose blocks of keys are done side by side, equally many each time; blocks of keys that add to the same sums, and how many parts
     that makes of those of a head."""
     of = problem.attention
-    masked, steps = of.window_left is not None or of.window_right is not None, _steps(problem, plan)
+    masked, steps = of.window_left is not None or of.window_right is not None, _steps(problem, config)
     heads, blocks, at_once = of.heads_k * of.batch, max(1, -(-of.seqlen_k // KEYS)), device.multiprocessors
     in_cache = _IN_CACHE // (of.group_size * of.seqlen_q * padded(of.head_dims) * 8)
     # blocks of keys that have fewer queries than others are all there are at the end of some heads: enough of them for all multiprocessors
@@ -138,7 +138,9 @@ def side_by_side(
     return side, part, -(-blocks // part)
 
 
-def made_meanwhile(problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardConfig, side: int, parts: int) -> int:
+def made_meanwhile(
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, side: int, parts: int
+) -> int:
     """Heads of queries whose gradients are made while those of others are computed: all but those that are done last.
 
     None if there are parts, which are added up when all are complete, or if nobody knows when they are; and none if a block of threads has
@@ -147,8 +149,8 @@ def made_meanwhile(problem: AttentionBackwardProblem, plan: Sm90AttentionBackwar
     of = problem.attention
     if not problem.deterministic or parts > 1 or of.varlen:
         return 0
-    each = of.group_size * -(-of.seqlen_q // plan.tile_m) / max(1, -(-of.seqlen_k // KEYS))
-    enough = _CONVERTED[padded(of.head_dims)] * each <= _steps(problem, plan)
+    each = of.group_size * -(-of.seqlen_q // config.tile_m) / max(1, -(-of.seqlen_k // KEYS))
+    enough = _CONVERTED[padded(of.head_dims)] * each <= _steps(problem, config)
     return of.group_size * ((of.heads_k * of.batch - 1) // side * side) if enough else 0
 
 
@@ -160,6 +162,6 @@ def seen_by(problem: AttentionBackwardProblem) -> float:
     return (_most_seen_by(problem) + KEYS) / 2 if one_sided else _most_seen_by(problem)
 
 
-def _steps(problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardConfig) -> int:
+def _steps(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig) -> int:
     """Of a block of threads, on average."""
-    return problem.attention.group_size * max(1, int(seen_by(problem) // plan.tile_m))
+    return problem.attention.group_size * max(1, int(seen_by(problem) // config.tile_m))

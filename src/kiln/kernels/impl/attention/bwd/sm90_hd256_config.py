@@ -126,70 +126,70 @@ def side_by_side(problem: AttentionBackwardProblem, device: Device) -> int:
 
 
 def cycles(
-    plan: Sm90AttentionBackwardHd256Config, elements: tuple[int, int]
+    config: Sm90AttentionBackwardHd256Config, elements: tuple[int, int]
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Cycles of a step side by side, of the pass of keys and of that of queries: of tensor cores, of shared memory at 128 bytes each, and of the unit for powers."""
     of_keys, both = elements[0], sum(elements)
     # left operands of scores and their gradients that are not held, right operands of these and of sums, what comes in; weights, sent and read
-    read = sum(max(0, n - plan.kv_dims_in_regs) for n in elements)
-    moved = 2 * ROWS * read + 3 * 2 * plan.tile_m * both + 2 * 2 * ROWS * plan.tile_m
+    read = sum(max(0, n - config.kv_dims_in_regs) for n in elements)
+    moved = 2 * ROWS * read + 3 * 2 * config.tile_m * both + 2 * 2 * ROWS * config.tile_m
     # the same for two warp groups, but for weights
-    moved_q = 2 * QUERIES * (both - min(plan.q_dims_in_regs, of_keys)) + 2 * plan.tile_n * (
+    moved_q = 2 * QUERIES * (both - min(config.q_dims_in_regs, of_keys)) + 2 * config.tile_n * (
         GROUPS * (both + of_keys) + both
     )
     return (
         {
-            "tensor cores": 4 * ROWS * plan.tile_m * both / 4096,
+            "tensor cores": 4 * ROWS * config.tile_m * both / 4096,
             "shared memory": moved / 128,
-            "powers": ROWS * plan.tile_m / 16,
+            "powers": ROWS * config.tile_m / 16,
         },
         {
-            "tensor cores": 2 * QUERIES * plan.tile_n * (both + of_keys) / 4096,
+            "tensor cores": 2 * QUERIES * config.tile_n * (both + of_keys) / 4096,
             "shared memory": moved_q / 128,
-            "powers": QUERIES * plan.tile_n / 16,
+            "powers": QUERIES * config.tile_n / 16,
         },
     )
 
 
-def _work(problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardHd256Config) -> list[tuple[int, float]]:
+def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config) -> list[tuple[int, float]]:
     """Of both passes: blocks of threads, and steps of one on average."""
     of = problem.attention
     seen = min(seen_by(problem), of.seqlen_q)
     keys = seen * of.seqlen_k / max(1, of.seqlen_q)  # that a query sees, on average
     return [
-        (-(-of.seqlen_k // ROWS) * of.heads_k * of.batch, of.group_size * max(1.0, seen / plan.tile_m)),
-        (-(-of.seqlen_q // QUERIES) * of.heads * of.batch, max(1.0, keys / plan.tile_n)),
+        (-(-of.seqlen_k // ROWS) * of.heads_k * of.batch, of.group_size * max(1.0, seen / config.tile_m)),
+        (-(-of.seqlen_q // QUERIES) * of.heads * of.batch, max(1.0, keys / config.tile_n)),
     ]
 
 
 def parts(
-    problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardHd256Config, device: Device
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
 ) -> dict[str, float]:
     """Microseconds side by side of the units of a multiprocessor, if nothing waits."""
     found: dict[str, float] = {}
     for (blocks, steps), units in zip(
-        _work(problem, plan), cycles(plan, padded(problem.attention.head_dims)), strict=True
+        _work(problem, config), cycles(config, padded(problem.attention.head_dims)), strict=True
     ):
         for name, count in units.items():
             found[name] = found.get(name, 0.0) + blocks * steps / device.multiprocessors / _CYCLES * count
     return found
 
 
-def expected(problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardHd256Config, device: Device) -> float:
+def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device) -> float:
     """Microseconds that gradients take."""
-    passes, rest = units(problem, plan, device)
+    passes, rest = units(problem, config, device)
     return rest + sum(
         rounds * (over * steps + DEEP_BLOCK) for (rounds, steps), over in zip(passes, DEEP_OVER, strict=True)
     )
 
 
 def units(
-    problem: AttentionBackwardProblem, plan: Sm90AttentionBackwardHd256Config, device: Device
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
 ) -> tuple[list[tuple[float, float]], float]:
     """Of both passes: blocks of threads of a multiprocessor, and microseconds that the busiest unit takes for the steps of each; and microseconds of what is before."""
     of = problem.attention
     masked, found = of.window_left is not None or of.window_right is not None, []
-    for (blocks, steps), each in zip(_work(problem, plan), cycles(plan, padded(of.head_dims)), strict=True):
+    for (blocks, steps), each in zip(_work(problem, config), cycles(config, padded(of.head_dims)), strict=True):
         rounds = blocks / device.multiprocessors
         if not masked:  # all are equally long
             rounds = -(-blocks // device.multiprocessors)

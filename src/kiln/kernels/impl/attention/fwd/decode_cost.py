@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ....dispatch.explaining import copied_bytes
-from ....dispatch.registry import works
+from ....dispatch.explaining import bytes_per_us
+from ....dispatch.registry import passes
 from .decode_coefficients import FIGURES, LAUNCH, PART, PARTS, UNEVEN, Figures
 from .sm80_config import MAX_SPLITS, Sm80AttentionConfig
 
@@ -41,7 +41,7 @@ def few(problem: AttentionProblem) -> bool:
 
 
 def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
-    """Tilings to choose from: those that were measured, as many blocks on a multiprocessor as fit; keys not cut, or into as many parts as give each multiprocessor a
+    """Configs to choose from: those that were measured, as many blocks on a multiprocessor as fit; keys not cut, or into as many parts as give each multiprocessor a
     number of blocks, up to all that run at once, or twice or three times those."""
     share, width = problem.group_size, problem.dtype.width
     rows = problem.seqlen_q * share
@@ -54,7 +54,7 @@ def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80Attent
             room = max(1, (device.smem + 1024) // (used + 1024))
             for blocks in range(min(room, figures.blocks), 0, -1):
                 one = dataclasses.replace(config, ctas_per_sm=blocks)
-                if works(lambda plan: plan.check(*problem.head_dims, device.smem, width), one):
+                if passes(lambda candidate: candidate.check(*problem.head_dims, device.smem, width), one):
                     found[one] = True
                     break
     for config in found or (Sm80AttentionConfig(tile_m, 32, tile_m // 16, 1, pack_gqa=share > 1),):
@@ -69,13 +69,13 @@ def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80Attent
             yield dataclasses.replace(config, num_splits=num_splits)
 
 
-def expected(problem: AttentionProblem, plan: Sm80AttentionConfig, device: Device) -> float:
+def expected(problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
     """Microseconds that attention takes."""
-    figures = _figures(problem.dtype.width, plan)
-    tiles, steps = _work(problem, plan)
-    rows, sms = min(problem.seqlen_q * problem.group_size, plan.tile_m), device.multiprocessors
-    each, total = -(-steps // plan.num_splits), tiles * plan.num_splits
-    read = plan.tile_n * sum(problem.head_dims) * problem.dtype.width / 8 / (READ * copied_bytes(device))
+    figures = _figures(problem.dtype.width, config)
+    tiles, steps = _work(problem, config)
+    rows, sms = min(problem.seqlen_q * problem.group_size, config.tile_m), device.multiprocessors
+    each, total = -(-steps // config.num_splits), tiles * config.num_splits
+    read = config.tile_n * sum(problem.head_dims) * problem.dtype.width / 8 / (READ * bytes_per_us(device))
     slower = sum(problem.head_dims) / _MEASURED * (_PAGED if 0 < problem.page_size < _SMALL_PAGE else 1.0)
 
     uneven = max(UNEVEN, min(1.0, _SHORT / each))
@@ -83,24 +83,24 @@ def expected(problem: AttentionProblem, plan: Sm80AttentionConfig, device: Devic
     def turn(count: int) -> float:
         """So many blocks of threads that run at once. A multiprocessor may have one more than others."""
         deep = -(-count // sms)
-        warps = [-(-min(plan.ctas_per_sm, n) * plan.warps // _SCHEDULERS) for n in (deep, deep + 1)]
+        warps = [-(-min(config.ctas_per_sm, n) * config.warps // _SCHEDULERS) for n in (deep, deep + 1)]
         issued = figures.issue * (warps[0] + uneven * (warps[1] - warps[0]))
         return each * max(slower * figures.alone, slower * issued, count * read) + figures.begin
 
-    turns, rest = divmod(total, plan.ctas_per_sm * sms)
-    took = LAUNCH + turns * turn(plan.ctas_per_sm * sms) + (turn(rest) if rest else 0.0)
+    turns, rest = divmod(total, config.ctas_per_sm * sms)
+    took = LAUNCH + turns * turn(config.ctas_per_sm * sms) + (turn(rest) if rest else 0.0)
     return (
         took
-        if plan.num_splits == 1
-        else took + PARTS + _PIECE * plan.num_splits + PART * total * rows * problem.head_dim_v
+        if config.num_splits == 1
+        else took + PARTS + _PIECE * config.num_splits + PART * total * rows * problem.head_dim_v
     )
 
 
-def _work(problem: AttentionProblem, plan: Sm80AttentionConfig) -> tuple[int, int]:
+def _work(problem: AttentionProblem, config: Sm80AttentionConfig) -> tuple[int, int]:
     """Tiles, and the steps of each."""
-    share = problem.group_size if plan.pack_gqa else 1
-    tiles = -(-problem.seqlen_q * share // plan.tile_m) * (problem.heads // share) * problem.batch
-    return tiles, -(-visible(problem) // plan.tile_n)
+    share = problem.group_size if config.pack_gqa else 1
+    tiles = -(-problem.seqlen_q * share // config.tile_m) * (problem.heads // share) * problem.batch
+    return tiles, -(-visible(problem) // config.tile_n)
 
 
 def visible(problem: AttentionProblem) -> int:
@@ -110,15 +110,15 @@ def visible(problem: AttentionProblem) -> int:
     return min(problem.seqlen_k, problem.window_left + problem.window_right + problem.seqlen_q)
 
 
-def _figures(bits: int, plan: Sm80AttentionConfig) -> Figures:
+def _figures(bits: int, config: Sm80AttentionConfig) -> Figures:
     """Those of a config, or of the one that is most like it, for as many keys in a step."""
 
     def far(one: Figures) -> tuple[int, ...]:
-        own = (bits, plan.tile_m, plan.warps, plan.tile_n, plan.ctas_per_sm)
+        own = (bits, config.tile_m, config.warps, config.tile_n, config.ctas_per_sm)
         return tuple(
             abs(a - b) for a, b in zip(own, (one.bits, one.tile_m, one.warps, one.tile_n, one.blocks), strict=True)
         )
 
     found = min(FIGURES, key=far)
-    times = plan.tile_n / found.tile_n
+    times = config.tile_n / found.tile_n
     return found._replace(issue=times * found.issue, alone=times * found.alone)

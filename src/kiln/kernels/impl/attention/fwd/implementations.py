@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Float32, Int32, cute
 from ....dispatch import arrays, devices, launches, recorder
-from ....dispatch.registry import Family, Implementation, varied
+from ....dispatch.registry import Implementation, Registry, variants
 from ..problem import MAX_GRID_Z, AttentionProblem
 from ..score_mod import score_function
 from . import decode_cost, sm90, sm90_config, sm90_cost
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ....dispatch.devices import Device
     from ....parts.element_functions import Functions
 
-FAMILY = Family("attention")
+REGISTRY = Registry("attention")
 
 _LOG2_E = 1.4426950408889634
 _L2_SHARE = 24 << 20
@@ -58,11 +58,11 @@ class Given(NamedTuple):
     factors: tuple[Any, Any, Any] = (None, None, None)
 
 
-@FAMILY.register
+@REGISTRY.register
 class Sm80Attention(Implementation):
     """FlashAttention-2 with `mma.sync`."""
 
-    plan = Sm80AttentionConfig
+    config = Sm80AttentionConfig
     repeats = True
 
     def supports(self, problem: AttentionProblem, device: Device) -> str | None:
@@ -70,39 +70,39 @@ class Sm80Attention(Implementation):
             return f"sm_{device.capability[0]}{device.capability[1]} does not convert {problem.dtype.__name__}"
         return None
 
-    def plans(self, problem: AttentionProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
-        def check(plan: Sm80AttentionConfig) -> None:
-            self.check(problem, plan, device)
+    def configs(self, problem: AttentionProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
+        def check(config: Sm80AttentionConfig) -> None:
+            self.check(problem, config, device)
 
         first = default_config(problem, device)
         if decode_cost.few(problem):
             return iter(dict.fromkeys((first, *decode_cost.candidates(problem, device))))
-        return varied(first, check, tile_n=(32, 64, 96), ctas_per_sm=(1, 2), num_splits=sorted({1, first.num_splits}))
+        return variants(first, check, tile_n=(32, 64, 96), ctas_per_sm=(1, 2), num_splits=sorted({1, first.num_splits}))
 
-    def cost(self, problem: AttentionProblem, plan: Sm80AttentionConfig, device: Device) -> float:
-        took = expected(problem, plan, device)
+    def cost(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
+        took = expected(problem, config, device)
         if decode_cost.few(problem):
             return took
         first = default_config(problem, device)
         # of one problem the first was measured: what is estimated of others does not speak against it
-        return took if plan == first else max(took, expected(problem, first, device))
+        return took if config == first else max(took, expected(problem, first, device))
 
-    def check(self, problem: AttentionProblem, plan: Sm80AttentionConfig, device: Device) -> None:
-        plan.check(*problem.head_dims, device.smem, problem.dtype.width)
+    def check(self, problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> None:
+        config.check(*problem.head_dims, device.smem, problem.dtype.width)
         arrays.require(
-            problem.batch * plan.num_splits <= MAX_GRID_Z,
-            f"{plan}: {problem.batch} sequences in {plan.num_splits} parts are more than {MAX_GRID_Z} together",
+            problem.batch * config.num_splits <= MAX_GRID_Z,
+            f"{config}: {problem.batch} sequences in {config.num_splits} parts are more than {MAX_GRID_Z} together",
         )
 
-    def run(self, problem: AttentionProblem, plan: Sm80AttentionConfig, given: Given) -> None:
+    def run(self, problem: AttentionProblem, config: Sm80AttentionConfig, given: Given) -> None:
         q, head_dims = given.q, problem.head_dims
         found = None
-        if plan.num_splits > 1:
-            shape = (plan.num_splits, *q.shape[:3], partial_columns(problem.head_dim_v))
-            found = arrays.empty(q, shape, arrays.named_type(q, "float32"))
-        share = problem.group_size if plan.pack_gqa else 1
+        if config.num_splits > 1:
+            shape = (config.num_splits, *q.shape[:3], partial_columns(problem.head_dim_v))
+            found = arrays.empty(q, shape, arrays.dtype_named(q, "float32"))
+        share = problem.group_size if config.pack_gqa else 1
         shape = (
-            problem.dtype, head_dims, dataclasses.replace(plan, num_splits=1),
+            problem.dtype, head_dims, dataclasses.replace(config, num_splits=1),
             (problem.window_right is not None, problem.window_left is not None, problem.has_softcap), share, found is not None,
             problem.page_size, problem.out_dtype, problem.q_dtype,
         )  # fmt: skip
@@ -119,17 +119,17 @@ class Sm80Attention(Implementation):
             left,
             right,
             group=_side_by_side(problem.heads // share, problem.dtype.width // 8 * given.mean * sum(head_dims)),
-            num_splits=plan.num_splits,
+            num_splits=config.num_splits,
         )
         rows = (q, given.k, given.v, given.out, found, given.lse)
         launches.run_arguments(compiled, [*rows, given.lengths, of_heads, given.longest, numbers, arrays.stream_of(q)])
 
 
-@FAMILY.register
+@REGISTRY.register
 class Sm90Attention(Implementation):
     """Warp groups that multiply from shared memory (`wgmma`), which the copy engine fills."""
 
-    plan = Sm90AttentionConfig
+    config = Sm90AttentionConfig
     repeats = True
 
     def supports(self, problem: AttentionProblem, device: Device) -> str | None:
@@ -142,49 +142,49 @@ class Sm90Attention(Implementation):
             return f"rows of pages of {problem.page_size} are laid in succession, which takes {laid} bytes: up to {_MOST_LAID}"
         return None
 
-    def plans(self, problem: AttentionProblem, device: Device) -> Iterator[Sm90AttentionConfig]:
-        def check(plan: Sm90AttentionConfig) -> None:
-            self.check(problem, plan, device)
+    def configs(self, problem: AttentionProblem, device: Device) -> Iterator[Sm90AttentionConfig]:
+        def check(config: Sm90AttentionConfig) -> None:
+            self.check(problem, config, device)
 
         found = list(sm90_cost.candidates(problem, device))
         yield from found
         steps = (64, 80, 96, 112, 128, 144, 160)
-        others = varied(found[0], check, consumer_warpgroups=(2, 3), tile_n=steps, pingpong=(True, False))
-        yield from (plan for plan in others if plan not in found)
+        others = variants(found[0], check, consumer_warpgroups=(2, 3), tile_n=steps, pingpong=(True, False))
+        yield from (config for config in others if config not in found)
 
-    def cost(self, problem: AttentionProblem, plan: Sm90AttentionConfig, device: Device) -> float:
-        return sm90_cost.expected(problem, plan, device)
+    def cost(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> float:
+        return sm90_cost.expected(problem, config, device)
 
-    def parts(self, problem: AttentionProblem, plan: Sm90AttentionConfig, device: Device) -> dict[str, float]:
-        return sm90_cost.parts(problem, plan, device)
+    def cost_terms(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> dict[str, float]:
+        return sm90_cost.parts(problem, config, device)
 
-    def check(self, problem: AttentionProblem, plan: Sm90AttentionConfig, device: Device) -> None:
-        plan.check(*problem.head_dims, device.smem, problem.dtype.width)
+    def check(self, problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> None:
+        config.check(*problem.head_dims, device.smem, problem.dtype.width)
         arrays.require(
-            not plan.pack_gqa or sm90_config.ROWS % problem.group_size == 0,
-            f"{plan}: {problem.group_size} heads that share keys do not divide {sm90_config.ROWS} rows of a warp group",
+            not config.pack_gqa or sm90_config.ROWS % problem.group_size == 0,
+            f"{config}: {problem.group_size} heads that share keys do not divide {sm90_config.ROWS} rows of a warp group",
             hint="pack_gqa=False",
         )
 
-    def run(self, problem: AttentionProblem, plan: Sm90AttentionConfig, given: Given) -> None:
+    def run(self, problem: AttentionProblem, config: Sm90AttentionConfig, given: Given) -> None:
         q, device = given.q, devices.current()
-        values = self.laid(problem, plan, given) if problem.dtype.width == 8 else None
+        values = self.laid(problem, config, given) if problem.dtype.width == 8 else None
         if sm90_cost.laid_bytes(problem):
             problem, given = self.in_succession(problem, given)
         masks = (problem.window_right is not None, problem.window_left is not None, problem.has_softcap)
-        share = problem.group_size if plan.pack_gqa else 1
-        config = dataclasses.replace(plan, persistent=True, pack_gqa=False, dynamic_scheduler=False)
+        share = problem.group_size if config.pack_gqa else 1
+        kernel_config = dataclasses.replace(config, persistent=True, pack_gqa=False, dynamic_scheduler=False)
         shape = (
-            problem.dtype, problem.head_dims, config, masks,
-            plan.own_outputs(*problem.head_dims, device.smem, problem.dtype.width), share,
+            problem.dtype, problem.head_dims, kernel_config, masks,
+            config.own_outputs(*problem.head_dims, device.smem, problem.dtype.width), share,
             problem.varlen, problem.has_seqused_k, problem.has_alibi, problem.page_size, problem.out_dtype,
         )  # fmt: skip
         kernel = _kernel(sm90.sm90_forward_kernel, sm90.Sm90ForwardKernel, problem.score_mod, shape)
-        tiles = -(-problem.seqlen_q * share // plan.tile_m) * (problem.heads // share) * problem.batch
-        blocks = min(tiles, device.multiprocessors) if plan.persistent else tiles
+        tiles = -(-problem.seqlen_q * share // config.tile_m) * (problem.heads // share) * problem.batch
+        blocks = min(tiles, device.multiprocessors) if config.persistent else tiles
         counter = None
-        if plan.dynamic_scheduler and tiles > blocks:
-            counter = arrays.empty(q, (1,), arrays.named_type(q, "int32"))
+        if config.dynamic_scheduler and tiles > blocks:
+            counter = arrays.empty(q, (1,), arrays.dtype_named(q, "int32"))
             arrays.fill(counter, 0)
         more = sm90.More(*given.lengths, given.slopes, given.sinks, counter, *given.factors)
         compiled = _compiled_sm90(
@@ -211,7 +211,7 @@ class Sm90Attention(Implementation):
         given = given._replace(lengths=lengths._replace(table=None), **dict(zip("kv", laid)))
         return dataclasses.replace(problem, page_size=0, has_seqused_k=True), given
 
-    def laid(self, problem: AttentionProblem, plan: Sm90AttentionConfig, given: Given) -> Any:
+    def laid(self, problem: AttentionProblem, config: Sm90AttentionConfig, given: Given) -> Any:
         """Values of 8 bits as the kernel takes them."""
         q, v, lengths = given.q, given.v, given.lengths
         batches, keys, heads, dim = v.shape
@@ -219,11 +219,11 @@ class Sm90Attention(Implementation):
             batches, keys = lengths.table.shape[0], lengths.table.shape[1] * problem.page_size
         places = -(-keys // 16) * 16
         if lengths.starts_k is not None:
-            places = places_of_all(keys, problem.batch, plan.tile_n)
+            places = places_of_all(keys, problem.batch, config.tile_n)
         values = arrays.empty(v, (batches, dim, heads, places), None)
         more = (lengths.starts_k, lengths.used, lengths.table)
         compiled = _compiled_transposed(
-            recorder.mode(), transpose_v_kernel(problem.dtype, dim, plan.tile_n, problem.page_size), _memory_of(q),
+            recorder.mode(), transpose_v_kernel(problem.dtype, dim, config.tile_n, problem.page_size), _memory_of(q),
             tuple(x is not None for x in more),
         )  # fmt: skip
         launches.run_arguments(compiled, [v, values, *more, arrays.stream_of(q)])
@@ -234,7 +234,7 @@ def _kernel(kept: Any, make: Any, score: Functions | None, shape: tuple[Any, ...
     """One kernel object for equal shapes and functions of scores."""
     if score is None:
         return kept(*shape)
-    return launches.made_of(score, lambda: make(*shape, score=score_function(score)), make, *shape)
+    return launches.cached_kernel_of(score, lambda: make(*shape, score=score_function(score)), make, *shape)
 
 
 def _factors(problem: AttentionProblem, given: Given) -> tuple[float, float, int, int]:
@@ -307,7 +307,7 @@ def _memory_of(x: Any) -> Any:
 def _fake(element: Any, modes: int, space: Any) -> Any:
     """The description of an array with the last mode contiguous."""
     strides = [cute.sym_int(64) for _ in range(modes - 1)]
-    align = arrays.WIDEST if element.width in (8, 16) or modes == 5 else element.width // 8
+    align = arrays.MAX_VECTOR_BYTES if element.width in (8, 16) or modes == 5 else element.width // 8
     return cute.runtime.make_fake_tensor(
         element, tuple(cute.sym_int() for _ in range(modes)), (*strides, 1), memspace=space, assumed_align=align
     )

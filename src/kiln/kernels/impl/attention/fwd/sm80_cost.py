@@ -26,7 +26,7 @@ def default_config(problem: AttentionProblem, device: Device) -> Sm80AttentionCo
     """
     if decode_cost.few(problem):
         return min(
-            decode_cost.candidates(problem, device), key=lambda plan: decode_cost.expected(problem, plan, device)
+            decode_cost.candidates(problem, device), key=lambda config: decode_cost.expected(problem, config, device)
         )
     share = problem.group_size if problem.seqlen_q <= FEW else 1
     chosen = _prefill_config(problem, device)
@@ -34,23 +34,23 @@ def default_config(problem: AttentionProblem, device: Device) -> Sm80AttentionCo
     return dataclasses.replace(chosen, num_splits=splits_for(*_work(problem, chosen), device.multiprocessors))
 
 
-def expected(problem: AttentionProblem, plan: Sm80AttentionConfig, device: Device) -> float:
+def expected(problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
     """Microseconds that attention takes."""
     if decode_cost.few(problem):
-        return decode_cost.expected(problem, plan, device)
-    step = 2 * plan.tile_m * plan.tile_n * (problem.head_dim + problem.head_dim_v) / _SPEED[problem.dtype.width]
-    return step * _time(*_work(problem, plan), device.multiprocessors, plan.num_splits)
+        return decode_cost.expected(problem, config, device)
+    step = 2 * config.tile_m * config.tile_n * (problem.head_dim + problem.head_dim_v) / _SPEED[problem.dtype.width]
+    return step * _time(*_work(problem, config), device.multiprocessors, config.num_splits)
 
 
-def _work(problem: AttentionProblem, plan: Sm80AttentionConfig) -> tuple[int, int, float, int]:
+def _work(problem: AttentionProblem, config: Sm80AttentionConfig) -> tuple[int, int, float, int]:
     """Tiles, the steps of each, what writing and reading a part of one takes in steps, blocks on a multiprocessor."""
-    share = problem.group_size if plan.pack_gqa else 1
+    share = problem.group_size if config.pack_gqa else 1
     rows = problem.seqlen_q * share
-    tiles = -(-rows // plan.tile_m) * (problem.heads // share) * problem.batch
-    steps = -(-visible(problem) // plan.tile_n)
-    written_and_read = 8 * min(rows, plan.tile_m) * problem.head_dim_v
-    part_steps = _OF_PARTS * written_and_read / (problem.dtype.width // 8 * plan.tile_n * sum(problem.head_dims))
-    return tiles, steps, part_steps, plan.ctas_per_sm
+    tiles = -(-rows // config.tile_m) * (problem.heads // share) * problem.batch
+    steps = -(-visible(problem) // config.tile_n)
+    written_and_read = 8 * min(rows, config.tile_m) * problem.head_dim_v
+    part_steps = _OF_PARTS * written_and_read / (problem.dtype.width // 8 * config.tile_n * sum(problem.head_dims))
+    return tiles, steps, part_steps, config.ctas_per_sm
 
 
 def _prefill_config(problem: AttentionProblem, device: Device) -> Sm80AttentionConfig:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ....dispatch.explaining import copied_bytes
-from ....dispatch.registry import works
+from ....dispatch.explaining import bytes_per_us
+from ....dispatch.registry import passes
 from .decode_cost import READ
 from .gather_pages import LEAST
 from .sm90_coefficients import FIGURES, Figures
@@ -33,12 +33,12 @@ _LEAST_KEYS = 16
 
 
 def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm90AttentionConfig]:
-    """Tilings to choose from, the cheapest first."""
+    """Configs to choose from, the cheapest first."""
     found = dict.fromkeys(
         _fitting(problem, Sm90AttentionConfig(*f.config[:3], True, f.config[3], True, f.config[4]), device)
         for f in _figures(problem)
     )
-    return iter(sorted(found, key=lambda plan: expected(problem, plan, device)))
+    return iter(sorted(found, key=lambda config: expected(problem, config, device)))
 
 
 def default_config(problem: AttentionProblem, device: Device) -> Sm90AttentionConfig:
@@ -46,23 +46,23 @@ def default_config(problem: AttentionProblem, device: Device) -> Sm90AttentionCo
     return next(candidates(problem, device))
 
 
-def expected(problem: AttentionProblem, plan: Sm90AttentionConfig, device: Device) -> float:
+def expected(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> float:
     """Microseconds that attention takes."""
-    return sum(parts(problem, plan, device).values())
+    return sum(parts(problem, config, device).values())
 
 
 def parts(
-    problem: AttentionProblem, plan: Sm90AttentionConfig, device: Device, figures: Figures | None = None
+    problem: AttentionProblem, config: Sm90AttentionConfig, device: Device, figures: Figures | None = None
 ) -> dict[str, float]:
     """Microseconds one after the other: of steps, of beginning and ending tiles, of multiprocessors that wait for the last, of launches, of laying
     rows of small pages in succession and values of 8 bits by columns."""
-    figures = figures or figures_of(problem, plan)
-    steps, tiles, waiting = units(problem, plan, device)
+    figures = figures or figures_of(problem, config)
+    steps, tiles, waiting = units(problem, config, device)
     return {
-        "steps": max(steps / figures.speed, problem.bytes / (READ * copied_bytes(device))),
+        "steps": max(steps / figures.speed, problem.bytes / (READ * bytes_per_us(device))),
         "tiles": tiles * figures.tile,
         "waiting": waiting[0] / figures.speed + waiting[1] * figures.tile,
-        "launch": _LAUNCH + (_COUNTER if plan.dynamic_scheduler else 0.0),
+        "launch": _LAUNCH + (_COUNTER if config.dynamic_scheduler else 0.0),
         **_of_pages(problem, device),
         **_of_values(problem, device),
     }
@@ -71,7 +71,7 @@ def parts(
 def _of_pages(problem: AttentionProblem, device: Device) -> dict[str, float]:
     """What laying rows in succession takes, of keys that there may be."""
     moved = 2 * laid_bytes(problem) * min(1.0, problem.seqlen_k / max(1, problem.kv_capacity))
-    return {"pages": 2 * _LAUNCH + moved / copied_bytes(device)} if moved else {}
+    return {"pages": 2 * _LAUNCH + moved / bytes_per_us(device)} if moved else {}
 
 
 def _of_values(problem: AttentionProblem, device: Device) -> dict[str, float]:
@@ -79,7 +79,7 @@ def _of_values(problem: AttentionProblem, device: Device) -> dict[str, float]:
     if problem.dtype.width == 16:
         return {}
     moved = 2 * problem.batch * problem.seqlen_k * problem.heads_k * problem.head_dim_v
-    return {"values": _LAUNCH + moved / copied_bytes(device)}
+    return {"values": _LAUNCH + moved / bytes_per_us(device)}
 
 
 def laid_bytes(problem: AttentionProblem) -> int:
@@ -91,19 +91,19 @@ def laid_bytes(problem: AttentionProblem) -> int:
 
 
 def units(
-    problem: AttentionProblem, plan: Sm90AttentionConfig, device: Device
+    problem: AttentionProblem, config: Sm90AttentionConfig, device: Device
 ) -> tuple[float, float, tuple[float, float]]:
     """Of a multiprocessor on average: millions of multiplications and additions, tiles; and both of what the last ones do while others
     wait."""
-    share = problem.group_size if plan.pack_gqa else 1
+    share = problem.group_size if config.pack_gqa else 1
     rows = problem.seqlen_q * share
-    in_rows = -(-rows // plan.tile_m)
+    in_rows = -(-rows // config.tile_m)
     tiles = in_rows * (problem.heads // share) * problem.batch
-    keys = _keys(problem, plan, in_rows)
-    step = 2 * plan.tile_m * sum(problem.head_dims) / 1e6
+    keys = _keys(problem, config, in_rows)
+    step = 2 * config.tile_m * sum(problem.head_dims) / 1e6
     each = tiles / device.multiprocessors
     if (
-        plan.dynamic_scheduler or not plan.persistent
+        config.dynamic_scheduler or not config.persistent
     ):  # the last tiles, which see fewest keys, are done at the same time but for one
         ahead = 0.5 if tiles > device.multiprocessors else 1.0 - each
         return keys * step * each, each, (ahead * keys * step, ahead)
@@ -111,18 +111,18 @@ def units(
     return keys * step * each, each, ((rounds - each) * keys * step, rounds - each)
 
 
-def _keys(problem: AttentionProblem, plan: Sm90AttentionConfig, tiles: int) -> float:
+def _keys(problem: AttentionProblem, config: Sm90AttentionConfig, tiles: int) -> float:
     """Keys of a tile that are multiplied, on average."""
-    keys, share = problem.seqlen_k, problem.group_size if plan.pack_gqa else 1
-    parts = plan.consumer_warpgroups if plan.skips else 1  # what has keys of its own
-    each, seen = plan.tile_m // share // parts, 0
+    keys, share = problem.seqlen_k, problem.group_size if config.pack_gqa else 1
+    parts = config.consumer_warpgroups if config.skips else 1  # what has keys of its own
+    each, seen = config.tile_m // share // parts, 0
     some = [tile * parts + part for tile in range(0, tiles, max(1, tiles // 16)) for part in range(parts)]
     for part in some:
         position = part * each + keys - problem.seqlen_q
         end = keys if problem.window_right is None else min(keys, position + each + problem.window_right)
         begin = 0 if problem.window_left is None else max(0, position - problem.window_left)
-        seen += max(1, -(-end // plan.tile_n) - begin // plan.tile_n)
-    return seen * plan.tile_n / len(some)
+        seen += max(1, -(-end // config.tile_n) - begin // config.tile_n)
+    return seen * config.tile_n / len(some)
 
 
 def _figures(problem: AttentionProblem) -> tuple[Figures, ...]:
@@ -130,14 +130,14 @@ def _figures(problem: AttentionProblem) -> tuple[Figures, ...]:
     return next(found for (width, k, v), found in FIGURES.items() if width == bits and dim <= k and dim_v <= v)
 
 
-def figures_of(problem: AttentionProblem, plan: Sm90AttentionConfig) -> Figures:
-    """The figures of a plan, or of the one that is most like it."""
+def figures_of(problem: AttentionProblem, config: Sm90AttentionConfig) -> Figures:
+    """The figures of a config, or of the one that is most like it."""
 
     def far(figures: Figures) -> tuple[int, ...]:
         groups, tile_n, stages, pingpong, held = figures.config
-        own = (plan.consumer_warpgroups, plan.q_in_regs, plan.pingpong, plan.kv_stages)
+        own = (config.consumer_warpgroups, config.q_in_regs, config.pingpong, config.kv_stages)
         differs = sum(a != b for a, b in zip(own, (groups, held, pingpong, stages), strict=True))
-        return abs(groups - plan.consumer_warpgroups), abs(tile_n - plan.tile_n), differs
+        return abs(groups - config.consumer_warpgroups), abs(tile_n - config.tile_n), differs
 
     found = min(_figures(problem), key=far)
     return found if not any(far(found)) else found._replace(speed=_UNKNOWN * found.speed)
@@ -159,8 +159,9 @@ def _fitting(problem: AttentionProblem, config: Sm90AttentionConfig, device: Dev
         tile_n -= 16 * need
     elif need > 1:
         tile_n = min(48, tile_n)
-    while tile_n > _LEAST_KEYS and not works(
-        lambda plan: plan.check(*problem.head_dims, device.smem, width), dataclasses.replace(config, tile_n=tile_n)
+    while tile_n > _LEAST_KEYS and not passes(
+        lambda resized: resized.check(*problem.head_dims, device.smem, width),
+        dataclasses.replace(config, tile_n=tile_n),
     ):
         tile_n -= _LEAST_KEYS  # heads of two sizes have outputs beside queries, which those that were measured put in their place
     pack_gqa = problem.group_size > 1 and problem.seqlen_q < config.tile_m and ROWS % problem.group_size == 0
