@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 # Byte code is kept, wherever this runs: tests start hundreds of processes.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test seeds replay lint format types clean
+.PHONY: demo test seeds replay choices lint format types clean
 
 demo: .venv/.installed
 	$(BIN)/python -m kiln run examples/hello_world.py
@@ -17,10 +17,10 @@ demo: .venv/.installed
 # Tests run in stages: `make test STAGE=long`. One that needs more time, another machine or other packages is a line here.
 STAGE  ?= quick
 STAGES := quick long gpu ray versions newest
-quick  := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
+quick  := $(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal --durations=30
 long   := KILN_LONG_TESTS=1 KILN_MUTANTS=all KILN_CPU_OPT=2 $(quick)
 gpu    := $(BIN)/python -m pytest -q tests/gpu
-ray    := KILN_RAY_TESTS=1 $(BIN)/python -m pytest -q tests/workbench/test_ray.py
+ray    := KILN_RAY_TESTS=1 $(BIN)/python -m pytest -q tests/workbench/core/test_ray.py
 # The bridges with the oldest and the newest torch, jax, numpy and TVM-FFI, each in an environment of its own; a small program with the newest alone.
 versions := $(BIN)/python tools/versions.py
 newest := $(BIN)/python tools/versions.py newest --small
@@ -34,10 +34,14 @@ test: .venv/.dev $(if $(filter ray,$(STAGE)),.venv/.ray)
 seeds: .venv/.dev
 	$(BIN)/python tools/schedules.py -n $(WORKERS)
 
-# Compile a corpus with the revision BASE and with the working tree, and compare IR, PTX, SASS and sizes.
+# Compile a corpus with the revision BASE and with the working tree, and compare IR, PTX and launches: all cases, or those with the
+# pattern ONLY in their names. Then which configs both choose, and what that costs by recorded times.
 BASE ?= HEAD
 replay: .venv/.dev
-	$(BIN)/python tools/replay $(BASE)
+	$(BIN)/python tools/replay $(BASE) $(if $(ONLY),--only '$(ONLY)')
+
+choices: .venv/.dev
+	$(BIN)/python tools/replay/choices.py $(BASE) $(if $(ONLY),--only '$(ONLY)')
 
 lint: .venv/.dev
 	$(BIN)/ruff check .

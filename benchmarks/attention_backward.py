@@ -1,10 +1,10 @@
 """Gradients of attention beside cuDNN's, in bursts and sustained.
 
-    python benchmarks/attention_backward.py [--dims 128,64] [--length 8192] [--plans] [--packed] [--shapes]
+    python benchmarks/attention_backward.py [--dims 128,64] [--length 8192] [--configs] [--packed] [--shapes]
     python benchmarks/attention_backward.py --sustained [--rows 128,256/4,192x128,packed256] [--rounds 2] [--seconds 3]
 
 A burst is 5 calls after 0.2 s of idleness, thrice at least; sustained is the last second of three back to back. All take turns, with
-normal data in bf16, 32768 queries of 2048 elements in all heads. The work is that of five products. `--plans` compares plans, and gradients
+normal data in bf16, 32768 queries of 2048 elements in all heads. The work is that of five products. `--configs` compares configs, and gradients
 that are added up in any order, in bursts instead. `--packed`: twelve sequences of 100 to 8192 one after another, causal, beside PyTorch's
 `varlen_attn` (FlashAttention-2), in bursts. `--shapes`: other lengths, heads that share keys, few heads, other sizes of heads, in bursts.
 `--sustained`: seconds of the one, then of the other, so many rounds, the last third of each timed; the ratio of each round is told. Rows are
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TOKENS, WIDTH = 32768, 2048
-PLANS: dict[int, list[tuple[int, ...]]] = {
+CONFIGS: dict[int, list[tuple[int, ...]]] = {
     128: [(64, 2), (48, 3)],
     64: [(96, 2), (96, 2, 1), (96, 2, 2), (80, 2, 2), (112, 2)],
 }
@@ -63,14 +63,14 @@ class Case:
         self.work = 10 * shape[0] * length * length * WIDTH / (2 if causal else 1) / 1e12
         self.name = f"{str(dtype)[6:]} | {dim} | {length} | {'causal' if causal else 'full'}"
 
-    def ours(self, plan: Any = None, deterministic: bool = True) -> Callable[[], Any]:
+    def ours(self, config: Any = None, deterministic: bool = True) -> Callable[[], Any]:
         given = (self.dout, self.q, self.k, self.v, self.out, self.lse)
         named = dict(zip(("dq", "dk", "dv"), self.to, strict=True))
         return functools.partial(
             kernels.flash_attention_backward,
             *given,
             causal=self.causal,
-            plan=plan,
+            config=config,
             deterministic=deterministic,
             **named,
         )
@@ -108,12 +108,14 @@ def beside(arguments: argparse.Namespace) -> None:
         )
 
 
-def plans(arguments: argparse.Namespace) -> None:
-    """TFLOP/s of plans."""
-    print("| type | D | length | | plan | burst |\n|---|---|---|---|---|---|")
+def configs(arguments: argparse.Namespace) -> None:
+    """TFLOP/s of configs."""
+    print("| type | D | length | | config | burst |\n|---|---|---|---|---|---|")
     for case in _cases(arguments):
         calls = {"cuDNN": case.theirs(), "the one that is taken": case.ours(), "in any order": case.ours(None, False)}
-        calls |= {str(plan): case.ours(kernels.Sm90AttentionBackwardConfig(*plan)) for plan in PLANS[case.q.shape[3]]}
+        calls |= {
+            str(config): case.ours(kernels.Sm90AttentionBackwardConfig(*config)) for config in CONFIGS[case.q.shape[3]]
+        }
         found = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements
         for name, rate in zip(found, _rates(case, found), strict=True):
             print(f"| {case.name} | {name} | {rate} |", flush=True)
@@ -147,7 +149,7 @@ def packed(arguments: argparse.Namespace) -> None:
     for dim in arguments.dims:
         ours, theirs, work = _packed_case(dim)
         calls = {"FlashAttention-2": theirs, "Kiln": ours}
-        calls["Kiln, mma.sync"] = functools.partial(ours, plan=kernels.Sm80AttentionBackwardConfig(64, 32))
+        calls["Kiln, mma.sync"] = functools.partial(ours, config=kernels.Sm80AttentionBackwardConfig(64, 32))
         found = measure.compare(calls, l2="warm", rounds=3, effort=measure.BURST).measurements
         for name, one in found.items():
             print(f"| {dim} | {name} | {work / one.us:.0f} |", flush=True)
@@ -269,7 +271,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dims", type=lambda text: [int(x) for x in text.split(",")], default=[128, 64])
     parser.add_argument("--length", type=int, default=8192)
-    parser.add_argument("--plans", action="store_true")
+    parser.add_argument("--configs", action="store_true")
     parser.add_argument("--packed", action="store_true")
     parser.add_argument("--shapes", action="store_true")
     parser.add_argument("--sustained", action="store_true")
@@ -282,7 +284,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     arguments = parser.parse_args()
     torch.manual_seed(0)
-    chosen = [run for run in (plans, packed, shapes, sustained) if getattr(arguments, run.__name__)]
+    chosen = [run for run in (configs, packed, shapes, sustained) if getattr(arguments, run.__name__)]
     (chosen or [beside])[0](arguments)
 
 

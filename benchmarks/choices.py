@@ -1,16 +1,16 @@
-"""What is chosen for attention of few queries, to latents, and for gradients, beside the best of all plans that are offered.
+"""What is chosen for attention of few queries, to latents, and for gradients, beside the best of all configs that are offered.
 
     python benchmarks/choices.py compile decode gradients [--kinds bf16,64] [--seconds 80] [--part 0/4]   # for the disk cache; needs the GPU
     python benchmarks/choices.py measure decode gradients [--kinds bf16,64] [--seconds 60] [--part 0/4]
     python benchmarks/choices.py fit gradients     # writes src/kiln/kernels/impl/attention/bwd/sm90_coefficients.py
     python benchmarks/choices.py fit decode        # writes src/kiln/kernels/impl/attention/fwd/decode_coefficients.py; needs scipy
-    python benchmarks/choices.py report decode     # chosen and best plans, shape by shape
+    python benchmarks/choices.py report decode     # chosen and best configs, shape by shape
 
 Tables: `decode` (32 heads that share 8, D 128; kinds bf16 and e4m3, bf16/64, bf16/1, e4m3/64 in pages of so many rows), `latents` (kinds 16, 8), `gradients` (kinds are D, or D and
-that of values). Plans are all that families offer (`kiln.kernels` `FAMILY.choices`), but those that are expected to take three times as long as what is chosen; of gradients
-of the first shape of a kind all, of the others those that were less than a seventh behind there. Of gradients in two passes those plans are taken that differ from the
-chosen one in one of the passes. Each line of `benchmarks/data/choices_h200.jsonl` is a plan of a shape: microseconds, the spread of its turns. Lines are written at once; a plan
-that is there is not measured again, but with `--again 6`, for which the chosen plan and the best five others that are known take `--turns`, in place of what was known of them. Plans of a shape take turns, with normal data: few queries with an empty L2 cache, gradients in short bursts.
+that of values). Configs are all that families offer (`kiln.kernels` `REGISTRY.choices`), but those that are expected to take three times as long as what is chosen; of gradients
+of the first shape of a kind all, of the others those that were less than a seventh behind there. Of gradients in two passes those configs are taken that differ from the
+chosen one in one of the passes. Each line of `benchmarks/data/choices_h200.jsonl` is a config of a shape: microseconds, the spread of its turns. Lines are written at once; a config
+that is there is not measured again, but with `--again 6`, for which the chosen config and the best five others that are known take `--turns`, in place of what was known of them. Configs of a shape take turns, with normal data: few queries with an empty L2 cache, gradients in short bursts.
 `compile` and `measure` may have several processes (`--part`): they compile at the same time, and measure one after another.
 """
 
@@ -36,9 +36,9 @@ import numpy as np
 from kiln import BFloat16, Float8E4M3FN, kernels
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl import attention, mla
-from kiln.kernels.impl.attention import Attention, bwd
+from kiln.kernels.impl.attention import AttentionProblem, bwd
 from kiln.kernels.impl.attention.bwd import sm90_coefficients, sm90_cost, sm90_hd256_config
-from kiln.kernels.impl.attention.bwd.problem import AttentionGradient
+from kiln.kernels.impl.attention.bwd.problem import AttentionBackwardProblem
 from kiln.kernels.impl.attention.fwd import decode_coefficients, decode_cost
 from kiln.kernels.impl.mla.problem import LatentAttention
 
@@ -62,7 +62,7 @@ def _normal(*shape: int, dtype: Any = None) -> Any:
 class Decode:
     """(kind, rows of a page or 0, batch, queries, keys)."""
 
-    family, cold, within = attention.FAMILY, True, 3.0
+    family, cold, within = attention.REGISTRY, True, 3.0
     shapes = [
         (kind, page, *shape)
         for kind, page in (("bf16", 0), ("bf16", 64), ("bf16", 1), ("e4m3", 0), ("e4m3", 64))
@@ -85,17 +85,17 @@ class Decode:
         more: dict[str, Any] = {"partial": True, "page": page, "room": keys} if page else {}
         if kind == "e4m3":
             more |= {"out_dtype": BFloat16, "q_dtype": BFloat16 if page else None}
-        return Attention(batch, queries, keys, 32, 8, 128, 128, dtype, None, 0, **more)
+        return AttentionProblem(batch, queries, keys, 32, 8, 128, 128, dtype, None, 0, **more)
 
     @staticmethod
     def small(shape: Any) -> Any:
         return (*shape[:2], 1, shape[3], 4096)
 
     @staticmethod
-    def kernel(shape: Any, plan: Any) -> Any:
-        """What is compiled of a plan."""
+    def kernel(shape: Any, config: Any) -> Any:
+        """What is compiled of a config."""
         return shape[:2], _named(
-            {**_config(plan), **({"splits": min(2, plan.splits)} if hasattr(plan, "splits") else {})}
+            {**_fields(config), **({"num_splits": min(2, config.num_splits)} if hasattr(config, "num_splits") else {})}
         )
 
     @staticmethod
@@ -124,7 +124,7 @@ class Decode:
 class Latents:
     """(bits, batch, tokens, heads, latents)."""
 
-    family, cold, within = mla.FAMILY, True, 3.0
+    family, cold, within = mla.REGISTRY, True, 3.0
     shapes = [
         (bits, *shape)
         for bits in (16, 8)
@@ -148,11 +148,11 @@ class Latents:
         return shape
 
     @staticmethod
-    def kernel(shape: Any, plan: Any) -> Any:
-        if not hasattr(plan, "turned"):
-            return shape[0], _named(_config(dataclasses.replace(plan, splits=min(2, plan.splits))))
-        many = plan.shares > 8 * shape[1]
-        return shape[0], plan.turned and min(32, shape[2] * shape[3]), many, plan.early
+    def kernel(shape: Any, config: Any) -> Any:
+        if not hasattr(config, "turned"):
+            return shape[0], _named(_fields(dataclasses.replace(config, num_splits=min(2, config.num_splits))))
+        many = config.shares > 8 * shape[1]
+        return shape[0], config.turned and min(32, shape[2] * shape[3]), many, config.early
 
     @staticmethod
     def group(shape: Any) -> Any:
@@ -172,7 +172,7 @@ class Latents:
 class Gradients:
     """(elements of a head of queries and of values, batch, length, heads, causal)."""
 
-    family, cold, within = bwd.FAMILY, False, 3.0
+    family, cold, within = bwd.REGISTRY, False, 3.0
     shapes = [
         (dim, dim_v, 32768 // length, length, 2048 // dim, causal)
         for dim, dim_v in ((128, 128), (256, 256), (64, 64), (192, 192), (192, 128))
@@ -188,15 +188,17 @@ class Gradients:
     def problem(shape: Any) -> Any:
         dim, dim_v, batch, length, heads, causal = shape
         right = 0 if causal else None
-        return AttentionGradient(Attention(batch, length, length, heads, heads, dim, dim_v, BFloat16, None, right))
+        return AttentionBackwardProblem(
+            AttentionProblem(batch, length, length, heads, heads, dim, dim_v, BFloat16, None, right)
+        )
 
     @staticmethod
     def small(shape: Any) -> Any:
         return (*shape[:2], 1, 256, 1, shape[5])
 
     @staticmethod
-    def kernel(shape: Any, plan: Any) -> Any:
-        return (*shape[:2], shape[5]), _named(_config(plan))
+    def kernel(shape: Any, config: Any) -> Any:
+        return (*shape[:2], shape[5]), _named(_fields(config))
 
     @staticmethod
     def group(shape: Any) -> Any:
@@ -214,8 +216,8 @@ class Gradients:
 TABLES = {"decode": Decode, "latents": Latents, "gradients": Gradients}
 
 
-def _config(plan: Any) -> dict[str, Any]:
-    return {"plan": type(plan).__name__, **dataclasses.asdict(plan)}
+def _fields(config: Any) -> dict[str, Any]:
+    return {"plan": type(config).__name__, **dataclasses.asdict(config)}
 
 
 def _named(config: dict[str, Any]) -> str:
@@ -223,13 +225,13 @@ def _named(config: dict[str, Any]) -> str:
     return f"{name}{tuple(values)}"
 
 
-def _plan(name: str) -> Any:
+def _config_named(name: str) -> Any:
     kind, _, values = name.partition("(")
     return getattr(kernels, kind)(*ast.literal_eval("(" + values))
 
 
 class Journal:
-    """What was measured: microseconds of plans by tables and shapes. `again`: plans of a shape that are measured again, or 0; `turns`: that plans take, or None."""
+    """What was measured: microseconds of configs by tables and shapes. `again`: configs of a shape that are measured again, or 0; `turns`: that configs take, or None."""
 
     def __init__(self, path: Path, again: int = 0, turns: int | None = None) -> None:
         self.path, self.again, self.turns, self.rows = path, again, turns, {}
@@ -245,47 +247,57 @@ class Journal:
             file.write(json.dumps(row) + "\n")
 
     def of(self, table: str, shape: Any) -> dict[str, float]:
-        return {plan: row["us"] for plan, row in self.rows.get((table, tuple(shape)), {}).items()}
+        return {config: row["us"] for config, row in self.rows.get((table, tuple(shape)), {}).items()}
 
 
 def offered(table: Any, shape: Any) -> list[Any]:
-    """Plans of a shape, the chosen one first."""
+    """Configs of a shape, the chosen one first."""
     device, problem = _H200, table.problem(shape)
     chosen = table.family.choose(problem, device)
-    plans = [x.plan for x in table.family.choices(problem, device) if x.cost < table.within * chosen.cost]
-    return list(dict.fromkeys((chosen.plan, *(plan for plan in plans if _one_pass(plan, chosen.plan)))))
+    configs = [x.config for x in table.family.choices(problem, device) if x.cost < table.within * chosen.cost]
+    return list(dict.fromkeys((chosen.config, *(config for config in configs if _one_pass(config, chosen.config)))))
 
 
-def _one_pass(plan: Any, chosen: Any) -> bool:
-    """Whether a plan of two passes differs from the chosen one in one of them at most."""
-    if type(plan) is not kernels.Sm90AttentionBackwardHd256Config or type(chosen) is not type(plan):
+def _one_pass(config: Any, chosen: Any) -> bool:
+    """Whether a config of two passes differs from the chosen one in one of them at most."""
+    if type(config) is not kernels.Sm90AttentionBackwardHd256Config or type(chosen) is not type(config):
         return True
-    keys = (plan.block_q, plan.stages, plan.held) == (chosen.block_q, chosen.stages, chosen.held)
-    return keys or dataclasses.replace(plan, block_q=chosen.block_q, stages=chosen.stages, held=chosen.held) == chosen
+    keys = (config.tile_m, config.q_stages, config.kv_dims_in_regs) == (
+        chosen.tile_m,
+        chosen.q_stages,
+        chosen.kv_dims_in_regs,
+    )
+    return (
+        keys
+        or dataclasses.replace(
+            config, tile_m=chosen.tile_m, q_stages=chosen.q_stages, kv_dims_in_regs=chosen.kv_dims_in_regs
+        )
+        == chosen
+    )
 
 
 def wanted(name: str, journal: Journal, shape: Any) -> list[Any]:
-    """Plans that are still to be measured, or again."""
+    """Configs that are still to be measured, or again."""
     table = TABLES[name]
-    plans, known = offered(table, shape), journal.of(name, shape)
+    configs, known = offered(table, shape), journal.of(name, shape)
     if journal.again:
-        best = (_plan(x) for x in sorted(known, key=known.__getitem__))
-        return list(dict.fromkeys((plans[0], *best)))[: journal.again]
-    first = next(x for x in table.shapes if table.kernel(x, plans[0])[0] == table.kernel(shape, plans[0])[0])
+        best = (_config_named(x) for x in sorted(known, key=known.__getitem__))
+        return list(dict.fromkeys((configs[0], *best)))[: journal.again]
+    first = next(x for x in table.shapes if table.kernel(x, configs[0])[0] == table.kernel(shape, configs[0])[0])
     there = journal.of(name, first)
     if name == "gradients" and first != shape and there:
         near = sorted((x for x in there if there[x] <= _NEAR * min(there.values())), key=there.__getitem__)[:_BEST]
-        plans = [plan for plan in plans if plan == plans[0] or _named(_config(plan)) in near]
-    return [plan for plan in plans if _named(_config(plan)) not in known]
+        configs = [config for config in configs if config == configs[0] or _named(_fields(config)) in near]
+    return [config for config in configs if _named(_fields(config)) not in known]
 
 
 def _all_kernels(journal: Journal, shapes: list[Any]) -> dict[Any, Any]:
-    """Kernels of plans that are to be measured: the table, a small shape and the plan."""
+    """Kernels of configs that are to be measured: the table, a small shape and the config."""
     found: dict[Any, Any] = {}
     for name, shape in shapes:
         table = TABLES[name]
-        for plan in wanted(name, journal, shape):
-            found.setdefault((name, table.kernel(shape, plan)), (table, table.small(shape), plan))
+        for config in wanted(name, journal, shape):
+            found.setdefault((name, table.kernel(shape, config)), (table, table.small(shape), config))
     return found
 
 
@@ -304,14 +316,14 @@ def compile_all(names: list[str], journal: Journal, kinds: Any, seconds: float, 
 def _compile(kernels: dict[Any, Any], end: float) -> set[Any]:
     """Those that work, compiled or from the disk cache, before time is up."""
     done: set[Any] = set()
-    for name, (table, shape, plan) in kernels.items():
+    for name, (table, shape, config) in kernels.items():
         if time.perf_counter() > end:
             break
         try:
-            table.call(shape)(plan=plan)
+            table.call(shape)(config=config)
             done.add(name)
         except Exception as wrong:  # told, and not measured
-            print(f"{shape} {plan}: {str(wrong)[:300]}", flush=True)
+            print(f"{shape} {config}: {str(wrong)[:300]}", flush=True)
     return done
 
 
@@ -324,7 +336,7 @@ def _locked(path: Path, how: int) -> Any:
 
 
 def measure(names: list[str], journal: Journal, kinds: Any, seconds: float, part: str) -> None:
-    """Plans of one of several processes."""
+    """Configs of one of several processes."""
     import torch
 
     end, lock, (number, count) = (
@@ -344,39 +356,39 @@ def measure(names: list[str], journal: Journal, kinds: Any, seconds: float, part
             if time.perf_counter() > end:
                 print(f"{part}: time is up: the same command goes on from here", flush=True)
                 return
-            plans = [x for x in wanted(name, journal, shape) if (name, TABLES[name].kernel(shape, x)) in there]
-            if plans:
-                _measure_shape(name, journal, shape, plans)
+            configs = [x for x in wanted(name, journal, shape) if (name, TABLES[name].kernel(shape, x)) in there]
+            if configs:
+                _measure_shape(name, journal, shape, configs)
         torch.cuda.empty_cache()
 
 
-def _measure_shape(name: str, journal: Journal, shape: Any, plans: list[Any]) -> None:
+def _measure_shape(name: str, journal: Journal, shape: Any, configs: list[Any]) -> None:
     table = TABLES[name]
     call, calls, right = table.call(shape), {}, None
-    for plan in plans:
-        one = functools.partial(call, plan=plan)
+    for config in configs:
+        one = functools.partial(call, config=config)
         try:
             found = one()
         except Exception as wrong:
-            print(f"{shape} {plan}: {str(wrong)[:200]}", flush=True)
+            print(f"{shape} {config}: {str(wrong)[:200]}", flush=True)
             continue
         result = [x.float() for x in (found if isinstance(found, tuple) else (found,))]
         right = right or [x.clone() for x in result]
         far = max(((x - y).abs().mean() / y.abs().mean()).item() for x, y in zip(result, right, strict=True))
         if not far < 4e-2:  # of 8 bits, some round weights, too
-            print(f"{shape} {plan}: WRONG, {far}", flush=True)
+            print(f"{shape} {config}: WRONG, {far}", flush=True)
             continue
-        calls[_named(_config(plan))] = one
+        calls[_named(_fields(config))] = one
     take_turns = _cold_in_turns if table.cold else _in_turns
     times = take_turns(calls, **({"turns": journal.turns} if journal.turns else {}))
-    for plan, own in times.items():
+    for config, own in times.items():
         us = statistics.median(own)
-        row = {"table": name, "shape": shape, "plan": plan, "us": round(us, 2)}
+        row = {"table": name, "shape": shape, "plan": config, "us": round(us, 2)}
         journal.add({**row, "spread": round((max(own) - min(own)) / us, 3)})
     known = journal.of(name, shape)
-    best, chosen = min(known, key=known.__getitem__), _named(_config(offered(table, shape)[0]))
+    best, chosen = min(known, key=known.__getitem__), _named(_fields(offered(table, shape)[0]))
     us = known.get(chosen, 0.0)
-    print(f"{shape}: {len(times)} plans, best {best} {known[best]:.1f} us, chosen {chosen} {us:.1f}", flush=True)
+    print(f"{shape}: {len(times)} configs, best {best} {known[best]:.1f} us, chosen {chosen} {us:.1f}", flush=True)
 
 
 def _cold_in_turns(calls: dict[str, Any], turns: int = 4, count: int = 3) -> dict[str, list[float]]:
@@ -425,15 +437,15 @@ def _in_turns(calls: dict[str, Any], turns: int = 3) -> dict[str, list[float]]:
 
 
 def report(name: str, journal: Journal) -> None:
-    """What the plan that is chosen takes, beside the best that was measured."""
+    """What the config that is chosen takes, beside the best that was measured."""
     table, worst, device = TABLES[name], 0.0, _H200
-    print("| shape | plans | chosen | us | model | best | us | behind it |\n" + "|---" * 8 + "|")
+    print("| shape | configs | chosen | us | model | best | us | behind it |\n" + "|---" * 8 + "|")
     for shape in table.shapes:
         times = journal.of(name, shape)
         if not times:
             continue
         chosen = table.family.choose(table.problem(shape), device)
-        own, best = _named(_config(chosen.plan)), min(times, key=times.__getitem__)
+        own, best = _named(_fields(chosen.config)), min(times, key=times.__getitem__)
         cells = [", ".join(map(str, shape)), str(len(times)), own]
         if own in times:
             behind = times[own] / times[best] - 1
@@ -449,19 +461,19 @@ def report(name: str, journal: Journal) -> None:
 
 
 def fit_few(journal: Journal) -> None:
-    """All figures of tilings that are chosen among: those for which relative errors are least; plans that are near the best of their shape count most."""
+    """All figures of configs that are chosen among: those for which relative errors are least; configs that are near the best of their shape count most."""
     from scipy.optimize import least_squares
 
     rows: list[tuple[Any, Any, float, float, float]] = []
-    tilings = {_tiling(f): n for n, f in enumerate(decode_coefficients.FIGURES)}
+    configs = {_tile_fields(f): n for n, f in enumerate(decode_coefficients.FIGURES)}
     for shape in Decode.shapes:
         known = journal.of("decode", shape)
         for name, us in known.items():
-            plan = _plan(name)
-            if isinstance(plan, kernels.Sm80AttentionConfig) and _tiling_of(shape, plan) in tilings:
+            config = _config_named(name)
+            if isinstance(config, kernels.Sm80AttentionConfig) and _tile_fields_of(shape, config) in configs:
                 near = us / min(known.values())
                 weight = 2.0 if near < 1.08 else 1.0 if near < 1.35 else 0.3
-                rows.append((Decode.problem(shape), plan, us, weight, _PAGES[shape[1]]))
+                rows.append((Decode.problem(shape), config, us, weight, _PAGES[shape[1]]))
 
     def figures(values: Any) -> dict[str, Any]:
         """As `few_model` has them. All are positive."""
@@ -475,7 +487,7 @@ def fit_few(journal: Journal) -> None:
     def errors(values: Any) -> list[float]:
         for name, value in figures(values).items():
             setattr(decode_cost, name, value)
-        return [w * math.log(pages * decode_cost.expected(p, plan, _H200) / us) for p, plan, us, w, pages in rows]
+        return [w * math.log(pages * decode_cost.expected(p, config, _H200) / us) for p, config, us, w, pages in rows]
 
     first = [x for f in decode_coefficients.FIGURES for x in (f.issue, f.alone, f.begin)]
     first += [
@@ -498,15 +510,15 @@ def fit_few(journal: Journal) -> None:
 
 
 _PAGES = {0: 1.0, 64: 1.03, 1: 1.07}
-"""What pages of so many rows take more, whatever the plan."""
+"""What pages of so many rows take more, whatever the config."""
 
 
-def _tiling(figures: Any) -> tuple[int, ...]:
-    return figures.bits, figures.block_q, figures.block_k, figures.warps, figures.blocks
+def _tile_fields(figures: Any) -> tuple[int, ...]:
+    return figures.bits, figures.tile_m, figures.tile_n, figures.warps, figures.blocks
 
 
-def _tiling_of(shape: Any, plan: Any) -> tuple[int, ...]:
-    return 16 if shape[0] == "bf16" else 8, plan.block_q, plan.block_k, plan.warps, plan.blocks_per_sm
+def _tile_fields_of(shape: Any, config: Any) -> tuple[int, ...]:
+    return 16 if shape[0] == "bf16" else 8, config.tile_m, config.tile_n, config.warps, config.ctas_per_sm
 
 
 def _changed(text: str, values: dict[str, str]) -> str:
@@ -522,26 +534,26 @@ def _changed(text: str, values: dict[str, str]) -> str:
 
 
 def fit(journal: Journal) -> None:
-    """Microseconds of a step and of a block of keys for each tiling that is chosen among, and what steps take of the busiest unit where there are two passes: those for
+    """Microseconds of a step and of a block of keys for each config that is chosen among, and what steps take of the busiest unit where there are two passes: those for
     which relative errors are least. The latter only if there are shapes enough."""
     device = _H200
     made: dict[int, list[sm90_coefficients.Figures]] = {}
     for dim, known in sm90_coefficients.FIGURES.items():
-        for tiling in (figures.tiling for figures in known):
-            plan, rows = kernels.Sm90AttentionBackwardConfig(*tiling), []
+        for fields in (figures.config for figures in known):
+            config, rows = kernels.Sm90AttentionBackwardConfig(*fields), []
             for shape in Gradients.shapes:
-                us = journal.of("gradients", shape).get(_named(_config(plan))) if shape[0] == dim else None
+                us = journal.of("gradients", shape).get(_named(_fields(config))) if shape[0] == dim else None
                 if us is not None:
-                    rounds, steps, rest = sm90_cost.units(Gradients.problem(shape), plan, device)
+                    rounds, steps, rest = sm90_cost.units(Gradients.problem(shape), config, device)
                     rows.append((rounds * steps / us, rounds / us, 1 - rest / us))
             step, block = _least_squares(np.array(rows))
-            made.setdefault(dim, []).append(sm90_coefficients.Figures(tiling, round(step, 3), round(block, 1)))
+            made.setdefault(dim, []).append(sm90_coefficients.Figures(fields, round(step, 3), round(block, 1)))
     rows = []
     for shape in Gradients.shapes:
         for name, us in journal.of("gradients", shape).items() if shape[0] > 128 else ():
             if name.startswith("HopperDeep"):
-                plan = _plan(name)
-                passes, rest = sm90_hd256_config.units(Gradients.problem(shape), plan, device)
+                config = _config_named(name)
+                passes, rest = sm90_hd256_config.units(Gradients.problem(shape), config, device)
                 cells = [rounds * steps / us for rounds, steps in passes]
                 rows.append((*cells, sum(rounds for rounds, _ in passes) / us, 1 - rest / us))
     deep = (
@@ -552,7 +564,7 @@ def fit(journal: Journal) -> None:
     text = _MODEL.read_text()
     figures = "".join(
         f"    {key}: (\n"
-        + "".join(f"        Figures({tuple(f.tiling)}, {f.step}, {f.block}),\n" for f in value)
+        + "".join(f"        Figures({tuple(f.config)}, {f.step}, {f.block}),\n" for f in value)
         + "    ),\n"
         for key, value in sorted(made.items())
     )
@@ -584,11 +596,11 @@ def main() -> None:
     parser.add_argument("--kinds", type=lambda text: text.split(","))
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--part", default="0/1", help="of kernels, or of shapes, this of so many")
-    parser.add_argument("--again", type=int, default=0, help="so many plans of each shape, measured before or not")
-    parser.add_argument("--turns", type=int, help="that plans of a shape take")
+    parser.add_argument("--again", type=int, default=0, help="so many configs of each shape, measured before or not")
+    parser.add_argument("--turns", type=int, help="that configs of a shape take")
     parser.add_argument("--journal", type=Path, default=_DATA)
     parser.add_argument(
-        "--within", type=float, default=3.0, help="plans expected to take so many times as long as what is chosen"
+        "--within", type=float, default=3.0, help="configs expected to take so many times as long as what is chosen"
     )
     given = parser.parse_args()
     Decode.within = Latents.within = Gradients.within = given.within

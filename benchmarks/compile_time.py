@@ -90,13 +90,13 @@ def array(dtype: str, *shape: int) -> Any:
 
 
 def attention(dim: int, packed: bool = False, page: int = 0, narrow: bool = False, **options: Any) -> Any:
-    """Attention of the plan that 4 x 8192 queries have."""
+    """Attention of the config that 4 x 8192 queries have."""
     import numpy as np
 
     import kiln
     from kiln import kernels
     from kiln.kernels.dispatch.devices import device_of
-    from kiln.kernels.impl.attention import Attention
+    from kiln.kernels.impl.attention import AttentionProblem
     from kiln.kernels.impl.attention.fwd import sm90_cost
 
     q = k = array("float8_e4m3fn" if narrow else "bfloat16", 1, 256, 2, dim)
@@ -106,12 +106,12 @@ def attention(dim: int, packed: bool = False, page: int = 0, narrow: bool = Fals
     if page:
         table = np.zeros((1, 256 // page), np.int32)
         k, options = k.reshape(-1, page, 2, dim), {**options, "page_table": table, "seqused_k": starts[1:]}
-    problem = Attention(
-        4, 8192, 8192, 16, 16, dim, dim, kiln.Float8E4M3FN if narrow else kiln.BFloat16, right=0 if options else None,
-        page=page, packed=packed, partial=page > 0, score=options.get("score"),
+    problem = AttentionProblem(
+        4, 8192, 8192, 16, 16, dim, dim, kiln.Float8E4M3FN if narrow else kiln.BFloat16, window_right=0 if options else None,
+        page_size=page, varlen=packed, has_seqused_k=page > 0, score_mod=options.get("score"),
     )  # fmt: skip
-    plan = sm90_cost.default_tiling(problem, device_of("sm_90a"))
-    return lambda: kernels.flash_attention(q, k, k, plan=plan, **options)
+    config = sm90_cost.default_config(problem, device_of("sm_90a"))
+    return lambda: kernels.flash_attention(q, k, k, config=config, **options)
 
 
 def gradients(dim: int, causal: bool) -> Any:

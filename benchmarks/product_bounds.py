@@ -211,12 +211,12 @@ class Unwritten(TmaStoreEpilogue):
 
 
 class UnwrittenTiling(kernels.Sm90GemmConfig):
-    """A plan of the library's kernel, to which no result is written."""
+    """A config of the library's kernel, to which no result is written."""
 
 
-def _epilogue_of(problem: GemmProblem, plan: kernels.Sm90GemmConfig, *rest: Any) -> Any:
-    made: Any = _library_epilogue_of(problem, plan, *rest)
-    if isinstance(plan, UnwrittenTiling):
+def _epilogue_of(problem: GemmProblem, config: kernels.Sm90GemmConfig, *rest: Any) -> Any:
+    made: Any = _library_epilogue_of(problem, config, *rest)
+    if isinstance(config, UnwrittenTiling):
         made.__class__ = Unwritten
     return made
 
@@ -262,24 +262,24 @@ def _data(rows: int, k: int, kind: Kind, contiguous: bool) -> Any:
     return x if contiguous else x.T
 
 
-PLAN = kernels.Sm90GemmConfig((128, 256, 64), (2, 1), 4, 8, epi_stages=4)
-SINGLE = dataclasses.replace(PLAN, cluster_shape_mn=(1, 1))
+CONFIG = kernels.Sm90GemmConfig((128, 256, 64), (2, 1), 4, 8, epi_stages=4)
+SINGLE = dataclasses.replace(CONFIG, cluster_shape_mn=(1, 1))
 WIDE = kernels.Sm90GemmConfig((256, 192, 64), (1, 2), 3, 8, epi_stages=4)
 
 
-def unwritten(a: Any, b: Any, out: Any, plan: Any = PLAN, precision: str = "ieee") -> Callable[[], None]:
+def unwritten(a: Any, b: Any, out: Any, config: Any = CONFIG, precision: str = "ieee") -> Callable[[], None]:
     """The library's product of (L, M, K) and (L, K, N), without results."""
     given = GemmArguments(a, b, out)
-    problem = GemmProblem(arrays.laid(a), arrays.laid(b), arrays.laid(out), precision=precision)
-    plan = UnwrittenTiling(**{field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)})
-    return lambda: sm90_implementation.Sm90Gemm().run(problem, plan, given)
+    problem = GemmProblem(arrays.layout_of(a), arrays.layout_of(b), arrays.layout_of(out), precision=precision)
+    config = UnwrittenTiling(**{field.name: getattr(config, field.name) for field in dataclasses.fields(config)})
+    return lambda: sm90_implementation.Sm90Gemm().run(problem, config, given)
 
 
-def from_cache(m: int, n: int, k: int, batches: int, plan: Any = PLAN, dtype: Any = F16) -> Work:
+def from_cache(m: int, n: int, k: int, batches: int, config: Any = CONFIG, dtype: Any = F16) -> Work:
     """The same for matrices that all batches share, and the L2 cache holds."""
     a, b = (torch.randn(rows, k, device="cuda").to(dtype).expand(batches, rows, k) for rows in (m, n))
     out = torch.empty(batches, m, n, device="cuda", dtype=_out(dtype))
-    return Work(unwritten(a, b.mT, out, plan, "fast" if dtype is E4M3 else "ieee"), 2.0 * batches * m * n * k)
+    return Work(unwritten(a, b.mT, out, config, "fast" if dtype is E4M3 else "ieee"), 2.0 * batches * m * n * k)
 
 
 def _out(dtype: Any) -> Any:
@@ -302,12 +302,12 @@ class Square:
             return Work(lambda: torch._scaled_mm(self.a, self.b.T, one, one, **options), self.flops)
         return Work(lambda: torch.mm(self.a, self.b.T, out=self.out), self.flops)
 
-    def kiln(self, plan: Any = None, precision: str = "ieee") -> Work:
-        call = functools.partial(kernels.gemm, self.a, self.b.T, out=self.out, plan=plan, precision=precision)
+    def kiln(self, config: Any = None, precision: str = "ieee") -> Work:
+        call = functools.partial(kernels.gemm, self.a, self.b.T, out=self.out, config=config, precision=precision)
         return Work(call, self.flops)
 
-    def unwritten(self, plan: Any = PLAN, precision: str = "ieee") -> Work:
-        return Work(unwritten(self.a[None], self.b.T[None], self.out[None], plan, precision), self.flops)
+    def unwritten(self, config: Any = CONFIG, precision: str = "ieee") -> Work:
+        return Work(unwritten(self.a[None], self.b.T[None], self.out[None], config, precision), self.flops)
 
 
 # --- tables --------------------------------------------------------------------------------------------------------------
@@ -335,11 +335,11 @@ def table(title: str, works: dict[str, Work], rounds: int, seconds: float, burst
 CACHED = {
     "128x128": (2048, kernels.Sm90GemmConfig((128, 128, 64), (2, 1), 6, 8, epi_stages=4)),
     "128x192": (2304, kernels.Sm90GemmConfig((128, 192, 64), (2, 1), 4, 8, epi_stages=4)),
-    "128x256": (2048, PLAN),
+    "128x256": (2048, CONFIG),
     "128x256, no clusters": (2048, SINGLE),
     "256x192": (2304, WIDE),
 }
-"""Columns and plans of products whose matrices the L2 cache holds."""
+"""Columns and configs of products whose matrices the L2 cache holds."""
 
 
 def of_steps(dtype: Any = F16, folder: str = "") -> dict[str, Work]:
@@ -347,12 +347,12 @@ def of_steps(dtype: Any = F16, folder: str = "") -> dict[str, Work]:
     square = Square(8192, 8192, 8192, dtype)
     found = {"products alone": alone(Kind(dtype))}
     if dtype is F16:
-        for name, (columns, plan) in CACHED.items():
-            found[f"and loads from the L2 cache, {name}"] = from_cache(2048, columns, 2048, 64, plan)
-        found["and loads, groups of 16"] = square.unwritten(dataclasses.replace(PLAN, raster_group=16))
+        for name, (columns, config) in CACHED.items():
+            found[f"and loads from the L2 cache, {name}"] = from_cache(2048, columns, 2048, 64, config)
+        found["and loads, groups of 16"] = square.unwritten(dataclasses.replace(CONFIG, raster_group=16))
         found["and loads, 256x192"] = square.unwritten(WIDE)
         found["and results: Kiln, 256x192"] = square.kiln(WIDE)
-    found |= {"and loads": square.unwritten(), "and results: Kiln": square.kiln(PLAN)}
+    found |= {"and loads": square.unwritten(), "and results: Kiln": square.kiln(CONFIG)}
     if folder:
         program = program_at(Path(folder) / "cute" / PUBLIC["dense_gemm_persistent"])
         found["`dense_gemm_persistent`"] = Work(public(program, square.a, square.b, square.out), square.flops)
@@ -365,20 +365,20 @@ BYTES = {
     "256x192": kernels.Sm90GemmConfig((256, 192, 128), (1, 2), 3, 8),
     "256x168, turned": kernels.Sm90GemmConfig((256, 168, 128), (1, 1), 4, 12, swap_ab=True, transpose_out=True),
 }
-"""Plans of products of 8-bit floats without additions besides."""
+"""Configs of products of 8-bit floats without additions besides."""
 
 
 def of_bytes() -> dict[str, Work]:
     """The same steps for 8-bit floats: with fast sums, then with exact ones."""
     square = Square(8192, 8192, 8192, E4M3)
     found = {"float8 products alone": alone(Kind(E4M3))}
-    for name, plan in BYTES.items():
+    for name, config in BYTES.items():
         m, n = (
-            (2016, 2304) if plan.swap_ab else (2048, 2048) if plan.tile_shape_mnk[1] == 256 else (2048, 2304)
+            (2016, 2304) if config.swap_ab else (2048, 2048) if config.tile_shape_mnk[1] == 256 else (2048, 2304)
         )  # whole tiles
-        found[f"float8 and loads from the L2 cache, {name}"] = from_cache(m, n, 4096, 32, plan, E4M3)
-        found[f"float8 and loads, {name}"] = square.unwritten(plan, "fast")
-        found[f"float8 and results: Kiln, {name}"] = square.kiln(plan, "fast")
+        found[f"float8 and loads from the L2 cache, {name}"] = from_cache(m, n, 4096, 32, config, E4M3)
+        found[f"float8 and loads, {name}"] = square.unwritten(config, "fast")
+        found[f"float8 and results: Kiln, {name}"] = square.kiln(config, "fast")
     found |= {"float8 Kiln, exact sums": square.kiln(), "float8 cuBLAS, exact sums": square.cublas(False)}
     return {**found, "float8 cuBLAS": square.cublas()}
 
@@ -386,7 +386,7 @@ def of_bytes() -> dict[str, Work]:
 def of_zeros() -> dict[str, Work]:
     """What is left without the power limit."""
     square = Square(8192, 8192, 8192, zeros=True)
-    return {"products alone": alone(Kind(data="zeros")), "Kiln": square.kiln(PLAN), "cuBLAS": square.cublas()}
+    return {"products alone": alone(Kind(data="zeros")), "Kiln": square.kiln(CONFIG), "cuBLAS": square.cublas()}
 
 
 KINDS = [

@@ -1,9 +1,9 @@
 """Grouped products and products of quantised numbers on Hopper, beside PyTorch's or beside Kiln's without the feature.
 
-    python benchmarks/products_grouped.py [--only groups,others,blocks,rows] [--plans] [--seconds 0.6] [--rounds 3]
+    python benchmarks/products_grouped.py [--only groups,others,blocks,rows] [--configs] [--seconds 0.6] [--rounds 3]
 
 Calls take turns, back to back, with normal data; of the `--seconds` of a turn the last half counts, and the middle turn is given. Results are compared first.
-`--plans` shows several plans of each instead of the one that is taken. What is timed is compiled beforehand, in several processes (`--compile` does nothing more,
+`--configs` shows several configs of each instead of the one that is taken. What is timed is compiled beforehand, in several processes (`--compile` does nothing more,
 `--compiled` says that it was done).
 """
 
@@ -45,24 +45,24 @@ ROWS = [1, 16, 64, 128]
 """Of products with 28672 columns and a K of 8192."""
 
 
-def tiling(m: int, n: int, k: int, cluster: tuple[int, int], stages: int, **options: Any) -> Any:
+def make_config(m: int, n: int, k: int, cluster: tuple[int, int], stages: int, **options: Any) -> Any:
     return kernels.Sm90GemmConfig((m, n, k), cluster, stages, max(1, 2048 // (m * cluster[0])), **options)
 
 
-GROUP_PLANS = [
-    tiling(128, 256, 64, (1, 1), 4), tiling(128, 256, 64, (1, 2), 4), tiling(128, 192, 64, (1, 1), 4, pingpong=True),
-    tiling(128, 128, 64, (1, 1), 6, pingpong=True), tiling(128, 128, 64, (1, 2), 6, pingpong=True),
-    tiling(128, 128, 64, (1, 1), 4, swap_ab=True), tiling(128, 64, 64, (1, 1), 7, swap_ab=True),
-    tiling(128, 32, 64, (1, 1), 9, swap_ab=True),
+GROUP_CONFIGS = [
+    make_config(128, 256, 64, (1, 1), 4), make_config(128, 256, 64, (1, 2), 4), make_config(128, 192, 64, (1, 1), 4, pingpong=True),
+    make_config(128, 128, 64, (1, 1), 6, pingpong=True), make_config(128, 128, 64, (1, 2), 6, pingpong=True),
+    make_config(128, 128, 64, (1, 1), 4, swap_ab=True), make_config(128, 64, 64, (1, 1), 7, swap_ab=True),
+    make_config(128, 32, 64, (1, 1), 9, swap_ab=True),
 ]  # fmt: skip
-BLOCK_PLANS = [
-    tiling(128, 128, 128, (2, 1), 6), tiling(128, 192, 128, (2, 1), 4), tiling(128, 128, 128, (1, 1), 6), tiling(128, 192, 128, (1, 2), 4),
-    tiling(256, 96, 128, (1, 2), 4), tiling(128, 96, 128, (1, 1), 7, pingpong=True),
+BLOCK_CONFIGS = [
+    make_config(128, 128, 128, (2, 1), 6), make_config(128, 192, 128, (2, 1), 4), make_config(128, 128, 128, (1, 1), 6), make_config(128, 192, 128, (1, 2), 4),
+    make_config(256, 96, 128, (1, 2), 4), make_config(128, 96, 128, (1, 1), 7, pingpong=True),
 ]  # fmt: skip
-FAST_PLANS = [
-    tiling(128, 256, 128, (2, 1), 4),
-    tiling(256, 128, 128, (1, 2), 4),
-    tiling(128, 192, 128, (2, 1), 4, pingpong=True),
+FAST_CONFIGS = [
+    make_config(128, 256, 128, (2, 1), 4),
+    make_config(256, 128, 128, (1, 2), 4),
+    make_config(128, 192, 128, (2, 1), 4, pingpong=True),
 ]
 
 
@@ -99,34 +99,34 @@ class Groups:
         self.rows = rows
         self.name = f"{groups} | {rows} {spread} | {n} | {k}"
 
-    def ours(self, plan: Any = None) -> Callable[[], Any]:
-        return functools.partial(kernels.grouped_gemm, self.a, self.b, offsets=self.ends, out=self.out, plan=plan)
+    def ours(self, config: Any = None) -> Callable[[], Any]:
+        return functools.partial(kernels.grouped_gemm, self.a, self.b, offsets=self.ends, out=self.out, config=config)
 
     def theirs(self) -> Callable[[], Any]:
         return functools.partial(torch._grouped_mm, self.a, self.b, self.ends)
 
-    def plan(self) -> Any:
-        a, out = (arrays.laid(x[None]) for x in (self.a, self.out))
-        problem = GroupedGemmProblem(a, arrays.laid(self.b), out, expected_rows=self.rows)
-        return grouped_gemm.FAMILY.choose(problem, current()).plan
+    def config(self) -> Any:
+        a, out = (arrays.layout_of(x[None]) for x in (self.a, self.out))
+        problem = GroupedGemmProblem(a, arrays.layout_of(self.b), out, expected_rows=self.rows)
+        return grouped_gemm.REGISTRY.choose(problem, current()).config
 
 
-def groups(plans: bool) -> None:
+def groups(configs: bool) -> None:
     print(
-        "\n| groups | rows of each | N | K | PyTorch TFLOP/s | Kiln | | TB/s of weights | plan |\n" + "|---" * 9 + "|"
+        "\n| groups | rows of each | N | K | PyTorch TFLOP/s | Kiln | | TB/s of weights | config |\n" + "|---" * 9 + "|"
     )
     for given in GROUPS:
         case = Groups(*given)
-        tried = GROUP_PLANS if plans else [None]
+        tried = GROUP_CONFIGS if configs else [None]
         calls = [case.theirs(), *map(case.ours, tried)]
-        for plan, call in zip(tried, calls[1:], strict=True):
-            agree(f"{case.name} {plan}", call(), calls[0]())
+        for config, call in zip(tried, calls[1:], strict=True):
+            agree(f"{case.name} {config}", call(), calls[0]())
         theirs, *ours = in_turns(calls)
-        for plan, own in zip(tried, ours, strict=True):
+        for config, own in zip(tried, ours, strict=True):
             rates = [case.work / us * 1e6 for us in (theirs, own)]
             print(
                 f"| {case.name} | {rates[0]:.0f} | {rates[1]:.0f} | {rates[1] / rates[0]:.2f} | {case.weights / own * 1e6:.2f} "
-                f"| {short(plan or case.plan())} |", flush=True,
+                f"| {short(config or case.config())} |", flush=True,
             )  # fmt: skip
 
 
@@ -201,8 +201,8 @@ class Quantised:
     def ours(self, **options: Any) -> Callable[[], Any]:
         return functools.partial(kernels.gemm, self.a, self.b, out=self.out, **options)
 
-    def of_blocks(self, plan: Any = None) -> Callable[[], Any]:
-        return self.ours(scale_a=self.blocks[0], scale_b=self.blocks[1], plan=plan)
+    def of_blocks(self, config: Any = None) -> Callable[[], Any]:
+        return self.ours(scale_a=self.blocks[0], scale_b=self.blocks[1], config=config)
 
     def theirs(self, fast: bool) -> Callable[[], Any]:
         one = torch.ones((), device="cuda")
@@ -214,7 +214,7 @@ class Quantised:
         return (self.a.float() * spread(of_a, 128, 1)) @ (self.b.float() * spread(spread(of_b, 128, 0), 128, 1))
 
 
-def quantised(plans: bool) -> None:
+def quantised(configs: bool) -> None:
     print("\n| M | N | K | cuBLAS fast TFLOP/s | fast | exact sums | blocks | of exact sums |\n" + "|---" * 8 + "|")
     for given in BLOCKS:
         case = Quantised(*given)
@@ -224,9 +224,12 @@ def quantised(plans: bool) -> None:
             agree(case.name, call(), calls[0]())
         rates = [case.work / us * 1e6 for us in in_turns(calls)]
         print(f"| {case.name} | {' | '.join(f'{x:.0f}' for x in rates)} | {rates[3] / rates[2]:.2f} |", flush=True)
-        if plans:
-            kinds = [("blocks", BLOCK_PLANS, case.of_blocks), ("exact", BLOCK_PLANS, lambda p, c=case: c.ours(plan=p))]
-            kinds.append(("fast", FAST_PLANS, lambda p, c=case: c.ours(plan=p, precision="fast")))
+        if configs:
+            kinds = [
+                ("blocks", BLOCK_CONFIGS, case.of_blocks),
+                ("exact", BLOCK_CONFIGS, lambda p, c=case: c.ours(config=p)),
+            ]
+            kinds.append(("fast", FAST_CONFIGS, lambda p, c=case: c.ours(config=p, precision="fast")))
             for kind, tried, make in kinds:
                 found = in_turns([make(p) for p in tried])
                 print("  " + "; ".join(f"{kind} {short(p)}: {case.work / us * 1e6:.0f}" for p, us in zip(tried, found)))
@@ -244,24 +247,24 @@ def rows() -> None:
         print(f"| {m} | {theirs:.1f} | {ours:.1f} | {bytes_ / theirs:.2f}, {bytes_ / ours:.2f} | {theirs / ours:.2f} |")
 
 
-def jobs(parts: list[str], plans: bool) -> list[Callable[[], Any]]:
+def jobs(parts: list[str], configs: bool) -> list[Callable[[], Any]]:
     """Calls that compile everything."""
     made: list[Callable[[], Any]] = []
     if "groups" in parts:
-        made += [lambda p=p: Groups(8, 128, 512, 256, "equal").ours(p)() for p in (GROUP_PLANS if plans else [])]
-        made += [] if plans else [lambda g=g: Groups(*g).ours()() for g in GROUPS]
+        made += [lambda p=p: Groups(8, 128, 512, 256, "equal").ours(p)() for p in (GROUP_CONFIGS if configs else [])]
+        made += [] if configs else [lambda g=g: Groups(*g).ours()() for g in GROUPS]
     if "blocks" in parts:
         made += [lambda g=g, w=w: getattr(Quantised(*g), w)()() for g in BLOCKS for w in ("of_blocks", "ours")]
         made += [lambda g=g: Quantised(*g).ours(precision="fast")() for g in BLOCKS]
-        if plans:
-            made += [lambda p=p: Quantised(512, 512, 512).of_blocks(p)() for p in BLOCK_PLANS]
-            made += [lambda p=p: Quantised(512, 512, 512).ours(plan=p)() for p in BLOCK_PLANS]
-            made += [lambda p=p: Quantised(512, 512, 512).ours(plan=p, precision="fast")() for p in FAST_PLANS]
+        if configs:
+            made += [lambda p=p: Quantised(512, 512, 512).of_blocks(p)() for p in BLOCK_CONFIGS]
+            made += [lambda p=p: Quantised(512, 512, 512).ours(config=p)() for p in BLOCK_CONFIGS]
+            made += [lambda p=p: Quantised(512, 512, 512).ours(config=p, precision="fast")() for p in FAST_CONFIGS]
     return made
 
 
-def compile_some(numbers: list[int], parts: list[str], plans: bool) -> None:
-    made = jobs(parts, plans)
+def compile_some(numbers: list[int], parts: list[str], configs: bool) -> None:
+    made = jobs(parts, configs)
     for number in numbers:
         made[number]()
     torch.cuda.synchronize()
@@ -270,7 +273,7 @@ def compile_some(numbers: list[int], parts: list[str], plans: bool) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=["groups", "others", "blocks", "rows"])
-    parser.add_argument("--plans", action="store_true")
+    parser.add_argument("--configs", action="store_true")
     parser.add_argument("--seconds", type=float, default=PACE[1], help="of a turn")
     parser.add_argument("--rounds", type=int, default=PACE[0])
     parser.add_argument("--compile", action="store_true", help="and time nothing")
@@ -278,26 +281,26 @@ def main() -> None:
     given = parser.parse_args()
     PACE[:] = given.rounds, given.seconds
     if not given.compiled:
-        compile_all(given.only, given.plans)
+        compile_all(given.only, given.configs)
     if given.compile:
         return
     torch.manual_seed(0)
     if "groups" in given.only:
-        groups(given.plans)
+        groups(given.configs)
     if "others" in given.only:
         other_groups()
     if "blocks" in given.only:
-        quantised(given.plans)
+        quantised(given.configs)
     if "rows" in given.only:
         rows()
 
 
-def compile_all(parts: list[str], plans: bool) -> None:
-    count, start = len(jobs(parts, plans)), time.perf_counter()
+def compile_all(parts: list[str], configs: bool) -> None:
+    count, start = len(jobs(parts, configs)), time.perf_counter()
     workers = max(1, min(14, os.cpu_count() or 1, count))
     shares = [list(range(n, count, workers)) for n in range(workers)]
     with concurrent.futures.ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        list(pool.map(compile_some, shares, [parts] * workers, [plans] * workers))
+        list(pool.map(compile_some, shares, [parts] * workers, [configs] * workers))
     print(f"{torch.cuda.get_device_name()}: compiled in {time.perf_counter() - start:.0f} s", flush=True)
 
 

@@ -1,11 +1,11 @@
-"""Matrix products on Hopper beside cuBLAS, in bursts and sustained, with the plans that are taken, and plans beside each other.
+"""Matrix products on Hopper beside cuBLAS, in bursts and sustained, with the configs that are taken, and configs beside each other.
 
-    python benchmarks/products_hopper.py [--only squares,layers,after,weights,plans] [--sizes 4096,8192] [--seconds 1] [--rounds 3]
+    python benchmarks/products_hopper.py [--only squares,layers,after,weights,configs] [--sizes 4096,8192] [--seconds 1] [--rounds 3]
 
 A burst is 5 calls after 0.2 s of idleness, thrice at least. Sustained: both run back to back, in turns without a pause, `--rounds` times; of the `--seconds`
 of a turn the last half counts, the middle turn is given, and the slowest and fastest of Kiln's. Data is normal; results are compared with cuBLAS's first. What follows
 products is beside what `torch.compile` makes of the same. What is timed is compiled beforehand, in several processes: the disk cache keeps it
-(`--compile` does nothing more, `--compiled` says that it was done). `--sizes` are those of which plans are compared.
+(`--compile` does nothing more, `--compiled` says that it was done). `--sizes` are those of which configs are compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tune_products import short
 from kiln import cute, kernels, measure
 from kiln.kernels.dispatch import arrays
 from kiln.kernels.dispatch.devices import current
-from kiln.kernels.impl.gemm import FAMILY, GemmProblem
+from kiln.kernels.impl.gemm import REGISTRY, GemmProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,15 +48,15 @@ LAYERS = [
 """Of language models, and others: type, M, N, K, and whether rows (N) or columns (T) of A and B are contiguous."""
 
 
-def _plan(m: int, n: int, cluster: tuple[int, int], group: int, stages: int, pingpong: bool = False) -> Any:
+def _make_config(m: int, n: int, cluster: tuple[int, int], group: int, stages: int, pingpong: bool = False) -> Any:
     return kernels.Sm90GemmConfig((m, n, 64), cluster, stages, group, pingpong)
 
 
-PLANS = [
-    *(_plan(128, 256, (2, 1), group, 4) for group in (8, 4, 16)),
-    _plan(128, 256, (2, 1), 8, 3), _plan(128, 256, (1, 2), 8, 4), _plan(128, 256, (1, 1), 16, 4), _plan(256, 128, (1, 2), 8, 4),
-    _plan(256, 128, (2, 1), 4, 4), _plan(128, 192, (2, 1), 8, 5), _plan(128, 192, (2, 1), 8, 4, True),
-    _plan(128, 128, (2, 1), 8, 6, True), _plan(64, 256, (2, 1), 16, 4, True), _plan(128, 128, (2, 2), 8, 6, True),
+CONFIGS = [
+    *(_make_config(128, 256, (2, 1), group, 4) for group in (8, 4, 16)),
+    _make_config(128, 256, (2, 1), 8, 3), _make_config(128, 256, (1, 2), 8, 4), _make_config(128, 256, (1, 1), 16, 4), _make_config(256, 128, (1, 2), 8, 4),
+    _make_config(256, 128, (2, 1), 4, 4), _make_config(128, 192, (2, 1), 8, 5), _make_config(128, 192, (2, 1), 8, 4, True),
+    _make_config(128, 128, (2, 1), 8, 6, True), _make_config(64, 256, (2, 1), 16, 4, True), _make_config(128, 128, (2, 2), 8, 6, True),
 ]  # fmt: skip
 """To compare, for f16."""
 
@@ -82,13 +82,13 @@ class Case:
         self.work = 2 * m * n * k / 1e12
         self.name = f"{str(dtype)[6:]}{'' if precision == 'ieee' else f', {precision}'}{'' if peer_fast else ', cuBLAS exact too'} {layout} | {m} | {n} | {k}"
 
-    def plan(self) -> Any:
+    def config(self) -> Any:
         """What is taken by itself."""
-        a, b, out = (arrays.laid(x[None]) for x in (self.a, self.b, self.out))
-        return FAMILY.choose(GemmProblem(a, b, out, precision=self.precision), current()).plan
+        a, b, out = (arrays.layout_of(x[None]) for x in (self.a, self.b, self.out))
+        return REGISTRY.choose(GemmProblem(a, b, out, precision=self.precision), current()).config
 
-    def ours(self, plan: Any = None, **options: Any) -> Callable[[], Any]:
-        options = {"out": self.out, "precision": self.precision, "plan": plan, **options}
+    def ours(self, config: Any = None, **options: Any) -> Callable[[], Any]:
+        options = {"out": self.out, "precision": self.precision, "config": config, **options}
         return functools.partial(kernels.gemm, self.a, self.b, **options)
 
     def theirs(self) -> Callable[[], Any]:
@@ -130,7 +130,7 @@ def _pair(theirs: float, ours: float) -> str:
 
 
 _HEAD = (
-    "| | M | N | K | cuBLAS burst | Kiln burst | | cuBLAS sustained | Kiln sustained | | in turns | clock, power | plan |\n"
+    "| | M | N | K | cuBLAS burst | Kiln burst | | cuBLAS sustained | Kiln sustained | | in turns | clock, power | config |\n"
     + "|---" * 13
     + "|"
 )
@@ -143,7 +143,7 @@ def beside(cases: list[Any], pace: Pace) -> None:
         case = Case(*given)
         calls = {"cuBLAS": case.theirs(), "Kiln": case.ours()}
         case.check(calls["Kiln"], calls["cuBLAS"])
-        print(f"| {case.name}{case.cells(calls, pace)} | {short(case.plan())} |", flush=True)
+        print(f"| {case.name}{case.cells(calls, pace)} | {short(case.config())} |", flush=True)
 
 
 FOLLOWING = ("+ bias", "gelu(+ bias)", "+ c", "* gate", "and relu", "and squares of rows")
@@ -228,12 +228,12 @@ def weights(pace: Pace) -> None:
         )
 
 
-def plans(sizes: list[int], pace: Pace) -> None:
-    """TFLOP/s of plans for f16."""
+def configs(sizes: list[int], pace: Pace) -> None:
+    """TFLOP/s of configs for f16."""
     for n in sizes:
         case = Case(F16, n, n, n, "NT")
         print(f"\n| f16 NT {n} | burst | sustained | in turns | clock, power |\n|---|---|---|---|---|")
-        calls = {"cuBLAS": case.theirs(), **{short(plan): case.ours(plan) for plan in PLANS}}
+        calls = {"cuBLAS": case.theirs(), **{short(config): case.ours(config) for config in CONFIGS}}
         for call in list(calls.values())[1:]:
             case.check(call, calls["cuBLAS"])
         bursts = measure.compare(calls, l2="warm", rounds=3, effort=_BURST).measurements
@@ -255,7 +255,7 @@ def compile_one(number: int, parts: list[str]) -> None:
 
 
 def _jobs(parts: list[str]) -> list[Callable[[], Any]]:
-    """Calls that compile everything, of small matrices where the plan is given."""
+    """Calls that compile everything, of small matrices where the config is given."""
     jobs: list[Callable[[], Any]] = []
     cases = (SQUARES if "squares" in parts else []) + (LAYERS if "layers" in parts else [])
     jobs += [lambda given=given: Case(*given).ours()() for given in cases]
@@ -267,8 +267,8 @@ def _jobs(parts: list[str]) -> list[Callable[[], Any]]:
         jobs += [lambda name=name: _of_torch(name) for name in FOLLOWING]
     if "weights" in parts:
         jobs += [call for shape in WEIGHTS for call in list(_weights(*shape).values())[1:]]
-    if "plans" in parts:
-        jobs += [lambda plan=plan: Case(F16, 512, 512, 512, "NT").ours(plan)() for plan in PLANS]
+    if "configs" in parts:
+        jobs += [lambda config=config: Case(F16, 512, 512, 512, "NT").ours(config)() for config in CONFIGS]
     return jobs
 
 
@@ -280,7 +280,7 @@ def compile_all(parts: list[str]) -> None:
 
 
 def main() -> None:
-    known = ["squares", "layers", "after", "weights", "plans"]
+    known = ["squares", "layers", "after", "weights", "configs"]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", type=lambda text: text.split(","), default=known)
     parser.add_argument("--sizes", type=lambda text: [int(x) for x in text.split(",")], default=[4096, 8192])
@@ -302,7 +302,7 @@ def main() -> None:
         "layers": lambda: beside(LAYERS, pace),
         "after": lambda: after(pace),
         "weights": lambda: weights(pace),
-        "plans": lambda: plans(arguments.sizes, pace),
+        "configs": lambda: configs(arguments.sizes, pace),
     }
     for part in arguments.only:
         tables[part]()

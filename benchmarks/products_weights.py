@@ -1,9 +1,9 @@
 """Products of bf16 with weights of 8 and 4 bits on Hopper, beside those with weights of bf16 and PyTorch's of 4 bits.
 
-    python benchmarks/products_weights.py [--rows 1,16,64,256] [--columns 28672] [--depth 8192] [--plans FILE] [--seconds 0.4] [--rounds 3]
+    python benchmarks/products_weights.py [--rows 1,16,64,256] [--columns 28672] [--depth 8192] [--configs FILE] [--seconds 0.4] [--rounds 3]
 
 Calls take turns, back to back, with normal data; of the `--seconds` of a turn the last half counts, and the middle turn is given. Results are compared first.
-`--plans` times plans of a file instead, or after the given `--rows`, one line each: rows, bits, groups of K (0: none), and the plan as Python writes it. `--compile` does nothing more than
+`--configs` times configs of a file instead, or after the given `--rows`, one line each: rows, bits, groups of K (0: none), and the config as Python writes it. `--compile` does nothing more than
 compile, of which `--share i/n` does a part.
 """
 
@@ -50,12 +50,12 @@ class Weights:
         pair = part.int()
         return torch.stack([(pair << 28) >> 28, (pair << 24) >> 28], 1).reshape(self.k, columns).float()
 
-    def call(self, rows: int, bits: int, groups: int = 0, plan: Any = None) -> Callable[[], Any]:
+    def call(self, rows: int, bits: int, groups: int = 0, config: Any = None) -> Callable[[], Any]:
         """Ours; the result is compared where its columns are the first."""
         a = torch.randn(rows, self.k, device="cuda", dtype=BF16)
         out = torch.empty(rows, self.n, device="cuda", dtype=BF16)
         scale = torch.rand((groups, self.n) if groups else (self.n,), device="cuda") + 0.5
-        made = functools.partial(kernels.gemm, a, self.whole[bits], out=out, plan=plan)
+        made = functools.partial(kernels.gemm, a, self.whole[bits], out=out, config=config)
         if bits != 16:
             made = functools.partial(made, scale_b=scale)
         made()
@@ -63,7 +63,7 @@ class Weights:
         wanted = a.float() @ (self.floats(bits, 256) * (factors if bits != 16 else 1))
         worst = ((out[:, :256].float() - wanted).abs().max() / wanted.abs().max()).item()
         if not worst <= 2e-2:
-            print(f"WRONG: {rows} rows, {bits} bits, {groups} groups, {plan}: {worst:.2e} away")
+            print(f"WRONG: {rows} rows, {bits} bits, {groups} groups, {config}: {worst:.2e} away")
         return made
 
     def peer(self, rows: int) -> Callable[[], Any] | None:
@@ -114,16 +114,16 @@ def table(weights: Weights, given: argparse.Namespace) -> None:
         )  # fmt: skip
 
 
-def plans(weights: Weights, given: argparse.Namespace) -> None:
+def configs(weights: Weights, given: argparse.Namespace) -> None:
     """Those of a file, each timed by itself."""
     number, count = (int(x) for x in given.share.split("/"))
-    for line in Path(given.plans).read_text().splitlines()[number::count]:
+    for line in Path(given.configs).read_text().splitlines()[number::count]:
         rows, bits, groups, text = line.split(None, 3)
-        plan = eval(
+        config = eval(
             text, {"Sm80GemmConfig": kernels.Sm80GemmConfig, "Sm90MixedInputConfig": kernels.Sm90MixedInputConfig}
         )
         try:
-            call = weights.call(int(rows), int(bits), int(groups), plan)
+            call = weights.call(int(rows), int(bits), int(groups), config)
         except Exception as refused:
             print(f"{line}: {type(refused).__name__} {refused}", flush=True)
             continue
@@ -141,7 +141,7 @@ def main() -> None:
     parser.add_argument("--rows", type=lambda text: [int(x) for x in numbers(text)], default=[])
     parser.add_argument("--columns", type=int, default=28672)
     parser.add_argument("--depth", type=int, default=8192)
-    parser.add_argument("--plans")
+    parser.add_argument("--configs")
     parser.add_argument("--peer", type=int, default=64, help="the most rows that PyTorch's is timed for")
     parser.add_argument("--seconds", type=float, default=0.4, help="of a turn")
     parser.add_argument("--rounds", type=int, default=3)
@@ -150,11 +150,11 @@ def main() -> None:
     given = parser.parse_args()
     torch.manual_seed(0)
     weights = Weights(given.columns, given.depth)
-    if given.rows or not given.plans:
+    if given.rows or not given.configs:
         given.rows = given.rows or ROWS
         table(weights, given)
-    if given.plans:
-        plans(weights, given)
+    if given.configs:
+        configs(weights, given)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""Measure plans of attention on Hopper, fit the model that chooses among them, and show what its choices cost.
+"""Measure configs of attention on Hopper, fit the model that chooses among them, and show what its choices cost.
 
     python benchmarks/tune_attention.py compile [--only 16,128] [--seconds 80] [--part 0/4]   # what is missing, for the disk cache
     python benchmarks/tune_attention.py measure [--only 16,128] [--seconds 60] [--part 0/4]   # needs the GPU
     python benchmarks/tune_attention.py fit       # writes src/kiln/kernels/impl/attention/fwd/sm90_coefficients.py
-    python benchmarks/tune_attention.py report    # chosen and best plans, shape by shape
+    python benchmarks/tune_attention.py report    # chosen and best configs, shape by shape
 
-Each line of `benchmarks/data/attention_h200.jsonl` is a plan (groups, block_k, stages, in_turns, queries_held) of a shape: bits of an element,
+Each line of `benchmarks/data/attention_h200.jsonl` is a config (groups, tile_n, stages, pingpong, q_in_regs) of a shape: bits of an element,
 batch, length, heads, heads of keys, D (or D and that of values), whether causal; microseconds of it, the spread of its turns, and those of cuDNN in the same run (of 8
 bits: 0). Lines are written at once, and `measure` goes on where it was stopped. The first shape of a kind (bits, D, causal or not) is measured with all
-plans that may be best (`all_tilings`); the others with the best of those that were less than a seventh behind there. Plans take
-turns in short bursts with normal data, f16 or e4m3. `compile` goes first, in several processes; what it did is in `--compiled`, and no other plan
+configs that may be best (`all_fields`); the others with the best of those that were less than a seventh behind there. Configs take
+turns in short bursts with normal data, f16 or e4m3. `compile` goes first, in several processes; what it did is in `--compiled`, and no other config
 is measured. `measure` may have several processes, too, with kinds of their own (`--part`): they trace at the same time, and then measure one after another.
 """
 
@@ -32,7 +32,7 @@ import numpy as np
 from kiln import Float8E4M3FN, Float16
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import Attention
+from kiln.kernels.impl.attention import AttentionProblem
 from kiln.kernels.impl.attention.fwd import sm90_coefficients, sm90_cost
 from kiln.kernels.impl.attention.fwd.sm90_coefficients import FIGURES, Figures
 from kiln.kernels.impl.attention.fwd.sm90_config import Sm90AttentionConfig
@@ -43,11 +43,11 @@ _SPEEDS, _TILES = np.linspace(4.0, 13.0, 361), np.linspace(0.0, 8.0, 81)
 """TFLOP/s of a multiprocessor and microseconds of a tile that are tried."""
 _NEAR, _MANY = 1.15, 20
 _BEST = 12
-"""Plans of the first shape of a kind that the others are measured with, at most."""
+"""Configs of the first shape of a kind that the others are measured with, at most."""
 _LONG = 1500.0
 """Microseconds of a call of which one is enough."""
 _KEPT = 6
-"""Tilings of a kind that are chosen among."""
+"""Configs of a kind that are chosen among."""
 _TOKENS = 32768
 _BOTH = (False, True)
 SHAPES = [
@@ -74,46 +74,48 @@ def kind_of(shape: Any) -> tuple[Any, ...]:
 
 
 def first_of(kind: Any) -> Any:
-    """The shape of a kind that is measured with all plans."""
+    """The shape of a kind that is measured with all configs."""
     return next(x for x in SHAPES if kind_of(x) == kind)
 
 
-def problem_of(shape: Any) -> Attention:
+def problem_of(shape: Any) -> AttentionProblem:
     bits, batch, length, heads, heads_k, _, causal = shape
     dtype = Float16 if bits == 16 else Float8E4M3FN
-    return Attention(batch, length, length, heads, heads_k, *dims_of(shape), dtype, right=0 if causal else None)
+    return AttentionProblem(
+        batch, length, length, heads, heads_k, *dims_of(shape), dtype, window_right=0 if causal else None
+    )
 
 
-def plan_of(tiling: Any, causal: bool) -> Sm90AttentionConfig:
-    groups, block_k, stages, in_turns, held = tiling
-    return Sm90AttentionConfig(groups, block_k, stages, in_turns=in_turns, queries_held=held, counted=causal)
+def config_of(fields: Any, causal: bool) -> Sm90AttentionConfig:
+    groups, tile_n, stages, pingpong, held = fields
+    return Sm90AttentionConfig(groups, tile_n, stages, pingpong=pingpong, q_in_regs=held, dynamic_scheduler=causal)
 
 
-def tiling_of(plan: Sm90AttentionConfig) -> tuple[Any, ...]:
-    return plan.groups, plan.block_k, plan.stages, plan.in_turns, plan.queries_held
+def fields_of(config: Sm90AttentionConfig) -> tuple[Any, ...]:
+    return config.consumer_warpgroups, config.tile_n, config.kv_stages, config.pingpong, config.q_in_regs
 
 
 @functools.cache
-def all_tilings(bits: int, dim: int, dim_v: int) -> list[tuple[Any, ...]]:
+def all_fields(bits: int, dim: int, dim_v: int) -> list[tuple[Any, ...]]:
     """Those that work, with steps of at least two thirds of the keys that fit. Three warp groups have three buffers where these fit, two have two, and
-    only two hold queries: of heads of 128 all plans were measured, and others were behind for every shape."""
+    only two hold queries: of heads of 128 all configs were measured, and others were behind for every shape."""
     device, found = device_of("sm_90a"), []
     for groups, held in ((3, False), (2, False), (2, True)):
         working: dict[tuple[int, bool], Any] = {}
-        for block_k, stages, in_turns in itertools.product(
+        for tile_n, stages, pingpong in itertools.product(
             range(32, 257, 512 // bits // 2), (2, 3)[: groups - 1], (False, True)
         ):
-            tiling = (groups, block_k, stages, in_turns, held)
+            fields = (groups, tile_n, stages, pingpong, held)
             with contextlib.suppress(DSLUserCodeTypeError):
-                plan_of(tiling, False).check(dim, dim_v, device.smem, bits)
-                working[block_k, in_turns] = tiling
-        most = max((block_k for block_k, _ in working), default=0)
-        found += [tiling for tiling in working.values() if 3 * tiling[1] >= 2 * most]
+                config_of(fields, False).check(dim, dim_v, device.smem, bits)
+                working[tile_n, pingpong] = fields
+        most = max((tile_n for tile_n, _ in working), default=0)
+        found += [fields for fields in working.values() if 3 * fields[1] >= 2 * most]
     return found
 
 
 class Journal:
-    """What was measured: microseconds of plans by shapes."""
+    """What was measured: microseconds of configs by shapes."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.rows = path, {}
@@ -130,7 +132,7 @@ class Journal:
             file.write(json.dumps(row) + "\n")
 
     def of(self, shape: Any) -> dict[Any, float]:
-        """Microseconds of plans of a shape: as if measured beside the median of cuDNN's."""
+        """Microseconds of configs of a shape: as if measured beside the median of cuDNN's."""
         rows = [row for (other, _), row in self.rows.items() if other == tuple(shape)]
         usual = statistics.median(row["cudnn_us"] for row in rows) if rows else 0.0
         return {tuple(row["plan"]): row["us"] * (usual / row["cudnn_us"] if row["cudnn_us"] else 1.0) for row in rows}
@@ -139,18 +141,18 @@ class Journal:
         return statistics.median(row["cudnn_us"] for (other, _), row in self.rows.items() if other == tuple(shape))
 
     def wanted(self, shape: Any) -> list[Any]:
-        """Plans of a shape that are to be measured: those of the model first."""
+        """Configs of a shape that are to be measured: those of the model first."""
         kind = kind_of(shape)
         first = first_of(kind)
-        tilings = [f.tiling for f in FIGURES.get(kind[:3], ())]
+        candidates = [f.config for f in FIGURES.get(kind[:3], ())]
         there = self.of(first)
         if first == shape:
-            tilings += all_tilings(*kind[:3])
+            candidates += all_fields(*kind[:3])
         elif there:
             near = [x for x, us in there.items() if us <= _NEAR * min(there.values())]
-            tilings += sorted(near, key=there.__getitem__)[:_BEST]
+            candidates += sorted(near, key=there.__getitem__)[:_BEST]
         known = self.of(shape)
-        return [x for x in dict.fromkeys(tilings) if x not in known]
+        return [x for x in dict.fromkeys(candidates) if x not in known]
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
@@ -173,8 +175,8 @@ def _small(kind: Any) -> tuple[Any, Any, Any]:
     return _arrays((bits, 256, 64, 1, 1, (dim, dim_v), causal))
 
 
-def _label(kind: Any, tiling: Any) -> str:
-    return f"{kind} {tiling}"
+def _label(kind: Any, fields: Any) -> str:
+    return f"{kind} {fields}"
 
 
 def _parted(only: Any, part: str) -> list[Any]:
@@ -190,18 +192,18 @@ def compile_all(journal: Journal, only: Any, seconds: float, part: str, compiled
     from kiln import kernels
 
     number, count = map(int, part.split("/"))
-    wanted = [(kind_of(s), tiling) for s in _parted(only, "0/1") for tiling in journal.wanted(s)]
+    wanted = [(kind_of(s), fields) for s in _parted(only, "0/1") for fields in journal.wanted(s)]
     end = time.perf_counter() + seconds
-    for kind, tiling in list(dict.fromkeys(wanted))[number::count]:
+    for kind, fields in list(dict.fromkeys(wanted))[number::count]:
         if time.perf_counter() > end:
             break
         try:
-            kernels.flash_attention(*_small(kind), causal=kind[3], plan=plan_of(tiling, kind[3]))
+            kernels.flash_attention(*_small(kind), causal=kind[3], config=config_of(fields, kind[3]))
         except Exception as wrong:  # told, and not measured
-            print(f"{_label(kind, tiling)}: {wrong}", flush=True)
+            print(f"{_label(kind, fields)}: {wrong}", flush=True)
             continue
         with compiled.open("a") as file:
-            file.write(_label(kind, tiling) + "\n")
+            file.write(_label(kind, fields) + "\n")
 
 
 @contextlib.contextmanager
@@ -224,21 +226,21 @@ def measure(journal: Journal, only: Any, seconds: float, part: str, compiled: Pa
 
     with _locked(lock, fcntl.LOCK_SH):
         for kind in dict.fromkeys(map(kind_of, shapes)):
-            tilings = {x: None for s in shapes if kind_of(s) == kind for x in wanted(s)}
-            given = _small(kind) if tilings else ()
-            for tiling in tilings:
-                kernels.flash_attention(*given, causal=kind[3], plan=plan_of(tiling, kind[3]))
+            candidates = {x: None for s in shapes if kind_of(s) == kind for x in wanted(s)}
+            given = _small(kind) if candidates else ()
+            for fields in candidates:
+                kernels.flash_attention(*given, causal=kind[3], config=config_of(fields, kind[3]))
     for shape in shapes:
         if time.perf_counter() > end:
             print("time is up: the same command goes on from here")
             return
-        tilings = wanted(shape)
-        if tilings:
+        candidates = wanted(shape)
+        if candidates:
             with _locked(lock, fcntl.LOCK_EX):
-                _measure_shape(journal, shape, tilings)
+                _measure_shape(journal, shape, candidates)
 
 
-def _measure_shape(journal: Journal, shape: Any, tilings: list[Any]) -> None:
+def _measure_shape(journal: Journal, shape: Any, candidates: list[Any]) -> None:
     import torch
     from attention import sdpa
     from torch.nn.attention import SDPBackend, sdpa_kernel  # pyright: ignore[reportMissingImports]
@@ -259,22 +261,22 @@ def _measure_shape(journal: Journal, shape: Any, tilings: list[Any]) -> None:
         with contextlib.suppress(RuntimeError):  # it does not take such heads
             wanted = cudnn().transpose(1, 2)
             calls["cuDNN"] = cudnn
-    for tiling in tilings:
-        call = functools.partial(kernels.flash_attention, q, k, v, causal=causal, plan=plan_of(tiling, causal))
+    for fields in candidates:
+        call = functools.partial(kernels.flash_attention, q, k, v, causal=causal, config=config_of(fields, causal))
         wanted = call() if wanted is None else wanted
         if not (call() - wanted).abs().mean().item() < 5e-3:
-            print(f"{shape} {tiling}: WRONG", flush=True)
+            print(f"{shape} {fields}: WRONG", flush=True)
             continue
-        calls[tiling] = call
+        calls[fields] = call
     times = _in_turns(torch, calls, 2 if len(calls) > _MANY else 3)
     theirs_us = statistics.median(times.pop("cuDNN")) if "cuDNN" in calls else 0.0
-    for tiling, own in times.items():
+    for fields, own in times.items():
         us = statistics.median(own)
-        row = {"shape": shape, "plan": tiling, "us": round(us, 1), "spread": round((max(own) - min(own)) / us, 3)}
+        row = {"shape": shape, "plan": fields, "us": round(us, 1), "spread": round((max(own) - min(own)) / us, 3)}
         journal.add({**row, "cudnn_us": round(theirs_us, 1)})
     found = journal.of(shape)
     best = min(found, key=found.__getitem__)
-    print(f"{shape}: {len(tilings)} plans, best {best} {found[best]:.1f} us, cuDNN {theirs_us:.1f}", flush=True)
+    print(f"{shape}: {len(candidates)} configs, best {best} {found[best]:.1f} us, cuDNN {theirs_us:.1f}", flush=True)
 
 
 def _in_turns(torch: Any, calls: dict[Any, Any], turns: int) -> dict[Any, list[float]]:
@@ -301,7 +303,7 @@ def _in_turns(torch: Any, calls: dict[Any, Any], turns: int) -> dict[Any, list[f
 
 
 def fit(journal: Journal) -> None:
-    """Speed and time of a tile of each tiling: the pair for which relative errors are least. Tilings are kept that are needed for all shapes to
+    """Speed and time of a tile of each config: the pair for which relative errors are least. Configs are kept that are needed for all shapes to
     have one that is near the best, and those that are best most often."""
     device = device_of("sm_90a")
     made: dict[tuple[int, int, int], list[Figures]] = {}
@@ -310,25 +312,25 @@ def fit(journal: Journal) -> None:
         if len(shapes) < 2:  # of one alone both figures cannot be told
             continue
         times = {s: journal.of(s) for s in shapes}
-        for tiling in _kept(times):
+        for fields in _kept(times):
             speed, tile = np.meshgrid(_SPEEDS, _TILES, indexing="ij")
             errors = np.zeros(speed.shape)
             for shape in shapes:
-                if tiling not in times[shape]:
+                if fields not in times[shape]:
                     continue
-                plan = plan_of(tiling, shape[6])
-                steps, tiles, waiting = sm90_cost.units(problem_of(shape), plan, device)
-                launch = sm90_cost.parts(problem_of(shape), plan, device)["launch"]
+                config = config_of(fields, shape[6])
+                steps, tiles, waiting = sm90_cost.units(problem_of(shape), config, device)
+                launch = sm90_cost.parts(problem_of(shape), config, device)["launch"]
                 model = (steps + waiting[0]) / speed + (tiles + waiting[1]) * tile + launch
-                errors += (model / times[shape][tiling] - 1) ** 2
+                errors += (model / times[shape][fields] - 1) ** 2
             at = np.unravel_index(errors.argmin(), errors.shape)
-            figures = Figures(tiling, round(float(speed[at]), 3), round(float(tile[at]), 2))
+            figures = Figures(fields, round(float(speed[at]), 3), round(float(tile[at]), 2))
             made.setdefault(key, []).append(figures)
     made |= {key: list(value) for key, value in FIGURES.items() if key not in made}
     text = _MODEL.read_text()
     start, end = text.index("FIGURES: "), text.index('"""By bits of')
     rows = [
-        f"    {key}: (\n" + "".join(f"        Figures({f.tiling}, {f.speed}, {f.tile}),\n" for f in value) + "    ),\n"
+        f"    {key}: (\n" + "".join(f"        Figures({f.config}, {f.speed}, {f.tile}),\n" for f in value) + "    ),\n"
         for key, value in sorted(made.items(), key=lambda item: (-item[0][0], *item[0][1:]))
     ]
     types = "dict[tuple[int, int, int], tuple[Figures, ...]]"
@@ -336,13 +338,13 @@ def fit(journal: Journal) -> None:
 
 
 def _kept(times: dict[Any, dict[Any, float]]) -> list[Any]:
-    """Tilings to choose from: one after the other that which lets most be gained, of those that were measured for all shapes."""
+    """Configs to choose from: one after the other that which lets most be gained, of those that were measured for all shapes."""
     common = [x for x in next(iter(times.values())) if all(x in own for own in times.values())]
     kept: list[Any] = []
     while len(kept) < _KEPT:
 
-        def gained(tiling: Any, kept: list[Any] = kept) -> float:
-            return -sum(min(own[x] for x in (*kept, tiling)) / min(own.values()) for own in times.values())
+        def gained(fields: Any, kept: list[Any] = kept) -> float:
+            return -sum(min(own[x] for x in (*kept, fields)) / min(own.values()) for own in times.values())
 
         best = max((x for x in common if x not in kept), key=gained, default=None)
         if best is None or (kept and gained(best) - gained(kept[-1], kept[:-1]) < 2e-3):
@@ -352,10 +354,10 @@ def _kept(times: dict[Any, dict[Any, float]]) -> list[Any]:
 
 
 def report(journal: Journal) -> None:
-    """What the plan that is chosen takes, beside the best that was measured."""
+    """What the config that is chosen takes, beside the best that was measured."""
     device, worst, ahead = device_of("sm_90a"), 0.0, []
     print(
-        "| bits | batch, length, heads, of keys, D | | plans | chosen | TFLOP/s | model | best | behind it | over cuDNN |"
+        "| bits | batch, length, heads, of keys, D | | configs | chosen | TFLOP/s | model | best | behind it | over cuDNN |"
         + "\n"
         + "|---" * 10
         + "|"
@@ -364,12 +366,12 @@ def report(journal: Journal) -> None:
         times, problem = journal.of(shape), problem_of(shape)
         if not times:
             continue
-        plan = sm90_cost.default_tiling(problem, device)
-        chosen, best = tiling_of(plan), min(times, key=times.__getitem__)
+        config = sm90_cost.default_config(problem, device)
+        chosen, best = fields_of(config), min(times, key=times.__getitem__)
         behind = times[chosen] / times[best] - 1
         worst = max(worst, behind)
         rate = problem.flops / times[chosen] / 1e6
-        model = problem.flops / sm90_cost.expected(problem, plan, device) / 1e6
+        model = problem.flops / sm90_cost.expected(problem, config, device) / 1e6
         theirs = journal.cudnn(shape)
         ahead += [theirs / times[chosen]] if theirs else []
         print(

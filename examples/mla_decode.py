@@ -95,8 +95,8 @@ class MlaDecode(wb.KernelPlan):
 
         def launch(tiling):
             shares = max(1, tiling.turns * kernels.dispatch.devices.current().multiprocessors // tiles)
-            plan = kernels.Sm90MlaConfig(shares, turned, tiling.early)
-            kernels.mla_decode(q, cache, table, lengths, out=out, plan=plan)
+            config = kernels.Sm90MlaConfig(shares, turned, tiling.early)
+            kernels.mla_decode(q, cache, table, lengths, out=out, config=config)
 
         return wb.CuteKernel(
             kernel_fn=(TurnedForward if turned else LatentForward).kernel,

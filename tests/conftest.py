@@ -30,19 +30,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # stage, let all of them.
 UNOPTIMIZED = (
     "base_dsl/frontend/",
-    "bridges/",
-    "calls/",
+    "interop/arguments/",
+    "interop/jax/",
+    "interop/test_",
+    "interop/torch/",
+    "interop/tvm_ffi/",
     "targets/cpu/sanitizer/",
     "cute/atoms/",
     "cute/host/",
     "cute/nvgpu/",
     "cute/program/",
     "examples/",
-    "jax/",
     "kernels/",
     "pipeline/",
     "test_nn.py",
-    "torch/",
     "utils/",
 )
 OPTIMIZED = ("kernels/impl/elementwise/", "kernels/impl/reduction/")
@@ -104,7 +105,7 @@ def child(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Child:
 def taker(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Who takes calls from Python. Tests of calls run both ways: results and errors are the same."""
     from kiln.base_dsl.function import CompiledFunction, JitFunction
-    from kiln.calls import loading
+    from kiln.interop.arguments import loading
     from kiln.kernels.dispatch.recorder import KernelFunction
 
     if request.param == "python":  # as with KILN_NATIVE_CALLS=0, also for functions that were called before

@@ -6,26 +6,32 @@ It is made for every architecture, or for this machine's. It lies in `src/kiln/_
 from __future__ import annotations
 
 import argparse
-import importlib
+import importlib.util
 import pkgutil
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-import kiln.aot
-import kiln.calls
+import kiln.interop
 import kiln.targets
 from kiln.llvm import binding as llvm
 from kiln.native import Library
 from kiln.targets.host import jit, native_objects
 
 
+def _is_native(name: str) -> bool:
+    """Whether a module may have native functions: the others of interop need PyTorch, JAX or TVM-FFI."""
+    spec = importlib.util.find_spec(name)
+    source = Path(spec.origin or "").read_text() if spec is not None else ""
+    return not name.startswith("kiln.interop.") or "native import" in source
+
+
 def libraries() -> dict[str, Library]:
     """All of Kiln's, by name."""
-    rooms = (kiln.aot, kiln.calls, kiln.targets)
+    rooms = (kiln.interop, kiln.targets)
     names = [found.name for room in rooms for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
-    values = [value for name in names for value in vars(importlib.import_module(name)).values()]
+    values = [value for name in filter(_is_native, names) for value in vars(importlib.import_module(name)).values()]
     return {value.name: value for value in values if isinstance(value, Library)}
 
 

@@ -28,7 +28,7 @@ __version__ = "0.1.0.dev0"
 from ._support.gc_pause import gc_paused
 
 with gc_paused:
-    from . import _alias, base_dsl, bridges, hardware, targets
+    from . import _alias, base_dsl, hardware, interop, targets
     from ._support import lazy
     from .base_dsl.arguments import register_jit_arg_adapter
     from .base_dsl.diagnostics import (
@@ -52,7 +52,7 @@ with gc_paused:
     from .base_dsl.user_op import dsl_user_op, extract_mlir_values, new_from_mlir_values
 
 base_dsl.dsl.default_language = lambda: importlib.import_module(f"{__name__}.cute.program.dsl").DSL
-base_dsl.doors.exporter = lambda: importlib.import_module(f"{__name__}.aot")
+base_dsl.entry_points.exporter = lambda: importlib.import_module(f"{__name__}.interop.aot")
 hardware.measuring_kernels = lambda: importlib.import_module(f"{__name__}.cute.measuring")
 
 _LAZY = (
@@ -79,7 +79,7 @@ _PLACES = {
     "Layout": ".cute.layout",
     "Pointer": ".cute.program.wrapped_values",
     "Vector": ".cute.program.wrapped_values",
-    "export": ".aot.exporting",
+    "export": ".interop.aot.exporting",
     **dict.fromkeys(("for_generate", "if_generate", "while_generate", "yield_out"), ".cute.program.control"),
     "target_version": ".cuda",
     "tuned": ".tunings",

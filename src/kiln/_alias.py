@@ -33,7 +33,7 @@ else:
 ALIAS = "cutlass"
 REAL = "kiln"
 DISTRIBUTION = "nvidia-cutlass-dsl"
-"""In which others serve `cutlass`."""
+"""The distribution in which others serve `cutlass`."""
 
 _MLIR = "_mlir"
 
@@ -66,7 +66,7 @@ _MOVED = {
 
 
 def junction(package: str, name: str) -> ModuleType:
-    """A module that only the alias has there, as an attribute of the one it would lie in; AttributeError for others."""
+    """Return a module that only the alias has, as an attribute of its parent; AttributeError for others."""
     below = f"{package}.{name}"[len(REAL) + 1 :]
     if below in _MOVED:
         return importlib.import_module(real_name(f"{ALIAS}.{below}"))
@@ -76,7 +76,7 @@ def junction(package: str, name: str) -> ModuleType:
 
 
 def real_name(name: str) -> str:
-    """The module that the alias name stands for: `cutlass.cute` gives `kiln.cute`. The module need not exist."""
+    """Return the module that the alias name stands for: `cutlass.cute` gives `kiln.cute`. The module need not exist."""
     below = name[len(ALIAS) + 1 :]
     if not below:
         return REAL
@@ -112,7 +112,7 @@ class AliasFinder:
         return spec
 
     def find_distributions(self, context: Any = None) -> Any:
-        """For programs that ask `importlib.metadata` for the version of what they import as `cutlass`: it is Kiln's."""
+        """Report Kiln's version to programs that ask `importlib.metadata` for the version of `cutlass`."""
         if (getattr(context, "name", None) or "").lower().replace("_", "-") != DISTRIBUTION:
             return iter(())
         from importlib.metadata import Distribution
@@ -192,13 +192,13 @@ class _JunctionLoader(Loader):
 
 
 def _find_spec(name: str) -> ModuleSpec | None:
-    """The spec of a module by its real name; None when it, or a parent of it, does not exist."""
+    """Return the spec of a module by its real name; None when it, or a parent of it, does not exist."""
     import importlib.util
 
     try:
         return importlib.util.find_spec(name)
     except ModuleNotFoundError as error:
-        # A missing parent is a missing module; anything else missing is the parent's own problem and worth hearing of.
+        # A missing parent is a missing module; anything else missing is the parent's own error.
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             return None
         raise
@@ -242,12 +242,12 @@ class Rival:
 
 
 def own_package() -> str:
-    """The folder of Kiln's `cutlass` package. It lies beside the package `kiln`."""
+    """Return the folder of Kiln's `cutlass` package, which lies beside the package `kiln`."""
     return os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), ALIAS)
 
 
 def rivals() -> list[Rival]:
-    """Every other provider of `cutlass` that this process could import, in search order.
+    """Return every other provider of `cutlass` that this process could import, in search order.
 
     Costs a few file look-ups per entry of `sys.path`; distributions are read only when there is a rival to name.
     """
@@ -275,7 +275,7 @@ def rivals() -> list[Rival]:
         ):
             found_at.add(path)
             found.append(Rival(path, False))
-    # Another wheel may have written into our very folder before us: its leftovers tell.
+    # Another wheel may have written into our own folder before us: its leftovers show that.
     init = os.path.join(own, "__init__.py")
     if os.path.isfile(init) and is_ours(init):
         for leftover in sorted(set(os.listdir(own)) - {"__init__.py", "__pycache__"}):
@@ -287,7 +287,7 @@ def rivals() -> list[Rival]:
 
 
 def is_ours(init: str) -> bool:
-    """Whether an `__init__.py` of `cutlass` is Kiln's, going by what it imports."""
+    """Return whether an `__init__.py` of `cutlass` is Kiln's, by its imports."""
     with open(init, encoding="utf-8", errors="replace") as file:
         return "kiln._alias" in file.read()
 
@@ -313,7 +313,7 @@ def _owners(path: str) -> tuple[str, ...]:
 
 
 def warn_of_rivals(stacklevel: int = 2) -> None:
-    """A `RuntimeWarning` that names every other provider of `cutlass`, if there is one."""
+    """Issue a `RuntimeWarning` that names every other provider of `cutlass`, if there is one."""
     if others := rivals():
         import warnings
 

@@ -52,7 +52,7 @@ def _installed() -> CudaVersion:
 
 
 CUDA_VERSION: CudaVersion
-"""The version of CUDA that the bindings were made for; 0.0 without them. Looked up when it is asked for."""
+"""The version of CUDA that the bindings were built for; 0.0 without them. Looked up when first used."""
 
 
 def __getattr__(name: str) -> Any:
@@ -67,7 +67,7 @@ def target_version(
     min_version: CudaVersion | str | None = None,
     max_version: CudaVersion | str | None = None,
 ) -> bool:
-    """Whether `CUDA_VERSION` is a version, or in a range, both ends included."""
+    """Return whether `CUDA_VERSION` is a version, or in a range, both ends included."""
     if exact_version is not None:
         return _parsed(exact_version) == _installed()
     low = min_version is None or _parsed(min_version) <= _installed()
@@ -84,7 +84,8 @@ def initialize_cuda_context(device_id: int = 0, flags: int = 0) -> Any:
 
 
 def checkCudaErrors(result: tuple[Any, ...]) -> Any:
-    """What a function of cuda-bindings returned besides its status (None, one value or a tuple); an error is raised."""
+    """Return what a function of cuda-bindings returned besides its status (None, one value or a tuple); raise its
+    error."""
     status, values = result[0], result[1:]
     if int(status):
         raise DSLCudaRuntimeError(f"{status.name} (error {int(status)})", error_code=status)
@@ -92,7 +93,7 @@ def checkCudaErrors(result: tuple[Any, ...]) -> Any:
 
 
 def default_stream() -> Any:
-    """The default stream."""
+    """Return the default stream."""
     return stream(0)
 
 
@@ -103,7 +104,7 @@ def stream_sync(stream: Any) -> None:
 
 
 def stream(handle: int) -> Any:
-    """A stream by its handle: cuda-bindings' `CUstream`."""
+    """Return a stream by its handle, as cuda-bindings' `CUstream`."""
     from cuda.bindings.driver import CUstream  # pyright: ignore[reportMissingImports]
 
     return CUstream(handle)

@@ -17,7 +17,7 @@ from ._support import deferred
 def _open(ffi: Any) -> None:
     """Open the shared object, which lies beside the module."""
     path = os.path.join(os.path.dirname(ffi.__file__), ffi.get_library_name())
-    if os.path.exists(path):  # else as llvmlite finds it
+    if os.path.exists(path):  # otherwise as llvmlite finds it
         ffi.lib._lib_handle = ctypes.CDLL(path)
 
 
@@ -37,7 +37,7 @@ binding.set_option("kiln", "--disable-auto-upgrade-debug-info")
 
 
 def unlocked(function: str) -> Any:
-    """A function of llvmlite's without its lock, which lets one thread at a time work.
+    """Return a function of llvmlite without its lock, which lets one thread at a time work.
 
     LLVM itself lets threads work side by side on modules of different contexts with code generators of their own.
     """

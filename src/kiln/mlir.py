@@ -21,7 +21,7 @@ PACKAGE = "torch_mlir"
 
 
 class _Logging:
-    """`logging` whose loggers leave debugging aside, and import it for more."""
+    """A stand-in for `logging` whose loggers ignore debug messages, and that imports it for others."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -70,9 +70,9 @@ for _dialect in ("arith", "builtin", "cf", "func", "gpu", "llvm", "math", "memre
 
 
 def _take_values_of_the_language() -> None:
-    """Let operations that programs make themselves (`arith.addf(x, y)`) take objects that stand for one value each.
+    """Let operations that programs build themselves (`arith.addf(x, y)`) take objects that stand for one value each.
 
-    Tried only where the bindings refuse an operand, so that nothing else pays for it.
+    Conversion is tried only where the bindings refuse an operand, so that nothing else pays for it.
     """
     plain = ir.OpView.__init__
 
@@ -84,9 +84,9 @@ def _take_values_of_the_language() -> None:
         return values[0] if len(values) == 1 else x
 
     def init(self: ir.OpView, *args: object, operands: object = None, **kwargs: object) -> None:
-        given = {} if operands is None else {"operands": operands}
+        keywords = {} if operands is None else {"operands": operands}
         try:
-            plain(self, *args, **given, **kwargs)
+            plain(self, *args, **keywords, **kwargs)
         except ValueError:
             if not isinstance(operands, (list, tuple)):
                 raise
@@ -103,13 +103,13 @@ _take_values_of_the_language()
 
 @functools.lru_cache(maxsize=1)
 def context() -> ir.Context:
-    """The process-wide context. The bindings hold the GIL throughout, so threads may share it.
+    """Return the process-wide context. The bindings hold the GIL throughout, so threads may share it.
 
-    Its own multithreading is off: passes call back into Python, and worker threads would deadlock on the GIL. It knows the
-    dialects that Kiln makes operations of; others come with what parses them, with passes that make them, and with their
-    module of the bindings (all of them take 15 ms).
+    Its own multithreading is off: passes call back into Python, and worker threads would deadlock on the GIL. It knows
+    the dialects that Kiln emits; others come with the parser, with passes, and with their module of the bindings (all
+    of them take 15 ms).
     """
-    with _making:  # threads that come here first at the same time are given the same
+    with _making:  # threads that come here first at the same time get the same context
         if not _made:
             made = ir.Context(load_on_create_dialects=[])
             made.enable_multithreading(False)
@@ -126,7 +126,7 @@ _imported: list[str] = []
 
 
 def _load_with_modules() -> None:
-    """Let the context know a dialect once its module of the bindings is imported."""
+    """Register a dialect with the context when its module of the bindings is imported."""
     register = bindings.register_dialect
 
     def registering(dialect: Any) -> Any:
@@ -142,7 +142,7 @@ _load_with_modules()
 
 
 def require_dialect(dialect: type[Any]) -> None:
-    """Make a dialect defined in Python known to the context. Cheap when it already is; safe from several threads."""
+    """Register a dialect defined in Python with the context. Cheap when it already is; safe from several threads."""
     name: str = dialect.DIALECT_NAMESPACE
     with _lock:  # Dialect.load keeps state on the class while it works
         if context().is_dialect_loaded(name):
@@ -154,24 +154,24 @@ def require_dialect(dialect: type[Any]) -> None:
 
 
 def load_irdl(text: str) -> None:
-    """Make the dialects known to the current context that a text of IRDL defines."""
+    """Register the dialects that an IRDL text defines with the current context."""
     importlib.import_module(f"{PACKAGE}._mlir_libs._mlirDialectsIRDL").load_dialects(ir.Module.parse(text))
 
 
 def register_type(name: str, kind: type[ir.DynamicType]) -> None:
-    """Let types of the current context that were defined in IRDL be of a Python class, wherever the bindings give them out."""
+    """Give types defined in IRDL a Python class, wherever the bindings return them."""
     bindings.register_type_caster(ir.DynamicType.lookup_typeid(name), replace=True)(kind)
 
 
 def dialect_module(name: str) -> types.ModuleType:
-    """The generated Python module of an upstream dialect, for example `dialect_module("llvm")`."""
+    """Return the generated Python module of an upstream dialect, for example `dialect_module("llvm")`."""
     return importlib.import_module(f"{PACKAGE}.dialects.{name}")
 
 
 def find(root: ir.Operation, names: Iterable[str]) -> list[ir.Operation]:
-    """The operations below one that have some names, in order; those inside an operation come before it.
+    """Return the operations below `root` with some names, in order; those inside an operation come before it.
 
-    Python is not called for all the others: a walk costs 2 us for every operation.
+    Python is not called for other operations: a walk costs 2 us for every operation.
     """
     found: list[ir.Operation] = []
 
@@ -187,7 +187,7 @@ def find(root: ir.Operation, names: Iterable[str]) -> list[ir.Operation]:
 
 
 def only_has(root: ir.Operation, dialects: Iterable[str], besides: Iterable[str], never: Iterable[str]) -> bool:
-    """Whether all operations below one are of some dialects, or have names `besides`; and none is one of those `never`."""
+    """Return whether all operations below `root` are of `dialects` or named in `besides`, and none is named in `never`."""
     target = rewrite.ConversionTarget(context())
     for dialect in dialects:
         target.add_legal_dialect(dialect)

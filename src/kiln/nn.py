@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from . import kernels
-from .torch.operators import Operator
+from .interop.torch.operators import Operator
 
 __all__ = [
     "CrossEntropyLoss",

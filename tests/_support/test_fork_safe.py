@@ -21,7 +21,7 @@ import numpy as np
 import kiln.cute as cute
 from kiln._support import fork_safe
 from kiln.base_dsl import trace
-from kiln.calls import program as call_program
+from kiln.interop.arguments import program as call_program
 from kiln.base_dsl.typing import Int32
 
 warnings.simplefilter("ignore")

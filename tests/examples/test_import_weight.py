@@ -26,7 +26,7 @@ NOT_TO_LOAD = (
     "kiln.cute.atoms.copying", "kiln.cute.atoms.mma", "kiln.cute.tensor.structures",
     "kiln.dialects.nvgpu", "kiln.targets.lowering.builder", "kiln.targets.host.lower", "kiln.targets.cpu.lower",
     "kiln.targets.cpu.runtime.stuck", "kiln.targets.cpu.runtime.threads", "kiln.targets.cpu.runtime.tensor_core",
-    "kiln.targets.host.signal_handler", "kiln.calls.caller.plans",
+    "kiln.targets.host.signal_handler", "kiln.interop.arguments.planned_calls",
 )  # fmt: skip
 """What a process that finds its kernel in the disk cache has no use for."""
 

@@ -10,7 +10,7 @@ from example_running import EXAMPLES, load
 
 from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLUserCodeError, DSLUserCodeTypeError
 from kiln.base_dsl.typing import Float32
-from kiln.calls.functions import NativeCaller
+from kiln.interop.arguments.native_caller import NativeCaller
 
 demo = load("precious/demo.py")
 precious = demo.precious

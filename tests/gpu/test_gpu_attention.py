@@ -104,11 +104,11 @@ def test_serving(queries, dim):
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True, "window": (700, None)}, {"softcap": 5.0}], ids=str)
-@pytest.mark.parametrize("splits", [1, 7, 100])
-def test_parts(splits, options):
-    tiling = kernels.Sm80AttentionConfig(64, 64, 4, 2, splits=splits, grouped=True)
+@pytest.mark.parametrize("num_splits", [1, 7, 100])
+def test_parts(num_splits, options):
+    config = kernels.Sm80AttentionConfig(64, 64, 4, 2, num_splits=num_splits, pack_gqa=True)
     q, k, v = normal(2, 40, 6, 128), *(normal(2, 3001, 2, 128) for _ in range(2))
-    outputs, logarithms = kernels.flash_attention(q, k, v, return_lse=True, plan=tiling, **options)
+    outputs, logarithms = kernels.flash_attention(q, k, v, return_lse=True, config=config, **options)
     for n in range(2):
         check((outputs[n], logarithms[n]), exact(q[n], k[n], v[n], **options))
 
@@ -141,7 +141,7 @@ def test_packed_sequences():
 hopper = pytest.mark.skipif(
     not torch.cuda.is_available() or torch.cuda.get_device_capability() != (9, 0), reason="for Hopper"
 )
-PLANS = {
+CONFIGS = {
     64: [(3, 112, 4)],
     96: [(2, 128, 3)],
     40: [(2, 128, 3)],
@@ -154,14 +154,16 @@ PLANS = {
 
 @hopper
 @pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (300, 70), "softcap": 9.0}], ids=str)
-@pytest.mark.parametrize(("dim", "plan"), [(dim, plan) for dim, plans in PLANS.items() for plan in plans], ids=str)
-def test_warp_groups(dim, plan, options):
+@pytest.mark.parametrize(
+    ("dim", "fields"), [(dim, fields) for dim, configs in CONFIGS.items() for fields in configs], ids=str
+)
+def test_warp_groups(dim, fields, options):
     """More tiles than multiprocessors, of odd lengths, heads that lie before rows; and the same twice."""
-    tiling = kernels.Sm90AttentionConfig(*plan)
+    config = kernels.Sm90AttentionConfig(*fields)
     q = normal(3, 12, 1777, dim, dtype=torch.float16).transpose(1, 2)
     k, v = (normal(3, 2001, 4, dim, dtype=torch.float16) for _ in range(2))
-    got = kernels.flash_attention(q, k, v, return_lse=True, plan=tiling, **options)
-    again = kernels.flash_attention(q, k, v, return_lse=True, plan=tiling, **options)
+    got = kernels.flash_attention(q, k, v, return_lse=True, config=config, **options)
+    again = kernels.flash_attention(q, k, v, return_lse=True, config=config, **options)
     assert all(map(torch.equal, got, again))
     for n in range(3):
         check((got[0][n], got[1][n]), exact(q[n], k[n], v[n], **options))
@@ -169,10 +171,10 @@ def test_warp_groups(dim, plan, options):
 
 @hopper
 @pytest.mark.parametrize(
-    "plan", [{}, {"counted": True}, {"grouped": True}, {"queries_held": True, "lazy": False}], ids=str
+    "config", [{}, {"dynamic_scheduler": True}, {"pack_gqa": True}, {"q_in_regs": True, "lazy": False}], ids=str
 )
 @pytest.mark.parametrize("causal", [False, True])
-def test_warp_groups_of_packed_sequences(plan, causal):
+def test_warp_groups_of_packed_sequences(config, causal):
     """Whose last keys, and what comes after them, are no numbers; with slopes and sinks; tiles in order of asking."""
     lengths = [1, 1000, 0, 257, 4096, *[130] * 40]
     starts = torch.tensor([0, *torch.tensor(lengths).cumsum(0)], dtype=torch.int32, device="cuda")
@@ -183,7 +185,7 @@ def test_warp_groups_of_packed_sequences(plan, causal):
     slopes, sinks = torch.rand(8, device="cuda"), torch.randn(8, device="cuda")
     got = kernels.flash_attention(
         q, k, v, causal=causal, cu_seqlens_q=starts, cu_seqlens_k=starts, seqused_k=used, alibi_slopes=slopes, sinks=sinks,
-        max_seqlen_q=4096, return_lse=True, plan=kernels.Sm90AttentionConfig(2, 128, **plan),
+        max_seqlen_q=4096, return_lse=True, config=kernels.Sm90AttentionConfig(2, 128, **config),
     )  # fmt: skip
     for n in (1, 3, 4, 7, 44):
         rows = slice(*starts[n : n + 2].tolist())
@@ -382,8 +384,8 @@ def test_warp_groups_of_heads_that_are_one_and_the_same():
     q, k, v = normal(2, 500, 4, 192), normal(2, 600, 1, 192), normal(2, 600, 1, 128)
     wanted = [exact(q[n], k[n], v[n], causal=True) for n in range(2)]
     k, v = (x.expand(2, 600, 4, x.shape[3]) for x in (k, v))
-    plan = kernels.Sm90AttentionConfig(2, 96)
-    outputs, logarithms = kernels.flash_attention(q, k, v, causal=True, return_lse=True, plan=plan)
+    config = kernels.Sm90AttentionConfig(2, 96)
+    outputs, logarithms = kernels.flash_attention(q, k, v, causal=True, return_lse=True, config=config)
     for n in range(2):
         check((outputs[n], logarithms[n]), wanted[n])
 
@@ -391,7 +393,7 @@ def test_warp_groups_of_heads_that_are_one_and_the_same():
 @hopper
 def test_warp_groups_where_queries_see_nothing():
     q, k, v = normal(1, 1500, 3, 128), *(normal(1, 300, 3, 128) for _ in range(2))
-    got = kernels.flash_attention(q, k, v, causal=True, return_lse=True, plan=kernels.Sm90AttentionConfig())
+    got = kernels.flash_attention(q, k, v, causal=True, return_lse=True, config=kernels.Sm90AttentionConfig())
     check((got[0][0], got[1][0]), exact(q[0], k[0], v[0], causal=True))
 
 
@@ -433,7 +435,7 @@ def test_pages(size, queries):
         at = torch.arange(length, device="cuda")
         for cache, x in zip((k, v), rows, strict=True):
             cache[table[n, at // size].long(), at % size] = x[n, :length]
-    plan = kernels.explain(kernels.paged_attention, q, k, v, table, lengths, max_length=9000).plan
+    config = kernels.explain(kernels.paged_attention, q, k, v, table, lengths, max_length=9000).config
     got = kernels.paged_attention(q, k, v, table, lengths, max_length=9000, return_lse=True)
-    wanted = kernels.flash_attention(q, *rows, causal=True, seqused_k=lengths, return_lse=True, plan=plan)
+    wanted = kernels.flash_attention(q, *rows, causal=True, seqused_k=lengths, return_lse=True, config=config)
     assert all(map(torch.equal, got, wanted))

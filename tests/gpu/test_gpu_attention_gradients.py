@@ -8,8 +8,8 @@ import pytest
 
 from kiln import kernels
 from kiln.kernels.dispatch import devices
-from kiln.kernels.impl.attention import Attention
-from kiln.kernels.impl.attention.bwd import AttentionGradient, sm90_config, sm90_cost
+from kiln.kernels.impl.attention import AttentionProblem
+from kiln.kernels.impl.attention.bwd import AttentionBackwardProblem, sm90_config, sm90_cost
 
 torch = pytest.importorskip("torch")
 
@@ -53,7 +53,7 @@ def exact(dout: Any, q: Any, k: Any, v: Any, causal: bool, window: Any, softcap:
     return found[0], found[1]
 
 
-def check(shape: Any, keys: int, heads_k: int, plan: Any = None, dtype: Any = torch.bfloat16, **options: Any) -> None:
+def check(shape: Any, keys: int, heads_k: int, config: Any = None, dtype: Any = torch.bfloat16, **options: Any) -> None:
     """`dim_v`, among options: elements of values, if they are others."""
     batches, queries, heads, dim = shape
     dim_v = options.pop("dim_v", dim)
@@ -62,7 +62,7 @@ def check(shape: Any, keys: int, heads_k: int, plan: Any = None, dtype: Any = to
     deterministic = options.pop("deterministic", True)
     out, lse = kernels.flash_attention(q, k, v, return_lse=True, **options)
     run = lambda: kernels.flash_attention_backward(  # noqa: E731
-        dout, q, k, v, out, lse, plan=plan, deterministic=deterministic, **options
+        dout, q, k, v, out, lse, config=config, deterministic=deterministic, **options
     )
     got = run()
     given = {"causal": False, "window": None, "softcap": 0.0, **options}
@@ -97,20 +97,20 @@ def test_values_of_another_size(dims, causal):
     check((2, 1111, 4, dims[0]), 1333, 2, dim_v=dims[1], causal=causal)
 
 
-@pytest.mark.parametrize("plan", [None, kernels.Sm80AttentionBackwardConfig()])
-def test_more_queries_than_keys(plan):
-    check((1, 700, 2, 128), 300, 1, plan, causal=True)
-    check((1, 5, 2, 64), 3000, 2, plan)
-    check((1, 700, 2, 256), 300, 1, plan, causal=True)
-    check((1, 5, 2, 192), 3000, 2, plan)
+@pytest.mark.parametrize("config", [None, kernels.Sm80AttentionBackwardConfig()])
+def test_more_queries_than_keys(config):
+    check((1, 700, 2, 128), 300, 1, config, causal=True)
+    check((1, 5, 2, 64), 3000, 2, config)
+    check((1, 700, 2, 256), 300, 1, config, causal=True)
+    check((1, 5, 2, 192), 3000, 2, config)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("plan", [None, kernels.Sm80AttentionBackwardConfig()])
+@pytest.mark.parametrize("config", [None, kernels.Sm80AttentionBackwardConfig()])
 @pytest.mark.parametrize("dim", [8, 16, 24])
-def test_more_queries_than_threads(dim, plan, causal):
+def test_more_queries_than_threads(dim, config, causal):
     """Sums of rows of small heads are of more rows than a block of threads has threads, in blocks of several rows of a thread."""
-    check((2, 1111, 4, dim), 333, 2, plan, causal=causal)
+    check((2, 1111, 4, dim), 333, 2, config, causal=causal)
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_gradients_made_meanwhile(shape, causal):
     device = devices.current()
     if not device.warp_groups:
         pytest.skip("this GPU has no warp groups that multiply")
-    of = Attention(batches, rows, rows, heads, heads, dim, dim, right=0 if causal else None)
-    problem = AttentionGradient(of)
-    plan = sm90_cost.default_tiling(problem, device)
-    side, _, parts = sm90_config.side_by_side(problem, plan, device)
-    assert 0 < sm90_config.made_meanwhile(problem, plan, side, parts) < heads
+    of = AttentionProblem(batches, rows, rows, heads, heads, dim, dim, window_right=0 if causal else None)
+    problem = AttentionBackwardProblem(of)
+    config = sm90_cost.default_config(problem, device)
+    side, _, parts = sm90_config.side_by_side(problem, config, device)
+    assert 0 < sm90_config.made_meanwhile(problem, config, side, parts) < heads
     check(shape, rows, heads, causal=causal)
 
 
@@ -166,9 +166,9 @@ def test_sequences_of_any_length(dim, options):
     assert all(torch.equal(a[:-50], b[:-50]) for a, b in zip(got, again, strict=True))
 
 
-@pytest.mark.parametrize("plan", [None, kernels.Sm80AttentionBackwardConfig()])
+@pytest.mark.parametrize("config", [None, kernels.Sm80AttentionBackwardConfig()])
 @pytest.mark.parametrize("dim", [64, 128, 256])
-def test_what_lies_behind_the_keys_that_exist(dim, plan):
+def test_what_lies_behind_the_keys_that_exist(dim, config):
     """No numbers there."""
     q, dout = (normal(2, 333, 4, dim) for _ in range(2))
     k, v = (normal(2, 700, 2, dim) for _ in range(2))
@@ -177,7 +177,7 @@ def test_what_lies_behind_the_keys_that_exist(dim, plan):
         k[n, there:], v[n, there:] = float("nan"), float("nan")
     used = torch.tensor(exist, dtype=torch.int32, device="cuda")
     out, lse = kernels.flash_attention(q, k, v, seqused_k=used, return_lse=True)
-    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, seqused_k=used, plan=plan)
+    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, seqused_k=used, config=config)
     for n, there in enumerate(exist):
         wanted = exact(dout[n], q[n], k[n, :there], v[n, :there], False, None, 0.0)
         for x, values, spread in zip(got, *wanted, strict=True):
@@ -187,13 +187,13 @@ def test_what_lies_behind_the_keys_that_exist(dim, plan):
 
 
 @pytest.mark.parametrize("said", [0, 1, 256])
-@pytest.mark.parametrize("plan", [None, kernels.Sm80AttentionBackwardConfig()])
-def test_a_number_of_keys_that_is_too_small(plan, said):
+@pytest.mark.parametrize("config", [None, kernels.Sm80AttentionBackwardConfig()])
+def test_a_number_of_keys_that_is_too_small(config, said):
     """Arrays have the lengths they have."""
     q, k, v, dout = (normal(1, n, 1, 64) for n in (64, 1100, 1100, 64))
     out, lse = kernels.flash_attention(q, k, v, return_lse=True)
-    wanted = kernels.flash_attention_backward(dout, q, k, v, out, lse, plan=plan)
-    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, max_seqlen_k=said, plan=plan)
+    wanted = kernels.flash_attention_backward(dout, q, k, v, out, lse, config=config)
+    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, max_seqlen_k=said, config=config)
     assert all(torch.equal(x, y) for x, y in zip(got, wanted, strict=True))
 
 

@@ -66,7 +66,7 @@ def test_an_operator_is_captured(operator):
 
 
 def test_native_code_takes_calls_of_operators(operator):
-    from kiln.torch import dispatch
+    from kiln.interop.torch import dispatch
 
     if dispatch.door() is None:
         pytest.skip("this PyTorch has no stable C interface that is known")

@@ -17,8 +17,8 @@ from kiln import Float32, Int32
 from kiln.base_dsl import target
 from kiln.base_dsl.diagnostics import DSLCudaRuntimeError, DSLUserCodeTypeError
 from kiln.base_dsl.function import CompiledFunction, JitFunction
-from kiln.calls import loading
 from kiln.cute.runtime import from_dlpack, make_fake_stream
+from kiln.interop.arguments import loading
 
 torch = pytest.importorskip("torch")
 

@@ -68,7 +68,7 @@ def test_tf32_is_rounded_to_nearest(layout):
     ("m", "n", "k"),
     [(1, 4096, 4096), (16, 4096, 4096), (64, 4096, 4096), (250, 4000, 4080), (1024, 1024, 1024), (3000, 3000, 3000)],
 )
-def test_tilings_that_are_chosen(m, n, k, dtype):
+def test_configs_that_are_chosen(m, n, k, dtype):
     """Clusters that share K, tiles that are no powers of two, and few rows."""
     a, b = operand(m, k, dtype, "N"), operand(k, n, dtype, "T")
     got = kernels.gemm(a, b)
@@ -121,7 +121,7 @@ def test_parts_of_k(dtype):
     check(got - bias, a, b, 2 * TOLERANCE[dtype])
 
 
-def test_a_plan_serves_other_arrays_and_streams():
+def test_a_config_serves_other_arrays_and_streams():
     shape = (256, 256)
     first = [torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(2)]
     second = [torch.randn(shape, device="cuda", dtype=torch.float16) for _ in range(2)]
@@ -163,26 +163,26 @@ def hopper(tile, cluster, pingpong, dtype=torch.float16, stages=3):
 @pytest.mark.parametrize(("tile", "cluster", "pingpong"), HOPPER)
 def test_warp_groups(m, n, k, tile, cluster, pingpong):
     a, b = operand(m, k, torch.float16, "N"), operand(k, n, torch.float16, "T")
-    plan = hopper(tile, cluster, pingpong)
-    got = kernels.gemm(a, b, plan=plan)
+    config = hopper(tile, cluster, pingpong)
+    got = kernels.gemm(a, b, config=config)
     check(got, a, b, TOLERANCE[torch.float16])
     for _ in range(20):
-        assert torch.equal(kernels.gemm(a, b, plan=plan), got)
+        assert torch.equal(kernels.gemm(a, b, config=config), got)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("pingpong", [False, True])
 def test_layouts_of_warp_groups(layout, pingpong):
     a, b = operand(1000, 264, torch.bfloat16, layout[0], (3,)), operand(264, 520, torch.bfloat16, layout[1])
-    check(kernels.gemm(a, b, plan=hopper((128, 128), (2, 1), pingpong)), a, b, TOLERANCE[torch.bfloat16])
+    check(kernels.gemm(a, b, config=hopper((128, 128), (2, 1), pingpong)), a, b, TOLERANCE[torch.bfloat16])
 
 
 @pytest.mark.parametrize("pingpong", [False, True])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn, torch.float8_e5m2])
 def test_bytes_of_warp_groups(dtype, pingpong):
     a, b = operand(1000, 4112, dtype, "N"), operand(4112, 528, dtype, "T")
-    plan = hopper((64, 128) if pingpong else (128, 128), (2, 1), pingpong, dtype)
-    check(kernels.gemm(a, b, plan=plan), a, b, TOLERANCE[dtype])
+    config = hopper((64, 128) if pingpong else (128, 128), (2, 1), pingpong, dtype)
+    check(kernels.gemm(a, b, config=config), a, b, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize(("tile", "pingpong"), [((128, 128), False), ((128, 128), True), ((128, 192), True)])
@@ -192,12 +192,12 @@ def test_what_follows_warp_groups(tile, pingpong):
     c, bias, gate = (torch.randn(shape, device="cuda").to(torch.bfloat16) for shape in ((m, n), (n,), (m, 1)))
     got = kernels.gemm(
         a, b, alpha=0.5, beta=2.0, c=c, bias=bias, activation="silu", epilogue=lambda v, g: v * g, extras=[gate],
-        out_dtype=torch.float32, plan=hopper(tile, (2, 1), pingpong),
+        out_dtype=torch.float32, config=hopper(tile, (2, 1), pingpong),
     )  # fmt: skip
     sums = a.double() @ b.double()
     wanted = torch.nn.functional.silu(0.5 * sums + 2.0 * c.double() + bias.double()) * gate.double()
     torch.testing.assert_close(got.double(), wanted, rtol=1e-4, atol=1e-3)
-    got = kernels.gemm(a, b, c=c, plan=hopper(tile, (2, 1), pingpong))
+    got = kernels.gemm(a, b, c=c, config=hopper(tile, (2, 1), pingpong))
     torch.testing.assert_close(got.double(), sums + c.double(), rtol=8e-3, atol=1e-2)
 
 
@@ -218,13 +218,13 @@ FEW = [
 ]
 
 
-@pytest.mark.parametrize("plan", FEW, ids=str)
-def test_few_rows_and_parts_of_k(plan):
+@pytest.mark.parametrize("config", FEW, ids=str)
+def test_few_rows_and_parts_of_k(config):
     for m, n, k in ((1, 4096, 4096), (13, 1000, 2056), (300, 520, 4104)):
         a, b = operand(m, k, torch.bfloat16, "N"), operand(k, n, torch.bfloat16, "T")
-        got = kernels.gemm(a, b, plan=plan)
+        got = kernels.gemm(a, b, config=config)
         check(got, a, b, TOLERANCE[torch.bfloat16])
-        assert torch.equal(got, kernels.gemm(a, b, plan=plan))
+        assert torch.equal(got, kernels.gemm(a, b, config=config))
 
 
 GROUPED = [
@@ -235,8 +235,8 @@ GROUPED = [
 ]
 
 
-@pytest.mark.parametrize("plan", GROUPED, ids=str)
-def test_groups(plan):
+@pytest.mark.parametrize("config", GROUPED, ids=str)
+def test_groups(config):
     """Rows behind the last group stay as they are; empty groups, and one that ends behind the array."""
     sizes = [130, 0, 1, 77, 500, 64, 300, 0, 128]
     ends = torch.cumsum(torch.tensor(sizes), 0).to(torch.int32).cuda()
@@ -244,7 +244,7 @@ def test_groups(plan):
     out = torch.full((1300, 1032), 7.0, device="cuda", dtype=torch.bfloat16)
     for last in (1200, 1 << 30):
         ends[-1] = last
-        kernels.grouped_gemm(a, b, offsets=ends, out=out, plan=plan)
+        kernels.grouped_gemm(a, b, offsets=ends, out=out, config=config)
         first = 0
         for group, end in enumerate([*ends[:-1].tolist(), min(last, 1300)]):
             if end > first:
@@ -253,30 +253,30 @@ def test_groups(plan):
         assert (out[first:] == 7).all()
     counts = torch.tensor([100, 0, 300], device="cuda")
     a = operand(300, 520, torch.bfloat16, "N", (3,))
-    got = kernels.grouped_gemm(a, b[:3], counts=counts, plan=plan)
+    got = kernels.grouped_gemm(a, b[:3], counts=counts, config=config)
     for group, count in enumerate(counts.tolist()):
         if count:
             check(got[group, :count], a[group, :count], b[group], TOLERANCE[torch.bfloat16])
 
 
-@pytest.mark.parametrize("plan", [None, kernels.Sm90GemmConfig((128, 128, 64), (2, 1), 5, 8, pingpong=True)], ids=str)
-def test_columns_behind_the_last(plan):
+@pytest.mark.parametrize("config", [None, kernels.Sm90GemmConfig((128, 128, 64), (2, 1), 5, 8, pingpong=True)], ids=str)
+def test_columns_behind_the_last(config):
     """Stay as they are, where rows of the result are parts of longer ones: the copy engine would store whole 16 bytes."""
     a, whole = operand(600, 520, torch.float16, "N"), torch.full((600, 1040), 7.0, device="cuda", dtype=torch.float16)
     for columns in (1027, 1028, 1032):
         b = operand(520, columns, torch.float16, "T")
-        kernels.gemm(a, b, out=whole[:, :columns], plan=plan)
+        kernels.gemm(a, b, out=whole[:, :columns], config=config)
         check(whole[:, :columns], a, b, TOLERANCE[torch.float16])
         assert (whole[:, columns:] == 7).all()
 
 
 @pytest.mark.parametrize("columns", [1028, 1027])
-@pytest.mark.parametrize("plan", [GROUPED[0], GROUPED[-1]], ids=str)
-def test_columns_behind_those_of_groups(plan, columns):
+@pytest.mark.parametrize("config", [GROUPED[0], GROUPED[-1]], ids=str)
+def test_columns_behind_those_of_groups(config, columns):
     ends = torch.tensor([37, 100, 333, 600], device="cuda", dtype=torch.int32)
     a, b = operand(600, 520, torch.float16, "N"), operand(520, columns, torch.float16, "T", (4,))
     whole = torch.full((600, 1040), 7.0, device="cuda", dtype=torch.float16)
-    kernels.grouped_gemm(a, b, offsets=ends, out=whole[:, :columns], plan=plan)
+    kernels.grouped_gemm(a, b, offsets=ends, out=whole[:, :columns], config=config)
     for group, (first, end) in enumerate(itertools.pairwise([0, *ends.tolist()])):
         check(whole[first:end, :columns], a[first:end], b[group], TOLERANCE[torch.float16])
     assert (whole[:, columns:] == 7).all()
@@ -284,19 +284,19 @@ def test_columns_behind_those_of_groups(plan, columns):
 
 def test_strides_of_one_group():
     a, b = operand(64, 104, torch.float16, "N")[:, :100], operand(64, 104, torch.float16, "N")[:, :100].T[None]
-    plan = kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 3)
+    config = kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 3)
     for x in (b, b.as_strided(b.shape, (100, 1, 104))):
-        got = kernels.grouped_gemm(a, x, offsets=torch.tensor([64], device="cuda"), plan=plan)
+        got = kernels.grouped_gemm(a, x, offsets=torch.tensor([64], device="cuda"), config=config)
         check(got, a, b[0], TOLERANCE[torch.float16])
 
 
 @pytest.mark.parametrize(
-    ("dtype", "plan"),
+    ("dtype", "config"),
     [(torch.float16, None), (torch.float32, None), (torch.float16, kernels.Sm80GemmConfig((64, 64, 32), (2, 2), 3, 2))],
 )
-def test_more_batches_than_a_mode_of_a_grid(dtype, plan):
+def test_more_batches_than_a_mode_of_a_grid(dtype, config):
     a, b = operand(4, 40, dtype, "N", (70000,)), operand(40, 4, dtype, "N", (70000,))
-    check(kernels.gemm(a, b, plan=plan), a, b, TOLERANCE[dtype])
+    check(kernels.gemm(a, b, config=config), a, b, TOLERANCE[dtype])
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(72, 11008, 2048), (200, 5120, 2048), (328, 8192, 4096)])
@@ -335,21 +335,21 @@ def test_factors_of_blocks():
 def test_rows_that_begin_anywhere(layout):
     """Copied first, where that is worth it."""
     a, b = operand(1001, 1025, torch.float16, layout[0]), operand(1025, 1999, torch.float16, layout[1])
-    plan = kernels.Sm90GemmConfig((128, 192, 64), (2, 1), 5, 8, pingpong=True)
-    for got in (kernels.gemm(a, b, plan=plan), kernels.gemm(a, b)):
+    config = kernels.Sm90GemmConfig((128, 192, 64), (2, 1), 5, 8, pingpong=True)
+    for got in (kernels.gemm(a, b, config=config), kernels.gemm(a, b)):
         check(got, a, b, TOLERANCE[torch.float16])
 
 
 def test_sums_of_a_second_kernel():
     a, b = operand(300, 16384, torch.bfloat16, "N"), operand(16384, 520, torch.bfloat16, "T")
-    plan = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 4, 8, pingpong=True, split_k=7)
-    got = kernels.gemm(a, b, plan=plan)
+    config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 4, 8, pingpong=True, split_k=7)
+    got = kernels.gemm(a, b, config=config)
     check(got, a, b, TOLERANCE[torch.bfloat16])
-    assert torch.equal(got, kernels.gemm(a, b, plan=plan))
+    assert torch.equal(got, kernels.gemm(a, b, config=config))
 
 
-@pytest.mark.parametrize("plan", [None, kernels.Sm90GemmConfig((128, 256, 64), (2, 1), 3, 8)])
-def test_several_results_and_sums_of_rows(plan):
+@pytest.mark.parametrize("config", [None, kernels.Sm90GemmConfig((128, 256, 64), (2, 1), 3, 8)])
+def test_several_results_and_sums_of_rows(config):
     """The same bits each time."""
     a, b = operand(1000, 520, torch.bfloat16, "N"), operand(520, 776, torch.bfloat16, "T")
     bias = torch.randn(776, device="cuda")
@@ -360,7 +360,7 @@ def test_several_results_and_sums_of_rows(plan):
         epilogue=lambda x: (x, x * 0.5),
         out_dtype=(torch.bfloat16, torch.float32),
         row_sum="squares",
-        plan=plan,
+        config=config,
     )
     got = call()
     wanted = a.double() @ b.double() + bias.double()
@@ -372,9 +372,9 @@ def test_several_results_and_sums_of_rows(plan):
 
 
 @pytest.mark.parametrize(
-    "plan", [kernels.Sm90GemmConfig((128, 128, 32), (2, 1), 4, 8), kernels.Sm80GemmConfig((64, 64, 32), (2, 2), 4)]
+    "config", [kernels.Sm90GemmConfig((128, 128, 32), (2, 1), 4, 8), kernels.Sm80GemmConfig((64, 64, 32), (2, 2), 4)]
 )
-def test_tf32_of_warp_groups_is_rounded_to_nearest(plan):
+def test_tf32_of_warp_groups_is_rounded_to_nearest(config):
     a, b = operand(520, 264, torch.float32, "N"), operand(264, 392, torch.float32, "T")
 
     def rounded(x, add):
@@ -382,7 +382,7 @@ def test_tf32_of_warp_groups_is_rounded_to_nearest(plan):
         even = (bits >> 13) & 1 if add == 0xFFF else 0
         return ((bits + add + even) & ~0x1FFF).view(torch.float32).double()
 
-    got = kernels.gemm(a, b, precision="tf32", plan=plan).double()
+    got = kernels.gemm(a, b, precision="tf32", config=config).double()
     errors = {
         name: (got - rounded(a, add) @ rounded(b, add)).abs().max().item()
         for name, add in (("even", 0xFFF), ("away", 0x1000), ("cut", 0))

@@ -9,7 +9,7 @@ import pytest
 from kiln import kernels
 from kiln.base_dsl import target
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
-from kiln.calls import loading
+from kiln.interop.arguments import loading
 
 torch = pytest.importorskip("torch")
 ENOUGH = 6

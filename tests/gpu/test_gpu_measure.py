@@ -16,8 +16,9 @@ from kiln.hardware import driver, nvml
 from kiln.measure import timers
 from kiln.measure.measurement import QUICK, Effort, Stopping
 from kiln.measure.timers import GpuTimer
-from kiln.workbench import bench, profile_ncu
-from kiln.workbench.records import Journal
+from kiln.workbench.bench import cli as bench
+from kiln.workbench.core.records import Journal
+from kiln.workbench.profile import ncu as profile_ncu
 
 torch = pytest.importorskip("torch")
 
@@ -69,8 +70,6 @@ def test_g1_what_fits_the_cache_is_faster_warm(timer):
 _COPY = """
 from kiln.hardware import driver
 from kiln.measure.timers import GpuTimer
-from kiln.workbench import bench, profile_ncu
-from kiln.workbench.records import Journal
 timer, size = GpuTimer.of_current_device(), 1 << 28
 a, b = driver.Memory(size), driver.Memory(size)
 for _ in range(5):

@@ -68,7 +68,7 @@ def test_ragged(heads, tokens, dtype):
 def test_shares(splits):
     cache = Cache([20000, 100, 7000], torch.bfloat16, 400)
     q = torch.randn(3, 1, 16, 576, device="cuda", dtype=torch.bfloat16)
-    check(kernels.mla_decode(q, cache.pages, cache.table, cache.lengths, splits=splits, return_lse=True), q, cache)
+    check(kernels.mla_decode(q, cache.pages, cache.table, cache.lengths, num_splits=splits, return_lse=True), q, cache)
 
 
 def test_many_sequences():

@@ -11,7 +11,8 @@ import pytest
 
 from kiln import workbench as wb
 from kiln.hardware import driver
-from kiln.workbench import profile, profile_ncu
+from kiln.workbench.profile import cli as profile
+from kiln.workbench.profile import ncu
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "hopper"
 CASE = f"""
@@ -48,13 +49,13 @@ def product(tmp_path):
 
 def test_g6_ncu_says_the_same_and_stalls_are_at_the_lines_that_wait(product, tmp_path):
     found = profile.profile(product, prof_type="ncu")
-    assert profile_ncu.NO_GPU not in found.missing, found.missing  # others of its reasons are the machine's
+    assert ncu.NO_GPU not in found.missing, found.missing  # others of its reasons are the machine's
     if found.missing:
         pytest.skip(found.missing)
     (kernel,) = found.kernels
     (report,) = (tmp_path / ".kiln" / "profiles").glob("*.ncu-rep")
     said = subprocess.run(
-        [profile_ncu.find("ncu"), "--import", str(report), "--page", "raw", "--csv"],
+        [ncu.find("ncu"), "--import", str(report), "--page", "raw", "--csv"],
         capture_output=True,
         text=True,
         check=True,

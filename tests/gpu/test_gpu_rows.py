@@ -88,7 +88,7 @@ def test_gradients(rows, n, dtype):
 
 
 @pytest.mark.parametrize(
-    ("rows", "n", "dtype", "tiling"),
+    ("rows", "n", "dtype", "config"),
     [
         (5000, 4096, F32, StreamingRowwiseConfig(512, 256, 1, 3)),
         (5000, 128, BF16, StreamingRowwiseConfig(256, 16)),
@@ -99,16 +99,16 @@ def test_gradients(rows, n, dtype):
         (1000, 5000, BF16, RowwiseConfig(256, 256)),
     ],
 )
-def test_gradients_by_tilings(rows, n, dtype, tiling):
+def test_gradients_by_tilings(rows, n, dtype, config):
     x, dy, weight = normal(rows, n, dtype=dtype) + 1, normal(rows, n, dtype=dtype), normal(n, dtype=dtype)
     given = [t.double().requires_grad_() for t in (x, weight)]
     functional.layer_norm(given[0], (n,), given[1]).backward(dy.double())
-    dx, dweight, dbias = kernels.layer_norm_backward(dy, x, weight, bias=True, plan=tiling)
+    dx, dweight, dbias = kernels.layer_norm_backward(dy, x, weight, bias=True, config=config)
     for got, wanted in ((dx, given[0].grad), (dweight, given[1].grad), (dbias, dy.double().sum(0))):
         close(got, wanted, 20)
     plain = x.double().requires_grad_()
     functional.rms_norm(plain, (n,), None, 1e-6).backward(dy.double())
-    dx, dweight = kernels.rms_norm_backward(dy, x, plan=tiling)
+    dx, dweight = kernels.rms_norm_backward(dy, x, config=config)
     assert dweight is None
     close(dx, plain.grad, 20)
 

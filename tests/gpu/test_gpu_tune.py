@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from kiln.workbench import cases, tune
-from kiln.workbench.records import Journal
-from kiln.workbench.runners import Local
-from kiln.workbench.tuned import Tuning
-from kiln.workbench.tuning import Settings, Tuner
+from kiln.workbench.core import cases
+from kiln.workbench.core.records import Journal
+from kiln.workbench.core.runners import Local
+from kiln.workbench.tune import cli as tune
+from kiln.workbench.tune.tuned_file import Tuning
+from kiln.workbench.tune.tuner import Settings, Tuner
 
 torch = pytest.importorskip("torch")
 gpu_faults = pytest.importorskip("gpu_faults")

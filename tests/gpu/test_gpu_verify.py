@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kiln.workbench import new
 from kiln.workbench.main import main
+from kiln.workbench.scaffold import new
 
 KERNEL = """
 import torch

@@ -13,8 +13,8 @@ from kiln.cutlass_dsl import BaseDSL
 from kiln.hardware import current, devices, driver
 from kiln.hardware.architectures import DEFAULT
 from kiln.kernels.dispatch import devices as kernel_devices
-from kiln.workbench.host_cuda import bindings
-from kiln.workbench.host_cuda import device as served
+from kiln.workbench.serve_cuda import bindings
+from kiln.workbench.serve_cuda import device as served
 
 READERS = {
     "architecture": lambda: current.architecture().name,

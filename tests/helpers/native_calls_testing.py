@@ -11,7 +11,7 @@ import numpy as np
 
 from kiln import Int64, cute
 from kiln.base_dsl.function import CompiledFunction, JitFunction
-from kiln.calls import loading
+from kiln.interop.arguments import loading
 
 WARM_UP = 10
 """Calls after which native code takes those it can."""

@@ -132,10 +132,10 @@ def save(path: Path) -> None:
 def main(files: list[str]) -> None:
     os.environ["KILN_TARGET"] = "cpu"
     from kiln import _alias
-    from kiln.workbench import host_cuda
+    from kiln.workbench import serve_cuda
 
     _alias.take_over()
-    host_cuda.activate()
+    serve_cuda.activate()
     for path in map(Path, filter(lambda word: word != "--save", files)):
         if "--save" in files:
             save(path)

@@ -1,9 +1,9 @@
-"""Attention and its gradients on random problems, cut by random plans that are offered, beside float64.
+"""Attention and its gradients on random problems, cut by random configs that are offered, beside float64.
 
     python tests/helpers/random_attention.py 300 [forward ...]     # of some kinds, for so many seconds; problems that fail are told by their seeds
 
 Sequences lie one after another, or keys and values in pages; some have no queries, some no keys. What is behind the keys that exist is no number,
-and pages there do not exist. Plans are those that are offered for a problem, or for one of more queries, keys and sequences. One kernel has several problems.
+and pages there do not exist. Configs are those that are offered for a problem, or for one of more queries, keys and sequences. One kernel has several problems.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kiln import BFloat16, Float8E4M3FN, Float8E5M2, Float16, kernels
 from kiln.kernels.dispatch import registry
 from kiln.kernels.dispatch.devices import device_of
 from kiln.kernels.impl import attention, mla
-from kiln.kernels.impl.attention import Attention, bwd
-from kiln.kernels.impl.attention.bwd import AttentionGradient
+from kiln.kernels.impl.attention import AttentionProblem, bwd
+from kiln.kernels.impl.attention.bwd import AttentionBackwardProblem
 from kiln.kernels.impl.attention.score_mod import check_score
 from kiln.kernels.impl.mla import LatentAttention
 
@@ -106,9 +106,9 @@ class Sequences:
         return found[0], found[1], {"cu_seqlens_q": self.starts, "page_table": table, "seqused_k": used}
 
 
-def plan_of(rng: Rng, function: Any, *given: Any, **options: Any) -> Any:
+def config_of(rng: Rng, function: Any, *given: Any, **options: Any) -> Any:
     """One that is offered for a call, or for one of more."""
-    with registry.asking() as asked:
+    with registry.collecting_problems() as asked:
         function._function(*given, **options)
     if not asked:
         return None
@@ -116,27 +116,29 @@ def plan_of(rng: Rng, function: Any, *given: Any, **options: Any) -> Any:
     larger = problem
     if rng.random() < 0.5:
         of = getattr(problem, "attention", problem)
-        of = dataclasses.replace(of, batches=64, queries=of.queries * any_of(rng, 1, 64), keys=of.keys * 64)
+        batch, q, k = ("batch", "seqlen_q", "seqlen_k") if hasattr(of, "seqlen_q") else ("batches", "queries", "keys")
+        longer = {batch: 64, q: getattr(of, q) * any_of(rng, 1, 64), k: getattr(of, k) * 64}
+        of = dataclasses.replace(of, **longer)
         larger = dataclasses.replace(problem, attention=of) if hasattr(problem, "attention") else of
     by_type: dict[type, list[Any]] = {}
     for choice in chooses.choices(larger, HOPPER):
-        by_type.setdefault(type(choice.plan), []).append(choice.plan)
-    plan = any_of(rng, *any_of(rng, *by_type.values()))
-    return None if chooses.validate(problem, plan, HOPPER) else plan
+        by_type.setdefault(type(choice.config), []).append(choice.config)
+    config = any_of(rng, *any_of(rng, *by_type.values()))
+    return None if chooses.validate(problem, config, HOPPER) else config
 
 
 def forward(rng: Rng) -> None:
     """In succession or in pages."""
     heads_k, dims, dtype = any_of(rng, 1, 2), any_of(rng, *DIMS), any_of(rng, np.float16, ml_dtypes.bfloat16)
     heads, page, more = heads_k * any_of(rng, 1, 3, 4), any_of(rng, 0, 0, 1, 16, 24), bool(rng.integers(2))
-    options, plan = changes(rng, heads), None
+    options, config = changes(rng, heads), None
     for n in range(EACH):
         made = Sequences(rng, heads, heads_k, dims, dtype)
         k, v, lengths = made.in_pages(page) if page else made.in_succession(more)
         asked = {**lengths, **options, "return_lse": True}
-        plan = plan_of(rng, kernels.flash_attention, made.q, k, v, **asked) if n == 0 else plan
+        config = config_of(rng, kernels.flash_attention, made.q, k, v, **asked) if n == 0 else config
         out = np.full((*made.q.shape[:2], dims[1]), 7, dtype)
-        got = kernels.flash_attention(made.q, k, v, out=out, plan=plan, **asked)
+        got = kernels.flash_attention(made.q, k, v, out=out, config=config, **asked)
         for i, rows in enumerate(map(made.rows, range(len(made.queries)))):
             wanted = exact(made.q[None, rows], made.k[i][None], made.v[i][None], **options)
             close((got[0][None, rows], got[1][None, :, rows]), wanted)
@@ -148,7 +150,7 @@ def gradients(rng: Rng) -> None:
     """The same bits twice, if that is asked for; nothing of keys that do not exist."""
     heads_k, dims, dtype = any_of(rng, 1, 2), any_of(rng, *DIMS), any_of(rng, np.float16, ml_dtypes.bfloat16)
     heads, more, repeats = heads_k * any_of(rng, 1, 3), bool(rng.integers(2)), bool(rng.integers(2))
-    options, plan = changes(rng, heads), None
+    options, config = changes(rng, heads), None
     if "score" in options:
         options["score_gradient"] = lowered_gradient
     for n in range(EACH):
@@ -161,9 +163,9 @@ def gradients(rng: Rng) -> None:
             found = exact(made.q[None, rows], made.k[i][None], made.v[i][None], **known)
             out[rows], lse[:, rows] = found[0][0], found[1][0]
         given, asked = (dout, made.q, k, v, out, lse), {**lengths, **options, "deterministic": repeats}
-        plan = plan_of(rng, kernels.flash_attention_backward, *given, **asked) if n == 0 else plan
+        config = config_of(rng, kernels.flash_attention_backward, *given, **asked) if n == 0 else config
         into = [{name: np.zeros_like(x) for name, x in (("dq", made.q), ("dk", k), ("dv", v))} for _ in range(2)]
-        got, again = (kernels.flash_attention_backward(*given, plan=plan, **asked, **to) for to in into)
+        got, again = (kernels.flash_attention_backward(*given, config=config, **asked, **to) for to in into)
         assert not repeats or all(x.tobytes() == y.tobytes() for x, y in zip(got, again, strict=True))
         of_sinks = [0.0, 0.0]
         for i, rows in enumerate(map(made.rows, range(len(made.queries)))):
@@ -179,34 +181,34 @@ def gradients(rng: Rng) -> None:
             assert (error <= float(ml_dtypes.finfo(dtype).eps) * (of_sinks[1] + np.abs(of_sinks[0])) + 1e-6).all()
 
 
-def plans(rng: Rng) -> None:
+def configs(rng: Rng) -> None:
     """Those that are offered, and the one that is chosen, pass the checks of whoever takes them."""
     narrow, heads_k, page = rng.random() < 0.3, any_of(rng, 1, 8), any_of(rng, 0, 0, 1, 16, 24, 64)
     dims = [int(rng.integers(1, 17)) * 16 if narrow else int(rng.integers(1, 33)) * 8 for _ in range(2)]
     keys, some = any_of(rng, 1, 7, 300, 8192, 131072), [bool(rng.integers(2)) for _ in range(6)]
     flags = dict(zip(("capped", "lse", "packed", "partial", "sloped", "sinks"), some, strict=True))
-    of = Attention(
+    of = AttentionProblem(
         any_of(rng, 1, 7, 64, 65535), any_of(rng, 1, 3, 16, 64, 300, 4096), keys, heads_k * any_of(rng, 1, 3, 4, 16, 128), heads_k,
         dims[0], dims[1], Float8E4M3FN if narrow else any_of(rng, Float16, BFloat16), any_of(rng, None, 0, 100), any_of(rng, None, 0, 50),
-        page=page, room=keys if page else 0, score=check_score(lowered) if rng.random() < 0.3 else None,
+        page_size=page, kv_capacity=keys if page else 0, score_mod=check_score(lowered) if rng.random() < 0.3 else None,
         out_dtype=BFloat16 if narrow else None, **flags,
     )  # fmt: skip
     values = any_of(rng, 8, 64, 128, 264, 384, 512)
-    asked: list[tuple[Any, Any]] = [(attention.FAMILY, of)]
+    asked: list[tuple[Any, Any]] = [(attention.REGISTRY, of)]
     if not narrow and not page:
-        asked.append((bwd.FAMILY, AttentionGradient(of, some[0])))
+        asked.append((bwd.REGISTRY, AttentionBackwardProblem(of, some[0])))
     stored = any_of(rng, None, Float8E4M3FN, Float8E5M2) if values % 128 == 0 else None
     shape = (of.batches, of.queries, of.heads, keys, values + 64, values)
-    asked.append((mla.FAMILY, LatentAttention(*shape, stored=stored)))
+    asked.append((mla.REGISTRY, LatentAttention(*shape, stored=stored)))
     for chooses, problem in asked:
         chooses.choose(problem, HOPPER)
         for choice in chooses.choices(problem, HOPPER):
-            wrong = choice.implementation.validate(problem, choice.plan, HOPPER)
-            assert not wrong, (problem, choice.plan, wrong)
+            wrong = choice.implementation.validate(problem, choice.config, HOPPER)
+            assert not wrong, (problem, choice.config, wrong)
             assert choice.cost > 0
 
 
-KINDS = {f.__name__: f for f in (forward, gradients, plans)}
+KINDS = {f.__name__: f for f in (forward, gradients, configs)}
 
 
 def attempt(kind: str, seed: int) -> None:

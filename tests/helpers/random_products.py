@@ -1,8 +1,8 @@
-"""Matrix products of random problems by random plans, beside float64.
+"""Matrix products of random problems by random configs, beside float64.
 
     python tests/helpers/random_products.py 300 [weights ...]     # of some kinds, for so many seconds; problems that fail are told by their seeds
 
-Extents are odd and even, arrays lie at any strides and offsets, anything may follow the sums. A plan is one of those that are offered for the problem, or
+Extents are odd and even, arrays lie at any strides and offsets, anything may follow the sums. A config is one of those that are offered for the problem, or
 one that is offered for a larger problem of its kind and works for this one. All that are offered for either have to pass their checks, a second call has to
 give the same bits, and what lies around a result has to stay.
 """
@@ -21,7 +21,7 @@ from random_search import search
 import kiln
 from kiln import cute, kernels
 from kiln.kernels.dispatch import devices, registry
-from kiln.kernels.dispatch.problem import Laid
+from kiln.kernels.dispatch.problem import TensorLayout
 from kiln.kernels.impl.gemm.grouped_problem import GroupedGemmProblem
 
 BF16, F16, F32, E4M3, E5M2 = ml_dtypes.bfloat16, np.float16, np.float32, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
@@ -261,7 +261,7 @@ def finished(
 KINDS = {f.__name__: f for f in (products, weights, groups)}
 
 
-# --- plans -----------------------------------------------------------------------------------------------------------
+# --- configs -----------------------------------------------------------------------------------------------------------
 
 
 def larger(rng: Rng, problem: Any) -> Any:
@@ -271,37 +271,37 @@ def larger(rng: Rng, problem: Any) -> Any:
     depth, deep = k // 128, k // 2 if problem.int4 else k
 
     def like(x: Any, *shape: int) -> Any:
-        return Laid.dense(x.dtype, count, *shape)
+        return TensorLayout.dense(x.dtype, count, *shape)
 
     options: dict[str, Any] = (
         {"contiguous": False, "expected_rows": m} if isinstance(problem, GroupedGemmProblem) else {}
     )
     return dataclasses.replace(
-        problem, a=like(problem.a, m, k), b=Laid(problem.b.dtype, (count, deep, n), (deep * n, 1, deep)), out=like(problem.out, m, n),
+        problem, a=like(problem.a, m, k), b=TensorLayout(problem.b.dtype, (count, deep, n), (deep * n, 1, deep)), out=like(problem.out, m, n),
         epilogue_inputs=tuple(like(x, m, n) for x in problem.epilogue_inputs), extra_outs=tuple(like(x, m, n) for x in problem.extra_outs),
         block_scales=tuple(like(x, *shape) for x, shape in zip(problem.block_scales, ((m, depth), (depth, -(-n // 128))), strict=False)),
         group_scales=None if problem.group_scales is None else like(problem.group_scales, depth, n), **options,
     )  # fmt: skip
 
 
-def offered(kind: registry.Family, problem: Any) -> list[Any]:
-    """Plans of a problem, the most promising first; all of them work."""
+def offered(kind: registry.Registry, problem: Any) -> list[Any]:
+    """Configs of a problem, the most promising first; all of them work."""
     found = kind.choices(problem, H200)
     for choice in found:
-        choice.implementation.check(problem, choice.plan, H200)
-    assert kind.choose(problem, H200).plan in [choice.plan for choice in found]
-    return [choice.plan for choice in found]
+        choice.implementation.check(problem, choice.config, H200)
+    assert kind.choose(problem, H200).config in [choice.config for choice in found]
+    return [choice.config for choice in found]
 
 
-def plan_of(rng: Rng, kind: registry.Family, problem: Any) -> Any:
-    """One of the plans offered for a problem, or for a larger one if it works for this one; all kinds of plans are as likely."""
+def config_of(rng: Rng, kind: registry.Registry, problem: Any) -> Any:
+    """One of the configs offered for a problem, or for a larger one if it works for this one; all kinds of configs are as likely."""
     own, others = offered(kind, problem), offered(kind, larger(rng, problem))
-    others = [plan for plan in others if not kind.validate(problem, plan, H200)]
+    others = [config for config in others if not kind.validate(problem, config, H200)]
     kinds: dict[Any, list[Any]] = {}
-    for plan in others if others and rng.random() < 0.6 else own:
-        flags = (getattr(plan, name, False) for name in ("pingpong", "swap_ab", "transpose_out"))
-        counts = (getattr(plan, name, 1) > 1 for name in ("split_k_cluster", "split_k"))
-        kinds.setdefault((type(plan), *flags, *counts), []).append(plan)
+    for config in others if others and rng.random() < 0.6 else own:
+        flags = (getattr(config, name, False) for name in ("pingpong", "swap_ab", "transpose_out"))
+        counts = (getattr(config, name, 1) > 1 for name in ("split_k_cluster", "split_k"))
+        kinds.setdefault((type(config), *flags, *counts), []).append(config)
     return one_of(rng, *one_of(rng, *kinds.values()))
 
 
@@ -339,17 +339,17 @@ def attempt(name: str, seed: int) -> None:
     rng = np.random.default_rng([seed, *name.encode()])
     with np.errstate(all="ignore"), kiln.target("cpu"):
         made = KINDS[name](rng)
-        with registry.asking() as asked:
+        with registry.collecting_problems() as asked:
             made.function(*made.arrays, **made.options)
-        plan, count = plan_of(rng, *asked[0]), one_of(rng, 1, 2, 66)
+        config, count = config_of(rng, *asked[0]), one_of(rng, 1, 2, 66)
         with mock.patch.object(devices, "clusters", lambda size: count):
             runs = []
             for _ in range(2):
-                found = made.function(*made.arrays, **made.options, plan=plan)
+                found = made.function(*made.arrays, **made.options, config=config)
                 results = list(found) if isinstance(found, tuple) else [found]
                 runs.append([x.tobytes() for x in results])
         if made.counts is None:
-            assert runs[0] == runs[1], f"other bits the second time, by {plan}"
+            assert runs[0] == runs[1], f"other bits the second time, by {config}"
         try:
             if made.sums is not None:
                 near(results.pop(), made.sums, None)
@@ -357,7 +357,7 @@ def attempt(name: str, seed: int) -> None:
                 near(got, wanted, made.counts)
                 assert "out" not in made.options or untouched(got), "what is around the result was written"
         except AssertionError as wrong:
-            raise AssertionError(f"{wrong}; by {plan}") from None
+            raise AssertionError(f"{wrong}; by {config}") from None
 
 
 if __name__ == "__main__":

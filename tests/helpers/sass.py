@@ -1,4 +1,4 @@
-"""What the machine code of kernels with products of warp groups looks like: products, their sums, waits. It is read by `kiln.workbench.sass`."""
+"""What the machine code of kernels with products of warp groups looks like: products, their sums, waits. It is read by `kiln.workbench.core.sass`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from kiln.targets.nvidia.remarks import FENCE_ADDED
-from kiln.workbench.sass import Instruction, kernels, registers
+from kiln.workbench.core.sass import Instruction, kernels, registers
 
 _PRODUCT = re.compile(r"^[HQI]GMMA(?:\.SP)?\.(\d+)x(\d+)x(\d+)")
 _MOVE = re.compile(r"^(?:MOV(?:\.\w+)* R\d+, R\d+|IMAD\.MOV\S* R\d+, RZ, RZ, R\d+)(?:\.reuse)?$")

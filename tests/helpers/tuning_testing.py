@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kiln.workbench import checking
-from kiln.workbench.runners import Inline, Job, Outcome, Runner
+from kiln.workbench.core.runners import Inline, Job, Outcome, Runner
+from kiln.workbench.verify import jobs as checking
 
 CONTRACT = """
 import numpy

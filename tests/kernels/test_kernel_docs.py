@@ -60,4 +60,4 @@ def test_the_page_runs(tmp_path):
         rtol=5e-3,
         atol=5e-3,
     )
-    assert names["best"] == names["choices"][0].plan
+    assert names["best"] == names["choices"][0].config

@@ -1,4 +1,4 @@
-"""Some random problems of attention and its gradients, by some of the plans that are offered; `tests/helpers/random_attention.py` goes on for as long as it is told."""
+"""Some random problems of attention and its gradients, by some of the configs that are offered; `tests/helpers/random_attention.py` goes on for as long as it is told."""
 
 from __future__ import annotations
 
@@ -16,6 +16,6 @@ def test_random_attention(kind, seed):
     random_attention.attempt(kind, seed)
 
 
-def test_plans_of_random_problems():
+def test_configs_of_random_problems():
     for seed in range(1000 if MANY else 100):
-        random_attention.attempt("plans", seed)
+        random_attention.attempt("configs", seed)

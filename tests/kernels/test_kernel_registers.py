@@ -1,4 +1,4 @@
-"""Memory-bound kernels in their default tilings keep everything in registers: what ptxas says, without a GPU."""
+"""Memory-bound kernels in their default configs keep everything in registers: what ptxas says, without a GPU."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from kiln.base_dsl.typing import BFloat16, Float16, Float32, Int32, Int64
 from kiln.hardware import toolchain
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.cross_entropy.implementations import loss_tiling, loss_vectors
+from kiln.kernels.impl.cross_entropy.implementations import loss_config, loss_vectors
 from kiln.kernels.impl.cross_entropy.kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
 from kiln.kernels.impl.elementwise.config import ElementwiseConfig
 from kiln.kernels.impl.elementwise.kernel import Elementwise, Operand
 from kiln.kernels.impl.reduction.kernels import ColumnReduction, Operation, RowReduction, Shape
 from kiln.kernels.impl.rowwise import backward as row_gradients
 from kiln.kernels.impl.rowwise import softmax_and_norms as rows
-from kiln.kernels.impl.rowwise.default_configs import shared_tiling, tiling_for
+from kiln.kernels.impl.rowwise.default_configs import config_for, shared_config
 from kiln.kernels.impl.rowwise.row_kernel import RowProblem
 from kiln.kernels.impl.rowwise.streaming import RowStream, StreamingRowwiseConfig, StreamProblem
-from kiln.kernels.impl.rowwise.unaligned import OddRows, odd_problem, odd_tiling
+from kiln.kernels.impl.rowwise.unaligned import OddRows, odd_problem, unaligned_config
 from kiln.kernels.impl.rowwise.weight_gradients import NormSums
 from kiln.testing import assert_no_local_memory, assert_no_spills, dry_run
 
 HOPPER = device_of("sm_90a")
 KINDS = {
-    "softmax": (rows.Softmax, 1, 0, 0, rows.softmax_tiling),
-    "rms_norm": (rows.RmsNorm, 1, 1, 0, rows.rms_norm_tiling),
-    "layer_norm": (rows.LayerNorm, 1, 2, 0, rows.layer_norm_tiling),
-    "softmax_backward": (row_gradients.SoftmaxGradient, 2, 0, 0, shared_tiling),
-    "rms_norm_backward": (row_gradients.RmsNormGradient, 2, 1, 2, row_gradients.read_twice_tiling),
-    "layer_norm_backward": (row_gradients.LayerNormGradient, 2, 1, 2, row_gradients.read_twice_tiling),
+    "softmax": (rows.Softmax, 1, 0, 0, rows.softmax_config),
+    "rms_norm": (rows.RmsNorm, 1, 1, 0, rows.rms_norm_config),
+    "layer_norm": (rows.LayerNorm, 1, 2, 0, rows.layer_norm_config),
+    "softmax_backward": (row_gradients.SoftmaxGradient, 2, 0, 0, shared_config),
+    "rms_norm_backward": (row_gradients.RmsNormGradient, 2, 1, 2, row_gradients.read_twice_config),
+    "layer_norm_backward": (row_gradients.LayerNormGradient, 2, 1, 2, row_gradients.read_twice_config),
 }
 """Kernel, matrices it reads, vectors, numbers of a row that it writes, how its rows are cut by default."""
 STREAMED = {
@@ -67,23 +67,25 @@ def compiled(kernel, *arguments):
 def test_rows(name, n, dtype):
     kind, sources, columns, notes, choose = KINDS[name]
     width = 1 if n % 2 else 128 // dtype.width
-    tiling = choose(n, width, dtype.width, HOPPER, columns)
-    vectors = tiling.vectors(n, width)
-    exact = n == tiling.cluster * tiling.row_threads * vectors * width
+    config = choose(n, width, dtype.width, HOPPER, columns)
+    vectors = config.vectors(n, width)
+    exact = n == config.cluster * config.row_threads * vectors * width
     types = (dtype,) * sources, (dtype,), (dtype,) * columns
-    if isinstance(tiling, StreamingRowwiseConfig):
+    if isinstance(config, StreamingRowwiseConfig):
         held = sources * dtype.width, columns * dtype.width, kind.fields, 0
-        tiling.check(n, width, dtype.width, *held, HOPPER)
-        slots = tiling.slots(n, width)
-        stream = StreamProblem(*types, (), width, vectors, slots, exact, tiling, overlaps=kind.overlaps)
-        kernel = launches.made(RowStream, kind, stream)
+        config.check(n, width, dtype.width, *held, HOPPER)
+        slots = config.slots(n, width)
+        stream = StreamProblem(*types, (), width, vectors, slots, exact, config, overlaps=kind.overlaps)
+        kernel = launches.cached_kernel(RowStream, kind, stream)
     else:
-        tiling.check(n, width, dtype.width, sources, HOPPER)
-        kernel = launches.made(kind, RowProblem(*types, notes, width, vectors, exact, tiling, overlaps=kind.overlaps))
+        config.check(n, width, dtype.width, sources, HOPPER)
+        kernel = launches.cached_kernel(
+            kind, RowProblem(*types, notes, width, vectors, exact, config, overlaps=kind.overlaps)
+        )
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places = (Int64(0),) * (sources + 1 + columns + notes)
     steps = (Int64(n),) * (sources + 1)
-    lead = (Int32(0),) if isinstance(tiling, StreamingRowwiseConfig) else ()
+    lead = (Int32(0),) if isinstance(config, StreamingRowwiseConfig) else ()
     assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), *lead, steps, numbers, Int32(1)))
 
 
@@ -119,9 +121,9 @@ def test_rows_of_16_kilobytes(name, n, dtype):
 
 @pytest.mark.parametrize(("n", "reads"), [(4096, "ld.global.L2::cache_hint"), (32768, "cp.async.cg.shared.global.L2")])
 def test_rows_wait_for_the_kernel_before_and_stay_in_the_cache(n, reads):
-    tiling = rows.forward_tiling(n, 4, 32, HOPPER, 1)
+    config = rows.forward_config(n, 4, 32, HOPPER, 1)
     kinds = (Float32,), (Float32,), (Float32,)
-    problem = RowProblem(*kinds, 0, 4, tiling.vectors(n, 4), True, tiling, overlaps=True)
+    problem = RowProblem(*kinds, 0, 4, config.vectors(n, 4), True, config, overlaps=True)
     numbers = (Float32(0.0), Float32(0.0))
     made = compiled(rows.RmsNorm(problem), (Int64(0),) * 3, Int32(1), Int32(n), (Int64(n),) * 2, numbers, Int32(1))
     ptx = str(made.__ptx__)
@@ -132,9 +134,9 @@ def test_rows_wait_for_the_kernel_before_and_stay_in_the_cache(n, reads):
 
 def test_narrow_accesses_have_no_hints():
     """With one, each would be branched around where the row ends, and wait for the one before."""
-    tiling = rows.forward_tiling(2001, 1, 32, HOPPER, 1)
+    config = rows.forward_config(2001, 1, 32, HOPPER, 1)
     kinds = (Float32,), (Float32,), (Float32,)
-    problem = RowProblem(*kinds, 0, 1, tiling.vectors(2001, 1), False, tiling, overlaps=True)
+    problem = RowProblem(*kinds, 0, 1, config.vectors(2001, 1), False, config, overlaps=True)
     numbers = (Float32(0.0), Float32(0.0))
     made = compiled(
         rows.RmsNorm(problem), (Int64(0),) * 3, Int32(1), Int32(2001), (Int64(2001),) * 2, numbers, Int32(1)
@@ -153,28 +155,28 @@ def test_narrow_accesses_have_no_hints():
 def test_rows_with_edges(name, n, dtype):
     kind, sources, columns = KINDS[name][:3]
     width = 128 // dtype.width
-    tiling = odd_tiling(n, width, sources, columns, 10000, HOPPER)
-    assert tiling is not None
-    tiling.check(n, width, dtype.width, sources, HOPPER)
+    config = unaligned_config(n, width, sources, columns, 10000, HOPPER)
+    assert config is not None
+    config.check(n, width, dtype.width, sources, HOPPER)
     kinds = ((dtype,) * sources, (dtype,), (dtype,) * columns)
-    kernel = OddRows(kind, odd_problem(kinds, n, width, tiling, kind.overlaps))
+    kernel = OddRows(kind, odd_problem(kinds, n, width, config, kind.overlaps))
     numbers = () if "softmax" in name else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (sources + 1 + columns), (Int64(n),) * (sources + 1)
     assert_no_spills(compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1)))
 
 
 def streamed(name, n, dtype):
-    """A gradient in its default tiling, compiled."""
+    """A gradient in its default config, compiled."""
     kind, columns, sums = STREAMED[name]
     width, bits = 128 // dtype.width, dtype.width
-    tiling = tiling_for(n, width, 2 * bits, columns * bits, kind.fields - kind.counted, sums, HOPPER)
-    vectors = tiling.vectors(n, width)
-    exact = n == tiling.cluster * tiling.row_threads * vectors * width
+    config = config_for(n, width, 2 * bits, columns * bits, kind.fields - kind.counted, sums, HOPPER)
+    vectors = config.vectors(n, width)
+    exact = n == config.cluster * config.row_threads * vectors * width
     types = (dtype, dtype), (dtype,), (dtype,) * columns, (dtype,) * sums
-    problem = StreamProblem(*types, width, vectors, tiling.slots(n, width), exact, tiling, overlaps=True)
+    problem = StreamProblem(*types, width, vectors, config.slots(n, width), exact, config, overlaps=True)
     numbers = () if name == "softmax" else (Float32(0.0), Float32(0.0))
     places, steps = (Int64(0),) * (3 + columns + 2 * sums), (Int64(n),) * 3
-    kernel = launches.made(RowStream, kind, problem)
+    kernel = launches.cached_kernel(RowStream, kind, problem)
     return compiled(kernel, places, Int32(1), Int32(n), Int32(0), steps, numbers, Int32(1))
 
 
@@ -193,8 +195,8 @@ def test_streamed_gradients(name, n, dtype):
 @pytest.mark.parametrize(("n", "device"), [(262152, HOPPER), (16392, device_of("sm_80"))])
 def test_rows_too_long_to_be_streamed(n, device):
     """They would take more blocks than a cluster has."""
-    assert tiling_for(n, 8, 32, 16, 2, 1, device) is None
-    assert tiling_for(n - 8, 8, 32, 16, 2, 1, device) is not None
+    assert config_for(n, 8, 32, 16, 2, 1, device) is None
+    assert config_for(n - 8, 8, 32, 16, 2, 1, device) is not None
 
 
 def test_streamed_rows_and_their_sums_wait_for_the_kernel_before():
@@ -211,9 +213,9 @@ def test_streamed_rows_and_their_sums_wait_for_the_kernel_before():
 @pytest.mark.parametrize(("odd", "smoothed"), [(False, True), (True, True), (True, False)])
 def test_losses(dtype, odd, smoothed):
     width, loss = 128 // dtype.width, Loss(Int64, smoothed, overlaps=True)
-    tiling = loss_tiling(32000, width, 4096, HOPPER)
-    vectors = loss_vectors(32000, width, tiling, smoothed)
-    problem = RowProblem((dtype,), (), (), 0, width, vectors, False, tiling)
+    config = loss_config(32000, width, 4096, HOPPER)
+    vectors = loss_vectors(32000, width, config, smoothed)
+    problem = RowProblem((dtype,), (), (), 0, width, vectors, False, config)
     total, counter = Total(Int64, True, True, True), Total(Int64, False, True, True)
     ends = (Int32(0), Int64(0), Float32(0.0))
     kernel = CrossEntropy(problem, odd, loss, total)
@@ -254,7 +256,7 @@ def test_elements():
 
 
 def broad(dtype, n):
-    """More rows than there is a plan of its own for, which are one and the same."""
+    """More rows than there is a config of its own for, which are one and the same."""
     return np.broadcast_to(library_calls.array(dtype, 1, n), (1000, n))
 
 

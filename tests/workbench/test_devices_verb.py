@@ -9,7 +9,7 @@ import pytest
 
 from kiln.hardware import devices, driver, nvml
 from kiln.workbench import devices as verb
-from kiln.workbench.command import EXIT
+from kiln.workbench.core.command_line import EXIT
 
 
 def test_the_table(capsys):

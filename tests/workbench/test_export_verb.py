@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kiln.workbench import export, main
-from kiln.workbench.contracts import ContractError
+from kiln.workbench.core.contracts import ContractError
 
 PROGRAM = """
 import cutlass

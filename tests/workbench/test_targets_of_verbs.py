@@ -10,10 +10,15 @@ import pytest
 from kiln import DSLWarning
 from kiln import workbench as wb
 from kiln.hardware import driver
-from kiln.workbench import bench, bench_jobs, profile, profile_jobs, tune, verify
-from kiln.workbench.command import EXIT
-from kiln.workbench.records import Journal
-from kiln.workbench.runners import Inline
+from kiln.workbench.bench import cli as bench
+from kiln.workbench.bench import jobs as bench_jobs
+from kiln.workbench.core.command_line import EXIT
+from kiln.workbench.core.records import Journal
+from kiln.workbench.core.runners import Inline
+from kiln.workbench.profile import cli as profile
+from kiln.workbench.profile import jobs as profile_jobs
+from kiln.workbench.tune import cli as tune
+from kiln.workbench.verify import cli as verify
 
 pytestmark = pytest.mark.skipif(driver.available(), reason="there is a GPU here")
 CONTRACT = """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+from config_names import with_config
 
 from kiln import kernels
 
@@ -80,10 +81,14 @@ SHIPPED = {
     "gemm e4m3 TN": lambda: large(E4M3, "TN"),
     "gemm i8 NT": lambda: large(I8, "NT"),
     "gemm i8 TN": lambda: large(I8, "TN"),
-    "gemm f16 NT, mma.sync": lambda: large(F16, "NT", plan=kernels.Sm80GemmConfig((128, 256, 64), (2, 4), 3)),
-    "gemm bf16 NN, mma.sync": lambda: large(BF16, "NN", plan=kernels.Sm80GemmConfig((128, 128, 64), (2, 2), 3)),
+    "gemm f16 NT, mma.sync": lambda: large(
+        F16, "NT", **with_config(kernels.gemm, "sm80_gemm", (128, 256, 64), (2, 4), 3)
+    ),
+    "gemm bf16 NN, mma.sync": lambda: large(
+        BF16, "NN", **with_config(kernels.gemm, "sm80_gemm", (128, 128, 64), (2, 2), 3)
+    ),
     "gemm bf16 NT, in turns": lambda: large(
-        BF16, "NT", plan=kernels.Sm90GemmConfig((128, 128, 64), (2, 1), 6, 8, True)
+        BF16, "NT", **with_config(kernels.gemm, "sm90_gemm", (128, 128, 64), (2, 1), 6, 8, True)
     ),
     "gemm f16 3072": lambda: kernels.gemm(array(F16, 3072, 3072), array(F16, 3072, 3072).T),
     "gemm f16, narrow": lambda: kernels.gemm(array(F16, 64, 4096), array(F16, 4096, 4096).T),
@@ -145,7 +150,7 @@ SMALL = {
     "gemm f16": lambda: kernels.gemm(ones(F16, 96, 40), ones(F16, 40, 72)),
     "gemm f16, one row": lambda: kernels.gemm(ones(F16, 1, 256), ones(F16, 256, 64)),
     "gemm f16, warp groups": lambda: kernels.gemm(
-        ones(F16, 136, 40), ones(F16, 72, 40).T, plan=kernels.Sm90GemmConfig((128, 32, 32), (2, 1), 2, 2)
+        ones(F16, 136, 40), ones(F16, 72, 40).T, **with_config(kernels.gemm, "sm90_gemm", (128, 32, 32), (2, 1), 2, 2)
     ),
     "gemm f32": lambda: kernels.gemm(ones(F32, 40, 24), ones(F32, 24, 40).T.copy().T),
     "gemm tf32": lambda: kernels.gemm(ones(F32, 64, 32), ones(F32, 32, 64), precision="tf32"),
@@ -156,7 +161,7 @@ SMALL = {
     ),
     "attention bf16": lambda: kernels.flash_attention(*[ones(BF16, 1, 96, 2, 64)] * 3, causal=True, return_lse=True),
     "attention bf16, warp groups": lambda: kernels.flash_attention(
-        *[ones(BF16, 1, 96, 2, 64)] * 3, causal=True, plan=kernels.Sm90AttentionConfig(2, 32)
+        *[ones(BF16, 1, 96, 2, 64)] * 3, causal=True, **with_config(kernels.flash_attention, "sm90_attention", 2, 32)
     ),
     "attention bf16, one query": lambda: kernels.flash_attention(
         ones(BF16, 2, 1, 4, 64), *[ones(BF16, 2, 300, 2, 64)] * 2

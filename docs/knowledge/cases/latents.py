@@ -24,7 +24,7 @@ def lengths_of(batch, most):
 
 def kernel_fn(q, cache, table, lengths, config):
     out = empty((*q.shape[:3], VALUES), np.float16, q)
-    return kernels.mla_decode(q, cache, table, lengths, out=out, splits=config["shares"])
+    return kernels.mla_decode(q, cache, table, lengths, out=out, num_splits=config["shares"])
 
 
 def reference_fn(q, cache, table, lengths):

@@ -1,4 +1,4 @@
-"""Products of the kernel library on Hopper, plan by plan: tiles, clusters, stages, the order of tiles, warp groups in turns."""
+"""Products of the kernel library on Hopper, config by config: tiles, clusters, stages, the order of tiles, warp groups in turns."""
 
 import numpy as np
 from arrays import empty, normal, on_gpu
@@ -17,14 +17,14 @@ configs = [
 ]
 
 
-def plan(config):
+def gemm_config(config):
     return kernels.Sm90GemmConfig(
         tuple(config["tile"]), tuple(config["cluster"]), config["stages"], config["group"], config["pingpong"]
     )
 
 
 def numbers(config, problem):
-    """What a plan asks of caches and shared memory."""
+    """What a config asks of caches and shared memory."""
     (tile_m, tile_n, _), (cluster_m, cluster_n) = config["tile"], config["cluster"]
     tiles_m, tiles_n = problem["m"] // tile_m, problem["n"] // tile_n
     blocks = range(min(132, tiles_m * tiles_n))
@@ -41,7 +41,7 @@ def numbers(config, problem):
 
 def kernel_fn(a, b, config):
     c = empty((a.shape[0], b.shape[0]), np.float16, a)
-    return kernels.gemm(a, b.T, out=c, plan=plan(config))
+    return kernels.gemm(a, b.T, out=c, config=gemm_config(config))
 
 
 def reference_fn(a, b):

@@ -1,4 +1,4 @@
-"""Modules of other packages that are loaded later than their packages would: when something of them is used."""
+"""Modules of other packages that are loaded when they are first used, and not with their packages."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def defer(name: str) -> None:
 
 
 class Used:
-    """A module that is imported when a name in it is used; or, `within` so many steps, when a name in what it names is."""
+    """A module that is imported when a name in it is used; `within` n steps, when an attribute n levels below is."""
 
     def __init__(self, name: str, within: int = 0, path: tuple[str, ...] = ()) -> None:
         self._name, self._within, self._path = name, within, path
@@ -68,14 +68,17 @@ class Used:
 
 
 class importing:
-    """While open, one module is loaded such that for it some imports give what stands here instead: by the name after `import` or
-    `from`, what these bring. `then` is called with the module once it has run."""
+    """While open, loads one module in which some imports give other objects: `instead` maps the name after `import` or
+    `from` to them.
+
+    `then` is called with the module once it has run.
+    """
 
     def __init__(self, module: str, instead: Mapping[str, Any], then: Callable[[Any], None] | None = None) -> None:
         self._module, self._instead, self._then = module, instead, then
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> importlib.machinery.ModuleSpec | None:
-        """As a finder: of that module alone."""
+        """Return the spec of that module; None for all others."""
         if name != self._module:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)

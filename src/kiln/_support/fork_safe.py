@@ -1,11 +1,11 @@
-"""Locks and counters that a forked process finds as if there had never been another thread.
+"""Locks and counters that a forked process finds as if there had been no other thread.
 
-Of a process that is forked only the thread that forks goes on in the copy: what others held stays locked there, and what they
-had begun never ends. Therefore a fork waits until no thread compiles (`wait_for`), and in the copy locks that are not the
-thread's own are open again, counters count this thread alone, and whoever asked for it (`in_child`) cleans up.
+Only the forking thread continues in a forked process: locks that others held stay locked, and what they began never
+ends. So a fork waits until no thread compiles (`wait_for`); in the child, locks of other threads are open again,
+counters count the forking thread alone, and functions registered with `in_child` clean up.
 
-The end of a process waits likewise, and lets no other thread compile after that: a daemon thread that is inside LLVM goes on
-while the memory of the library is taken down, and crashes.
+The end of a process waits likewise, and then lets no other thread compile: a daemon thread inside LLVM would go on
+while the library's memory is freed, and crash.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SECONDS = 5.0
-"""A fork waits so long for a compilation: it may itself wait for something that the thread that forks holds."""
+"""The longest that a fork waits for a compilation, which may itself wait for something that the forking thread holds.
+"""
 
 ending = threading.Event()
-"""Set when the process ends: no thread but the one that ends it compiles any more."""
+"""Set when the process ends: only the thread that ends it may still compile."""
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
 _counts: list[Count] = []
@@ -35,27 +36,27 @@ _cleaning: list[Callable[[], None]] = []
 
 
 def lock() -> threading.Lock:
-    """A lock for a few lines that do not fork."""
+    """Return a lock for a few lines that do not fork."""
     made = threading.Lock()
     _locks.add(made)
     return made
 
 
 def rlock() -> Any:
-    """A lock that a thread can take several times."""
+    """Return a lock that a thread can take several times."""
     made = threading.RLock()
     _locks.add(made)
     return made
 
 
 def wait_for(lock: Any) -> Any:
-    """Fork only while no other thread holds this lock, which is returned."""
+    """Let a fork wait until no other thread holds this lock; return the lock."""
     _awaited.append(lock)
     return lock
 
 
 class Shared:
-    """A lock that any number of threads hold at once (`with shared.held():`); to acquire it is to wait until none does."""
+    """A lock that any number of threads hold at once (`with shared.held():`); `acquire` waits until none does."""
 
     def __init__(self) -> None:
         self._entrance = rlock()
@@ -64,7 +65,7 @@ class Shared:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Hold it together with others."""
+        """Hold the lock together with others."""
         own = threading.Lock()
         own.acquire()
         with self._entrance:
@@ -76,7 +77,7 @@ class Shared:
             own.release()
 
     def acquire(self, timeout: float = -1) -> bool:
-        """Hold it alone; whether that was so within a number of seconds."""
+        """Hold the lock alone; return whether that succeeded within `timeout` seconds."""
         if not self._entrance.acquire(timeout=timeout):
             return False
         for one in list(self._inside):
@@ -84,12 +85,12 @@ class Shared:
         return True
 
     def release(self) -> None:
-        """Let others in again."""
+        """Let other threads in again."""
         self._entrance.release()
 
 
 def in_child(clean: Callable[[], None]) -> None:
-    """Call a function in every copy of this process, after locks have been opened."""
+    """Call a function in every forked child, after locks have been opened."""
     _cleaning.append(clean)
 
 
@@ -98,7 +99,7 @@ class _Own(threading.local):
 
 
 class Count(ctypes.c_int64):
-    """How many of something there are in all threads: a word that native code reads."""
+    """A counter over all threads, in a word that native code reads."""
 
     def __init__(self) -> None:
         ctypes.c_int64.__init__(self, 0)  # super() does not work in classes of ctypes
@@ -107,7 +108,7 @@ class Count(ctypes.c_int64):
         _counts.append(self)
 
     def add(self, number: int) -> None:
-        """Count `number` more of this thread."""
+        """Add `number` to this thread's count."""
         with self._lock:
             self.value += number
             self._own.number += number

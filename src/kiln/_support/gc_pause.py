@@ -1,4 +1,4 @@
-"""Python's search for garbage, which is off while a great many objects are made that stay."""
+"""Pauses of Python's garbage collector, while many objects are made that stay alive."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from . import fork_safe
 
 
 class _Collection:
-    """While entered, by any thread, Python does not look for cycles of garbage.
+    """While entered, by any thread, the cyclic garbage collector is off.
 
-    A trace, and importing, makes a great many objects that stay, and every search looks at those of the whole process: with
-    PyTorch loaded a tenth of the time of a compilation.
+    Tracing and importing make many objects that stay alive, and every collection visits all objects of the process:
+    with PyTorch loaded, a tenth of the time of a compilation.
     """
 
     def __init__(self) -> None:

@@ -19,11 +19,10 @@ def names(
     modules: Collection[str] | None = (),
     otherwise: Callable[[str, str], Any] | None = None,
 ) -> Callable[[str], Any]:
-    """The `__getattr__` of a module.
+    """Return the `__getattr__` of a module.
 
-    A name of `places` is that of the module named there, relative to this one's package; `modules` are modules below this one
-    (None: whatever modules there are).
-    Other names are what `otherwise` gives for the module and the name, or absent.
+    A name in `places` is loaded from the module given there, relative to this module's package; `modules` are
+    submodules (None: any). Other names are what `otherwise(module, name)` returns, or missing.
     """
     here = sys.modules[module]
     package = module if hasattr(here, "__path__") else module.rpartition(".")[0]
@@ -47,3 +46,21 @@ def names(
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return __getattr__
+
+
+class Module:
+    """A module, or an attribute of one, that is imported when a name in it is first used.
+
+    Names are kept after their first use, so that later uses cost no more than those of any module. Do not use it for
+    names that their module rebinds.
+    """
+
+    def __init__(self, name: str, attribute: str = "") -> None:
+        self._kiln_module, self._kiln_attribute = name, attribute
+
+    def __getattr__(self, name: str) -> Any:
+        with gc_paused:
+            module = importlib.import_module(self._kiln_module)
+        value = getattr(getattr(module, self._kiln_attribute) if self._kiln_attribute else module, name)
+        setattr(self, name, value)
+        return value

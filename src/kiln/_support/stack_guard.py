@@ -1,4 +1,4 @@
-"""Room for what compiles: on the thread's stack, where MLIR and LLVM recurse, and for Python's frames."""
+"""Stack space for compiling: of the thread, where MLIR and LLVM recurse, and of Python's frames."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LEAST = 512 << 10
-"""Bytes of stack that a thread needs to compile."""
+"""The bytes of stack that a thread needs to compile."""
 _FRAME_WORDS = 66_000
-"""A frame that needs more than 512 KiB is put in a chunk of 1 MiB; what is left of it holds about 3,000 frames."""
+"""A frame that needs more than 512 KiB gets a chunk of 1 MiB; the rest of the chunk holds about 3,000 frames."""
 
 
 def with_frames(function: Callable[P, T]) -> Callable[P, T]:
-    """A function whose callees find their frames in one piece of memory.
+    """Return a function whose callees have their frames in one piece of memory.
 
-    Python keeps frames in chunks of 16 KiB, and gives a chunk back when its first frame ends: calls at a depth where a chunk
-    ends map and unmap memory each time, a fifth of the time of a trace. One large frame makes one large chunk.
+    Python keeps frames in chunks of 16 KiB and frees a chunk when its first frame ends: calls at the end of a chunk map
+    and unmap memory each time, a fifth of the time of a trace. One large frame makes one large chunk.
     """
 
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -36,7 +36,7 @@ def with_frames(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def check() -> None:
-    """Refuse to compile in a thread whose stack is too small for it."""
+    """Raise an error in a thread whose stack is too small for compiling."""
     if threading.current_thread() is threading.main_thread():
         return
     size = _size()
@@ -48,13 +48,13 @@ def check() -> None:
 
 
 def is_enough_for_new_threads() -> bool:
-    """Whether threads that Python starts now can compile."""
+    """Return whether threads that Python starts now can compile."""
     size = threading.stack_size()
     return size == 0 or size >= LEAST
 
 
 def _size() -> int:
-    """Bytes of this thread's stack; 0 if that cannot be told."""
+    """Return the bytes of this thread's stack; 0 if they are unknown."""
     library = ctypes.CDLL(None)
     if not hasattr(library, "pthread_getattr_np"):
         return 0

@@ -16,7 +16,8 @@ import typing
 from typing import TYPE_CHECKING, Any
 
 from . import promises
-from .diagnostics import DSLUserCodeTypeError, error
+from .bindings import context, ir
+from .diagnostics import type_error
 from .numeric.host import in_range
 from .static_key import static_key
 from .tree import is_dynamic
@@ -25,8 +26,6 @@ from .typing import Boolean, Float32, Int32, Int64, Integer, Numeric, is_constex
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator
     from typing import TypeGuard
-
-    from ..mlir import ir
 
 
 AMBIENT_STREAM = "(stream)"
@@ -52,11 +51,11 @@ class Node:
         return []
 
     def leaves(self) -> list[Any]:
-        """The leaves of a value given from Python, as `struct` packs them."""
+        """Return the leaves of a value given from Python, as `struct` packs them."""
         return []
 
     def values(self) -> list[ir.Value]:
-        """The leaves of a value that exists in a trace."""
+        """Return the leaves of a value that exists in a trace."""
         return []
 
     def fit(self, expected: Hashable) -> Node | str:
@@ -90,12 +89,12 @@ class StaticNode(Node):
 
 
 def number_format(kind: type[Numeric]) -> str:
-    """The struct format of a number's slot; types that struct does not know are packed as their bits."""
+    """Return the struct format of a number's slot; types that struct does not know are packed as their bits."""
     return kind._struct_format.lstrip("<") or ("16s" if kind.width > 64 else "8s")
 
 
 def number_leaf(kind: type[Numeric], value: Any) -> Any:
-    """A number as `number_format` packs it."""
+    """Return a number as `number_format` packs it."""
     if isinstance(value, Numeric):
         value = value.to(kind).value
     if not kind._struct_format:
@@ -141,8 +140,6 @@ class ProtocolNode(Node):
 
     def types(self) -> list[ir.Type]:
         if self._types is None:
-            from ..mlir import context, ir
-
             with context(), ir.Location.unknown():
                 if hasattr(self.value, "__get_mlir_types__"):
                     self._types = list(self.value.__get_mlir_types__())
@@ -167,10 +164,9 @@ class ProtocolNode(Node):
             )
         addresses = [_address(p) for p in pointers]
         if not all(addresses):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{type(self.value).__name__}.__c_pointers__ gives a null address",
-                hint="what has no memory, as a fake tensor, can be compiled for and not be passed in a call",
+                "what has no memory, as a fake tensor, can be compiled for and not be passed in a call",
             )
         return [ctypes.string_at(a, value_bytes(t)) for a, t in zip(addresses, self.types(), strict=True)]
 
@@ -261,7 +257,7 @@ def register_jit_arg_adapter(*kinds: type) -> Callable[[Any], Any]:
 
 
 def find_adapter(kind: type) -> Callable[[Any], Any] | None:
-    """The adapter registered for a type or one of its bases."""
+    """Return the adapter registered for a type or one of its bases."""
     for base in kind.__mro__:
         if base in _adapters:
             return _adapters[base]
@@ -300,15 +296,15 @@ class ArgumentRules:
         return {}
 
     def kind_of(self, value: Any) -> str:
-        """The kind of a value (see `promises`), empty for what annotations do not judge."""
+        """Return the kind of a value (see `promises`), empty for what annotations do not judge."""
         return promises.kind_of(value)
 
     def own_promise(self, annotation: Any) -> promises.Kinds | None:
-        """The kinds of values that an annotation of this language allows; None for other annotations."""
+        """Return the kinds of values that an annotation of this language allows; None for other annotations."""
         return None
 
     def promised(self, annotation: Any) -> promises.Kinds | None:
-        """The kinds of values that an annotation allows; None if it excludes nothing."""
+        """Return the kinds of values that an annotation allows; None if it excludes nothing."""
         return self._promise(annotation)[1]
 
     def _promise(self, annotation: Any) -> tuple[Any, promises.Kinds | None, Callable[[Any], bool] | None]:
@@ -320,11 +316,11 @@ class ArgumentRules:
         return known
 
     def judges_values(self, annotation: Any) -> bool:
-        """Whether an annotation excludes some values of a type and not others."""
+        """Return whether an annotation excludes some values of a type and not others."""
         return self._promise(annotation)[2] is not None
 
     def breaks(self, value: Any, annotation: Any) -> bool:
-        """Whether an annotation excludes a value."""
+        """Return whether an annotation excludes a value."""
         _, promised, judge = self._promise(annotation)
         if promised is not None:
             kind = self.kind_of(value)
@@ -333,7 +329,7 @@ class ArgumentRules:
         return judge is not None and judge(value)
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
-        """A node for a kind of value of this language, or None."""
+        """Return a node for a kind of value of this language, or None."""
         return None
 
     def quick(self, kind: type, annotation: Any) -> Quick | None:
@@ -358,22 +354,20 @@ class ArgumentRules:
         return None
 
     def is_static_annotation(self, annotation: Any) -> bool:
-        """Whether numbers under this annotation are known while tracing."""
+        """Return whether numbers under this annotation are known while tracing."""
         return is_constexpr(annotation)
 
     def node(self, value: Any, annotation: Any, path: str) -> Node:
-        """The node of an argument."""
+        """Return the node of an argument."""
         if annotation is not None:
             if self.breaks(value, annotation):
                 raise promises.broken(value, annotation, path)
             if self.is_static_annotation(annotation):
                 if is_dynamic(value):
-                    raise error(
-                        DSLUserCodeTypeError,
+                    raise type_error(
                         f"argument {path!r} is {promises.name_of(annotation)}, known when compiling, and got a value "
                         "that is only known when the program runs",
-                        hint=f"annotate it with the type of the value: {path}: {type(value).__name__}",
-                        depth=2,
+                        f"annotate it with the type of the value: {path}: {type(value).__name__}",
                     )
                 return StaticNode(value)
         kind = type(value)
@@ -404,15 +398,14 @@ class ArgumentRules:
             return self._dataclass(value, path)
         if callable(value) or hasattr(value, "__dict__") or hasattr(kind, "__slots__"):
             return self._object(value, path)
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"argument {path!r} of type {kind.__module__}.{kind.__qualname__} cannot be passed to a compiled function",
-            hint="pass numbers, tensors, tuples or dataclasses of them; annotate it Constexpr if it is known when compiling; "
+            "pass numbers, tensors, tuples or dataclasses of them; annotate it Constexpr if it is known when compiling; "
             "or give its class __get_mlir_types__, __c_pointers__ and __new_from_mlir_values__",
         )
 
     def _object(self, value: Any, path: str) -> Node:
-        """A plain instance: by reference, with what the program computes in it passed as values."""
+        """Return a plain instance: by reference, with what the program computes in it passed as values."""
         from . import trace
 
         if trace.current() is not None:
@@ -425,17 +418,15 @@ class ArgumentRules:
     def _number_type(self, value: Any, annotation: Any, path: str) -> type[Numeric]:
         if is_numeric_type(annotation):
             if isinstance(value, float) and annotation.is_integer:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"argument {path!r} takes {annotation.__name__} and got the float {value!r}",
-                    hint=f"pass an integer, or annotate {path!r} with a float type",
+                    f"pass an integer, or annotate {path!r} with a float type",
                 )
             if issubclass(annotation, Integer) and not annotation.min <= value <= annotation.max:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"argument {path!r} takes {annotation.__name__} and got {value!r}, which lies outside its range "
                     f"({annotation.min} to {annotation.max})",
-                    hint="annotate it with a wider type, or convert it to wrap around on purpose",
+                    "annotate it with a wider type, or convert it to wrap around on purpose",
                 )
             if annotation.is_float and not in_range(annotation, value):
                 raise _float_range(annotation, value, path)
@@ -492,10 +483,9 @@ def _in_trace() -> bool:
 
 def _float_range(kind: type[Numeric], value: Any, path: str) -> Exception:
     shown = repr(value) if isinstance(value, float) else f"an integer of {value.bit_length()} bits"
-    return error(
-        DSLUserCodeTypeError,
+    return type_error(
         f"argument {path!r} takes {kind.__name__} and got {shown}, which lies outside its range",
-        hint=f"annotate it with a wider type, or pass {kind.__name__}(...) to have it converted on purpose",
+        f"annotate it with a wider type, or pass {kind.__name__}(...) to have it converted on purpose",
     )
 
 
@@ -524,10 +514,9 @@ def _int_type(value: int, path: str) -> type[Numeric]:
     if MIN64 <= value <= MAX64:
         return Int64
     shown = str(value) if value.bit_length() <= 128 else f"an integer of {value.bit_length()} bits"
-    raise error(
-        DSLUserCodeTypeError,
+    raise type_error(
         f"argument {path!r} is {shown}, and an int without a type of its own is passed as Int32 or Int64",
-        hint=f"annotate {path!r} with a type that has it (Uint64, Int128, Uint128), or with Constexpr",
+        f"annotate {path!r} with a type that has it (Uint64, Int128, Uint128), or with Constexpr",
     )
 
 
@@ -535,7 +524,7 @@ MIN64, MAX64 = -(1 << 63), (1 << 63) - 1
 
 
 def is_numeric_type(annotation: Any) -> TypeGuard[type[Numeric]]:
-    """Whether an annotation is a type of numbers of the object program."""
+    """Return whether an annotation is a type of numbers of the object program."""
     return isinstance(annotation, type) and issubclass(annotation, Numeric) and not annotation._abstract
 
 
@@ -554,5 +543,5 @@ def element_annotations(annotation: Any, count: int) -> list[Any]:
 
 
 def slot_struct(formats: str) -> struct.Struct:
-    """The packer of a call's leaves."""
+    """Return the packer of a call's leaves."""
     return struct.Struct("<" + formats)

@@ -8,15 +8,13 @@ import signal
 import sys
 import time
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from . import cache, settings
 from .dsl import compile_lock
 from .log import logger
 from .target import get_target
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _SECONDS = 120.0
 """A process that takes longer is ended: what it was to compile is then compiled here."""

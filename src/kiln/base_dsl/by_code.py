@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def by_code(function: Callable[[types.CodeType], T]) -> Callable[[types.CodeType], T]:
-    """A function of code whose results are kept with the code. They must not refer to it.
+    """Return a function of code whose results are kept with the code. They must not refer to it.
 
     Code is found by its identity: to hash it takes as long as many an answer.
     """

@@ -21,6 +21,8 @@ import struct
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from .bindings import context, ir
+
 try:
     from _blake2 import blake2b  # what `hashlib` has, without OpenSSL (4 ms)
 except ImportError:
@@ -36,7 +38,6 @@ from .options import CompileOptions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ..mlir import ir
     from .target import Executable, Target
 
 Loaded = TypeVar("Loaded")
@@ -67,7 +68,7 @@ compilations = 0
 
 
 def compile_module(target: Target, module: ir.Module, entry: str, options: CompileOptions | None) -> Executable:
-    """`target.compile`, or what an earlier process made of the same module. The module is changed."""
+    """Return `target.compile`, or what an earlier process made of the same module. The module is changed."""
     global compilations
     compilations += 1
     # files and printed modules are effects of compiling, so whoever asks for them gets a compilation
@@ -97,11 +98,12 @@ def compile_module(target: Target, module: ir.Module, entry: str, options: Compi
 
 
 def keeping(
-    what: str, fingerprint: str, begin: Callable[[], Callable[[], bytes]], use: Callable[[bytes], Loaded], changed: Callable[[], bool] | None = None,
+    what: str, fingerprint: str, begin: Callable[[], Callable[[], bytes]], use: Callable[[bytes], Loaded],
+    changed: Callable[[], bool] | None = None,
 ) -> Callable[[], Loaded]:  # fmt: skip
-    """`use` of code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and stored. What
-    it takes is begun, and what is returned ends it. `changed`: whether the sources are others than those that make it, by default than all
-    that are loaded."""
+    """Return `use` of code that depends on Kiln's own sources and a fingerprint only: from the cache, or made and
+    stored. What it takes is begun, and what is returned ends it. `changed`: whether the sources are others than
+    those that make it, by default than all that are loaded."""
     folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
         making = begin()
@@ -127,7 +129,7 @@ def keeping(
 
 
 def key(target: Target, module: ir.Module, entry: str, options: CompileOptions | None) -> str:
-    """The name of the entry for a module."""
+    """Return the name of the entry for a module."""
     digest = blake2b(_MAGIC, digest_size=32)
     bytecode = io.BytesIO()
     module.operation.write_bytecode(bytecode)  # a twentieth of the time of printing it
@@ -152,8 +154,8 @@ def _sources() -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1)
 def sources_hash() -> str:
-    """A hash of these sources. Reading them all is a good part of loading from the cache, so it is kept there for files that
-    nobody has touched since: the time of their last change is the system's own."""
+    """Return a hash of these sources. Reading them all is a good part of loading from the cache, so it is kept there
+    for files that nobody has touched since: the time of their last change is the system's own."""
     folder = None if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") else directory()
     if folder is None:
         return _read_sources()
@@ -182,7 +184,8 @@ def _read_sources() -> str:
 
 
 def sources_changed() -> bool:
-    """Whether sources were written since this process began to load them: then their hash says nothing of what it makes."""
+    """Return whether sources were written since this process began to load them: then their hash says nothing of
+    what it makes."""
     return any(os.stat(path).st_mtime > _loaded for path in _sources())
 
 
@@ -192,8 +195,8 @@ def _versions() -> tuple[str, ...]:
 
 
 def _version(project: str) -> str:
-    """The version of an installed project: the folder beside its package that is named after it, if there is one. Asking
-    `importlib.metadata` imports the whole of `email` (20 ms)."""
+    """Return the version of an installed project: the folder beside its package that is named after it, if there is
+    one. Asking `importlib.metadata` imports the whole of `email` (20 ms)."""
     name = project.replace("-", "_")
     spec = importlib.util.find_spec(name)
     with contextlib.suppress(OSError):
@@ -214,7 +217,8 @@ def _version(project: str) -> str:
 def lazy_artifacts(
     target: Target, module: ir.Module, entry: str, options: CompileOptions | None
 ) -> Callable[[str], Any]:
-    """A way to the artefacts of a module that came from the cache: they are made by compiling it when one is asked for."""
+    """Return a way to the artefacts of a module that came from the cache: they are made by compiling it when one is
+    asked for."""
 
     @functools.lru_cache(maxsize=1)
     def compiled() -> Mapping[str, Any]:
@@ -224,9 +228,7 @@ def lazy_artifacts(
 
 
 def clone_module(module: ir.Module) -> ir.Module:
-    """A copy of a module."""
-    from ..mlir import context, ir
-
+    """Return a copy of a module."""
     with context(), ir.Location.unknown():
         copy = ir.Module.create()
         for op in module.body.operations:
@@ -238,13 +240,13 @@ def clone_module(module: ir.Module) -> ir.Module:
 
 
 def encode_site(site: Any) -> dict[str, Any]:
-    """A named tuple with source spans (`span`, `calls`) as JSON can hold it."""
+    """Return a named tuple with source spans (`span`, `calls`) as JSON can hold it."""
     span = None if site.span is None else dataclasses.asdict(site.span)
     return {**site._asdict(), "span": span, "calls": [dataclasses.asdict(call) for call in site.calls]}
 
 
 def decode_site(kind: type, facts: dict[str, Any]) -> Any:
-    """The inverse of `encode_site` for a class."""
+    """Return the inverse of `encode_site` for a class."""
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
     values["span"] = Span(**facts["span"]) if facts["span"] else None
     values["calls"] = tuple(Span(**call) for call in facts["calls"])
@@ -262,7 +264,7 @@ def _path(name: str, folder: str) -> str:
 
 
 def load(name: str, folder: str) -> Entry | None:
-    """The entry of a name, or None; one that is damaged or not this user's is removed."""
+    """Return the entry of a name, or None; one that is damaged or not this user's is removed."""
     path = _path(name, folder)
     try:
         if not is_ours(os.lstat(os.path.dirname(path))):
@@ -330,7 +332,7 @@ def _checksum(name: str, body: bytes) -> bytes:
 
 
 def _decode(name: str, data: bytes) -> Entry | None:
-    """The entry of a name in the contents of its file; None for anything else."""
+    """Return the entry of a name in the contents of its file; None for anything else."""
     start = len(_MAGIC) + 32
     body = data[start:]
     if not data.startswith(_MAGIC) or _checksum(name, body) != data[len(_MAGIC) : start]:

@@ -27,7 +27,7 @@ _private: str | None = None
 
 
 def directory() -> str | None:
-    """The cache's folder, made if need be; None where there can be none that is this user's alone."""
+    """Return the cache's folder, made if need be; None where there can be none that is this user's alone."""
     name = settings.get("CUTE_DSL_CACHE_DIR")
     why = unusable(name)
     if why is None:
@@ -69,7 +69,7 @@ def say_once(message: str) -> None:
 
 
 def is_ours(found: os.stat_result) -> bool:
-    """Whether a file or folder is this user's, and nobody else has the right to write to it."""
+    """Return whether a file or folder is this user's, and nobody else has the right to write to it."""
     return found.st_uid == os.geteuid() and not _others_may_write(found)
 
 
@@ -124,7 +124,7 @@ def _walk(name: str) -> tuple[str, str | None]:
 
 
 def _parts(path: str) -> list[str]:
-    """The names on the way of a path, the last one first; that of an absolute one ends in "/"."""
+    """Return the names on the way of a path, the last one first; that of an absolute one ends in "/"."""
     names = [name for name in reversed(path.split("/")) if name not in ("", ".")]
     return [*names, "/"] if path.startswith("/") else names
 
@@ -137,8 +137,8 @@ def _others_may_write(found: os.stat_result) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _is_private_group(group: int, user: int) -> bool:
-    """Whether a group is that of one user alone. Many systems give each user such a group, and a umask of 002, so that
-    what a user makes is writable by it."""
+    """Return whether a group is that of one user alone. Many systems give each user such a group, and a umask of
+    002, so that what a user makes is writable by it."""
     if group == 0:  # containers put arbitrary users into it
         return False
     try:
@@ -169,7 +169,7 @@ def _read(path: str) -> bytes:
 
 
 def _for_this_process() -> str | None:
-    """A folder with a name that nobody can foresee, removed when the process that made it ends."""
+    """Return a folder with a name that nobody can foresee, removed when the process that made it ends."""
     global _private
     import tempfile
 

@@ -1,7 +1,7 @@
 """Who takes calls from Python.
 
 Python takes every call of a jit or compiled function itself. A language may be given a `Caller` that learns from these
-calls and takes later ones in its own way: `kiln.calls` has one that is native code. It raises nothing: what it does not
+calls and takes later ones in its own way: `kiln.interop.arguments` has one that is native code. It raises nothing: what it does not
 foresee it leaves to Python, so there is one source of errors.
 """
 

@@ -92,7 +92,7 @@ def _code_reads(code: types.CodeType) -> CodeReads:
     unusual = (names | attributes) & _UNUSUAL
     anything = bool(unusual & _ANYTHING)
     if unusual:
-        anything = anything or not _names_are_given(code)
+        anything = anything or not _names_are_listed(code)
         texts |= {c for c in code.co_consts if type(c) is str and c.isidentifier()}
     modules = {c for c in code.co_consts if type(c) is str and unusual & _MODULES and _is_module_name(c)}
     if catches:
@@ -116,8 +116,8 @@ def _is_module_name(text: str) -> bool:
     return all(part.isidentifier() for part in text.split("."))
 
 
-def _names_are_given(code: types.CodeType) -> bool:
-    """Whether the source gives all names by which it looks something up as texts."""
+def _names_are_listed(code: types.CodeType) -> bool:
+    """Return whether the source gives all names by which it looks something up as texts."""
     from .frontend import source
 
     if code.co_name.startswith("<") and code.co_name != "<lambda>":  # a comprehension: whoever holds it is looked at
@@ -144,7 +144,7 @@ def _names_are_given(code: types.CodeType) -> bool:
 
 
 def _is_looked_up(table: ast.AST, parents: dict[ast.AST, ast.AST]) -> bool:
-    """Whether a dictionary is only asked for one name: `table["K"]`, `table.get("K")`, `"K" in table`."""
+    """Return whether a dictionary is only asked for one name: `table["K"]`, `table.get("K")`, `"K" in table`."""
     parent = parents.get(table)
     if isinstance(parent, ast.Subscript) and parent.value is table:
         return _is_text([parent.slice])

@@ -6,26 +6,19 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from . import settings
+from .bindings import ir
 from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeError, Span
 from .options import CompileOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ..mlir import ir
-
 
 # --- source locations ------------------------------------------------------------------------------------------------
 
 
 def source_span(location: ir.Location) -> tuple[Span | None, tuple[Span, ...]]:
-    """Where in the user's program an operation came from, and the calls that led there, innermost first."""
-    from ..mlir import ir
-
+    """Return where in the user's program an operation came from, and the calls that led there, innermost first."""
     location = ir.Location.from_attr(location.attr, location.context)  # diagnostics hand out the base class
     if isinstance(location, ir.FileLineColLoc):
         return _file_span(location), ()
@@ -61,7 +54,7 @@ def _file_span(location: Any) -> Span | None:
 
 
 def report_at(location: ir.Location, kind: type[DSLBaseError], message: str, hint: str = "") -> DSLBaseError:
-    """An error to raise, at the source line of an operation."""
+    """Return an error to raise, at the source line of an operation."""
     span, calls = source_span(location)
     return kind(message, hint=hint, span=span, calls=calls)
 
@@ -90,8 +83,6 @@ def mlir_error(failure: Exception, doing: str) -> DSLBaseError:
 def misplaced_value(module: ir.Module) -> DSLBaseError | None:
     """What is wrong with a program that uses a value where it has none: in another function than the one that computes it, or
     after the branch or loop that does. None if there is no such use."""
-    from ..mlir import ir
-
     found: list[tuple[ir.Operation, ir.Value]] = []
 
     def visit(op: ir.Operation) -> ir.WalkResult:
@@ -106,8 +97,6 @@ def misplaced_value(module: ir.Module) -> DSLBaseError | None:
 
 
 def _block_of(value: ir.Value) -> ir.Block:
-    from ..mlir import ir
-
     return value.owner if isinstance(value.owner, ir.Block) else value.owner.operation.block  # pyright: ignore
 
 
@@ -119,9 +108,7 @@ def _around(op: ir.Operation) -> Iterator[tuple[ir.Operation, ir.Block]]:
 
 
 def _is_known_at(op: ir.Operation, value: ir.Value) -> bool:
-    """Whether a value is computed before an operation, in a block that is around it in the same function."""
-    from ..mlir import ir
-
+    """Return whether a value is computed before an operation, in a block that is around it in the same function."""
     home, owner = _block_of(value), value.owner
     for outer, block in _around(op):
         if block == home:
@@ -135,8 +122,6 @@ def _is_known_at(op: ir.Operation, value: ir.Value) -> bool:
 
 
 def _misplaced(op: ir.Operation, value: ir.Value) -> DSLBaseError:
-    from ..mlir import ir
-
     span, calls = source_span(op.location)
     owner = value.owner
     where, _ = source_span(value.location if isinstance(owner, ir.Block) else owner.operation.location)
@@ -209,8 +194,6 @@ class Compilation:
 
     def verify(self, check: Callable[[ir.Module], None] | None = None) -> None:
         """Check the module as the front end made it, by MLIR's rules or by a check of more; print and dump it if asked to."""
-        from ..mlir import ir
-
         with self.stage("verify"):
             try:
                 if check is None:
@@ -228,7 +211,7 @@ class Compilation:
 
     def run(self, name: str, what: str | Callable[[ir.Module], None]) -> None:
         """Run a pass: a textual pipeline of upstream passes for `builtin.module`, or a function on the module."""
-        from ..mlir import ir, passmanager
+        from ..mlir import passmanager
 
         with self.stage(name):
             try:
@@ -255,8 +238,6 @@ class Compilation:
 
     def check_lowered(self, legal: Callable[[ir.Operation], str]) -> None:
         """Report the first operation that is not legal: `legal` returns why, or an empty string."""
-        from ..mlir import ir
-
         failure: list[tuple[ir.Location, str]] = []
 
         def visit(op: ir.Operation) -> ir.WalkResult:
@@ -325,5 +306,5 @@ class Artifacts(Mapping[str, Any]):
 
 
 def safe_name(name: str) -> str:
-    """A name as a file name: other characters replaced, cut to what file systems take."""
+    """Return a name as a file name: other characters replaced, cut to what file systems take."""
     return re.sub(r"[^\w.\-]+", "_", name)[:180] or "module"

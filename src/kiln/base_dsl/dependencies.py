@@ -20,16 +20,14 @@ import os
 import sys
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
 
 from . import object_words
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
 from .guards import IN_CELL, IN_DICT, IS_TRUE, IS_WORD, NOTHING, Guard
 from .static_key import Met, static_key
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
 
 
 @functools.lru_cache(maxsize=2)
@@ -94,7 +92,7 @@ class Dependencies:
         finder.finish()
 
     def unchanged(self) -> bool:
-        """Whether all is as it was."""
+        """Return whether all is as it was."""
         try:
             return self._is_as_before()
         except RuntimeError:  # another thread changes a container meanwhile
@@ -159,7 +157,7 @@ class Dependencies:
         return True
 
     def guards(self) -> list[Guard]:
-        """The same for native code, which asks for the very objects."""
+        """Return the same for native code, which asks for the very objects."""
         self.moved = False
         found: list[Guard] = []
         rest = bool(self._contents or self._asked or self._whole)
@@ -500,7 +498,7 @@ _TITLES = frozenset(("__name__", "__qualname__"))
 
 
 def _is_special(name: str) -> bool:
-    """Whether Python itself may look for a member of this name."""
+    """Return whether Python itself may look for a member of this name."""
     return name.startswith("__") and name.endswith("__") and name not in _NOT_STATE
 
 
@@ -509,7 +507,7 @@ def _special_names(kind: type) -> frozenset[str]:
 
 
 def _registered(kind: type) -> frozenset[type]:
-    """The classes that were registered with an abstract class or with one that is derived from it."""
+    """Return the classes that were registered with an abstract class or with one that is derived from it."""
     found: set[type] = set()
     todo, seen = [kind], {kind}
     while todo:
@@ -523,7 +521,7 @@ def _registered(kind: type) -> frozenset[type]:
 
 
 def _asked_by_protocol(kind: type) -> Iterable[str]:
-    """The attributes that an object must have to be an instance of a protocol; none for other classes."""
+    """Return the attributes that an object must have to be an instance of a protocol; none for other classes."""
     if not getattr(kind, "_is_protocol", False):
         return ()
     find: Any = getattr(typing, "_get_protocol_attrs", None)
@@ -549,7 +547,7 @@ def _content(value: Any) -> Hashable:
 
 
 def _computed(kind: type, names: set[str]) -> set[str]:
-    """Which of some names are attributes that instances of a class compute."""
+    """Return which of some names are attributes that instances of a class compute."""
     found: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         own = vars(base)
@@ -558,7 +556,8 @@ def _computed(kind: type, names: set[str]) -> set[str]:
 
 
 def _asked(owner: Any, name: str) -> Hashable | None:
-    """An attribute of an object of which little is known, if it is one that is computed or kept, and no method."""
+    """Return an attribute of an object of which little is known, if it is one that is computed or kept, and no
+    method."""
     kind: Any = next((vars(base)[name] for base in type(owner).__mro__ if name in vars(base)), None)
     kept = getattr(owner, "__dict__", None)
     if type(kind) not in _COMPUTED and not (type(kept) is dict and name in kept):
@@ -573,7 +572,7 @@ _COMPUTED = (types.GetSetDescriptorType, types.MemberDescriptorType, property)
 
 
 def _is_pythons(value: Any) -> bool:
-    """Whether a builtin is Python's own rather than one that a program has added."""
+    """Return whether a builtin is Python's own rather than one that a program has added."""
     return getattr(value, "__module__", None) in ("builtins", "io", "_io", "_sitebuiltins")
 
 
@@ -596,7 +595,7 @@ def _file_of(module: types.ModuleType) -> str:
 
 
 def _is_constant_module(module: types.ModuleType) -> bool:
-    """Whether attributes of a module are taken for constants."""
+    """Return whether attributes of a module are taken for constants."""
     if module.__name__.partition(".")[0] in _FRAMEWORKS or module.__name__ in sys.builtin_module_names:
         return True
     filename = _file_of(module)
@@ -615,7 +614,7 @@ def is_library_module(name: str) -> bool:
 
 
 def is_library_class(kind: type) -> bool:
-    """Whether a class is installed (the standard library, a package, Kiln itself) rather than the user's own."""
+    """Return whether a class is installed (the standard library, a package, Kiln itself) rather than the user's own."""
     return is_library_module(kind.__module__)
 
 
@@ -624,7 +623,7 @@ def _is_ours(kind: type) -> bool:
 
 
 def _is_closed(kind: type) -> bool:
-    """Whether the instances of a class are not looked into."""
+    """Return whether the instances of a class are not looked into."""
     return is_library_class(kind) and f"{kind.__module__}.{kind.__qualname__}" not in _CONTAINERS
 
 

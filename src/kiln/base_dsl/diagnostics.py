@@ -17,7 +17,7 @@ import os
 import sys
 import types
 import weakref
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import ast
@@ -28,14 +28,13 @@ _internal_rooms = tuple(
     _PACKAGE_DIR + room
     for room in (
         "_support",
-        "aot",
+        "aot.py",
         "base_dsl",
-        "bridges",
-        "calls",
         "cute",
         "dialects",
         "hardware",
-        "jax",
+        "interop",
+        "jax.py",
         "measure",
         "pipeline",
         "utils",
@@ -43,7 +42,7 @@ _internal_rooms = tuple(
         "targets",
         "workbench",
         "mlir.py",
-        "torch",
+        "torch.py",
     )
 )
 
@@ -83,7 +82,7 @@ class Span:
         return f"{self.filename}:{self.line}"
 
     def snippet(self) -> str:
-        """The source line with a caret under the range, or nothing where the source cannot be had."""
+        """Return the source line with a caret under the range, or nothing where the source cannot be had."""
         text = linecache.getline(self.filename, self.line).rstrip("\n")
         if not text.strip():
             return ""
@@ -105,15 +104,9 @@ class DSLBaseError(Exception):
     """Base of all of Kiln's errors. `span` says where in the user's program, `hint` what to write instead."""
 
     def __init__(
-        self,
-        message: str,
-        *,
-        hint: str = "",
-        span: Span | None = None,
-        calls: tuple[Span, ...] = (),
-        notes: tuple[tuple[Span, str], ...] = (),
-        error_code: object = None,
-    ) -> None:
+        self, message: str, *, hint: str = "", span: Span | None = None, calls: tuple[Span, ...] = (),
+        notes: tuple[tuple[Span, str], ...] = (), error_code: object = None,
+    ) -> None:  # fmt: skip
         super().__init__(message)
         self.message = message
         self.hint = hint
@@ -204,7 +197,7 @@ class DSLOptimizationWarning(Warning):
 
 
 def is_internal(code: types.CodeType) -> bool:
-    """Whether a code object belongs to Kiln's machinery rather than to a user's program."""
+    """Return whether a code object belongs to Kiln's machinery rather than to a user's program."""
     known = internal_files.get(code.co_filename)
     if known is None:
         known = internal_files[code.co_filename] = code.co_filename.startswith(_internal_rooms)
@@ -212,7 +205,7 @@ def is_internal(code: types.CodeType) -> bool:
 
 
 def user_frame(depth: int = 1) -> types.FrameType | None:
-    """The innermost frame of user code on the stack, looking from `depth` frames above the caller."""
+    """Return the innermost frame of user code on the stack, looking from `depth` frames above the caller."""
     frame: types.FrameType | None = sys._getframe(depth + 1)
     while frame is not None and is_internal(frame.f_code):
         frame = frame.f_back
@@ -223,7 +216,7 @@ Positions = list[tuple[int | None, int | None, int | None, int | None]]
 
 
 def position_table(code: types.CodeType) -> Positions:
-    """The source range of every instruction of a code object."""
+    """Return the source range of every instruction of a code object."""
     read = getattr(code, "co_positions", None)
     return list(read()) if read is not None else []
 
@@ -239,7 +232,8 @@ def positions(code: types.CodeType, lasti: int, table: Positions | None = None) 
 
 
 def function_name(code: types.CodeType) -> str:
-    """A readable name of the function a code object came from: the parts the front end generated are left out."""
+    """Return a readable name of the function a code object came from: the parts the front end generated are left
+    out."""
     if code in generated_names:
         return generated_names[code]
     name = getattr(code, "co_qualname", code.co_name)
@@ -248,7 +242,7 @@ def function_name(code: types.CodeType) -> str:
 
 
 def frame_span(frame: types.FrameType) -> Span:
-    """Where a frame is now."""
+    """Return where a frame is now."""
     code = frame.f_code
     line, end_line, column, end_column = positions(code, frame.f_lasti)
     if line < 0:
@@ -257,7 +251,7 @@ def frame_span(frame: types.FrameType) -> Span:
 
 
 def node_span(node: ast.AST, filename: str, function: str = "") -> Span:
-    """Where a syntax node stands."""
+    """Return where a syntax node stands."""
     return Span(
         filename,
         getattr(node, "lineno", 1),
@@ -269,7 +263,8 @@ def node_span(node: ast.AST, filename: str, function: str = "") -> Span:
 
 
 def _frames_of_trace(frame: types.FrameType | None) -> list[types.FrameType]:
-    """The user's frames from here to the one that called into the language; outside a trace, only the innermost."""
+    """Return the user's frames from here to the one that called into the language; outside a trace, only the
+    innermost."""
     found: list[types.FrameType] = []
     inside = True
     while frame is not None:
@@ -288,7 +283,7 @@ _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 
 
 def in_rewritten_code(depth: int = 1) -> bool:
-    """Whether the innermost user code on the stack is part of a decorated function."""
+    """Return whether the innermost user code on the stack is part of a decorated function."""
     frame = user_frame(depth + 1)
     while frame is not None and frame.f_code.co_name in _COMPREHENSIONS:
         frame = frame.f_back
@@ -335,23 +330,23 @@ def call_chain(depth: int = 1, limit: int = 8) -> tuple[Span, ...]:
 
 
 def error(
-    kind: type[DSLBaseError],
-    message: str,
-    *,
-    hint: str = "",
-    span: Span | None = None,
+    kind: type[DSLBaseError], message: str, *, hint: str = "", span: Span | None = None,
     notes: tuple[tuple[Span, str], ...] = (),
-    depth: int = 1,
-) -> DSLBaseError:
-    """An exception to raise, located at the user's innermost frame (or `span`), with the chain of calls to it."""
-    chain = call_chain(depth + 1)
+) -> DSLBaseError:  # fmt: skip
+    """Return an exception to raise, located at the user's innermost frame (or `span`), with the chain of calls to it."""
+    chain = call_chain()
     if chain and (span is None or span.function == chain[0].function):
         span, chain = span or chain[0], chain[1:]
     return kind(message, hint=hint, span=span, calls=chain, notes=notes)
 
 
+def type_error(message: str, hint: str = "", **where: Any) -> DSLBaseError:
+    """Return a `DSLUserCodeTypeError` to raise: `message` says what is wrong, `hint` what to write instead."""
+    return error(DSLUserCodeTypeError, message, hint=hint, **where)
+
+
 def strip_internal_frames(tb: types.TracebackType | None) -> types.TracebackType | None:
-    """The traceback without the frames of Kiln's machinery (kept whole if nothing else would be left)."""
+    """Return the traceback without the frames of Kiln's machinery (kept whole if nothing else would be left)."""
     entries: list[types.TracebackType] = []
     cursor = tb
     while cursor is not None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .._support import fork_safe
 from . import trace as tracing
 from .arguments import ArgumentRules, Node
+from .bindings import context, ir
 from .caller import Caller
 from .diagnostics import (
     DSLBaseError,
@@ -30,7 +31,7 @@ from .user_op import extract_mlir_values, new_from_mlir_values  # noqa: F401  # 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ..mlir import ext, ir
+    from ..mlir import ext
     from .compiler import CompileOptions
     from .target import Executable
 
@@ -67,7 +68,7 @@ class BaseDSL(ArgumentRules):
 
     @classmethod
     def _get_dsl(cls) -> Any:
-        """The language itself; of `BaseDSL`, the default one."""
+        """Return the language itself; of `BaseDSL`, the default one."""
         return default_language() if cls is BaseDSL else cls()
 
     # -- what a language provides ------------------------------------------------------------------------
@@ -79,9 +80,7 @@ class BaseDSL(ArgumentRules):
     def make_function(
         self, name: str, types: Sequence[ir.Type], location: ir.Location
     ) -> tuple[ir.Operation, ir.Block]:
-        """An empty host function at the insertion point, and its entry block."""
-        from ..mlir import ir
-
+        """Return an empty host function at the insertion point, and its entry block."""
         operation = ir.Operation.create(
             "func.func",
             regions=1,
@@ -96,8 +95,6 @@ class BaseDSL(ArgumentRules):
 
     def finish_function(self, function: ir.Operation, types: Sequence[ir.Type], values: Sequence[ir.Value]) -> None:
         """Return `values` from a function begun with `make_function`."""
-        from ..mlir import ir
-
         results = [v.type for v in values]
         function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(list(types), results))
         tracing.emit("func.return", [], list(values))
@@ -106,28 +103,16 @@ class BaseDSL(ArgumentRules):
         """Leave on a host function what its target should know about its arguments. Nothing by default."""
 
     def make_if(
-        self,
-        condition: ir.Value,
-        then: ir.Block,
-        then_values: Sequence[ir.Value],
-        orelse: ir.Block,
+        self, condition: ir.Value, then: ir.Block, then_values: Sequence[ir.Value], orelse: ir.Block,
         else_values: Sequence[ir.Value],
-    ) -> Sequence[ir.Value]:
+    ) -> Sequence[ir.Value]:  # fmt: skip
         """A branch at the insertion point around two traced blocks without terminators; its results."""
         raise NotImplementedError
 
     def make_for(
-        self,
-        lower: ir.Value,
-        upper: ir.Value,
-        step: ir.Value,
-        body: ir.Block,
-        inits: Sequence[ir.Value],
-        yields: Sequence[ir.Value],
-        *,
-        unsigned: bool,
-        hints: dict[str, Any],
-    ) -> Sequence[ir.Value]:
+        self, lower: ir.Value, upper: ir.Value, step: ir.Value, body: ir.Block, inits: Sequence[ir.Value],
+        yields: Sequence[ir.Value], *, unsigned: bool, hints: dict[str, Any],
+    ) -> Sequence[ir.Value]:  # fmt: skip
         """A loop from `lower` up to but not including `upper`, step > 0.
 
         `body`'s arguments are the induction variable, then the carried values; `yields` are their next values.
@@ -135,14 +120,9 @@ class BaseDSL(ArgumentRules):
         raise NotImplementedError
 
     def make_while(
-        self,
-        before: ir.Block,
-        condition: ir.Value,
-        forwards: Sequence[ir.Value],
-        after: ir.Block,
-        inits: Sequence[ir.Value],
-        yields: Sequence[ir.Value],
-    ) -> Sequence[ir.Value]:
+        self, before: ir.Block, condition: ir.Value, forwards: Sequence[ir.Value], after: ir.Block,
+        inits: Sequence[ir.Value], yields: Sequence[ir.Value],
+    ) -> Sequence[ir.Value]:  # fmt: skip
         """A loop: `before` takes the carried values and decides; `after` takes `forwards` and yields the next values.
 
         The results are `forwards` at the end. There are as many forwarded as carried values.
@@ -150,9 +130,7 @@ class BaseDSL(ArgumentRules):
         raise NotImplementedError
 
     def make_undefined(self, type_: ir.Type) -> ir.Value:
-        """A value nobody reads. Numbers only by default: zero."""
-        from ..mlir import ir
-
+        """Return a value nobody reads. Numbers only by default: zero."""
         if isinstance(type_, (ir.IntegerType, ir.IndexType)):
             return tracing.constant(type_, 0)
         if isinstance(type_, ir.FloatType):
@@ -164,15 +142,13 @@ class BaseDSL(ArgumentRules):
         raise DSLUserCodeError(f"{self.name} has no assertions at run time")
 
     def is_selectable(self, type_: ir.Type) -> bool:
-        """Whether `arith.select` takes this type."""
-        from ..mlir import ir
-
+        """Return whether `arith.select` takes this type."""
         return isinstance(type_, (ir.IntegerType, ir.FloatType, ir.IndexType, ir.VectorType))
 
     def compile_module(
         self, module: ir.Module, entry: str, options: CompileOptions | None, target: str | None
     ) -> Executable:
-        """The object stage. By default the chosen target's, or what the disk cache has of it."""
+        """Return the object stage. By default the chosen target's, or what the disk cache has of it."""
         from . import cache
 
         return cache.compile_module(get_target(target), module, entry, options)
@@ -192,7 +168,7 @@ class BaseDSL(ArgumentRules):
         self, name: str, nodes: Sequence[Node], run: Callable[[list[Any]], Any], at: Span, names: Sequence[str]
     ) -> Traced:
         """Trace `run` as a host function of the nodes' leaves. `names`: of the arguments."""
-        from ..mlir import context, ir, require_dialect
+        from ..mlir import require_dialect
 
         for dialect in self.dialects():
             require_dialect(dialect)
@@ -242,15 +218,9 @@ class Traced:
     """A complete module, and how its results are read."""
 
     def __init__(
-        self,
-        module: ir.Module,
-        entry: str,
-        argument_types: list[ir.Type],
-        result_types: list[ir.Type],
-        result_kinds: list[Any],
-        rebuild: Callable[[Any], Any],
-        returns_number: bool,
-    ) -> None:
+        self, module: ir.Module, entry: str, argument_types: list[ir.Type], result_types: list[ir.Type],
+        result_kinds: list[Any], rebuild: Callable[[Any], Any], returns_number: bool,
+    ) -> None:  # fmt: skip
         self.module = module
         self.entry = entry
         self.argument_types = argument_types
@@ -262,7 +232,7 @@ class Traced:
 
 
 def result_kinds(returned: Any) -> list[Any]:
-    """The numeric type of each leaf of a returned value; other values cannot leave a compiled function."""
+    """Return the numeric type of each leaf of a returned value; other values cannot leave a compiled function."""
     from . import tree
     from .typing import Numeric
 
@@ -314,8 +284,6 @@ class report:
             found = self._missing_variable(failure, tb)
             if found is not None:
                 raise found from None
-        from ..mlir import ir
-
         if isinstance(failure, ir.MLIRError):
             span = _last_user_span(tb)
             raise DSLOperationBuildError(f"an operation could not be built: {failure}", span=span) from failure

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from .._support import stack_guard
 from .._support.gc_pause import gc_paused
-from . import doors, settings, stale
+from . import entry_points, settings, stale
 from . import trace as tracing
 from .arguments import AMBIENT_STREAM, ONE_SYMBOL, Node, StaticNode, number_format, slot_struct
 from .dependencies import Dependencies
-from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error
+from .diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLUserCodeValueError, error, type_error
 from .dsl import BaseDSL, Traced, compile_lock, shorten_traceback
 from .numeric import host
 from .stale import checks_stale
@@ -117,9 +117,9 @@ class JitFunction(TracedFunction):
         name = (self.name_prefix or "") + self.name.replace("<lambda>", "lambda")
 
         def run(values: list[Any]) -> Any:
-            given = dict(zip(arguments, values, strict=True))
-            tracing.require("a function").ambient_stream = given.pop(AMBIENT_STREAM, None)
-            args, kwargs = self.parameters.call_arguments(given)
+            passed_values = dict(zip(arguments, values, strict=True))
+            tracing.require("a function").ambient_stream = passed_values.pop(AMBIENT_STREAM, None)
+            args, kwargs = self.parameters.call_arguments(passed_values)
             return self.run(args, kwargs)
 
         return self.dsl.trace(name, nodes, run, self.span, list(arguments))
@@ -135,13 +135,9 @@ class JitFunction(TracedFunction):
                 return self._compile_traced(traced, nodes, arguments, options, target)
 
     def _compile_traced(
-        self,
-        traced: Traced,
-        nodes: list[Node],
-        arguments: dict[str, Any],
-        options: CompileOptions | None,
+        self, traced: Traced, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None,
         target: str | None,
-    ) -> CompiledFunction:
+    ) -> CompiledFunction:  # fmt: skip
         executable = self.dsl.compile_module(traced.module, traced.entry, options, target)
         self.dsl.caller.wait()
         compiled = CompiledFunction(self, list(arguments), nodes, traced, executable, target or target_name())
@@ -178,14 +174,9 @@ class CompiledFunction:
     __kiln_static__ = True
 
     def __init__(
-        self,
-        source: JitFunction,
-        names: list[str],
-        nodes: list[Node],
-        traced: Traced,
-        executable: Executable,
+        self, source: JitFunction, names: list[str], nodes: list[Node], traced: Traced, executable: Executable,
         target: str,
-    ) -> None:
+    ) -> None:  # fmt: skip
         from .target import slot_layout
 
         self.source = source
@@ -259,69 +250,60 @@ class CompiledFunction:
         return nodes
 
     def leaves_of(self, args: Sequence[Any]) -> list[list[Any]]:
-        """The leaves of each argument that is not compiled in, which `run_leaves` takes one after another."""
-        given = dict(zip([name for name in self.names if name not in self.static], args, strict=True))
-        nodes = self._fitted({name: given.get(name, self.static.get(name)) for name in self.names})
-        return [list(node.leaves()) for name, node in nodes.items() if name in given]
+        """Return the leaves of each argument that is not compiled in, which `run_leaves` takes one after another."""
+        passed_values = dict(zip([name for name in self.names if name not in self.static], args, strict=True))
+        nodes = self._fitted({name: passed_values.get(name, self.static.get(name)) for name in self.names})
+        return [list(node.leaves()) for name, node in nodes.items() if name in passed_values]
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         dynamic = [name for name in self.passed if name != AMBIENT_STREAM]
         if len(args) > len(dynamic):
-            given = self.parameters.bind(args, kwargs) if len(args) <= len(dynamic) + len(self.static) else None
-            if given is None:
-                raise error(
-                    DSLUserCodeTypeError,
+            passed_values = self.parameters.bind(args, kwargs) if len(args) <= len(dynamic) + len(self.static) else None
+            if passed_values is None:
+                raise type_error(
                     f"{self.function_name} was compiled to take {len(dynamic)} arguments ({', '.join(dynamic)}), not {len(args)}",
-                    hint="Constexpr arguments are compiled in and no longer passed",
+                    "Constexpr arguments are compiled in and no longer passed",
                 )
-            self._check_static(given)
-            return given | self._ambient_stream()
+            self._check_static(passed_values)
+            return passed_values | self._ambient_stream()
         passed = [name for name in dynamic if name not in self.ambient]
         if len(args) > len(passed):
             passed = dynamic  # streams of the environment may be given, too
-        given = dict(zip(passed, args, strict=False))
+        passed_values = dict(zip(passed, args, strict=False))
         for name, value in kwargs.items():
-            if name in given or name not in self.names:
-                what = "twice" if name in given else "but has no such parameter"
-                raise error(
-                    DSLUserCodeTypeError,
-                    f"{self.function_name} got {name!r} {what}",
-                    hint=f"it takes {', '.join(dynamic)}",
-                )
-            given[name] = value
-        self._check_static(given)
-        missing = [n for n in dynamic if n not in given and n not in self.static]
+            if name in passed_values or name not in self.names:
+                what = "twice" if name in passed_values else "but has no such parameter"
+                raise type_error(f"{self.function_name} got {name!r} {what}", f"it takes {', '.join(dynamic)}")
+            passed_values[name] = value
+        self._check_static(passed_values)
+        missing = [n for n in dynamic if n not in passed_values and n not in self.static]
         defaults = self.parameters.signature.parameters
-        given |= self._ambient_stream()
+        passed_values |= self._ambient_stream()
         for name in list(missing):
             if name in self.ambient:
-                given[name] = self.ambient[name]()
+                passed_values[name] = self.ambient[name]()
                 missing.remove(name)
             elif defaults[name].default is not defaults[name].empty:
-                given[name] = defaults[name].default
+                passed_values[name] = defaults[name].default
                 missing.remove(name)
         if missing:
-            raise error(
-                DSLUserCodeTypeError,
-                f"{self.function_name} needs {', '.join(missing)}",
-                hint=f"it was compiled to take {', '.join(dynamic)}",
+            raise type_error(
+                f"{self.function_name} needs {', '.join(missing)}", f"it was compiled to take {', '.join(dynamic)}"
             )
-        return {n: given.get(n, self.static.get(n)) for n in self.names}
+        return {n: passed_values.get(n, self.static.get(n)) for n in self.names}
 
     def _ambient_stream(self) -> dict[str, Any]:
-        """The stream of launches that name none, if it is an argument."""
+        """Return the stream of launches that name none, if it is an argument."""
         return {name: of() for name, of in self.ambient.items() if name == AMBIENT_STREAM}
 
-    def _check_static(self, given: dict[str, Any]) -> None:
+    def _check_static(self, passed_values: dict[str, Any]) -> None:
         """Refuse another value where one was compiled in."""
-        for name in given.keys() & self.static.keys():
-            now, compiled = given[name], self.static[name]
+        for name in passed_values.keys() & self.static.keys():
+            now, compiled = passed_values[name], self.static[name]
             if now is not compiled and static_key(now) != static_key(compiled):
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"argument {name!r} of {self.function_name} was {compiled!r} when it was compiled, and is {_brief(now)} now",
-                    hint=f"pass {'None' if compiled is None else 'the same, or leave it out'}, or compile again for this one",
-                    depth=2,
+                    f"pass {'None' if compiled is None else 'the same, or leave it out'}, or compile again for this one",
                 )
 
     def _wrong_argument(self, name: str, node: Node, expected: Any, why: str) -> Exception:
@@ -332,14 +314,12 @@ class CompiledFunction:
                 f"Mismatched argument #{self.passed.index(name)} ({name!r}) when calling `{self.call_signature()}`: {what}; "
                 f"expected {describe_key(expected)}",
                 hint="pass an argument of the same type, or compile again for this one",
-                depth=2,
             )
         return error(
             DSLUserCodeValueError if why else DSLUserCodeTypeError,
             f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for {describe_key(expected)}"
             + (f": {why}" if why else ""),
             hint="pass an argument of the same type, or compile again for this one",
-            depth=2,
         )
 
     def call_signature(self) -> str:
@@ -391,7 +371,7 @@ class CompiledFunction:
         return None if report is None else functools.partial(reported, report, self.call_signature())
 
     def packed(self, leaves: Sequence[Any]) -> tuple[bytes, list[tuple[int, str]]]:
-        """The slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
+        """Return the slots of some leaves, and for each leaf its offset and the `struct` format of its number."""
         places: list[tuple[int, str]] = []
         offset = 0
         for text in _FORMATS.findall(self._struct.format[1:]):
@@ -404,7 +384,7 @@ class CompiledFunction:
     ) -> None:
         """Write it as an object file that needs neither Python nor Kiln: `file_path/file_name.o` and a header for C, where
         `function_prefix` is part of all names; or, with `function_name`, the object `file_path` for TVM-FFI."""
-        doors.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
+        entry_points.exporter().export_to_c(self, file_path, file_name, function_prefix, function_name=function_name)
 
     def __getattr__(self, name: str) -> Any:
         kind = name[2:-2]
@@ -428,7 +408,7 @@ _FORMATS = re.compile(r"[0-9]*[a-zA-Z?](?:[0-9]x)?")
 
 
 def _shown(failure: DSLBaseError, signature: str) -> DSLBaseError:
-    """An error of a call as the caller sees it; `signature` as `CompiledFunction.call_signature` gives it."""
+    """Return an error of a call as the caller sees it; `signature` as `CompiledFunction.call_signature` gives it."""
     shorten_traceback(failure)
     if isinstance(failure, DSLUserCodeValueError) or not failure.message.endswith(ONE_SYMBOL):
         return failure
@@ -458,7 +438,7 @@ def _brief(value: Any) -> str:
 
 
 def describe_key(key: Any) -> str:
-    """A part of a signature, for people."""
+    """Return a part of a signature, for people."""
     if isinstance(key, type):
         return key.__name__
     if type(key) is tuple and key and isinstance(key[0], type):
@@ -468,7 +448,7 @@ def describe_key(key: Any) -> str:
 
 
 def _plain(x: Any) -> Any:
-    """A returned structure with Python numbers in place of typed ones."""
+    """Return a returned structure with Python numbers in place of typed ones."""
     from . import tree
 
     if isinstance(x, Numeric):

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 IN_DICT, IN_CELL, IS_TRUE, IS_ZERO, IS_WORD, ALL_OF = range(1, 7)
 """(dict, key, object), (cell, None, object): the very object is there. (function,): it returns something true. (ctypes number,):

@@ -17,7 +17,8 @@ _own_handlers: list[logging.Handler] = []
 
 
 def logger() -> logging.Logger:
-    """The logger `kiln`, set up as the environment says now. Without those variables it is an ordinary quiet logger."""
+    """Return the logger `kiln`, set up as the environment says now. Without those variables it is an ordinary quiet
+    logger."""
     import logging
 
     global _configured

@@ -12,50 +12,50 @@ def _run(name: str, *args: Any) -> Any:
 
 
 def min(*args: Any, loc: Any = None, ip: Any = None) -> Any:
-    """The least of some numbers, dynamic or not."""
+    """Return the least of some numbers, dynamic or not."""
     return _run("min", *args)
 
 
 def max(*args: Any, loc: Any = None, ip: Any = None) -> Any:
-    """The greatest of some numbers, dynamic or not."""
+    """Return the greatest of some numbers, dynamic or not."""
     return _run("max", *args)
 
 
 def all_(items: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether all are true; of a vector value, of all its elements."""
+    """Return whether all are true; of a vector value, of all its elements."""
     own = getattr(items, "__kiln_all__", None)
     return own() if own is not None else _run("all", items)
 
 
 def any_(items: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether one is true; of a vector value, one of its elements."""
+    """Return whether one is true; of a vector value, one of its elements."""
     own = getattr(items, "__kiln_any__", None)
     return own() if own is not None else _run("any", items)
 
 
 def and_(*args: Any, loc: Any = None, ip: Any = None) -> Any:
-    """The conjunction of truth values that are all evaluated already."""
+    """Return the conjunction of truth values that are all evaluated already."""
     from .frontend.boolean import run_boolean
 
     return run_boolean(True, args[0], tuple((lambda a=a: a) for a in args[1:]))
 
 
 def or_(*args: Any, loc: Any = None, ip: Any = None) -> Any:
-    """The disjunction of truth values that are all evaluated already."""
+    """Return the disjunction of truth values that are all evaluated already."""
     from .frontend.boolean import run_boolean
 
     return run_boolean(False, args[0], tuple((lambda a=a: a) for a in args[1:]))
 
 
 def select_(cond: Any, if_value: Any, else_value: Any) -> Any:
-    """One of two numbers, by a truth value; both are evaluated already."""
+    """Return one of two numbers, by a truth value; both are evaluated already."""
     from .numeric.operators import select
 
     return select(cond, if_value, else_value)
 
 
 def not_(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The negation of a truth value."""
+    """Return the negation of a truth value."""
     from .frontend.boolean import run_not
 
     return run_not(value)

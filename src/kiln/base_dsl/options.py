@@ -5,13 +5,11 @@ Each option is a class; `CompileOptions` collects them from strings, from option
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 from . import settings
 from .diagnostics import DSLRuntimeError, error
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 
 class CompileOption:
@@ -29,7 +27,7 @@ class CompileOption:
 
     @classmethod
     def check(cls, value: Any) -> Any:
-        """The value, if it suits the option."""
+        """Return the value, if it suits the option."""
         if cls.kind is bool and isinstance(value, int) and value in (0, 1):
             return bool(value)
         if not isinstance(value, cls.kind) or (cls.kind is int and isinstance(value, bool)):
@@ -38,7 +36,7 @@ class CompileOption:
 
     @classmethod
     def parse(cls, text: str) -> Any:
-        """The value of the option in a string."""
+        """Return the value of the option in a string."""
         if cls.kind is int:
             try:
                 return cls.check(int(text))
@@ -103,7 +101,8 @@ HOSTS = ("x86_64", "aarch64")
 
 
 def parsed_host_target(text: str, said: str = "--host-target ") -> tuple[str, str, str]:
-    """The triple, processor and features that `--host-target`, or what else was `said`, names; the latter may be empty."""
+    """Return the triple, processor and features that `--host-target`, or what else was `said`, names; the latter may
+    be empty."""
     words = text.split()
     found = {"-mtriple": "", "-mcpu": "", "-mattr": ""}
     if len(words) == 1 and words[0].startswith("linux-"):
@@ -188,12 +187,12 @@ class CompileOptions:
     enable_tvm_ffi: bool
     frontend_next: bool
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *values: Any) -> None:
         self._values: dict[str, Any] = {}
         common = settings.get("CUTE_DSL_COMPILER_OPT")
         if common:
             self._parse(common)
-        for item in given:
+        for item in values:
             self._add(item)
 
     def _add(self, item: Any) -> None:
@@ -243,7 +242,7 @@ class CompileOptions:
             self._values[option.field] = option.parse(value)
 
     def is_set(self, field: str) -> bool:
-        """Whether an option was given, by whatever value."""
+        """Return whether an option was given, by whatever value."""
         return field in self._values
 
     def __getattr__(self, field: str) -> Any:
@@ -255,12 +254,13 @@ class CompileOptions:
         return settings.get(option.setting) if option.setting else option.default
 
     def kept(self) -> frozenset[str]:
-        """The artefacts to keep as files and on the compiled function: those asked for here or by the environment."""
+        """Return the artefacts to keep as files and on the compiled function: those asked for here or by the
+        environment."""
         fields = ((kind, f"keep_{kind}") for kind in settings.KEEPABLE)
         return settings.kept() | {kind for kind, field in fields if field in _BY_FIELD and getattr(self, field)}
 
     def key(self) -> tuple[tuple[str, Any], ...]:
-        """The values of all options that can change the code, for a cache key."""
+        """Return the values of all options that can change the code, for a cache key."""
         return tuple((field, getattr(self, field)) for field in sorted(_BY_FIELD) if not field.startswith("keep_"))
 
     def __repr__(self) -> str:

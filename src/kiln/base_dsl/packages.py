@@ -10,10 +10,8 @@ import contextlib
 import importlib
 import importlib.util
 import sys
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 TRIED = {
     "torch": ("2.6.0", "2.15.0"),
@@ -38,15 +36,15 @@ class Internal(NamedTuple):
 
 INTERNALS = {
     "torch dispatcher": Internal(
-        "torch", "the stable C interface (aoti_torch_*, torch_library_impl) and its calling convention: torch/dispatch.py",
+        "torch", "the stable C interface (aoti_torch_*, torch_library_impl) and its calling convention: interop/torch/dispatch.py",
         "Python takes all calls of operators", since="2.10",
     ),
     "torch direct calls": Internal(
-        "torch", "functions of c10 and ATen by their C++ names, keys of the dispatcher, Dynamo's _empty_strided_*: torch/dispatch.py",
+        "torch", "functions of c10 and ATen by their C++ names, keys of the dispatcher, Dynamo's _empty_strided_*: interop/torch/dispatch.py",
         "calls of operators go through PyTorch's dispatcher", since="2.10",
     ),
     "torch versions": Internal(
-        "torch", "autograd's bump_version, is_inference, InferenceMode, GradMode and requires_grad by their C++ names: calls/caller/torch.py",
+        "torch", "autograd's bump_version, is_inference, InferenceMode, GradMode and requires_grad by their C++ names: interop/torch/reader.py",
         "Python takes calls of operators that write to their inputs; exported ones are not registered", since="2.6",
     ),
     "torch records": Internal(
@@ -54,31 +52,31 @@ INTERNALS = {
         "Python reads tensors", since="2.10",
     ),
     "torch autograd": Internal(
-        "torch", "_engine_run_backward, Function.apply and BackwardCFunction.apply, replaced: workbench/host_cuda/callbacks.py",
+        "torch", "_engine_run_backward, Function.apply and BackwardCFunction.apply, replaced: workbench/serve_cuda/callbacks.py",
         "on the CPU target backward functions and hooks see tensors of the CPU", since="2.6",
     ),
     "torch operators": Internal(
-        "torch", "Library.impl, replaced, and a library's fields m and ns: workbench/host_cuda/callbacks.py",
+        "torch", "Library.impl, replaced, and a library's fields m and ns: workbench/serve_cuda/callbacks.py",
         "on the CPU target kernels that programs register for CUDA are not found", since="2.6",
     ),
     "torch constructors": Internal(
-        "torch", "torch.utils._device._device_constructors: workbench/host_cuda/tensors.py",
+        "torch", "torch.utils._device._device_constructors: workbench/serve_cuda/tensors.py",
         "on the CPU target torch.set_default_device() is in force for the most common functions", since="2.6",
     ),
     "torch generators": Internal(
-        "torch", "a subclass of torch._C.Generator in the place of torch.Generator: workbench/host_cuda/generators.py",
+        "torch", "a subclass of torch._C.Generator in the place of torch.Generator: workbench/serve_cuda/generators.py",
         "on the CPU target there are no generators of the device cuda", since="2.6",
     ),
     "torch parameters": Internal(
-        "torch", "torch.nn.Parameter.__new__, replaced: workbench/host_cuda/tensors.py",
+        "torch", "torch.nn.Parameter.__new__, replaced: workbench/serve_cuda/tensors.py",
         "on the CPU target parameters of tensors of CUDA are on the CPU", since="2.6",
     ),
     "torch old types": Internal(
-        "torch", "types such as torch.FloatTensor and Tensor.record_stream, replaced: workbench/host_cuda/tensors.py",
+        "torch", "types such as torch.FloatTensor and Tensor.record_stream, replaced: workbench/serve_cuda/tensors.py",
         "on the CPU target there are no types such as torch.cuda.FloatTensor", since="2.6",
     ),
     "torch autocast": Internal(
-        "torch", "torch._C._ExcludeDispatchKeyGuard with keys of autocast: torch/operators.py",
+        "torch", "torch._C._ExcludeDispatchKeyGuard with keys of autocast: interop/torch/operators.py",
         "operators with autocast= turn autocast off by torch.autocast, which takes longer", since="2.6",
     ),
     "jax arrays": Internal(
@@ -86,13 +84,13 @@ INTERNALS = {
         "Python reads arrays of JAX", since="0.6",
     ),
     "numpy arrays": Internal(
-        "numpy", "where an ndarray keeps address, shape, strides, dtype and flags, and a dtype its kind and number: calls/caller/arrays.py",
+        "numpy", "where an ndarray keeps address, shape, strides, dtype and flags, and a dtype its kind and number: interop/arguments/arrays.py",
         "Python reads arrays of numpy", since="1.26",
     ),
 }  # fmt: skip
 """By names that `without` and `leaning_on` are called with."""
 
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 def without(name: str, reason: object) -> None:
@@ -104,8 +102,8 @@ def without(name: str, reason: object) -> None:
     text = f"{about.package} {version}: {about.without} ({' '.join(str(reason).split())})"
     if about.since and _numbers(version) < _numbers(about.since):
         logger().info("%s", text)
-    elif name not in _told:
-        _told.add(name)
+    elif name not in _warned:
+        _warned.add(name)
         newest = TRIED[about.package][1]
         logger().warning("%s. Kiln was tried with %s up to %s", text, about.package, newest)
 
@@ -120,7 +118,7 @@ def leaning_on(name: str) -> Iterator[None]:
 
 
 def version_of(package: str) -> str:
-    """The version that a loaded package says it has."""
+    """Return the version that a loaded package says it has."""
     return str(getattr(sys.modules.get(package), "__version__", "of an unknown version"))
 
 
@@ -134,7 +132,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def is_here(name: str) -> bool:
-    """Whether a package can be imported; a mere folder of that name, which Python would import as well, is none."""
+    """Return whether a package can be imported; a mere folder of that name, which Python would import as well, is
+    none."""
     if sys.modules.get(name) is not None:
         return loaded(name) is not None
     try:
@@ -145,7 +144,7 @@ def is_here(name: str) -> bool:
 
 
 def loaded(name: str) -> Any:
-    """A package if the program has loaded it; None if not, or if that is a mere folder."""
+    """Return a package if the program has loaded it; None if not, or if that is a mere folder."""
     module = sys.modules.get(name)
     return None if module is None or _is_folder(module) else module
 

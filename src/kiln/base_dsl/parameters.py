@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import promises
 from .arguments import ArgumentRules, GroupNode, Node, Quick, element_annotations
-from .diagnostics import DSLUserCodeTypeError, error
+from .diagnostics import type_error
 
 if TYPE_CHECKING:
     import types
@@ -63,7 +63,8 @@ class Parameters:
         return self._annotations
 
     def _annotation_for(self, value: Any, name: str) -> Any:
-        """The annotation of a parameter for a value; None does not concern it where the argument may be left out."""
+        """Return the annotation of a parameter for a value; None does not concern it where the argument may be left
+        out."""
         annotation = self.annotations.get(name)
         return None if value is None and name in self._may_be_none else annotation
 
@@ -103,26 +104,25 @@ class Parameters:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as wrong:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{self.function.__name__}{self.signature_text()}: {wrong}",
-                hint=f"it got {len(args)} positional argument{'s' * (len(args) != 1)}"
+                f"it got {len(args)} positional argument{'s' * (len(args) != 1)}"
                 + (f" and {', '.join(kwargs)}" if kwargs else ""),
             ) from None
         bound.apply_defaults()
         return bound.arguments
 
     def signature_text(self) -> str:
-        """The signature without its annotations."""
+        """Return the signature without its annotations."""
         bare = [p.replace(annotation=inspect.Parameter.empty) for p in self.signature.parameters.values()]
         return str(inspect.Signature(bare))
 
     def annotation(self, name: str) -> Any:
-        """The annotation of a parameter, or None."""
+        """Return the annotation of a parameter, or None."""
         return self.annotations.get(name)
 
     def nodes(self, rules: ArgumentRules, arguments: dict[str, Any]) -> list[Node]:
-        """A node for each parameter; `*args` and `**kwargs` are groups."""
+        """Return a node for each parameter; `*args` and `**kwargs` are groups."""
         nodes: list[Node] = []
         for name, value in arguments.items():
             annotation = self._annotation_for(value, name)

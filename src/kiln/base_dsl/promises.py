@@ -15,14 +15,12 @@ import sys
 import types
 import typing
 import weakref
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
-from .diagnostics import DSLUserCodeTypeError, error
+from .diagnostics import type_error
 from .tree import is_mlir_value
 from .typing import Constexpr, Numeric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 NUMBER, TEXT, NONE, SEQUENCE, MAPPING, TYPE, FUNCTION = "number", "text", "None", "sequence", "dict", "type", "function"
 Kinds = frozenset[str]
@@ -37,7 +35,7 @@ _CLASSES: dict[Any, Kinds] = {
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a value, empty if it is of none of these."""
+    """Return the kind of a value, empty if it is of none of these."""
     if isinstance(value, enum.Enum):
         return ""
     if isinstance(value, (int, float, Numeric)) or is_mlir_value(value):
@@ -58,7 +56,8 @@ def kind_of(value: Any) -> str:
 
 
 def kinds_promised(annotation: Any, own: Callable[[Any], Kinds | None]) -> Kinds | None:
-    """The kinds that an annotation allows; None if it excludes nothing. `own` knows the annotations of a language."""
+    """Return the kinds that an annotation allows; None if it excludes nothing. `own` knows the annotations of a
+    language."""
     found = own(annotation)
     if found is not None:
         return found
@@ -114,7 +113,7 @@ _OF_LITERALS = (int, bool, str, bytes, type(None))
 
 
 def without_none(annotation: Any) -> tuple[Any, bool]:
-    """The annotation of an argument that is not left out (`T` of `Optional[T]`), and whether it may be."""
+    """Return the annotation of an argument that is not left out (`T` of `Optional[T]`), and whether it may be."""
     if not isinstance(annotation, types.UnionType) and typing.get_origin(annotation) is not typing.Union:
         return annotation, False
     members = typing.get_args(annotation)
@@ -123,19 +122,17 @@ def without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def broken(value: Any, annotation: Any, path: str, owner: str = "") -> Exception:
-    """The error for an argument that its annotation excludes."""
+    """Return the error for an argument that its annotation excludes."""
     where = f" of {owner}" if owner else ""
     takes = name_of(annotation)
     hint = f"pass what the annotation says, or change it: {path}: {takes} is a promise"
     if value is None:
         hint = f"an argument that may be left out says so: {path}: Optional[{takes}], or {path}: {takes} = None"
-    return error(
-        DSLUserCodeTypeError, f"argument {path!r}{where} takes {takes} and got {_shown(value)}", hint=hint, depth=3
-    )
+    return type_error(f"argument {path!r}{where} takes {takes} and got {_shown(value)}", hint)
 
 
 def name_of(annotation: Any) -> str:
-    """An annotation as programs write it."""
+    """Return an annotation as programs write it."""
     return _MODULES.sub("", inspect.formatannotation(annotation))
 
 
@@ -157,8 +154,8 @@ def _shown(value: Any) -> str:
 
 
 def annotations_of(owner: Any) -> dict[str, Any]:
-    """The evaluated annotations of a function or class. One that cannot be evaluated is left out, or, if its text
-    names Constexpr, is Constexpr. Those of a class are evaluated once, if all of them can be."""
+    """Return the evaluated annotations of a function or class. One that cannot be evaluated is left out, or, if its
+    text names Constexpr, is Constexpr. Those of a class are evaluated once, if all of them can be."""
     if isinstance(owner, type):
         if owner in _of_classes:
             return _of_classes[owner]

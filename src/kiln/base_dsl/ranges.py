@@ -20,16 +20,9 @@ class Range:
     __slots__ = ("hints", "start", "step", "stop")
 
     def __init__(
-        self,
-        *bounds: Any,
-        unroll: int | None = None,
-        unroll_full: bool = False,
-        vectorize: bool | None = None,
-        prefetch_stages: int | None = None,
-        pipelining: int | None = None,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> None:
+        self, *bounds: Any, unroll: int | None = None, unroll_full: bool = False, vectorize: bool | None = None,
+        prefetch_stages: int | None = None, pipelining: int | None = None, loc: Any = None, ip: Any = None,
+    ) -> None:  # fmt: skip
         if not 1 <= len(bounds) <= 3:
             raise error(
                 DSLRuntimeError,
@@ -54,7 +47,7 @@ class Range:
 
 
 def range_constexpr(*bounds: Any, unroll_full: bool = True) -> builtins.range | list[int]:
-    """A loop that Python runs while tracing: its body appears once for each item. Takes Python integers only.
+    """Return a loop that Python runs while tracing: its body appears once for each item. Takes Python integers only.
 
     There is nothing left to be unrolled; `unroll_full` is accepted for programs that say so.
     """
@@ -65,7 +58,7 @@ def range_constexpr(*bounds: Any, unroll_full: bool = True) -> builtins.range | 
 
 
 def const_expr(expression: Any) -> Any:
-    """`expression`, which must be known while tracing: for conditions that choose code instead of branching."""
+    """Return `expression`, which must be known while tracing: for conditions that choose code instead of branching."""
     if trace.current() is not None and tree.is_dynamic(expression):
         raise error(
             DSLRuntimeError,
@@ -76,10 +69,10 @@ def const_expr(expression: Any) -> Any:
 
 
 def dynamic_expr(expression: Any) -> Any:
-    """`expression`: accepted for programs that mark run-time conditions."""
+    """Return `expression`: accepted for programs that mark run-time conditions."""
     return expression
 
 
 def range_dynamic(*args: Any, **kwargs: Any) -> Range:
-    """`range`, for programs that spell it so."""
+    """Return `range`, for programs that spell it so."""
     return Range(*args, **kwargs)

@@ -11,14 +11,12 @@ import functools
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .._support import fork_safe
 from . import settings
 from .diagnostics import DSLUserCodeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 KINDS = ("race", "memory", "sync", "numeric")
 DEFAULT_KINDS = ("race", "memory", "sync")
@@ -76,7 +74,7 @@ def tried(count: int) -> None:
 
 
 def schedules_text(count: int) -> str:
-    """A number of schedules in words."""
+    """Return a number of schedules in words."""
     return f"{count} schedule{'s' * (count != 1)}"
 
 
@@ -114,7 +112,7 @@ def kinds() -> tuple[str, ...]:
 
 
 def request() -> Request | None:
-    """The request in force on this thread."""
+    """Return the request in force on this thread."""
     return _requests.request
 
 

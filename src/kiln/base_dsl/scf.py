@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import trace as tracing
+from .bindings import ir
 from .dsl import BaseDSL
-
-if TYPE_CHECKING:
-    from ..mlir import ir
 
 
 class ScfDSL(BaseDSL):
@@ -27,19 +25,9 @@ class ScfDSL(BaseDSL):
         return list(operation.results)
 
     def make_for(
-        self,
-        lower: Any,
-        upper: Any,
-        step: Any,
-        body: Any,
-        inits: Any,
-        yields: Any,
-        *,
-        unsigned: bool,
+        self, lower: Any, upper: Any, step: Any, body: Any, inits: Any, yields: Any, *, unsigned: bool,
         hints: dict[str, Any],
-    ) -> Any:
-        from ..mlir import ir
-
+    ) -> Any:  # fmt: skip
         attributes = self.loop_attributes(hints)
         if unsigned:
             attributes["unsignedCmp"] = ir.UnitAttr.get()
@@ -58,8 +46,6 @@ class ScfDSL(BaseDSL):
 
 def _close(operation: Any, index: int, block: Any, terminator: str, values: Any) -> None:
     """Make a traced block the region of an operation."""
-    from ..mlir import ir
-
     block.append_to(operation.regions[index])
     with ir.InsertionPoint(block):
         tracing.emit(terminator, [], list(values))

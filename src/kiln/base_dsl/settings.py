@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from .diagnostics import DSLRuntimeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _begun_in = ""
 with contextlib.suppress(OSError):  # it is gone
@@ -38,7 +36,7 @@ class Setting(NamedTuple):
     """Whether it makes other code of the same module."""
 
     def read(self) -> Any:
-        """The value now: the environment's, or the default (called, if it is a function)."""
+        """Return the value now: the environment's, or the default (called, if it is a function)."""
         text = os.environ.get(self.name)
         if text is None or not text.strip():
             return self.default() if callable(self.default) else self.default
@@ -51,7 +49,7 @@ class Setting(NamedTuple):
             ) from None
 
     def what_it_takes(self) -> str:
-        """`takes`, in words."""
+        """Return `takes`, in words."""
         return self.takes() if callable(self.takes) else self.takes
 
 
@@ -69,7 +67,7 @@ def truth(text: str) -> bool:
 
 
 def whole_number(low: int, high: int) -> Callable[[str], int]:
-    """An integer in a range, both ends included."""
+    """Return an integer in a range, both ends included."""
 
     def parse(text: str) -> int:
         try:
@@ -84,7 +82,7 @@ def whole_number(low: int, high: int) -> Callable[[str], int]:
 
 
 def seconds(text: str) -> float:
-    """A time."""
+    """Return a time."""
     try:
         value = float(text)
     except ValueError:
@@ -95,7 +93,7 @@ def seconds(text: str) -> float:
 
 
 def choice(*choices: str) -> Callable[[str], str]:
-    """One of several words."""
+    """Return one of several words."""
 
     def parse(text: str) -> str:
         if text.lower() not in choices:
@@ -124,7 +122,7 @@ def _text(text: str) -> str:
 
 
 def path(text: str) -> str:
-    """A path, with `~` for a home directory."""
+    """Return a path, with `~` for a home directory."""
     expanded = os.path.expanduser(text)
     if expanded.startswith("~"):
         raise ValueError(f"there is no home directory of {text.partition('/')[0][1:] or 'this user'}")
@@ -132,12 +130,12 @@ def path(text: str) -> str:
 
 
 def report_path(text: str) -> str:
-    """A path for the end of the process: where the program was begun, wherever it has gone since."""
+    """Return a path for the end of the process: where the program was begun, wherever it has gone since."""
     return text if text == "-" else os.path.join(_begun_in, path(text))
 
 
 def _default_cache_dir() -> str:
-    """`kiln` in the user's cache directory; nothing for a user who has no home."""
+    """Return `kiln` in the user's cache directory; nothing for a user who has no home."""
     root = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(root):
         home = os.environ.get("HOME") or _home_of_record()
@@ -155,7 +153,7 @@ def _home_of_record() -> str:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return min(256, len(os.sched_getaffinity(0)))
     return min(256, os.cpu_count() or 1)
@@ -213,7 +211,7 @@ _environment: Any = (
 
 
 def code_is_chosen() -> bool:
-    """Whether the environment may choose other code of the same module. Quick."""
+    """Return whether the environment may choose other code of the same module. Quick."""
     if _environment is None:
         return True
     for name in CODE_VARIABLES:  # noqa: SIM110 - a generator would cost more than the rest
@@ -223,28 +221,28 @@ def code_is_chosen() -> bool:
 
 
 def get(name: str) -> Any:
-    """The value of a setting now."""
+    """Return the value of a setting now."""
     return SETTINGS[name].read()
 
 
 def is_set(name: str) -> bool:
-    """Whether the environment gives a setting a value."""
+    """Return whether the environment gives a setting a value."""
     return bool(os.environ.get(name, "").strip())
 
 
 def kept() -> frozenset[str]:
-    """The artefacts the environment asks for, from `CUTE_DSL_KEEP` and the variables for one artefact each."""
+    """Return the artefacts the environment asks for, from `CUTE_DSL_KEEP` and the variables for one artefact each."""
     alone = ((kind, f"CUTE_DSL_KEEP_{kind.upper()}") for kind in KEEPABLE)
     return get("CUTE_DSL_KEEP") | {kind for kind, name in alone if name in SETTINGS and get(name)}
 
 
 def dumped() -> frozenset[str]:
-    """The artefacts to write as files: `KILN_DUMP` and everything that is kept."""
+    """Return the artefacts to write as files: `KILN_DUMP` and everything that is kept."""
     return get("KILN_DUMP") | kept()
 
 
 def markdown_table() -> str:
-    """The table of `docs/settings.md`."""
+    """Return the table of `docs/settings.md`."""
     lines = ["| variable | takes | default | effect |", "|---|---|---|---|"]
     for setting in SETTINGS.values():
         default = setting.default

@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import settings
+from .bindings import ir
 from .diagnostics import DSLRuntimeError, Span
-
-if TYPE_CHECKING:
-    from ..mlir import ir
 
 _environment: Any = getattr(os.environ, "_data", None)
 
 
 def checks_stale() -> bool:
-    """Whether every call is to be checked."""
+    """Return whether every call is to be checked."""
     if _environment is not None and b"KILN_CHECK_STALE" not in _environment:
         return False  # asked at every call
     return settings.get("KILN_CHECK_STALE")
@@ -44,7 +42,7 @@ def check(name: str, before: str, module: ir.Module) -> None:
 
 
 def _place(module: ir.Module, at: int, line: str) -> Span | None:
-    """The source line of a line of a module: of the first that uses it if it has none, as constants have not."""
+    """Return the source line of a line of a module: of the first that uses it if it has none, as constants have not."""
     located = module.operation.get_asm(enable_debug_info=True, use_local_scope=True).strip().split("\n")
     candidates = located[at : at + 1]
     value = re.match(r"(%[\w.]+) = ", line)

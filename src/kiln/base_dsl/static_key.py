@@ -19,12 +19,10 @@ import sys
 import threading
 import types
 import weakref
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, NamedTuple
 
 from . import packages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable
 
 _PLAIN = frozenset((int, str, bytes, bool, type(None), type(Ellipsis), type(NotImplemented)))
 """Types whose instances tell all there is to know by `==`."""
@@ -70,7 +68,7 @@ class Met:
 
 
 def static_key(x: Any, met: Met | None = None) -> Hashable:
-    """A hashable key of a Python object known while tracing. Cycles are fine."""
+    """Return a hashable key of a Python object known while tracing. Cycles are fine."""
     kind = type(x)
     if kind in _PLAIN:
         return (kind, x)
@@ -139,7 +137,7 @@ class _Walk:
         return Identity(x)
 
     def object(self, x: Any, layout: _Layout) -> Hashable:
-        """An instance of a class whose layout is known."""
+        """Return an instance of a class whose layout is known."""
         self.met.classes.append(type(x))
         if layout.is_plain and self.met.stops is not None and self.met.stops(type(x)):
             self.met.opaque.append(x)
@@ -188,7 +186,7 @@ class _Walk:
         return (kind_key(type(x)), self.key(x.__kiln_content__()))
 
     def member(self, x: Any) -> Hashable:
-        """A member of an enumeration, or a value of a flag that has no name."""
+        """Return a member of an enumeration, or a value of a flag that has no name."""
         attributes = {name: value for name, value in vars(x).items() if name not in _MEMBER_NAMES}
         self.met.classes.append(type(x))
         self.met.members.append(x)
@@ -228,7 +226,7 @@ _MEMBER_NAMES = frozenset(
 
 
 def kind_key(kind: type) -> Hashable:
-    """A class in a key: the class itself, unless its metaclass has a notion of equality of its own."""
+    """Return a class in a key: the class itself, unless its metaclass has a notion of equality of its own."""
     meta = type(kind)
     return kind if meta.__eq__ is type.__eq__ and meta.__hash__ is type.__hash__ else Identity(kind)
 
@@ -267,7 +265,7 @@ def _maker_of(kind: type) -> Any:
 
 
 def _number(_: _Walk, x: Any) -> Hashable:
-    """A typed number by its value."""
+    """Return a typed number by its value."""
     value = x.value
     return (type(x), static_key(value)) if type(value) in (int, float, bool) else _left_over(_, x)
 
@@ -287,7 +285,7 @@ _FOREIGN = frozenset(
 
 
 def _layout_of(kind: type) -> _Layout | None:
-    """Where instances of a class keep their state; None if that is not known."""
+    """Return where instances of a class keep their state; None if that is not known."""
     base: type | None = kind
     while base is not None and base not in _CONTENTS and _is_written_in_python(base):
         base = base.__base__
@@ -334,8 +332,8 @@ _NATIVE_MEMBERS = (
 
 
 def _is_written_in_python(kind: type) -> bool:
-    """Whether a class was made by a `class` statement: it has no methods of its own in native code, and instances have no
-    fields but `__dict__`, `__weakref__` and `__slots__`."""
+    """Return whether a class was made by a `class` statement: it has no methods of its own in native code, and
+    instances have no fields but `__dict__`, `__weakref__` and `__slots__`."""
     if not kind.__flags__ & 1 << 9:  # a type that is part of a program in C
         return False
     for name, value in vars(kind).items():
@@ -381,7 +379,7 @@ def _memory(walk: _Walk, x: memoryview) -> Hashable:
 
 
 def _builtin(walk: _Walk, x: Any) -> Hashable:
-    """A function in C, by itself; a method, by what it is bound to."""
+    """Return a function in C, by itself; a method, by what it is bound to."""
     owner = x.__self__
     if owner is None or isinstance(owner, types.ModuleType):
         walk.met.opaque.append(x)
@@ -394,7 +392,7 @@ def _weak(walk: _Walk, x: Any) -> Hashable:
 
 
 def _proxy(walk: _Walk, x: Any) -> Hashable:
-    """A weak proxy, and what it stands for: that object's attributes are its own, methods among them."""
+    """Return a weak proxy, and what it stands for: that object's attributes are its own, methods among them."""
     try:
         return (Identity(x), walk.changing(walk.key(x.__reduce_ex__.__self__)))
     except ReferenceError:  # it is gone
@@ -509,7 +507,7 @@ def _learn(kind: type) -> bool:
 
 
 def _text_in_memory(kind: Any, x: Any) -> Hashable:
-    """A file in memory: what is in it, and where the next read begins."""
+    """Return a file in memory: what is in it, and where the next read begins."""
     if x.closed:
         return None
     text = kind.getvalue(x)
@@ -517,14 +515,14 @@ def _text_in_memory(kind: Any, x: Any) -> Hashable:
 
 
 def _array(walk: _Walk, x: Any) -> Hashable:
-    """An array of numpy's by what is in it."""
+    """Return an array of numpy's by what is in it."""
     if x.dtype.hasobject:
         return (x.dtype.str, x.shape, walk.keys(x.ravel().tolist()))
     return (x.dtype, x.shape, x.strides, x.flags.writeable, _digest(x.tobytes()))
 
 
 def _tensor(x: Any) -> Hashable:
-    """A tensor of PyTorch's: itself, and how often it was written to. What is in it may lie on a GPU."""
+    """Return a tensor of PyTorch's: itself, and how often it was written to. What is in it may lie on a GPU."""
     try:
         return (Identity(x), x._version, x.data_ptr(), x.shape, x.stride(), x.requires_grad)
     except (RuntimeError, NotImplementedError):  # tensors of the inference mode count nothing, others have no memory

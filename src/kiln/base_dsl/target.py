@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from .._support import fork_safe
 from .._support.gc_pause import gc_paused
 from . import guards, sanitizing, settings
+from .bindings import ir
 from .diagnostics import DSLRuntimeError
 from .guards import NOTHING, Guard
 from .stale import checks_stale
@@ -21,7 +22,6 @@ from .stale import checks_stale
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from ..mlir import ir
     from .cache import Entry
     from .options import CompileOptions
 
@@ -62,7 +62,7 @@ class Target:
     """Whether programs run on this machine itself, on arrays in its memory."""
 
     def available(self) -> bool:
-        """Whether programs can run here and now."""
+        """Return whether programs can run here and now."""
         return True
 
     def compile(self, module: ir.Module, entry: str, options: CompileOptions | None = None) -> Executable:
@@ -81,7 +81,7 @@ class Target:
         raise DSLRuntimeError(f"the target {self.name!r} has no dry run")
 
     def launches(self) -> bool:
-        """Whether calls launch kernels now: not in a dry run."""
+        """Return whether calls launch kernels now: not in a dry run."""
         return True
 
     def device(self, number: int | None) -> contextlib.AbstractContextManager[None]:
@@ -89,11 +89,11 @@ class Target:
         return contextlib.nullcontext()
 
     def several_devices(self) -> bool:
-        """Whether kernels may be launched on one of several devices."""
+        """Return whether kernels may be launched on one of several devices."""
         return False
 
     def device_of(self, address: int) -> int | None:
-        """The device that memory belongs to; None if that does not matter."""
+        """Return the device that memory belongs to; None if that does not matter."""
         return None
 
     def driver_function(self, name: str) -> int:
@@ -101,7 +101,7 @@ class Target:
         raise NotImplementedError
 
     def launch_guards(self) -> Sequence[Guard]:
-        """The `guards` of its executables."""
+        """Return the `guards` of its executables."""
         return ()
 
     def device_guards(self, number: int | None) -> list[Guard]:
@@ -109,7 +109,7 @@ class Target:
         return []
 
     def current_device(self) -> int:
-        """The number of the device that kernels are launched on."""
+        """Return the number of the device that kernels are launched on."""
         return 0
 
     def device_key(self) -> str:
@@ -178,18 +178,19 @@ def register_target(name: str, loader: Callable[[], Target], preference: int = -
 
 
 def target_names() -> list[str]:
-    """The names that can be asked for (not all need work on this machine)."""
+    """Return the names that can be asked for (not all need work on this machine)."""
     return sorted(_loaders)
 
 
 def target_name() -> str:
-    """The name of the target in force: `target(...)`, then `KILN_TARGET`, then the best that is available here."""
+    """Return the name of the target in force: `target(...)`, then `KILN_TARGET`, then the best that is available
+    here."""
     return _choice.name or _process_choice or _environment_name() or _default_name()
 
 
 def target_key() -> str:
-    """The name of the target in force, what code is instrumented for, and settings that choose code: what was made under one
-    key serves no other."""
+    """Return the name of the target in force, what code is instrumented for, and settings that choose code: what was
+    made under one key serves no other."""
     known = _environment
     if known is not None and not sanitizing.open_requests.value and b"KILN_SANITIZE" not in known:
         for name in settings.CODE_VARIABLES:
@@ -214,17 +215,17 @@ def _environment_name() -> str:
 
 
 def _for_sanitizer() -> str:
-    """Where nobody chose a target, the sanitizer does."""
+    """Return the target of the sanitizer where no target was chosen."""
     return sanitizing_target() if sanitizing.kinds() else ""
 
 
 def sanitizing_target() -> str:
-    """The target that the sanitizer runs programs on."""
+    """Return the target that the sanitizer runs programs on."""
     return _sanitizing[0] if _sanitizing else ""
 
 
 def get_target(name: str | None = None) -> Target:
-    """The target of a name, or the one in force."""
+    """Return the target of a name, or the one in force."""
     name = name or target_name()
     with _lock:
         found = _loaded.get(name)
@@ -338,8 +339,6 @@ def register_pointer_type(spelling: str, widths: Callable[[ir.Type], Sequence[in
 
 def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
     """Size and alignment in memory of a value that crosses the calling convention, in bytes."""
-    from ..mlir import ir
-
     text = str(type_)
     for spelling, widths in _pointer_types.items():
         if text.startswith(spelling):
@@ -379,7 +378,7 @@ def _with_prefix(text: str) -> str:
 
 
 def _struct_fields(type_: ir.Type) -> list[ir.Type]:
-    from ..mlir import dialect_module, ir
+    from ..mlir import dialect_module
 
     struct = dialect_module("llvm").StructType(type_)
     body: Any = struct.body

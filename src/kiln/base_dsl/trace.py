@@ -14,13 +14,12 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from .._support import fork_safe
+from .bindings import context, ir
 from .diagnostics import Positions, is_internal, position_table, positions
 
 if TYPE_CHECKING:
     import types
     from collections.abc import Iterator, Mapping, Sequence
-
-    from ..mlir import ir
 
 
 _internal_modules: set[str | None] = set()
@@ -86,7 +85,7 @@ class Trace:
         self._callsite_ids: dict[ir.Location, int] = {}
 
     def detached_block(self, types_: Sequence[ir.Type]) -> ir.Block:
-        """A block outside any function, for code whose operation is made later.
+        """Return a block outside any function, for code whose operation is made later.
 
         All of them hang below one operation until they are moved: operations of one block use values of others, and
         what is never moved, because the trace failed, must be freed together with what it uses.
@@ -108,8 +107,6 @@ class Trace:
 
         Objects that outlive the trace lose their values: those point into memory that compiling frees.
         """
-        from ..mlir import ir
-
         for number in self.numbers:
             number._value = STALE
         for holder in self.holders:
@@ -126,7 +123,7 @@ class Trace:
             scratch.erase()
 
     def is_merged(self, x: Any) -> bool:
-        """Whether an object was made of two between which a region chose."""
+        """Return whether an object was made of two between which a region chose."""
         return id(x) in self.merged
 
     @property
@@ -135,7 +132,7 @@ class Trace:
         return self.functions[-1]
 
     def location(self, depth: int = 1) -> ir.Location:
-        """The user's source line on the stack now, with the chain of inlined calls that led to it."""
+        """Return the user's source line on the stack now, with the chain of inlined calls that led to it."""
         if self._fixed is not None:
             return self._fixed
         frame = sys._getframe(depth + 1)
@@ -209,7 +206,7 @@ STALE = _Stale()
 
 
 def stale_use() -> Exception:
-    """The error for a use of a value that has outlived its trace."""
+    """Return the error for a use of a value that has outlived its trace."""
     from .diagnostics import DSLRuntimeError, error
 
     return error(
@@ -221,7 +218,7 @@ def stale_use() -> Exception:
 
 
 def outside_use(what: str, has_values: bool) -> Exception:
-    """The error for an operation where nothing is traced.
+    """Return the error for an operation where nothing is traced.
 
     Its operands can only be values of a trace that has ended, or that another thread makes.
     """
@@ -266,12 +263,13 @@ _create: Any = None
 
 
 def current() -> Trace | None:
-    """The trace of this thread, or None outside one."""
+    """Return the trace of this thread, or None outside one."""
     return _state.trace
 
 
 def at_one_location(function: Any) -> Any:
-    """A function of the language that runs no code of the user's: all its operations are located at the line that calls it.
+    """Return a function of the language that runs no code of the user's: all its operations are located at the line
+    that calls it.
 
     Looking for that line takes a fourth of the time that adding an operation takes.
     """
@@ -291,7 +289,8 @@ def at_one_location(function: Any) -> Any:
 
 
 def taking_apart(extract: Any) -> Any:
-    """An `__extract_mlir_values__` that needs operations: while an object is rebuilt they stay out of the program."""
+    """Return an `__extract_mlir_values__` that needs operations: while an object is rebuilt they stay out of the
+    program."""
 
     @functools.wraps(extract)
     def run(x: Any) -> Any:
@@ -312,7 +311,7 @@ def hold(holder: Any) -> None:
 
 
 def require(what: str) -> Trace:
-    """The trace of this thread; an error that names `what` outside one."""
+    """Return the trace of this thread; an error that names `what` outside one."""
     if _state.trace is None:
         raise outside_use(what, False)
     return _state.trace
@@ -321,8 +320,6 @@ def require(what: str) -> Trace:
 @contextlib.contextmanager
 def activate(trace: Trace) -> Iterator[Trace]:
     """Make `trace` the trace of this thread."""
-    from ..mlir import context, ir
-
     global _ir, _create
     _ir, _create = ir, ir.Operation.create
     outer, _state.trace = _state.trace, trace
@@ -343,8 +340,6 @@ def activate(trace: Trace) -> Iterator[Trace]:
 @contextlib.contextmanager
 def inside_function(trace: Trace, entry: ir.Block, kind: str) -> Iterator[FunctionFrame]:
     """Operations go to the end of `entry` while open."""
-    from ..mlir import ir
-
     frame = FunctionFrame(entry, kind)
     trace.functions.append(frame)
     try:
@@ -355,12 +350,9 @@ def inside_function(trace: Trace, entry: ir.Block, kind: str) -> Iterator[Functi
 
 
 def emit(
-    name: str,
-    results: Sequence[ir.Type] = (),
-    operands: Sequence[ir.Value] = (),
-    attributes: Mapping[str, ir.Attribute] | None = None,
-    regions: int = 0,
-) -> ir.Operation:
+    name: str, results: Sequence[ir.Type] = (), operands: Sequence[ir.Value] = (),
+    attributes: Mapping[str, ir.Attribute] | None = None, regions: int = 0,
+) -> ir.Operation:  # fmt: skip
     """Add an operation at the insertion point, located at the user's source line.
 
     Built by name through `Operation.create`: the generated builders cost three times as much.
@@ -378,13 +370,10 @@ def emit(
 
 
 def emit_value(
-    name: str,
-    result: ir.Type,
-    operands: Sequence[ir.Value] = (),
-    attributes: Mapping[str, ir.Attribute] | None = None,
-    depth: int = 1,
-) -> ir.Value:
-    """`emit` for an operation with one result; returns that result.
+    name: str, result: ir.Type, operands: Sequence[ir.Value] = (),
+    attributes: Mapping[str, ir.Attribute] | None = None, depth: int = 1,
+) -> ir.Value:  # fmt: skip
+    """Return `emit` for an operation with one result; returns that result.
 
     The user's line is looked for from `depth` frames up: more than 1 where those before are known to be Kiln's, as every
     frame looked at costs 0.3 us.
@@ -401,7 +390,7 @@ def emit_value(
 
 
 def constant(type_: ir.Type, value: int | float) -> ir.Value:
-    """An `arith.constant`, one for each type and value of a function, in its entry block.
+    """Return an `arith.constant`, one for each type and value of a function, in its entry block.
 
     Integers take any value that fits the width, signed or unsigned; floats are rounded by MLIR.
     """

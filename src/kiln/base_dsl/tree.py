@@ -17,15 +17,12 @@ import enum
 import functools
 import sys
 import types
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from . import trace
 from . import typing as T
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    from ..mlir import ir
+from .bindings import ir
 
 
 class _Undefined:
@@ -59,7 +56,7 @@ _value_types: tuple[type, ...] = ()
 
 
 def _find_value_types() -> tuple[type, ...]:
-    """The class of raw values, without loading the bindings: before somebody does, nothing is one."""
+    """Return the class of raw values, without loading the bindings: before somebody does, nothing is one."""
     global _value_types
     bindings = getattr(sys.modules.get(_MLIR), "ir", None)
     if bindings is not None:
@@ -71,17 +68,17 @@ _MLIR = f"{__name__.rsplit('.', 2)[0]}.mlir"
 
 
 def is_mlir_value(x: object) -> bool:
-    """Whether `x` is a raw value of the bindings."""
+    """Return whether `x` is a raw value of the bindings."""
     return isinstance(x, _value_types or _find_value_types())
 
 
 def is_mlir_type(kind: type) -> bool:
-    """Whether instances of a class are raw values of the bindings."""
+    """Return whether instances of a class are raw values of the bindings."""
     return issubclass(kind, _value_types or _find_value_types())
 
 
 def is_dynamic(x: object) -> bool:
-    """Whether `x` is a single value known only when the program runs."""
+    """Return whether `x` is a single value known only when the program runs."""
     return isinstance(x.value if isinstance(x, T.Numeric) else x, _value_types or _find_value_types())
 
 
@@ -90,13 +87,13 @@ _classes = functools.lru_cache(maxsize=4096)
 
 
 def is_protocol(x: object) -> bool:
-    """Whether `x` says itself which MLIR values it is made of."""
+    """Return whether `x` says itself which MLIR values it is made of."""
     return is_protocol_class(type(x))
 
 
 @_classes
 def is_protocol_class(kind: type) -> bool:
-    """Whether objects of a class say themselves which MLIR values they are made of."""
+    """Return whether objects of a class say themselves which MLIR values they are made of."""
     return hasattr(kind, "__extract_mlir_values__") and hasattr(kind, "__new_from_mlir_values__")
 
 
@@ -108,12 +105,12 @@ _ATOMIC = (
 
 @_classes
 def is_atomic_class(kind: type) -> bool:
-    """Whether there is nothing to look into in objects of a class."""
+    """Return whether there is nothing to look into in objects of a class."""
     return issubclass(kind, (*_ATOMIC, T.Numeric))
 
 
 def is_plain_object(x: object) -> bool:
-    """An instance of a user's class whose attributes are looked into."""
+    """Return an instance of a user's class whose attributes are looked into."""
     return _is_looked_into(type(x)) and has_attributes(x)
 
 
@@ -131,7 +128,7 @@ def _is_looked_into(kind: type) -> bool:
 
 
 def has_attributes(x: object) -> bool:
-    """Whether an instance can have attributes of its own that Python shows."""
+    """Return whether an instance can have attributes of its own that Python shows."""
     return hasattr(x, "__dict__") or bool(_slot_names(type(x)))
 
 
@@ -147,7 +144,7 @@ def _slot_names(kind: type) -> list[str]:
 
 
 def attributes_of(x: object) -> dict[str, Any]:
-    """The instance attributes of a plain object."""
+    """Return the instance attributes of a plain object."""
     found: dict[str, Any] = dict(getattr(x, "__dict__", {}))
     for name in _slot_names(type(x)):
         if hasattr(x, name):
@@ -172,7 +169,7 @@ def delete_attribute(x: Any, name: str) -> None:
 
 
 def copy_with(x: Any, attributes: dict[str, Any]) -> Any:
-    """A new instance of x's class with these attributes; its constructor is not run."""
+    """Return a new instance of x's class with these attributes; its constructor is not run."""
     made = _bare(type(x))
     for name, value in attributes.items():
         set_attribute(made, name, value)
@@ -180,7 +177,7 @@ def copy_with(x: Any, attributes: dict[str, Any]) -> Any:
 
 
 def _bare(kind: type) -> Any:
-    """An instance without attributes."""
+    """Return an instance without attributes."""
     try:
         return object.__new__(kind)
     except TypeError:  # a subclass of a class written in C makes its own
@@ -189,7 +186,7 @@ def _bare(kind: type) -> Any:
 
 
 def is_mutable(x: Any) -> bool:
-    """Whether x, or a part of it, may be changed in place."""
+    """Return whether x, or a part of it, may be changed in place."""
     if isinstance(x, tuple):
         return any(is_mutable(e) for e in x)
     kind = type(x)
@@ -204,7 +201,7 @@ _NOTHING: Kept = {}
 
 
 def frozen(x: Any, memo: dict[int, Any] | None = None, kept: Kept = _NOTHING) -> Any:
-    """A copy that later changes of x do not reach; parts that cannot change, and those in `kept`, are shared.
+    """Return a copy that later changes of x do not reach; parts that cannot change, and those in `kept`, are shared.
 
     `memo` gets the copies by the identity of their originals, which it has to outlive.
     """
@@ -239,7 +236,7 @@ def frozen(x: Any, memo: dict[int, Any] | None = None, kept: Kept = _NOTHING) ->
 
 
 def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool:
-    """Whether two values are made of the very same parts; no operation is needed to find out."""
+    """Return whether two values are made of the very same parts; no operation is needed to find out."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -269,7 +266,7 @@ def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool
 
 
 def rebuilt(x: Any, values: list[ir.Value]) -> Any:
-    """An object with the value protocols, made of other values.
+    """Return an object with the value protocols, made of other values.
 
     The parts of `x` may belong to another function or block: what its class takes apart meanwhile, to count values for
     example, stays out of the program (see `detached`).
@@ -308,7 +305,7 @@ def overwrite(target: Any, source: Any) -> None:
 
 
 def static_equal(a: object, b: object) -> bool:
-    """Whether two static values are the same for all a program can tell."""
+    """Return whether two static values are the same for all a program can tell."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -322,7 +319,7 @@ def static_equal(a: object, b: object) -> bool:
 
 
 def describe(x: object) -> str:
-    """A value as an error message names it."""
+    """Return a value as an error message names it."""
     if x is UNDEFINED:
         return "no value"
     if isinstance(x, T.Numeric):
@@ -341,7 +338,7 @@ def describe(x: object) -> str:
 
 
 def has_dynamic(x: object, seen: set[int] | None = None) -> bool:
-    """Whether any leaf of `x` is dynamic."""
+    """Return whether any leaf of `x` is dynamic."""
     if is_dynamic(x):
         return True
     if is_atomic_class(type(x)):
@@ -360,7 +357,7 @@ def has_dynamic(x: object, seen: set[int] | None = None) -> bool:
 
 
 def rebuild_tuple(like: tuple[Any, ...], items: list[Any]) -> Any:
-    """A tuple or NamedTuple of the same kind."""
+    """Return a tuple or NamedTuple of the same kind."""
     return type(like)(*items) if hasattr(like, "_fields") else tuple(items)
 
 
@@ -470,7 +467,7 @@ class Merge:
 
 
 def _defaults(x: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Those attributes that an object's class gives it."""
+    """Return those attributes that an object's class gives it."""
     found: dict[str, Any] = {}
     for base in reversed(type(x).__mro__):
         found |= {name: vars(base)[name] for name in names if name in vars(base)}
@@ -499,7 +496,7 @@ _CONTAINS_ITSELF = (
 
 
 def refilled(like: Any, items: Any) -> Any:
-    """A list or dict of the same class with other items."""
+    """Return a list or dict of the same class with other items."""
     if type(like) in (list, dict):
         return items
     made = copy.copy(like)
@@ -591,8 +588,6 @@ class _Parts:
 
 
 def _parts(extract: Callable[[], list[ir.Value]]) -> _Parts:
-    from ..mlir import ir
-
     block = trace.require("a merge").detached_block([])
     with ir.InsertionPoint(block):
         values = extract()
@@ -607,12 +602,13 @@ def _parts(extract: Callable[[], list[ir.Value]]) -> _Parts:
 
 
 def value_types(x: Any) -> list[ir.Type]:
-    """The types of the MLIR values of an object with the value protocols. Nothing is added to the program."""
+    """Return the types of the MLIR values of an object with the value protocols. Nothing is added to the program."""
     return _parts(x.__extract_mlir_values__).types if trace.current() is not None else x.__extract_mlir_values__()
 
 
 def static_protocol_equal(a: Any, b: Any) -> bool:
-    """Whether two objects with the value protocols agree on all that is not an MLIR value, as far as can be seen."""
+    """Return whether two objects with the value protocols agree on all that is not an MLIR value, as far as can be
+    seen."""
     key = getattr(type(a), "__kiln_static_key__", None)
     return key(a) == key(b) if key is not None else True
 
@@ -642,7 +638,8 @@ def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], 
 
 
 def promoted(x: Any) -> Any:
-    """A Python number as an object-stage value; anything else unchanged. Raises Mismatch for one that its type has not."""
+    """Return a Python number as an object-stage value; anything else unchanged. Raises Mismatch for one that its
+    type has not."""
     if type(x) not in (bool, int, float):
         return x
     if T.join(x, x) is None:
@@ -715,7 +712,7 @@ def open_value(
 
 
 def has_state(x: Any) -> bool:
-    """Whether an object can be given the state of another one."""
+    """Return whether an object can be given the state of another one."""
     return isinstance(x, (list, dict)) or has_attributes(x)
 
 
@@ -738,7 +735,7 @@ def _is_made_of_numbers(x: Any) -> bool:
 
 
 def match(opened: Any, x: Any, kept: Kept = _NOTHING) -> list[ir.Value]:
-    """The leaves of `x`, converted where the language converts, in the order `open_value` gave for `opened`."""
+    """Return the leaves of `x`, converted where the language converts, in the order `open_value` gave for `opened`."""
     out: list[ir.Value] = []
     _match(opened, x, out, "", kept)
     return out
@@ -757,7 +754,7 @@ class WeakerDescription(Mismatch):
 
 
 def weakened(x: Any, likes: dict[str, Any], path: str = "") -> Any:
-    """`x` with no more known of the values at some paths in it than of those they are to be like."""
+    """Return `x` with no more known of the values at some paths in it than of those they are to be like."""
     like = likes.get(path)
     if like is not None:
         joined = x.__kiln_join__(like) if type(x) is type(like) else None

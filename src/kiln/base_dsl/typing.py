@@ -8,6 +8,7 @@ from __future__ import annotations
 import typing
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Protocol, TypeVar, runtime_checkable
 
+from .bindings import ir
 from .numeric.functions import cast, join, keeping, logical_not, lost_by_joining, maximum, minimum, zero_of
 from .numeric.meta import FloatMeta, IntegerMeta, NumericMeta, dtype
 from .numeric.operands import as_numeric, plain_scalar
@@ -45,64 +46,15 @@ from .numeric.types import (
     Uint128,
 )
 
-if TYPE_CHECKING:
-    from ..mlir import ir
-
 __all__ = [
-    "BFloat16",
-    "Boolean",
-    "Constexpr",
-    "DynamicExpression",
-    "Float",
-    "Float4E2M1FN",
-    "Float4E2M1FNx2",
-    "Float6E2M3FN",
-    "Float6E3M2FN",
-    "Float6E3M2FNx4",
-    "Float8E4M3",
-    "Float8E4M3B11FNUZ",
-    "Float8E4M3FN",
-    "Float8E5M2",
-    "Float8E8M0FNU",
-    "Float16",
-    "Float32",
-    "Float64",
-    "FloatMeta",
-    "Int4",
-    "Int8",
-    "Int16",
-    "Int32",
-    "Int64",
-    "Int128",
-    "Integer",
-    "IntegerMeta",
-    "JitArgument",
-    "Numeric",
-    "NumericMeta",
-    "TFloat32",
-    "Uint4",
-    "Uint8",
-    "Uint16",
-    "Uint32",
-    "Uint64",
-    "Uint128",
-    "as_numeric",
-    "cast",
-    "common_type",
-    "dtype",
-    "get_c_pointers",
-    "get_mlir_types",
-    "is_constexpr",
-    "join",
-    "keeping",
-    "logical_not",
-    "lost_by_joining",
-    "maximum",
-    "minimum",
-    "plain_scalar",
-    "select",
-    "zero_of",
-]
+    "BFloat16", "Boolean", "Constexpr", "DynamicExpression", "Float", "Float4E2M1FN", "Float4E2M1FNx2",
+    "Float6E2M3FN", "Float6E3M2FN", "Float6E3M2FNx4", "Float8E4M3", "Float8E4M3B11FNUZ", "Float8E4M3FN",
+    "Float8E5M2", "Float8E8M0FNU", "Float16", "Float32", "Float64", "FloatMeta", "Int4", "Int8", "Int16", "Int32",
+    "Int64", "Int128", "Integer", "IntegerMeta", "JitArgument", "Numeric", "NumericMeta", "TFloat32", "Uint4",
+    "Uint8", "Uint16", "Uint32", "Uint64", "Uint128", "as_numeric", "cast", "common_type", "dtype",
+    "get_c_pointers", "get_mlir_types", "is_constexpr", "join", "keeping", "logical_not", "lost_by_joining",
+    "maximum", "minimum", "plain_scalar", "select", "zero_of",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -116,7 +68,8 @@ else:
 
 
 def is_constexpr(annotation: object) -> bool:
-    """Whether an evaluated annotation is `Constexpr`, `Constexpr[...]`, or one of them inside Optional or a union."""
+    """Return whether an evaluated annotation is `Constexpr`, `Constexpr[...]`, or one of them inside Optional or a
+    union."""
     origin = typing.get_origin(annotation)
     if annotation is Constexpr or origin is Constexpr:
         return True
@@ -164,7 +117,7 @@ class DynamicExpression(Protocol):
 
 
 def get_mlir_types(value: Any) -> list[ir.Type]:
-    """The IR types of an argument, or of a value of the program; of a tuple or list, those of its elements."""
+    """Return the IR types of an argument, or of a value of the program; of a tuple or list, those of its elements."""
     if hasattr(type(value), "__get_mlir_types__"):
         return list(value.__get_mlir_types__())
     if isinstance(value, (tuple, list)):
@@ -175,7 +128,7 @@ def get_mlir_types(value: Any) -> list[ir.Type]:
 
 
 def get_c_pointers(value: Any) -> list[Any]:
-    """The addresses of an argument's values; of a tuple or list, those of its elements."""
+    """Return the addresses of an argument's values; of a tuple or list, those of its elements."""
     if hasattr(type(value), "__c_pointers__"):
         return list(value.__c_pointers__())
     if isinstance(value, (tuple, list)):

@@ -24,14 +24,14 @@ def dsl_user_op(opFunc: Any) -> Any:
 
 
 def extract_mlir_values(obj: Any) -> list[Any]:
-    """The MLIR values a value is made of."""
+    """Return the MLIR values a value is made of."""
     from . import tree
 
     return list(obj.__extract_mlir_values__()) if tree.is_protocol(obj) else tree.open_value(obj, promote=False)[1]
 
 
 def new_from_mlir_values(obj: Any, values: Any) -> Any:
-    """A value like `obj` made of other MLIR values."""
+    """Return a value like `obj` made of other MLIR values."""
     from . import tree
 
     if hasattr(type(obj), "__new_from_mlir_values__"):

@@ -13,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from ..base_dsl import trace as tracing
-from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import DSLRuntimeError, type_error
 from ..base_dsl.ranges import const_expr
 from ..base_dsl.target import get_target
 from ..base_dsl.typing import Constexpr, Int32, Int64
@@ -27,9 +28,6 @@ from .layout.layout import make_layout
 from .program.dsl import DSL
 from .tensor.tensor import make_tensor
 from .typing import AddressSpace
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 WARPS = 4096
 """Warps that are looked at, the first of the grid."""
@@ -97,7 +95,7 @@ class RangeTrace:
         return 2 * self.names.index(name) + ends
 
     def events(self) -> list[RangeEvent]:
-        """All that was noted, warp by warp, in order."""
+        """Return all that was noted, warp by warp, in order."""
         if self._memory is not None:
             data = ctypes.string_at(self.address, _SIZE)
         else:
@@ -122,7 +120,7 @@ _open: RangeTrace | None = None
 def kernel_range(name: str) -> Iterator[None]:
     """What is within is a range of this name in a trace (`kiln profile --prof_type trace`); nothing at all otherwise."""
     if not isinstance(name, str):
-        raise error(DSLUserCodeTypeError, f'range() takes a name, got {name!r}: write range("load")')
+        raise type_error(f'range() takes a name, got {name!r}: write range("load")')
     trace = _open
     if trace is None or tracing.current() is None:
         yield

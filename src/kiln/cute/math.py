@@ -11,10 +11,12 @@ from __future__ import annotations
 import enum
 import functools
 import math as python_math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ..base_dsl import trace as tracing
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.bindings import context, ir
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.numeric import emit
 from ..base_dsl.numeric.convert import convert
 from ..base_dsl.numeric.operators import arithmetic_type, check_chosen, select
@@ -22,11 +24,6 @@ from ..base_dsl.numeric.promotion import float_of, weak_type
 from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, plain_scalar
 from .layout.int_tuple import product
 from .tensor.tensor_ssa import TensorSSA, _broadcast_shape, splat, where
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..mlir import ir
 
 __all__ = [
     "RoundingMode", "abs", "absf", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil",
@@ -49,22 +46,16 @@ class RoundingMode(enum.Enum):
 def _flags(fastmath: bool, approx: bool) -> dict[str, ir.Attribute] | None:
     if not fastmath and not approx:
         return None
-    from ..mlir import context, ir
-
     # without `reassoc`: what other operations round stays rounded
     flags = "nnan,ninf,nsz,arcp,afn" if fastmath else "afn"
     return {"fastmath": ir.Attribute.parse(f"#arith.fastmath<{flags}>", context())}
 
 
 def _apply(
-    op: str,
-    arguments: tuple[Any, ...],
-    python: Callable[..., Any] | None,
-    fastmath: bool = False,
-    approx: bool = False,
-    result: Any = None,
-) -> Any:
-    """An operation on floats of one type. `result`: the type of the result, if another."""
+    op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | None, fastmath: bool = False,
+    approx: bool = False, result: Any = None,
+) -> Any:  # fmt: skip
+    """Return an operation on floats of one type. `result`: the type of the result, if another."""
     traced = tracing.current() is not None and bool(tracing.current().functions)  # type: ignore[union-attr]
     if not traced:
         return _on_host(op, arguments, python)
@@ -83,16 +74,15 @@ def _apply(
 
 
 def _float_type(op: str, arguments: tuple[Any, ...]) -> Any:
-    """The type the arguments meet in: Python numbers take the type of the others."""
+    """Return the type the arguments meet in: Python numbers take the type of the others."""
     found: Any = None
     for x in arguments:
         if isinstance(x, (TensorSSA, Numeric)):
             found = x.dtype if found is None else common_type(found, x.dtype)
         elif plain_scalar(x) is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{op.removeprefix('math.')}() takes a number or a vector, got {type(x).__name__}",
-                hint="load a tensor first: t.load()",
+                "load a tensor first: t.load()",
             )
     return Float32 if found is None else float_of(arithmetic_type(found))
 
@@ -103,10 +93,7 @@ def _shape(op: str, arguments: tuple[Any, ...]) -> Any:
         if isinstance(x, TensorSSA):
             found = x.shape if shape is None else _broadcast_shape(shape, x.shape)
             if found is None:
-                raise error(
-                    DSLUserCodeTypeError,
-                    f"{op.removeprefix('math.')}(): shapes {shape} and {x.shape} do not go together",
-                )
+                raise type_error(f"{op.removeprefix('math.')}(): shapes {shape} and {x.shape} do not go together")
             shape = found
     return shape
 
@@ -122,7 +109,7 @@ def _operand(x: Any, t: Any, shape: Any, count: int | None) -> ir.Value:
 
 def _on_host(op: str, arguments: tuple[Any, ...], python: Callable[..., Any] | None) -> Any:
     if python is None:
-        raise error(DSLUserCodeTypeError, f"{op.removeprefix('math.')}() is only available in a traced function")
+        raise type_error(f"{op.removeprefix('math.')}() is only available in a traced function")
     typed = [x for x in arguments if isinstance(x, Numeric)]
     made = python(*[float(as_numeric(x).value) for x in arguments])
     return typed[0].dtype(made) if typed and not isinstance(made, bool) else made
@@ -173,16 +160,10 @@ def _round(x: float) -> int:
 
 
 def sqrt(
-    x: Any,
-    fastmath: bool = False,
-    approx: bool = False,
-    ftz: bool = False,
-    rounding: Any = None,
-    *,
-    loc: Any = None,
+    x: Any, fastmath: bool = False, approx: bool = False, ftz: bool = False, rounding: Any = None, *, loc: Any = None,
     ip: Any = None,
-) -> Any:
-    """The square root."""
+) -> Any:  # fmt: skip
+    """Return the square root."""
     _only_nearest(rounding, "sqrt")
     return _apply("math.sqrt", (x,), python_math.sqrt, fastmath, approx)
 
@@ -195,15 +176,9 @@ def rsqrt(
 
 
 def rcp(
-    x: Any,
-    fastmath: bool = False,
-    approx: bool = False,
-    rounding: Any = None,
-    ftz: bool = False,
-    *,
-    loc: Any = None,
+    x: Any, fastmath: bool = False, approx: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
     ip: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """1 / x."""
     _only_nearest(rounding, "rcp")
     return _apply("arith.divf", (1.0, x), lambda one, v: one / v, fastmath, approx)
@@ -222,16 +197,9 @@ def sigmoid(x: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) 
 
 
 def fma(
-    a: Any,
-    b: Any,
-    c: Any,
-    fastmath: bool = False,
-    rounding: Any = None,
-    ftz: bool = False,
-    *,
-    loc: Any = None,
+    a: Any, b: Any, c: Any, fastmath: bool = False, rounding: Any = None, ftz: bool = False, *, loc: Any = None,
     ip: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """a * b + c, rounded once."""
     _only_nearest(rounding, "fma")
     return _apply("math.fma", (a, b, c), lambda x, y, z: x * y + z, fastmath)
@@ -243,7 +211,7 @@ def pow(x: Any, y: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = No
 
 
 def atan2(y: Any, x: Any, fastmath: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
-    """The angle of the point (x, y), between -pi and pi."""
+    """Return the angle of the point (x, y), between -pi and pi."""
     return _apply("math.atan2", (y, x), python_math.atan2, fastmath)
 
 
@@ -253,22 +221,22 @@ def copysign(x: Any, y: Any, fastmath: bool = False, *, loc: Any = None, ip: Any
 
 
 def isnan(x: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether x is not a number."""
+    """Return whether x is not a number."""
     return _apply("math.isnan", (x,), python_math.isnan, result=Boolean)
 
 
 def isinf(x: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether x is infinite."""
+    """Return whether x is infinite."""
     return _apply("math.isinf", (x,), python_math.isinf, result=Boolean)
 
 
 def isfinite(x: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether x is neither infinite nor not a number."""
+    """Return whether x is neither infinite nor not a number."""
     return _apply("math.isfinite", (x,), python_math.isfinite, result=Boolean)
 
 
 def abs(x: Any, fastmath: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
-    """The absolute value, in the type of x."""
+    """Return the absolute value, in the type of x."""
     return x.__abs__()
 
 
@@ -287,7 +255,7 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
 
         t = _meet(x, y, weak_type)
         if t is None:
-            raise error(DSLUserCodeTypeError, f"{name}() of a vector and {type(y).__name__}")
+            raise type_error(f"{name}() of a vector and {type(y).__name__}")
         check_chosen(f"{name}()", t, y)
         if t.is_integer:
             a, b, shape = _operands(x, y, t)
@@ -300,15 +268,15 @@ def _extremum(name: str, x: Any, y: Any, propagate_nan: bool) -> Any:
 
 
 def max(x: Any, y: Any, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
-    """The larger, element by element. A NaN loses against a number, unless it is to be propagated."""
+    """Return the larger, element by element. A NaN loses against a number, unless it is to be propagated."""
     return _extremum("max", x, y, propagate_nan)
 
 
 def min(x: Any, y: Any, propagate_nan: bool = False, ftz: bool = False, *, loc: Any = None, ip: Any = None) -> Any:
-    """The smaller, element by element. A NaN loses against a number, unless it is to be propagated."""
+    """Return the smaller, element by element. A NaN loses against a number, unless it is to be propagated."""
     return _extremum("min", x, y, propagate_nan)
 
 
 def _only_nearest(rounding: Any, name: str) -> None:
     if rounding is not None and getattr(rounding, "name", "RN").upper() != "RN":
-        raise error(DSLUserCodeTypeError, f"{name}() with rounding {rounding}: only to nearest even is available")
+        raise type_error(f"{name}() with rounding {rounding}: only to nearest even is available")

@@ -6,12 +6,13 @@ import contextlib
 import functools
 import itertools
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..base_dsl import settings
 from ..base_dsl import trace as tracing
 from ..base_dsl.batch import precompile
-from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import DSLRuntimeError, error, type_error
 from ..base_dsl.function import JitFunction
 from ..base_dsl.target import target_key
 from ..base_dsl.typing import Boolean, Constexpr, Int32
@@ -22,20 +23,10 @@ from .layout.tiling import zipped_divide
 from .program.dsl import DSL
 from .tensor.tensor import Tensor
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 __all__ = [
-    "CantImplementError",
-    "JitArguments",
-    "assert_",
-    "autotune_jit",
-    "benchmark",
-    "convert",
-    "get_workspace_count",
-    "range",
-    "tune",
-]
+    "CantImplementError", "JitArguments", "assert_", "autotune_jit", "benchmark", "convert", "get_workspace_count",
+    "range", "tune",
+]  # fmt: skip
 
 
 # --- in kernels ------------------------------------------------------------------------------------------------------
@@ -51,7 +42,8 @@ def assert_(cond: Any, msg: str | None = None) -> None:
 
 
 def range(name: str) -> contextlib.AbstractContextManager[None]:
-    """`with range("load"):` in a kernel: in a trace (`kiln profile --prof_type trace`) a range of this name, else nothing."""
+    """Return `with range("load"):` in a kernel: in a trace (`kiln profile --prof_type trace`) a range of this name,
+    else nothing."""
     from .kernel_ranges import kernel_range
 
     return kernel_range(name)
@@ -86,18 +78,17 @@ def convert(src: Tensor, dst: Tensor) -> None:
     them the extent must be whole bytes.
     """
     if tuple(src.shape) != tuple(dst.shape):
-        raise error(DSLUserCodeTypeError, f"convert() got tensors of the shapes {src.shape} and {dst.shape}")
+        raise type_error(f"convert() got tensors of the shapes {src.shape} and {dst.shape}")
     leading = dst.leading_dim
     if leading is None or isinstance(leading, tuple):
-        raise error(DSLUserCodeTypeError, f"convert() needs adjacent elements in {dst.layout}: no mode has stride 1")
+        raise type_error(f"convert() needs adjacent elements in {dst.layout}: no mode has stride 1")
     narrowest = min(src.element_type.width, dst.element_type.width)
     together = 1 if narrowest >= 8 else 8
     while together > 1 and dst.shape[leading] % together:
         together //= 2
     if together * narrowest % 8 and narrowest < 8:
-        raise error(
-            DSLUserCodeTypeError,
-            f"convert() cannot write half a byte: mode {leading} of {dst.layout} has {dst.shape[leading]} elements of {narrowest} bits",
+        raise type_error(
+            f"convert() cannot write half a byte: mode {leading} of {dst.layout} has {dst.shape[leading]} elements of {narrowest} bits"
         )
     _convert(src, dst, tuple(together if mode == leading else 1 for mode, _ in enumerate(dst.shape)))
 
@@ -115,7 +106,7 @@ def _configurations(params_dict: dict[str, list[Any]] | None) -> Iterator[dict[s
 def _fastest(
     what: str, params_dict: dict[str, list[Any]] | None, measure: Callable[[dict[str, Any]], float]
 ) -> dict[str, Any]:
-    """The configuration that takes the least time; those that raise an error are left out."""
+    """Return the configuration that takes the least time; those that raise an error are left out."""
     best: dict[str, Any] | None = None
     best_time = float("inf")
     failure: Exception | None = None
@@ -177,12 +168,9 @@ class autotune_jit:
     """
 
     def __init__(
-        self,
-        params_dict: dict[str, list[Any]] | None = None,
-        update_on_change: list[str] | None = None,
-        warmup_iterations: int = 10,
-        iterations: int = 100,
-    ) -> None:
+        self, params_dict: dict[str, list[Any]] | None = None, update_on_change: list[str] | None = None,
+        warmup_iterations: int = 10, iterations: int = 100,
+    ) -> None:  # fmt: skip
         self.params_dict = params_dict or {}
         self.update_on_change = update_on_change or []
         self.warmup_iterations = warmup_iterations
@@ -190,23 +178,20 @@ class autotune_jit:
 
     def __call__(self, func: Any) -> AutotunedFunction:
         if not isinstance(func, JitFunction):
-            raise error(
-                DSLUserCodeTypeError,
-                f"@autotune_jit stands on {type(func).__name__}",
-                hint="write it above @cute.jit, on a function",
+            raise type_error(
+                f"@autotune_jit stands on {type(func).__name__}", "write it above @cute.jit, on a function"
             )
         unknown = [n for n in (*self.params_dict, *self.update_on_change) if n not in func.parameters.names]
         if unknown:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"@autotune_jit names {unknown[0]!r}, and {func.name} has no such parameter",
-                hint=f"its parameters are {', '.join(func.parameters.names)}",
+                f"its parameters are {', '.join(func.parameters.names)}",
             )
         return AutotunedFunction(func, self)
 
     @classmethod
     def log(cls) -> logging.Logger:
-        """The logger of tuning."""
+        """Return the logger of tuning."""
         logger = logging.getLogger("kiln.autotune")
         if settings.get("CUTE_DSL_LOG_AUTOTUNE") and not logger.handlers:
             logger.addHandler(logging.StreamHandler())
@@ -215,14 +200,11 @@ class autotune_jit:
 
 
 def tune(
-    func: Callable[..., Callable[[], Any]],
-    params_dict: dict[str, list[Any]] | None = None,
-    kernel_arguments: JitArguments | None = None,
-    warmup_iterations: int = 10,
-    iterations: int = 100,
+    func: Callable[..., Callable[[], Any]], params_dict: dict[str, list[Any]] | None = None,
+    kernel_arguments: JitArguments | None = None, warmup_iterations: int = 10, iterations: int = 100,
     stream: Any = None,
-) -> dict[str, Any]:
-    """The combination of `params_dict` for which what `func` returns runs fastest.
+) -> dict[str, Any]:  # fmt: skip
+    """Return the combination of `params_dict` for which what `func` returns runs fastest.
 
     `func` takes the arguments and the parameters, compiles, and returns a function without arguments to be timed.
     """

@@ -51,6 +51,7 @@ _PLACES = {
     "softmax": ".impl.rowwise.softmax_and_norms",
     "softmax_backward": ".impl.rowwise.backward",
     "sum": ".impl.reduction.reductions",
+    "tuned_config": ".tuned_configs",
     "tuned_plan": ".tuned_configs",
     "swiglu": ".impl.rowwise.gated_activation",
     "swiglu_backward": ".impl.rowwise.gated_activation",

@@ -1,4 +1,4 @@
-"""Plans as configs of JSON, and those that `kiln tune kiln.kernels:gemm` found, for `plan=` of a call."""
+"""Configs as JSON objects, and the ones that `kiln tune kiln.kernels:gemm` stored, for `config=` of a call."""
 
 from __future__ import annotations
 
@@ -11,33 +11,35 @@ from typing import Any
 import kiln
 
 
-def tuned_plan(function: str, file: str | os.PathLike[str], **problem: Any) -> Any:
-    """The plan that tuning found for a function's problem on the GPU in force, from `tuned.json` beside `file`; None if there is none.
+def tuned_config(function: str, file: str | os.PathLike[str], **problem: Any) -> Any:
+    """Returns the tuned config of a function's problem on the current GPU from `tuned.json` beside `file`, or None.
 
-    `kernels.gemm(a, b, plan=kernels.tuned_plan("gemm", __file__, m=4096, n=4096, k=4096, dtype="float16"))`. The problem is what was tuned, by
-    the fields of `kiln tune kiln.kernels:gemm`: near ones do not count. None is the library's own choice.
+    `kernels.gemm(a, b, config=kernels.tuned_config("gemm", __file__, m=4096, n=4096, k=4096, dtype="float16"))`. The problem
+    has the fields of `kiln tune kiln.kernels:gemm` and must match exactly. With None the library chooses the config.
     """
-    beside = Path(file).with_name("kiln.kernels")  # what tuning notes in place of a file
-    config = kiln.tuned(beside, lambda *_: False, case=function).get(problem)
-    return plan_of(config)
+    beside = Path(file).with_name("kiln.kernels")  # tuning stores this in place of a file name
+    return config_from_dict(kiln.tuned(beside, lambda *_: False, case=function).get(problem))
 
 
-def config_of(plan: Any) -> dict[str, Any]:
-    """A plan as a config: the name of its type, and its fields."""
-    return {"plan": type(plan).__name__, **dataclasses.asdict(plan)}
+tuned_plan = tuned_config
 
 
-def plan_of(config: Mapping[str, Any] | None) -> Any:
-    """A config as a plan; None for the one that the library chooses."""
+def config_to_dict(config: Any) -> dict[str, Any]:
+    """Returns the name of a config's class, as "config", and its fields."""
+    return {"config": type(config).__name__, **dataclasses.asdict(config)}
+
+
+def config_from_dict(fields: Mapping[str, Any] | None) -> Any:
+    """Returns the config that `config_to_dict` described; None for None, the library's choice."""
     from .impl import attention, gemm, reduction, rowwise
 
-    if config is None:
+    if fields is None:
         return None
-    fields = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in config.items() if name != "plan"
+    values = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in fields.items() if name != "config"
     }
-    table = [one for room in (attention, gemm, reduction, rowwise) for one in room.FAMILY.table]
-    found = next((one.plan for one in table if one.plan.__name__ == config.get("plan")), None)
-    if found is None:
-        raise ValueError(f"no implementation has plans of the type {config.get('plan')!r}")
-    return found(**fields)
+    implementations = [x for family in (attention, gemm, reduction, rowwise) for x in family.REGISTRY.implementations]
+    kind = next((x.config for x in implementations if x.config.__name__ == fields.get("config")), None)
+    if kind is None:
+        raise ValueError(f"no implementation has a config class {fields.get('config')!r}")
+    return kind(**values)

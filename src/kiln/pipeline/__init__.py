@@ -1,4 +1,4 @@
-"""Pipelines: buffers that some threads of a block fill and others empty, without stopping each other."""
+"""Pipelines: stages in shared memory that some threads of a CTA fill and others empty, without stopping each other."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..cute import arch
 from ..hardware.limits import MBARRIER_BYTES
 from .groups import PipelineOp
@@ -31,22 +31,23 @@ class Arrival:
     __kiln_immutable__ = True
 
     op: ClassVar[PipelineOp]
-    """What arrives, by the name that programs know."""
+    """The kind of agent that arrives, by the name that programs know."""
     announces: ClassVar[bool] = False
-    """Whether a side arrives when it takes a buffer, and something else completes the phase; else when it is done with it."""
+    """Whether a side arrives when it takes a stage, and something else completes the phase; otherwise it arrives when
+    it is done."""
     threads_of_a_warp: ClassVar[int] = 32
-    """How many of the threads of a warp arrive: a group that is counted in warps arrives so often for each."""
+    """How many threads of a warp arrive: a group that is counted in warps arrives that often for each warp."""
 
     def arrive(self, barrier: Pointer, mask: Any) -> None:
-        """Arrive; `mask` says in which blocks of the cluster: None, this one."""
+        """Arrive at the mbarrier of this CTA, or of the CTAs of the cluster in `mask`."""
         raise NotImplementedError
 
 
 class ThreadArrival(Arrival):
-    """Each thread arrives when it says so, in its block or (the mask) in a block of the cluster.
+    """Each thread arrives when it says so, in its CTA or in a CTA of the cluster (`mask`).
 
-    `publishes`: whether those who wait see what it wrote. Who only read what a buffer holds need not tell that to other blocks, for which
-    hardware waits until all its writes are known to the GPU.
+    `publishes`: whether those who wait see what the thread wrote. Threads that only read a stage need not publish to
+    other CTAs, for which the hardware waits until all their writes are visible to the GPU.
     """
 
     op = PipelineOp.AsyncThread
@@ -59,7 +60,7 @@ class ThreadArrival(Arrival):
 
 
 class WarpArrival(ThreadArrival):
-    """One thread of a warp arrives for all of it (the caller chooses which), in its block or in a block of the cluster."""
+    """One thread of a warp (the caller chooses which) arrives for all of it, in its CTA or in a CTA of the cluster."""
 
     threads_of_a_warp = 1
 
@@ -71,16 +72,15 @@ class CopyArrival(Arrival):
 
     def arrive(self, barrier: Pointer, mask: Any) -> None:
         if mask is not None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"cp.async copies arrive in block {mask!r} of the cluster",
-                hint="they arrive at mbarriers of their own block: leave out producer_mask",
+                "they arrive at mbarriers of their own block: leave out producer_mask",
             )
         arch.cp_async_mbarrier_arrive_noinc(barrier)
 
 
 class TransactionArrival(Arrival):
-    """One thread of the warp arrives and says how many bytes are coming; the copy engine counts them."""
+    """One thread of the warp arrives and announces how many bytes are coming; TMA counts them."""
 
     op = PipelineOp.TmaLoad
     announces = True
@@ -88,10 +88,8 @@ class TransactionArrival(Arrival):
 
     def __init__(self, tx_count: Any) -> None:
         if isinstance(tx_count, bool) or (isinstance(tx_count, int) and not 0 < tx_count <= MBARRIER_BYTES):
-            raise error(
-                DSLUserCodeTypeError,
-                f"tx_count is {tx_count}",
-                hint=f"the bytes of all copies into one buffer, 1 to {MBARRIER_BYTES}",
+            raise type_error(
+                f"tx_count is {tx_count}", f"the bytes of all copies into one buffer, 1 to {MBARRIER_BYTES}"
             )
         self.tx_count = tx_count
 

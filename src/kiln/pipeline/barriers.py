@@ -1,11 +1,12 @@
-"""What the sides of a pipeline meet at: named barriers of the block, and rings of mbarriers in shared memory."""
+"""Barriers at which the sides of a pipeline meet: named barriers of the CTA, and arrays of mbarriers in shared memory."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Boolean, Int64
 from ..cute import arch
 from ..cute.atoms.copying import guarded
@@ -15,41 +16,38 @@ from ..hardware.limits import BARRIERS
 from .arrivals import Arrival, TransactionArrival
 from .groups import Agent, CooperativeGroup, PipelineOp
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 
 class SyncObject:
-    """Something to arrive at and to wait for."""
+    """An object to arrive at and to wait for."""
 
     announces: bool = False
-    """Whether a side arrives when it takes a buffer rather than when it is done with it."""
+    """Whether a side arrives when it takes a stage rather than when it is done with it."""
 
     def arrive(self, *args: Any, **kwargs: Any) -> None:
-        """Say that this thread is here."""
+        """Arrive for this thread."""
         raise NotImplementedError
 
     def wait(self, *args: Any, **kwargs: Any) -> None:
-        """Wait for those who arrive."""
+        """Wait until all have arrived."""
         raise NotImplementedError
 
     def arrive_and_wait(self, *args: Any, **kwargs: Any) -> None:
-        """Both."""
+        """Arrive, and wait until all have arrived."""
         raise NotImplementedError
 
     def try_wait(self, *args: Any, **kwargs: Any) -> Any:
-        """Whether a wait would be over at once."""
+        """Return whether a wait would return at once."""
         raise self._without("cannot be asked whether it is complete", "wait for it")
 
     def get_barrier(self, *args: Any, **kwargs: Any) -> Any:
-        """Where it is."""
+        """Return the barrier."""
         raise self._without("has no barrier", "only pipelines with mbarriers do")
 
     def _without(self, message: str, hint: str) -> Exception:
-        return error(DSLUserCodeTypeError, f"{type(self).__name__} {message}", hint=hint, depth=2)
+        return type_error(f"{type(self).__name__} {message}", hint)
 
     def max(self) -> int | None:
-        """How many there can be."""
+        """Return the largest number of such objects."""
         return None
 
     def __extract_mlir_values__(self) -> list[Any]:
@@ -61,7 +59,7 @@ class SyncObject:
 
 @dataclasses.dataclass(frozen=True)
 class NamedBarrier(SyncObject):
-    """Barrier `barrier_id` (1 to 15) of the block, for `num_threads` threads, a multiple of 32.
+    """Barrier `barrier_id` (1 to 15) of the CTA, for `num_threads` threads, a multiple of 32.
 
     Barrier 0 is that of `cute.arch.sync_threads`.
     """
@@ -74,7 +72,7 @@ class NamedBarrier(SyncObject):
     def __post_init__(self) -> None:
         if isinstance(self.barrier_id, int) and not 0 <= self.barrier_id < BARRIERS:
             hint = f"a block has the barriers 0 to {BARRIERS - 1}"
-            raise error(DSLUserCodeTypeError, f"barrier_id is {self.barrier_id}", hint=hint)
+            raise type_error(f"barrier_id is {self.barrier_id}", hint)
 
     def arrive(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
         """Arrive without waiting."""
@@ -83,26 +81,26 @@ class NamedBarrier(SyncObject):
     arrive_unaligned = arrive
 
     def wait(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
-        """Arrive, and wait for all."""
+        """Arrive, and wait until all have arrived."""
         arch.barrier(barrier_id=self.barrier_id, number_of_threads=self.num_threads)
 
     arrive_and_wait = wait_unaligned = sync = wait
 
     def arrive_and_drop(self, *, loc: Any = None, ip: Any = None) -> None:
-        """Named barriers have no such thing."""
-        raise error(DSLUserCodeTypeError, "arrive_and_drop: a thread cannot leave a named barrier")
+        """Raise an error: named barriers cannot drop a thread."""
+        raise type_error("arrive_and_drop: a thread cannot leave a named barrier")
 
     def get_barrier(self, *, loc: Any = None, ip: Any = None) -> Any:
-        """The number of the barrier."""
+        """Return the number of the barrier."""
         return self.barrier_id
 
     def max(self) -> int:
-        """The number of barriers."""
+        """Return the number of barriers."""
         return 16
 
 
 class MbarrierArray(SyncObject):
-    """`num_stages` mbarriers in a row, each waiting for the `group` to arrive once a phase, in the way of `arrival`."""
+    """`num_stages` mbarriers, at each of which `group` arrives once a phase, in the way of `arrival`."""
 
     __kiln_immutable__ = True
 
@@ -117,7 +115,7 @@ class MbarrierArray(SyncObject):
 
     @property
     def op(self) -> PipelineOp:
-        """What arrives."""
+        """The kind of agent that arrives."""
         return self._arrival.op
 
     @property
@@ -131,7 +129,7 @@ class MbarrierArray(SyncObject):
         return getattr(self._arrival, "tx_count", 0)
 
     def init(self) -> None:
-        """Make the mbarriers, by one thread; the others may use them after a barrier."""
+        """Initialise the mbarriers with one thread; the others may use them after a barrier."""
         first = (arch.warp_idx() == 0) & (arch.lane_idx() == 0)
 
         def make() -> None:
@@ -141,11 +139,11 @@ class MbarrierArray(SyncObject):
         guarded(first, make)
 
     def arrive(self, index: Any, dst: Any = None, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
-        """Arrive at the mbarrier of a stage, of this block or of those that `dst` says."""
+        """Arrive at the mbarrier of a stage, of this CTA or of those in `dst`."""
         self._arrival.arrive(self.get_barrier(index), dst)
 
     def arrive_and_expect_tx(self, index: Any, tx_count: Any, *, loc: Any = None, ip: Any = None) -> None:
-        """One thread of the warp arrives at the mbarrier of a stage and says how many bytes are coming."""
+        """Let one thread of the warp arrive at the mbarrier of a stage and announce how many bytes are coming."""
         TransactionArrival(tx_count).arrive(self.get_barrier(index), None)
 
     def wait(self, index: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
@@ -153,11 +151,11 @@ class MbarrierArray(SyncObject):
         arch.mbarrier_wait(self.get_barrier(index), phase)
 
     def try_wait(self, index: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
-        """Whether the phase of a stage is complete."""
+        """Return whether the phase of a stage is complete."""
         return arch.mbarrier_try_wait(self.get_barrier(index), phase)
 
     def get_barrier(self, index: Any, *, loc: Any = None, ip: Any = None) -> Pointer:
-        """The mbarrier of a stage."""
+        """Return the mbarrier of a stage."""
         return self._base + index
 
     def __extract_mlir_values__(self) -> list[Any]:
@@ -168,12 +166,12 @@ class MbarrierArray(SyncObject):
 
 
 def alloc_reserved_mbarrier(num_stages: int, *, multiplier: int = 2, loc: Any = None, ip: Any = None) -> Pointer:
-    """Shared memory for the barriers of a pipeline: `multiplier` for each stage."""
+    """Allocate shared memory for the mbarriers of a pipeline: `multiplier` for each stage."""
     return arch.alloc_smem(Int64, num_stages * multiplier, alignment=8)
 
 
 def agent_sync(group: Agent, is_relaxed: bool = False, *, loc: Any = None, ip: Any = None) -> None:
-    """Wait for all threads of the warp, the block or the cluster."""
+    """Wait for all threads of the warp, the CTA or the cluster."""
     if group is Agent.Warp:
         arch.sync_warp()
     elif group is Agent.ThreadBlock:
@@ -182,21 +180,21 @@ def agent_sync(group: Agent, is_relaxed: bool = False, *, loc: Any = None, ip: A
         (arch.cluster_arrive_relaxed if is_relaxed else arch.cluster_arrive)()
         arch.cluster_wait()
     else:
-        raise error(DSLUserCodeTypeError, f"agent_sync({group!r})", hint="Agent.ThreadBlock or ThreadBlockCluster")
+        raise type_error(f"agent_sync({group!r})", "Agent.ThreadBlock or ThreadBlockCluster")
 
 
 def sync(barrier_id: int = 0, *, loc: Any = None, ip: Any = None) -> None:
-    """Wait at a barrier for all threads of the block."""
+    """Wait at a barrier for all threads of the CTA."""
     arch.barrier(barrier_id=barrier_id)
 
 
 def arrive_and_wait(barrier_id: Any, num_threads: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Wait at a barrier for so many threads."""
+    """Wait at a barrier for `num_threads` threads."""
     arch.barrier(barrier_id=barrier_id, number_of_threads=num_threads)
 
 
 def in_cluster(cluster_shape_mn: Any) -> bool:
-    """Whether a shape or layout of the blocks of a cluster has more than one."""
+    """Return whether a shape or layout of a cluster has more than one CTA."""
     if cluster_shape_mn is None:
         return False
     blocks = size(cluster_shape_mn if isinstance(cluster_shape_mn, Layout) else tuple(cluster_shape_mn))
@@ -206,14 +204,14 @@ def in_cluster(cluster_shape_mn: Any) -> bool:
 def pipeline_init_arrive(
     cluster_shape_mn: Any = None, is_relaxed: bool = False, *, loc: Any = None, ip: Any = None
 ) -> None:
-    """Make new mbarriers known to the other blocks of the cluster; `pipeline_init_wait` waits for theirs."""
+    """Make new mbarriers visible to the other CTAs of the cluster; `pipeline_init_wait` waits for theirs."""
     arch.mbarrier_init_fence()
     if in_cluster(cluster_shape_mn):
         (arch.cluster_arrive_relaxed if is_relaxed else arch.cluster_arrive)()
 
 
 def pipeline_init_wait(cluster_shape_mn: Any = None, *, loc: Any = None, ip: Any = None) -> None:
-    """Wait until the mbarriers of the block, or of the cluster, are made."""
+    """Wait until the mbarriers of the CTA, or of the cluster, are initialised."""
     if in_cluster(cluster_shape_mn):
         arch.cluster_wait()
     else:

@@ -3,7 +3,7 @@
 | pipeline                | a buffer is full when                    | and empty when                        |
 |-------------------------|------------------------------------------|---------------------------------------|
 | `PipelineCpAsyncGroups` | the block has waited for all its groups  | the block has waited for the next one |
-| `PipelineTmaStore`      | the threads that fill it say so to each other | the copy engine has read it      |
+| `PipelineTmaStore`      | the threads that fill it say so to each other | TMA has read it                       |
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _CopyGroups(SyncObject):
-    """The `cp.async` groups of all threads of the block; `pending` of them may still be on the way after a wait."""
+    """The `cp.async` groups of all threads of the CTA; `pending` of them may still be in flight after a wait."""
 
     def __init__(self, pending: int) -> None:
         self.pending = pending
@@ -35,7 +35,7 @@ class _CopyGroups(SyncObject):
 
 
 class _Implied(SyncObject):
-    """What the other side's wait implies: nobody arrives, nobody waits."""
+    """A side that the other side's wait implies: nobody arrives, nobody waits."""
 
     def arrive(self, index: Any, dst: Any = None) -> None:  # type: ignore[override]
         pass
@@ -45,21 +45,21 @@ class _Implied(SyncObject):
 
 
 class PipelineCpAsyncGroups(PipelineAsync):
-    """A pipeline in which all threads of a block fill every buffer together with `cp.async`, and use it together.
+    """A pipeline in which all threads of a CTA fill every stage together with `cp.async`, and use it together.
 
-    They fill `num_stages - 1` buffers ahead; then each step waits for a buffer, fills the one that was used a step before, and uses
-    the one it waited for. A wait ends with a barrier of the block, so that nobody needs to release what everybody is done with.
-    Where there is nothing more to fill a step commits all the same: groups are counted.
+    They fill `num_stages - 1` stages ahead; then each step waits for a stage, fills the one used a step before, and
+    uses the one it waited for. A wait ends with a barrier of the CTA, so that no stage needs a release. A step commits
+    even if nothing is left to fill: groups are counted.
     """
 
     @classmethod
     def create(cls, *, num_stages: int, loc: Any = None, ip: Any = None) -> Any:  # type: ignore[override]
-        """A pipeline of at least two buffers."""
+        """Create a pipeline of at least two stages."""
         require_stages(num_stages, least=2)
         return cls(_CopyGroups(num_stages - 2), _Implied(), num_stages)
 
     def producer_tail(self, state: PipelineState, *, loc: Any = None, ip: Any = None) -> None:
-        """Wait until no copy of this thread is on the way; after a barrier the memory can be used for something else."""
+        """Wait until no copy of this thread is in flight; after a barrier the memory can be used for something else."""
         arch.cp_async_wait_group(0)
 
 
@@ -77,29 +77,29 @@ class _BulkGroups(SyncObject):
 
 
 class PipelineTmaStore(PipelineAsync):
-    """A ring of buffers that one warp stores with the copy engine. The thread that issues a store commits and waits for it; in
-    threads that issued none these do nothing.
+    """A pipeline of stages that one warp stores with TMA. The thread that issues a store commits and waits for it; in
+    other threads these methods do nothing.
 
-    `producer_commit` after the stores of a buffer, then `producer_acquire`: the buffer after it can be written again, once the
-    warp has told those who write it.
+    Call `producer_commit` after the stores of a stage, then `producer_acquire`: the next stage can be written again,
+    once the warp has synchronised with the threads that write it.
     """
 
     @classmethod
     def create(  # type: ignore[override]
         cls, *, num_stages: int, producer_group: CooperativeGroup | None = None, loc: Any = None, ip: Any = None
     ) -> Any:
-        """A pipeline of so many buffers."""
+        """Create a pipeline of `num_stages` stages."""
         require_stages(num_stages)
         return cls(_BulkGroups(num_stages - 1), _Implied(), num_stages)
 
     def producer_acquire(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
-        """Wait until the copy engine has read the oldest buffer."""
+        """Wait until TMA has read the oldest stage."""
         self.sync_object_full.wait()
 
     def producer_commit(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
-        """Make the stores since the last commit those of a buffer."""
+        """Commit the stores since the last commit as one stage."""
         self.sync_object_full.arrive()
 
     def producer_tail(self, *, loc: Any = None, ip: Any = None) -> None:  # type: ignore[override]
-        """Wait until the copy engine has read all buffers."""
+        """Wait until TMA has read all stages."""
         _BulkGroups(0).wait()

@@ -1,15 +1,15 @@
-"""Who takes part in a pipeline, and how."""
+"""Participants of a pipeline: groups of agents, the kinds of arrival, producer and consumer."""
 
 from __future__ import annotations
 
 import enum
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 
 
 class Agent(enum.Enum):
-    """What a group is counted in."""
+    """The unit in which a group is counted."""
 
     Thread = enum.auto()
     Warp = enum.auto()
@@ -18,26 +18,26 @@ class Agent(enum.Enum):
 
 
 class PipelineOp(enum.Enum):
-    """What arrives at the barriers of a pipeline."""
+    """The kind of agent that arrives at the mbarriers of a pipeline."""
 
     AsyncThread = enum.auto()
     """Threads, when they say so."""
     TCGen05Mma = enum.auto()
-    """The tensor cores of sm_100, when they are done with all that was issued."""
+    """The tensor cores of sm_100, when all issued MMAs are done."""
     TmaLoad = enum.auto()
-    """Bytes, when they are in shared memory."""
+    """TMA's bytes, when they are in shared memory."""
     ClcLoad = enum.auto()
-    """The answer to a cluster-launch query."""
+    """The answer to a cluster launch control query."""
     TmaStore = enum.auto()
-    """Nothing: stores are waited for by the thread that issued them."""
+    """Nothing: the thread that issued a store waits for it."""
     Composite = enum.auto()
-    """Several of these."""
+    """Several of these kinds."""
     AsyncLoad = enum.auto()
-    """Threads, each when its `cp.async` copies have arrived."""
+    """Threads, each when its `cp.async` copies are complete."""
 
 
 class PipelineUserType(enum.Enum):
-    """A side of a pipeline."""
+    """The producer's or the consumer's side of a pipeline."""
 
     Producer = enum.auto()
     Consumer = enum.auto()
@@ -45,27 +45,27 @@ class PipelineUserType(enum.Enum):
 
 
 class CooperativeGroup:
-    """`size` agents that arrive together: threads, or warps, each of which arrives as often as the kind of arrival has it."""
+    """`size` agents that arrive together: threads, or warps, each of which arrives as often as the kind of arrival
+    says."""
 
     __kiln_immutable__ = True
 
     def __init__(self, agent: Agent, size: Any = 1, alignment: int | None = None) -> None:
         if agent not in (Agent.Thread, Agent.Warp):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a group of {getattr(agent, 'name', agent)!r}",
-                hint="CooperativeGroup(Agent.Thread, number of threads), or Agent.Warp and the number of warps",
+                "CooperativeGroup(Agent.Thread, number of threads), or Agent.Warp and the number of warps",
             )
         if isinstance(size, float) and size.is_integer():  # threads / 32
             size = int(size)
         if isinstance(size, float) or (isinstance(size, int) and size < 1):
-            raise error(DSLUserCodeTypeError, f"a group of {size} {agent.name.lower()}s")
+            raise type_error(f"a group of {size} {agent.name.lower()}s")
         self.agent = agent
         self.size = size
         self.alignment = alignment
 
     def arrivals(self, of_a_warp: int) -> Any:
-        """How often the group arrives at a barrier, if so many threads of a warp do."""
+        """Return how often the group arrives at a barrier, if `threads` threads of a warp do."""
         return self.size * of_a_warp if self.agent is Agent.Warp else self.size
 
     def __repr__(self) -> str:

@@ -1,10 +1,10 @@
-"""Which blocks of a cluster wait for which: those in a row share A, those in a column share B."""
+"""Multicast in a cluster: the CTAs of a row share A, those of a column share B, and wait for each other."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..cute import arch
 from ..cute.layout.layout import rank, size
 from .barriers import in_cluster
@@ -16,7 +16,7 @@ _WARP = 32
 
 
 def sharers(cta_layout_vmnk: Any, mcast_mode_mn: tuple[int, int]) -> int:
-    """In how many blocks a warp releases a buffer: those of its row, if A goes to all of them, and of its column, if B does."""
+    """Return in how many CTAs a warp releases a stage: those of its row if A is multicast, and of its column if B is."""
     if not in_cluster(cta_layout_vmnk):
         return 1
     rows, columns = size(cta_layout_vmnk, mode=[1]), size(cta_layout_vmnk, mode=[2])
@@ -24,10 +24,10 @@ def sharers(cta_layout_vmnk: Any, mcast_mode_mn: tuple[int, int]) -> int:
 
 
 def releases(cta_layout_vmnk: Any, tidx: Any, mcast_mode_mn: tuple[int, int]) -> tuple[Any, Boolean]:
-    """Where this thread says that its warp has used a buffer (None: in its own block), and whether it is one that says so.
+    """Return where this thread releases a stage for its warp (None: in its own CTA), and whether it is one that does.
 
-    The lanes of a warp have a block each, so that a warp arrives once in each block that fills buffers of this one. A block's own
-    is among them.
+    The lanes of a warp have a CTA each, so that a warp arrives once in each CTA that fills stages of this one, its own
+    among them.
     """
     thread = arch.thread_idx()[0] if tidx is None else tidx
     lane = thread % _WARP
@@ -35,11 +35,9 @@ def releases(cta_layout_vmnk: Any, tidx: Any, mcast_mode_mn: tuple[int, int]) ->
         return None, lane == 0
     blocks = size(cta_layout_vmnk)
     if rank(cta_layout_vmnk) != 4 or not isinstance(blocks, int) or blocks > _WARP:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"cta_layout_vmnk is {cta_layout_vmnk}",
-            hint="a static layout of the blocks of a cluster in four modes (V, M, N, K), at most 16 of them",
-            depth=2,
+            "a static layout of the blocks of a cluster in four modes (V, M, N, K), at most 16 of them",
         )
     mine = cta_layout_vmnk.get_flat_coord(arch.make_warp_uniform(arch.block_idx_in_cluster()))
     other = cta_layout_vmnk.get_flat_coord(lane % blocks)

@@ -33,16 +33,10 @@ class PipelineOrder:
 
     @staticmethod
     def create(
-        *,
-        depth: int,
-        length: int,
-        group_id: Any,
-        producer_group: CooperativeGroup,
-        barrier_storage: Pointer | None = None,
-        defer_sync: bool = False,
-        name: str = "",
-    ) -> PipelineOrder:
-        """With its `depth * length` mbarriers made; group 0 has the first turn."""
+        *, depth: int, length: int, group_id: Any, producer_group: CooperativeGroup,
+        barrier_storage: Pointer | None = None, defer_sync: bool = False, name: str = "",
+    ) -> PipelineOrder:  # fmt: skip
+        """Create the order and initialise its `depth * length` mbarriers; group 0 has the first turn."""
         if barrier_storage is None:
             barrier_storage = alloc_reserved_mbarrier(depth * length, multiplier=1)
         barriers = MbarrierArray(barrier_storage, depth * length, ThreadArrival(), producer_group)
@@ -54,11 +48,11 @@ class PipelineOrder:
         return PipelineOrder(barriers, depth, length, group_id, PipelineState(depth, 0, 0, phase))
 
     def get_barrier_for_current_stage_idx(self, group_id: Any, state: PipelineState | None = None) -> Any:
-        """The number of the mbarrier of a group at a stage."""
+        """Return the number of the mbarrier of a group at a stage."""
         return (self.state if state is None else state).index * self.length + group_id
 
     def arrive(self, state: PipelineState | None = None, loc: Any = None, ip: Any = None) -> PipelineState | None:
-        """Give the turn to the next group; the state, advanced, if one was given."""
+        """Give the turn to the next group; return the advanced state if one was passed."""
         at = self.state if state is None else state
         following = (self.group_id + 1) % self.length
         self.sync_object_full.arrive(self.get_barrier_for_current_stage_idx(following, at))

@@ -1,4 +1,4 @@
-"""The sides of a pipeline with a state of their own."""
+"""Producer and consumer objects that keep their own pipeline state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class _OnState:
-    """Something made of a pipeline, which stays, and a state, which is the program's."""
+    """A pipeline, which stays the same, together with a state, which is a value of the program."""
 
     def __init__(self, pipeline: Any, state: PipelineState, group: Any = None) -> None:
         self._pipeline = pipeline
@@ -40,121 +40,121 @@ class _OnState:
 
 
 class _Handle(_OnState):
-    """A buffer of a pipeline."""
+    """A stage of a pipeline."""
 
     __kiln_immutable__ = True
 
     @property
     def index(self) -> Int32:
-        """The buffer."""
+        """The index of the stage."""
         return self._state.index
 
     @property
     def count(self) -> Int32:
-        """The step at which it came round."""
+        """The step at which the stage was taken."""
         return self._state.count
 
     def get_origin(self) -> Any:
-        """The pipeline."""
+        """Return the pipeline."""
         return self._pipeline
 
 
 class _Side(_OnState):
     def advance(self, count: Any = 1, *, loc: Any = None, ip: Any = None) -> None:
-        """Go to the next buffer, or several on."""
+        """Advance to the next stage, or by several."""
         self._state.advance(count)
 
     def clone(self) -> Any:
-        """A side with a state of its own."""
+        """Return a copy with a state of its own."""
         return type(self)(self._pipeline, self._state.clone(), self._group)
 
     def current_handle(self) -> Any:
-        """The buffer it is at."""
+        """Return the stage it is at."""
         return type(self).ImmutableResourceHandle(self._pipeline, self._state.clone())
 
     class ImmutableResourceHandle(_Handle):
-        """A buffer."""
+        """A stage."""
 
 
 class PipelineProducer(_Side):
-    """The side that fills buffers."""
+    """The producer's side."""
 
     class ImmutableResourceHandle(_Handle):
-        """A buffer to fill."""
+        """A stage to fill."""
 
         @property
         def barrier(self) -> Pointer:
-            """The mbarrier that says it is full."""
+            """The mbarrier that says that the stage is full."""
             return self._pipeline.producer_get_barrier(self._state)
 
         def commit(self, *, loc: Any = None, ip: Any = None) -> None:
-            """Say that this thread has filled its part."""
+            """Arrive for this thread's part of the stage."""
             self._pipeline.producer_commit(self._state)
 
     def reset(self, *, loc: Any = None, ip: Any = None) -> None:
-        """Go back to where a producer begins."""
+        """Go back to a producer's initial state."""
         self._state = self._pipeline.make_producer()._state
 
     def acquire(self, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
-        """Wait until the buffer is empty; the buffer."""
+        """Wait until the stage is empty, and return it."""
         self._pipeline.producer_acquire(self._state, try_acquire_token, **kwargs)
         return self.current_handle()
 
     def acquire_and_advance(
         self, try_acquire_token: Any = None, *, loc: Any = None, ip: Any = None, **kwargs: Any
     ) -> Any:
-        """Wait until the buffer is empty and go to the next; the buffer."""
+        """Wait until the stage is empty, advance, and return it."""
         handle = self.acquire(try_acquire_token, **kwargs)
         self.advance()
         return handle
 
     def try_acquire(self, *, loc: Any = None, ip: Any = None) -> Boolean:
-        """Whether the buffer is empty."""
+        """Return whether the stage is empty."""
         return self._pipeline.producer_try_acquire(self._state)
 
     def commit(self, handle: Any = None, *, loc: Any = None, ip: Any = None) -> None:
-        """Say that this thread has filled its part of a buffer: of the one it is at, without a handle."""
+        """Arrive for this thread's part of a stage, by default the current one."""
         (self.current_handle() if handle is None else handle).commit()
 
     def tail(self, *, loc: Any = None, ip: Any = None) -> None:
-        """Wait until all buffers are empty."""
+        """Wait until all stages are empty."""
         self._pipeline.producer_tail(self._state)
 
 
 class PipelineConsumer(_Side):
-    """The side that uses buffers."""
+    """The consumer's side."""
 
     class ImmutableResourceHandle(_Handle):
-        """A full buffer."""
+        """A full stage."""
 
         @property
         def barrier(self) -> Pointer:
-            """The mbarrier that says it is empty."""
+            """The mbarrier that says that the stage is empty."""
             return self._pipeline.consumer_get_barrier(self._state)
 
         def release(self, *op_type: Any, loc: Any = None, ip: Any = None) -> None:
-            """Say that this thread has used it; where there are consumers of several kinds, of which kind it is."""
+            """Release the stage for this thread; with several kinds of consumers, `op_type` says which kind it is."""
             self._pipeline.consumer_release(self._state, *op_type)
 
     def reset(self, *, loc: Any = None, ip: Any = None) -> None:
-        """Go back to where a consumer begins."""
+        """Go back to a consumer's initial state."""
         self._state = self._pipeline.make_consumer()._state
 
     def wait(self, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
-        """Wait until the buffer is full; the buffer."""
+        """Wait until the stage is full, and return it."""
         self._pipeline.consumer_wait(self._state, try_wait_token)
         return self.current_handle()
 
     def wait_and_advance(self, try_wait_token: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
-        """Wait until the buffer is full and go to the next; the buffer."""
+        """Wait until the stage is full, advance, and return it."""
         handle = self.wait(try_wait_token)
         self.advance()
         return handle
 
     def try_wait(self, *, loc: Any = None, ip: Any = None) -> Boolean:
-        """Whether the buffer is full."""
+        """Return whether the stage is full."""
         return self._pipeline.consumer_try_wait(self._state)
 
     def release(self, handle: Any = None, *, loc: Any = None, ip: Any = None) -> None:
-        """Say that this thread has used a buffer: the one it is at, without a handle."""
+        """Release a stage for this thread, by default the current one."""
         (self.current_handle() if handle is None else handle).release()

@@ -1,25 +1,22 @@
-"""Where a side of a pipeline is in its ring of buffers."""
+"""`PipelineState`: the stage at which a producer or consumer is."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.bindings import ir
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.numeric.operators import select
 from ..base_dsl.typing import Int32
 from .groups import PipelineUserType
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ..mlir import ir
-
 
 class PipelineState:
-    """A buffer of a ring of `stages`: `index`, the parity `phase` of the rounds so far, and the `count` of steps.
+    """A stage of a pipeline: its `index`, the parity `phase` of the rounds so far, and the `count` of steps.
 
-    In a ring of 2, 4, 8, ... buffers all that changes is one number, of which index and phase are bits: a compiler knows it for
-    what a loop counts anyway. Else both are kept, and compared with the end of the ring in each step.
+    With 2, 4, 8, ... stages one number changes, of which index and phase are bits: the compiler knows it for the loop's
+    counter. Otherwise both are kept, and compared with the number of stages in each step.
     """
 
     def __init__(self, stages: int, count: Any, index: Any, phase: Any) -> None:
@@ -37,17 +34,17 @@ class PipelineState:
 
     @property
     def stages(self) -> int:
-        """The number of buffers."""
+        """The number of stages."""
         return self._stages
 
     @property
     def count(self) -> Int32:
-        """Steps since the beginning."""
+        """The steps since the beginning."""
         return self._count
 
     @property
     def index(self) -> Int32:
-        """The buffer."""
+        """The index of the stage."""
         if len(self._place) == 2:
             return self._place[0]
         return _number(self._place[0] & (self._stages - 1))
@@ -60,7 +57,7 @@ class PipelineState:
         return _number((self._place[0] >> (self._stages.bit_length() - 1)) & 1)
 
     def clone(self, *, loc: Any = None, ip: Any = None) -> PipelineState:
-        """A state of its own, at the same buffer."""
+        """Return a state of its own, at the same stage."""
         return self._at(self._count, self._place)
 
     def reset_count(self, *, loc: Any = None, ip: Any = None) -> None:
@@ -68,7 +65,7 @@ class PipelineState:
         self._count = Int32(0)
 
     def advance(self, count: Any = 1, *, loc: Any = None, ip: Any = None) -> None:
-        """Go `count` buffers on."""
+        """Advance by `count` stages."""
         self._count = self._count + count
         if len(self._place) == 1:
             self._place = (self._place[0] + count,)
@@ -83,7 +80,7 @@ class PipelineState:
         self._place = (_number(reached % self._stages), _number(phase ^ ((reached // self._stages) & 1)))
 
     def reverse(self, *, loc: Any = None, ip: Any = None) -> None:
-        """Go one buffer back."""
+        """Go back by one stage."""
         self._count = self._count - 1
         if len(self._place) == 1:
             self._place = (self._place[0] - 1,)
@@ -122,17 +119,17 @@ def _number(x: Any) -> Int32:
 
 
 def require_stages(stages: Any, least: int = 1) -> None:
-    """Refuse a number of buffers that no pipeline has."""
+    """Raise an error for a number of stages that no pipeline has."""
     if isinstance(stages, bool) or not isinstance(stages, int) or stages < least:
         hint = f"at least {least}, known when compiling"
-        raise error(DSLUserCodeTypeError, f"a pipeline of {stages!r} stages", hint=hint, depth=2)
+        raise type_error(f"a pipeline of {stages!r} stages", hint)
 
 
 def make_pipeline_state(type: PipelineUserType, stages: int, *, loc: Any = None, ip: Any = None) -> PipelineState:
-    """Where a producer (all buffers are free) or a consumer (none is full) begins."""
+    """Return the initial state of a producer (all stages are empty) or of a consumer (none is full)."""
     require_stages(stages)
     if type is PipelineUserType.Producer:
         return PipelineState(stages, 0, 0, 1)
     if type is PipelineUserType.Consumer:
         return PipelineState(stages, 0, 0, 0)
-    raise error(DSLUserCodeTypeError, f"a state for {type!r}", hint="PipelineUserType.Producer or Consumer")
+    raise type_error(f"a state for {type!r}", "PipelineUserType.Producer or Consumer")

@@ -6,7 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from ..base_dsl.target import register_target
-from ..calls import loading
+from ..interop.arguments import loading
 from . import settings
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from .._support import lazy
 
 if TYPE_CHECKING:
-    from . import schedulers
     from ..cute.atoms.draw import print_latex, print_latex_tv
     from ..torch import create_cute_tensor_for_fp8
+    from . import schedulers
     from .hardware_info import HardwareInfo
     from .layout_enum import LayoutEnum
     from .reductions import reduce_in_block, reduce_in_warp

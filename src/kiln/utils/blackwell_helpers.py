@@ -1,10 +1,10 @@
-"""Layouts of shared memory as programs for sm_100 ask for them. They are those of `hopper_helpers`, by the operand's major mode."""
+"""Shared-memory layouts under the names of sm_100's helpers: those of `hopper_helpers`, by the operand's major mode."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..cute.nvgpu.common import OperandMajorMode
 from ..cute.nvgpu.smem_layouts import SmemLayoutAtomKind, make_smem_layout_atom
 from .hopper_helpers import get_smem_layout_atom, make_smem_layout_epi
@@ -15,11 +15,9 @@ __all__ = ["get_smem_layout_atom_ab", "make_smem_layout", "make_smem_layout_atom
 
 def _layout(major_mode: Any) -> LayoutEnum:
     if not isinstance(major_mode, OperandMajorMode):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a major mode {major_mode!r}",
-            hint="OperandMajorMode.K or OperandMajorMode.MN, as LayoutEnum.from_tensor(tensor).mma_major_mode() gives it",
-            depth=2,
+            "OperandMajorMode.K or OperandMajorMode.MN, as LayoutEnum.from_tensor(tensor).mma_major_mode() gives it",
         )
     return LayoutEnum.ROW_MAJOR if major_mode is OperandMajorMode.K else LayoutEnum.COL_MAJOR
 
@@ -27,14 +25,15 @@ def _layout(major_mode: Any) -> LayoutEnum:
 def get_smem_layout_atom_ab(
     major_mode: OperandMajorMode, element_type: Any, smem_shape_mn_k: Any, *, loc: Any = None, ip: Any = None
 ) -> SmemLayoutAtomKind:
-    """The kind of layout with the widest permutation that the contiguous mode of a tile (MN, K) is a multiple of."""
+    """Return the layout atom with the widest swizzle whose span divides the contiguous mode of a tile (MN, K)."""
     return get_smem_layout_atom(
         _layout(major_mode), element_type, smem_shape_mn_k[1 if major_mode is OperandMajorMode.K else 0]
     )
 
 
 def make_smem_layout(
-    leading_mode: OperandMajorMode, smem_tile_shape: Any, a_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
+    leading_mode: OperandMajorMode, smem_tile_shape: Any, a_dtype: Any, num_stages: int, *, loc: Any = None,
+    ip: Any = None,
 ) -> Any:  # fmt: skip
-    """How the (MN, K, stages) of a tile lie in shared memory, of which `leading_mode` is contiguous."""
+    """Return the layout of a tile (MN, K, stages) in shared memory, contiguous along `leading_mode`."""
     return make_smem_layout_epi(a_dtype, _layout(leading_mode), smem_tile_shape, num_stages)

@@ -8,22 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int32
 from ..cute import arch
 from ..cute.program.dsl import DSL
 
 __all__ = [
-    "multimem_ld_reduce",
-    "multimem_ld_reduce_4xf32",
-    "multimem_red_add1",
-    "multimem_st",
-    "multimem_st_4xb32",
-    "red_add1",
-    "spin_lock_atom_cas_acquire_wait",
-    "spin_lock_atom_cas_relaxed_wait",
+    "multimem_ld_reduce", "multimem_ld_reduce_4xf32", "multimem_red_add1", "multimem_st", "multimem_st_4xb32",
+    "red_add1", "spin_lock_atom_cas_acquire_wait", "spin_lock_atom_cas_relaxed_wait",
     "spin_lock_ld_lt_relaxed_wait",
-]
+]  # fmt: skip
 
 
 def red_add1(lock_ptr: Any, *, order: str, scope: str, loc: Any = None, ip: Any = None) -> None:
@@ -58,7 +52,7 @@ def _spin_below(lock_ptr: Any, expected: Int32, scope: Any):
 def spin_lock_atom_cas_acquire_wait(
     lock_ptr: Any, *, expected_val: Any, reset_val: Any, scope: str, loc: Any = None, ip: Any = None
 ) -> None:
-    """Wait until a lock has a value, and set it to another in the same step; then others' writes before are seen."""
+    """Wait until a lock has a value and set it to another, atomically, with acquire order."""
     _choose("scope", scope, ("gpu", "sys"))
     _spin_on_swap(lock_ptr, Int32(expected_val), Int32(reset_val), "acquire", scope)
 
@@ -66,7 +60,7 @@ def spin_lock_atom_cas_acquire_wait(
 def spin_lock_atom_cas_relaxed_wait(
     lock_ptr: Any, *, expected_val: Any, reset_val: Any, scope: str, loc: Any = None, ip: Any = None
 ) -> None:
-    """Wait until a lock has a value, and set it to another in the same step; orders nothing else."""
+    """Wait until a lock has a value and set it to another, atomically, with relaxed order."""
     _choose("scope", scope, ("gpu", "sys"))
     _spin_on_swap(lock_ptr, Int32(expected_val), Int32(reset_val), "relaxed", scope)
 
@@ -74,7 +68,7 @@ def spin_lock_atom_cas_relaxed_wait(
 def spin_lock_ld_lt_relaxed_wait(
     lock_ptr: Any, *, expected_val: Any, scope: str, loc: Any = None, ip: Any = None
 ) -> None:
-    """Wait while a lock is less than a value; orders nothing else."""
+    """Wait while a lock is less than a value, with relaxed order."""
     _choose("scope", scope, ("gpu", "sys"))
     _spin_below(lock_ptr, Int32(expected_val), scope)
 
@@ -88,20 +82,19 @@ _REDUCED = {
     (Float8E4M3FN, 16): ("v4.e4m3x4", ".acc::f16"), (Float8E4M3FN, 8): ("v2.e4m3x4", ".acc::f16"), (Float8E4M3FN, 4): ("e4m3x4", ".acc::f16"),
     (Float8E5M2, 16): ("v4.e5m2x4", ".acc::f16"), (Float8E5M2, 8): ("v2.e5m2x4", ".acc::f16"), (Float8E5M2, 4): ("e5m2x4", ".acc::f16"),
 }  # fmt: skip
-"""By element type and number of elements: the type of the instruction, and what it adds in."""
+"""The instruction's type and its accumulator type, by element type and number of elements."""
 
 
 def multimem_ld_reduce(
     mc_ptr: Any, *, dtype: Any, num_elements: int, loc: Any = None, ip: Any = None
 ) -> tuple[Any, ...]:
-    """The sums of elements over all GPUs, as 32-bit words."""
+    """Return elements added over all GPUs, as 32-bit words."""
     known = _REDUCED.get((dtype, num_elements))
     if known is None:
         counts = sorted(n for t, n in _REDUCED if t is dtype)
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"multimem_ld_reduce of {num_elements} elements of {getattr(dtype, '__name__', dtype)}",
-            hint=f"so many are possible: {counts}" if counts else "f32, f16, bf16 and 8-bit floats can be added",
+            f"so many are possible: {counts}" if counts else "f32, f16, bf16 and 8-bit floats can be added",
         )
     kind, wide = known
     words = max(num_elements * dtype.width // 32, 1)
@@ -109,7 +102,7 @@ def multimem_ld_reduce(
 
 
 def multimem_ld_reduce_4xf32(mc_ptr: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
-    """The sums of four f32 over all GPUs, as 32-bit words."""
+    """Return four f32 added over all GPUs, as 32-bit words."""
     return _words("multimem.ld_reduce.weak.global.add.v4.f32", mc_ptr, 4)
 
 
@@ -126,7 +119,7 @@ def _words(instruction: str, pointer: Any, count: int) -> tuple[Any, ...]:
 def multimem_st(mc_ptr: Any, *regs: Any, loc: Any = None, ip: Any = None) -> None:
     """Store 1, 2 or 4 words to the memory of every GPU."""
     if len(regs) not in (1, 2, 4):
-        raise error(DSLUserCodeTypeError, f"multimem_st of {len(regs)} words", hint="1, 2 or 4")
+        raise type_error(f"multimem_st of {len(regs)} words", "1, 2 or 4")
     names = ", ".join(f"{{$r{n + 1}}}" for n in range(len(regs)))
     vector = f"v{len(regs)}.f32" if len(regs) > 1 else "f32"
     arch.inline_ptx(
@@ -141,10 +134,10 @@ def multimem_st_4xb32(mc_ptr: Any, x: Any, y: Any, z: Any, w: Any, *, loc: Any =
 
 
 def _group(names: str, count: int) -> str:
-    """Registers as one operand."""
+    """Return registers as one operand of PTX."""
     return f"{{{names}}}" if count > 1 else names
 
 
 def _choose(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise error(DSLUserCodeTypeError, f"{what} is {value!r}", hint=f"one of {', '.join(known)}", depth=2)
+        raise type_error(f"{what} is {value!r}", f"one of {', '.join(known)}")

@@ -1,10 +1,10 @@
-"""What GEMMs for sm_90 begin with: their MMA, layouts of operands in shared memory, tiles of the epilogue, how results are stored."""
+"""Building blocks of GEMMs for sm_90: the MMA, layouts of operands in shared memory, the epilogue's tile, store atoms."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import (
     BFloat16,
     Float8E4M3FN,
@@ -37,21 +37,14 @@ __all__ = [
 
 
 def make_trivial_tiled_mma(
-    a_dtype: Any,
-    b_dtype: Any,
-    a_leading_mode: Any,
-    b_leading_mode: Any,
-    acc_dtype: Any,
-    atom_layout_mnk: Any,
-    tiler_mn: Any,
-    a_source: OperandSource = OperandSource.SMEM,
-    *,
-    loc: Any = None,
-    ip: Any = None,
-) -> TiledMma:
-    """A warp-group MMA for operands of some types, `tiler_mn` = (64, N) in one call, by the warp groups of `atom_layout_mnk`.
+    a_dtype: Any, b_dtype: Any, a_leading_mode: Any, b_leading_mode: Any, acc_dtype: Any, atom_layout_mnk: Any,
+    tiler_mn: Any, a_source: OperandSource = OperandSource.SMEM, *, loc: Any = None, ip: Any = None,
+) -> TiledMma:  # fmt: skip
+    """Return a tiled WGMMA for operands of some types: `tiler_mn` = (64, N) in one call, by the warpgroups of
+    `atom_layout_mnk`.
 
-    The leading modes are those along which operands are contiguous (`OperandMajorMode`). Float32 is multiplied as TFloat32.
+    The leading modes are those along which operands are contiguous (`OperandMajorMode`). Float32 is multiplied as
+    TFloat32.
     """
     m, n = _tile("tiler_mn", tiler_mn, 2)
     places = (a_source, a_leading_mode, b_leading_mode)
@@ -65,10 +58,9 @@ def make_trivial_tiled_mma(
         op = MmaTF32Op((m, n, 8), *places)
     else:
         a, b, acc = (getattr(x, "__name__", repr(x)) for x in (a_dtype, b_dtype, acc_dtype))
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"there is no warp-group MMA of {a} and {b} with sums in {acc}",
-            hint="Float16 twice, BFloat16 twice, two of Float8E4M3FN and Float8E5M2, of Int8 and Uint8, or of Float32 and TFloat32 "
+            "Float16 twice, BFloat16 twice, two of Float8E4M3FN and Float8E5M2, of Int8 and Uint8, or of Float32 and TFloat32 "
             "(sums in Float32)",
         )
     return make_tiled_mma(op, atom_layout_mnk)
@@ -80,15 +72,11 @@ _BYTE_FLOATS, _BYTES, _WORDS = (Float8E4M3FN, Float8E5M2), (Int8, Uint8), (TFloa
 def get_smem_layout_atom(
     layout: LayoutEnum, element_type: Any, major_mode_size: int, *, loc: Any = None, ip: Any = None
 ) -> SmemLayoutAtomKind:
-    """The kind of layout with the widest permutation that rows of so many elements are a multiple of."""
+    """Return the layout atom with the widest swizzle whose span divides rows of `major_mode_size` elements."""
     _check_layout(layout)
     bits = _whole("major_mode_size", major_mode_size) * _width(element_type)
     if bits % 8:
-        raise error(
-            DSLUserCodeTypeError,
-            f"rows of {major_mode_size} {element_type.__name__}",
-            hint="whole bytes",
-        )
+        raise type_error(f"rows of {major_mode_size} {element_type.__name__}", "whole bytes")
     swizzle = next((f"SW{row}" for row in (128, 64, 32) if bits % (row * 8) == 0), "INTER")
     return SmemLayoutAtomKind[f"{'K' if layout is LayoutEnum.ROW_MAJOR else 'MN'}_{swizzle}"]
 
@@ -96,7 +84,7 @@ def get_smem_layout_atom(
 def make_smem_layout_a(
     a_layout: LayoutEnum, mma_tiler_mnk: Any, a_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """How the (M, K, stages) of an operand A lie in shared memory."""
+    """Return the layout of operand A (M, K, stages) in shared memory."""
     m, _, k = _tile("mma_tiler_mnk", mma_tiler_mnk, 3)
     return _staged(a_layout, a_dtype, (m, k), num_stages)
 
@@ -104,23 +92,16 @@ def make_smem_layout_a(
 def make_smem_layout_b(
     b_layout: LayoutEnum, mma_tiler_mnk: Any, b_dtype: Any, num_stages: int, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """How the (N, K, stages) of an operand B lie in shared memory."""
+    """Return the layout of operand B (N, K, stages) in shared memory."""
     _, n, k = _tile("mma_tiler_mnk", mma_tiler_mnk, 3)
     return _staged(b_layout, b_dtype, (n, k), num_stages)
 
 
 def make_smem_layout_epi(
-    epi_dtype: Any,
-    epi_layout: LayoutEnum,
-    epi_tile: Any,
-    epi_stage: int,
-    smem_trg_shape: Any = None,
-    smem_order: Any = None,
-    *,
-    loc: Any = None,
-    ip: Any = None,
-) -> Any:
-    """How the (M, N, stages) of the epilogue's tile lie in shared memory.
+    epi_dtype: Any, epi_layout: LayoutEnum, epi_tile: Any, epi_stage: int, smem_trg_shape: Any = None,
+    smem_order: Any = None, *, loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """Return the layout of the epilogue's tile (M, N, stages) in shared memory.
 
     `smem_trg_shape` and `smem_order` are another shape to fill, and the order of its modes.
     """
@@ -128,7 +109,8 @@ def make_smem_layout_epi(
 
 
 def _staged(layout: Any, dtype: Any, tile: Any, stages: int, shape: Any = None, order: Any = None) -> Any:
-    """The atom for the tile's contiguous mode, repeated along the other mode first, then along this one, then for each stage."""
+    """Return the atom for the tile's contiguous mode, repeated along the other mode first, then along this one, then
+    over stages."""
     _check_layout(layout)
     rows = layout is LayoutEnum.ROW_MAJOR
     atom = make_smem_layout_atom(get_smem_layout_atom(layout, dtype, tile[1 if rows else 0]), dtype)
@@ -142,7 +124,7 @@ def _staged(layout: Any, dtype: Any, tile: Any, stages: int, shape: Any = None, 
 def compute_tile_shape_or_override(
     tile_shape_mnk: Any, element_type: Any, is_cooperative: bool = False, epi_tile_override: Any = None
 ) -> tuple[int, int]:
-    """The (M, N) of an epilogue's tile: the one asked for, or what one warp group (cooperative: two) stores at a time."""
+    """Return the epilogue's tile (M, N): the override, or what one warpgroup (cooperative: two) stores at a time."""
     if epi_tile_override is not None:
         return epi_tile_override
     m, n, _ = _tile("tile_shape_mnk", tile_shape_mnk, 3)
@@ -154,7 +136,7 @@ def compute_tile_shape_or_override(
 def sm90_get_smem_store_op(
     layout_d: LayoutEnum, elem_ty_d: Any, elem_ty_acc: Any, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """The atom that stores results to shared memory: `stmatrix` for 16 bits, which transposes where M is contiguous."""
+    """Return the atom that stores results to shared memory: `stmatrix` for 16 bits, transposed where M is contiguous."""
     _check_layout(layout_d)
     _width(elem_ty_acc)
     if _width(elem_ty_d) == 16:
@@ -164,28 +146,25 @@ def sm90_get_smem_store_op(
 
 def _check_layout(layout: Any) -> None:
     if not isinstance(layout, LayoutEnum):
-        raise error(
-            DSLUserCodeTypeError,
-            f"a layout {layout!r}",
-            hint="LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR, or LayoutEnum.from_tensor(tensor)",
-            depth=2,
+        raise type_error(
+            f"a layout {layout!r}", "LayoutEnum.ROW_MAJOR, LayoutEnum.COL_MAJOR, or LayoutEnum.from_tensor(tensor)"
         )
 
 
 def _width(dtype: Any) -> int:
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
-        raise error(DSLUserCodeTypeError, f"elements {dtype!r}", hint="a numeric type such as Float16", depth=2)
+        raise type_error(f"elements {dtype!r}", "a numeric type such as Float16")
     return dtype.width
 
 
 def _whole(what: str, x: Any) -> int:
     if isinstance(x, bool) or not isinstance(x, int) or x < 1:
-        raise error(DSLUserCodeTypeError, f"{what} is {x!r}", hint="at least 1, known when compiling", depth=2)
+        raise type_error(f"{what} is {x!r}", "at least 1, known when compiling")
     return x
 
 
 def _tile(what: str, tile: Any, rank: int) -> tuple[int, ...]:
-    """The extents of a tile; modes of modes, and layouts, count as their size."""
+    """Return the extents of a tile; nested modes and layouts count as their size."""
     if not isinstance(tile, tuple) or len(tile) != rank:
-        raise error(DSLUserCodeTypeError, f"{what} is {tile!r}", hint=f"{rank} extents", depth=2)
+        raise type_error(f"{what} is {tile!r}", f"{rank} extents")
     return tuple(_whole(f"an extent of {what}", size(extent)) for extent in tile)

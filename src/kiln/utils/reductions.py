@@ -1,10 +1,10 @@
-"""Reductions over the threads of a block."""
+"""Reductions over the threads of a CTA."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Int32
 from ..cute import arch
 from ..cute.atoms.copying import guarded
@@ -18,12 +18,7 @@ _WARP = 32
 
 def _check(threads: Any, most: int) -> None:
     if isinstance(threads, bool) or not isinstance(threads, int) or threads & (threads - 1) or not 1 <= threads <= most:
-        raise error(
-            DSLUserCodeTypeError,
-            f"a reduction over {threads!r} threads",
-            hint=f"a power of two up to {most}, known when compiling",
-            depth=2,
-        )
+        raise type_error(f"a reduction over {threads!r} threads", f"a power of two up to {most}, known when compiling")
 
 
 def reduce_in_warp(value: Any, op: Any, threads: int = _WARP) -> Any:
@@ -33,17 +28,16 @@ def reduce_in_warp(value: Any, op: Any, threads: int = _WARP) -> Any:
 
 
 def reduce_in_block(value: Any, op: Any, threads: int, block: int) -> Any:
-    """Combine the values of `threads` neighbouring threads of a block of `block`; each of them gets the result.
+    """Combine the values of `threads` neighbouring threads of a CTA of `block` threads; each of them gets the result.
 
-    Beyond a warp it goes through shared memory of its own, and all threads of the block wait for each other. The block has
-    one mode of threads, a multiple of `threads`.
+    More than a warp go through shared memory of their own, and all threads of the CTA synchronise. The CTA has one mode
+    of threads, a multiple of `threads`.
     """
     _check(threads, 1024)
     if not isinstance(block, int) or block % threads or block > 1024:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a reduction over {threads} threads in a block of {block!r}",
-            hint=f"the threads of a block are a multiple of {threads}, at most 1024, known when compiling",
+            f"the threads of a block are a multiple of {threads}, at most 1024, known when compiling",
         )
     value = reduce_in_warp(value, op, min(threads, _WARP))
     if threads <= _WARP:

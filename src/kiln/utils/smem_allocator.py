@@ -1,4 +1,4 @@
-"""`SmemAllocator`: shared memory of a block, piece by piece."""
+"""`SmemAllocator`: allocates shared memory of a CTA."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import enum
 from typing import Any
 
 from ..base_dsl import trace as tracing
-from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import DSLRuntimeError, error, type_error
 from ..base_dsl.typing import Int8, Int32, NumericMeta
+from ..cute.deferred_dialects import cute
 from ..cute.layout.composed_layout import ComposedLayout
 from ..cute.layout.layout import cosize, make_layout
 from ..cute.tensor.pointer import AddressSpace, Pointer, natural_alignment, recast_ptr
@@ -15,21 +16,21 @@ from ..cute.tensor.structures import struct
 from ..cute.tensor.tensor import make_tensor
 
 _MOST_ALIGNED = 1024
-"""Bytes all of a block's shared memory is aligned to."""
+"""The alignment of a CTA's shared memory, in bytes."""
 
 
 class SmemPartition(enum.Enum):
-    """Whose memory an allocation is counted as."""
+    """The owner of an allocation."""
 
     RESERVED = enum.auto()
     USER = enum.auto()
 
 
 class SmemAllocator:
-    """Hands out shared memory of the block. All threads get the same addresses; the memory is undefined at first.
+    """Allocates shared memory of the CTA. All threads get the same addresses; the memory is undefined at first.
 
-    Sizes are known when compiling, so that the launch needs not be told how much there is; if it is (`launch(smem=)`), that is what the
-    block has at least, this memory included.
+    Sizes are known when compiling, so that a launch need not pass them; `launch(smem=)` is the least that a CTA has,
+    these allocations included.
     """
 
     __kiln_static__ = True
@@ -38,15 +39,10 @@ class SmemAllocator:
         self._used = 0
 
     def allocate(
-        self,
-        size_or_type: Any,
-        byte_alignment: int = 1,
-        *,
-        partition: SmemPartition = SmemPartition.USER,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> Any:
-        """Bytes (a pointer to Int8), a number of a type (a pointer to it), or a structure."""
+        self, size_or_type: Any, byte_alignment: int = 1, *, partition: SmemPartition = SmemPartition.USER,
+        loc: Any = None, ip: Any = None,
+    ) -> Any:  # fmt: skip
+        """Allocate bytes (returns a pointer to Int8), a number (a pointer to it), or a structure."""
         if isinstance(size_or_type, struct):
             alignment = max(byte_alignment, size_or_type.__alignof__())
             return size_or_type(self._take(size_or_type.size_in_bytes(), alignment, Int8))
@@ -55,55 +51,37 @@ class SmemAllocator:
         return self._take(size_or_type, byte_alignment, Int8)
 
     def allocate_array(
-        self,
-        element_type: Any,
-        num_elems: int = 1,
-        *,
-        byte_alignment: int = 1,
-        partition: SmemPartition = SmemPartition.USER,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> Pointer:
-        """`num_elems` elements of a type: the pointer to the first."""
+        self, element_type: Any, num_elems: int = 1, *, byte_alignment: int = 1,
+        partition: SmemPartition = SmemPartition.USER, loc: Any = None, ip: Any = None,
+    ) -> Pointer:  # fmt: skip
+        """Allocate `num_elems` elements of a type, and return a pointer to the first."""
         if not isinstance(num_elems, int):
-            raise error(
-                DSLUserCodeTypeError, f"{num_elems!r} elements of shared memory: the number is known when compiling"
-            )
+            raise type_error(f"{num_elems!r} elements of shared memory: the number is known when compiling")
         alignment = max(byte_alignment, natural_alignment(element_type))
         return self._take(element_type.n_bytes(num_elems), alignment, element_type)
 
     def allocate_tensor(
-        self,
-        element_type: Any,
-        layout: Any,
-        byte_alignment: int = 1,
-        swizzle: Any = None,
-        *,
-        partition: SmemPartition = SmemPartition.USER,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> Any:
-        """A tensor of a static layout. `swizzle` permutes its addresses, in bytes."""
+        self, element_type: Any, layout: Any, byte_alignment: int = 1, swizzle: Any = None, *,
+        partition: SmemPartition = SmemPartition.USER, loc: Any = None, ip: Any = None,
+    ) -> Any:  # fmt: skip
+        """Allocate a tensor of a static layout. `swizzle` permutes its addresses, in bytes."""
         if isinstance(layout, (int, tuple)):
             layout = make_layout(layout)
         plain = layout.outer if isinstance(layout, ComposedLayout) else layout
         count = cosize(plain)
         if not isinstance(count, int):
-            raise error(DSLUserCodeTypeError, f"a tensor in shared memory needs a static layout, got {layout}")
+            raise type_error(f"a tensor in shared memory needs a static layout, got {layout}")
         pointer = self.allocate_array(element_type, count, byte_alignment=byte_alignment)
         return make_tensor(recast_ptr(pointer, swizzle, element_type) if swizzle is not None else pointer, layout)
 
     def _take(self, size: Any, alignment: int, dtype: Any) -> Pointer:
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{size!r} bytes of shared memory",
-                hint="pass a number of bytes that is known when compiling, a numeric type or a structure",
+                "pass a number of bytes that is known when compiling, a numeric type or a structure",
             )
         if alignment < 1 or alignment & (alignment - 1):
-            raise error(
-                DSLUserCodeTypeError, f"shared memory aligned to {alignment} bytes: an alignment is a power of two"
-            )
+            raise type_error(f"shared memory aligned to {alignment} bytes: an alignment is a power of two")
         active = tracing.require("shared memory")
         if active.function.kind != "kernel":
             raise error(
@@ -111,9 +89,7 @@ class SmemAllocator:
                 "shared memory is allocated outside a kernel",
                 hint="only the threads of a block have some",
             )
-        from ..dialects import cute
-
-        if self._used == 0 and size >= _MOST_ALIGNED:  # what comes first is aligned anyway: let it be known
+        if self._used == 0 and size >= _MOST_ALIGNED:  # the first allocation is aligned anyway: its pointer may say so
             alignment = max(alignment, _MOST_ALIGNED)
         self._used = -(-self._used // alignment) * alignment + size
         alignment = max(alignment, natural_alignment(dtype))
@@ -121,18 +97,18 @@ class SmemAllocator:
         return Pointer(base, dtype, AddressSpace.smem, alignment)
 
     def calculate_total_usage(self, *, loc: Any = None, ip: Any = None) -> Any:
-        """Bytes allocated so far by this allocator."""
+        """Return the bytes allocated so far by this allocator."""
         return Int32(self._used)
 
     def calculate_partition_size(
         self, partition: SmemPartition, *, cumulative: bool = False, loc: Any = None, ip: Any = None
     ) -> Any:
-        """Bytes of a partition; everything is the user's."""
+        """Return the bytes of a partition; all memory is the user's."""
         return Int32(self._used if partition is SmemPartition.USER or cumulative else 0)
 
     @staticmethod
     def capacity_in_bytes(compute_capability: str | None = None) -> int:
-        """Bytes of shared memory a block can have."""
+        """Return the bytes of shared memory that a CTA can have."""
         from .smem_capacity import get_smem_capacity_in_bytes
 
         return get_smem_capacity_in_bytes(*([compute_capability] if compute_capability else []))

@@ -1,4 +1,4 @@
-"""How much shared memory one block can have."""
+"""The shared memory that a CTA can have."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from ..hardware.architectures import generation_of
 
 
 def get_smem_capacity_in_bytes(compute_capability: str | None = None) -> int:
-    """Bytes of shared memory one block can have on an architecture such as "sm_90"; by default, on the GPU that programs are
-    made for."""
+    """Return the bytes of shared memory a CTA can have on an architecture such as "sm_90", by default the current
+    GPU's."""
     return generation_of(compute_capability).smem_per_block if compute_capability else current.device().smem

@@ -1,4 +1,4 @@
-"""Tensor maps that a kernel edits while it runs: for groups of tensors whose shapes the host does not know."""
+"""TMA descriptors that a kernel edits while it runs: for groups of tensors whose shapes the host does not know."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from ..base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ..base_dsl.diagnostics import type_error
 from ..base_dsl.typing import Int64
 from ..cute import arch
 from ..cute.atoms.copying import guarded
@@ -17,7 +17,8 @@ from ..dialects import cute
 
 
 class TensorMapUpdateMode(enum.Enum):
-    """Where a tensor map is edited: in global memory, where copies find it, or in shared memory, from where it is copied there."""
+    """Where a TMA descriptor is edited: in global memory, where copies read it, or in shared memory, from where it is
+    copied there."""
 
     GMEM = enum.auto()
     SMEM = enum.auto()
@@ -25,12 +26,13 @@ class TensorMapUpdateMode(enum.Enum):
 
 @dataclass(frozen=True)
 class TensorMapManager:
-    """Edits copies of atoms' tensor maps in the order that copies need.
+    """Edits copies of atoms' TMA descriptors in the order that copies need.
 
-    A warp initializes a copy (`init_tensormap_from_atom`; in shared memory, or with `GMEM` in global memory) and all that edit it make that
-    visible (`fence_tensormap_initialization`, after a barrier if another warp did it). `update_tensormap` makes maps those of other tensors,
-    and every warp that copies with them calls `fence_tensormap_update` first. What still copies with an old map must be complete before:
-    stores are waited for here, loads by their mbarriers.
+    A warp initialises a copy (`init_tensormap_from_atom`; in shared memory, or with `GMEM` in global memory), and all
+    that edit it make that visible (`fence_tensormap_initialization`, after a barrier if another warp did it).
+    `update_tensormap` writes the descriptors of other tensors, and every warp that copies with them calls
+    `fence_tensormap_update` first. Copies with an old descriptor must be complete before: stores are waited for here,
+    loads by their mbarriers.
     """
 
     tensormap_update_mode: TensorMapUpdateMode
@@ -40,27 +42,25 @@ class TensorMapManager:
 
     def __post_init__(self) -> None:
         if not isinstance(self.tensormap_update_mode, TensorMapUpdateMode):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"tensormap_update_mode is {self.tensormap_update_mode!r}",
-                hint="TensorMapUpdateMode.GMEM or TensorMapUpdateMode.SMEM",
+                "TensorMapUpdateMode.GMEM or TensorMapUpdateMode.SMEM",
             )
         if self.bytes_per_tensormap != 128:
-            raise error(DSLUserCodeTypeError, f"bytes_per_tensormap is {self.bytes_per_tensormap}: a map has 128 bytes")
+            raise type_error(f"bytes_per_tensormap is {self.bytes_per_tensormap}: a map has 128 bytes")
 
     def get_tensormap_ptr(
         self, ptr: Any, address_space: AddressSpace = AddressSpace.gmem, *, loc: Any = None, ip: Any = None
     ) -> Pointer:
-        """A place in global memory as that of a tensor map; `AddressSpace.generic`: as `tma_desc_ptr` of copies."""
+        """Return a place in global memory as a pointer to a TMA descriptor; `AddressSpace.generic`: as `tma_desc_ptr`
+        of copies."""
         if not isinstance(ptr, Pointer) or ptr.memspace not in (AddressSpace.gmem, AddressSpace.generic):
             got = f"one to {ptr.memspace}" if isinstance(ptr, Pointer) else type(ptr).__name__
-            raise error(DSLUserCodeTypeError, f"get_tensormap_ptr takes a pointer to gmem, got {got}", depth=2)
+            raise type_error(f"get_tensormap_ptr takes a pointer to gmem, got {got}")
         if address_space not in (AddressSpace.gmem, AddressSpace.generic):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a tensor map that copies use is in global memory, not in {address_space}",
-                hint="AddressSpace.gmem or AddressSpace.generic",
-                depth=2,
+                "AddressSpace.gmem or AddressSpace.generic",
             )
         words = recast_ptr(ptr, None, Int64)
         if words.memspace is address_space:
@@ -71,7 +71,7 @@ class TensorMapManager:
     def init_tensormap_from_atom(
         self, copy_atom: Any, dst_ptr: Any, warp_id: int, *, loc: Any = None, ip: Any = None
     ) -> None:
-        """Warp `warp_id` copies the tensor map of an atom to where it will be edited."""
+        """Let warp `warp_id` copy the TMA descriptor of an atom to where it will be edited."""
 
         def initialize() -> None:
             with arch.elect_one():
@@ -81,27 +81,28 @@ class TensorMapManager:
         guarded(_this_warp() == warp_id, initialize)
 
     def fence_tensormap_initialization(self, *, loc: Any = None, ip: Any = None) -> None:
-        """Make what was initialized visible to those who edit it."""
+        """Make initialised descriptors visible to the threads that edit them."""
         arch.fence_acq_rel_cta()
 
     def update_tensormap(
-        self, tensor_gmem: Any, tma_copy_atom: Any, tensormap_gmem_ptr: Any, warp_id: int, tensormap_smem_ptr: Any = None, *,
-        loc: Any = None, ip: Any = None,
+        self, tensor_gmem: Any, tma_copy_atom: Any, tensormap_gmem_ptr: Any, warp_id: int,
+        tensormap_smem_ptr: Any = None, *, loc: Any = None, ip: Any = None,
     ) -> None:  # fmt: skip
-        """Warp `warp_id` makes tensor maps those of other tensors: a tuple of tensors, their atoms, where copies find the maps, and with
-        `SMEM` where they are edited.
+        """Let warp `warp_id` write the descriptors of other tensors.
+
+        Takes tuples: tensors, their atoms, where copies read the descriptors, and with `SMEM` where they are edited.
         """
         in_smem = self.tensormap_update_mode is TensorMapUpdateMode.SMEM
         edited = tensormap_smem_ptr if in_smem else tensormap_gmem_ptr
-        given = {
+        parts = {
             "tensors": tensor_gmem, "atoms": tma_copy_atom, "pointers to gmem": tensormap_gmem_ptr, "pointers": edited,
         }  # fmt: skip
-        counts = {what: len(x) if isinstance(x, (tuple, list)) else None for what, x in given.items()}
+        counts = {what: len(x) if isinstance(x, (tuple, list)) else None for what, x in parts.items()}
         if None in counts.values() or len(set(counts.values())) != 1:
-            told = ", ".join(
+            found = ", ".join(
                 f"{count if count is not None else 'no tuple'} of {what}" for what, count in counts.items()
             )
-            raise error(DSLUserCodeTypeError, f"update_tensormap takes as many of each: {told}", depth=2)
+            raise type_error(f"update_tensormap takes as many of each: {found}")
 
         def edit() -> None:
             for atom, tensor, place in zip(tma_copy_atom, tensor_gmem, edited, strict=True):
@@ -110,7 +111,7 @@ class TensorMapManager:
         def update() -> None:
             if in_smem:
                 edit()
-            with arch.elect_one():  # the lane that stores: what it has stored no longer needs the old map
+            with arch.elect_one():  # this lane issues the stores: they no longer read the old descriptor
                 arch.cp_async_bulk_commit_group()
                 arch.cp_async_bulk_wait_group(0, read=True)
             arch.sync_warp()
@@ -125,7 +126,7 @@ class TensorMapManager:
         guarded(_this_warp() == warp_id, update)
 
     def fence_tensormap_update(self, tensormap_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
-        """Copies after it see the map as it was released last."""
+        """Let later copies see the descriptor as it was last released."""
         cpasync.fence_tma_desc_acquire(tensormap_ptr)
 
 

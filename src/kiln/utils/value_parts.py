@@ -1,23 +1,22 @@
-"""Objects whose attributes are their values: carried through control flow and into kernels attribute by attribute."""
+"""Objects whose attributes are values: they are carried through control flow and into kernels attribute by attribute."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ..base_dsl import tree
 from ..base_dsl.typing import Numeric
 from ..base_dsl.user_op import extract_mlir_values, new_from_mlir_values
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 __all__ = ["ValueParts"]
 
 
 class ValueParts:
-    """The value protocols of an object: numbers in its attributes (also in tuples and in other such objects) are values.
+    """The value protocols of an object: numbers in its attributes (also in tuples and in other such objects) are
+    values.
 
-    All else, Python's integers too, is what the object is: it stays known, and objects meet only where it is the same.
+    Everything else, Python integers too, is static, and two objects merge only where it is equal.
     """
 
     def __extract_mlir_values__(self) -> list[Any]:
@@ -42,7 +41,7 @@ class ValueParts:
 
 
 def _known(part: Any) -> Any:
-    """What is known of a part when compiling."""
+    """Return what is static in a part."""
     if isinstance(part, tuple):
         return tuple(map(_known, part))
     if isinstance(part, Numeric):

@@ -5,7 +5,7 @@
     case = wb.load("kernel.py")
     case.verify()
 
-One module per verb; `main.VERBS` lists them.
+A verb is a module or a package of its name, with `main`; `main.VERBS` lists them. `core` has what they share.
 """
 
 from __future__ import annotations
@@ -13,20 +13,21 @@ from __future__ import annotations
 from kiln._support import lazy
 
 _PLACES = {
-    "CuteKernel": ".plans",
-    "Fit": ".plans",
-    "KernelPlan": ".plans",
-    "Tiling": ".plans",
-    "load": ".cases",
-    "Case": ".cases",
-    "ContractError": ".contracts",
-    "Journal": ".records",
-    "Record": ".records",
-    "Job": ".runners",
-    "Local": ".runners",
-    "Inline": ".runners",
-    "Ray": ".ray_runner",
-    "Tuning": ".tuned",
+    "CuteKernel": ".kernel_plan",
+    "Fit": ".kernel_plan",
+    "KernelPlan": ".kernel_plan",
+    "Tiling": ".kernel_plan",
+    "load": ".core.cases",
+    "Case": ".core.cases",
+    "ContractError": ".core.contracts",
+    "Journal": ".core.records",
+    "Record": ".core.records",
+    "Job": ".core.runners",
+    "Local": ".core.runners",
+    "Inline": ".core.runners",
+    "Ray": ".core.ray_runner",
+    "Tuning": ".tune.tuned_file",
+    "static_profile": ".profile.static_profile",
     **dict.fromkeys(("Measurement", "measure"), "..measure.measurement"),
     **dict.fromkeys(("Comparison", "compare"), "..measure.comparison"),
 }

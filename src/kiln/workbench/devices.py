@@ -19,7 +19,7 @@ from kiln.hardware import devices, driver, nvml
 from kiln.hardware.devices import Model
 from kiln.measure import clocks, measurement
 
-from .command import EXIT
+from .core.command_line import EXIT
 
 _ACTIONS = ("measure", "lock", "unlock")
 _COLUMNS = ("device", "code", "SMs", "MHz", "smem KiB", "L2 MiB", "GB", "TB/s", "f32", "tf32", "f16", "f8", "i8")
@@ -182,22 +182,22 @@ def _products(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
     from kiln import kernels
     from kiln.hardware import current
     from kiln.kernels.dispatch import arrays
-    from kiln.kernels.impl.gemm import FAMILY, GemmProblem
+    from kiln.kernels.impl.gemm import REGISTRY, GemmProblem
 
     made: dict[str, tuple[Callable[[], Any], float]] = {}
     for dtype in (torch.float16, torch.bfloat16):
         a, b = (torch.randn(n, n, device="cuda", dtype=dtype) for _ in range(2))
         out = torch.empty_like(a)
-        left, right, target = (arrays.laid(x[None]) for x in (a, b.T, out))
+        left, right, target = (arrays.layout_of(x[None]) for x in (a, b.T, out))
         problem = GemmProblem(left, right, target)
         ways = {"mma.sync": devices.device_of("sm_80")}
         if current.device().warp_groups:
             ways["wgmma"] = current.device()
         for way, device in ways.items():
-            plan = FAMILY.choose(problem, device).plan
+            config = REGISTRY.choose(problem, device).config
 
-            def call(a: Any = a, b: Any = b, out: Any = out, plan: Any = plan) -> Any:
-                return kernels.gemm(a, b.T, out=out, plan=plan)
+            def call(a: Any = a, b: Any = b, out: Any = out, config: Any = config) -> Any:
+                return kernels.gemm(a, b.T, out=out, config=config)
 
             made[f"{way} {str(dtype).removeprefix('torch.')}"] = call, 2.0 * n**3
     return made

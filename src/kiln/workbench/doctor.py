@@ -25,10 +25,10 @@ from kiln import DSLRuntimeError, _alias
 from kiln.base_dsl import packages
 from kiln.base_dsl.target import target_names
 from kiln.hardware import toolchain
-from kiln.workbench import gpu
+from kiln.workbench.core import driver_info
 
 PROBE_ANSWER = "42"
-"""What `kiln.workbench.probe` prints when the compiler works."""
+"""What `kiln.workbench.doctor_probe` prints when the compiler works."""
 _PROBE_SECONDS = 120
 
 
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> int:
 
 def examine() -> list[Finding]:
     """All findings, in the order they are shown."""
-    driver = gpu.driver()
+    driver = driver_info.driver()
     return [*_versions(), *_targets(driver), *_tools(), *_gpus(driver), _cache(), *_tuned(), *_cutlass()]
 
 
@@ -110,7 +110,7 @@ def requirement(distribution: str) -> str:
     return distribution
 
 
-def _targets(driver: gpu.Driver) -> Iterator[Finding]:
+def _targets(driver: driver_info.Driver) -> Iterator[Finding]:
     yield _cpu_target()
     only_cpu = "kernels run on the CPU target only"
     if "nvidia" not in target_names():
@@ -133,7 +133,7 @@ def _cpu_target() -> Finding:
     start = time.perf_counter()
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "kiln.workbench.probe"],
+            [sys.executable, "-m", "kiln.workbench.doctor_probe"],
             env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
             capture_output=True,
             text=True,
@@ -147,7 +147,7 @@ def _cpu_target() -> Finding:
         return Finding("targets", "cpu", "ok", f"compiled and ran a function in {seconds:.1f} s, start-up included")
     said = (done.stderr or done.stdout).strip().splitlines()
     why = said[-1] if said else f"exit status {done.returncode}"
-    remedy = f"{sys.executable} -m kiln.workbench.probe, to see the whole error"
+    remedy = f"{sys.executable} -m kiln.workbench.doctor_probe, to see the whole error"
     return Finding("targets", "cpu", "broken", f"a tiny function does not run: {why}", meaning, remedy)
 
 
@@ -186,7 +186,7 @@ def _pip_for(tool: str) -> str:
     return f"pip install '{wanted}'"
 
 
-def _gpus(driver: gpu.Driver) -> Iterator[Finding]:
+def _gpus(driver: driver_info.Driver) -> Iterator[Finding]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     unhide = f"unset CUDA_VISIBLE_DEVICES, which is {visible!r}" if visible is not None else ""
     if driver.problem is not None:
@@ -209,13 +209,13 @@ def _gpus(driver: gpu.Driver) -> Iterator[Finding]:
 def _tuned(most: int = 32) -> Iterator[Finding]:
     """The `tuned.json` of the current folder and of those in it."""
     from kiln import tunings
-    from kiln.workbench import tuned
+    from kiln.workbench.tune import tuned_file
 
     files = [file for depth in ("", "*/", "*/*/") for file in sorted(Path.cwd().glob(f"{depth}{tunings.FILE}"))]
     for file in files[:most]:
         entries = tunings.read(file)
         name = str(file.relative_to(Path.cwd()))
-        old = [(entry, why) for entry in entries if (why := tuned.stale(entry, file.parent))]
+        old = [(entry, why) for entry in entries if (why := tuned_file.stale(entry, file.parent))]
         if not old:
             yield Finding("tuned", name, "ok", f"{len(entries)} entries")
             continue

@@ -15,7 +15,7 @@ from kiln.cute.layout.leaf import LayoutError
 from kiln.cute.nvgpu.operand_picture import operand_svg
 from kiln.cute.nvgpu.tensor_map_picture import tile_layout, tma_svg
 
-from .command import EXIT
+from .core.command_line import EXIT
 
 
 def main(argv: Sequence[str]) -> int:

@@ -17,8 +17,8 @@ import kiln
 from kiln import _alias
 from kiln.base_dsl.diagnostics import DSLBaseError
 
-from . import command
-from .cases import ContractError
+from .core import command_line
+from .core.cases import ContractError
 
 _TYPES = {
     "bool": "Boolean", "bf16": "BFloat16", "tf32": "TFloat32", "f8e4m3": "Float8E4M3FN", "f8e5m2": "Float8E5M2",
@@ -37,7 +37,7 @@ behind it is what its address is a multiple of. `f32` is a number, `f16*` a poin
 of Python that is compiled in."""
 
 
-@command.report_errors
+@command_line.report_errors
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="kiln export", description=_DESCRIPTION)
     parser.add_argument("function", metavar="FILE.py:FUNCTION")
@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> int:
         )  # fmt: skip
     except DSLBaseError as reason:
         print(f"kiln export: {reason}", file=sys.stderr)
-        return command.EXIT.BAD_USE
+        return command_line.EXIT.BAD_USE
     print("\n".join(written))
     return 0
 

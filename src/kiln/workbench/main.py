@@ -1,7 +1,8 @@
 """The `kiln` command: picks a verb and hands it the rest of the command line.
 
-A verb is a module of this package with the verb's name (`imports` for `import`). It defines `main(argv) -> int`, which takes the words
-after the verb and returns the exit status. To add one: write the module, and give it a line in `VERBS`.
+A verb is a module or a package of `kiln.workbench` with the verb's name (`MODULES` has the exceptions). It has a function
+`main(argv) -> int`, which takes the words after the verb and returns the exit status. To add a verb, write it and give it a line in
+`VERBS`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,9 @@ VERBS = {
     "tune": "find the fastest config of a kernel for a problem",
     "verify": "check a kernel: data, shapes, strides, races, self-deception",
 }
+
+MODULES = {"import": "scaffold.import_program", "new": "scaffold.new"}
+"""Verbs whose modules have other names."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,7 +84,7 @@ def _nobody_reads() -> bool:
 
 def module_of(verb: str) -> Any:
     """The module of a verb."""
-    return importlib.import_module(f"kiln.workbench.{'imports' if verb == 'import' else verb}")
+    return importlib.import_module(f"kiln.workbench.{MODULES.get(verb, verb)}")
 
 
 def usage() -> str:

@@ -44,9 +44,9 @@ def main(argv: Sequence[str]) -> int:
     _alias.take_over()
     if os.environ.get("KILN_TARGET", "").lower() == "cpu":
         # Programs written for a GPU: their tensors and streams come from host memory, in child processes too.
-        from . import host_cuda
+        from . import serve_cuda
 
-        host_cuda.activate()
+        serve_cuda.activate()
     execute(program)
     return 0
 

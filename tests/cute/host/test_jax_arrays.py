@@ -5,9 +5,9 @@ import pytest
 
 import kiln.cute as cute
 from kiln import Float32
-from kiln.calls import loading
 from kiln.cute.host import arrays, jax_arrays
 from kiln.cute.runtime import from_dlpack
+from kiln.interop.arguments import loading
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")

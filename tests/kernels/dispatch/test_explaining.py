@@ -1,4 +1,4 @@
-"""What bounds a call, and what the plans are expected to take, as `kernels.explain` tells it of every function."""
+"""What bounds a call, and what the configs are expected to take, as `kernels.explain` tells it of every function."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from kiln import kernels
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.dispatch.explaining import LAUNCH, least
-from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.attention.problem import Attention
-from kiln.kernels.impl.gemm.implementations import FAMILY as PRODUCTS
+from kiln.kernels.dispatch.explaining import LAUNCH_US, lower_bounds
+from kiln.kernels.dispatch.problem import TensorLayout
+from kiln.kernels.impl.attention.problem import AttentionProblem
+from kiln.kernels.impl.gemm.implementations import REGISTRY as PRODUCTS
 from kiln.kernels.impl.gemm.problem import GemmProblem
 
 BF16, F16, F32 = ml_dtypes.bfloat16, np.float16, np.float32
@@ -72,25 +72,25 @@ def test_what_bounds_a_function(name):
     assert found.bound == bound
     assert f"bound by {bound}: " in str(found)
     first, *others = found.choices
-    assert first.cost >= LAUNCH
+    assert first.cost >= LAUNCH_US
     assert all(choice.cost >= first.cost for choice in others)
 
 
 def test_what_a_problem_needs_at_least():
     """Counted by hand: 2 x 16 heads of 2048 x 2048 pairs, two products of 128, in 989.4 TFLOP/s; four arrays in 0.88 of 4.8 TB/s."""
-    found = least(Attention(2, 2048, 2048, 16, 16, 128, 128), H200)
+    found = lower_bounds(AttentionProblem(2, 2048, 2048, 16, 16, 128, 128), H200)
     assert found["tensor cores"] == pytest.approx(4 * 2 * 16 * 2048 * 2048 * 128 / 989.4e6)
     assert found["memory"] == pytest.approx(4 * 2 * 2048 * 16 * 128 * 2 / (0.88 * 4.8e6))
     unknown = dataclasses.replace(H200, name="a GPU of nobody")
-    assert set(least(Attention(2, 2048, 2048, 16, 16, 128, 128), unknown)) == {"memory", "launch"}
+    assert set(lower_bounds(AttentionProblem(2, 2048, 2048, 16, 16, 128, 128), unknown)) == {"memory", "launch"}
 
 
 def test_parts_one_after_the_other_bound_nothing():
     """Copies before and after a product add up to what is expected."""
     from kiln import Float16
 
-    odd = Laid.dense(Float16, 1, 4001, 4001)
+    odd = TensorLayout.dense(Float16, 1, 4001, 4001)
     found = PRODUCTS.explain(GemmProblem(odd, odd, odd), H200)
-    assert sum(found.parts.values()) == pytest.approx(found.choices[0].cost)
+    assert sum(found.terms.values()) == pytest.approx(found.choices[0].cost)
     assert found.bound == "tensor cores"
-    assert "one after the other" in str(found)
+    assert "in sequence" in str(found)

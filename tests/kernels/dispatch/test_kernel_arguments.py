@@ -151,11 +151,11 @@ def test_the_sanitizer_sees_wrong_starts_of_sequences_stay_within_the_arrays(sta
     """It reports accesses outside of arrays: of queries or of keys."""
     q = normal(12, 2, 32, dtype=np.float16)
     wrong, right = np.array(starts, np.int32), np.array([0, 5, 12], np.int32)
-    tiling = kernels.Sm80AttentionConfig(64, 32, 4, splits=parts)
+    config = kernels.Sm80AttentionConfig(64, 32, 4, num_splits=parts)
     with kiln.sanitize():
         for starts_q, starts_k in ((wrong, right), (right, wrong)):
             kernels.flash_attention(
-                q, q, q, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, max_seqlen_q=12, return_lse=True, plan=tiling
+                q, q, q, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, max_seqlen_q=12, return_lse=True, config=config
             )
 
 
@@ -220,10 +220,10 @@ def test_attention_does_not_write_into_keys():
         (lambda x: kernels.gemm(x[None, None], x[None, None]), "reshape several modes"),
         (lambda x: kernels.layer_norm_backward(x, x, x[0], bias=x[0]), "bias ndarray"),
         (lambda x: kernels.softmax(np.ma.masked_array(x, mask=x > 0)), "masked array"),
-        (lambda x: kernels.softmax(x, plan=kernels.Sm80GemmConfig()), "plan is Sm80GemmConfig"),
-        (lambda x: kernels.sum(x, plan=64), "plan is int"),
-        (lambda x: kernels.gemm(x, x, plan=(64, 64, 32)), "plan is tuple"),
-        (lambda x: kernels.rms_norm_backward(x, x, plan=kernels.ElementwiseConfig()), "plan is ElementwiseConfig"),
+        (lambda x: kernels.softmax(x, config=kernels.Sm80GemmConfig()), "config is Sm80GemmConfig"),
+        (lambda x: kernels.sum(x, config=64), "config is int"),
+        (lambda x: kernels.gemm(x, x, config=(64, 64, 32)), "config is tuple"),
+        (lambda x: kernels.rms_norm_backward(x, x, config=kernels.ElementwiseConfig()), "config is ElementwiseConfig"),
         (lambda x: kernels.Sm80GemmConfig((64, 64)), "tile_shape_mnk"),  # type: ignore[arg-type]
         (lambda x: kernels.Sm80GemmConfig(warp_layout_mn=2), "warp_layout_mn"),  # type: ignore[arg-type]
         (lambda x: kernels.Sm80GemmConfig(stages=2.5), "stages"),  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ import kiln
 from kiln import cute, kernels
 from kiln.base_dsl import target as targets
 from kiln.base_dsl.guards import IS_TRUE, Guard
-from kiln.calls import loading
-from kiln.calls import program as call_program
+from kiln.interop.arguments import loading
+from kiln.interop.arguments import program as call_program
 from kiln.kernels.dispatch import arrays, recorder
 
 torch = pytest.importorskip("torch")
@@ -112,7 +112,7 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "gemm of a strided row": (kernels.gemm, lambda: ((tensor(1, 32)[:, ::2], tensor(16, 8)), {})),
     "gemm in parts": (
         kernels.gemm,
-        lambda: ((tensor(8, 64), tensor(64, 8)), {"plan": IN_PARTS, "bias": tensor(8)}),
+        lambda: ((tensor(8, 64), tensor(64, 8)), {"config": IN_PARTS, "bias": tensor(8)}),
     ),
     "flash_attention": (
         kernels.flash_attention,
@@ -122,7 +122,7 @@ CALLS: dict[str, tuple[Any, Any]] = {
         kernels.flash_attention,
         lambda: (
             tuple(tensor(1, 70, 1, 16, dtype=torch.float16) for _ in range(3)),
-            {"causal": True, "return_lse": True, "plan": WARP_GROUPS},
+            {"causal": True, "return_lse": True, "config": WARP_GROUPS},
         ),
     ),
 }  # fmt: skip
@@ -201,8 +201,8 @@ OTHERS: dict[str, Any] = {
     "a name": lambda: kernels.sum(X, axis=1),
     "another name": lambda: kernels.sum(X, 1, keepdims=True),
     "a truth value": lambda: kernels.sum(X, 1, keepdims=False),
-    "a tiling": lambda: kernels.sum(X, 1, plan=kernels.ReductionConfig(64)),
-    "another tiling": lambda: kernels.sum(X, 1, plan=kernels.ReductionConfig(32)),
+    "a config": lambda: kernels.sum(X, 1, config=kernels.ReductionConfig(64)),
+    "another config": lambda: kernels.sum(X, 1, config=kernels.ReductionConfig(32)),
     "out": lambda: kernels.sum(X, 1, out=torch.empty(4)),
 }
 
@@ -251,7 +251,7 @@ def test_keys_of_native_code_tell_all_ingredients_apart():
     assert key(x, alpha=0.5) == key(x, alpha=0.25) != key(x, beta=0.5)
     assert key(x, "ab") == key(x, "".join(["a", "b"]))
     assert native_key(kernels.gemm, x, x, x) is None  # an array where none is expected
-    assert native_key(kernels.gemm, x, x, plan=x) is None
+    assert native_key(kernels.gemm, x, x, config=x) is None
     assert native_key(kernels.sum, x, x) is None
     assert native_key(kernels.elementwise, x, x) is None
     assert native_key(kernels.elementwise, _shifted, *[x] * 40, out=x) is not None
@@ -301,7 +301,7 @@ def test_keys_of_functions():
 # --- functions among the arguments -----------------------------------------------------------------------------------
 
 SCALE = 2.0
-CONFIG = types.SimpleNamespace(scale=2.0)
+SETTINGS = types.SimpleNamespace(scale=2.0)
 LIST = [2.0]
 
 
@@ -310,7 +310,7 @@ def _of_a_global(v: Any) -> Any:
 
 
 def _of_an_attribute(v: Any) -> Any:
-    return v * CONFIG.scale
+    return v * SETTINGS.scale
 
 
 def _of_an_element(v: Any) -> Any:
@@ -324,7 +324,7 @@ def test_what_functions_read_is_looked_at_in_every_call(monkeypatch):
     settle(kernels.elementwise, _of_an_element, x)
     for scale in (3.0, 4.0, 2.0):
         monkeypatch.setitem(globals(), "SCALE", scale)
-        monkeypatch.setattr(CONFIG, "scale", scale)
+        monkeypatch.setattr(SETTINGS, "scale", scale)
         LIST[0] = scale
         for _ in range(ENOUGH):
             for function in (_of_a_global, _of_an_attribute, _of_an_element):
@@ -444,16 +444,16 @@ def test_what_has_memory_in_common_is_told_apart_in_every_call(make):
     q, k, v, dout = (make(1, 16, 1, 32, dtype=half) for _ in range(4))
     memory = make(96)
     x, moved, apart = memory[:64].reshape(8, 8), memory[8:72].reshape(8, 8), make(8, 8)
-    out, lse = kernels.flash_attention(q, k, v, return_lse=True, plan=rows)
+    out, lse = kernels.flash_attention(q, k, v, return_lse=True, config=rows)
     like = lambda *given: [make(*a.shape, dtype=a.dtype) for a in given]
     backward = lambda dq, dk, dv: kernels.flash_attention_backward(
-        dout, q, k, v, out, lse, dq=dq, dk=dk, dv=dv, plan=small
+        dout, q, k, v, out, lse, dq=dq, dk=dk, dv=dv, config=small
     )
     weights, bounds = make(1, 8, 8), np.array([8], np.int32) if make is normal else torch.tensor([8], dtype=torch.int32)
     places = [make(4, 2), np.zeros((4, 2), np.int32) if make is normal else torch.zeros(4, 2, dtype=torch.int32)]
     for right, wrong in (
-        (lambda: kernels.flash_attention(q, k, v, out=like(q)[0], plan=rows), [
-            lambda: kernels.flash_attention(q, k, v, out=k, plan=rows), lambda: kernels.flash_attention(q, k, v, out=v, plan=rows)]),
+        (lambda: kernels.flash_attention(q, k, v, out=like(q)[0], config=rows), [
+            lambda: kernels.flash_attention(q, k, v, out=k, config=rows), lambda: kernels.flash_attention(q, k, v, out=v, config=rows)]),
         (lambda: backward(*like(q, k, v)), [lambda: backward(like(q)[0], k, like(v)[0]), lambda: backward(*[like(k)[0]] * 3)]),
         (lambda: kernels.softmax(x, out=apart), [lambda: kernels.softmax(x, out=moved)]),
         (lambda: kernels.gemm(x, apart, out=like(x)[0]), [lambda: kernels.gemm(x, apart, out=x), lambda: kernels.gemm(x, apart, out=moved)]),
@@ -535,8 +535,8 @@ def test_arrays_that_are_only_read_may_be_read_only():
         same(kernels.gemm(a, b), by_python(kernels.gemm, a.copy(), b.copy()))
         same(kernels.sum(v, 3), by_python(kernels.sum, v.copy(), 3))
         row = ml_dtypes_row()
-        assert arrays.unlocked(row).dtype == row.dtype
-        assert arrays.address(arrays.unlocked(row)) == arrays.address(row)
+        assert arrays.writable_view(row).dtype == row.dtype
+        assert arrays.address(arrays.writable_view(row)) == arrays.address(row)
 
 
 def ml_dtypes_row() -> np.ndarray:
@@ -629,14 +629,14 @@ def test_errors_are_those_of_a_first_call():
         kernels.softmax(frozen.copy(), out=frozen)
 
 
-def test_a_tiling_that_only_equals_one_that_passed_is_refused():
+def test_a_config_that_only_equals_one_that_passed_is_refused():
     x = tensor(4, 8)
     for _ in range(2):
-        kernels.sum(x, 1, plan=kernels.ReductionConfig(64))
+        kernels.sum(x, 1, config=kernels.ReductionConfig(64))
         with pytest.raises(TypeError, match=r"threads is 64\.0"):
-            kernels.sum(x, 1, plan=kernels.ReductionConfig(64.0))  # pyright: ignore[reportArgumentType]
+            kernels.sum(x, 1, config=kernels.ReductionConfig(64.0))  # pyright: ignore[reportArgumentType]
         with pytest.raises(TypeError, match=r"parts is \[1\]"):
-            kernels.sum(x, 1, plan=kernels.ReductionConfig(parts=[1]))  # pyright: ignore[reportArgumentType]
+            kernels.sum(x, 1, config=kernels.ReductionConfig(parts=[1]))  # pyright: ignore[reportArgumentType]
 
 
 def test_threads_call_at_the_same_time():
@@ -822,7 +822,7 @@ def test_functions_look_like_functions():
     import inspect
     import pickle
 
-    assert "plan" in inspect.signature(kernels.softmax).parameters
+    assert "config" in inspect.signature(kernels.softmax).parameters
     assert kernels.softmax.__doc__ and kernels.softmax.__name__ == "softmax"
     assert pickle.loads(pickle.dumps(kernels.softmax)) is kernels.softmax
     assert "softmax" in repr(kernels.softmax)

@@ -10,7 +10,7 @@ import pytest
 
 from kiln import kernels
 from kiln.base_dsl import target as targets
-from kiln.calls import loading
+from kiln.interop.arguments import loading
 
 RNG = np.random.default_rng(11)
 ENOUGH = 6

@@ -18,11 +18,11 @@ from kernel_testing import asm, run
 import kiln
 from kiln import cute, kernels
 from kiln.base_dsl.compiler import Compilation
-from kiln.calls.caller.cpython import API
-from kiln.calls.caller.plans import calls
-from kiln.calls.caller.programs import programs
 from kiln.cute import arch
 from kiln.hardware.architectures import DEFAULT, Arch
+from kiln.interop.arguments.cpython import API
+from kiln.interop.arguments.planned_calls import calls
+from kiln.interop.arguments.recorded_calls import programs
 from kiln.targets.cpu import bank_counts
 from kiln.targets.cpu.lower import lower
 from kiln.targets.cpu.runtime.parts import PARTS

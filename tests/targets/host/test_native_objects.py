@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import kiln.calls
+import kiln.interop.arguments
 import kiln.targets
 from kiln.base_dsl import cache
 from kiln.native import Library, i32
@@ -118,7 +118,7 @@ def test_damaged_and_foreign_files_are_not_used(folder, monkeypatch):
 
 
 def test_every_library_has_a_name_of_its_own():
-    rooms = (kiln.calls, kiln.targets)
+    rooms = (kiln.interop.arguments, kiln.targets)
     names = [found.name for room in rooms for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
     values = [value for name in names for value in vars(importlib.import_module(name)).values()]
     found = {id(value): value.name for value in values if isinstance(value, Library)}

@@ -6,8 +6,9 @@ import pytest
 from nvidia_testing import FakeDriver
 
 from kiln.base_dsl import target
-from kiln.calls import functions, loading
 from kiln.hardware import driver
+from kiln.interop.arguments import loading
+from kiln.interop.arguments import native_caller as functions
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def needed(monkeypatch):
     ("call", "expected"),
     [
         (lambda x: kernels.grouped_gemm(x, np.zeros((8, 512, 64), np.float16), offsets=np.zeros(8, np.int32)), FEW),
-        (lambda x: kernels.gemm(x, x, plan=kernels.Sm80GemmConfig((64, 64, 32), (2, 2), 2)), ALL),
+        (lambda x: kernels.gemm(x, x, config=kernels.Sm80GemmConfig((64, 64, 32), (2, 2), 2)), ALL),
         (lambda x: kernels.elementwise(lambda u: u + 1.0, x), ALL),
     ],
     ids=["warp groups", "warps", "no products"],

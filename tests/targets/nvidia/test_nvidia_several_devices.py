@@ -11,9 +11,9 @@ from nvidia_testing import compile_for, needs_ptxas
 import kiln
 import kiln.cute as cute
 from kiln import Int32
-from kiln.calls.caller import tvm_ffi as native
-from kiln.calls.caller.arrays import DLTensor
 from kiln.cute.runtime import from_dlpack
+from kiln.interop.arguments.arrays import DLTensor
+from kiln.interop.tvm_ffi import reader as native
 
 pytestmark = needs_ptxas
 

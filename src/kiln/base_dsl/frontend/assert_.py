@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def rewrite(rw: Rewriter, node: ast.Assert) -> list[ast.stmt]:
-    """The message is evaluated only if the check fails or is left to run time."""
+    """Return the message is evaluated only if the check fails or is left to run time."""
     text = ast.Constant(ast.unparse(node.test))
     mark_test(node.test)
     test = rw.expression(node.test)
@@ -43,7 +43,7 @@ def run_assert(condition: Any, text: str, message: Callable[[], Any]) -> None:
 
 
 def _evaluated(message: Callable[[], Any]) -> Any:
-    """A message, without what evaluating it does besides: it is evaluated only where the program ends."""
+    """Return a message, without what evaluating it does besides: it is evaluated only where the program ends."""
     from .lazy_effects import LazyEffects
 
     effects = LazyEffects((message,))

@@ -41,17 +41,17 @@ def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
 
 
 def rewrite_not(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
-    """`not x`."""
+    """Return `not x`."""
     return ast.copy_location(rw.hook("not_", [node.operand]), node)
 
 
 def rewrite_invert(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
-    """`~x`: as a test it is looked at when it runs."""
+    """Return `~x`: as a test it is looked at when it runs."""
     return ast.copy_location(rw.hook("inverted", [node.operand]), node) if getattr(node, _TRUTH, False) else node
 
 
 def run_inverted(value: Any) -> Any:
-    """`~value` as a test. Of a truth value Python's is always true, and that of a Boolean is its negation."""
+    """Return `~value` as a test. Of a truth value Python's is always true, and that of a Boolean is its negation."""
     if isinstance(value, Boolean) and tree.is_dynamic(value):
         raise error(
             DSLRuntimeError,
@@ -62,7 +62,8 @@ def run_inverted(value: Any) -> Any:
 
 
 def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...], only_truth: bool = True) -> Any:
-    """The operand that decides, as in Python. `only_truth`: of dynamic operands of different types, its truth."""
+    """Return the operand that decides, as in Python. `only_truth`: of dynamic operands of different types, its
+    truth."""
     for index, other in enumerate(others):
         if not tree.is_dynamic(value):
             if bool(value) != is_and:
@@ -90,7 +91,7 @@ def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...],
 
 
 def truths(a: Any, b: Any) -> Any:
-    """The truth of two values, as what the arms of a choice make of them."""
+    """Return the truth of two values, as what the arms of a choice make of them."""
     if not all(tree.is_dynamic(x) or isinstance(x, (bool, int, float)) for x in (a, b)):
         return None
     return (lambda: _truth(a)), (lambda: _truth(b))
@@ -103,14 +104,14 @@ def _truth(x: Any) -> Any:
 
 
 def _and_values(last: Any, kept: Any) -> Any:
-    """The first operand of `and` is its value only where it is zero, and there is a zero of the other's type."""
+    """Return the first operand of `and` is its value only where it is zero, and there is a zero of the other's type."""
     if not _is_number(last) or not _is_number(kept):
         return None
     return (lambda: last), (lambda: type(last)(0))
 
 
 def _or_values(kept: Any, last: Any) -> Any:
-    """A truth value beside a number is 0 or 1."""
+    """Return a truth value beside a number as 0 or 1."""
     if not _is_number(last) or not _is_number(kept):
         return None
     if isinstance(kept, Boolean):
@@ -125,7 +126,7 @@ def _is_number(x: Any) -> bool:
 
 
 def run_not(value: Any) -> Any:
-    """The negation of a value's truth."""
+    """Return the negation of a value's truth."""
     if not tree.is_dynamic(value):
         return not value
     from .regions import as_condition

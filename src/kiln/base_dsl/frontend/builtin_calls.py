@@ -22,7 +22,7 @@ _NAMES = {"min", "max", "any", "all", "bool", "int", "float", "divmod", "pow"}
 
 
 def rewrite(rw: Rewriter, node: ast.Call) -> ast.expr:
-    """The callee goes through a hook that knows which builtins have a dynamic form."""
+    """Return the callee goes through a hook that knows which builtins have a dynamic form."""
     if not isinstance(node.func, ast.Name):
         return node
     if node.func.id in ("any", "all") and _is_lazy(node):
@@ -42,7 +42,7 @@ def rewrite(rw: Rewriter, node: ast.Call) -> ast.expr:
 
 
 def _is_lazy(node: ast.Call) -> bool:
-    """Whether a call is given a generator expression, whose elements bind no variables."""
+    """Return whether a call is given a generator expression, whose elements bind no variables."""
     return (
         len(node.args) == 1
         and not node.keywords
@@ -88,7 +88,7 @@ def run_quantifier(function: Any, thunks: Any) -> Any:
 
 
 def _references(generator: Any) -> int:
-    """How many references there are to the iterator that a generator expression goes through."""
+    """Return how many references there are to the iterator that a generator expression goes through."""
     return sys.getrefcount(generator.gi_frame.f_locals[".0"])
 
 

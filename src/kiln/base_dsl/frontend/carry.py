@@ -11,7 +11,8 @@ import contextlib
 import dis
 import functools
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from .. import trace as tracing
 from .. import tree
@@ -20,9 +21,6 @@ from ..diagnostics import DSLRuntimeError, error
 from ..tree import UNDEFINED
 from . import hidden_state
 from .hidden_state import Namespace, Reach
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 
 class Scope:
@@ -36,7 +34,7 @@ class Scope:
         self.globals = names.__globals__
 
     def get(self, name: str) -> Any:
-        """The variable's value; UNDEFINED while it has none."""
+        """Return the variable's value; UNDEFINED while it has none."""
         cell = self.cells.get(name)
         if cell is None:
             return UNDEFINED
@@ -57,7 +55,7 @@ class Scope:
             pass
 
     def save(self, names: Iterable[str]) -> dict[str, Any]:
-        """The values of some variables."""
+        """Return the values of some variables."""
         return {name: self.get(name) for name in names}
 
     def restore(self, values: dict[str, Any]) -> None:
@@ -79,7 +77,7 @@ class Scope:
         return found
 
     def cells_of(self, names: Iterable[str]) -> frozenset[int]:
-        """The identities of the cells of some variables."""
+        """Return the identities of the cells of some variables."""
         return frozenset(id(self.cells[name]) for name in names if name in self.cells)
 
 
@@ -103,7 +101,7 @@ class Slot:
         return getattr(self.owner, self.key, UNDEFINED)
 
     def holds(self, value: Any) -> bool:
-        """Whether it holds what was read from it before."""
+        """Return whether it holds what was read from it before."""
         return getattr(self.owner, self.key, UNDEFINED) is value
 
     def set(self, value: Any) -> None:
@@ -385,7 +383,7 @@ class Snapshot:
             self._visit(value, slot.path, seen, depth + 1)
 
     def watched(self) -> list[Any]:
-        """The objects that are watched since this was taken; see `merged_objects`."""
+        """Return the objects that are watched since this was taken; see `merged_objects`."""
         return tracing.require("a region").watched[self._first_watched :]
 
     def changes(self) -> dict[int, Any]:
@@ -470,11 +468,11 @@ class Snapshot:
         return found
 
     def owner_of(self, key: tuple[int, str]) -> Any:
-        """The object that gained an attribute named by `new_attributes`."""
+        """Return the object that gained an attribute named by `new_attributes`."""
         return self._objects[key[0]][0]
 
     def path_of(self, key: tuple[int, str]) -> str:
-        """Where an attribute named by `new_attributes` is."""
+        """Return where an attribute named by `new_attributes` is."""
         return f"{self._objects[key[0]][1]}.{key[1]}"
 
     def drop_attributes(self, names: Iterable[tuple[int, str]]) -> None:
@@ -530,7 +528,7 @@ class Snapshot:
             space.restore(known)
 
     def classes(self) -> set[type]:
-        """The classes of the plain objects."""
+        """Return the classes of the plain objects."""
         return {type(owner) for owner, _, _ in self._objects}
 
 
@@ -541,7 +539,7 @@ class Reached(Snapshot):
 
 
 def objects_in(*values: Any) -> dict[int, Any]:
-    """The objects and containers that can be changed in place and are reached through values, by identity."""
+    """Return the objects and containers that can be changed in place and are reached through values, by identity."""
     mutable = [("", value) for value in values if tree.is_mutable(value)]
     return Reached(mutable, code=False).objects if mutable else {}
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def rewrite(rw: Rewriter, node: ast.Compare, outer: _Expressions) -> ast.expr:
-    """A single plain comparison stays; a chain hands its later operands over unevaluated."""
+    """Rewrite a comparison: a single one stays, a chain hands its later operands over unevaluated."""
     sequences = any(isinstance(side, (ast.List, ast.Tuple)) for side in (node.left, *node.comparators))
     ours = isinstance(node.ops[0], (ast.In, ast.NotIn)) or (sequences and isinstance(node.ops[0], (ast.Eq, ast.NotEq)))
     ours = ours or (isinstance(node.ops[0], (ast.Is, ast.IsNot)) and not _is_none(node.left, node.comparators[0]))
@@ -67,7 +67,7 @@ _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def run_compare(left: Any, *rest: Any) -> Any:
-    """`left op operand op operand ...`, each operand evaluated at most once and only if needed."""
+    """Return `left op operand op operand ...`, each operand evaluated at most once and only if needed."""
     name, operand, rest = rest[0], rest[1](), rest[2:]
     if name == "In":
         result = _contains(left, operand)
@@ -96,7 +96,7 @@ def run_compare(left: Any, *rest: Any) -> Any:
 
 
 def _has_dynamic_element(left: Any, right: Any) -> bool:
-    """Whether two lists or two tuples can only be compared when the program runs."""
+    """Return whether two lists or two tuples can only be compared when the program runs."""
     if not (
         (isinstance(left, list) and isinstance(right, list)) or (isinstance(left, tuple) and isinstance(right, tuple))
     ):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import DSLUserCodeTypeError, error
+from ..diagnostics import type_error
 from ..typing import Boolean, Numeric
 from . import merged_objects
 from .boolean import mark_test
@@ -60,7 +60,7 @@ _SPECULATABLE = {
 
 
 def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
-    """The arms are handed over unevaluated."""
+    """Rewrite a conditional expression: both arms are handed over unevaluated."""
     mark_test(node.test)
     arms = node.body, node.orelse
     name = "ifexp_names" if all(isinstance(arm, (ast.Name, ast.Constant)) for arm in arms) else "ifexp"
@@ -70,7 +70,7 @@ def rewrite(rw: Rewriter, node: ast.IfExp, outer: _Expressions) -> ast.expr:
 
 
 def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
-    """The value of one arm."""
+    """Return the value of one arm."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
     from .regions import as_condition
@@ -79,7 +79,8 @@ def run_conditional(condition: Any, first: Callable[[], Any], second: Callable[[
 
 
 def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any]) -> Any:
-    """The value of one arm, each of which is a variable or a constant: of numbers one is selected, without regions for the arms."""
+    """Return the value of one arm, each of which is a variable or a constant: of numbers one is selected, without
+    regions for the arms."""
     if not tree.is_dynamic(condition):
         return first() if condition else second()
     from .regions import as_condition
@@ -99,14 +100,9 @@ def run_names(condition: Any, first: Callable[[], Any], second: Callable[[], Any
 
 
 def choose(
-    condition: Boolean,
-    first: Callable[[], Any],
-    second: Callable[[], Any],
-    settle: Settle | None = None,
-    effects_of: tuple[Callable[[], Any], ...] = (),
-    what: str = "",
-    operand: Any = None,
-) -> Any:
+    condition: Boolean, first: Callable[[], Any], second: Callable[[], Any], settle: Settle | None = None,
+    effects_of: tuple[Callable[[], Any], ...] = (), what: str = "", operand: Any = None,
+) -> Any:  # fmt: skip
     """Trace both arms, each in a region of its own, and merge their values.
 
     `settle`: for values of two types, how each arm makes a value of one type of its own, or None.
@@ -179,4 +175,4 @@ def _arms_error(what: str, m: tree.Mismatch) -> Exception:
     message = f"the two values of {what or 'a conditional expression'} differ in type: {values}"
     if m.why:
         message = f"{values} cannot be the two values of {what or 'a conditional expression'}: {m.why}"
-    return error(DSLUserCodeTypeError, message, hint=hint, depth=3)
+    return type_error(message, hint)

@@ -42,7 +42,7 @@ class Construct:
     """While loops: the test is a literal."""
 
     def stores_item(self, path: str, key: Any) -> bool:
-        """Whether the element `key` of the container called `path` is assigned inside."""
+        """Return whether the element `key` of the container called `path` is assigned inside."""
         name = path.split("[", maxsplit=1)[0].rsplit(".", 1)[-1]
         return (name, None) in self.item_stores or any(
             n == name and k == key and k is not None for n, k in self.item_stores

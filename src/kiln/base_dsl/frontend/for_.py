@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
-    """The body becomes a function of the item."""
+    """Rewrite a `for`: its body becomes a function of the item."""
     node = loop.node
     assert isinstance(node, ast.For)
     index = rw.construct("for", node, node.iter, loop, [node], exits=loop.exits)
@@ -92,7 +92,7 @@ def run_rest(rec: Construct, scope: Scope, rest: Callable[[], None]) -> bool:
 
 
 def rest_of(rec: Construct) -> Construct:
-    """The remaining iterations of a loop, seen as a branch: what an iteration may read stays alive."""
+    """Return the remaining iterations of a loop, seen as a branch: what an iteration may read stays alive."""
     import dataclasses
 
     flow = dataclasses.replace(rec.flow, live_out=rec.flow.live_out | rec.flow.live_head | frozenset(rec.exits))
@@ -133,8 +133,8 @@ def _range_loop(rec: Construct, scope: Scope, r: Range, body: Callable[[bool, An
 
 
 def item_type(start: Any, stop: Any, step: Any) -> Any:
-    """The type of a range's items: the one in which its bounds and its step meet if that has all values of the bounds, else the
-    smallest that has them."""
+    """Return the type of a range's items: the one in which its bounds and its step meet if that has all values of
+    the bounds, else the smallest that has them."""
     met: Any = Int32
     for value in (start, stop, step):
         met = common_type(met, type(as_numeric(value)))
@@ -155,7 +155,7 @@ def item_type(start: Any, stop: Any, step: Any) -> Any:
 
 
 def _limits(bound: Any) -> tuple[int, int]:
-    """The smallest and the largest value that a bound can have."""
+    """Return the smallest and the largest value that a bound can have."""
     if type(bound) is int:
         return bound, bound
     t = type(bound)
@@ -163,7 +163,7 @@ def _limits(bound: Any) -> tuple[int, int]:
 
 
 def _counts_up_safely(kind: Any, start: Any, step: int, count: int | None, has_exits: bool) -> bool:
-    """Whether a counter that starts at `start` passes the end of its range within its type.
+    """Return whether a counter that starts at `start` passes the end of its range within its type.
 
     With a step of 1 it reaches the end itself. Signed counters with other steps are taken for indices, whose arithmetic does
     not overflow: targets check that of plain loops.
@@ -174,7 +174,8 @@ def _counts_up_safely(kind: Any, start: Any, step: int, count: int | None, has_e
 
 
 def _trip_count(kind: Any, first: Any, last: Any, step: Any, count: int | None) -> Any:
-    """How many items a range has, as Python counts them: an unsigned number with the bits of the items and of the step.
+    """Return how many items a range has, as Python counts them: an unsigned number with the bits of the items and of
+    the step.
 
     A distance between two numbers of `kind` that is not negative is a value of the unsigned type of that width.
     """

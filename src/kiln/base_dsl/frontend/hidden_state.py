@@ -17,14 +17,12 @@ import os
 import sys
 import types
 import zlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ..by_code import by_code
 from ..dependencies import is_kilns, is_library, is_library_class, is_library_module
 from ..diagnostics import is_internal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 # ------------------------------------------------------------------------------------------------- namespaces
 
@@ -65,14 +63,14 @@ class Namespace:
         return tuple(map(mapping.get, self.names))
 
     def changed(self, before: tuple[Any, ...]) -> bool:
-        """Whether a name is bound to something else than in `before`."""
+        """Return whether a name is bound to something else than in `before`."""
         now = self.now()
         if len(now) == len(before) and all(map(operator.is_, now, before)):
             return False
         return self.names is not None or self._first(before, now) is not None
 
     def path(self, before: tuple[Any, ...]) -> str:
-        """The first name that is bound to something else than in `before`, as an error message calls it."""
+        """Return the first name that is bound to something else than in `before`, as an error message calls it."""
         now = self.now()
         if self.names is not None:
             name: str | None = next(n for n, a, b in zip(self.names, now, before, strict=True) if a is not b)
@@ -333,7 +331,8 @@ def _own_names(mapping: Mapping[str, Any]) -> set[str]:
 
 
 def _is_pythons(name: str) -> bool:
-    """Whether an entry of a class is no state of the program's: what Python, `dataclass` or `Enum` keep there."""
+    """Return whether an entry of a class is no state of the program's: what Python, `dataclass` or `Enum` keep
+    there."""
     return name.startswith(_PYTHONS_OWN) or (name.startswith("_") and name.endswith("_") and name not in _METHODS)
 
 
@@ -351,7 +350,7 @@ _CONTAINERS = (list, dict, set, tuple, frozenset, types.SimpleNamespace, functoo
 
 
 def _is_container(kind: type) -> bool:
-    """Whether objects of a class hold what a program puts there."""
+    """Return whether objects of a class hold what a program puts there."""
     return issubclass(kind, _CONTAINERS) or kind.__module__ in ("collections", "queue")
 
 
@@ -359,12 +358,12 @@ _CONSTANTS = frozenset((int, float, complex, str, bytes, bool, type(None)))
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether a class gives a value as it is to its objects."""
+    """Return whether a class gives a value as it is to its objects."""
     return not hasattr(type(x), "__get__") and not isinstance(x, type) and not callable(x)
 
 
 def _unwrapped(x: Any) -> Any:
-    """The function behind what decorators make of one."""
+    """Return the function behind what decorators make of one."""
     for _ in range(20):
         if isinstance(x, property):
             x = x.fget
@@ -396,7 +395,7 @@ _STORES = frozenset(
 
 
 def _may_change(x: Any, seen: set[int]) -> bool:
-    """Whether a function, or one of the user's that it names, stores anything but local variables."""
+    """Return whether a function, or one of the user's that it names, stores anything but local variables."""
     x = _unwrapped(x)
     if not isinstance(x, types.FunctionType) or id(x) in seen or is_library(x.__code__.co_filename):
         return False
@@ -425,7 +424,7 @@ _HEADER = object.__basicsize__
 
 
 def _raw(x: Any) -> bytes:
-    """The fields of an object that is written in C, its count of references left out."""
+    """Return the fields of an object that is written in C, its count of references left out."""
     return ctypes.string_at(id(x) + _HEADER, max(type(x).__basicsize__ - _HEADER, 0))
 
 
@@ -456,7 +455,7 @@ def _buffer(x: Any) -> Any:
 
 
 def _of_array(x: Any) -> Any:
-    """An array of numpy: elements that are objects by their identity."""
+    """Return an array of numpy: elements that are objects by their identity."""
     if x.dtype.hasobject:
         return x.shape, _Identities(x.ravel().tolist())
     return x.shape, x.strides, zlib.crc32(x.tobytes())
@@ -524,12 +523,12 @@ def _of_nothing(x: Any) -> Any:
 
 
 def is_opaque(kind: type) -> bool:
-    """Whether objects of a class have contents that can change and cannot be carried."""
+    """Return whether objects of a class have contents that can change and cannot be carried."""
     return _taker(kind) is not None
 
 
 def is_filled_cache(x: Any, name: str) -> bool:
-    """Whether a new attribute is what a class of a library keeps for itself, such as the text of a path."""
+    """Return whether a new attribute is what a class of a library keeps for itself, such as the text of a path."""
     return name.startswith("_") and is_library_class(type(x))
 
 

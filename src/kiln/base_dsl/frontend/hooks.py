@@ -6,7 +6,7 @@ import builtins
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ..diagnostics import DSLRuntimeError, error, type_error
 from ..numeric.text import joined
 from ..ranges import Range
 from . import assert_, boolean, builtin_calls, comparison, conditional, for_, if_, raise_, while_
@@ -59,7 +59,7 @@ class Hooks:
 
     @staticmethod
     def bound(value: Any) -> bool:
-        """A name bound by a pattern, as part of a condition."""
+        """Return a name bound by a pattern, as part of a condition."""
         return True
 
     @staticmethod
@@ -69,7 +69,7 @@ class Hooks:
 
     @staticmethod
     def static_bool(value: Any) -> Any:
-        """The filter of a comprehension: Python decides it, so it must be a Python value."""
+        """Return the filter of a comprehension: Python decides it, so it must be a Python value."""
         if tree.is_dynamic(value):
             raise error(
                 DSLRuntimeError,
@@ -81,7 +81,7 @@ class Hooks:
 
     @staticmethod
     def static_subject(value: Any) -> Any:
-        """The subject of a `match` with patterns that look at Python's types and structures."""
+        """Return the subject of a `match` with patterns that look at Python's types and structures."""
         if tree.is_dynamic(value):
             raise error(
                 DSLRuntimeError,
@@ -92,13 +92,12 @@ class Hooks:
 
     @staticmethod
     def returned(flag: Any, value: Any) -> Any:
-        """The value of a function with early returns."""
+        """Return the value of a function with early returns."""
         if flag is False or value is tree.UNDEFINED:
             return None
         if tree.is_dynamic(flag) and value is not None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"the function returns {tree.describe(value)} on some paths and nothing on others",
-                hint="return a value on every path",
+                "return a value on every path",
             )
         return value

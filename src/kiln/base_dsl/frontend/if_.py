@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def rewrite(rw: Rewriter, node: ast.If) -> list[ast.stmt]:
-    """The arms become functions; the hook runs one of them, or traces both."""
+    """Rewrite an `if`: both arms become functions, of which the hook runs one, or traces both."""
     mark_test(node.test)
     index = rw.construct("if", node, node.test, node, [*node.body, *node.orelse])
     then = rw.region(rw.fresh("then"), node.body, node)
@@ -83,5 +83,5 @@ def run_guard(rec: Construct, scope: Scope, flags: tuple[str, ...], body: Callab
 
 
 def known_set(scope: Scope, dynamic: list[tuple[str, Any]]) -> Callable[[], None]:
-    """The other arm of a guard: if there is but one flag, it is set there."""
+    """Return the other arm of a guard: if there is but one flag, it is set there."""
     return lambda: scope.set(dynamic[0][0], True) if len(dynamic) == 1 else None

@@ -26,7 +26,7 @@ _DEEPEST = 40
 
 
 def is_internal_name(name: str) -> bool:
-    """Whether a variable was made by the front end."""
+    """Return whether a variable was made by the front end."""
     return name.startswith("__kiln")
 
 
@@ -64,7 +64,7 @@ class Guard(ast.stmt):
 
 
 def escaping(stmts: list[ast.stmt]) -> set[str]:
-    """Which of 'break', 'continue', 'return' may leave this block."""
+    """Return which of 'break', 'continue', 'return' may leave this block."""
     found: set[str] = set()
     for stmt in stmts:
         if isinstance(stmt, ast.Break):
@@ -83,7 +83,7 @@ def escaping(stmts: list[ast.stmt]) -> set[str]:
 
 
 def _blocks(stmt: ast.stmt) -> list[list[ast.stmt]]:
-    """The statement lists inside a compound statement."""
+    """Return the statement lists inside a compound statement."""
     if isinstance(stmt, _WITHOUT_BLOCKS):
         return []
     blocks = [
@@ -121,7 +121,7 @@ class JumpLowering:
         self._typed = typed
 
     def function(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """The body with no jump left inside a construct; plain `return`s outside constructs stay."""
+        """Return the body with no jump left inside a construct; plain `return`s outside constructs stay."""
         if not self._returns_inside_construct(body):
             return self._block(body, None, None, nested=False, depth=0)
         first = body[0]
@@ -232,7 +232,7 @@ class JumpLowering:
         return out
 
     def _compound(self, stmt: ast.stmt, brk: str | None, cont: str | None, nested: bool, depth: int) -> ast.stmt:
-        """`with`, `try`, `match`: the statement itself stays, its blocks are lowered."""
+        """Return `with`, `try`, `match`: the statement itself stays, its blocks are lowered."""
         if not any(_blocks(stmt)):
             return stmt
 

@@ -13,16 +13,14 @@ import marshal
 import os
 import sys
 import types
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from .. import cache, settings
 from ..diagnostics import Span
 from .construct import Construct, FunctionFacts
 from .liveness import Flow
 from .source import identity
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Made = tuple[types.CodeType, list[Construct]]
 """What rewriting gives: code, and its constructs."""

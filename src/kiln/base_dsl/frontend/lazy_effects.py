@@ -7,7 +7,8 @@ import types
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import DSLUserCodeTypeError, error
+from ..bindings import ir
+from ..diagnostics import type_error
 from ..tree import UNDEFINED
 from .carry import Snapshot
 from .hidden_state import code_facts
@@ -17,7 +18,6 @@ from .regions import ArmEnd, merged_places, unavailable_name, unify_arms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ...mlir import ir
     from .merged_objects import Noted
 
 
@@ -74,7 +74,7 @@ class LazyEffects:
         self.snapshot.restore(arm.changes)
 
     def at_end(self, index: int, value: Any, kept: tree.Kept) -> Any:
-        """A value of an arm with its objects as they were at the arm's end."""
+        """Return a value of an arm with its objects as they were at the arm's end."""
         return self._arms[index].at_end(value, kept)
 
     def merge(self, merge: tree.Merge, noted: Noted) -> Callable[[Iterator[ir.Value]], None]:
@@ -110,12 +110,10 @@ class LazyEffects:
 
     @staticmethod
     def _error(name: str, m: tree.Mismatch) -> Exception:
-        return error(
-            DSLUserCodeTypeError,
+        return type_error(
             f"a conditional expression leaves {name}{m.path} with different types: {tree.describe(m.first)} and "
             f"{tree.describe(m.second)}" + (f" ({m.why})" if m.why else ""),
-            hint=m.hint or "convert one of them, or make the condition a Python value (const_expr)",
-            depth=3,
+            m.hint or "convert one of them, or make the condition a Python value (const_expr)",
         )
 
 

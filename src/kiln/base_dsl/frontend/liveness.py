@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from . import nodes as syntax
 from .jumps import RETURN_FLAG, RETURN_VALUE, Guard, Loop
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclasses.dataclass
@@ -110,7 +108,7 @@ _KINDS: dict[type, Callable[[Any, set[str], set[str], list[Any]], None]] = {
 
 
 def parameter_names(arguments: ast.arguments) -> set[str]:
-    """The parameters of a function."""
+    """Return the parameters of a function."""
     every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
     return {a.arg for a in every if a is not None}
 
@@ -150,7 +148,7 @@ def rebound_by_inner(body: list[ast.stmt]) -> set[str]:
 
 
 def lazy_parts(node: ast.AST) -> list[ast.expr]:
-    """The parts of an expression that may not be evaluated, or not once."""
+    """Return the parts of an expression that may not be evaluated, or not once."""
     if isinstance(node, ast.BoolOp):
         return node.values[1:]
     if isinstance(node, ast.IfExp):
@@ -193,7 +191,8 @@ class Liveness:
         self.block(body, self._always)
 
     def names(self, *nodes: ast.AST) -> tuple[frozenset[str], frozenset[str]]:
-        """`names_of`, looked for once: loops are gone through several times, and what is in them once for each construct around it."""
+        """Return `names_of`, looked for once: loops are gone through several times, and what is in them once for
+        each construct around it."""
         found = [self._names.get(node) or self._names.setdefault(node, _frozen(names_of(node))) for node in nodes]
         if len(found) == 1:
             return found[0]

@@ -21,7 +21,7 @@ from .liveness import names_of
 
 
 def bound_by_break_or_else(body: list[ast.stmt]) -> frozenset[str]:
-    """The names in a function's body for which that holds: nothing else in the function binds them."""
+    """Return the names in a function's body for which that holds: nothing else in the function binds them."""
     module = ast.Module(body, [])
     found: set[str] = set()
     for loop in nodes.walk(module):
@@ -52,7 +52,7 @@ def _stores(name: str, tree: ast.AST) -> int:
 
 
 def _only_before_break(name: str, block: list[ast.stmt]) -> bool:
-    """Whether a block mentions a name only where it goes on to set it and then to break out of its loop."""
+    """Return whether a block mentions a name only where it goes on to set it and then to break out of its loop."""
     for index, statement in enumerate(block):
         loads, stores = names_of(statement)
         if name not in loads and name not in stores:

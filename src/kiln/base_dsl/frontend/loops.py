@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...mlir import ir
 from .. import trace as tracing
 from .. import tree
-from ..diagnostics import (
-    DSLBaseError,
-    DSLUserCodeError,
-    DSLUserCodeTypeError,
-    error,
-)
+from ..diagnostics import DSLBaseError, DSLUserCodeError, error, type_error
 from ..tree import UNDEFINED
 from ..typing import Boolean, Integer, Numeric
 from . import merged_objects
@@ -56,7 +51,7 @@ class _Choices:
         self._weakened = 0
 
     def learn(self, wrong: WrongChoice) -> bool:
-        """Whether there was something to learn."""
+        """Return whether there was something to learn."""
         if wrong.promote is not None:
             new = wrong.promote not in self.promoted
             self.promoted.add(wrong.promote)
@@ -71,7 +66,7 @@ class _Choices:
         return level < 2
 
     def kept(self, name: str, value: Any, shared: tree.Kept) -> tree.Kept:
-        """The objects that stay in the value of a variable or attribute."""
+        """Return the objects that stay in the value of a variable or attribute."""
         level = self.by_value.get(name, 0)
         if level == 0:
             return shared
@@ -109,16 +104,9 @@ class _Entry:
     """A variable or slot whose leaves are block arguments of the loop. Objects of `kept` in its value stay."""
 
     def __init__(
-        self,
-        name: str,
-        value: Any,
-        set_: Callable[[Any], None],
-        get: Callable[[], Any],
-        promote: bool,
-        kept: tree.Kept,
-        holds_object: bool = True,
-        likes: dict[str, Any] | None = None,
-    ) -> None:
+        self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool,
+        kept: tree.Kept, holds_object: bool = True, likes: dict[str, Any] | None = None,
+    ) -> None:  # fmt: skip
         """`holds_object`: its value is no copy of the state of an object that stays. `likes`: see `_Choices`."""
         self.name = name
         self.original = value
@@ -129,11 +117,8 @@ class _Entry:
             began = value if likes is None else tree.weakened(value, likes)
             self.promoted, self.inits, self._rebuild = tree.open_value(began, promote, kept)
         except tree.Mismatch as m:
-            raise error(
-                DSLUserCodeTypeError,
-                f"{name} becomes a value of the program, because a loop changes it, and {m.why}",
-                hint=m.hint,
-                depth=4,
+            raise type_error(
+                f"{name} becomes a value of the program, because a loop changes it, and {m.why}", m.hint
             ) from None
         self.holds_object = holds_object
         self.opened: Any = None
@@ -151,7 +136,7 @@ class _Entry:
         self.set(self.opened)
 
     def leaves_now(self, rec: Construct) -> list[ir.Value]:
-        """The leaves of what it holds now, for the next iteration."""
+        """Return the leaves of what it holds now, for the next iteration."""
         now = self.now = self.get()
         self.changed_in_place &= now is self.opened
         if tree.same_state(now, self._began):
@@ -162,16 +147,14 @@ class _Entry:
             return tree.match(self._began, now, self.kept)
         except tree.Mismatch as m:
             was = tree.describe(m.first)
-            refusal = error(
-                DSLUserCodeTypeError,
+            refusal = type_error(
                 f"{self.name}{m.path} is {was} when {rec.title} begins and {tree.describe(m.second)} after an iteration"
                 + (f": {m.why}" if m.why else ""),
-                hint=m.hint
+                m.hint
                 or f"a variable keeps its type across iterations: write {self.name} = {_suggest(m)} before the loop, "
                 "convert the new value, or use another name",
                 span=rec.span,
                 notes=assignment_notes(rec, self.name),
-                depth=2,
             )
             if isinstance(m, tree.OtherObject):
                 raise WrongChoice(refusal, by_value=self.name) from None
@@ -204,7 +187,7 @@ class _Entry:
 
 
 def _connected(sets: list[set[int]]) -> list[list[int]]:
-    """Which of some sets have elements in common, directly or through others: groups of their indices."""
+    """Return which of some sets have elements in common, directly or through others: groups of their indices."""
     groups: list[tuple[list[int], set[int]]] = []
     for index, each in enumerate(sets):
         joined, elements = [index], set(each)
@@ -216,7 +199,7 @@ def _connected(sets: list[set[int]]) -> list[list[int]]:
 
 
 def _stay_in(value: Any, shared: tree.Kept) -> list[Any]:
-    """The objects of `shared` that a value holds."""
+    """Return the objects of `shared` that a value holds."""
     return [x for number, x in objects_in(value).items() if number in shared] if shared else []
 
 
@@ -230,7 +213,7 @@ _ONE_OBJECT = "change the object in place, or make a new one of its parts in eve
 
 
 def _is_another(old: Any, now: Any) -> bool:
-    """Whether a second object of one class has taken the place of the first."""
+    """Return whether a second object of one class has taken the place of the first."""
     return tree.is_mutable(old) and type(old) is type(now)
 
 
@@ -332,7 +315,7 @@ class _LoopState:
                 self.entries.append(entry)
 
     def _is_replaced(self, slot: Slot, value: Any) -> bool:
-        """Whether an iteration puts another object into a place."""
+        """Return whether an iteration puts another object into a place."""
         if slot.path in self.choices.by_value:
             return True
         return (
@@ -375,7 +358,7 @@ class _LoopState:
             self.scope.set(flag, False)
 
     def leaves_now(self) -> list[ir.Value]:
-        """Every carried leaf as it is now."""
+        """Return every carried leaf as it is now."""
         merged_objects.check(self.snapshot.watched())
         self.snapshot.check_unchanged(self.rec.title)
         return [leaf for entry in self.entries for leaf in entry.leaves_now(self.rec)]
@@ -388,10 +371,9 @@ class _LoopState:
             if tree.static_equal(old, now) if not tree.has_dynamic((old, now)) else old is now:
                 continue
             constexpr = name in rec.function.constexpr_names
-            refusal = error(
-                DSLUserCodeTypeError,
+            refusal = type_error(
                 f"{name!r} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
-                hint=f"{name!r} is annotated Constexpr: drop the annotation"
+                f"{name!r} is annotated Constexpr: drop the annotation"
                 if constexpr
                 else _ONE_OBJECT
                 if _is_another(old, now)
@@ -399,7 +381,6 @@ class _LoopState:
                 f"give {name!r} a value of its later type before the loop, or unroll with range_constexpr",
                 span=rec.span,
                 notes=assignment_notes(rec, name),
-                depth=2,
             )
             if not constexpr and tree.is_mutable(old):
                 raise WrongChoice(refusal, by_value=name)
@@ -411,7 +392,6 @@ class _LoopState:
                 f"{path} first gets its value inside {rec.title}, which may not run at all",
                 hint=f"give {path} a value before the loop",
                 span=rec.span,
-                depth=2,
             )
         for index, now in self.snapshot.changes().items():
             slot, old = self.snapshot.slots[index], self.snapshot.values[index]
@@ -419,16 +399,14 @@ class _LoopState:
                 continue
             if not tree.is_mutable(now) and not tree.has_dynamic(now) and tree.static_equal(old, now):
                 continue
-            refusal = error(
-                DSLUserCodeTypeError,
+            refusal = type_error(
                 f"{slot.path} is {tree.describe(old)} when {rec.title} begins and {_later(old, now)} after an iteration",
-                hint=f"make {slot.path} an object-stage value before the loop, for example Int32({old})"
+                f"make {slot.path} an object-stage value before the loop, for example Int32({old})"
                 if isinstance(old, int)
                 else _ONE_OBJECT
                 if _is_another(old, now)
                 else f"give {slot.path} a value of its later type before the loop",
                 span=rec.span,
-                depth=2,
             )
             if type(old) in (bool, int, float) or isinstance(old, tuple):
                 raise WrongChoice(refusal, promote=slot.path)
@@ -473,7 +451,6 @@ class _LoopState:
             hint=_ONE_OBJECT,
             span=self.rec.span,
             notes=assignment_notes(self.rec, entry.name),
-            depth=3,
         )
 
     def late_plan(self, certain: bool) -> tuple[list[tree.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
@@ -509,16 +486,14 @@ class _LoopState:
             try:
                 make = merge.unify(old, now)
             except tree.Mismatch as m:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"{readable(name)}{m.path} is {tree.describe(m.first)} before {self.rec.title} and "
                     f"{tree.describe(m.second)} inside it" + (f": {m.why}" if m.why else ""),
-                    hint=m.hint
+                    m.hint
                     or f"a variable keeps its type across a loop: convert one of them or use another name, or "
                     f"unroll the loop with range_constexpr if {readable(name)} must stay a Python value",
                     span=self.rec.span,
                     notes=assignment_notes(self.rec, name),
-                    depth=2,
                 ) from None
             set_ = functools.partial(self.scope.set, name)
             steps.append(self.noted.setting(set_, make, self.before[name], now, readable(name)))
@@ -553,7 +528,7 @@ class _LoopState:
 
 
 def _any(flags: list[Any]) -> Any:
-    """The disjunction of flags, each a Python bool or a Boolean."""
+    """Return the disjunction of flags, each a Python bool or a Boolean."""
     dynamic = [f for f in flags if tree.is_dynamic(f)]
     if any(f is True for f in flags):
         return True
@@ -564,30 +539,17 @@ def _any(flags: list[Any]) -> Any:
 
 
 def dynamic_for(
-    rec: Construct,
-    scope: Scope,
-    lower: Integer,
-    upper: Integer,
-    step: Integer,
-    hints: dict[str, Any],
-    body: Callable[[Any], None],
-    certain: bool,
-) -> None:
+    rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer, hints: dict[str, Any],
+    body: Callable[[Any], None], certain: bool,
+) -> None:  # fmt: skip
     """A counted loop with positive `step`. `certain`: it runs at least once."""
     _traced_loop(rec, lambda choices: _try_for(rec, scope, lower, upper, step, hints, body, certain, choices))
 
 
 def _try_for(
-    rec: Construct,
-    scope: Scope,
-    lower: Integer,
-    upper: Integer,
-    step: Integer,
-    hints: dict[str, Any],
-    body: Callable[[Any], None],
-    certain: bool,
-    choices: _Choices,
-) -> None:
+    rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer, hints: dict[str, Any],
+    body: Callable[[Any], None], certain: bool, choices: _Choices,
+) -> None:  # fmt: skip
     trace = tracing.require("a loop")
     kind: Any = type(lower)
     state = _LoopState(rec, scope, choices)
@@ -654,7 +616,7 @@ def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
 
 
 def dynamic_while(rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]) -> Any:
-    """A `while` of the object program.
+    """Return a `while` of the object program.
 
     Returns True when it was built. When the test turns out to be a Python value after all, nothing is built,
     its operations stay in front, variables are as before, and the value is returned for the caller to go on with.
@@ -745,13 +707,9 @@ class _guarded_test:
     """
 
     def __init__(
-        self,
-        trace: tracing.Trace,
-        before: DetachedBlock,
-        goes_on: ir.Value,
-        stopped: ir.Value,
+        self, trace: tracing.Trace, before: DetachedBlock, goes_on: ir.Value, stopped: ir.Value,
         forwards: list[ir.Value],
-    ) -> None:
+    ) -> None:  # fmt: skip
         types = [a.type for a in before.block.arguments]
         outer = DetachedBlock(types)
         arguments = list(outer.block.arguments)

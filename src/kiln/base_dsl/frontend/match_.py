@@ -11,7 +11,7 @@ _numbers = itertools.count(1)
 
 
 def desugar(stmt: ast.stmt) -> list[ast.stmt]:
-    """Every `match` made of value patterns, as a chain of `if`s. Inner functions are not entered."""
+    """Return every `match` made of value patterns, as a chain of `if`s. Inner functions are not entered."""
     made = _Desugar().visit(stmt)
     return made if isinstance(made, list) else [made]
 
@@ -54,7 +54,7 @@ class _Desugar(nodes.Transformer):
 
 
 def _bind(name: str, subject: str) -> ast.expr:
-    """An expression that binds a name and is true."""
+    """Return an expression that binds a name and is true."""
     value = ast.NamedExpr(ast.Name(name, ast.Store()), ast.Name(subject, ast.Load()))
     hook = ast.Attribute(ast.Name("__kiln__", ast.Load()), "bound", ast.Load())
     return ast.Call(hook, [value], [])

@@ -49,7 +49,7 @@ class Watched:
             raise self.refusal(path)
 
     def refusal(self, path: str) -> DSLUserCodeError:
-        """The error for a change of `path`."""
+        """Return the error for a change of `path`."""
         if path.startswith(_ORIGIN):
             path = f"{path[len(_ORIGIN) :]} of {_ORIGIN}"
         return DSLUserCodeError(self._why.format(path=path), hint=self._hint, span=self._span)
@@ -86,10 +86,10 @@ class Noted:
         if not self._made:
             return
         trace = tracing.require("a branch")
-        origins = [_copied(merged, given) for merged, given, *_ in self._made]
+        origins = [_copied(merged, originals) for merged, originals, *_ in self._made]
         used: Any = None
         already = objects_watched(trace.watched)
-        for i, (merged, given, name, passed_on) in enumerate(self._made):
+        for i, (merged, originals, name, passed_on) in enumerate(self._made):
             mine = origins[i]
             others = [o for k, o in enumerate(origins) if k != i and self._made[k][0] is not merged]
             if mine and used is None:
@@ -98,13 +98,13 @@ class Noted:
             elsewhere = any(not all_origins.isdisjoint(o) for o in (used or (), already))
             if mine and (elsewhere or any(not mine.isdisjoint(o) for o in others)):
                 in_view = {*(used or ()), *(number for o in others for number in o)}
-                origins_in_view = [x for x in [*given, *passed_on] if not in_view.isdisjoint(objects_in(x))]
+                origins_in_view = [x for x in [*originals, *passed_on] if not in_view.isdisjoint(objects_in(x))]
                 roots = [(name, merged), *((_ORIGIN, x) for x in origins_in_view)]
                 trace.watched.append(Watched(roots, *_two_objects(name), self._span or _here()))
 
 
 def _copied(merged: Any, origins: list[Any]) -> set[int]:
-    """The objects of its origins that a merged object has copies of: what all have in common is not copied."""
+    """Return the objects of its origins that a merged object has copies of: what all have in common is not copied."""
     found = objects_in(*origins).keys()
     return (found - objects_in(merged).keys()) | (found & {id(x) for x in origins})
 
@@ -175,7 +175,7 @@ def check(watched: list[Watched]) -> None:
 
 
 def objects_watched(watched: list[Watched]) -> set[int]:
-    """The objects that must not change any more, by identity."""
+    """Return the objects that must not change any more, by identity."""
     return set[int]().union(*(each.state.objects for each in watched))
 
 
@@ -200,12 +200,13 @@ def _same(before: Any, now: Any) -> bool:
 
 
 def used_later() -> list[Any]:
-    """The values of variables that the functions on the stack, up to the outermost traced one, may read from here on."""
+    """Return the values of variables that the functions on the stack, up to the outermost traced one, may read from
+    here on."""
     return [value for frame in _frames() for _, value in _read_later(frame)]
 
 
 def used_by_callers(scope: Scope) -> list[tuple[str, Any]]:
-    """The same for the functions that called the one with these variables, by name."""
+    """Return the same for the functions that called the one with these variables, by name."""
     found: list[tuple[str, Any]] = []
     mine = True
     for frame in _frames():

@@ -7,10 +7,8 @@ nobody here asks for. Rewriting a function walks it some twenty times; with thes
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 # Fields that never hold nodes, or only such as have no parts and no place of their own.
 _PLAIN = frozenset(
@@ -57,7 +55,7 @@ _HOLES = ("kwd_attrs", "kw_defaults", "keys")
 
 
 def walk(node: ast.AST) -> list[Any]:
-    """A node and all below it, in the order of `ast.walk`; contexts and operators are left out."""
+    """Return a node and all below it, in the order of `ast.walk`; contexts and operators are left out."""
     found = [node]
     for each in found:  # the list grows meanwhile
         if FIELDS[each.__class__]:
@@ -69,7 +67,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 def walk_scope(node: ast.AST) -> list[Any]:
-    """All nodes of one scope: inner functions and classes are not entered."""
+    """Return all nodes of one scope: inner functions and classes are not entered."""
     found = [node]
     for each in found:
         if not isinstance(each, _SCOPES):
@@ -78,7 +76,7 @@ def walk_scope(node: ast.AST) -> list[Any]:
 
 
 def clone(node: Any) -> Any:
-    """A copy of a tree as the parser made it. Contexts and operators are shared, as the parser's are."""
+    """Return a copy of a tree as the parser made it. Contexts and operators are shared, as the parser's are."""
     kind = node.__class__
     made = kind.__new__(kind)
     fields = made.__dict__
@@ -135,7 +133,7 @@ class Transformer:
         return self.generic_visit(node) if handler is None else handler(self, node)
 
     def generic_visit(self, node: Any) -> Any:
-        """The node itself, with what takes the place of the nodes right below it."""
+        """Return the node itself, with what takes the place of the nodes right below it."""
         for name in FIELDS[node.__class__]:
             value: Any = getattr(node, name, None)
             if value.__class__ is list:

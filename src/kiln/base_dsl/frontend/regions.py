@@ -18,10 +18,10 @@ from ..diagnostics import (
     DSLRuntimeError,
     DSLSyntaxError,
     DSLUserCodeError,
-    DSLUserCodeTypeError,
     Span,
     error,
     function_name,
+    type_error,
     user_frame,
 )
 from ..tree import UNDEFINED
@@ -58,7 +58,7 @@ class DetachedBlock:
 
 
 def as_condition(value: Any) -> Any:
-    """A dynamic truth value as a Boolean, following Python's truth of numbers."""
+    """Return a dynamic truth value as a Boolean, following Python's truth of numbers."""
     if isinstance(value, ir.Value):
         return Boolean._make(value)
     return value if isinstance(value, Boolean) else value != 0
@@ -83,7 +83,7 @@ def unavailable_name(name: str, why: str, hint: str) -> None:
 
 
 def assignment_notes(rec: Construct, name: str) -> tuple[Any, ...]:
-    """Where a name gets its values: inside the construct, and the last place before it."""
+    """Return where a name gets its values: inside the construct, and the last place before it."""
     inside = rec.assigned.get(name, [])[:3]
     if is_internal_name(name):
         return tuple((span, "returned here") for span in rec.function.returns[:3])
@@ -107,7 +107,6 @@ def check_globals(rec: Construct) -> None:
             hint=f"compute {name!r} in a local variable and return it, or keep it in an object that is passed in",
             span=rec.span,
             notes=assignment_notes(rec, name),
-            depth=3,
         )
 
 
@@ -118,12 +117,9 @@ class WrongChoice(Exception):
     """The body shows that a loop has to take something in another way; `error` is raised if it cannot."""
 
     def __init__(
-        self,
-        error: DSLBaseError,
-        promote: str | None = None,
-        by_value: str = "",
+        self, error: DSLBaseError, promote: str | None = None, by_value: str = "",
         like: tuple[str, Any] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__()
         self.error = error
         self.promote = promote
@@ -181,7 +177,7 @@ class ArmEnd:
         self._copies: dict[int, Any] = {}
 
     def at_end(self, value: Any, kept: tree.Kept) -> Any:
-        """A value of this arm with its objects as they were at the arm's end: they have been put back since.
+        """Return a value of this arm with its objects as they were at the arm's end: they have been put back since.
 
         Objects that were there before the branch get into `kept`, by the identity of what stands for them.
         """
@@ -211,20 +207,16 @@ class Arm(ArmEnd):
         self.jumped = tuple(f for f in rec.flags if _flag_is_set(scope.get(f)))
 
     def strict(self, rec: Construct, name: str) -> bool:
-        """Whether somebody reads this arm's value of `name`: not after the arm has returned, for example."""
+        """Return whether somebody reads this arm's value of `name`: not after the arm has returned, for example."""
         if not self.jumped or is_internal_name(name):
             return True
         return any(name in rec.function.flag_targets.get(flag, ()) for flag in self.jumped)
 
 
 def dynamic_if(
-    rec: Construct,
-    scope: Scope,
-    condition: Any,
-    then: Callable[[], Any],
-    orelse: Callable[[], Any],
+    rec: Construct, scope: Scope, condition: Any, then: Callable[[], Any], orelse: Callable[[], Any],
     else_jumped: tuple[str, ...] = (),
-) -> None:
+) -> None:  # fmt: skip
     """Trace both arms and merge what they leave behind. `else_jumped`: flags known to be set in the second arm."""
     trace = tracing.require("a branch")
     check_globals(rec)
@@ -315,7 +307,6 @@ def _exists_on_both(path: str, a: Any, b: Any, first: Any, second: Any) -> None:
             DSLUserCodeError,
             f"{path} exists on one path only, and which one is taken is only known when the program runs",
             hint=f"give {path} a value before",
-            depth=3,
         )
 
 
@@ -327,15 +318,8 @@ def unify_arms(first: Any, a: Any, second: Any, b: Any, merge: tree.Merge) -> Ca
 
 
 def _merge_name(
-    rec: Construct,
-    scope: Scope,
-    name: str,
-    before: Any,
-    first: Arm,
-    second: Arm,
-    merge: tree.Merge,
-    noted: Noted,
-) -> Callable[[Iterator[ir.Value]], None]:
+    rec: Construct, scope: Scope, name: str, before: Any, first: Arm, second: Arm, merge: tree.Merge, noted: Noted,
+) -> Callable[[Iterator[ir.Value]], None]:  # fmt: skip
     a, b = first.values[name], second.values[name]
     if not first.strict(rec, name) and not second.strict(rec, name):
         # Nobody reads it on either path. What is traced after this point is dead, but must find some value.
@@ -382,11 +366,4 @@ def _branch_error(rec: Construct, name: str, m: tree.Mismatch) -> Exception:
         message = f"the function returns {tree.describe(m.first)} on one path and {tree.describe(m.second)} on another"
         if m.hint:
             message += f": {m.why}"
-    return error(
-        DSLUserCodeTypeError,
-        message,
-        hint=m.hint or hint,
-        span=rec.span,
-        notes=assignment_notes(rec, name),
-        depth=2,
-    )
+    return type_error(message, m.hint or hint, span=rec.span, notes=assignment_notes(rec, name))

@@ -11,7 +11,8 @@ import ast
 import dataclasses
 import types
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..diagnostics import DSLSyntaxError, Span, generated_names, node_span
 from . import (
@@ -35,9 +36,6 @@ from .jumps import RETURN_FLAG, Guard, JumpLowering, Loop, Misplaced
 from .liveness import Flow, Liveness, declared_outside, names_of, parameter_names
 from .loop_else import bound_by_break_or_else
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
 HOOKS = "__kiln__"
 SCOPE = "__kiln_scope"
 FUNCTION = "__kiln_function"
@@ -56,7 +54,7 @@ _already: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
 
 
 def rewrite(function: types.FunctionType, result: Callable[[Any], Any] | None = None) -> types.FunctionType:
-    """The function with its control flow behind hooks. Its closure, defaults, globals and name stay.
+    """Return the function with its control flow behind hooks. Its closure, defaults, globals and name stay.
 
     Decorators, defaults and annotations are not evaluated again. Rewriting is done once for each code object, so either
     always with a `result`, which every returned value goes through, or always without one.
@@ -81,14 +79,15 @@ def rewrite(function: types.FunctionType, result: Callable[[Any], Any] | None = 
 
 
 def rewritten_source(function: types.FunctionType) -> str:
-    """The rewritten function as Python text, for people to read."""
+    """Return the rewritten function as Python text, for people to read."""
     rewrite(function)
     found = _cache.get(function.__code__, {}).get(function.__code__.co_filename)
     return _rewrite_code(function, found.typed)[2]() if found else ""
 
 
 def _rewritten(function: types.FunctionType, typed: bool) -> _Rewritten:
-    """The function rewritten here, or by an earlier process; of those whose results have declared types object code is kept."""
+    """Return the function rewritten here, or by an earlier process; of those whose results have declared types
+    object code is kept."""
 
     def make() -> kept.Made:
         return _rewrite_code(function, typed)[:2]
@@ -101,7 +100,7 @@ def _rewritten(function: types.FunctionType, typed: bool) -> _Rewritten:
 def _rewrite_code(
     function: types.FunctionType, typed: bool
 ) -> tuple[types.CodeType, list[Construct], Callable[[], str]]:
-    """The code, its constructs, and what shows it as Python text."""
+    """Return the code, its constructs, and what shows it as Python text."""
     code = function.__code__
     node = source.find(code, function.__globals__)
     rewriter = Rewriter(code.co_filename, code.co_name, set(code.co_freevars), typed)
@@ -135,7 +134,8 @@ def _rewrite_code(
 
 
 def _requalified(code: types.CodeType, old: str, new: str) -> types.CodeType:
-    """The code with the qualified names of the user's function, in inner functions too: errors and tracebacks show them."""
+    """Return the code with the qualified names of the user's function, in inner functions too: errors and tracebacks
+    show them."""
     constants = tuple(_requalified(c, old, new) if isinstance(c, types.CodeType) else c for c in code.co_consts)
     replace: Any = code.replace
     return replace(co_consts=constants, co_qualname=new + _qualname(code).removeprefix(old))
@@ -199,7 +199,7 @@ def _function_def(name: str, parameters: ast.arguments, body: list[ast.stmt]) ->
 
 
 def no_parameters() -> ast.arguments:
-    """An empty parameter list."""
+    """Return an empty parameter list."""
     return ast.arguments([], [], None, [], [], None, [])
 
 
@@ -219,7 +219,7 @@ class Rewriter:
     # -- functions -------------------------------------------------------------------------------------
 
     def function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, top: bool = False) -> ast.stmt:
-        """A function definition. The top one loses decorators, defaults and annotations: they ran already."""
+        """Return a function definition. The top one loses decorators, defaults and annotations: they ran already."""
         inside = [inner for stmt in node.body for inner in nodes.walk(stmt)]
         kinds = {type(inner) for inner in inside}
         suspends: ast.AST | None = None
@@ -254,7 +254,8 @@ class Rewriter:
         return ast.copy_location(made, node)
 
     def _body(self, node: ast.FunctionDef, state: _ScopeState, kinds: set[type[ast.AST]]) -> list[ast.stmt]:
-        """The statements of a function; `kinds` are those of its nodes: what is not there need not be looked for."""
+        """Return the statements of a function; `kinds` are those of its nodes: what is not there need not be looked
+        for."""
         statements = node.body
         docstring: list[ast.stmt] = []
         if statements and isinstance(statements[0], ast.Expr) and isinstance(statements[0].value, ast.Constant):
@@ -315,14 +316,14 @@ class Rewriter:
         return names | self._free
 
     def lambda_(self, node: ast.Lambda, top: bool = False) -> ast.expr:
-        """A lambda: its body is one expression."""
+        """Return a lambda: its body is one expression."""
         body = _Expressions(self, inner_scopes=1).visit(node.body)
         return ast.copy_location(ast.Lambda(_bare_arguments(node.args) if top else node.args, body), node)
 
     # -- statements ------------------------------------------------------------------------------------
 
     def block(self, statements: list[ast.stmt]) -> list[ast.stmt]:
-        """A statement list with its constructs rewritten."""
+        """Return a statement list with its constructs rewritten."""
         out: list[ast.stmt] = []
         for stmt in statements:
             self._scopes[-1].pending.append([])
@@ -388,11 +389,11 @@ class Rewriter:
     # -- expressions -----------------------------------------------------------------------------------
 
     def expression(self, node: ast.expr) -> ast.expr:
-        """An expression with its lazy parts behind hooks."""
+        """Return an expression with its lazy parts behind hooks."""
         return _Expressions(self).visit(node)
 
     def thunk(self, node: ast.expr, outer: _Expressions) -> ast.expr:
-        """A callable that evaluates `node` when asked to."""
+        """Return a callable that evaluates `node` when asked to."""
         walrus = {n.target.id for n in nodes.walk_scope(node) if isinstance(n, ast.NamedExpr)}
         body = outer.visit(node)
         if not walrus:
@@ -407,27 +408,23 @@ class Rewriter:
     # -- pieces the constructs use ----------------------------------------------------------------------
 
     def hook(self, name: str, arguments: list[ast.expr]) -> ast.expr:
-        """A call of a hook."""
+        """Return a call of a hook."""
         return ast.Call(ast.Attribute(ast.Name(HOOKS, ast.Load()), name, ast.Load()), arguments, [])
 
     def scope(self) -> ast.expr:
-        """The variables of the function, as hooks take them."""
+        """Return the variables of the function, as hooks take them."""
         return ast.Name(SCOPE, ast.Load())
 
     def fresh(self, what: str) -> str:
-        """A name no program uses."""
+        """Return a name no program uses."""
         self._counter += 1
         return f"__kiln_{what}_{self._counter}"
 
     def inner_function(
-        self,
-        name: str,
-        body: list[ast.stmt],
-        writes: set[str] | frozenset[str],
-        like: ast.AST,
+        self, name: str, body: list[ast.stmt], writes: set[str] | frozenset[str], like: ast.AST,
         parameters: list[str] | None = None,
-    ) -> ast.FunctionDef:
-        """A function that works on the variables of the function around it."""
+    ) -> ast.FunctionDef:  # fmt: skip
+        """Return a function that works on the variables of the function around it."""
         global_names = self._scopes[-1].global_names
         rebound, rebound_globals = sorted(writes - global_names), sorted(writes & global_names)
         first: list[ast.stmt] = [ast.Nonlocal(rebound)] if rebound else []
@@ -442,7 +439,7 @@ class Rewriter:
         return made
 
     def region(self, name: str, statements: list[ast.stmt], like: ast.AST, item: str | None = None) -> ast.FunctionDef:
-        """A function for the body of a region; `dynamic` (its parameter) says whether it is one in the IR."""
+        """Return a function for the body of a region; `dynamic` (its parameter) says whether it is one in the IR."""
         state = self._scopes[-1]
         flag = self.fresh("dynamic")
         state.regions.append(flag)
@@ -456,7 +453,7 @@ class Rewriter:
         return self.inner_function(name, body, writes, like, parameters)
 
     def innermost_region(self) -> str | None:
-        """The variable that says whether the innermost region is one in the IR."""
+        """Return the variable that says whether the innermost region is one in the IR."""
         regions = self._scopes[-1].regions
         return regions[-1] if regions else None
 
@@ -506,7 +503,7 @@ class Rewriter:
         return ast.Constant(len(self.constructs) - 1)
 
     def span(self, node: ast.AST) -> Span:
-        """Where a node stands in the user's file."""
+        """Return where a node stands in the user's file."""
         return node_span(node, self.filename, self._scopes[-1].facts.name if self._scopes else self.function_name)
 
     def refuse(self, node: ast.AST, message: str, hint: str) -> None:
@@ -566,7 +563,7 @@ class _Expressions(nodes.Transformer):
         return builtin_calls.rewrite(self.rewriter, node)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
-        """An f-string: its parts are put together by a hook, which knows texts of dynamic values."""
+        """Return an f-string: its parts are put together by a hook, which knows texts of dynamic values."""
         parts = [self.visit(value) for value in node.values]
         if len(parts) < 2 or not any(isinstance(part, ast.FormattedValue) for part in parts):
             node.values = parts
@@ -634,7 +631,7 @@ def _bare_arguments(arguments: ast.arguments) -> ast.arguments:
 
 
 def _suspension(node: ast.FunctionDef) -> ast.AST | None:
-    """The first `yield` or `await` of a function's own body."""
+    """Return the first `yield` or `await` of a function's own body."""
     todo: list[Any] = [*node.body]
     found: list[Any] = []
     for each in todo:  # the list grows meanwhile

@@ -49,7 +49,7 @@ def _mangled(names: tuple[str, ...], code: types.CodeType) -> tuple[str, ...]:
 
 
 def _column(code: Any) -> int:
-    """The leftmost column of the code's first line, to tell lambdas on one line apart; -1 if unknown."""
+    """Return the leftmost column of the code's first line, to tell lambdas on one line apart; -1 if unknown."""
     if not hasattr(code, "co_positions"):
         return -1
     columns = [(line, column) for line, _, column, _ in code.co_positions() if line is not None and column is not None]
@@ -66,7 +66,8 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 def find(code: types.CodeType, space: dict[str, Any] | None = None) -> FunctionNode:
-    """The syntax node a code object was compiled from, in a tree of its own. Raises DSLRuntimeError where its source cannot be had.
+    """Return the syntax node a code object was compiled from, in a tree of its own. Raises DSLRuntimeError where its
+    source cannot be had.
 
     `space` is the global namespace of its function.
     """
@@ -75,7 +76,7 @@ def find(code: types.CodeType, space: dict[str, Any] | None = None) -> FunctionN
 
 
 def _find_in_whole(code: types.CodeType, space: dict[str, Any]) -> FunctionNode:
-    """The node in the tree of a whole text, which is kept for others."""
+    """Return the node in the tree of a whole text, which is kept for others."""
     found: dict[str, FunctionNode] = {}
     for text in texts.candidates(code):
         node = _find_in(text, code)
@@ -99,7 +100,7 @@ def _find_in_whole(code: types.CodeType, space: dict[str, Any]) -> FunctionNode:
 
 
 def _find_alone(code: types.CodeType) -> FunctionNode | None:
-    """The node of a function at the top of a file, or of a class there, of whose text nothing else is parsed.
+    """Return the node of a function at the top of a file, or of a class there, of whose text nothing else is parsed.
 
     None where it is not that simple: the lines do not show where it ends, or give other code than this.
     """
@@ -135,7 +136,7 @@ _DEFINITION = re.compile(r"^(?:@|def |class |async )", re.MULTILINE)
 
 
 def _last_line(code: types.CodeType) -> int:
-    """The last line that a function has code of."""
+    """Return the last line that a function has code of."""
     inner = (_last_line(c) for c in code.co_consts if isinstance(c, types.CodeType))
     own = (line for _, _, line in code.co_lines() if line is not None)
     return max((code.co_firstlineno, *own, *inner))
@@ -157,7 +158,7 @@ def _find_in(text: str, code: types.CodeType) -> FunctionNode | None:
 
 
 def _around(tree: ast.Module, line: int) -> list[Any]:
-    """The nodes of a tree that a line is part of."""
+    """Return the nodes of a tree that a line is part of."""
     found: list[Any] = [tree]
     below: list[Any] = []
     for node in found:  # the list grows meanwhile
@@ -200,14 +201,15 @@ def _gives(node: ast.Lambda, code: types.CodeType) -> bool:
 
 
 def is_compiled_from(text: str, node: FunctionNode, code: types.CodeType) -> bool:
-    """Whether compiling a node of a text gives the code. Files change, and their times tell nothing reliable of that."""
+    """Return whether compiling a node of a text gives the code. Files change, and their times tell nothing reliable
+    of that."""
     tree = _parse(text)
     excerpt = "" if tree is None else _excerpt(text, tree.body, node) + _imports(text)
     return _gives_code(excerpt, code) or _contains(_compile(text, code.co_filename), code)
 
 
 def _gives_code(excerpt: str, code: types.CodeType) -> bool:
-    """Whether compiling a part of a text gives the code."""
+    """Return whether compiling a part of a text gives the code."""
     try:
         made = compile(excerpt, code.co_filename, "exec", code.co_flags & _FUTURE, dont_inherit=True)
     except SyntaxError:  # places of nodes may be wrong, see above
@@ -217,7 +219,8 @@ def _gives_code(excerpt: str, code: types.CodeType) -> bool:
 
 @functools.lru_cache(maxsize=128)
 def _imports(text: str) -> str:
-    """An import of the names that a text imports at its top: calls of their attributes have a code of their own."""
+    """Return an import of the names that a text imports at its top: calls of their attributes have a code of their
+    own."""
     tree = _parse(text)
     names: set[str] = set()
     todo: list[ast.AST] = [] if tree is None else list(tree.body)
@@ -254,7 +257,8 @@ def _compile(text: str, filename: str) -> types.CodeType:
 
 
 def _contains(module: types.CodeType, code: types.CodeType) -> bool:
-    """Whether code like `code` is somewhere in a module. Flags may differ: exec() hands on those of its caller."""
+    """Return whether code like `code` is somewhere in a module. Flags may differ: exec() hands on those of its
+    caller."""
     inner = [c for c in module.co_consts if isinstance(c, types.CodeType)]
     return any(identity(c) == identity(code) or _contains(c, code) for c in inner)
 
@@ -266,7 +270,8 @@ def identity(code: types.CodeType) -> tuple[object, ...]:
 
 
 def _constant(value: object) -> tuple[object, ...]:
-    """A constant, so that it can be compared: 1 is not True, and equal sets may list their elements in any order."""
+    """Return a constant, so that it can be compared: 1 is not True, and equal sets may list their elements in any
+    order."""
     if isinstance(value, (tuple, frozenset)):
         parts = [_constant(part) for part in value]
         return type(value), parts if isinstance(value, tuple) else sorted(parts, key=repr)

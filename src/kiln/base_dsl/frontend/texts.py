@@ -15,10 +15,8 @@ import linecache
 import os
 import sys
 import types
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from collections.abc import Iterator
+from typing import Any
 
 # Texts that were found when functions were decorated, by the names they were compiled under, newest last.
 _seen: collections.deque[tuple[str, str]] = collections.deque(maxlen=512)
@@ -73,7 +71,8 @@ def _computed_again(frame: types.FrameType) -> Iterator[Any]:
 
 @functools.lru_cache(maxsize=256)
 def _calls(text: str) -> list[ast.Call]:
-    """The calls of `exec` and its like in a text, with what they are given. Found once: the stack has many frames of few files."""
+    """Return the calls of `exec` and its like in a text, with what they are given. Found once: the stack has many
+    frames of few files."""
     if not any(name in text for name in _RUNNERS):
         return []
     try:
@@ -100,7 +99,7 @@ _PLAIN = (str, int, float, bool, type(None))
 
 
 def _value(node: ast.expr, frame: types.FrameType) -> Any:
-    """The value of an expression of names, attributes, elements and texts: nothing of the user's is called."""
+    """Return the value of an expression of names, attributes, elements and texts: nothing of the user's is called."""
 
     def value(inner: ast.expr) -> Any:
         return _value(inner, frame)
@@ -134,31 +133,32 @@ def _value(node: ast.expr, frame: types.FrameType) -> Any:
         shown = {ord("r"): repr, ord("a"): ascii, ord("s"): str}.get(node.conversion, lambda x: x)(shown)
         return format(shown, "" if node.format_spec is None else value(node.format_spec))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        given = [value(x) for x in node.args]
+        arguments = [value(x) for x in node.args]
         named = {k.arg: _plain(value(k.value)) for k in node.keywords if k.arg is not None}
         if isinstance(node.func.value, ast.Name) and (node.func.value.id, node.func.attr) in _TEXT_FUNCTIONS:
             module = value(node.func.value)
             if module is sys.modules.get(node.func.value.id):
-                return getattr(module, node.func.attr)(*map(_plain, given), **named)
+                return getattr(module, node.func.attr)(*map(_plain, arguments), **named)
         elif node.func.attr in _TEXT_METHODS:
             owner = _plain(value(node.func.value))
-            for x in given:
+            for x in arguments:
                 for part in x if isinstance(x, (list, tuple)) else [x]:
                     _plain(part)
             if isinstance(owner, str):
-                return getattr(owner, node.func.attr)(*given, **named)
+                return getattr(owner, node.func.attr)(*arguments, **named)
     raise _Unknown
 
 
 def _plain(value: Any) -> Any:
-    """A value whose operations are Python's own."""
+    """Return a value whose operations are Python's own."""
     if type(value) not in _PLAIN:
         raise _Unknown
     return value
 
 
 def is_imported_file(filename: str, space: dict[str, Any]) -> bool:
-    """Whether a module was made from a file by Python itself: then its code is what the file's text, as it was, compiles to.
+    """Return whether a module was made from a file by Python itself: then its code is what the file's text, as it was,
+    compiles to.
 
     Other loaders may change what they load, as pytest's does.
     """
@@ -192,7 +192,7 @@ def _kept_for_code(code: types.CodeType) -> list[str]:
 
 
 def _of_command_line() -> list[str]:
-    """The program text of `python -c CODE` and `kiln run -c CODE`, also glued to its option."""
+    """Return the program text of `python -c CODE` and `kiln run -c CODE`, also glued to its option."""
     words = sys.orig_argv[1:]
     for at, word in enumerate(words):
         if word.startswith("-c"):
@@ -205,7 +205,7 @@ def _of_command_line() -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def _redirected() -> str:
-    """The program text of `python < prog.py`. A pipe cannot be read twice: nothing then."""
+    """Return the program text of `python < prog.py`. A pipe cannot be read twice: nothing then."""
     try:
         size = os.fstat(0).st_size
         return os.pread(0, size, 0).decode() if size else ""
@@ -214,7 +214,7 @@ def _redirected() -> str:
 
 
 def _typed(name: str) -> str:
-    """The last definition of a function in the line history of an interactive Python that keeps no sources."""
+    """Return the last definition of a function in the line history of an interactive Python that keeps no sources."""
     readline = sys.modules.get("readline")
     if readline is None or not hasattr(sys, "ps1"):
         return ""

@@ -61,7 +61,7 @@ def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
 
 
 def _exit_tests(statements: list[ast.stmt], flags: set[str]) -> list[ast.expr]:
-    """The conditions under which statements set one of the flags."""
+    """Return the conditions under which statements set one of the flags."""
     found: list[ast.expr] = []
 
     def sets_flag(stmts: list[ast.stmt]) -> bool:
@@ -149,7 +149,7 @@ def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: C
 
 
 def _is_decided_now(rec: Construct, scope: Scope) -> bool:
-    """Whether Python values alone decide if the loop goes on."""
+    """Return whether Python values alone decide if the loop goes on."""
     if "()" in rec.static_names:
         return False
     for name in rec.static_names:

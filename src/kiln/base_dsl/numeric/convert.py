@@ -6,21 +6,19 @@ them uses those, others run `expand.expand_narrow_floats`. The rounding is to ne
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..bindings import ir
 from ..trace import emit_value
 from .emit import compare_ir, constant, integer_compare, ir_type
 from .meta import TYPES, FloatMeta
-
-if TYPE_CHECKING:
-    from ...mlir import ir
 
 _UNORDERED_NOT_EQUAL = 13
 _NATIVE_SOURCES = ("Float64", "Float32")
 
 
 def convert(value: ir.Value, source: Any, target: Any, n: int | None = None, *, nonneg: bool = False) -> ir.Value:
-    """`value` of type `source` as a value of type `target`.
+    """Return `value` of type `source` as a value of type `target`.
 
     Integers wrap; floats round to nearest even; a float becomes an integer by dropping the fraction, and saturates
     (NaN gives 0) once a target has lowered it; anything but zero is True. `nonneg`: an integer known not to be negative.
@@ -84,7 +82,7 @@ def _float_to_float(value: ir.Value, source: Any, target: Any, n: int | None) ->
 
 
 def bitcast(value: ir.Value, source: Any, target: Any, n: int | None = None) -> ir.Value:
-    """The same bits as another type of the same width."""
+    """Return the same bits as another type of the same width."""
     if source is target:
         return value
     tf32, float32 = TYPES["TFloat32"], TYPES["Float32"]

@@ -8,29 +8,25 @@ tf32) are computed in Float32 and rounded back.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import trace
+from ..bindings import context, ir
 from ..trace import emit_value
 from .meta import TYPES, FloatMeta, IntegerMeta
 
-if TYPE_CHECKING:
-    from ...mlir import ir
-
 
 def ir_type(t: Any, n: int | None = None) -> ir.Type:
-    """The IR type of a scalar or a vector of `n` elements."""
+    """Return the IR type of a scalar or a vector of `n` elements."""
     if n is not None:
         return t.vector_type(n)
     return t._ir_type or t.mlir_type
 
 
 def constant(t: Any, value: bool | int | float, n: int | None = None) -> ir.Value:
-    """A value of type `t` (already rounded or wrapped to it), in every element of a vector."""
+    """Return a value of type `t` (already rounded or wrapped to it), in every element of a vector."""
     if n is None:
         return trace.constant(t._ir_type or t.mlir_type, value)
-    from ...mlir import ir
-
     current = trace.current()
     if current is None:
         raise trace.outside_use("a constant of the program", True)
@@ -60,8 +56,6 @@ def _as_signed(value: int, width: int) -> int:
 
 @functools.cache
 def _attributes(text: str) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     name, _, value = text.partition("=")
     return {name: ir.Attribute.parse(value, context())}
 
@@ -144,7 +138,8 @@ def integer_mod(
 
 
 def _rounded_up(t: Any, remainder: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
-    """Whether a division toward zero rounded up: the remainder is not zero and has not the sign of the divisor."""
+    """Return whether a division toward zero rounded up: the remainder is not zero and has not the sign of the
+    divisor."""
     zero = constant(t, 0, n)
     inexact = integer_compare("ne", t, remainder, zero, n)
     signs = emit_value("arith.xori", ir_type(t, n), (remainder, b))
@@ -159,8 +154,8 @@ SIGNED_AMOUNT = "signed_amount"
 def shift_left(
     t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, may_be_negative: bool = False
 ) -> ir.Value:
-    """`a << amount`; everything is shifted out from `amount == width` on (a bare shift is undefined there), and by a negative
-    amount, which is a large one as an unsigned number."""
+    """Return `a << amount`; everything is shifted out from `amount == width` on (a bare shift is undefined there),
+    and by a negative amount, which is a large one as an unsigned number."""
     vt = ir_type(t, n)
     inside = compare_ir("arith.cmpi", _ULT, amount, constant(t, t.width, n), n)
     shifted = emit_value("arith.shli", vt, (a, amount), _amount_attributes(may_be_negative))
@@ -168,22 +163,17 @@ def shift_left(
 
 
 def shift_right(
-    t: Any,
-    a: ir.Value,
-    amount: ir.Value,
-    n: int | None = None,
-    *,
-    nonneg: bool = False,
+    t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, nonneg: bool = False,
     may_be_negative: bool = False,
-) -> ir.Value:
+) -> ir.Value:  # fmt: skip
     """`a >> amount` rounding down; 0 or -1 from `amount == width` on, and by a negative amount. `nonneg`: `a` is not negative."""
     vt = ir_type(t, n)
-    told = _amount_attributes(may_be_negative)
+    attributes = _amount_attributes(may_be_negative)
     if t._zero_extends or nonneg:
         inside = compare_ir("arith.cmpi", _ULT, amount, constant(t, t.width, n), n)
-        return select(t, inside, emit_value("arith.shrui", vt, (a, amount), told), constant(t, 0, n), n)
+        return select(t, inside, emit_value("arith.shrui", vt, (a, amount), attributes), constant(t, 0, n), n)
     clamped = emit_value("arith.minui", vt, (amount, constant(t, t.width - 1, n)))
-    return emit_value("arith.shrsi", vt, (a, clamped), told)
+    return emit_value("arith.shrsi", vt, (a, clamped), attributes)
 
 
 def _amount_attributes(may_be_negative: bool) -> dict[str, ir.Attribute] | None:
@@ -205,7 +195,7 @@ def _predicate(number: int) -> dict[str, ir.Attribute]:
 
 
 def compare_ir(op: str, predicate: int, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
-    """A bare `arith.cmpi` or `arith.cmpf`."""
+    """Return a bare `arith.cmpi` or `arith.cmpf`."""
     boolean = TYPES["Boolean"]
     return emit_value(op, ir_type(boolean, n), (a, b), _predicate(predicate))
 
@@ -228,7 +218,7 @@ def integer_abs(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
 
 
 def integer_power(t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
-    """`a ** b` for an exponent that is not negative."""
+    """Return `a ** b` for an exponent that is not negative."""
     return emit_value("math.ipowi", ir_type(t, n), (a, b))
 
 
@@ -249,8 +239,8 @@ FLOAT_OPS = {
 
 
 def floating(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
-    """An operation on two floats. `min` and `max` ignore a NaN, `minimum` and `maximum` pass it on;
-    `rem` has the sign of the dividend; `floordiv` and `mod` round down as Python's do."""
+    """Return an operation on two floats. `min` and `max` ignore a NaN, `minimum` and `maximum` pass it on; `rem` has
+    the sign of the dividend; `floordiv` and `mod` round down as Python's do."""
     compute = t._compute
     if t.width == 16 and name in ("mod", "floordiv"):
         compute = TYPES["Float32"]  # the steps on the way would round
@@ -267,7 +257,7 @@ def floating(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) 
 
 
 def float_unary(op: str, t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
-    """An operation on one float, for example `math.absf`."""
+    """Return an operation on one float, for example `math.absf`."""
     compute = t._compute
     if compute is not t:
         from .convert import convert
@@ -277,7 +267,8 @@ def float_unary(op: str, t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
 
 
 def _float_remainder(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """The remainder with the sign of the dividend; whether it is not zero; whether its sign is not the divisor's."""
+    """Return the remainder with the sign of the dividend; whether it is not zero; whether its sign is not the
+    divisor's."""
     zero = constant(t, 0.0, n)
     remainder = emit_value("arith.remf", ir_type(t, n), (a, b))
     inexact = compare_ir("arith.cmpf", _ORDERED["ne"], remainder, zero, n)
@@ -323,12 +314,12 @@ def float_compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = N
 
 
 def compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
-    """A comparison of two values of type `t`; the result is a Boolean."""
+    """Return a comparison of two values of type `t`; the result is a Boolean."""
     return (integer_compare if isinstance(t, IntegerMeta) else float_compare)(name, t, a, b, n)
 
 
 def select(t: Any, condition: ir.Value, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
-    """`a` where the condition (scalar, or a vector beside vectors) holds, else `b`."""
+    """Return `a` where the condition (scalar, or a vector beside vectors) holds, else `b`."""
     return emit_value("arith.select", ir_type(t, n), (condition, a, b))
 
 
@@ -339,5 +330,5 @@ def negate(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
 
 
 def invert(t: Any, a: ir.Value, n: int | None = None) -> ir.Value:
-    """All bits flipped; for Boolean, the negation."""
+    """Return all bits flipped; for Boolean, the negation."""
     return emit_value("arith.xori", ir_type(t, n), (a, constant(t, 1 if t.is_boolean else -1, n)))

@@ -8,15 +8,12 @@ NaN is 0 (upstream leaves both undefined). Both work on scalars and on vectors o
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from ..bindings import ir
 from .formats import FLOAT32, FLOAT64, FloatFormat
 from .meta import TYPES, FloatMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ...mlir import ir
 
 
 def _narrow_formats() -> dict[str, FloatFormat]:
@@ -29,15 +26,13 @@ class Emitter:
     """Adds `arith` operations at one place, on scalars or on vectors shaped like `like`."""
 
     def __init__(self, like: ir.Type, point: ir.InsertionPoint, location: ir.Location) -> None:
-        from ...mlir import ir
-
         self._ir = ir
         self._shape = list(like.shape) if isinstance(like, ir.VectorType) else None
         self._point = point
         self._location = location
 
     def shaped(self, element: ir.Type) -> ir.Type:
-        """The type of values here with elements of a type."""
+        """Return the type of values here with elements of a type."""
         return element if self._shape is None else self._ir.VectorType.get(self._shape, element, loc=self._location)
 
     def integer(self, width: int) -> ir.Type:
@@ -114,7 +109,7 @@ class _Bits:
 
 
 def extend(emitter: Emitter, value: ir.Value, source: FloatFormat, float32: ir.Type) -> ir.Value:
-    """A narrow float as an f32, exactly."""
+    """Return a narrow float as an f32, exactly."""
     bits = _Bits(emitter, 32)
     field = emitter.op("arith.bitcast", emitter.integer(source.width), value)
     code = emitter.op("arith.extui", bits.type, field)
@@ -149,7 +144,7 @@ def _extend_power_of_two(bits: _Bits, code: ir.Value) -> ir.Value:
 def truncate(
     emitter: Emitter, value: ir.Value, source: FloatFormat, source_type: ir.Type, target: FloatFormat
 ) -> ir.Value:
-    """The code of an f32 or f64 in a narrower format, sign included, as an integer as wide as the source."""
+    """Return the code of an f32 or f64 in a narrower format, sign included, as an integer as wide as the source."""
     bits = _Bits(emitter, source.width)
     pattern = emitter.op("arith.bitcast", bits.type, value)
     magnitude = bits.mask(pattern, (1 << (source.width - 1)) - 1)
@@ -257,8 +252,6 @@ def saturate_float_to_int(module: ir.Module) -> None:
 
 
 def _walk(module: ir.Module, visit: Callable[[ir.Operation], Any]) -> None:
-    from ...mlir import ir
-
     def advance(op: ir.Operation) -> ir.WalkResult:
         visit(op)
         return ir.WalkResult.ADVANCE
@@ -267,20 +260,14 @@ def _walk(module: ir.Module, visit: Callable[[ir.Operation], Any]) -> None:
 
 
 def _element(type_: ir.Type) -> ir.Type:
-    from ...mlir import ir
-
     return type_.element_type if isinstance(type_, ir.VectorType) else type_
 
 
 def _emitter(op: ir.Operation) -> Emitter:
-    from ...mlir import ir
-
     return Emitter(op.results[0].type, ir.InsertionPoint(op), op.location)
 
 
 def _expand_extf(op: ir.Operation, source: FloatFormat) -> ir.Value:
-    from ...mlir import ir
-
     value = op.operands[0]
     emitter = _emitter(op)
     target = _element(op.results[0].type)
@@ -293,8 +280,6 @@ def _expand_extf(op: ir.Operation, source: FloatFormat) -> ir.Value:
 
 
 def _expand_truncf(op: ir.Operation, target: FloatFormat) -> ir.Value:
-    from ...mlir import ir
-
     target_type = _element(op.results[0].type)
     emitter = _emitter(op)
     value = op.operands[0]
@@ -312,14 +297,11 @@ def _expand_truncf(op: ir.Operation, target: FloatFormat) -> ir.Value:
 
 
 def _is_tf32(type_: ir.Type) -> bool:
-    from ...mlir import ir
-
     return isinstance(_element(type_), ir.FloatTF32Type)
 
 
 def _retype_tf32(module: ir.Module) -> None:
     """Every tf32 value becomes the f32 with the same value, in place."""
-    from ...mlir import ir
 
     def as_f32(type_: ir.Type) -> ir.Type:
         if not _is_tf32(type_):
@@ -350,8 +332,6 @@ def _retype_tf32(module: ir.Module) -> None:
 
 
 def _constant_as_f32(attribute: ir.Attribute, type_: ir.Type) -> ir.Attribute:
-    from ...mlir import ir
-
     if isinstance(type_, ir.VectorType):
         element = _constant_as_f32(attribute.get_splat_value(), type_.element_type)
         return ir.DenseElementsAttr.get_splat(type_, element)
@@ -359,8 +339,6 @@ def _constant_as_f32(attribute: ir.Attribute, type_: ir.Type) -> ir.Attribute:
 
 
 def _saturate(op: ir.Operation) -> None:
-    from ...mlir import ir
-
     value = op.operands[0]
     emitter = Emitter(op.results[0].type, ir.InsertionPoint.after(op), op.location)
     source, target = _element(value.type), _element(op.results[0].type)

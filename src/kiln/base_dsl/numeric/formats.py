@@ -76,7 +76,8 @@ class FloatFormat:
         return halfway if self.max_code & 1 else math.nextafter(halfway, math.inf)
 
     def has(self, value: int | float) -> bool:
-        """Whether a number, rounded to the format, is one of its numbers. Infinities and NaN are where it has them."""
+        """Return whether a number, rounded to the format, is one of its numbers. Infinities and NaN are where it has
+        them."""
         least = self.least_beyond
         if -least < value < least:
             return self.signed or value >= 0
@@ -95,7 +96,7 @@ class FloatFormat:
         return self.mantissa_bits + 1
 
     def contains(self, other: FloatFormat) -> bool:
-        """Whether every finite value of `other` is exactly a value of this format."""
+        """Return whether every finite value of `other` is exactly a value of this format."""
         if other.signed and not self.signed:
             return False
         if not self.mantissa_bits and other.mantissa_bits:
@@ -116,7 +117,7 @@ class FloatFormat:
         return math.ldexp(mantissa + (1 << self.mantissa_bits), exponent - self.bias - self.mantissa_bits)
 
     def round(self, value: float) -> float:
-        """The nearest value of the format."""
+        """Return the nearest value of the format."""
         if value != value:
             return self.max if self.nan == "none" else math.nan
         magnitude = abs(value)
@@ -148,7 +149,7 @@ class FloatFormat:
         return math.ldexp(1.0, exponent if mantissa >= 0.75 else exponent - 1)
 
     def encode(self, value: float) -> int:
-        """The bit pattern of a value of the format (round first)."""
+        """Return the bit pattern of a value of the format (round first)."""
         if value != value:
             return self.nan_code << self.unused_low_bits
         sign = 1 if math.copysign(1.0, value) < 0 and self.signed else 0
@@ -167,7 +168,7 @@ class FloatFormat:
         return (code | sign << (self.exponent_bits + self.mantissa_bits)) << self.unused_low_bits
 
     def decode(self, bits: int) -> float:
-        """The value of a bit pattern."""
+        """Return the value of a bit pattern."""
         bits >>= self.unused_low_bits
         magnitude_bits = self.exponent_bits + self.mantissa_bits
         code = bits & ((1 << magnitude_bits) - 1)
@@ -184,7 +185,7 @@ class FloatFormat:
 
 
 def float_of_int(value: int) -> float:
-    """`value` as a float whose later rounding to 51 bits or fewer is the rounding of `value` itself."""
+    """Return `value` as a float whose later rounding to 51 bits or fewer is the rounding of `value` itself."""
     magnitude = abs(value)
     excess = magnitude.bit_length() - 53
     if excess <= 0:

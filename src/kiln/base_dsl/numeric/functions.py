@@ -12,12 +12,12 @@ from .promotion import type_of_python
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """The smaller of two numbers, in their common type. A NaN loses against a number."""
+    """Return the smaller of two numbers, in their common type. A NaN loses against a number."""
     return _extremum("min", min, a, b)
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The larger of two numbers, in their common type. A NaN loses against a number."""
+    """Return the larger of two numbers, in their common type. A NaN loses against a number."""
     return _extremum("max", max, a, b)
 
 
@@ -42,7 +42,7 @@ def logical_not(x: Any) -> Any:
 
 
 def join(a: Any, b: Any) -> Any:
-    """The type of a variable that is `a` on one path and `b` on the other, or None if there is none.
+    """Return the type of a variable that is `a` on one path and `b` on the other, or None if there is none.
 
     Two typed values must be of one type. A Python scalar takes the typed one's type if that keeps its kind and value.
     """
@@ -75,7 +75,7 @@ def _is_kept(t: Any, x: Any) -> bool:
 
 
 def _joined(a: Any, b: Any) -> Any:
-    """The type that the kinds of two values join in."""
+    """Return the type that the kinds of two values join in."""
     if isinstance(type(b), NumericMeta):
         a, b = b, a
     s, t = type(a), type(b)
@@ -115,5 +115,5 @@ def zero_of(t: Any) -> Any:
 
 
 def cast(x: Any, t: Any) -> Any:
-    """`x` as a value of type `t`."""
+    """Return `x` as a value of type `t`."""
     return t(x)

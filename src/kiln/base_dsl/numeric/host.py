@@ -8,19 +8,18 @@ correctly rounded result (53 >= 2 * 24 + 2).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from .formats import BFLOAT16, FLOAT32, float_of_int
 from .meta import FloatMeta, IntegerMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Plain = bool | int | float
 
 
 def cast(t: Any, value: Plain) -> Plain:
-    """`value` as a value of type `t`: ints wrap; floats round; float to int truncates and saturates (NaN gives 0)."""
+    """Return `value` as a value of type `t`: ints wrap; floats round; float to int truncates and saturates (NaN
+    gives 0)."""
     if isinstance(t, FloatMeta):
         if t._format is None:  # packed storage: the bit pattern
             return int(value) & ((1 << t.width) - 1)
@@ -49,15 +48,16 @@ def _to_double(value: int) -> float:
 
 
 def keeps(t: Any, value: Plain) -> bool:
-    """Whether a Python number is the same number as a value of type `t`. A float may be rounded, as floats are where they
-    meet a type, but not to an infinity or to the largest number."""
+    """Return whether a Python number is the same number as a value of type `t`. A float may be rounded, as floats
+    are where they meet a type, but not to an infinity or to the largest number."""
     if isinstance(value, float):
         return not isinstance(t, IntegerMeta) and in_range(t, value)
     return cast(t, value) == value
 
 
 def in_range(t: Any, value: Plain) -> bool:
-    """Whether a Python number, rounded to a type of floats, is one of its numbers. Infinities and NaN are where it has them."""
+    """Return whether a Python number, rounded to a type of floats, is one of its numbers. Infinities and NaN are
+    where it has them."""
     if t._format is None:  # packed storage: the bit pattern
         return cast(t, value) == value
     if t._format is BFLOAT16 and not isinstance(value, float) and FLOAT32.has(value):  # as `cast` does
@@ -76,21 +76,21 @@ def wrap(t: IntegerMeta, value: int) -> int:
 
 
 def to_bits(t: Any, value: Plain) -> int:
-    """The bit pattern of a value of type `t`, as a non-negative int of `t.width` bits."""
+    """Return the bit pattern of a value of type `t`, as a non-negative int of `t.width` bits."""
     if isinstance(t, FloatMeta) and t._format is not None:
         return t._format.encode(float(value))
     return int(value) & ((1 << t.width) - 1)
 
 
 def from_bits(t: Any, bits: int) -> Plain:
-    """The value of a bit pattern."""
+    """Return the value of a bit pattern."""
     if isinstance(t, FloatMeta):
         return bits if t._format is None else t._format.decode(bits)
     return wrap(t, bits)
 
 
 def text(t: Any, value: Plain) -> str:
-    """The shortest decimal that is this value of type `t`."""
+    """Return the shortest decimal that is this value of type `t`."""
     if not isinstance(value, float) or t.width == 64 or not math.isfinite(value) or value.is_integer():
         return str(value)
     for digits in range(1, 10):
@@ -187,7 +187,7 @@ FLOAT: dict[str, Callable[[float, float], float]] = {
 
 
 def binary(name: str, t: Any, a: Plain, b: Plain) -> Plain:
-    """`a op b` for two values of type `t`, as a value of `t`."""
+    """Return `a op b` for two values of type `t`, as a value of `t`."""
     if isinstance(t, FloatMeta):
         value = FLOAT[name](float(a), float(b))
         return value if t.width == 64 else t._format.round(value)

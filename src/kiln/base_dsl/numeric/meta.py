@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import builtins
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-if TYPE_CHECKING:
-    from ...mlir import ir
+from ..bindings import context, ir
 
 TYPES: dict[str, NumericMeta] = {}
 """Every concrete type, by name."""
@@ -21,40 +20,38 @@ INTEGERS: dict[tuple[int, bool], IntegerMeta] = {}
 _by_mlir_name: dict[str, NumericMeta] = {}
 
 
-def _as_declared(name: str, bases: tuple[type, ...], given: dict[str, Any]) -> dict[str, Any]:
-    """The keywords of a class statement as those of Kiln's own types, which name their IR type with `mlir`.
+def _as_declared(name: str, bases: tuple[type, ...], declared: dict[str, Any]) -> dict[str, Any]:
+    """Return the keywords of a class statement as those of Kiln's own types, which name their IR type with `mlir`.
 
     A program's own type is made with `width`, `np_dtype_name`, `mlir_type` (a function) and `is_abstract`, or with none of
     them. What it leaves out it has from the type that has the same values in the IR, else from its base.
     """
-    given = dict(given)
+    declared = dict(declared)
     for theirs, ours in (("np_dtype_name", "numpy"), ("is_abstract", "abstract")):
-        if theirs in given:
-            given[ours] = given.pop(theirs)
-    make_type = given.pop("mlir_type", None)
-    if "mlir" in given or given.get("abstract"):
-        return given
+        if theirs in declared:
+            declared[ours] = declared.pop(theirs)
+    make_type = declared.pop("mlir_type", None)
+    if "mlir" in declared or declared.get("abstract"):
+        return declared
     model = next((base._model or base for base in bases if isinstance(base, NumericMeta) and not base._abstract), None)
-    signed = given.get("signed", getattr(model, "signed", True))
+    signed = declared.get("signed", getattr(model, "signed", True))
     if make_type is not None:
-        from ...mlir import context, ir
-
         with context(), ir.Location.unknown():
             model = NumericMeta.from_mlir_type(make_type())
     if isinstance(model, IntegerMeta):
         model = INTEGERS.get((model.width, signed), model)
     if model is None:
         raise TypeError(f"{name}: a numeric type has a numeric type as its base, or says its mlir_type")
-    if given.get("width", model.width) != model.width:
+    if declared.get("width", model.width) != model.width:
         raise TypeError(
-            f"{name}: its values have {model.width} bits in the IR ({model._mlir_name}), not {given['width']}"
+            f"{name}: its values have {model.width} bits in the IR ({model._mlir_name}), not {declared['width']}"
         )
     known = {"width": model.width, "mlir": model._mlir_name, "numpy": model._numpy_name, "slot": model._struct_format}
     if isinstance(model, FloatMeta):
         known["format"] = model._format
     else:
         known["signed"] = cast("IntegerMeta", model).signed
-    return {**known, **given, "model": model}
+    return {**known, **declared, "model": model}
 
 
 class NumericMeta(type):
@@ -74,19 +71,10 @@ class NumericMeta(type):
     _lift: Any
 
     def __new__(
-        mcs,
-        name: str,
-        bases: tuple[type, ...],
-        namespace: dict[str, Any],
-        *,
-        width: int = 8,
-        mlir: str = "",
-        numpy: str | None = None,
-        slot: str = "",
-        abstract: bool = False,
-        model: NumericMeta | None = None,
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], *, width: int = 8, mlir: str = "",
+        numpy: str | None = None, slot: str = "", abstract: bool = False, model: NumericMeta | None = None,
         **kwargs: Any,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         namespace.setdefault("__slots__", ())
         namespace |= {
             "width": width,
@@ -124,11 +112,11 @@ class NumericMeta(type):
         return isinstance(cls, FloatMeta)
 
     def is_same_kind(cls, other: object) -> bool:
-        """Whether both are integer types or both are float types."""
+        """Return whether both are integer types or both are float types."""
         return isinstance(other, NumericMeta) and cls.is_integer == other.is_integer and cls.is_float == other.is_float
 
     def isinstance(cls, value: object) -> bool:
-        """Whether `value` is of this type, or a Python scalar that would become it."""
+        """Return whether `value` is of this type, or a Python scalar that would become it."""
         if builtins.isinstance(value, cls):
             return True
         return type(value) in (bool, int, float) and issubclass(cls.from_python(value), cls)
@@ -142,19 +130,15 @@ class NumericMeta(type):
         """The type of a value in the IR. Integers are signless there."""
         made = cls._ir_type
         if made is None:
-            from ...mlir import context, ir
-
             if not cls._mlir_name:
                 raise TypeError(f"{cls.__name__} is a family of types: it has no IR type")
             made = cls._ir_type = ir.Type.parse(cls._mlir_name, context())
         return made
 
     def vector_type(cls, length: int) -> ir.Type:
-        """`vector<length x T>`."""
+        """Return `vector<length x T>`."""
         made = cls._vector_types.get(length)
         if made is None:
-            from ...mlir import context, ir
-
             made = cls._vector_types[length] = ir.Type.parse(f"vector<{length}x{cls.mlir_type}>", context())
         return made
 
@@ -184,14 +168,14 @@ class NumericMeta(type):
 
     @staticmethod
     def from_python(value: object) -> Any:
-        """The type a Python scalar becomes: Boolean, Int32 (Int64, Int128 where it does not fit) or Float32."""
+        """Return the type a Python scalar becomes: Boolean, Int32 (Int64, Int128 where it does not fit) or Float32."""
         from .promotion import type_of_python
 
         return type_of_python(value)
 
     @staticmethod
     def from_mlir_type(mlir_type: ir.Type) -> Any:
-        """The numeric type of values of an IR type. A signless integer is taken as signed."""
+        """Return the numeric type of values of an IR type. A signless integer is taken as signed."""
         name = str(mlir_type)
         found = _by_mlir_name.get(name)
         if found is None and name[:2] in ("si", "ui"):
@@ -246,12 +230,8 @@ class FloatMeta(NumericMeta):
     _compute: Any
 
     def __new__(
-        mcs,
-        name: str,
-        bases: tuple[type, ...],
-        namespace: dict[str, Any],
-        **kw: Any,
-    ) -> Any:
+        mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kw: Any,
+    ) -> Any:  # fmt: skip
         kw = _as_declared(name, bases, kw)
         namespace["_format"] = format = kw.pop("format", None)
         made = super().__new__(mcs, name, bases, namespace, **kw)
@@ -304,7 +284,7 @@ _NATIVE = ("Float64", "Float32", "Float16", "BFloat16")
 
 
 def dtype(dtype_: str) -> Any:
-    """The numeric type of a name: `dtype("Float16")`."""
+    """Return the numeric type of a name: `dtype("Float16")`."""
     found = TYPES.get(dtype_)
     if found is None:
         raise TypeError(f"no numeric type is called {dtype_!r}; there are {', '.join(TYPES)}")

@@ -15,18 +15,19 @@ PLAIN = frozenset((int, float, bool))
 
 
 def is_numeric(value: object) -> bool:
-    """Whether a value is a typed scalar."""
+    """Return whether a value is a typed scalar."""
     return isinstance(type(value), NumericMeta)
 
 
 def is_ir_value_class(dtype: object) -> bool:
-    """Whether `dtype` is the bindings' Value or a subclass of it."""
+    """Return whether `dtype` is the bindings' Value or a subclass of it."""
     module = sys.modules.get("kiln.mlir")
     return module is not None and isinstance(dtype, type) and issubclass(dtype, module.ir.Value)
 
 
 def plain_scalar(value: Any) -> host.Plain | None:
-    """A Python scalar for values of bool, int, float, their subclasses (enums) and numpy scalars; None for others."""
+    """Return a Python scalar for values of bool, int, float, their subclasses (enums) and numpy scalars; None for
+    others."""
     if type(value) in PLAIN:
         return value
     if isinstance(value, int | float):
@@ -53,18 +54,16 @@ def unwrap(value: Any, wanted: Any) -> Any:
     inner = getattr(value, "ir_value", None)
     if callable(inner) and module is not None:
         return unwrap(inner(), wanted)
-    from ..diagnostics import DSLUserCodeTypeError, error
+    from ..diagnostics import type_error
 
-    raise error(
-        DSLUserCodeTypeError,
+    raise type_error(
         f"{wanted.__name__} takes a Python number, a typed scalar or an IR value, got {type(value).__name__}",
-        hint=f"a tensor's element is t[i]; a tensor or vector is converted with .to({wanted.__name__})",
-        depth=3,
+        f"a tensor's element is t[i]; a tensor or vector is converted with .to({wanted.__name__})",
     )
 
 
 def _typed(value: Any) -> Any:
-    """An IR value as a typed scalar. A signless integer is taken as signed."""
+    """Return an IR value as a typed scalar. A signless integer is taken as signed."""
     own = value.type
     if str(own) == "index":
         value = trace.emit_value("arith.index_cast", INTEGERS[64, True].mlir_type, (value,))
@@ -72,7 +71,7 @@ def _typed(value: Any) -> Any:
 
 
 def as_numeric(value: Any) -> Any:
-    """A typed scalar as it is, a Python scalar as the type it becomes, an IR value wrapped; else TypeError."""
+    """Return a typed scalar as it is, a Python scalar as the type it becomes, an IR value wrapped; else TypeError."""
     if is_numeric(value):
         return value
     plain = plain_scalar(value)

@@ -7,9 +7,11 @@ Operands are passed on as Python scalars of the common type or IR-valued scalars
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from .. import trace
+from ..bindings import ir
 from ..trace import constant, emit_value
 from . import emit, host
 from .convert import convert as emit_convert
@@ -17,17 +19,11 @@ from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, plain_scalar
 from .promotion import common_type, float_of, holding_both, operand_type, refuse_packed, weak_type
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...mlir import ir
-
-
 # -- operands ------------------------------------------------------------------------------------------------------
 
 
 def convert(x: Any, t: Any) -> Any:
-    """A typed scalar as what `t(x)` is."""
+    """Return a typed scalar as what `t(x)` is."""
     s = type(x)
     value = x._value
     if type(value) in PLAIN:
@@ -48,7 +44,7 @@ def convert(x: Any, t: Any) -> Any:
 
 
 def operand(x: Any, t: Any) -> Any:
-    """An operand of any kind as a Python scalar of type `t`, or an IR-valued scalar of type `t`."""
+    """Return an operand of any kind as a Python scalar of type `t`, or an IR-valued scalar of type `t`."""
     s = type(x)
     if not isinstance(s, NumericMeta):
         return host.cast(t, x)
@@ -64,7 +60,7 @@ def ir_operand(x: Any, t: Any) -> ir.Value:
 
 
 def integer_constant(t: Any, value: int) -> ir.Value:
-    """`trace.constant`, found by the numeric type first: hashing an IR type is slow."""
+    """Return `trace.constant`, found by the numeric type first: hashing an IR type is slow."""
     active = trace.state.trace
     if active is None:
         raise trace.outside_use("a constant of the program", True)
@@ -81,7 +77,7 @@ def arithmetic_type(t: Any) -> Any:
 
 
 def typed_operand(value: host.Plain, t: Any) -> Any:
-    """A Python scalar as a plain typed value beside a value of type `t`."""
+    """Return a Python scalar as a plain typed value beside a value of type `t`."""
     own = arithmetic_type(operand_type(t, value))
     return own._make(host.cast(own, value))
 
@@ -91,19 +87,17 @@ def check_chosen(what: str, t: Any, *values: Any) -> None:
     for value in values:
         plain = None if isinstance(type(value), NumericMeta) else plain_scalar(value)
         if plain is not None and not host.keeps(t, plain):
-            from ..diagnostics import DSLUserCodeTypeError, error
+            from ..diagnostics import type_error
             from .functions import keeping
 
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{what}: {type(plain).__name__} {plain} is no value of {t.__name__}, the type it would have",
-                hint=keeping(t, plain),
-                depth=3,
+                keeping(t, plain),
             )
 
 
 def meet(a: Any, b: Any, of_python: Callable[[Any, host.Plain], Any] = operand_type) -> Any:
-    """The common type of a typed scalar with anything, or None if that is not a number.
+    """Return the common type of a typed scalar with anything, or None if that is not a number.
 
     `of_python` says what it is beside a Python scalar: `operand_type` in arithmetic, `weak_type` where one of the two is chosen.
     """
@@ -200,13 +194,13 @@ def _mul(t: Any, x: Any, y: Any) -> Any:
 
 
 def _divisor(y: Any, what: str) -> int | None:
-    """The divisor where it is known."""
+    """Return the divisor where it is known."""
     if type(y) not in PLAIN:
         return None
     if y == 0:
         from ..diagnostics import DSLUserCodeRuntimeError, error
 
-        raise error(DSLUserCodeRuntimeError, f"integer {what} by zero", hint="the divisor is a constant 0", depth=5)
+        raise error(DSLUserCodeRuntimeError, f"integer {what} by zero", hint="the divisor is a constant 0")
     return y
 
 
@@ -277,7 +271,8 @@ INTEGER = {
 
 
 def shift(name: str, a: Any, amount: Any) -> Any:
-    """The result has the common type of both sides; bits shifted beyond its width are lost, so that one may become its sign."""
+    """Shift: the result has the common type of both sides; bits shifted beyond its width are lost, so that one may
+    become its sign."""
     s = type(amount)
     if not isinstance(s, IntegerMeta):
         amount = plain_scalar(amount)
@@ -324,7 +319,7 @@ _LARGEST_UNROLLED_POWER = 64
 
 
 def power(base: Any, exponent: Any, modulus: Any = None) -> Any:
-    """`base ** exponent` for a typed base; `pow(base, exponent, modulus)` of numbers that are known."""
+    """Return `base ** exponent` for a typed base; `pow(base, exponent, modulus)` of numbers that are known."""
     if modulus is not None:
         return _power_modulo(base, exponent, modulus)
     s = type(exponent)
@@ -344,14 +339,12 @@ def power(base: Any, exponent: Any, modulus: Any = None) -> Any:
             return t._make(emit.float_unary("math.sqrt", t, ir_operand(x, t)))
         return t._make(emit.floating("pow", t, ir_operand(x, t), ir_operand(y, t)))
     if not exponent.nonneg:
-        from ..diagnostics import DSLUserCodeTypeError, error
+        from ..diagnostics import type_error
 
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"an integer to the power of a dynamic {s.__name__}: Python gives a float for a negative exponent, "
             "so the type of the result is not known",
-            hint="make the exponent unsigned (Uint32(n)) for an integer result, or the base a float (Float32(x))",
-            depth=3,
+            "make the exponent unsigned (Uint32(n)) for an integer result, or the base a float (Float32(x))",
         )
     return t._make(emit.integer_power(t, ir_operand(x, t), ir_operand(y, t)), _nonneg(x))
 
@@ -362,12 +355,11 @@ def _power_modulo(base: Any, exponent: Any, modulus: Any) -> Any:
         x._value if isinstance(type(x), NumericMeta) else plain_scalar(x) for x in (base, exponent, modulus)
     ]
     if any(type(x._value) not in PLAIN for x in typed):
-        from ..diagnostics import DSLUserCodeTypeError, error
+        from ..diagnostics import type_error
 
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "pow() with a modulus takes numbers that are known when compiling, and one of these is only known when the program runs",
-            hint="write a ** b % m, which wraps around where a ** b does not fit its type",
+            "write a ** b % m, which wraps around where a ** b does not fit its type",
         )
     t = type(base)
     for x in (exponent, modulus):
@@ -402,7 +394,7 @@ def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
 
 
 def _comparison_type(a: Any, b: Any) -> Any:
-    """Where two numbers are compared: integers in a type that has all values of both."""
+    """Return where two numbers are compared: integers in a type that has all values of both."""
     s, t = type(a), type(b)
     if isinstance(s, IntegerMeta) and isinstance(t, IntegerMeta):
         if s.is_boolean or t.is_boolean:
@@ -432,7 +424,7 @@ def compare(name: str, a: Any, b: Any) -> Any:
 
 
 def extremum(name: str, a: Any, b: Any) -> Any:
-    """The min or max of two numbers, at least one of them typed."""
+    """Return the min or max of two numbers, at least one of them typed."""
     if not isinstance(type(a), NumericMeta):
         a, b = b, a
     t = meet(a, b, weak_type)
@@ -454,7 +446,7 @@ def extremum(name: str, a: Any, b: Any) -> Any:
 
 
 def select(condition: Any, if_true: Any, if_false: Any) -> Any:
-    """`if_true` where the condition holds, else `if_false`, in their common type. Both are computed already."""
+    """Return `if_true` where the condition holds, else `if_false`, in their common type. Both are computed already."""
     a, b = (if_true, if_false) if isinstance(type(if_true), NumericMeta) else (if_false, if_true)
     known = condition._value if isinstance(type(condition), NumericMeta) else condition
     if not isinstance(type(a), NumericMeta):

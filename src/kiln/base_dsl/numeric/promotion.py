@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _array_rules: ContextVar[bool] = ContextVar("array_rules", default=False)
 _pairs: dict[tuple[NumericMeta, NumericMeta], NumericMeta] = {}
@@ -18,7 +16,7 @@ _WIDTHS = (4, 8, 16, 32, 64, 128)
 
 
 def common_type(a: Any, b: Any) -> Any:
-    """The type in which values of types `a` and `b` meet. Equal types stay as they are."""
+    """Return the type in which values of types `a` and `b` meet. Equal types stay as they are."""
     if a is b:
         return a
     found = _pairs.get((a, b))
@@ -52,7 +50,8 @@ def _common_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
 
 
 def _common_own_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
-    """A program's own types meet others as the types do that they are made of, and stay where the result has that type.
+    """Return a program's own types meet others as the types do that they are made of, and stay where the result has
+    that type.
 
     Of two that could stay, the one made from the other does; if neither is, neither does.
     """
@@ -70,7 +69,7 @@ def refuse_packed(t: Any) -> None:
 
 
 def holding_both(a: IntegerMeta, b: IntegerMeta) -> Any:
-    """The smallest integer type with all values of both: comparisons of mixed signs are made there.
+    """Return the smallest integer type with all values of both: comparisons of mixed signs are made there.
 
     128 bits are the end: Int128 against Uint128 is compared as Uint128.
     """
@@ -87,7 +86,7 @@ def _smallest_integer(low: int, high: int, signed_first: bool) -> Any:
 
 
 def float_of(t: Any) -> Any:
-    """The float type that stands for an integer type in a true division or beside a Python float."""
+    """Return the float type that stands for an integer type in a true division or beside a Python float."""
     return t if isinstance(t, FloatMeta) else TYPES["Float64" if t.width > 32 else "Float32"]
 
 
@@ -103,7 +102,7 @@ def array_rules() -> Iterator[None]:
 
 
 def by_array_rules() -> bool:
-    """Whether `array_rules` hold."""
+    """Return whether `array_rules` hold."""
     return _array_rules.get()
 
 
@@ -111,7 +110,8 @@ _beside: dict[tuple[NumericMeta, type], tuple[NumericMeta, float, float]] = {}
 
 
 def operand_type(t: Any, value: bool | int | float) -> Any:
-    """The type in which a value of type `t` meets a Python scalar in arithmetic: an int counts as Int32, a float as Float32.
+    """Return the type in which a value of type `t` meets a Python scalar in arithmetic: an int counts as Int32, a float
+    as Float32.
 
     The scalar's kind decides, not its value; only an int that the integer type found so does not have widens it, so that no
     bit is lost.
@@ -129,8 +129,8 @@ def operand_type(t: Any, value: bool | int | float) -> Any:
 
 
 def weak_type(t: Any, value: bool | int | float) -> Any:
-    """The type of a choice between a value of type `t` and a Python scalar, and in which their integers are compared: `t`,
-    or what keeps the scalar's kind and all bits of an int."""
+    """Return the type of a choice between a value of type `t` and a Python scalar, and in which their integers are
+    compared: `t`, or what keeps the scalar's kind and all bits of an int."""
     if isinstance(t, FloatMeta):
         return t
     if isinstance(value, float):
@@ -148,7 +148,7 @@ def weak_type(t: Any, value: bool | int | float) -> Any:
 
 
 def type_of_python(value: object) -> Any:
-    """The type a Python scalar becomes by itself."""
+    """Return the type a Python scalar becomes by itself."""
     if isinstance(value, bool):
         return TYPES["Boolean"]
     if isinstance(value, float):

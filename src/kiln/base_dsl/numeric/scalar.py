@@ -13,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import trace
+from ..bindings import ir
 from ..diagnostics import is_internal
 from . import emit, host
 from .convert import bitcast as emit_bitcast
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from typing_extensions import Self
-
-    from ...mlir import ir
 
 
 class Numeric(metaclass=NumericMeta, abstract=True):
@@ -74,7 +73,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
 
     @classmethod
     def _lift(cls, value: host.Plain) -> Self:
-        """A plain value as what `T(x)` is here: an IR value inside a function being traced."""
+        """Return a plain value as what `T(x)` is here: an IR value inside a function being traced."""
         current = trace.current()
         if current is None or not current.functions:
             return cls._make(value)
@@ -97,7 +96,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         return type(self._value) in PLAIN
 
     def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
-        """The IR value; a plain value becomes a constant."""
+        """Return the IR value; a plain value becomes a constant."""
         value = self._value
         if type(value) in PLAIN:
             trace.require(f"an IR value of {type(self).__name__}({value})")
@@ -116,7 +115,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     # -- conversions ---------------------------------------------------------------------------------------------
 
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The value as another type. Integers wrap; a float to an integer drops the fraction and saturates."""
+        """Return the value as another type. Integers wrap; a float to an integer drops the fraction and saturates."""
         if isinstance(dtype, NumericMeta):
             if dtype._abstract:
                 raise TypeError(f".to() takes a type such as Int32 or Float32; {dtype.__name__} is a family of types")
@@ -131,7 +130,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         raise TypeError(f".to() takes a numeric type such as Int32 or Float32, got {dtype!r}")
 
     def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The same bits as a value of another type of the same width."""
+        """Return the same bits as a value of another type of the same width."""
         own = type(self)
         if not isinstance(dtype, NumericMeta) or dtype._abstract:
             raise TypeError(f".bitcast() takes a numeric type such as Int32 or Float32, got {dtype!r}")
@@ -146,7 +145,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         return dtype._make(emit_bitcast(self._value, own, dtype))
 
     def _python(self, what: str, hint: str = "") -> Any:
-        """The Python value; refused for a value that is not known while tracing."""
+        """Return the Python value; refused for a value that is not known while tracing."""
         if type(self._value) in PLAIN:
             return self._value
         if self._value is trace.STALE:
@@ -158,7 +157,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             f"a dynamic {type(self).__name__} was used where Python needs {what}: "
             "its value is not known until the program runs",
             hint=hint or "pass the value as Constexpr if it is known when compiling, or keep the computation dynamic",
-            depth=2,
         )
 
     def __bool__(self) -> bool:
@@ -225,7 +223,8 @@ class Numeric(metaclass=NumericMeta, abstract=True):
 
     @classmethod
     def _pack(cls, value: Any) -> bytes:
-        """A value (typed or Python) as one argument slot: 8 bytes, little endian, zero-padded (16 for 128 bits)."""
+        """Return a value (typed or Python) as one argument slot: 8 bytes, little endian, zero-padded (16 for 128
+        bits)."""
         if isinstance(value, Numeric):
             value = value._python("to pass it to a compiled function")
         try:
@@ -365,7 +364,7 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
         return abs(int(self._value)) if type(self._value) in PLAIN else self._divisibility
 
     def _assume(self, *, nonneg: bool | None = None, divisibility: int | None = None) -> Self:
-        """The same value with more known about it."""
+        """Return the same value with more known about it."""
         return self._make(
             self._value,
             self._nonneg if nonneg is None else nonneg,
@@ -497,10 +496,10 @@ class Float(Numeric, metaclass=FloatMeta, width=32, abstract=True):
 
 
 def _unknown(text: str) -> str:
-    """The text of a dynamic value, for the caller of the caller: a program must not look into it."""
+    """Return the text of a dynamic value, for the caller of the caller: a program must not look into it."""
     return text if state.trace is None or is_internal(sys._getframe(2).f_code) else DynamicText(text)
 
 
 def _alignment_of(spec: str) -> str:
-    """The part of a format specification that a `?` can obey."""
+    """Return the part of a format specification that a `?` can obey."""
     return "".join(c for c in spec.partition(".")[0] if c in "<>^ 0123456789").lstrip("0 ")

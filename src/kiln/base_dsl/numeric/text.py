@@ -50,6 +50,6 @@ del _name
 
 
 def joined(*parts: str) -> str:
-    """The parts of an f-string, put together."""
+    """Return the parts of an f-string, put together."""
     text = "".join(map(str.__str__, parts))
     return DynamicText(text) if any(type(part) is DynamicText for part in parts) else text

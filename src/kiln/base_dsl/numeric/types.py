@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..bindings import ir
 from . import formats
 from .scalar import Float, Integer
-
-if TYPE_CHECKING:
-    from ...mlir import ir
 
 # `slot`: the struct format of one argument slot of 8 bytes, for values that struct packs as they are.
 
@@ -17,7 +15,7 @@ class Boolean(Integer, width=1, mlir="i1", numpy="bool_", slot="<?7x"):
     """True or False. In arithmetic it counts as Int32; `&`, `|`, `^` and `~` of Booleans stay Boolean."""
 
     def ir_value_int8(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
-        """The value as an i8, 0 or 1: how it lies in memory."""
+        """Return the value as an i8, 0 or 1: how it lies in memory."""
         return Int8(self).ir_value(loc=loc, ip=ip)
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, Int32, Int64, Uint32, Uint64
+from ..deferred_dialects import nvgpu
 from .values import choice, f32, i32, kernel_only, number
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...mlir import ir
 
 Pair = tuple[Float32, Float32]
 
@@ -21,21 +19,19 @@ Pair = tuple[Float32, Float32]
 
 
 def popc(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """How many bits are set."""
+    """Return how many bits are set."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctpop", type(typed).mlir_type, (typed.ir_value(),)))
 
 
 def clz(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """How many bits above the highest set bit; the width for 0."""
+    """Return how many bits above the highest set bit; the width for 0."""
     typed = number(value)
     return type(typed)._make(tracing.emit_value("math.ctlz", type(typed).mlir_type, (typed.ir_value(),)))
 
 
 def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Four of the eight bytes of two words, chosen by the nibbles of `prmt_indices`."""
-    from ...dialects import nvgpu
-
     kernel_only("prmt")
     kind = Uint32 if isinstance(src, Uint32) else Int32
     return kind._make(nvgpu.units.prmt(i32(src), i32(src_reg_shifted), i32(prmt_indices)))
@@ -43,15 +39,13 @@ def prmt(src: Any, src_reg_shifted: Any, prmt_indices: Any, *, loc: Any = None, 
 
 def lop3(a: Any, b: Any, c: Any, lut: int, *, loc: Any = None, ip: Any = None) -> Any:
     """Any logical function of three words, by its value for 0xF0, 0xCC, 0xAA."""
-    from ...dialects import nvgpu
-
     kernel_only("lop3")
     kind = Uint32 if isinstance(a, Uint32) else Int32
     return kind._make(nvgpu.units.lop3(i32(a), i32(b), i32(c), lut))
 
 
 def mul_hi(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The upper half of a product."""
+    """Return the upper half of a product."""
     left = number(a)
     kind: Any = type(left)
     name = "arith.mulsi_extended" if kind.signed else "arith.mului_extended"
@@ -60,14 +54,14 @@ def mul_hi(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The whole product, twice as wide as the factors."""
+    """Return the whole product, twice as wide as the factors."""
     left = number(a)
     kind: Any = type(left)
     wide: Any = {(16, True): Int32, (16, False): Uint32, (32, True): Int64, (32, False): Uint64}.get(
         (kind.width, kind.signed)
     )
     if wide is None:
-        raise error(DSLUserCodeTypeError, f"mul_wide() takes integers of 16 or 32 bits, not {kind.__name__}")
+        raise type_error(f"mul_wide() takes integers of 16 or 32 bits, not {kind.__name__}")
     return wide(left) * wide(kind(b))
 
 
@@ -90,20 +84,18 @@ def _extreme(name: str, a: Any, b: Any, abs_: bool, nan: bool) -> Float32:
 def fmax(
     a: Any, b: Any, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
 ) -> Float32:
-    """The larger number; a NaN only if both are, or (`nan`) if one is."""
+    """Return the larger number; a NaN only if both are, or (`nan`) if one is."""
     return _extreme("max", a, b, abs, nan)
 
 
 def fmin(
     a: Any, b: Any, *, abs: bool = False, nan: bool = False, ftz: bool = False, loc: Any = None, ip: Any = None
 ) -> Float32:
-    """The smaller number; a NaN only if both are, or (`nan`) if one is."""
+    """Return the smaller number; a NaN only if both are, or (`nan`) if one is."""
     return _extreme("min", a, b, abs, nan)
 
 
 def _approx(kind: str, value: Any) -> Float32:
-    from ...dialects import nvgpu
-
     kernel_only(kind)
     return Float32._make(nvgpu.units.approx(kind, f32(value)))
 
@@ -129,7 +121,7 @@ def exp(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
 
 
 def log2_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
-    """The logarithm to base 2 by the hardware."""
+    """Return the logarithm to base 2 by the hardware."""
     return _approx("lg2", a)
 
 
@@ -137,8 +129,6 @@ def log2_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
 
 
 def _pack(pair: Any) -> ir.Value:
-    from ...mlir import ir
-
     first, second = pair
     return tracing.emit_value(
         "vector.from_elements", ir.VectorType.get([2], Float32.mlir_type), (f32(first), f32(second))
@@ -146,8 +136,6 @@ def _pack(pair: Any) -> ir.Value:
 
 
 def _unpack(vector: ir.Value) -> Pair:
-    from ...mlir import ir
-
     def part(n: int) -> Float32:
         position = {"static_position": ir.DenseI64ArrayAttr.get([n])}
         return Float32._make(tracing.emit_value("vector.extract", Float32.mlir_type, (vector,), position))
@@ -156,8 +144,6 @@ def _unpack(vector: ir.Value) -> Pair:
 
 
 def _packed(kind: str, operands: Sequence[Any], rnd: Any, ftz: bool | None) -> Pair:
-    from ...dialects import nvgpu
-
     kernel_only(f"{kind}_packed_f32x2")
     rounding = choice("rnd", rnd if rnd not in (None, "none") else "rn", ("rn", "rz", "rm", "rp"))
     a, b, *c = (_pack(pair) for pair in operands)
@@ -186,16 +172,9 @@ def mul_packed_f32x2(
 
 
 def fma_packed_f32x2(
-    src_a: Any,
-    src_b: Any,
-    src_c: Any,
-    *,
-    rnd: Any = "rn",
-    ftz: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
+    src_a: Any, src_b: Any, src_c: Any, *, rnd: Any = "rn", ftz: bool | None = None, loc: Any = None, ip: Any = None,
     **_: Any,
-) -> Pair:
+) -> Pair:  # fmt: skip
     """a * b + c for three pairs of floats, rounded once."""
     return _packed("fma", (src_a, src_b, src_c), rnd, ftz)
 

@@ -4,48 +4,38 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
+from ..deferred_dialects import nvgpu
 from .values import kernel_only
 
 
 def _count(what: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise error(
-            DSLUserCodeTypeError,
-            f"{what}() takes a Python integer of at least 0, not {value!r}",
-            hint="the count is part of the instruction",
-            depth=2,
+        raise type_error(
+            f"{what}() takes a Python integer of at least 0, not {value!r}", "the count is part of the instruction"
         )
     return value
 
 
 def cp_async_commit_group(*, loc: Any = None, ip: Any = None) -> None:
     """Make a group of this thread's copies since the last group."""
-    from ...dialects import nvgpu
-
     kernel_only("cp_async_commit_group")
     nvgpu.async_copy.cp_async_commit()
 
 
 def cp_async_wait_group(n: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Wait until at most `n` of this thread's groups are not complete."""
-    from ...dialects import nvgpu
-
     kernel_only("cp_async_wait_group")
     nvgpu.async_copy.cp_async_wait(_count("cp_async_wait_group", n))
 
 
 def cp_async_bulk_commit_group(*, loc: Any = None, ip: Any = None) -> None:
     """Make a group of this thread's bulk copies since the last group."""
-    from ...dialects import nvgpu
-
     kernel_only("cp_async_bulk_commit_group")
     nvgpu.async_copy.cp_async_bulk_commit()
 
 
 def cp_async_bulk_wait_group(group: Any, *, read: bool | None = None, loc: Any = None, ip: Any = None) -> None:
     """Wait until at most `group` of this thread's bulk groups are not complete, or (`read`) have sources still to be read."""
-    from ...dialects import nvgpu
-
     kernel_only("cp_async_bulk_wait_group")
     nvgpu.async_copy.cp_async_bulk_wait(_count("cp_async_bulk_wait_group", group), bool(read))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, Int32, Numeric, Uint32
+from ..deferred_dialects import nvgpu
 from .values import choice, kernel_only, pointer
 
 _ORDERS = ("relaxed", "acquire", "release", "acq_rel")
@@ -14,7 +16,7 @@ _SCOPES = ("gpu", "cta", "cluster", "sys")
 
 
 def _element(ptr: Any, value: Any) -> Any:
-    """The numeric type an atomic operation works in: the value's, or that of the pointer's elements."""
+    """Return the numeric type an atomic operation works in: the value's, or that of the pointer's elements."""
     if isinstance(value, Numeric):
         return type(value)
     kind = getattr(ptr, "dtype", None)
@@ -22,8 +24,6 @@ def _element(ptr: Any, value: Any) -> Any:
 
 
 def _rmw(what: str, kind: str, ptr: Any, val: Any, sem: Any, scope: Any) -> Any:
-    from ...dialects import nvgpu
-
     kernel_only(what)
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     address = pointer(ptr, what)
@@ -76,8 +76,6 @@ def atomic_cas(
     ptr: Any, cmp: Any, val: Any, *, sem: Any = None, scope: Any = None, loc: Any = None, ip: Any = None
 ) -> Any:
     """Write `val` if the element equals `cmp`; the element before."""
-    from ...dialects import nvgpu
-
     kernel_only("atomic_cas")
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     element = _element(ptr, val)
@@ -87,8 +85,6 @@ def atomic_cas(
 
 def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | None, sem: Any, scope: Any) -> Float32:
     """f32 order is that of signed words for numbers without sign bit, and the reverse of unsigned words for others."""
-    from ...dialects import nvgpu
-
     kernel_only(what)
     order, scope = choice("sem", sem or "relaxed", _ORDERS), choice("scope", scope or "gpu", _SCOPES)
     bits = tracing.emit_value("arith.bitcast", Int32.mlir_type, (Float32(val).ir_value(),))
@@ -106,8 +102,6 @@ def _float_extreme(what: str, kind: str, ptr: Any, val: Any, sign_bit: bool | No
 
 
 def _branch(bits: Any, negative: Any, positive: Any) -> Any:
-    from ...mlir import ir
-
     i1 = ir.IntegerType.get_signless(1)
     predicate = {"predicate": ir.IntegerAttr.get(ir.IntegerType.get_signless(64), 2)}
     is_negative = tracing.emit_value("arith.cmpi", i1, (bits, tracing.constant(Int32.mlir_type, 0)), predicate)
@@ -119,29 +113,17 @@ def _branch(bits: Any, negative: Any, positive: Any) -> Any:
 
 
 def atomic_fmax(
-    ptr: Any,
-    val: Any,
-    *,
-    sign_bit: bool | None = None,
-    sem: Any = None,
-    scope: Any = None,
-    loc: Any = None,
+    ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None,
     ip: Any = None,
-) -> Float32:
+) -> Float32:  # fmt: skip
     """Replace a Float32 by the larger of it and `val`; the element before. `sign_bit` says that `val` is negative or not."""
     return _float_extreme("atomic_fmax", "max", ptr, val, sign_bit, sem, scope)
 
 
 def atomic_fmin(
-    ptr: Any,
-    val: Any,
-    *,
-    sign_bit: bool | None = None,
-    sem: Any = None,
-    scope: Any = None,
-    loc: Any = None,
+    ptr: Any, val: Any, *, sign_bit: bool | None = None, sem: Any = None, scope: Any = None, loc: Any = None,
     ip: Any = None,
-) -> Float32:
+) -> Float32:  # fmt: skip
     """Replace a Float32 by the smaller of it and `val`; the element before."""
     return _float_extreme("atomic_fmin", "min", ptr, val, sign_bit, sem, scope)
 
@@ -150,16 +132,9 @@ _REDUCTIONS = ("add", "min", "max", "umin", "umax", "and", "or", "xor")
 
 
 def red(
-    ptr: Any,
-    val: Any,
-    *,
-    op: Any,
-    dtype: Any = None,
-    sem: Any = None,
-    scope: Any = None,
-    loc: Any = None,
+    ptr: Any, val: Any, *, op: Any, dtype: Any = None, sem: Any = None, scope: Any = None, loc: Any = None,
     ip: Any = None,
-) -> None:
+) -> None:  # fmt: skip
     """An atomic operation whose result nobody asks for."""
     name = choice("op", op, _REDUCTIONS)
     if name in ("umin", "umax"):
@@ -190,19 +165,17 @@ def _modifiers(sem: Any, scope: Any, cop: Any, eviction: Any, prefetch: Any = No
 
 
 def load(
-    ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None, cop: Any = None,
-    ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
+    ptr: Any, dtype: Any, *, sem: Any = None, scope: Any = None, level1_eviction_priority: Any = None,
+    cop: Any = None, ss: Any = None, level_prefetch_size: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
-    """The element at a pointer, read here and now, with an order, a cache operator or a hint."""
-    from ...dialects import nvgpu
-
+    """Return the element at a pointer, read here and now, with an order, a cache operator or a hint."""
     kernel_only("load")
     address = pointer(ptr, "load")
     modifiers = _modifiers(sem, scope, cop, level1_eviction_priority, level_prefetch_size)
     if isinstance(dtype, type) and issubclass(dtype, Numeric):
         return dtype._make(nvgpu.memory.ordered_load(address, dtype.mlir_type, modifiers))
     if not hasattr(dtype, "element_type"):
-        raise error(DSLUserCodeTypeError, f"load() takes a numeric type or a vector type, not {dtype!r}")
+        raise type_error(f"load() takes a numeric type or a vector type, not {dtype!r}")
     return nvgpu.memory.ordered_load(address, dtype, modifiers)
 
 
@@ -211,8 +184,6 @@ def store(
     scope: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Write the element at a pointer, here and now."""
-    from ...dialects import nvgpu
-
     kernel_only("store")
     address = pointer(ptr, "store")
     if isinstance(val, (int, float, Numeric)):
@@ -223,12 +194,11 @@ def store(
 
 
 def prefetch(
-    addr: Any, *, cache_level: Any = None, evict_priority: Any = None, predicate: Any = None, tensormap: bool | None = None,
-    uniform: bool | None = None, in_param_space: bool | None = None, loc: Any = None, ip: Any = None,
+    addr: Any, *, cache_level: Any = None, evict_priority: Any = None, predicate: Any = None,
+    tensormap: bool | None = None, uniform: bool | None = None, in_param_space: bool | None = None, loc: Any = None,
+    ip: Any = None,
 ) -> None:  # fmt: skip
     """Bring a line of global memory into a cache."""
-    from ...dialects import nvgpu
-
     kernel_only("prefetch")
     level = "tensormap" if tensormap else choice("cache_level", cache_level or "L2", ("l1", "l2")).upper()
     nvgpu.memory.prefetch(pointer(addr, "prefetch"), level)

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
+from ..deferred_dialects import nvgpu
 from .values import i32, kernel_only
 
 
 def sync_threads(*, loc: Any = None, ip: Any = None) -> None:
     """Wait for all threads of the block; what they wrote before is visible after."""
-    from ...dialects import nvgpu
-
     kernel_only("sync_threads")
     nvgpu.sync.barrier(i32(0), i32(0))
 
 
 def barrier(*, barrier_id: Any = None, number_of_threads: Any = None, loc: Any = None, ip: Any = None) -> None:
     """Wait at barrier `barrier_id` (0 to 15) for `number_of_threads` threads, a multiple of 32; by default for all."""
-    from ...dialects import nvgpu
-
     kernel_only("barrier")
     _check(barrier_id, number_of_threads)
     nvgpu.sync.barrier(_or_zero(barrier_id), _or_zero(number_of_threads))
@@ -30,14 +27,10 @@ def barrier_arrive(
     *, barrier_id: Any = None, number_of_threads: Any = None, aligned: bool = True, loc: Any = None, ip: Any = None
 ) -> None:
     """Arrive at a barrier without waiting. `number_of_threads` is needed: those that arrive and those that wait."""
-    from ...dialects import nvgpu
-
     kernel_only("barrier_arrive")
     if number_of_threads is None:
-        raise error(
-            DSLUserCodeTypeError,
-            "barrier_arrive() needs number_of_threads",
-            hint="the threads that arrive and those that wait, together",
+        raise type_error(
+            "barrier_arrive() needs number_of_threads", "the threads that arrive and those that wait, together"
         )
     _check(barrier_id, number_of_threads)
     nvgpu.sync.barrier_arrive(_or_zero(barrier_id), i32(number_of_threads))
@@ -50,7 +43,7 @@ def _or_zero(value: Any) -> Any:
 def _check(barrier_id: Any, threads: Any) -> None:
     if isinstance(barrier_id, int) and not 0 <= barrier_id < BARRIERS:
         hint = f"a block has the barriers 0 to {BARRIERS - 1}"
-        raise error(DSLUserCodeTypeError, f"barrier_id is {barrier_id}", hint=hint, depth=2)
+        raise type_error(f"barrier_id is {barrier_id}", hint)
     if isinstance(threads, int) and (threads % WARP or not 0 < threads <= THREADS_PER_BLOCK):
         hint = f"a multiple of {WARP}, at most {THREADS_PER_BLOCK}"
-        raise error(DSLUserCodeTypeError, f"number_of_threads is {threads}", hint=hint, depth=2)
+        raise type_error(f"number_of_threads is {threads}", hint)

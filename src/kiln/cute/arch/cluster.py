@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ...base_dsl.typing import Int32
+from ..deferred_dialects import cute, nvgpu
 from .thread import Triple
 from .values import i32, kernel_only, pointer
 
 
 def _index(name: str, dim: int) -> Int32:
-    from ...dialects import nvgpu
-
     return Int32._make(nvgpu.cluster.cluster_index(name, dim), nonneg=True)
 
 
@@ -54,34 +53,28 @@ def cluster_size(*, loc: Any = None, ip: Any = None) -> Int32:
 
 def cluster_arrive(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
     """Arrive at the cluster's barrier; what was written before is visible after `cluster_wait`."""
-    from ...dialects import nvgpu
-
     kernel_only("cluster_arrive")
     nvgpu.cluster.cluster_arrive(relaxed=False, aligned=bool(aligned))
 
 
 def cluster_arrive_relaxed(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
     """Arrive at the cluster's barrier without ordering memory."""
-    from ...dialects import nvgpu
-
     kernel_only("cluster_arrive_relaxed")
     nvgpu.cluster.cluster_arrive(relaxed=True, aligned=bool(aligned))
 
 
 def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
     """Wait until all threads of the cluster have arrived."""
-    from ...dialects import nvgpu
-
     kernel_only("cluster_wait")
     nvgpu.cluster.cluster_wait()
 
 
 def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The generic pointer into the shared memory of a block of the cluster that corresponds to one into this block's.
+    """Return the generic pointer into the shared memory of a block of the cluster that corresponds to one into this
+    block's.
 
     A tensor there is `cute.make_tensor(map_dsmem_ptr(tensor.iterator, rank), tensor.layout)`; a swizzle of addresses is kept.
     """
-    from ...dialects import cute, nvgpu
     from ..tensor.pointer import AddressSpace, Pointer
 
     kernel_only("map_dsmem_ptr")

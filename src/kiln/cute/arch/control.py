@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32, Int64
 from ...hardware.limits import REGISTER_UNIT, SET_REGISTERS
+from ..deferred_dialects import nvgpu
 from .values import i32, kernel_only
 
 
 def _registers(action: str, count: Any) -> None:
-    from ...dialects import nvgpu
-
     kernel_only(f"setmaxregister_{action}rease")
     least, most = SET_REGISTERS
     if not isinstance(count, int) or count % REGISTER_UNIT or not least <= count <= most:
         hint = f"a multiple of {REGISTER_UNIT} from {least} to {most}"
-        raise error(DSLUserCodeTypeError, f"reg_count is {count!r}", hint=hint, depth=2)
+        raise type_error(f"reg_count is {count!r}", hint)
     nvgpu.control.set_max_register(action, count)
 
 
@@ -43,34 +42,28 @@ def warpgroup_reg_dealloc(reg_count: int, *, loc: Any = None, ip: Any = None) ->
 
 def griddepcontrol_wait(*, loc: Any = None, ip: Any = None) -> None:
     """Wait until the grids this one depends on are complete and their memory is visible."""
-    from ...dialects import nvgpu
-
     kernel_only("griddepcontrol_wait")
     nvgpu.control.grid_dependency("wait")
 
 
 def griddepcontrol_launch_dependents(*, loc: Any = None, ip: Any = None) -> None:
     """Allow the grids that depend on this one to start."""
-    from ...dialects import nvgpu
-
     kernel_only("griddepcontrol_launch_dependents")
     nvgpu.control.grid_dependency("launch_dependents")
 
 
 def _clock(which: str, kind: Any) -> Any:
-    from ...dialects import nvgpu
-
     kernel_only(which)
     return kind._make(nvgpu.control.clock(which))
 
 
 def clock(*, loc: Any = None, ip: Any = None) -> Int32:
-    """A counter of cycles of this multiprocessor, 32 bits."""
+    """Return a counter of cycles of this multiprocessor, 32 bits."""
     return _clock("clock", Int32)
 
 
 def clock64(*, loc: Any = None, ip: Any = None) -> Int64:
-    """A counter of cycles of this multiprocessor."""
+    """Return a counter of cycles of this multiprocessor."""
     return _clock("clock64", Int64)
 
 
@@ -81,7 +74,5 @@ def globaltimer(*, loc: Any = None, ip: Any = None) -> Int64:
 
 def nanosleep(sleep_time: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Do nothing for about so many nanoseconds."""
-    from ...dialects import nvgpu
-
     kernel_only("nanosleep")
     nvgpu.control.nanosleep(i32(sleep_time))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..deferred_dialects import nvgpu
 from .values import choice, kernel_only
 
 
 def _fence(what: str, kind: str) -> None:
-    from ...dialects import nvgpu
-
     kernel_only(what)
     nvgpu.sync.fence(kind)
 

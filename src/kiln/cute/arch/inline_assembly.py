@@ -6,7 +6,8 @@ import re
 from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from .values import i1, kernel_only, number
 
 _LETTERS = {(16, False): "h", (32, False): "r", (64, False): "l", (16, True): "h", (32, True): "f", (64, True): "d"}
@@ -15,26 +16,19 @@ _LETTERS = {(16, False): "h", (32, False): "r", (64, False): "l", (16, True): "h
 def _letter(kind: Any) -> str:
     found = _LETTERS.get((kind.width, bool(kind.is_float)))
     if found is None:
-        raise error(
-            DSLUserCodeTypeError,
-            f"inline_ptx() has no register for {kind.__name__}",
-            hint="numbers of 16, 32 or 64 bits",
-            depth=2,
-        )
+        raise type_error(f"inline_ptx() has no register for {kind.__name__}", "numbers of 16, 32 or 64 bits")
     return found
 
 
 def inline_ptx(
-    ptx_code: str, *, write_only_types: Any = None, read_only_args: Any = None, read_write_args: Any = None, predicate: Any = None,
-    loc: Any = None, ip: Any = None,
+    ptx_code: str, *, write_only_types: Any = None, read_only_args: Any = None, read_write_args: Any = None,
+    predicate: Any = None, loc: Any = None, ip: Any = None,
 ) -> Any:  # fmt: skip
     """PTX with `{$w0}`, `{$r0}`, `{$rw0}` for what it writes, reads, and both; returns what it wrote, if anything.
 
     Numbers of 16, 32 and 64 bits. `$0`, `$1`, ... also work: the written ones, those read and written, those read.
     `predicate` executes it in threads where it holds.
     """
-    from ...mlir import ir
-
     kernel_only("inline_ptx")
     writes = list(write_only_types or [])
     both = [number(v) for v in read_write_args or []]
@@ -49,12 +43,7 @@ def inline_ptx(
     def place(found: re.Match[str]) -> str:
         name = found.group(1)
         if name not in names:
-            raise error(
-                DSLUserCodeTypeError,
-                f"inline_ptx() has no operand {{${name}}}",
-                hint=f"operands: {', '.join(names)}",
-                depth=3,
-            )
+            raise type_error(f"inline_ptx() has no operand {{${name}}}", f"operands: {', '.join(names)}")
         return f"${names[name]}"
 
     code = re.sub(r"\{\$(\w+)\}", place, ptx_code)

@@ -20,8 +20,8 @@ def __getattr__(name: str) -> Any:
     @functools.wraps(found)
     def function(*args: Any, **kwargs: Any) -> Any:
         result = found(*map(_value, args), **{key: _value(value) for key, value in kwargs.items()})
-        given = any(isinstance(x, Numeric) for x in (*args, *kwargs.values()))
-        return NumericMeta.from_mlir_type(result.type)._make(result) if given else result
+        typed = any(isinstance(x, Numeric) for x in (*args, *kwargs.values()))
+        return NumericMeta.from_mlir_type(result.type)._make(result) if typed else result
 
     return function
 

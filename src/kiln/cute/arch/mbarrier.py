@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Boolean
+from ..deferred_dialects import nvgpu
 from .values import choice, i32, kernel_only, pointer
 
 
@@ -16,15 +18,11 @@ def _scope(scope: Any, remote: bool) -> str:
 
 def mbarrier_init(mbar_ptr: Any, cnt: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Make an mbarrier that expects `cnt` arrivals a phase."""
-    from ...dialects import nvgpu
-
     kernel_only("mbarrier_init")
     nvgpu.mbarrier.mbarrier_init(pointer(mbar_ptr, "mbarrier_init", "smem"), i32(cnt))
 
 
 def _arrive(what: str, mbar_ptr: Any, count: Any, bytes_: Any, peer: Any, relaxed: bool, scope: Any) -> None:
-    from ...dialects import nvgpu
-
     kernel_only(what)
     operands = (pointer(mbar_ptr, what, "smem"), i32(count), i32(bytes_), i32(-1 if peer is None else peer))
     order = "relaxed" if relaxed else "release"
@@ -32,8 +30,8 @@ def _arrive(what: str, mbar_ptr: Any, count: Any, bytes_: Any, peer: Any, relaxe
 
 
 def mbarrier_arrive(
-    mbar_ptr: Any, peer_cta_rank_in_cluster: Any = None, arrive_count: Any = 1, *, relaxed: bool = False, scope: Any = None,
-    loc: Any = None, ip: Any = None,
+    mbar_ptr: Any, peer_cta_rank_in_cluster: Any = None, arrive_count: Any = 1, *, relaxed: bool = False,
+    scope: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Arrive at an mbarrier of this block, or of a block of the cluster."""
     _arrive("mbarrier_arrive", mbar_ptr, arrive_count, 0, peer_cta_rank_in_cluster, relaxed, scope)
@@ -48,17 +46,10 @@ def mbarrier_arrive_and_expect_tx(
 
 
 def mbarrier_expect_tx(
-    mbar_ptr: Any,
-    bytes: Any,
-    peer_cta_rank_in_cluster: Any = None,
-    *,
-    scope: Any = None,
-    loc: Any = None,
+    mbar_ptr: Any, bytes: Any, peer_cta_rank_in_cluster: Any = None, *, scope: Any = None, loc: Any = None,
     ip: Any = None,
-) -> None:
+) -> None:  # fmt: skip
     """Expect `bytes` more bytes in the phase."""
-    from ...dialects import nvgpu
-
     kernel_only("mbarrier_expect_tx")
     peer = -1 if peer_cta_rank_in_cluster is None else peer_cta_rank_in_cluster
     operands = (pointer(mbar_ptr, "mbarrier_expect_tx", "smem"), i32(bytes), i32(peer))
@@ -67,34 +58,27 @@ def mbarrier_expect_tx(
 
 def mbarrier_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Wait until the phase of a parity (0 or 1) is complete."""
-    from ...dialects import nvgpu
-
     kernel_only("mbarrier_wait")
     nvgpu.mbarrier.mbarrier_wait(pointer(mbar_ptr, "mbarrier_wait", "smem"), i32(phase))
 
 
 def mbarrier_try_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Whether the phase of a parity is complete; may wait a while for it."""
-    from ...dialects import nvgpu
-
+    """Return whether the phase of a parity is complete; may wait a while for it."""
     kernel_only("mbarrier_try_wait")
     where = pointer(mbar_ptr, "mbarrier_try_wait", "smem")
     return Boolean._make(nvgpu.mbarrier.mbarrier_try_wait(where, i32(phase)))
 
 
 def mbarrier_test_wait(mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Whether the phase of a parity is complete now."""
-    from ...dialects import nvgpu
-
+    """Return whether the phase of a parity is complete now."""
     kernel_only("mbarrier_test_wait")
     where = pointer(mbar_ptr, "mbarrier_test_wait", "smem")
     return Boolean._make(nvgpu.mbarrier.mbarrier_test_wait(where, i32(phase)))
 
 
 def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """`mbarrier_try_wait` where `cond` holds, else true at once."""
+    """Return `mbarrier_try_wait` where `cond` holds, else true at once."""
     from ...base_dsl import trace as tracing
-    from ...mlir import ir
     from .values import i1
 
     kernel_only("mbarrier_conditional_try_wait")
@@ -108,7 +92,5 @@ def mbarrier_conditional_try_wait(cond: Any, mbar_ptr: Any, phase: Any, *, loc: 
 
 def cp_async_mbarrier_arrive_noinc(mbar_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Arrive at an mbarrier when this thread's asynchronous copies so far are complete."""
-    from ...dialects import nvgpu
-
     kernel_only("cp_async_mbarrier_arrive_noinc")
     nvgpu.async_copy.cp_async_mbarrier_arrive(pointer(mbar_ptr, "cp_async_mbarrier_arrive_noinc", "smem"))

@@ -6,10 +6,11 @@ import enum
 from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.tree import is_mlir_value
 from ...base_dsl.typing import Float32, Int16, Int32, Int64, Numeric, NumericMeta, Uint32, Uint64
 from ...mlir import dialect_module, ir
+from ..deferred_dialects import nvgpu
 from ..tensor.pointer import pointer_to, space_of_llvm_pointer
 from . import arithmetic, atomic
 from .values import i1, i32, kernel_only, pointer
@@ -24,12 +25,12 @@ _OLDER_NAMES = {"CpAsyncBulkTensorLoadMode": "TMALoadMode"}
 
 
 def fmax(*operands: Any, c: Any = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: Any) -> ir.Value:
-    """The largest of two or three floats, as a value of the bindings. A result type may come first."""
+    """Return the largest of two or three floats, as a value of the bindings. A result type may come first."""
     return _extreme(arithmetic.fmax, operands, c, nan, abs)
 
 
 def fmin(*operands: Any, c: Any = None, nan: bool = False, abs: bool = False, loc: Any = None, **_: Any) -> ir.Value:
-    """The smallest of two or three floats, as a value of the bindings. A result type may come first."""
+    """Return the smallest of two or three floats, as a value of the bindings. A result type may come first."""
     return _extreme(arithmetic.fmin, operands, c, nan, abs)
 
 
@@ -49,7 +50,7 @@ def atomicrmw(
     res: Any = None, op: Any = None, ptr: Any = None, a: Any = None, *, b: Any = None, mem_order: Any = None,
     syncscope: Any = None, loc: Any = None, ip: Any = None,
 ) -> ir.Value:  # fmt: skip
-    """An atomic update of the element at a pointer (`!llvm.ptr` or one of the language): the element before.
+    """Return an atomic update of the element at a pointer (`!llvm.ptr` or one of the language): the element before.
 
     `b` is what CAS compares with. The type of the result may be given first, and is that of `a`.
     """
@@ -68,16 +69,14 @@ def atomicrmw(
         return getattr(atomic, f"atomic_{name}")(memory, Float32(number)).ir_value()
     name = name.removeprefix("u") if name in ("umax", "umin") else "add" if name == "fadd" else name
     if name not in ("and", "or", "xor", "add", "max", "min", "inc", "dec", "exch"):
-        raise error(DSLUserCodeTypeError, f"atomicrmw has no {op!r}", hint=", ".join(AtomicOpKind.__members__))
+        raise type_error(f"atomicrmw has no {op!r}", ", ".join(AtomicOpKind.__members__))
     return atomic._rmw("atomicrmw", name, memory, kind(number), **how).ir_value()
 
 
 def mbarrier_try_wait_parity_timelimit(
     addr: Any, phase_parity: Any, ticks: Any, *, loc: Any = None, ip: Any = None
 ) -> ir.Value:
-    """Whether the phase of a parity is complete, an i1; may wait for it, for `ticks` nanoseconds at most."""
-    from ...dialects import nvgpu
-
+    """Return whether the phase of a parity is complete, an i1; may wait for it, for `ticks` nanoseconds at most."""
     kernel_only("mbarrier_try_wait_parity_timelimit")
     where = pointer(addr, "mbarrier_try_wait_parity_timelimit", "smem")
     phase, limit = (i32(_number(x)) for x in (phase_parity, ticks))
@@ -85,33 +84,30 @@ def mbarrier_try_wait_parity_timelimit(
 
 
 def elect_sync(*, membermask: Any = None, results: Any = None, loc: Any = None, ip: Any = None) -> ir.Value:
-    """Whether this thread is the one of its warp that was chosen, an i1. All threads of the warp execute it together."""
-    from ...dialects import nvgpu
-
+    """Return whether this thread is the one of its warp that was chosen, an i1. All threads of the warp execute it
+    together."""
     kernel_only("elect_sync")
     if membermask is not None:
-        raise error(DSLUserCodeTypeError, "elect_sync takes no membermask: all threads of the warp execute it", depth=2)
+        raise type_error("elect_sync takes no membermask: all threads of the warp execute it")
     return nvgpu.warp.elect_one()
 
 
 def CpAsyncBulkTensorGlobalToSharedClusterOp(
-    dstMem: Any, tmaDescriptor: Any, coordinates: Any, mbar: Any, im2colOffsets: Any = (), *, multicastMask: Any = None,
-    l2CacheHint: Any = None, mode: Any = None, loadMode: Any = None, isCTAOnly: Any = None, group: Any = None, predicate: Any = None,
-    loc: Any = None, ip: Any = None,
+    dstMem: Any, tmaDescriptor: Any, coordinates: Any, mbar: Any, im2colOffsets: Any = (), *,
+    multicastMask: Any = None, l2CacheHint: Any = None, mode: Any = None, loadMode: Any = None, isCTAOnly: Any = None,
+    group: Any = None, predicate: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
     """Copy a box of a tensor to shared memory (`cp.async.bulk.tensor`) in the thread whose `predicate` holds; without one, in each.
 
     A mode is told by its offsets: with `im2colOffsets` it is im2col, else tiles.
     """
-    from ...dialects import nvgpu
-
     what = "CpAsyncBulkTensorGlobalToSharedClusterOp"
     kernel_only(what)
     wanted = getattr(mode if mode is not None else loadMode, "name", "TILE")
     if wanted != ("IM2COL" if len(im2colOffsets) else "TILE"):
-        raise error(DSLUserCodeTypeError, f"{what} of mode {wanted} with {len(im2colOffsets)} offsets", depth=2)
+        raise type_error(f"{what} of mode {wanted} with {len(im2colOffsets)} offsets")
     if group is not None:
-        raise error(DSLUserCodeTypeError, f"{what} with a group: copies of two blocks together need sm_100", depth=2)
+        raise type_error(f"{what} with a group: copies of two blocks together need sm_100")
     target, barrier = pointer(dstMem, what, "smem"), pointer(mbar, what, "smem")
     map_ = pointer(tmaDescriptor, what)
     places = [i32(_number(c)) for c in coordinates]

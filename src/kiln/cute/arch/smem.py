@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32
+from ..deferred_dialects import cute, nvgpu
 from .cluster import map_dsmem_ptr
 from .values import kernel_only
 
@@ -15,13 +16,12 @@ __all__ = ["alloc_smem", "dynamic_smem_size", "get_dyn_smem", "map_dsmem_ptr"]
 def alloc_smem(
     element_type: Any, size_in_elems: int, alignment: int | None = None, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """A pointer to static shared memory for so many elements; its own for each call."""
-    from ...dialects import cute
+    """Return a pointer to static shared memory for so many elements; its own for each call."""
     from ..tensor.pointer import AddressSpace, Pointer
 
     kernel_only("alloc_smem")
     if not isinstance(size_in_elems, int) or size_in_elems < 1:
-        raise error(DSLUserCodeTypeError, f"alloc_smem() takes a Python integer of at least 1, not {size_in_elems!r}")
+        raise type_error(f"alloc_smem() takes a Python integer of at least 1, not {size_in_elems!r}")
     own = cute.element_bytes(element_type.mlir_type)
     alignment = max(alignment or own, own)
     size = (cute.element_bits(element_type.mlir_type) * size_in_elems + 7) // 8
@@ -30,8 +30,8 @@ def alloc_smem(
 
 
 def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """A pointer to the start of the block's dynamic shared memory, `smem` bytes of the launch behind what the kernel allocates."""
-    from ...dialects import cute
+    """Return a pointer to the start of the block's dynamic shared memory, `smem` bytes of the launch behind what the
+    kernel allocates."""
     from ..tensor.pointer import AddressSpace, Pointer
 
     kernel_only("get_dyn_smem")
@@ -42,7 +42,5 @@ def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = 
 
 def dynamic_smem_size(*, loc: Any = None, ip: Any = None) -> Int32:
     """Bytes of shared memory of the block; in a kernel with `get_dyn_smem`, of that memory alone."""
-    from ...dialects import nvgpu
-
     kernel_only("dynamic_smem_size")
     return Int32._make(nvgpu.control.dynamic_smem_size(), nonneg=True)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ...base_dsl.typing import Int32
+from ..deferred_dialects import cute
 from .values import kernel_only
 
 Triple = tuple[Int32, Int32, Int32]
 
 
 def _index(name: str, dim: int | None = None) -> Int32:
-    from ...dialects import cute
-
     return Int32._make(cute.index(name, dim), nonneg=True)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import DSLRuntimeError, error, type_error
 from ...base_dsl.typing import Boolean, Float32, Int8, Int32, Numeric
-
-if TYPE_CHECKING:
-    from ...mlir import ir
+from ..deferred_dialects import cute
 
 WARP_SIZE = 32
 FULL_MASK = 0xFFFFFFFF
@@ -23,32 +22,29 @@ def kernel_only(what: str) -> None:
             DSLRuntimeError,
             f"{what}() was called outside a kernel",
             hint="call it in a function decorated with @kernel, or inlined into one",
-            depth=2,
         )
 
 
 def i32(value: Any) -> ir.Value:
-    """An i32 of a Python or dynamic integer; unsigned words keep their bits."""
+    """Return an i32 of a Python or dynamic integer; unsigned words keep their bits."""
     if isinstance(value, int) and not isinstance(value, bool):
         return tracing.constant(Int32.mlir_type, value)
     return Int32(value).ir_value()
 
 
 def i1(value: Any) -> ir.Value:
-    """A truth value."""
+    """Return a truth value."""
     return Boolean(value).ir_value()
 
 
 def f32(value: Any) -> ir.Value:
-    """A Float32."""
+    """Return a Float32."""
     return Float32(value).ir_value()
 
 
 def pointer(value: Any, what: str, space: str = "") -> ir.Value:
-    """The pointer an argument is, in an address space if one is named."""
+    """Return the pointer an argument is, in an address space if one is named."""
     made = value.ir_value() if hasattr(value, "ir_value") else value
-    from ...dialects import cute
-
     type_ = getattr(made, "type", None)
     if type_ is not None and not cute.is_ptr(type_) and str(type_).startswith("!llvm.ptr"):
         from ..tensor.pointer import pointer_to, space_of_llvm_pointer
@@ -56,31 +52,24 @@ def pointer(value: Any, what: str, space: str = "") -> ir.Value:
         made = pointer_to(Int8, made, space_of_llvm_pointer(type_)).ir_value()
         type_ = made.type
     if type_ is None or not cute.is_ptr(type_):
-        raise error(
-            DSLUserCodeTypeError,
-            f"{what} takes a pointer, not {type(value).__name__}",
-            hint="pass tensor.iterator + offset",
-            depth=2,
-        )
+        raise type_error(f"{what} takes a pointer, not {type(value).__name__}", "pass tensor.iterator + offset")
     if space and cute.info(type_).space not in (space, "generic"):
-        raise error(
-            DSLUserCodeTypeError, f"{what} takes a pointer to {space}, not to {cute.info(type_).space}", depth=2
-        )
+        raise type_error(f"{what} takes a pointer to {space}, not to {cute.info(type_).space}")
     return made
 
 
 def number(value: Any, like: Any = None) -> Numeric:
-    """A typed number; a Python number takes the type `like`, or Int32 or Float32."""
+    """Return a typed number; a Python number takes the type `like`, or Int32 or Float32."""
     if isinstance(value, Numeric):
         return value
     kind = like or (Float32 if isinstance(value, float) else Int32)
     return kind(value)
 
 
-def choice(what: str, given: Any, known: tuple[str, ...]) -> str:
-    """One of some names; members of enumerations count by theirs."""
-    name = getattr(given, "value", None) if not isinstance(given, str) else given
-    name = name if isinstance(name, str) else getattr(given, "name", str(given))
+def choice(what: str, value: Any, known: tuple[str, ...]) -> str:
+    """Return one of some names; members of enumerations count by theirs."""
+    name = getattr(value, "value", None) if not isinstance(value, str) else value
+    name = name if isinstance(name, str) else getattr(value, "name", str(value))
     if name.lower() not in known:
-        raise error(DSLUserCodeTypeError, f"{what} is {given!r}", hint=f"one of {', '.join(known)}", depth=2)
+        raise type_error(f"{what} is {value!r}", f"one of {', '.join(known)}")
     return name.lower()

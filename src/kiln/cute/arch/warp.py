@@ -5,15 +5,14 @@ from __future__ import annotations
 import enum
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Int32, Numeric, Uint32
+from ..deferred_dialects import nvgpu
 from .values import FULL_MASK, choice, i1, i32, kernel_only, number
-
-if TYPE_CHECKING:
-    from ...mlir import ir
 
 
 class ShflKind(enum.Enum):
@@ -27,8 +26,6 @@ class ShflKind(enum.Enum):
 
 def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None:
     """Wait for the threads of the warp whose bits are set in `mask`."""
-    from ...dialects import nvgpu
-
     kernel_only("sync_warp")
     nvgpu.sync.sync_warp(i32(mask))
 
@@ -37,16 +34,10 @@ def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None
 
 
 def shuffle_sync_op(
-    value: Any,
-    offset: Any,
-    mask: Any = FULL_MASK,
-    mask_and_clamp: Any = 31,
-    kind: Any = ShflKind.idx,
-    *,
-    loc: Any = None,
-    ip: Any = None,
-) -> Any:
-    """The value another lane of the warp holds; numbers of up to 64 bits, or vectors of them.
+    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, kind: Any = ShflKind.idx, *,
+    loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """Return the value another lane of the warp holds; numbers of up to 64 bits, or vectors of them.
 
     `mask_and_clamp` is PTX's third operand: the clamp in bits 0 to 4, the mask of the segment in bits 8 to 12.
     """
@@ -60,8 +51,6 @@ def shuffle_sync_op(
 
 
 def _shuffle_vector(vector: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value:
-    from ...mlir import ir
-
     element = vector.type.element_type  # pyright: ignore[reportAttributeAccessIssue]
     parts: list[ir.Value] = []
     for n in range(vector.type.shape[0]):  # pyright: ignore[reportAttributeAccessIssue]
@@ -71,9 +60,6 @@ def _shuffle_vector(vector: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Va
 
 
 def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value:
-    from ...dialects import nvgpu
-    from ...mlir import ir
-
     width = value.type.width  # pyright: ignore[reportAttributeAccessIssue]
     if width == 32:
         return nvgpu.warp.shuffle(kind, value, *rest)
@@ -86,7 +72,7 @@ def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value
         bits = tracing.emit_value("arith.trunci", own, (word,))
         return bits if value.type == own else tracing.emit_value("arith.bitcast", value.type, (bits,))
     if width != 64:
-        raise error(DSLUserCodeTypeError, f"a shuffle moves numbers of up to 64 bits, not {value.type}", depth=3)
+        raise type_error(f"a shuffle moves numbers of up to 64 bits, not {value.type}")
     # two words, each shuffled
     wide = ir.IntegerType.get_signless(64)
     bits = value if value.type == wide else tracing.emit_value("arith.bitcast", wide, (value,))
@@ -100,58 +86,34 @@ def _shuffle_word(value: ir.Value, rest: tuple[Any, ...], kind: str) -> ir.Value
 
 
 def shuffle_sync(
-    value: Any,
-    offset: Any,
-    mask: Any = FULL_MASK,
-    mask_and_clamp: Any = 31,
-    *,
-    kind: Any = ShflKind.idx,
-    loc: Any = None,
-    ip: Any = None,
-) -> Any:
-    """The value of lane `offset`."""
+    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.idx,
+    loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """Return the value of lane `offset`."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
 def shuffle_sync_up(
-    value: Any,
-    offset: Any,
-    mask: Any = FULL_MASK,
-    *,
-    mask_and_clamp: Any = 0,
-    kind: Any = ShflKind.up,
-    loc: Any = None,
-    ip: Any = None,
-) -> Any:
-    """The value of the lane `offset` below; the lowest lanes keep their own."""
+    value: Any, offset: Any, mask: Any = FULL_MASK, *, mask_and_clamp: Any = 0, kind: Any = ShflKind.up,
+    loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """Return the value of the lane `offset` below; the lowest lanes keep their own."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
 def shuffle_sync_down(
-    value: Any,
-    offset: Any,
-    mask: Any = FULL_MASK,
-    mask_and_clamp: Any = 31,
-    *,
-    kind: Any = ShflKind.down,
-    loc: Any = None,
-    ip: Any = None,
-) -> Any:
-    """The value of the lane `offset` above; the highest lanes keep their own."""
+    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.down,
+    loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """Return the value of the lane `offset` above; the highest lanes keep their own."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
 def shuffle_sync_bfly(
-    value: Any,
-    offset: Any,
-    mask: Any = FULL_MASK,
-    mask_and_clamp: Any = 31,
-    *,
-    kind: Any = ShflKind.bfly,
-    loc: Any = None,
-    ip: Any = None,
-) -> Any:
-    """The value of the lane whose number differs by `offset` in its bits."""
+    value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, *, kind: Any = ShflKind.bfly,
+    loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
+    """Return the value of the lane whose number differs by `offset` in its bits."""
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
@@ -161,9 +123,10 @@ def shuffle_sync_bfly(
 def warp_reduction(
     val: Any, op: Callable[[Any, Any], Any], *, threads_in_group: int = 32, loc: Any = None, ip: Any = None
 ) -> Any:
-    """The combination by `op` of the values of groups of `threads_in_group` neighbouring lanes, in all of them."""
+    """Return the combination by `op` of the values of groups of `threads_in_group` neighbouring lanes, in all of
+    them."""
     if threads_in_group not in (1, 2, 4, 8, 16, 32):
-        raise error(DSLUserCodeTypeError, f"threads_in_group is {threads_in_group}", hint="a power of two up to 32")
+        raise type_error(f"threads_in_group is {threads_in_group}", "a power of two up to 32")
     offset = threads_in_group // 2
     while offset:
         val = op(val, shuffle_sync_bfly(val, offset))
@@ -172,12 +135,12 @@ def warp_reduction(
 
 
 def warp_reduction_max(val: Any, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> Any:
-    """The largest of the values of groups of lanes."""
+    """Return the largest of the values of groups of lanes."""
     return warp_reduction(val, op or _larger, threads_in_group=threads_in_group)
 
 
 def warp_reduction_sum(val: Any, *, op: Any = None, threads_in_group: int = 32, loc: Any = None, ip: Any = None) -> Any:
-    """The sum of the values of groups of lanes."""
+    """Return the sum of the values of groups of lanes."""
     return warp_reduction(val, op or (lambda a, b: a + b), threads_in_group=threads_in_group)
 
 
@@ -193,18 +156,10 @@ _REDUX = ("fmax", "fmin", "max", "min", "umax", "umin", "add", "xor", "or", "and
 
 
 def warp_redux_sync(
-    value: Any,
-    kind: Any,
-    mask_and_clamp: Any = FULL_MASK,
-    *,
-    abs: bool | None = None,
-    nan: bool | None = None,
-    loc: Any = None,
-    ip: Any = None,
-) -> Any:
+    value: Any, kind: Any, mask_and_clamp: Any = FULL_MASK, *, abs: bool | None = None, nan: bool | None = None,
+    loc: Any = None, ip: Any = None,
+) -> Any:  # fmt: skip
     """Combine a 32-bit number of the lanes of a mask by the hardware; `fmax` and `fmin` need sm_100."""
-    from ...dialects import nvgpu
-
     kernel_only("warp_redux_sync")
     name = choice("kind", kind, _REDUX)
     typed = number(value)
@@ -219,29 +174,27 @@ def warp_redux_sync(
 
 
 def _vote(what: str, kind: str, pred: Any, mask: Any, result: Any) -> Any:
-    from ...dialects import nvgpu
-
     kernel_only(what)
     return result._make(nvgpu.warp.vote(kind, i1(pred), i32(mask)))
 
 
 def vote_all_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Whether the predicates of all threads of the mask hold."""
+    """Return whether the predicates of all threads of the mask hold."""
     return _vote("vote_all_sync", "all", pred, mask, Boolean)
 
 
 def vote_any_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Whether the predicate of any thread of the mask holds."""
+    """Return whether the predicate of any thread of the mask holds."""
     return _vote("vote_any_sync", "any", pred, mask, Boolean)
 
 
 def vote_uni_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Boolean:
-    """Whether the predicates of the threads of the mask agree."""
+    """Return whether the predicates of the threads of the mask agree."""
     return _vote("vote_uni_sync", "uni", pred, mask, Boolean)
 
 
 def vote_ballot_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Int32:
-    """A word with the bit of each thread of the mask whose predicate holds."""
+    """Return a word with the bit of each thread of the mask whose predicate holds."""
     return _vote("vote_ballot_sync", "ballot", pred, mask, Int32)
 
 
@@ -258,9 +211,6 @@ class IfOpRegion:
     _point: Any
 
     def __enter__(self) -> None:
-        from ...dialects import nvgpu
-        from ...mlir import ir
-
         kernel_only("elect_one")
         frame = tracing.require("elect_one()").function
         self._point = None
@@ -282,14 +232,12 @@ class IfOpRegion:
 
 
 def elect_one(*, loc: Any = None, ip: Any = None) -> IfOpRegion:
-    """A region that exactly one of the threads of a warp that get there executes: `with elect_one(): ...`."""
+    """Return a region that exactly one of the threads of a warp that get there executes: `with elect_one(): ...`."""
     return IfOpRegion()
 
 
 def make_warp_uniform(value: Any, *, loc: Any = None, ip: Any = None) -> Int32:
     """Promise that a value is the same in all threads of the warp, so that branches on it are uniform."""
-    from ...dialects import nvgpu
-
     kernel_only("make_warp_uniform")
     kind = type(value) if isinstance(value, (Int32, Uint32)) else Int32
     return kind._make(nvgpu.warp.warp_uniform(i32(value)), nonneg=getattr(value, "_nonneg", False))

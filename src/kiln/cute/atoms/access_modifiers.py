@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 
 __all__ = ["CacheEvictionPriority", "MemoryOrder", "MemoryScope"]
 
@@ -56,20 +56,18 @@ _PRIORITIES = {
 
 
 def modifiers_of(
-    order: Any = MemoryOrder.WEAK,
-    scope: Any = MemoryScope.CTA,
-    priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-    invariant: bool = False,
-    l2_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-) -> tuple[str, str]:
-    """The modifiers of PTX for loads, and for stores. `invariant`: nobody writes what is loaded while the kernel runs."""
+    order: Any = MemoryOrder.WEAK, scope: Any = MemoryScope.CTA, priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+    invariant: bool = False, l2_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+) -> tuple[str, str]:  # fmt: skip
+    """Return the modifiers of PTX for loads, and for stores. `invariant`: nobody writes what is loaded while the
+    kernel runs."""
     for what, value, kind in (
         ("memory_order", order, MemoryOrder), ("memory_scope", scope, MemoryScope),
         ("l1c_evict_priority", priority, CacheEvictionPriority),
     ):  # fmt: skip
         if not isinstance(value, kind):
             names = ", ".join(member.name for member in kind)
-            raise error(DSLUserCodeTypeError, f"{what} is {value!r}", hint=f"{kind.__name__}: {names}", depth=2)
+            raise type_error(f"{what} is {value!r}", f"{kind.__name__}: {names}")
     hints = [part for part in (_PRIORITIES[priority], l2_modifier(l2_priority)) if part]
     load, store = [], []
     if order in _ORDERS:
@@ -84,13 +82,8 @@ def modifiers_of(
 
 
 def l2_modifier(priority: Any) -> str:
-    """The modifier that stands for how long lines should stay in the L2 cache."""
+    """Return the modifier that stands for how long lines should stay in the L2 cache."""
     if not isinstance(priority, CacheEvictionPriority) or priority is CacheEvictionPriority.NO_ALLOCATE:
         names = ", ".join(member.name for member in CacheEvictionPriority if member.name != "NO_ALLOCATE")
-        raise error(
-            DSLUserCodeTypeError,
-            f"l2_evict_priority is {priority!r}",
-            hint=f"CacheEvictionPriority: {names}",
-            depth=3,
-        )
+        raise type_error(f"l2_evict_priority is {priority!r}", f"CacheEvictionPriority: {names}")
     return _PRIORITIES[priority].replace("L1", "L2")

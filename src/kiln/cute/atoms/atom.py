@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Integer, NumericMeta
 from ..layout.algebra import coalesce, composition
 from ..layout.algebra import filter as filter_layout
@@ -24,11 +26,6 @@ from ..layout.recast import recast_layout
 from ..layout.tiling import logical_product, make_layout_tv, zipped_divide
 from ..tensor.pointer import type_name
 from ..tensor.tensor import TracedTensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ...mlir import ir
 
 __all__ = [
     "Atom", "CopyAtom", "CopyOp", "CopyTrait", "Op", "ThrCopy", "TiledCopy", "make_copy_atom", "make_cotiled_copy",
@@ -63,7 +60,7 @@ class Trait:
 
     def with_fields(self, **fields: Any) -> Any:
         """The same with fields set that are known only at run time."""
-        raise error(DSLUserCodeTypeError, f"{type(self).__name__} has no field {sorted(fields)[0]!r}")
+        raise type_error(f"{type(self).__name__} has no field {sorted(fields)[0]!r}")
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return []
@@ -137,11 +134,11 @@ class Atom:
         self._trait = self._trait.with_fields(**{str(name).lower(): value})
 
     def get(self, field: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """A field of the atom."""
+        """Return a field of the atom."""
         return getattr(self._trait, str(getattr(field, "name", field)).lower())
 
     def with_(self, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> Any:
-        """The atom with fields set."""
+        """Return the atom with fields set."""
         return self._with_trait(self._trait.with_fields(**kwargs))
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
@@ -256,11 +253,9 @@ class TiledCopy(CopyAtom):
         """Refuse a tile with fewer values for a thread than one call of the atom has: nothing holds the others."""
         if self._reaches_past_its_tile:
             held, wanted = size(self._layout_tv[1]), size(self.trait.layout_ref_tv[1])
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"one call of {self.op} has {wanted} values for a thread, which has {held} in a tile {self.tiler_mn}",
-                hint="take fewer matrices or bits for a call, or a larger tile (permutation_mnk of the tiled MMA)",
-                depth=2,
+                "take fewer matrices or bits for a call, or a larger tile (permutation_mnk of the tiled MMA)",
             )
 
     def get_slice(self, thr_idx: Any) -> ThrCopy:
@@ -268,7 +263,7 @@ class TiledCopy(CopyAtom):
         return ThrCopy(self, thr_idx)
 
     def retile(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """A thread's registers, partitioned for another operation, with the values of this atom in mode 0."""
+        """Return a thread's registers, partitioned for another operation, with the values of this atom in mode 0."""
         self.require_whole_calls()
         layout = src.layout if isinstance(src, TracedTensor) else src
         modes = rank(layout)
@@ -312,21 +307,20 @@ class ThrCopy(TiledCopy):
         return self._thr_idx
 
     def partition_S(self, src: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The thread's part of a source tile: (values of the atom and its repetitions, rests...)."""
+        """Return the thread's part of a source tile: (values of the atom and its repetitions, rests...)."""
         return self._partition(src, self.layout_src_tv)
 
     def partition_D(self, dst: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The thread's part of a destination tile."""
+        """Return the thread's part of a destination tile."""
         return self._partition(dst, self.layout_dst_tv)
 
     def _partition(self, tensor: Any, own: Layout) -> Any:
         if not isinstance(tensor, TracedTensor):
-            raise error(DSLUserCodeTypeError, f"a tensor is partitioned, got {type(tensor).__name__}")
+            raise type_error(f"a tensor is partitioned, got {type(tensor).__name__}")
         modes = rank(tensor)
         if modes < len(wrap(self._tiler_mn)):
-            raise error(
-                DSLUserCodeTypeError,
-                f"a tensor of {modes} modes is partitioned by a tiler of {len(wrap(self._tiler_mn))} ({self._tiler_mn})",
+            raise type_error(
+                f"a tensor of {modes} modes is partitioned by a tiler of {len(wrap(self._tiler_mn))} ({self._tiler_mn})"
             )
         tiles = zipped_divide(tensor, self._tiler_mn)
         tiled = self._tiled(own)
@@ -353,21 +347,21 @@ class ThrCopy(TiledCopy):
 
 
 def _compose_each(tile: Layout, layout: Layout) -> Layout:
-    """`tile` after each leaf of `layout`."""
+    """Return `tile` after each leaf of `layout`."""
     if isinstance(layout.shape, tuple):
         return make_layout([_compose_each(tile, mode) for mode in layout])
     return composition(tile, layout)
 
 
 def tile_of_layouts(tiler: Any) -> Any:
-    """A tiler whose extents are layouts; None and layouts stay as they are."""
+    """Return a tiler whose extents are layouts; None and layouts stay as they are."""
     if isinstance(tiler, tuple):
         return tuple(tile_of_layouts(t) for t in tiler)
     return tiler if tiler is None or isinstance(tiler, Layout) else make_layout(tiler)
 
 
 def _tile_shape(tiler: Any) -> Any:
-    """The extents of a tile."""
+    """Return the extents of a tile."""
     if isinstance(tiler, Layout):
         return (product(tiler.shape),)
     return tuple(product(t.shape) if isinstance(t, Layout) else t for t in wrap(tiler))
@@ -377,16 +371,15 @@ def _tile_shape(tiler: Any) -> Any:
 
 
 def make_copy_atom(op: Any, copy_internal_type: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> CopyAtom:
-    """A copy operation for elements of a type. `num_bits_per_copy` says how wide one call of the universal copy is."""
+    """Return a copy operation for elements of a type. `num_bits_per_copy` says how wide one call of the universal
+    copy is."""
     if not isinstance(op, CopyOp):
         hint = (
             f"pass an instance: {op.__name__}()" if isinstance(op, type) else "for example cute.nvgpu.CopyUniversalOp()"
         )
-        raise error(DSLUserCodeTypeError, f"make_copy_atom takes a copy operation, got {op!r}", hint=hint)
+        raise type_error(f"make_copy_atom takes a copy operation, got {op!r}", hint)
     if not isinstance(copy_internal_type, NumericMeta) or copy_internal_type.is_abstract:
-        raise error(
-            DSLUserCodeTypeError, f"make_copy_atom takes a numeric type such as Float16, got {copy_internal_type!r}"
-        )
+        raise type_error(f"make_copy_atom takes a numeric type such as Float16, got {copy_internal_type!r}")
     options = known_keywords(op.make_trait, type(op).__name__, kwargs)
     return CopyAtom(op, op.make_trait(copy_internal_type, **options))
 
@@ -397,33 +390,31 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 
 
 def known_keywords(
-    function: Callable[..., Any], name: str, given: dict[str, Any], others: tuple[str, ...] = ()
+    function: Callable[..., Any], name: str, keywords: dict[str, Any], others: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The keywords that are passed on to what an operation does; refuses those it does not know, unless they are None.
+    """Return the keywords that are passed on to what an operation does; refuses those it does not know, unless they are
+    None.
 
     `others` are keywords that it has besides.
     """
-    if not given:
-        return given
+    if not keywords:
+        return keywords
     known = _parameters(getattr(function, "__func__", function))
     if any(p.kind is p.VAR_KEYWORD for p in known.values()):
-        return given
-    for keyword, value in given.items():
+        return keywords
+    for keyword, value in keywords.items():
         if keyword not in known and value is not None:
             options = [*others, *(p.name for p in known.values() if p.kind is p.KEYWORD_ONLY)]
-            raise error(
-                DSLUserCodeTypeError,
-                f"{name} takes no {keyword!r}",
-                hint=f"it takes {', '.join(options)}" if options else "it takes no options",
-                depth=2,
+            raise type_error(
+                f"{name} takes no {keyword!r}", f"it takes {', '.join(options)}" if options else "it takes no options"
             )
-    return {keyword: value for keyword, value in given.items() if keyword in known}
+    return {keyword: value for keyword, value in keywords.items() if keyword in known}
 
 
 def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over a tile: `layout_tv` maps (thread, value) to the index in the tile that `tiler_mn` cuts."""
+    """Return an atom over a tile: `layout_tv` maps (thread, value) to the index in the tile that `tiler_mn` cuts."""
     if not isinstance(atom, CopyAtom):
-        raise error(DSLUserCodeTypeError, f"make_tiled_copy takes a copy atom, got {type(atom).__name__}")
+        raise type_error(f"make_tiled_copy takes a copy atom, got {type(atom).__name__}")
     ref = atom.trait.layout_ref_tv
     for what, wanted, got in (
         ("threads", size(ref[0]), size(layout_tv[0])),
@@ -432,10 +423,9 @@ def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: An
         # A tile with fewer values than a warp's atom has can be looked at and partitioned, but not copied (`require_whole_calls`).
         part_of_call = what == "values" and size(ref[0]) > 1
         if isinstance(wanted, int) and isinstance(got, int) and got % wanted and (not part_of_call or wanted % got):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a tiled copy of {got} {what} from an atom of {wanted}",
-                hint=f"the {what} of the layout ({layout_tv}) are a multiple of the atom's",
+                f"the {what} of the layout ({layout_tv}) are a multiple of the atom's",
             )
     return TiledCopy(atom.op, atom.trait, layout_tv, tiler_mn)
 
@@ -443,63 +433,59 @@ def make_tiled_copy(atom: CopyAtom, layout_tv: Layout, tiler_mn: Any, *, loc: An
 def make_tiled_copy_tv(
     atom: CopyAtom, thr_layout: Layout, val_layout: Layout, *, loc: Any = None, ip: Any = None
 ) -> TiledCopy:
-    """An atom over a tile of threads laid out by `thr_layout`, each with values laid out by `val_layout`."""
+    """Return an atom over a tile of threads laid out by `thr_layout`, each with values laid out by `val_layout`."""
     tiler_mn, layout_tv = make_layout_tv(thr_layout, val_layout)
     return make_tiled_copy(atom, layout_tv, tiler_mn)
 
 
 def _tiled_copy(tiled: Any, name: str) -> None:
     if not isinstance(tiled, TiledCopy):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{name} takes a tiled copy, got {type(tiled).__name__}",
-            hint="make_tiled_copy_A, make_tiled_copy_B and make_tiled_copy_C take a tiled MMA",
-            depth=2,
+            "make_tiled_copy_A, make_tiled_copy_B and make_tiled_copy_C take a tiled MMA",
         )
 
 
 def make_tiled_copy_S(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over the tile of another tiled copy, each thread with the values it has there as a source."""
+    """Return an atom over the tile of another tiled copy, each thread with the values it has there as a source."""
     _tiled_copy(tiled_copy, "make_tiled_copy_S")
     return make_tiled_copy(atom, tiled_copy.layout_src_tv_tiled, tiled_copy._tiler_mn)
 
 
 def make_tiled_copy_D(atom: CopyAtom, tiled_copy: TiledCopy, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over the tile of another tiled copy, each thread with the values it has there as a destination."""
+    """Return an atom over the tile of another tiled copy, each thread with the values it has there as a destination."""
     _tiled_copy(tiled_copy, "make_tiled_copy_D")
     return make_tiled_copy(atom, tiled_copy.layout_dst_tv_tiled, tiled_copy._tiler_mn)
 
 
 def _tiled_mma(mma: Any, name: str) -> None:
     if not hasattr(mma, "get_tile_size"):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{name} takes a tiled MMA, got {type(mma).__name__}",
-            hint="cute.make_tiled_mma(...); make_tiled_copy_S and make_tiled_copy_D take a tiled copy",
-            depth=2,
+            "cute.make_tiled_mma(...); make_tiled_copy_S and make_tiled_copy_D take a tiled copy",
         )
 
 
 def make_tiled_copy_A(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over the A tile of a tiled MMA."""
+    """Return an atom over the A tile of a tiled MMA."""
     _tiled_mma(tiled_mma, "make_tiled_copy_A")
     return make_tiled_copy(atom, tiled_mma.tv_layout_A_tiled, (tiled_mma.get_tile_size(0), tiled_mma.get_tile_size(2)))
 
 
 def make_tiled_copy_B(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over the B tile of a tiled MMA."""
+    """Return an atom over the B tile of a tiled MMA."""
     _tiled_mma(tiled_mma, "make_tiled_copy_B")
     return make_tiled_copy(atom, tiled_mma.tv_layout_B_tiled, (tiled_mma.get_tile_size(1), tiled_mma.get_tile_size(2)))
 
 
 def make_tiled_copy_C(atom: CopyAtom, tiled_mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """An atom over the C tile of a tiled MMA."""
+    """Return an atom over the C tile of a tiled MMA."""
     _tiled_mma(tiled_mma, "make_tiled_copy_C")
     return make_tiled_copy(atom, tiled_mma.tv_layout_C_tiled, (tiled_mma.get_tile_size(0), tiled_mma.get_tile_size(1)))
 
 
 def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any = None) -> TiledCopy:
-    """The smallest tiled copy of an atom that holds the C values of a tiled MMA in whole calls."""
+    """Return the smallest tiled copy of an atom that holds the C values of a tiled MMA in whole calls."""
     layout_tv = mma.tv_layout_C_tiled
     shape_mn = (mma.get_tile_size(0), mma.get_tile_size(1))
     values = size(atom.layout_src_tv[1])
@@ -516,7 +502,8 @@ def make_tiled_copy_C_atom(atom: CopyAtom, mma: Any, *, loc: Any = None, ip: Any
 def make_cotiled_copy(
     atom: CopyAtom, atom_layout_tv: Layout, data_layout: Layout, *, loc: Any = None, ip: Any = None
 ) -> TiledCopy:
-    """A tiled copy whose (thread, value) layout is given in offsets of the data rather than in its coordinates."""
+    """Return a tiled copy whose (thread, value) layout is given in offsets of the data rather than in its
+    coordinates."""
     coords = composition(left_inverse(data_layout), atom_layout_tv)
     shape = wrap(data_layout.shape)
     extents = product_each(shape)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Int32, Int64, Integer
 from ..arch.atomic import prefetch as fetch_line
 from ..layout.int_tuple import pretty_str, product, wrap
@@ -16,9 +18,6 @@ from ..tensor.vector_access import WIDEST_ACCESS, Copy
 from .access_modifiers import modifiers_of
 from .atom import CopyAtom, TiledCopy, known_keywords
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
 __all__ = ["autovec_copy", "basic_copy", "basic_copy_if", "copy", "copy_atom_call", "prefetch"]
 
 
@@ -28,7 +27,7 @@ _LINE = 128
 
 def _memory(x: Any, what: str) -> TracedTensor:
     if not isinstance(x, TracedTensor):
-        raise error(DSLUserCodeTypeError, f"the {what} of a copy is a tensor in memory, got {type(x).__name__}")
+        raise type_error(f"the {what} of a copy is a tensor in memory, got {type(x).__name__}")
     x._memory("a copy", f"its {what}")
     return x
 
@@ -36,17 +35,15 @@ def _memory(x: Any, what: str) -> TracedTensor:
 def _check(src: Any, dst: Any) -> tuple[TracedTensor, TracedTensor]:
     src, dst = _memory(src, "source"), _memory(dst, "destination")
     if src.element_type is not dst.element_type:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a copy from {src.element_type.__name__} to {dst.element_type.__name__} elements",
-            hint="a copy does not convert: load, convert with .to(T) and store; or recast_tensor to copy bits",
+            "a copy does not convert: load, convert with .to(T) and store; or recast_tensor to copy bits",
         )
     a, b = product(src.shape), product(dst.shape)
     if isinstance(a, int) and isinstance(b, int) and a != b:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a copy from shape {pretty_str(src.shape)} ({a} elements) to {pretty_str(dst.shape)} ({b} elements)",
-            hint="source and destination have the same number of elements",
+            "source and destination have the same number of elements",
         )
     return src, dst
 
@@ -57,8 +54,6 @@ def guarded(condition: Any, body: Callable[[], None]) -> None:
         if condition:
             body()
         return
-    from ...mlir import ir
-
     operation = tracing.emit("scf.if", [], [Boolean(condition).ir_value()], regions=2)
     with ir.InsertionPoint(operation.regions[0].blocks.append()):
         body()
@@ -67,8 +62,6 @@ def guarded(condition: Any, body: Callable[[], None]) -> None:
 
 def looped(count: Any, body: Callable[[Any], None]) -> None:
     """Emit `body(i)` for i from 0 up to a dynamic count."""
-    from ...mlir import ir
-
     kind = type(count) if isinstance(count, Integer) else Int32
     bounds = [kind(0).ir_value(), kind(count).ir_value(), kind(1).ir_value()]
     operation = tracing.emit("scf.for", [], bounds, regions=1)
@@ -89,9 +82,8 @@ def transfer(src: Any, dst: Any, pred: Any, values: int, widest: int, modifiers:
         count = product(src.shape)
     if not isinstance(count, int):
         if any(modifiers):
-            raise error(
-                DSLUserCodeTypeError,
-                f"a copy with a memory order or a cache hint needs a static shape, got {pretty_str(src.shape)}",
+            raise type_error(
+                f"a copy with a memory order or a cache hint needs a static shape, got {pretty_str(src.shape)}"
             )
         _transfer_dynamic(src, dst, pred, count, values)
         return 1
@@ -121,7 +113,8 @@ def checker(src: TracedTensor, dst: TracedTensor) -> Callable[[Iterable[int]], N
 
 
 def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> list[tuple[Any, list[int]]]:
-    """Each predicate with the parts that it guards: calls of an atom of so many values, of which there are `count` in all.
+    """Return each predicate with the parts that it guards: calls of an atom of so many values, of which there are
+    `count` in all.
 
     There is one for each call; or, for all calls in mode 0 of one of the tensors, one for each of its other modes; or one
     for each repetition of the first part of mode 0, too: (V, rest) of a tiled copy whose V takes several calls.
@@ -130,15 +123,14 @@ def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> li
     if not isinstance(pred, TracedTensor):
         if isinstance(pred, (bool, Boolean)):
             return [(pred, list(range(calls)))]
-        raise error(DSLUserCodeTypeError, f"pred is a tensor of Booleans, got {type(pred).__name__}")
+        raise type_error(f"pred is a tensor of Booleans, got {type(pred).__name__}")
     if pred.element_type is not Boolean:
-        raise error(DSLUserCodeTypeError, f"pred is a tensor of Booleans, got {pred}")
+        raise type_error(f"pred is a tensor of Booleans, got {pred}")
     found = product(pred.shape)
     if count % values or not (found == calls or any(_covers(found, calls, x.shape) for x in tensors)):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{found} predicates of shape {pretty_str(pred.shape)} for {calls} parts of {values} elements",
-            hint="there is one predicate for each call of the atom, or one for all its calls in mode 0: (rest of mode 0, modes 1, 2, ...)",
+            "there is one predicate for each call of the atom, or one for all its calls in mode 0: (rest of mode 0, modes 1, 2, ...)",
         )
     layout, pointer = pred.layout, pred.iterator
     each = calls // found
@@ -152,7 +144,8 @@ def predicates(pred: Any, count: int, values: int, *tensors: TracedTensor) -> li
 
 
 def _covers(found: Any, calls: int, shape: Any) -> bool:
-    """Whether so many predicates are one for each of the modes after mode 0, or after the first part of mode 0."""
+    """Return whether so many predicates are one for each of the modes after mode 0, or after the first part of mode
+    0."""
     first, *rest = wrap(shape)
     others = product(tuple(rest)) if rest else 1
     repeated = product(tuple(first[1:])) if isinstance(first, tuple) and len(first) > 1 else 1
@@ -162,9 +155,8 @@ def _covers(found: Any, calls: int, shape: Any) -> bool:
 def _transfer_dynamic(src: TracedTensor, dst: TracedTensor, pred: Any, count: Any, values: int) -> None:
     """A loop over the elements, for shapes that are known only at run time."""
     if pred is not None and values != 1:
-        raise error(
-            DSLUserCodeTypeError,
-            f"a predicated copy of several elements at once needs a static shape, got {pretty_str(src.shape)}",
+        raise type_error(
+            f"a predicated copy of several elements at once needs a static shape, got {pretty_str(src.shape)}"
         )
     source: Pointer = src.iterator
     target: Pointer = dst.iterator
@@ -207,16 +199,9 @@ def autovec_copy(src: Any, dst: Any, *, l1c_evict_priority: Any = None, loc: Any
 
 @tracing.at_one_location
 def copy(
-    atom: Any,
-    src: Any,
-    dst: Any,
-    *,
-    pred: Any = None,
-    unroll_factor: int | None = None,
-    loc: Any = None,
-    ip: Any = None,
-    **kwargs: Any,
-) -> None:
+    atom: Any, src: Any, dst: Any, *, pred: Any = None, unroll_factor: int | None = None, loc: Any = None,
+    ip: Any = None, **kwargs: Any,
+) -> None:  # fmt: skip
     """Copy from `src` to `dst` with an atom or tiled copy, as many calls of the atom as they hold.
 
     Both have the atom's values in mode 0. `pred` has one Boolean for each call, or for all calls in mode 0: (rest of
@@ -224,10 +209,9 @@ def copy(
     copies to shared memory write zeros there. Other keywords are the atom's.
     """
     if not isinstance(atom, CopyAtom):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"copy() takes a copy atom first, got {type(atom).__name__}",
-            hint="cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype); without an atom: cute.autovec_copy(src, dst)",
+            "cute.make_copy_atom(cute.nvgpu.CopyUniversalOp(), dtype); without an atom: cute.autovec_copy(src, dst)",
         )
     if isinstance(atom, TiledCopy):
         atom.require_whole_calls()
@@ -245,21 +229,20 @@ def copy_atom_call(
 def prefetch(atom: Any, src: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Ask for what an atom would copy to be brought into the L2 cache. Has no effect that a program could see."""
     if not isinstance(atom, CopyAtom):
-        raise error(DSLUserCodeTypeError, f"prefetch() takes a copy atom first, got {type(atom).__name__}")
+        raise type_error(f"prefetch() takes a copy atom first, got {type(atom).__name__}")
     call = getattr(atom.trait, "prefetch", None)
     if call is not None:  # a trait that fetches by descriptors
         call(src)
         return
     source = _memory(src, "source")
     if source.memspace not in (AddressSpace.gmem, AddressSpace.generic):
-        raise error(DSLUserCodeTypeError, f"prefetch() of a tensor in {source.memspace}: only global memory is cached")
+        raise type_error(f"prefetch() of a tensor in {source.memspace}: only global memory is cached")
     values = product(atom.layout_src_tv.shape[1])
     count = product(source.shape)
     if not isinstance(count, int) or count % values:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"prefetch() of the shape {pretty_str(source.shape)} with an atom of {values} values",
-            hint="mode 0 holds the values of the atom, or a multiple, and the shape is static",
+            "mode 0 holds the values of the atom, or a multiple, and the shape is static",
         )
     bits = element_bits(source.element_type)
     lines: set[int] = set()

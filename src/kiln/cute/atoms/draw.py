@@ -20,17 +20,9 @@ from ..layout.layout import Layout, is_static, plain_layout, rank
 from ..layout.leaf import LayoutError
 
 __all__ = [
-    "atom_latex",
-    "atom_svg",
-    "layout_latex",
-    "layout_svg",
-    "print_latex",
-    "print_latex_tv",
-    "tikz_color_layout",
-    "tikz_color_tv",
-    "tv_latex",
-    "tv_svg",
-]
+    "atom_latex", "atom_svg", "layout_latex", "layout_svg", "print_latex", "print_latex_tv", "tikz_color_layout",
+    "tikz_color_tv", "tv_latex", "tv_svg",
+]  # fmt: skip
 
 _FONT = 13
 _Color = Callable[[int | None], str]
@@ -59,7 +51,7 @@ class _Table:
 
 
 def _breaks(shape: Any) -> set[int]:
-    """Where the first level of a nested mode starts over, as cell indices; empty for a mode without nesting."""
+    """Return where the first level of a nested mode starts over, as cell indices; empty for a mode without nesting."""
     extents = [s for s in flatten_to_tuple(shape) if s != 1]
     if len(extents) < 2:
         return set()
@@ -136,7 +128,7 @@ def _layout_color(number: int | None) -> str:
 
 
 def _thread_color(number: int | None) -> str:
-    """A light colour per thread; neighbours are far apart on the colour wheel."""
+    """Return a light colour per thread; neighbours are far apart on the colour wheel."""
     if number is None:
         return "#ffffff"
     lightness = (0.84, 0.76, 0.90)[number // 8 % 3]
@@ -144,18 +136,19 @@ def _thread_color(number: int | None) -> str:
 
 
 def cell_color(number: int, shade: int, of: int | None = None) -> str:
-    """A light colour by a number in a few shades; neighbours are far apart on the colour wheel. `of` colours, if given, as far as can be."""
+    """Return a light colour by a number in a few shades; neighbours are far apart on the colour wheel. `of` colours,
+    if given, as far as can be."""
     step = 0.381966 if of is None else (3 * of // 8 | 1) / of
     return _hex(*colorsys.hls_to_rgb(number * step % 1.0, (0.85, 0.77, 0.91, 0.71)[shade % 4], 0.70))
 
 
 def tikz_color_layout(number: int) -> str:
-    """The TikZ colour of a cell by its offset, eight shades in turn."""
+    """Return the TikZ colour of a cell by its offset, eight shades in turn."""
     return f"blue!{5 * (number % 8)}"
 
 
 def tikz_color_tv(thread: int, value: int = 0) -> str:
-    """The TikZ colour of a cell by its thread, eight colours in turn."""
+    """Return the TikZ colour of a cell by its thread, eight colours in turn."""
     names = ("red", "green", "blue", "yellow", "magenta", "cyan", "orange", "violet")
     return f"{names[thread % 8]}!{(20, 35, 12)[thread // 8 % 3]}"
 
@@ -164,12 +157,12 @@ def tikz_color_tv(thread: int, value: int = 0) -> str:
 
 
 def layout_svg(layout: Any, *, title: str | None = None) -> str:
-    """A picture of a static layout or composed layout as an SVG document."""
+    """Return a picture of a static layout or composed layout as an SVG document."""
     return _svg(_layout_table(layout, title), _layout_color)
 
 
 def tv_svg(layout_tv: Any, tile_mn: Any, *, title: str | None = None) -> str:
-    """A picture of a thread-value layout on its tile (a shape or a layout) as an SVG document.
+    """Return a picture of a thread-value layout on its tile (a shape or a layout) as an SVG document.
 
     A cell that several pairs own shows the first and a ``+``; a cell that nobody owns stays white.
     """
@@ -185,7 +178,7 @@ def _svg(table: _Table, color: _Color) -> str:
 
 
 def _cell_size(tables: Sequence[_Table]) -> tuple[int, int]:
-    """The width and height that fit the text of every cell."""
+    """Return the width and height that fit the text of every cell."""
     texts = [text for table in tables for row in table.cells for text in row]
     longest = max(len(line) for text in texts for line in text)
     return max(30, round(longest * _FONT * 0.62) + 12), 15 * max(map(len, texts)) + 11
@@ -212,7 +205,7 @@ def heading(x: int, y: int, text: str) -> str:
 
 
 def _panel(table: _Table, color: _Color, left: int, top: int, width: int, height: int) -> list[str]:
-    """A table with its cells from (left, top) on; the numbers of columns and rows are above and left of that."""
+    """Return a table with its cells from (left, top) on; the numbers of columns and rows are above and left of that."""
     columns_wide, rows_high = table.columns * width, table.rows * height
     out = [
         f'<text x="{left + j * width + width / 2:g}" y="{top - 7}" fill="#777777">{j}</text>'
@@ -250,26 +243,23 @@ def _line(x: int, y: int, dx: int, dy: int, heavy: bool) -> str:
 def layout_latex(
     layout: Any, *, color: Callable[[int], str] = tikz_color_layout, title: str | None = None, axis_labels: bool = True
 ) -> str:
-    """A picture of a static layout as a LaTeX document. ``color`` maps an offset to a TikZ colour."""
+    """Return a picture of a static layout as a LaTeX document. ``color`` maps an offset to a TikZ colour."""
     table = _layout_table(layout, "" if title is None else title)
     return _latex(table, [[color(c or 0) for c in row] for row in table.colors], axis_labels)
 
 
 def tv_latex(
-    layout_tv: Any,
-    tile_mn: Any,
-    *,
-    color: Callable[[int, int], str] = tikz_color_tv,
-    title: str | None = None,
+    layout_tv: Any, tile_mn: Any, *, color: Callable[[int, int], str] = tikz_color_tv, title: str | None = None,
     axis_labels: bool = False,
-) -> str:
-    """A picture of a thread-value layout as a LaTeX document. ``color`` maps thread and value to a TikZ colour."""
+) -> str:  # fmt: skip
+    """Return a picture of a thread-value layout as a LaTeX document. ``color`` maps thread and value to a TikZ
+    colour."""
     table = _tv_table(layout_tv, tile_mn, "" if title is None else title)
     return _latex(table, _fills(table, color), axis_labels)
 
 
 def _fills(table: _Table, color: Callable[[int, int], str]) -> list[list[str]]:
-    """The TikZ colours of a table of threads and values."""
+    """Return the TikZ colours of a table of threads and values."""
 
     def fill(thread: int | None, text: Sequence[str]) -> str:
         return "white" if thread is None else color(thread, int(text[1].strip("V+")))
@@ -282,7 +272,7 @@ def _latex(table: _Table, fills: list[list[str]], axis_labels: bool) -> str:
 
 
 def _tikz(table: _Table, fills: list[list[str]], axis_labels: bool) -> list[str]:
-    """A table in TikZ, one unit to a cell, from (0, 0) to the right and down."""
+    """Return a table in TikZ, one unit to a cell, from (0, 0) to the right and down."""
     body: list[str] = []
     for i in range(table.rows):
         for j in range(table.columns):
@@ -337,7 +327,8 @@ _GAP = 3
 
 
 def _tables_of(x: Any) -> list[_Placed]:
-    """The tables of a tiled copy (source and destination) or a tiled MMA (A left of C, B above it, if in registers); none of others."""
+    """Return the tables of a tiled copy (source and destination) or a tiled MMA (A left of C, B above it, if in
+    registers); none of others."""
     if hasattr(x, "layout_src_tv_tiled"):
         tile = _tile_of(x.tiler_mn)
         ends = [("source", x.layout_src_tv_tiled), ("destination", x.layout_dst_tv_tiled)]
@@ -365,7 +356,7 @@ _MOST_COLUMNS = 32
 
 
 def _in_memory(layout_tv: Layout) -> bool:
-    """Whether an operand is read from shared memory: all threads have all of it."""
+    """Return whether an operand is read from shared memory: all threads have all of it."""
     return product(wrap(layout_tv.shape)[0]) > 1 and not any(flatten_to_tuple(wrap(layout_tv.stride)[0]))
 
 
@@ -402,7 +393,7 @@ def _need_tables(x: Any) -> list[_Placed]:
 
 
 def atom_svg(x: Any, *, title: str | None = None) -> str:
-    """A picture of a tiled copy or a tiled MMA (or an MMA atom) as an SVG document: who holds which element.
+    """Return a picture of a tiled copy or a tiled MMA (or an MMA atom) as an SVG document: who holds which element.
 
     Of a copy the tile of the source and of the destination, of an MMA the tiles of A (left), B (above) and C.
     """
@@ -423,7 +414,8 @@ def atom_svg(x: Any, *, title: str | None = None) -> str:
 
 
 def atom_latex(x: Any, *, color: Callable[[int, int], str] = tikz_color_tv, axis_labels: bool = True) -> str:
-    """A picture of a tiled copy or a tiled MMA as a LaTeX document. ``color`` maps thread and value to a TikZ colour."""
+    """Return a picture of a tiled copy or a tiled MMA as a LaTeX document. ``color`` maps thread and value to a TikZ
+    colour."""
     body: list[str] = []
     for p in _need_tables(x):
         body.append(rf"\begin{{scope}}[shift={{({p.right},-{p.down})}}]")
@@ -448,13 +440,9 @@ def picture(x: Any) -> str | None:
 
 
 def print_latex(
-    x: Any,
-    *,
-    color: Callable[[int], str] = tikz_color_layout,
-    title: str | None = None,
-    axis_labels: bool = True,
+    x: Any, *, color: Callable[[int], str] = tikz_color_layout, title: str | None = None, axis_labels: bool = True,
     render_func: Callable[[str], None] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Print a layout, tiled copy or tiled MMA as a LaTeX document, or hand the document to ``render_func``."""
     if _is_atom(x):
         (render_func or print)(atom_latex(x, axis_labels=axis_labels))
@@ -463,15 +451,10 @@ def print_latex(
 
 
 def print_latex_tv(
-    layout_tv: Any,
-    tile_mn: Any,
-    *,
-    color: Callable[[int, int], str] = tikz_color_tv,
-    palette: str | Callable[..., str] | None = None,
-    title: str | None = None,
-    axis_labels: bool = False,
+    layout_tv: Any, tile_mn: Any, *, color: Callable[[int, int], str] = tikz_color_tv,
+    palette: str | Callable[..., str] | None = None, title: str | None = None, axis_labels: bool = False,
     render_func: Callable[[str], None] | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Print a thread-value layout on its tile as a LaTeX document, or hand the document to ``render_func``.
 
     ``palette`` replaces ``color``: a function of thread and value, or the name of a TikZ colour that is used in

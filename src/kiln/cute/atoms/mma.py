@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.trace import at_one_location
 from ...base_dsl.typing import Integer
 from ..layout.algebra import complement, composition
@@ -26,7 +27,6 @@ from .atom import Atom, Op, Trait, known_keywords, tile_of_layouts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...mlir import ir
     from ..tensor.pointer import Pointer
 
 __all__ = [
@@ -42,12 +42,9 @@ class MmaTrait(Trait):
     """A multiply-accumulate operation: its shape, its threads, and the values each of them holds."""
 
     def __init__(
-        self,
-        shape_mnk: tuple[int, int, int],
-        thr_id: Layout,
-        layouts_tv: tuple[Layout, Layout, Layout],
+        self, shape_mnk: tuple[int, int, int], thr_id: Layout, layouts_tv: tuple[Layout, Layout, Layout],
         types: tuple[Any, Any, Any],
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.shape_mnk = shape_mnk
         self.thr_id = thr_id
         self.layouts_tv = dict(zip("ABC", layouts_tv, strict=True))
@@ -85,31 +82,29 @@ class RegisterMmaTrait(MmaTrait):
         return make_rmem_tensor(of.shape if isinstance(of, TracedTensor) else of, dtype)
 
     def registers(self, operand: str, tensor: TracedTensor) -> Registers:
-        """An operand as the values of its calls."""
+        """Return an operand as the values of its calls."""
         wanted = self._values[operand]
         shape = tensor.shape
         if product(shape) != wanted and isinstance(shape, tuple):
             shape = shape[0]
         if product(shape) != wanted:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"an MMA takes {wanted} values of {operand}, got the shape {pretty_str(shape)}",
-                hint="mode 0 holds the values of one call: partition with the tiled MMA",
+                "mode 0 holds the values of one call: partition with the tiled MMA",
             )
         if wanted > 1 and not tensor.layout.is_static():
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"an MMA takes {operand} from registers, got a tensor with the layout {tensor.layout}",
-                hint=f"copy it to what make_fragment_{operand} makes",
+                f"copy it to what make_fragment_{operand} makes",
             )
         return Registers(self.pointer_to(operand, tensor), tensor.offset_layout, wanted)
 
     def pointer_to(self, operand: str, tensor: TracedTensor) -> Pointer:
-        """The pointer that the values of an operand are read through."""
+        """Return the pointer that the values of an operand are read through."""
         return tensor._memory("gemm()", operand)
 
     def load(self, operand: str, registers: Registers, call: int) -> ir.Value:
-        """The values of a call."""
+        """Return the values of a call."""
         return registers.load(call)
 
     def store(self, registers: Registers, call: int, value: ir.Value) -> None:
@@ -124,13 +119,13 @@ class RegisterMmaTrait(MmaTrait):
         """Each operand is read once, and each result written once."""
         sources = {name: self.registers(name, x) for name, x in zip("ABC", (a, b, c), strict=True)}
         target = sources["C"] if d is c else self.registers("C", d)
-        sums = {(m, n): self.load("C", sources["C"], m + rows * n) for m in range(rows) for n in range(columns)}
+        accumulators = {(m, n): self.load("C", sources["C"], m + rows * n) for m in range(rows) for n in range(columns)}
         for k in range(1 if depth is None else depth):
             left = [self.load("A", sources["A"], m + rows * k) for m in range(rows)]
             right = [self.load("B", sources["B"], n + columns * k) for n in range(columns)]
             for m, n in calls_in_order(rows, columns):
-                sums[m, n] = self.multiply(left[m], right[n], sums[m, n])
-        for (m, n), value in sums.items():
+                accumulators[m, n] = self.multiply(left[m], right[n], accumulators[m, n])
+        for (m, n), value in accumulators.items():
             self.store(target, m + rows * n, value)
 
 
@@ -232,7 +227,7 @@ class TiledMma(MmaAtom):
         return found
 
     def get_tile_size(self, mode_idx: int) -> int:
-        """The extent of the tile in M (0), N (1) or K (2)."""
+        """Return the extent of the tile in M (0), N (1) or K (2)."""
         found = self._permutation(mode_idx)
         return product(found.shape if isinstance(found, Layout) else found)
 
@@ -241,13 +236,13 @@ class TiledMma(MmaAtom):
         return ThrMma(self, thr_idx)
 
     def _split(self, operand: str, x: Any) -> Any:
-        """An operand (i, j, ...) as ((thread, value) of the atom, ((thread i, rest i), (thread j, rest j), ...))."""
+        """Return an operand (i, j, ...) as ((thread, value) of the atom, ((thread i, rest i), (thread j, rest j),
+        ...))."""
         i, j = _OPERAND_MODES[operand]
         if rank(x) < 2:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"the operand {operand} of an MMA has at least two modes, got {_describe(x)}",
-                hint=f"a tile of it is ({'MNK'[i]}, {'MNK'[j]}, ...)",
+                f"a tile of it is ({'MNK'[i]}, {'MNK'[j]}, ...)",
             )
         shape, threads = self.shape_mnk, self.thr_layout_vmnk
         ordered = logical_divide(x, (self._permutation(i), self._permutation(j)))
@@ -292,15 +287,15 @@ class TiledMma(MmaAtom):
         return _sliced(split, 0, 0, 0).shape
 
     def partition_shape_A(self, shape_mk: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The shape of a thread's part of an A of a shape: (values, rest of M, rest of K, ...)."""
+        """Return the shape of a thread's part of an A of a shape: (values, rest of M, rest of K, ...)."""
         return self._partition_shape("A", shape_mk)
 
     def partition_shape_B(self, shape_nk: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The shape of a thread's part of a B of a shape."""
+        """Return the shape of a thread's part of a B of a shape."""
         return self._partition_shape("B", shape_nk)
 
     def partition_shape_C(self, shape_mn: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The shape of a thread's part of a C of a shape."""
+        """Return the shape of a thread's part of a C of a shape."""
         return self._partition_shape("C", shape_mn)
 
     def __str__(self) -> str:
@@ -318,7 +313,7 @@ class TiledMma(MmaAtom):
 
 
 def _sliced(split: Any, thread: Any, thread_i: Any, thread_j: Any) -> Any:
-    """One thread's part of a split operand: (values, rest i, rest j, further modes...)."""
+    """Return one thread's part of a split operand: (values, rest i, rest j, further modes...)."""
     further = len(split.shape[1]) - 2
     coord = ((thread, None), ((thread_i, None), (thread_j, None), *(None,) * further))
     if isinstance(split, TracedTensor):
@@ -342,23 +337,21 @@ class ThrMma(TiledMma):
 
     def _partition(self, operand: str, tensor: Any) -> Any:
         if not isinstance(tensor, TracedTensor):
-            raise error(
-                DSLUserCodeTypeError, f"partition_{operand} takes a tensor, got {type(tensor).__name__}", depth=2
-            )
+            raise type_error(f"partition_{operand} takes a tensor, got {type(tensor).__name__}")
         i, j = _OPERAND_MODES[operand]
         place = self.thr_layout_vmnk.get_flat_coord(self._thr_idx)
         return _sliced(self._split(operand, tensor), place[0], place[i + 1], place[j + 1])
 
     def partition_A(self, input_mk: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The thread's part of a tensor (M, K, ...): (values of the atom, rest of M, rest of K, ...)."""
+        """Return the thread's part of a tensor (M, K, ...): (values of the atom, rest of M, rest of K, ...)."""
         return self._partition("A", input_mk)
 
     def partition_B(self, input_nk: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The thread's part of a tensor (N, K, ...)."""
+        """Return the thread's part of a tensor (N, K, ...)."""
         return self._partition("B", input_nk)
 
     def partition_C(self, input_mn: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The thread's part of a tensor (M, N, ...)."""
+        """Return the thread's part of a tensor (M, N, ...)."""
         return self._partition("C", input_mn)
 
     def __extract_mlir_values__(self) -> list[ir.Value]:
@@ -385,25 +378,21 @@ def _describe(x: Any) -> str:
 
 
 def make_mma_atom(op: Any, *, loc: Any = None, ip: Any = None, **kwargs: Any) -> MmaAtom:
-    """An MMA operation with all that is known about it."""
+    """Return an MMA operation with all that is known about it."""
     if not isinstance(op, MmaOp):
         hint = (
             f"pass an instance: {op.__name__}(...)" if isinstance(op, type) else "for example MmaUniversalOp(Float32)"
         )
-        raise error(DSLUserCodeTypeError, f"make_mma_atom takes an MMA operation, got {op!r}", hint=hint)
+        raise type_error(f"make_mma_atom takes an MMA operation, got {op!r}", hint)
     return MmaAtom(op, op.make_trait(**known_keywords(op.make_trait, type(op).__name__, kwargs)))
 
 
 def make_tiled_mma(
-    op_or_atom: Any,
-    atom_layout_mnk: Any = (1, 1, 1),
-    permutation_mnk: Any = None,
-    *,
-    loc: Any = None,
-    ip: Any = None,
-    **kwargs: Any,
-) -> TiledMma:
-    """An atom done by the threads of `atom_layout_mnk`, over a tile whose modes `permutation_mnk` sizes and reorders.
+    op_or_atom: Any, atom_layout_mnk: Any = (1, 1, 1), permutation_mnk: Any = None, *, loc: Any = None,
+    ip: Any = None, **kwargs: Any,
+) -> TiledMma:  # fmt: skip
+    """Return an atom done by the threads of `atom_layout_mnk`, over a tile whose modes `permutation_mnk` sizes and
+    reorders.
 
     A permutation is an extent, a layout (place in the atoms' order -> place in the tile) or None: just as large as all
     threads cover with one atom each. Each is a multiple of that.
@@ -411,20 +400,19 @@ def make_tiled_mma(
     atom = op_or_atom if isinstance(op_or_atom, MmaAtom) else make_mma_atom(op_or_atom, **kwargs)
     layout = atom_layout_mnk if isinstance(atom_layout_mnk, Layout) else make_layout(atom_layout_mnk)
     if rank(layout) > 3:
-        raise error(DSLUserCodeTypeError, f"atom_layout_mnk has the modes M, N and K, got {layout}")
+        raise type_error(f"atom_layout_mnk has the modes M, N and K, got {layout}")
     layout = append(layout, UNIT, 3)
-    given = () if permutation_mnk is None else wrap(permutation_mnk)
-    if len(given) > 3:
-        raise error(DSLUserCodeTypeError, f"permutation_mnk has the modes M, N and K, got {_tiler_text(given)}")
-    permutation = (*given, *(None,) * (3 - len(given)))
+    permutations = () if permutation_mnk is None else wrap(permutation_mnk)
+    if len(permutations) > 3:
+        raise type_error(f"permutation_mnk has the modes M, N and K, got {_tiler_text(permutations)}")
+    permutation = (*permutations, *(None,) * (3 - len(permutations)))
     for mode, extent in enumerate(permutation):
         found = product(extent.shape) if isinstance(extent, Layout) else None if extent is None else product(extent)
         least = atom.shape_mnk[mode] * size(layout[mode])
         if found is not None and (not isinstance(found, int) or found % least):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"permutation_mnk[{mode}] has the extent {found}, and the atoms of all threads cover {least} in {'MNK'[mode]}",
-                hint=f"the extent is a multiple of {least}, or None",
+                f"the extent is a multiple of {least}, or None",
             )
     return TiledMma(atom.op, atom.trait, layout, permutation)
 
@@ -434,11 +422,9 @@ def make_tiled_mma(
 
 def _atom(atom: Any, what: str) -> MmaAtom:
     if not isinstance(atom, MmaAtom):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{what}() takes an MMA atom first, got {type(atom).__name__}",
-            hint="cute.make_mma_atom(op) or cute.make_tiled_mma(op, ...)",
-            depth=2,
+            "cute.make_mma_atom(op) or cute.make_tiled_mma(op, ...)",
         )
     return atom
 
@@ -466,24 +452,22 @@ def gemm(atom: Any, d: Any, a: Any, b: Any, c: Any, *, loc: Any = None, ip: Any 
         a, b, c, d = (_with_unit_mode(x) for x in (a, b, c, d))
         ranks = (ranks[0] + 1, ranks[1] + 1, 3, 3)
     if ranks not in ((2, 2, 3, 3), (3, 3, 3, 3)):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"gemm() of tensors with {ranks[0]}, {ranks[1]}, {ranks[2]} and {ranks[3]} modes (A, B, C, D)",
-            hint="(V, M, K) x (V, N, K) => (V, M, N), (V, M) x (V, N) => (V, M, N) or (V) x (V) => (V)",
+            "(V, M, K) x (V, N, K) => (V, M, N), (V, M) x (V, N) => (V, M, N) or (V) x (V) => (V)",
         )
     rows, *depth = _extents(a)
     columns, *depth_b = _extents(b)
     if depth != depth_b or not _extents(c) == _extents(d) == [rows, columns]:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"gemm() of A {_shape(a)} and B {_shape(b)} into C {_shape(c)} and D {_shape(d)}",
-            hint="A is (V, M, K), B is (V, N, K), C and D are (V, M, N)",
+            "A is (V, M, K), B is (V, N, K), C and D are (V, M, N)",
         )
     trait.gemm(d, a, b, c, rows, columns, depth[0] if depth else None, **kwargs)
 
 
 def _first(x: Any) -> Any:
-    """An operand, or the first of the tensors it is made of."""
+    """Return an operand, or the first of the tensors it is made of."""
     return x[0] if isinstance(x, (tuple, list)) else x
 
 
@@ -492,7 +476,7 @@ def _shape(x: Any) -> str:
 
 
 def _extents(x: Any) -> list[int]:
-    """The sizes of the modes after the first."""
+    """Return the sizes of the modes after the first."""
     return [product(s) for s in _first(x).shape[1:]]
 
 
@@ -501,12 +485,12 @@ def _with_unit_mode(x: TracedTensor) -> TracedTensor:
 
 
 def _part(x: Any, i: int, k: int | None) -> Any:
-    """The values of one call; of an operand that is several tensors, of each."""
+    """Return the values of one call; of an operand that is several tensors, of each."""
     if isinstance(x, (tuple, list)):
         return type(x)(_part(t, i, k) for t in x)
     return x[None, i] if k is None else x[None, i, k]
 
 
 def calls_in_order(rows: int, columns: int) -> list[tuple[int, int]]:
-    """All (m, n), to and fro, so that neighbours share an operand."""
+    """Return all (m, n), to and fro, so that neighbours share an operand."""
     return [(m, n if m % 2 == 0 else columns - 1 - n) for m in range(rows) for n in range(columns)]

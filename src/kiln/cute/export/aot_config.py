@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from ...base_dsl import doors, packages
+from ...base_dsl import entry_points, packages
 from ...base_dsl.diagnostics import DSLBaseError
 
 
@@ -27,17 +27,17 @@ def main(arguments: list[str] | None = None) -> int:
     if target and not target.startswith(("linux-", "llvm ")):
         target = f"llvm -mtriple={target}"
     try:
-        files = doors.exporter().runtime_files
+        files = entry_points.exporter().runtime_files
         others = [_tvm_ffi_folder()] if options.with_tvm_ffi else []
         libraries = [files.LIBRARY, "dl", *(["tvm_ffi"] if options.with_tvm_ffi else [])]
-        told = {
+        answers = {
             "libdir": lambda: ":".join([files.library_folder(target), *others]),
             "ldflags": lambda: " ".join(f"-L{folder}" for folder in [files.library_folder(target), *others]),
             "libs": lambda: " ".join(f"-l{library}" for library in libraries),
             "includedir": files.include_folder,
             "cmakedir": files.cmake_folder,
         }
-        print("\n".join([told[name]() for name in wanted]))  # all of it, or an error
+        print("\n".join([answers[name]() for name in wanted]))  # all of it, or an error
     except (DSLBaseError, ImportError) as reason:
         print(f"aot_config: {reason}", file=sys.stderr)
         return 1

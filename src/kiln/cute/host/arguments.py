@@ -5,15 +5,18 @@ from __future__ import annotations
 import ctypes
 import types
 import typing
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any
 
 from ...base_dsl import packages, promises, tree
 from ...base_dsl.arguments import GroupNode, Node, NumericNode
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLUserCodeValueError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import DSLUserCodeValueError, error, type_error
 from ...base_dsl.static_key import static_key
 from ...base_dsl.typing import Boolean, Int64, Numeric, is_constexpr
 from ...hardware import current as hardware
 from ..atoms.atom import Atom, Op
+from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import Coord, IntTuple, Shape
 from ..layout.layout import Layout, Stride, Tile
@@ -35,11 +38,6 @@ from .arrays import (
 from .runtime import DynamicLeaf, FakeStream, FakeTensor, RuntimePointer, RuntimeTensor, TensorSignature
 from .stream import HANDLES, current_stream, handle_of
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator, Sequence
-
-    from ...mlir import ir
-
 
 class TensorNode(Node):
     """A tensor given from Python."""
@@ -48,13 +46,9 @@ class TensorNode(Node):
     is_array = True
 
     def __init__(
-        self,
-        found: TensorSignature,
-        leaves: tuple[int, ...] | None,
-        array: Array | None,
-        alignment: int = 0,
+        self, found: TensorSignature, leaves: tuple[int, ...] | None, array: Array | None, alignment: int = 0,
         symbols: list[tuple[Any, str]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.key = found
         self.symbols = symbols
         self.formats = found.formats
@@ -67,10 +61,9 @@ class TensorNode(Node):
 
     def leaves(self) -> list[Any]:
         if self._leaves is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 "a fake tensor is passed in a call",
-                hint="it describes an argument for cute.compile; call the compiled function with real tensors",
+                "it describes an argument for cute.compile; call the compiled function with real tensors",
             )
         return list(self._leaves)
 
@@ -101,8 +94,6 @@ class PointerNode(Node):
         self.key, self._leaves = pointer._argument
 
     def types(self) -> list[ir.Type]:
-        from ...dialects import cute
-
         cute.load_dialect()
         return [cute.ptr_type(self.key.dtype.mlir_type, self.key.memspace.name, self.key.alignment)]
 
@@ -174,7 +165,7 @@ class TreeNode(Node):
 
 
 def layout_node(layout: Any) -> Node:
-    """A layout: static leaves stay static."""
+    """Return a layout: static leaves stay static."""
     leaves = list(layout._leaves())
     inner = getattr(layout, "inner", None)
     key: Any = (type(layout).__name__, str(layout))
@@ -193,7 +184,7 @@ class _StaticTree(Node):
         self.key = key
 
     def fit(self, expected: Hashable) -> Node | str:
-        """An int where an integer of the object program is taken."""
+        """Return an int where an integer of the object program is taken."""
         if type(self._value) is not int or type(expected) is not tuple or len(expected) != 2 or expected[0] != ():
             return ""
         kind: Any = expected[1]
@@ -209,7 +200,7 @@ class _StaticTree(Node):
 
 
 def shape_node(value: Any) -> Node:
-    """An argument annotated as a shape, stride, coordinate or tile: Python ints in it are static."""
+    """Return an argument annotated as a shape, stride, coordinate or tile: Python ints in it are static."""
     if isinstance(value, (Layout, ComposedLayout)):
         return layout_node(value)
     if isinstance(value, (tuple, list)):
@@ -229,10 +220,9 @@ class AddressNode(Node):
         self._address = address
 
     def types(self) -> list[ir.Type]:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "an address does not say of what: ctypes.c_void_p is for calls of compiled functions",
-            hint="compile for make_ptr(dtype, address, ...)",
+            "compile for make_ptr(dtype, address, ...)",
         )
 
     leaves = types
@@ -268,7 +258,7 @@ class StreamNode(Node):
 
 
 def argument_node(value: Any, annotation: Any) -> Node | None:
-    """The node of a value of this language, or None."""
+    """Return the node of a value of this language, or None."""
     kind = type(value)
     if kind is RuntimeTensor:
         _check_device(value._array.device)
@@ -319,7 +309,7 @@ def _check_device(device: str) -> None:
 
 
 def array_node(x: Any) -> Node:
-    """An array of another library: all of its layout is dynamic but the stride 1 of the leading mode."""
+    """Return an array of another library: all of its layout is dynamic but the stride 1 of the leading mode."""
     array = read_array(x)
     _check_device(array.device)
     alignment = natural_alignment(array.dtype)
@@ -445,7 +435,7 @@ _SHAPES = frozenset((promises.NUMBER, promises.SEQUENCE, promises.NONE, LAYOUT))
 
 
 def kind_of(value: Any) -> str:
-    """The kind of a value of this language (see `promises`), empty for others."""
+    """Return the kind of a value of this language (see `promises`), empty for others."""
     if isinstance(value, Tensor) or is_array(type(value)):
         return TENSOR
     if isinstance(value, Pointer):
@@ -456,7 +446,7 @@ def kind_of(value: Any) -> str:
 
 
 def kinds_promised(annotation: Any) -> promises.Kinds | None:
-    """The kinds of values that an annotation of this language allows; None for other annotations."""
+    """Return the kinds of values that an annotation of this language allows; None for other annotations."""
     if annotation_kind(annotation) == "shape":
         return _SHAPES
     if not isinstance(annotation, type):

@@ -7,13 +7,11 @@ that Python takes to ask for the same.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Hashable
+from typing import Any
 
-from ...calls import loading, plan
+from ...interop.arguments import loading, plan
 from .arrays import introduce_array, is_torch_tensor, read_array
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable
 
 
 def array_key(*arrays: Any) -> Hashable:
@@ -47,7 +45,7 @@ def _key(x: Any) -> Hashable:
 
 
 def stream_of(array: Any) -> int:
-    """The handle of the stream on which the framework of an array is working; 0 for arrays of the host."""
+    """Return the handle of the stream on which the framework of an array is working; 0 for arrays of the host."""
     native = loading.engine()
     if native is not None:
         found = native.stream(array)

@@ -8,15 +8,15 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl import packages
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, type_error
 from ...base_dsl.numeric.meta import TYPES
-from ...calls import loading, plan
 from ...hardware import current as hardware
+from ...interop.arguments import loading, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...calls.caller.engine import Engine
+    from ...interop.arguments.engine import Engine
 
 
 class Array(NamedTuple):
@@ -33,13 +33,13 @@ class Array(NamedTuple):
 
 
 def read_array(x: Any) -> Array:
-    """An array of any library that numpy, torch or the DLPack protocol knows."""
+    """Return an array of any library that numpy, torch or the DLPack protocol knows."""
     kind = type(x)
     read = _readers.get(kind)
     if read is not None:
         return read(x)
     if has_mask(kind):
-        raise _no_type(
+        raise type_error(
             f"{kind.__module__}.{kind.__qualname__} has a mask, which kernels do not know",
             "pass its values and its mask as two arrays, or its values with the masked ones filled in",
         )
@@ -62,10 +62,8 @@ def read_array(x: Any) -> Array:
         import numpy
 
         return _read_numpy(numpy.asarray(x))
-    raise error(
-        DSLUserCodeTypeError,
-        f"{kind.__module__}.{kind.__qualname__} has no DLPack protocol",
-        hint="pass an array of numpy, torch, jax or cupy",
+    raise type_error(
+        f"{kind.__module__}.{kind.__qualname__} has no DLPack protocol", "pass an array of numpy, torch, jax or cupy"
     )
 
 
@@ -73,24 +71,25 @@ _readers: dict[type, Callable[[Any], Array]] = {}
 
 
 def has_mask(kind: type) -> bool:
-    """Whether a type is numpy's MaskedArray, torch's MaskedTensor or a subclass: some of their elements are none."""
+    """Return whether a type is numpy's MaskedArray, torch's MaskedTensor or a subclass: some of their elements are
+    none."""
     return any(base.__name__ in ("MaskedArray", "MaskedTensor") for base in kind.__mro__)
 
 
 def is_jax_array(kind: type) -> bool:
-    """Whether a type is that of JAX's arrays."""
+    """Return whether a type is that of JAX's arrays."""
     return kind.__name__ == "ArrayImpl" and kind.__module__.startswith("jaxlib")
 
 
 def is_array(kind: type) -> bool:
-    """Whether values of a type are arrays that become tensors by themselves."""
+    """Return whether values of a type are arrays that become tensors by themselves."""
     return (hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")) or hasattr(
         kind, "__cuda_array_interface__"
     )
 
 
 def is_torch_tensor(kind: type) -> bool:
-    """Whether a type is torch's Tensor or a subclass; torch is not imported for it."""
+    """Return whether a type is torch's Tensor or a subclass; torch is not imported for it."""
     torch = packages.loaded("torch")
     tensor = getattr(torch, "Tensor", None)
     return tensor is not None and issubclass(kind, tensor)
@@ -105,10 +104,9 @@ def _read_numpy(x: Any) -> Array:
     size = x.itemsize
     strides = x.strides
     if any(s % size for s in strides):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"the array's strides {strides} (bytes) are not multiples of its element size {size}",
-            hint="pass a copy: numpy.ascontiguousarray(x)",
+            "pass a copy: numpy.ascontiguousarray(x)",
         )
     strides = tuple(s // size for s in strides)
     address, readonly = interface["data"]
@@ -117,26 +115,22 @@ def _read_numpy(x: Any) -> Array:
 
 @functools.lru_cache(maxsize=64)
 def numpy_element_type(dtype: Any) -> Any:
-    """The element type of a numpy dtype, ml_dtypes included."""
+    """Return the element type of a numpy dtype, ml_dtypes included."""
     name: str = dtype.name
     if dtype.byteorder not in "=|<":
-        raise _no_type(
+        raise type_error(
             f"numpy's {dtype.str} has the other byte order", "convert it: x.astype(x.dtype.newbyteorder('='))"
         )
     for kind in TYPES.values():
         known = kind._numpy_name
         if known is not None and known.rstrip("_") == name:
             if kind.width < 8 and kind.width in (2, 4):
-                raise _no_type(
+                raise type_error(
                     f"numpy keeps each {name} in a byte of its own, and {kind.__name__} elements are packed",
                     f"pack two to a byte into a uint8 array and set from_dlpack(x).element_type = {kind.__name__}",
                 )
             return kind
-    raise _no_type(f"no element type corresponds to numpy's {name}")
-
-
-def _no_type(message: str, hint: str = "") -> Exception:
-    return error(DSLUserCodeTypeError, message, hint=hint)
+    raise type_error(f"no element type corresponds to numpy's {name}")
 
 
 # --- torch -----------------------------------------------------------------------------------------------------------
@@ -151,15 +145,15 @@ TORCH_NAMES = {
 
 @functools.lru_cache(maxsize=64)
 def torch_element_type(dtype: Any) -> Any:
-    """The element type of a torch dtype."""
+    """Return the element type of a torch dtype."""
     name = str(dtype).removeprefix("torch.")
     if name not in TORCH_NAMES:
-        raise _no_type(f"no element type corresponds to torch's {name}")
+        raise type_error(f"no element type corresponds to torch's {name}")
     return TYPES[TORCH_NAMES[name]]
 
 
 def torch_dtype(ty: Any) -> Any:
-    """The torch dtype of an element type. Two Float4E2M1FN make one element of torch's."""
+    """Return the torch dtype of an element type. Two Float4E2M1FN make one element of torch's."""
     import torch
 
     wanted = "Float32" if ty is TYPES["TFloat32"] else getattr(ty, "__name__", ty)
@@ -173,39 +167,41 @@ def _read_torch(x: Any) -> Array:
     dtype = torch_element_type(x.dtype)
     device = "cuda" if x.is_cuda else "cpu" if x.is_cpu else x.device.type
     if device not in ("cpu", "cuda"):
-        raise _no_type(f"a torch tensor on the device {device!r}", "tensors live on the CPU or on a CUDA device")
+        raise type_error(f"a torch tensor on the device {device!r}", "tensors live on the CPU or on a CUDA device")
     if x.layout is not sys.modules["torch"].strided:
-        raise _no_type(f"a torch tensor of layout {x.layout}", "pass a dense tensor: x.to_dense()")
+        raise type_error(f"a torch tensor of layout {x.layout}", "pass a dense tensor: x.to_dense()")
     if x.is_neg():
-        raise _no_type("a torch tensor that stands for the negative of what is in memory", "pass x.resolve_neg()")
+        raise type_error("a torch tensor that stands for the negative of what is in memory", "pass x.resolve_neg()")
     shape, strides = tuple(x.shape), tuple(x.stride())
     if dtype.width == 4:
         shape, strides = unpacked(shape, strides, 2)
     address = torch_address(x)
     if not address and x.numel() and not hasattr(x, "fake_mode"):
-        raise _no_type(f"a {type(x).__qualname__} of torch has no memory of its own", "pass the tensors it is made of")
+        raise type_error(
+            f"a {type(x).__qualname__} of torch has no memory of its own", "pass the tensors it is made of"
+        )
     return Array(address, shape, strides, dtype, device, False, x)
 
 
 def torch_address(x: Any) -> int:
-    """The address of a torch tensor's first element; 0 for a fake tensor, which has no memory."""
+    """Return the address of a torch tensor's first element; 0 for a fake tensor, which has no memory."""
     if hasattr(x, "fake_mode"):
         return 0
     return x.data_ptr()
 
 
 def unpacked(shape: tuple[int, ...], strides: tuple[int, ...], factor: int) -> tuple[Any, Any]:
-    """The layout of elements of which `factor` lie in one stored element, along the mode with stride 1."""
+    """Return the layout of elements of which `factor` lie in one stored element, along the mode with stride 1."""
     leading = find_leading(shape, strides)
     if leading is None:
-        raise _no_type(f"packed elements in strides {strides}: no mode has stride 1", "make the array contiguous")
+        raise type_error(f"packed elements in strides {strides}: no mode has stride 1", "make the array contiguous")
     made_shape = tuple(s * factor if i == leading else s for i, s in enumerate(shape))
     made_strides = tuple(1 if i == leading else d * factor for i, d in enumerate(strides))
     return made_shape, made_strides
 
 
 def find_leading(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
-    """The mode of stride 1; of several, the last whose extent is not 1, or else the last."""
+    """Return the mode of stride 1; of several, the last whose extent is not 1, or else the last."""
     found: int | None = None
     for i, d in enumerate(strides):
         if d == 1 and (found is None or shape[i] != 1 or shape[found] == 1):
@@ -282,39 +278,39 @@ def read_dlpack(x: Any) -> Array:
     if _capsule_is(capsule, b"dltensor_versioned"):
         managed = _Versioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
         if managed.major > 1:
-            raise _no_type(f"DLPack version {managed.major}.{managed.minor}: only versions 0 and 1 are known")
+            raise type_error(f"DLPack version {managed.major}.{managed.minor}: only versions 0 and 1 are known")
         tensor, readonly = managed.tensor, bool(managed.flags & _READ_ONLY)
         if managed.flags & _PADDED and tensor.dtype.bits in (2, 4):
-            raise _no_type(
+            raise type_error(
                 f"the array keeps each element of {tensor.dtype.bits} bits in a byte of its own, and ours are packed",
                 "pack them, and pass the bytes: from_dlpack(bytes).element_type = T",
             )
     elif _capsule_is(capsule, b"dltensor"):
         tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     else:
-        raise _no_type(
+        raise type_error(
             f"__dlpack__() of {type(x).__qualname__} gave {capsule!r}",
             "DLPack's capsule is new, and is called dltensor",
         )
     code = (tensor.dtype.code, tensor.dtype.bits)
     if code not in _CODES:
-        raise _no_type(f"no element type corresponds to DLPack's type code {code[0]} of {code[1]} bits")
+        raise type_error(f"no element type corresponds to DLPack's type code {code[0]} of {code[1]} bits")
     dtype = TYPES[_CODES[code]]
     lanes = tensor.dtype.lanes
     if lanes != 1 and lanes * dtype.width != 8:  # elements of 4 bits come two to a byte
-        raise _no_type(
+        raise type_error(
             f"the array's elements are vectors of {lanes} {dtype.__name__} (DLPack's lanes)",
             "pass an array of numbers, with a dimension more",
         )
     if tensor.device.kind not in (_CPU, _CUDA, _CUDA_HOST, _MANAGED):
-        raise _no_type(
+        raise type_error(
             f"an array on DLPack's device type {tensor.device.kind}", "arrays live on the CPU or on a CUDA device"
         )
     rank = tensor.ndim
     if not 0 <= rank <= _MOST_MODES:
-        raise _no_type(f"a DLPack header says that the array has {rank} modes", f"arrays have 0 to {_MOST_MODES}")
+        raise type_error(f"a DLPack header says that the array has {rank} modes", f"arrays have 0 to {_MOST_MODES}")
     if rank and not tensor.shape:
-        raise _no_type(f"a DLPack header with {rank} modes has no extents: its pointer to them is null")
+        raise type_error(f"a DLPack header with {rank} modes has no extents: its pointer to them is null")
     shape = tuple(tensor.shape[i] for i in range(rank))
     strides = tuple(tensor.strides[i] for i in range(rank)) if tensor.strides else row_major(shape)
     address = (tensor.data or 0) + tensor.byte_offset
@@ -334,17 +330,17 @@ def _check_memory(
 ) -> None:
     """Refuse extents and addresses that no array has, before anything is done with them."""
     if any(extent < 0 for extent in shape):
-        raise _no_type(f"{what} says that the array's shape is {shape}", "extents are 0 or more")
+        raise type_error(f"{what} says that the array's shape is {shape}", "extents are 0 or more")
     if len(strides) != len(shape):
-        raise _no_type(f"{what} has {len(shape)} extents and {len(strides)} strides")
+        raise type_error(f"{what} has {len(shape)} extents and {len(strides)} strides")
     if 0 in shape:
         return
     if not memory:
-        raise _no_type(f"{what} of the shape {shape} has no memory: its pointer is null")
+        raise type_error(f"{what} of the shape {shape} has no memory: its pointer is null")
     reach = [(extent - 1) * step * bits // 8 for extent, step in zip(shape, strides)]
     first, last = address + sum(r for r in reach if r < 0), address + sum(r for r in reach if r > 0)
     if first < 0 or last >= 1 << 64:
-        raise _no_type(
+        raise type_error(
             f"{what} says that elements lie from address {first:#x} to {last:#x}: the address is {address:#x}, "
             f"the shape {shape}, the strides {strides}",
             "addresses have 64 bits",
@@ -352,17 +348,19 @@ def _check_memory(
 
 
 def _read_cuda_interface(x: Any) -> Array:
-    """An array that knows only CUDA's array interface (version 2 or 3)."""
+    """Return an array that knows only CUDA's array interface (version 2 or 3)."""
     import numpy
 
-    told = x.__cuda_array_interface__
-    if told.get("mask") is not None:
-        raise _no_type("the array has a mask, which kernels do not know", "pass its values and its mask as two arrays")
-    stored = numpy.dtype(told["typestr"])
-    shape, steps = tuple(told["shape"]), told.get("strides")
-    address, readonly = told["data"]
+    interface = x.__cuda_array_interface__
+    if interface.get("mask") is not None:
+        raise type_error(
+            "the array has a mask, which kernels do not know", "pass its values and its mask as two arrays"
+        )
+    stored = numpy.dtype(interface["typestr"])
+    shape, steps = tuple(interface["shape"]), interface.get("strides")
+    address, readonly = interface["data"]
     if steps is not None and any(step % stored.itemsize for step in steps):
-        raise _no_type(f"the array's strides {steps} (bytes) are not multiples of its element size {stored.itemsize}")
+        raise type_error(f"the array's strides {steps} (bytes) are not multiples of its element size {stored.itemsize}")
     strides = row_major(shape) if steps is None else tuple(step // stored.itemsize for step in steps)
     address = address or 0
     _check_memory("CUDA's array interface", shape, strides, address, address, 8 * stored.itemsize)
@@ -406,8 +404,9 @@ _native_kinds: set[type] = set()
 
 @functools.lru_cache(maxsize=1)
 def torch_bits() -> tuple[int, int, int] | None:
-    """Where a tensor of torch leads to its record, where that one keeps what kind of tensor it is, and the bits of kinds that are
-    not the numbers in memory: negatives of them (`x.conj().imag`), and zeros without memory. None if it is kept elsewhere."""
+    """Return where a tensor of torch leads to its record, where that one keeps what kind of tensor it is, and the
+    bits of kinds that are not the numbers in memory: negatives of them (`x.conj().imag`), and zeros without memory.
+    None if it is kept elsewhere."""
     import torch
 
     examples = [torch.zeros(2), torch.zeros(2, dtype=torch.complex64).conj().imag, torch.zeros(2, 2).T]
@@ -419,12 +418,13 @@ def torch_bits() -> tuple[int, int, int] | None:
     except (AttributeError, TypeError):
         return None
     inner, place = _place_of(records, [id(x) for x in examples], 3), _place_of(bits, records, 32)
-    told = [found & refused != 0 for found in bits] == [False, True, False]
-    return (inner, place, refused) if told and inner and place else None
+    is_marked = [keys & refused != 0 for keys in bits] == [False, True, False]
+    return (inner, place, refused) if is_marked and inner and place else None
 
 
 def _place_of(words: list[int], records: list[int], count: int) -> int:
-    """The byte offset, below a number of words, at which each record holds its word; 0 if there is none or more than one."""
+    """Return the byte offset, below a number of words, at which each record holds its word; 0 if there is none or
+    more than one."""
     held = [(ctypes.c_uint64 * count).from_address(record) for record in records]
     found = [8 * n for n in range(count) if all(row[n] == word for row, word in zip(held, words, strict=True))]
     return found[0] if len(found) == 1 else 0
@@ -477,7 +477,7 @@ def numpy_type(dtype: Any) -> int:
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a compact array, last mode fastest."""
+    """Return the strides of a compact array, last mode fastest."""
     strides: list[int] = []
     step = 1
     for s in reversed(shape):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
-from ...calls import plan
-from ...calls.caller.arrays import DLTensor
+from ...base_dsl.diagnostics import type_error
 from ...hardware import driver
+from ...interop.arguments import plan
+from ...interop.arguments.arrays import DLTensor
 from .arrays import dlpack_type
 
 if TYPE_CHECKING:
@@ -62,13 +62,12 @@ def _destroy(capsule: int) -> None:
 
 
 def capsule(array: Array, versioned: bool) -> Any:
-    """A capsule of an array's memory."""
+    """Return a capsule of an array's memory."""
     device, kind = device_of(array), dlpack_type(array.dtype)
     if kind < 0:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"DLPack has no element type for {array.dtype.__name__}",
-            hint="set element_type to one of the same width that it has",
+            "set element_type to one of the same width that it has",
         )
     if array.readonly and not versioned:
         raise BufferError("the memory is read-only, which DLPack can say since version 1.0: ask for max_version=(1, 0)")

@@ -1,4 +1,4 @@
-"""Arrays of JAX, by their own functions: through DLPack it takes twenty times as long. Native code asks less (`calls/caller/jax_arrays.py`)."""
+"""Arrays of JAX, by their own functions: through DLPack it takes twenty times as long. Native code asks less (`interop/arguments/jax_arrays.py`)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import packages
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
-from ...calls.caller import jax_arrays as native
+from ...interop.arguments import jax_arrays as native
 from .arrays import Array, dlpack_type, numpy_element_type, read_dlpack
 
 if TYPE_CHECKING:
-    from ...calls.caller.engine import Engine
+    from ...interop.arguments.engine import Engine
 
 _DEVICES = {"cpu": ("cpu", 1), "gpu": ("cuda", 2), "cuda": ("cuda", 2)}
 """By JAX's names: ours, and DLPack's numbers."""
 
 
 def read_jax(x: Any) -> Array:
-    """An array; what its functions do not tell is left to DLPack."""
+    """Return an array; what its functions do not tell is left to DLPack."""
     try:
         x.block_until_ready()
         (device,) = x.devices()
@@ -71,8 +71,8 @@ class _Kinds:
 
     def add(self, x: Any, array: Array, device: int, number: int) -> None:
         """Let native code know arrays that share what tells about this one; the oldest of too many are forgotten."""
-        told = (x.aval, x._sharding, x._pjrt_layout)
-        same = all(one is other for one, other in zip(told, (x.aval, x._sharding, x._pjrt_layout)))
+        facts = (x.aval, x._sharding, x._pjrt_layout)
+        same = all(one is other for one, other in zip(facts, (x.aval, x._sharding, x._pjrt_layout)))
         if not same:
             packages.without("jax arrays", "what tells of an array is made anew each time")
         if not same or len(array.shape) > native.RANK or dlpack_type(array.dtype) < 0:
@@ -83,14 +83,14 @@ class _Kinds:
         kind.aval = 0  # first: other threads look for it
         for seen in self._table.seen if self._kept[place] else ():
             seen.array = 0
-        self._kept[place] = told
-        kind.sharding, kind.layout = id(told[1]), id(told[2])
+        self._kept[place] = facts
+        kind.sharding, kind.layout = id(facts[1]), id(facts[2])
         kind.device, kind.device_number, kind.type, kind.rank = (
             device, number, dlpack_type(array.dtype), len(array.shape)
         )  # fmt: skip
         for axis, (extent, stride) in enumerate(zip(array.shape, array.strides)):
             kind.shape[axis], kind.strides[axis] = extent, stride
-        kind.aval = id(told[0])
+        kind.aval = id(facts[0])
         self._table.count = min(self._used, native.KINDS)
 
 

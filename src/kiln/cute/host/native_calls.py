@@ -6,8 +6,8 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.typing import Float32, TFloat32
-from ...calls import plan
-from ...calls.functions import NativeCaller
+from ...interop.arguments import plan
+from ...interop.arguments.native_caller import NativeCaller
 from ..layout.offset_width import INT32_MAX, ROOM
 from ..tensor.pointer import AddressSpace, element_bits, natural_alignment
 from . import runtime
@@ -17,8 +17,8 @@ from .runtime import DynamicLeaf, RuntimePointer, RuntimeTensor, TensorSignature
 from .stream import handle_attribute
 
 if TYPE_CHECKING:
-    from ...calls.caller.engine import Engine
-    from ...calls.plan import Planner
+    from ...interop.arguments.engine import Engine
+    from ...interop.arguments.plan import Planner
 
 
 class CuteCaller(NativeCaller):
@@ -52,7 +52,7 @@ class CuteCaller(NativeCaller):
         elif kind not in self._introduced:
             self._introduced.add(kind)
             if kind is RuntimeTensor or kind is RuntimePointer:
-                engine.add_prepared(kind, "_passport")
+                engine.add_prepared(kind, "_argument_record")
             elif not introduce_array(engine, kind):
                 attribute = handle_attribute(value)
                 if attribute is not None:
@@ -89,7 +89,8 @@ def _tensor_record(found: TensorSignature, planner: Planner) -> list[int] | None
 
 
 def _leading_of_array_signature(found: TensorSignature) -> int | None:
-    """The leading mode (-1: none) of a signature that arrays have by themselves (`_array_argument`); None for others."""
+    """Return the leading mode (-1: none) of a signature that arrays have by themselves (`_array_argument`); None for
+    others."""
     ones = [mode for mode, d in enumerate(found.stride) if d == 1 and not isinstance(d, DynamicLeaf)]
     leading = ones[0] if len(ones) == 1 else -1
     steps = (d for mode, d in enumerate(found.stride) if mode != leading and (isinstance(d, DynamicLeaf) or d != 0))
@@ -103,7 +104,7 @@ def _leading_of_array_signature(found: TensorSignature) -> int | None:
 
 
 def _devices(found: TensorSignature, planner: Planner) -> int:
-    """Where arrays may be: as `TensorSignature.misfit` and `_check_device` say, bits by DLPack's numbers."""
+    """Return where arrays may be: as `TensorSignature.misfit` and `_check_device` say, bits by DLPack's numbers."""
     on_host = 1 << plan.CPU | 1 << plan.CUDA_HOST
     on_device = 1 << plan.CUDA | 1 << plan.CUDA_MANAGED
     if found.memspace is not AddressSpace.gmem:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from ...base_dsl import doors
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl import entry_points
+from ...base_dsl.bindings import context, ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, NumericMeta, TFloat32
-from ...calls import plan
 from ...hardware import current as hardware
+from ...interop.arguments import plan
 from ..layout.layout import Layout
 from ..tensor.pointer import AddressSpace, Pointer, element_bits, natural_alignment
 from ..tensor.tensor import Tensor
@@ -24,29 +26,11 @@ from .arrays import Array, find_leading, read_array, reading_natively
 from .symbols import symbols_of
 from .tensor_forms import DynamicLeaf, Form, TensorSignature, form, marked, marked_compact, signature
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...mlir import ir
-
-
 __all__ = [
-    "Pointer",
-    "RuntimePointer",
-    "RuntimeTensor",
-    "SymInt",
-    "find_runtime_libraries",
-    "from_dlpack",
-    "load_module",
-    "make_fake_compact_tensor",
-    "make_fake_stream",
-    "make_fake_tensor",
-    "make_ptr",
-    "nullptr",
-    "sym_int",
-    "sym_int32",
-    "sym_int64",
-]
+    "Pointer", "RuntimePointer", "RuntimeTensor", "SymInt", "find_runtime_libraries", "from_dlpack", "load_module",
+    "make_fake_compact_tensor", "make_fake_stream", "make_fake_tensor", "make_ptr", "nullptr", "sym_int",
+    "sym_int32", "sym_int64",
+]  # fmt: skip
 
 
 # --- tensors ---------------------------------------------------------------------------------------------------------
@@ -59,8 +43,6 @@ class _Passed(Tensor):
     _signature: TensorSignature
 
     def __get_mlir_types__(self) -> list[ir.Type]:
-        from ...mlir import context
-
         with context():
             return [self._signature.memref_type()]
 
@@ -73,11 +55,20 @@ class RuntimeTensor(_Passed):
     """A tensor to pass to compiled functions. It keeps the array it was made of alive.
 
     `shape` and `stride` are the array's; `dynamic_shapes_mask` and `dynamic_strides_mask` say which of them are
-    passed in every call rather than compiled in. The slot `_passport` is what native code reads (see `calls.plan`).
+    passed in every call rather than compiled in. Native code reads the slot `_argument_record` (see `interop/arguments/plan.py`).
     """
 
     __kiln_static__ = True
-    __slots__ = ("__dict__", "__weakref__", "_address", "_form", "_keep", "_narrow_strides", "_order", "_passport")
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_address",
+        "_argument_record",
+        "_form",
+        "_keep",
+        "_narrow_strides",
+        "_order",
+    )
 
     def __init__(self, made: Form, address: int, keep: Any, use_32bit_stride: bool = False) -> None:
         """A tensor of a form at an address; `keep` is what holds the memory."""
@@ -86,12 +77,12 @@ class RuntimeTensor(_Passed):
         self._narrow_strides = use_32bit_stride
         self._order: tuple[int, ...] | None = None
         self._form = made
-        self._passport = made.passport(address)
+        self._argument_record = made.argument_record(address)
 
     def _set(self, made: Form) -> None:
         """State which leaves are static and dynamic."""
         self._form = made
-        self._passport = made.passport(self._address)
+        self._argument_record = made.argument_record(self._address)
 
     @property
     def _array(self) -> Array:
@@ -186,7 +177,7 @@ class RuntimeTensor(_Passed):
     @element_type.setter
     def element_type(self, dtype: Any) -> None:
         if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
-            raise error(DSLUserCodeTypeError, f"element_type takes a numeric type such as Float16, got {dtype!r}")
+            raise type_error(f"element_type takes a numeric type such as Float16, got {dtype!r}")
         array = _reinterpreted(self._array, dtype)
         self._set(_static_form(array, max(self._alignment, natural_alignment(dtype))))
 
@@ -211,10 +202,9 @@ class RuntimeTensor(_Passed):
     __repr__ = __str__
 
     def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "an element of a tensor is taken outside a traced function",
-            hint="pass the tensor to a @jit function, or index the array it was made of",
+            "pass the tensor to a @jit function, or index the array it was made of",
         )
 
     def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
@@ -244,14 +234,14 @@ class RuntimeTensor(_Passed):
         `stride_order` lists the modes from the outermost to the innermost (as torch's `dim_order`); it must be given
         where the strides do not tell. `divisibility` is a number the extent will always be a multiple of.
         """
-        given = None if stride_order is None else tuple(stride_order)
-        made, self._order = marked_compact(self._form, self._order, mode, given, divisibility, self._narrow_strides)
+        order = None if stride_order is None else tuple(stride_order)
+        made, self._order = marked_compact(self._form, self._order, mode, order, divisibility, self._narrow_strides)
         self._set(made)
         return self
 
 
 def _static_form(array: Array, alignment: int | None) -> Form:
-    """The form of an array with a static layout, whose address is a multiple of `alignment`."""
+    """Return the form of an array with a static layout, whose address is a multiple of `alignment`."""
     natural = natural_alignment(array.dtype)
     alignment = natural if alignment is None else alignment
     if (
@@ -266,7 +256,8 @@ def _static_form(array: Array, alignment: int | None) -> Form:
 
 
 def as_device_memory(x: Any) -> Any:
-    """An array of the host as one of the GPU, where the host's memory stands for that; elsewhere the array itself."""
+    """Return an array of the host as one of the GPU, where the host's memory stands for that; elsewhere the array
+    itself."""
     if not hardware.cuda_is_host_memory:
         return x
     array = read_array(x)._replace(device="cuda")
@@ -275,28 +266,24 @@ def as_device_memory(x: Any) -> Any:
 
 def _check_address(array: Array, alignment: int) -> None:
     if alignment < 1 or alignment & (alignment - 1):
-        raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two")
+        raise type_error(f"an alignment of {alignment}: expected a power of two")
     if alignment < natural_alignment(array.dtype):
-        raise error(
-            DSLUserCodeTypeError,
-            f"an alignment of {alignment} bytes is less than {array.dtype.__name__} elements need ({natural_alignment(array.dtype)})",
+        raise type_error(
+            f"an alignment of {alignment} bytes is less than {array.dtype.__name__} elements need ({natural_alignment(array.dtype)})"
         )
     if array.address % alignment and 0 not in array.shape:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"the array's address {array.address:#x} is not a multiple of {alignment}",
-            hint="pass a smaller assumed_align, or an array that is aligned",
+            "pass a smaller assumed_align, or an array that is aligned",
         )
     if any(d < 0 for d in array.strides):
-        raise error(
-            DSLUserCodeTypeError,
-            f"the array has negative strides {array.strides}",
-            hint="pass a copy, for example numpy.ascontiguousarray(x)",
+        raise type_error(
+            f"the array has negative strides {array.strides}", "pass a copy, for example numpy.ascontiguousarray(x)"
         )
 
 
 def _reinterpreted(array: Array, dtype: Any) -> Array:
-    """The same memory as elements of another type."""
+    """Return the same memory as elements of another type."""
     old, new = element_bits(array.dtype), element_bits(dtype)
     if old == new:
         return array._replace(dtype=dtype)
@@ -306,9 +293,8 @@ def _reinterpreted(array: Array, dtype: Any) -> Array:
         or (array.shape[leading] * old) % new
         or any((d * old) % new for i, d in enumerate(array.strides) if i != leading)
     ):
-        raise error(
-            DSLUserCodeTypeError,
-            f"a layout {array.shape}:{array.strides} of {array.dtype.__name__} does not divide into {dtype.__name__} elements",
+        raise type_error(
+            f"a layout {array.shape}:{array.strides} of {array.dtype.__name__} does not divide into {dtype.__name__} elements"
         )
     shape = tuple(s * old // new if i == leading else s for i, s in enumerate(array.shape))
     strides = tuple(1 if i == leading else d * old // new for i, d in enumerate(array.strides))
@@ -316,14 +302,10 @@ def _reinterpreted(array: Array, dtype: Any) -> Array:
 
 
 def from_dlpack(
-    tensor_dlpack: Any,
-    assumed_align: int | None = None,
-    use_32bit_stride: bool = False,
-    *,
-    enable_tvm_ffi: bool = False,
-    force_tf32: bool = False,
-) -> RuntimeTensor:
-    """A tensor on the memory of an array: numpy, torch, jax, cupy or whatever has the DLPack protocol. No copy.
+    tensor_dlpack: Any, assumed_align: int | None = None, use_32bit_stride: bool = False, *,
+    enable_tvm_ffi: bool = False, force_tf32: bool = False,
+) -> RuntimeTensor:  # fmt: skip
+    """Return a tensor on the memory of an array: numpy, torch, jax, cupy or whatever has the DLPack protocol. No copy.
 
     The layout is static. `assumed_align` promises a multiple in bytes of the address (default: of the element type),
     and is checked. `use_32bit_stride` passes dynamic strides in 32 bits. `force_tf32` takes Float32 as TFloat32.
@@ -363,9 +345,9 @@ class SymInt:
 
     def __init__(self, width: int = 32, *, divisibility: int = 1, symbol: str | None = None) -> None:
         if width not in (32, 64):
-            raise error(DSLUserCodeTypeError, f"a symbolic integer has 32 or 64 bits, not {width}")
+            raise type_error(f"a symbolic integer has 32 or 64 bits, not {width}")
         if divisibility < 1:
-            raise error(DSLUserCodeTypeError, f"a divisibility of {divisibility}: expected a positive number")
+            raise type_error(f"a divisibility of {divisibility}: expected a positive number")
         self.width = width
         self.divisibility = divisibility
         self.symbol = symbol
@@ -399,17 +381,17 @@ class SymInt:
 
 
 def sym_int(width: int = 32, *, divisibility: int = 1, symbol: str | None = None) -> SymInt:
-    """A symbolic extent or stride for `make_fake_tensor`."""
+    """Return a symbolic extent or stride for `make_fake_tensor`."""
     return SymInt(width, divisibility=divisibility, symbol=symbol)
 
 
 def sym_int32(divisibility: int = 1, symbol: str | None = None) -> SymInt:
-    """A symbolic integer of 32 bits."""
+    """Return a symbolic integer of 32 bits."""
     return SymInt(32, divisibility=divisibility, symbol=symbol)
 
 
 def sym_int64(divisibility: int = 1, symbol: str | None = None) -> SymInt:
-    """A symbolic integer of 64 bits."""
+    """Return a symbolic integer of 64 bits."""
     return SymInt(64, divisibility=divisibility, symbol=symbol)
 
 
@@ -450,7 +432,7 @@ class FakeTensor(_Passed):
         return next((i for i, d in enumerate(self._stride) if d == 1), None)
 
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> FakeTensor:
-        """The description as it is: its leaves say themselves what is dynamic."""
+        """Return the description as it is: its leaves say themselves what is dynamic."""
         return self
 
     def __str__(self) -> str:
@@ -464,16 +446,17 @@ def _pattern(x: Any, what: str) -> Any:
         return DynamicLeaf(x.width, x.divisibility)
     if isinstance(x, DynamicLeaf) or (isinstance(x, int) and not isinstance(x, bool)):
         return x
-    raise error(DSLUserCodeTypeError, f"{what} {x!r}: expected an int or sym_int()")
+    raise type_error(f"{what} {x!r}: expected an int or sym_int()")
 
 
 def make_fake_tensor(
     dtype: Any, shape: Any, stride: Any, *, memspace: AddressSpace = AddressSpace.gmem, assumed_align: int | None = None
 ) -> FakeTensor:
-    """The description of a tensor, for `cute.compile`. Symbolic integers stand for dynamic extents and strides."""
+    """Return the description of a tensor, for `cute.compile`. Symbolic integers stand for dynamic extents and
+    strides."""
     shape, stride = _as_tuple(shape), _as_tuple(stride)
     if len(shape) != len(stride):
-        raise error(DSLUserCodeTypeError, f"shape {shape} and stride {stride} have different numbers of modes")
+        raise type_error(f"shape {shape} and stride {stride} have different numbers of modes")
     extents = tuple(_pattern(s, "extent") for s in shape)
     strides = tuple(_pattern(d, "stride") for d in stride)
     found = signature(dtype, memspace, assumed_align or natural_alignment(dtype), extents, strides)
@@ -485,19 +468,15 @@ def _as_tuple(x: Any) -> tuple[Any, ...]:
 
 
 def make_fake_compact_tensor(
-    dtype: Any,
-    shape: Any,
-    *,
-    stride_order: Sequence[int] | None = None,
-    memspace: AddressSpace = AddressSpace.gmem,
-    assumed_align: int | None = None,
-    use_32bit_stride: bool = False,
-) -> FakeTensor:
-    """The description of a compact tensor. The mode with number 0 in `stride_order` is the fastest; default: mode 0."""
+    dtype: Any, shape: Any, *, stride_order: Sequence[int] | None = None, memspace: AddressSpace = AddressSpace.gmem,
+    assumed_align: int | None = None, use_32bit_stride: bool = False,
+) -> FakeTensor:  # fmt: skip
+    """Return the description of a compact tensor. The mode with number 0 in `stride_order` is the fastest; default:
+    mode 0."""
     shape = _as_tuple(shape)
     order = tuple(range(len(shape))) if stride_order is None else tuple(stride_order)
     if sorted(order) != list(range(len(shape))):
-        raise error(DSLUserCodeTypeError, f"stride_order {order} is not an order of {len(shape)} modes")
+        raise type_error(f"stride_order {order} is not an order of {len(shape)} modes")
     strides: list[Any] = [None] * len(shape)
     step: Any = 1
     width = 32 if use_32bit_stride else 64
@@ -522,7 +501,8 @@ class FakeStream:
 
 
 def make_fake_stream(*, use_tvm_ffi_env_stream: bool = False) -> FakeStream:
-    """A stream to compile for; with `use_tvm_ffi_env_stream`, calls leave it out and run on PyTorch's current stream."""
+    """Return a stream to compile for; with `use_tvm_ffi_env_stream`, calls leave it out and run on PyTorch's current
+    stream."""
     return FakeStream(use_tvm_ffi_env_stream)
 
 
@@ -542,7 +522,8 @@ class PointerSignature(NamedTuple):
 
 @functools.cache
 def pointer_signature(dtype: Any, memspace: AddressSpace, alignment: int) -> tuple[PointerSignature, plan.Passport]:
-    """The signature of a description, one object for equal ones, and how passports of such pointers are made."""
+    """Return the signature of a description, one object for equal ones, and what makes the argument records of such
+    pointers."""
     made = PointerSignature(dtype, memspace, alignment)
     return made, plan.Passport(made, plan.CPU, dtype, False, (), (), "Q", ())
 
@@ -551,19 +532,17 @@ class RuntimePointer(Pointer):
     """An address to pass to compiled functions. `keep` is what holds the memory, if known."""
 
     __kiln_static__ = True
-    __slots__ = ("_address_value", "_argument", "_memory", "_passport", "keep")
+    __slots__ = ("_address_value", "_argument", "_argument_record", "_memory", "keep")
 
     def __init__(
         self, dtype: Any, address: int, memspace: AddressSpace, alignment: int | None = None, keep: Any = None
     ) -> None:
         alignment = natural_alignment(dtype) if alignment is None else alignment
         if alignment < 1 or alignment & (alignment - 1):
-            raise error(DSLUserCodeTypeError, f"an alignment of {alignment}: expected a power of two")
+            raise type_error(f"an alignment of {alignment}: expected a power of two")
         if address % alignment:
-            raise error(
-                DSLUserCodeTypeError,
-                f"the address {address:#x} is not a multiple of {alignment}",
-                hint="pass a smaller assumed_align",
+            raise type_error(
+                f"the address {address:#x} is not a multiple of {alignment}", "pass a smaller assumed_align"
             )
         self._base = None
         self._offset = self._inside = 0
@@ -575,9 +554,9 @@ class RuntimePointer(Pointer):
         self._readonly = False
         self._address_value = address
         self._memory: ctypes.c_uint64 | None = None
-        found, passport = pointer_signature(dtype, memspace, alignment)
+        found, argument_record = pointer_signature(dtype, memspace, alignment)
         self._argument = (found, (address,))
-        self._passport = passport(address)
+        self._argument_record = argument_record(address)
         self.keep = keep
 
     def __kiln_argument__(self) -> Any:
@@ -588,7 +567,7 @@ class RuntimePointer(Pointer):
         return self._argument
 
     def toint(self, *, loc: Any = None, ip: Any = None) -> int:
-        """The address."""
+        """Return the address."""
         return self._address_value
 
     __tvm_ffi_opaque_ptr__ = toint
@@ -609,7 +588,7 @@ class RuntimePointer(Pointer):
             return NotImplemented
         step = offset * element_bits(self._dtype)
         if step % 8:
-            raise error(DSLUserCodeTypeError, f"{offset} packed elements are not whole bytes")
+            raise type_error(f"{offset} packed elements are not whole bytes")
         address = self._address_value + step // 8
         alignment = self._alignment
         while address % alignment:
@@ -627,9 +606,10 @@ class RuntimePointer(Pointer):
 def make_ptr(
     dtype: Any, value: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None
 ) -> Pointer:
-    """A pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls it is passed to."""
+    """Return a pointer to an address: an int, or a ctypes pointer. The memory must outlive the calls it is passed
+    to."""
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
-        raise error(DSLUserCodeTypeError, f"make_ptr takes a numeric type such as Float16, got {dtype!r}")
+        raise type_error(f"make_ptr takes a numeric type such as Float16, got {dtype!r}")
     if isinstance(value, ctypes.c_void_p):
         address = value.value or 0
     elif isinstance(value, ctypes._Pointer):
@@ -639,17 +619,15 @@ def make_ptr(
     elif hasattr(value, "__int__"):
         address = int(value)
     else:
-        raise error(
-            DSLUserCodeTypeError, f"make_ptr takes an address (int or ctypes pointer), got {type(value).__name__}"
-        )
+        raise type_error(f"make_ptr takes an address (int or ctypes pointer), got {type(value).__name__}")
     if not 0 <= address < 1 << 64:
         what = "the negative address" if address < 0 else "an address of more than 64 bits:"
-        raise error(DSLUserCodeTypeError, f"make_ptr got {what} {address}", hint="addresses are 0 to 2**64 - 1")
+        raise type_error(f"make_ptr got {what} {address}", "addresses are 0 to 2**64 - 1")
     return RuntimePointer(dtype, address, mem_space, assumed_align)
 
 
 def nullptr(dtype: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_align: int | None = None) -> Pointer:
-    """The pointer with address 0."""
+    """Return the pointer with address 0."""
     return make_ptr(dtype, 0, mem_space, assumed_align)
 
 
@@ -659,8 +637,8 @@ def find_runtime_libraries(*, enable_tvm_ffi: bool = True) -> list[str]:
 
 
 def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
-    """The functions of an object or shared library that `export_to_c` wrote, as attributes.
+    """Return the functions of an object or shared library that `export_to_c` wrote, as attributes.
 
     They take what compiled functions take, keywords included; with `enable_tvm_ffi` they are TVM-FFI's.
     """
-    return doors.exporter().load_module(file_path, enable_tvm_ffi=enable_tvm_ffi)
+    return entry_points.exporter().load_module(file_path, enable_tvm_ffi=enable_tvm_ffi)

@@ -10,7 +10,8 @@ HANDLES = {"CUstream", "cudaStream_t", "CUevent", "cudaEvent_t"}
 
 
 def handle_attribute(value: Any) -> str | None:
-    """The attribute that is the handle of a stream object, or empty if the handle is its `int()`; None for anything else."""
+    """Return the attribute that is the handle of a stream object, or empty if the handle is its `int()`; None for
+    anything else."""
     name = type(value).__name__
     if name in ("CUstream", "cudaStream_t"):
         return ""
@@ -20,7 +21,7 @@ def handle_attribute(value: Any) -> str | None:
 
 
 def handle_of(value: Any) -> int | None:
-    """The handle of a stream or event object; None for anything else."""
+    """Return the handle of a stream or event object; None for anything else."""
     kind = type(value)
     if kind is Stream:
         return int(value)
@@ -41,7 +42,7 @@ class Stream(int):
 
 
 def current_stream() -> Stream:
-    """The stream that PyTorch is using; the default stream where it is not used."""
+    """Return the stream that PyTorch is using; the default stream where it is not used."""
     torch = packages.loaded("torch")
     if torch is None or not torch.cuda.is_available():
         return Stream(0)

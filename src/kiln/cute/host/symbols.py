@@ -6,15 +6,13 @@ cute.compile(add, make_fake_tensor(Float32, (n,), (1,)), make_fake_tensor(Float3
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...base_dsl.arguments import ONE_SYMBOL, GroupNode, Node
+from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Int32, Int64
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ...mlir import ir
+from ..deferred_dialects import cute
 
 
 def symbols_of(extents: Sequence[Any], strides: Sequence[Any]) -> list[tuple[Any, str]]:
@@ -56,8 +54,6 @@ def _parts(node: Node) -> Iterator[Node]:
 
 
 def _require_equal(first: tuple[str, str, ir.Value], second: tuple[str, str, ir.Value]) -> Any:
-    from ...dialects import cute
-
     a, b = (Int64(_typed(value)) for _, _, value in (first, second))
     message = (
         f"{second[1]} of argument '{second[0]}' is %ld, and {first[1]} of argument '{first[0]}' is %ld: {ONE_SYMBOL}"

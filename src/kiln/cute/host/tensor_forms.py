@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ...base_dsl import target
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Float32, Int32, Int64, TFloat32
-from ...calls import plan
 from ...hardware import current as hardware
+from ...interop.arguments import plan
+from ..deferred_dialects import cute
 from ..layout.layout import fast_layout
 from ..layout.offset_width import INT32_MAX, broken_promise, extent_width
 from ..tensor.extents import extents_of
 from ..tensor.pointer import AddressSpace, Pointer
 from ..tensor.tensor import TracedTensor
 from .arrays import Array
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ...mlir import ir
-
 
 # --- signatures ------------------------------------------------------------------------------------------------------
 
@@ -85,8 +82,6 @@ class TensorSignature:
     def types(self) -> list[ir.Type]:
         """IR types of the leaves: the address, then the dynamic leaves of shape and stride."""
         if self._types is None:
-            from ...dialects import cute
-
             cute.load_dialect()
             pointer = cute.ptr_type(self.dtype.mlir_type, self.memspace.name, self.alignment)
             widths = [Int64 if leaf.width == 64 else Int32 for leaf in self._dynamic]
@@ -94,7 +89,7 @@ class TensorSignature:
         return self._types
 
     def rebuild(self, values: Iterator[ir.Value]) -> TracedTensor:
-        """The tensor inside the function."""
+        """Return the tensor inside the function."""
         base = Pointer(next(values), self.dtype, self.memspace, self.alignment, readonly=self.readonly)
 
         def leaf(x: Any) -> Any:
@@ -109,21 +104,17 @@ class TensorSignature:
         return TracedTensor(base, layout, self.promised, extents_of(layout))
 
     def memref_type(self) -> ir.Type:
-        """The IR type of the tensor as one value."""
-        from ...dialects import cute
-
+        """Return the IR type of the tensor as one value."""
         cute.load_dialect()
         return cute.memref_type(self.dtype.mlir_type, self.memspace.name, self.alignment, self.layout)
 
     def rebuild_from_memref(self, memref: ir.Value) -> TracedTensor:
-        """The tensor inside the function, of one value."""
-        from ...dialects import cute
-
+        """Return the tensor inside the function, of one value."""
         leaves = [cute.leaf(memref, i, leaf.width) for i, leaf in enumerate(self._dynamic)]
         return self.rebuild(iter([cute.iter_(memref, self.types()[0]), *leaves]))
 
     def leaves_of(self, address: int, shape: Sequence[int], stride: Sequence[int]) -> tuple[int, ...]:
-        """The leaves of a tensor that fits."""
+        """Return the leaves of a tensor that fits."""
         if not self._dynamic:
             return (address,)
         dynamic = [
@@ -134,7 +125,7 @@ class TensorSignature:
         return (address, *dynamic)
 
     def misfit(self, array: Array, alignment: int) -> str:
-        """Why an array cannot be passed where this is expected; empty if it can."""
+        """Return why an array cannot be passed where this is expected; empty if it can."""
         if array.dtype is not self.dtype and not (self.dtype is TFloat32 and array.dtype is Float32):
             return f"its elements are {array.dtype.__name__}"
         if len(array.shape) != len(self.shape):
@@ -167,14 +158,10 @@ _signatures: dict[tuple[Any, ...], TensorSignature] = {}
 
 
 def signature(
-    dtype: Any,
-    memspace: AddressSpace,
-    alignment: int,
-    shape: tuple[Any, ...],
-    stride: tuple[Any, ...],
+    dtype: Any, memspace: AddressSpace, alignment: int, shape: tuple[Any, ...], stride: tuple[Any, ...],
     readonly: bool = False,
-) -> TensorSignature:
-    """The signature of a description."""
+) -> TensorSignature:  # fmt: skip
+    """Return the signature of a description."""
     # DynamicLeaf(32, 1) equals the tuple (32, 1) only; ints never equal tuples
     key = (dtype, memspace, alignment, shape, stride, readonly)
     found = _signatures.get(key)
@@ -189,7 +176,7 @@ def signature(
 class Form:
     """What prepared tensors have in common that differ only in where they lie."""
 
-    __slots__ = ("passport", "shape", "signature", "strides", "tail")
+    __slots__ = ("argument_record", "shape", "signature", "strides", "tail")
 
     def __init__(self, found: TensorSignature, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
         self.signature = found
@@ -199,7 +186,7 @@ class Form:
         self.tail = found.leaves_of(0, shape, strides)[1:]
         """What is passed after the address."""
         device = plan.CUDA if found.memspace is AddressSpace.gmem else plan.CPU
-        self.passport = plan.Passport(
+        self.argument_record = plan.Passport(
             found, device, found.dtype, found.readonly, shape, strides, found.formats, self.tail
         )
         """Makes what native code reads of a tensor, of its address."""
@@ -207,15 +194,11 @@ class Form:
 
 @functools.lru_cache(maxsize=4096)
 def form(
-    dtype: Any,
-    memspace: AddressSpace,
-    alignment: int,
-    readonly: bool,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    leaves: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
-) -> Form:
-    """The form of a layout; `leaves` are its extents and strides as they are compiled in, by default the numbers."""
+    dtype: Any, memspace: AddressSpace, alignment: int, readonly: bool, shape: tuple[int, ...],
+    strides: tuple[int, ...], leaves: tuple[tuple[Any, ...], tuple[Any, ...]] | None = None,
+) -> Form:  # fmt: skip
+    """Return the form of a layout; `leaves` are its extents and strides as they are compiled in, by default the
+    numbers."""
     return Form(signature(dtype, memspace, alignment, *(leaves or (shape, strides)), readonly), shape, strides)
 
 
@@ -241,20 +224,18 @@ def marked(old: Form, leading_dim: int | None, narrow: bool) -> Form:
 
 @functools.lru_cache(maxsize=4096)
 def marked_compact(
-    old: Form,
-    known_order: tuple[int, ...] | None,
-    mode: int,
-    stride_order: tuple[int, ...] | None,
-    divisibility: int,
-    narrow: bool,
-) -> tuple[Form, tuple[int, ...]]:
+    old: Form, known_order: tuple[int, ...] | None, mode: int, stride_order: tuple[int, ...] | None,
+    divisibility: int, narrow: bool,
+) -> tuple[Form, tuple[int, ...]]:  # fmt: skip
     """As `RuntimeTensor.mark_compact_shape_dynamic` says; the form, and the order of the modes."""
     shape, strides = old.shape, old.strides
     rank = len(shape)
     if not 0 <= mode < rank:
-        raise _marking(f"mode {mode} is not in the range [0, {rank})")
+        raise type_error(f"mode {mode} is not in the range [0, {rank})")
     if divisibility < 1 or shape[mode] % divisibility:
-        raise _marking(f"the extent {shape[mode]} of mode {mode} is not a multiple of the divisibility {divisibility}")
+        raise type_error(
+            f"the extent {shape[mode]} of mode {mode} is not a multiple of the divisibility {divisibility}"
+        )
     order = _compact_order(shape, strides, known_order, stride_order)
     extents: list[Any] = list(old.signature.shape)
     extents[mode] = DynamicLeaf(extent_width(shape, strides), divisibility)
@@ -266,7 +247,7 @@ def marked_compact(
             continue
         made[m] = step if static else DynamicLeaf(_stride_width(shape, strides, narrow), step)
         if shape[m] != 1 and strides[m] != known:
-            raise _marking(f"the layout {shape}:{strides} is not compact in the order {tuple(order)}")
+            raise type_error(f"the layout {shape}:{strides} is not compact in the order {tuple(order)}")
         known *= shape[m]
         if isinstance(extents[m], DynamicLeaf):
             static = False
@@ -282,28 +263,31 @@ def marked_compact(
 
 
 def _compact_order(
-    shape: tuple[int, ...], strides: tuple[int, ...], known: tuple[int, ...] | None, given: tuple[int, ...] | None
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    known: tuple[int, ...] | None,
+    stride_order: tuple[int, ...] | None,
 ) -> tuple[int, ...]:
     rank = len(shape)
-    if given is None:
+    if stride_order is None:
         if known is not None:
             return known
         if sum(1 for d in strides if d == 1) > 1:
-            raise _marking(
-                f"the order of the modes cannot be told from the layout {shape}:{strides}: pass stride_order"
+            raise type_error(
+                f"the order of the modes does not follow from the layout {shape}:{strides}: pass stride_order"
             )
         return tuple(sorted(range(rank), key=lambda m: -strides[m]))
-    if len(given) != rank:
-        raise _marking(f"stride_order has {len(given)} elements for {rank} modes")
-    missing = sorted(set(range(rank)) - set(given))
+    if len(stride_order) != rank:
+        raise type_error(f"stride_order has {len(stride_order)} elements for {rank} modes")
+    missing = sorted(set(range(rank)) - set(stride_order))
     if missing:
-        raise _marking(f"stride_order {given} does not contain mode {missing[0]}")
-    if known is not None and given != known:
-        raise _marking(f"stride_order {given} is not the order {known} given before")
-    longer = [m for m in given if shape[m] != 1]
+        raise type_error(f"stride_order {stride_order} does not contain mode {missing[0]}")
+    if known is not None and stride_order != known:
+        raise type_error(f"stride_order {stride_order} is not the order {known} of an earlier call")
+    longer = [m for m in stride_order if shape[m] != 1]
     if any(strides[a] < strides[b] for a, b in itertools.pairwise(longer)):
-        raise _marking(f"stride_order {given} does not agree with the layout {shape}:{strides}")
-    return given
+        raise type_error(f"stride_order {stride_order} does not agree with the layout {shape}:{strides}")
+    return stride_order
 
 
 def _stride_width(shape: tuple[int, ...], strides: tuple[int, ...], narrow: bool) -> int:
@@ -311,7 +295,7 @@ def _stride_width(shape: tuple[int, ...], strides: tuple[int, ...], narrow: bool
         return 64
     reach = sum((s - 1) * abs(d) for s, d in zip(shape, strides, strict=True))
     if reach > INT32_MAX:
-        raise _marking(f"32-bit strides cannot address the layout {shape}:{strides}: leave out use_32bit_stride")
+        raise type_error(f"32-bit strides cannot address the layout {shape}:{strides}: leave out use_32bit_stride")
     return 32
 
 
@@ -319,28 +303,25 @@ def _leading_mode(shape: Sequence[int], strides: Sequence[int], wanted: int | No
     rank = len(shape)
     if wanted is not None:
         if not -rank <= wanted < rank:
-            raise _marking(f"leading_dim {wanted} is not in the range [{-rank}, {rank})")
+            raise type_error(f"leading_dim {wanted} is not in the range [{-rank}, {rank})")
         mode = wanted % rank
         if strides[mode] != 1 and shape[mode] != 1:
-            raise _marking(f"the leading mode must have stride 1, and the stride of mode {mode} is {strides[mode]}")
+            raise type_error(f"the leading mode must have stride 1, and the stride of mode {mode} is {strides[mode]}")
         return mode
     ones = [m for m in range(rank) if strides[m] == 1]
     if len(ones) > 1:
         longer = [m for m in ones if shape[m] > 1]
         if len(longer) != 1:
-            raise _marking(
-                f"the leading mode cannot be told from the layout {tuple(shape)}:{tuple(strides)}: pass leading_dim"
+            raise type_error(
+                f"the leading mode does not follow from the layout {tuple(shape)}:{tuple(strides)}: pass leading_dim"
             )
         return longer[0]
     return ones[0] if ones else None
 
 
-def _marking(message: str) -> Exception:
-    return error(DSLUserCodeTypeError, message)
-
-
 def _compact_strides(shape: Any, order: Any, strides: Any, made: Any) -> tuple[int, ...]:
-    """The strides that the code will be passed: those of a compact layout, also where the array's are arbitrary."""
+    """Return the strides that the code will be passed: those of a compact layout, also where the array's are
+    arbitrary."""
     step = 1
     found = list(strides)
     for m in reversed(order):

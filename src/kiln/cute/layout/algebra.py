@@ -32,12 +32,8 @@ from .modes import UNIT, get
 from .swizzle import Swizzle, swizzle_from_masks
 
 __all__ = [
-    "coalesce",
-    "complement",
-    "composition",
-    "filter",
-    "filter_zeros",
-]
+    "coalesce", "complement", "composition", "filter", "filter_zeros",
+]  # fmt: skip
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -101,7 +97,7 @@ def coalesce_layout(layout: Layout, profile: Any) -> Layout:
 
 
 def coalesce(input: Any, *, target_profile: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """The same function of an index with as few modes as possible.
+    """Return the same function of an index with as few modes as possible.
 
     Post-condition: ``result(i) == input(i)`` for every index i below the size, and the size is kept. Modes
     do not merge across a dynamic stride, nor is a static extent merged into a dynamic one. With
@@ -121,7 +117,7 @@ def ones_where_zero(stride: Any, shape: Any) -> Any:
 
 
 def filter_zeros(input: Any, *, target_profile: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """The layout with extent 1 in place of every mode with a static stride of 0; the nesting is kept.
+    """Return the layout with extent 1 in place of every mode with a static stride of 0; the nesting is kept.
 
     With ``target_profile``, a stride tree, the modes are those where the profile is 0.
     """
@@ -135,7 +131,8 @@ def filter_zeros(input: Any, *, target_profile: Any = None, loc: Any = None, ip:
 
 
 def filter(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The coalesced layout without its modes of extent 1 and static stride 0: what is left reaches every offset."""
+    """Return the coalesced layout without its modes of extent 1 and static stride 0: what is left reaches every
+    offset."""
     return layouts_of(input, _filter_layout, "filter")
 
 
@@ -149,7 +146,7 @@ def _filter_layout(layout: Layout) -> Layout:
 
 
 def composition(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """``lhs`` after ``rhs``: the layout R with ``R(c) == lhs(rhs(c))`` for every coordinate c of ``rhs``.
+    """Return ``lhs`` after ``rhs``: the layout R with ``R(c) == lhs(rhs(c))`` for every coordinate c of ``rhs``.
 
     Where ``rhs`` leads past the end of ``lhs``, that holds if the last extent of ``lhs`` is not 1.
     ``rhs`` is a layout, or a tiler: an int n stands for ``make_layout(n)``, None keeps the mode, a tuple applies
@@ -218,7 +215,7 @@ def _tiler_str(tiler: Any) -> str:
 
 
 def _coordinate_profile(strides: tuple[Any, ...]) -> Any:
-    """The nesting of the coordinates that basis strides produce, None if there are no basis strides."""
+    """Return the nesting of the coordinates that basis strides produce, None if there are no basis strides."""
     tree: dict[int, Any] | None = None
     for d in strides:
         if isinstance(d, ScaledBasis):
@@ -348,7 +345,7 @@ def _compose_with_composed(lhs: Any, rhs: ComposedLayout) -> Any:
 
 
 def _compose_with_swizzle(lhs: Any, swizzle: Swizzle) -> Any:
-    """``lhs`` after a swizzle, rewritten as a swizzle after ``lhs``: possible if ``lhs`` moves bits to bits."""
+    """Return ``lhs`` after a swizzle, rewritten as a swizzle after ``lhs``: possible if ``lhs`` moves bits to bits."""
     if not isinstance(lhs, Layout):
         raise TypeError(f"only a plain layout is composed with a swizzle on the right, but got {lhs!r}")
     if swizzle.num_bits == 0:
@@ -388,7 +385,8 @@ def _compose_with_swizzle(lhs: Any, swizzle: Swizzle) -> Any:
 
 
 def complement(input: Any, cotarget: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """A layout that reaches what ``input`` leaves out of ``cotarget``, a size or shape (default: its own cosize).
+    """Return a layout that reaches what ``input`` leaves out of ``cotarget``, a size or shape (default: its own
+    cosize).
 
     Post-conditions: the offsets of the result grow with the index; apart from 0 none is an offset of
     ``input``; together (``input(i) + result(j)``) they reach every offset below the size of ``cotarget`` at
@@ -441,7 +439,7 @@ def complement_layout(layout: Layout, cotarget: Any) -> Layout:
 
 
 def _left_of(shape: Any, below: Any) -> list[Any]:
-    """The extents of ``shape``, first mode fastest, without the first ``below`` indices."""
+    """Return the extents of ``shape``, first mode fastest, without the first ``below`` indices."""
     left: list[Any] = []
     for s in flatten_to_tuple(shape):
         left.append(leaf_ceil_div(s, below))

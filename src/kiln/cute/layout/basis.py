@@ -39,16 +39,16 @@ class Ratio:
         raise AttributeError("a Ratio cannot be changed")
 
     def is_integral(self) -> bool:
-        """Whether the quotient is a whole number."""
+        """Return whether the quotient is a whole number."""
         return self.numerator % self.denominator == 0
 
     def reduced(self) -> Ratio:
-        """The same quotient in lowest terms, with a positive denominator."""
+        """Return the same quotient in lowest terms, with a positive denominator."""
         g = gcd(self.numerator, self.denominator) * (1 if self.denominator > 0 else -1)
         return Ratio(self.numerator // g, self.denominator // g)
 
     def to(self, dtype: type) -> Any:
-        """The quotient as a Ratio, a float or an int (rounded down)."""
+        """Return the quotient as a Ratio, a float or an int (rounded down)."""
         if dtype is Ratio:
             return self
         if dtype is float:
@@ -124,7 +124,7 @@ class ScaledBasis:
         return list(self._mode)
 
     def is_static(self) -> bool:
-        """Whether the scale is known."""
+        """Return whether the scale is known."""
         return not is_dynamic_leaf(self._value)
 
     def to(self, dtype: type) -> Any:
@@ -167,7 +167,7 @@ class ScaledBasis:
 
 
 def E(mode: int | Iterable[int]) -> Any:
-    """The unit basis element of ``mode``: ``E(1)`` is ``1@1``, ``E([0,1])`` is ``1@1@0``, ``E([])`` is 1."""
+    """Return the unit basis element of ``mode``: ``E(1)`` is ``1@1``, ``E([0,1])`` is ``1@1@0``, ``E([])`` is 1."""
     if not isinstance(mode, int):
         mode = tuple(mode)
         if not mode:
@@ -176,12 +176,12 @@ def E(mode: int | Iterable[int]) -> Any:
 
 
 def basis_value(e: Any) -> Any:
-    """The scale of a basis element; an integer as it is."""
+    """Return the scale of a basis element; an integer as it is."""
     return e.value if isinstance(e, ScaledBasis) else e
 
 
 def basis_get(e: Any, t: Any) -> Any:
-    """The subtree of ``t`` that a basis element points to; all of ``t`` for an integer."""
+    """Return the subtree of ``t`` that a basis element points to; all of ``t`` for an integer."""
     return tree_get(t, e._mode) if isinstance(e, ScaledBasis) else t  # pyright: ignore[reportPrivateUsage]
 
 
@@ -193,7 +193,7 @@ def basis_like(shape: Any, path: tuple[int, ...] = ()) -> Any:
 
 
 def add_coords(a: Any, b: Any) -> Any:
-    """The sum of two coordinates. The shorter of two tuples is padded with zeros; a static 0 adds nothing."""
+    """Return the sum of two coordinates. The shorter of two tuples is padded with zeros; a static 0 adds nothing."""
     if isinstance(a, ScaledBasis):
         a = basis_coord([(1, a)])
     if isinstance(b, ScaledBasis):
@@ -213,7 +213,7 @@ def add_coords(a: Any, b: Any) -> Any:
 
 
 def basis_coord(terms: Iterable[tuple[Any, Any]]) -> Any:
-    """The coordinate ``sum(c * e)`` over pairs of a factor and a basis element (or a static 0).
+    """Return the coordinate ``sum(c * e)`` over pairs of a factor and a basis element (or a static 0).
 
     It has a leaf for every mode up to the largest one mentioned, 0 where nothing was added.
     """

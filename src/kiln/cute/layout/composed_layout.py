@@ -97,7 +97,7 @@ class ComposedLayout(Drawn):
         return gcd(1 << self._inner.num_base, common_divisor(flatten_to_tuple(self._offset)), self._outer.max_alignment)
 
     def is_static(self) -> bool:
-        """Whether the offset and the layouts are known."""
+        """Return whether the offset and the layouts are known."""
         return is_static_tree(self._offset) and self._outer.is_static() and is_static_tree(self._inner)
 
     def __call__(self, *coord: Any) -> Any:
@@ -132,7 +132,7 @@ class ComposedLayout(Drawn):
         )
 
     def _slice_and_move(self, coord: Any) -> tuple[Any, ComposedLayout]:
-        """The slice without whole periods of a swizzle, and those: the slice is the one moved so far.
+        """Return the slice without whole periods of a swizzle, and those: the slice is the one moved so far.
 
         What is a multiple of the period passes through a swizzle unchanged, so that a stage of a ring of buffers need not
         be part of what is swizzled, and the swizzle is the same in every turn of a loop.
@@ -160,12 +160,12 @@ class ComposedLayout(Drawn):
         return f"{inner} o {pretty_str(self._offset)} o {self._outer}"
 
     def _leaves(self) -> tuple[Any, ...]:
-        """The dynamic leaves: those of the inner layout, the offset, the outer layout."""
+        """Return the dynamic leaves: those of the inner layout, the offset, the outer layout."""
         inner = self._inner._leaves() if isinstance(self._inner, Layout) else ()
         return (*inner, *dynamic_leaves(self._offset), *self._outer._leaves())
 
     def _with_leaves(self, leaves: Any) -> ComposedLayout:
-        """The same composed layout with its dynamic leaves, in the order of :meth:`_leaves`, replaced."""
+        """Return the same composed layout with its dynamic leaves, in the order of :meth:`_leaves`, replaced."""
         rest = iter(leaves)
         inner = self._inner._with_leaves(rest) if isinstance(self._inner, Layout) else self._inner
         offset = with_dynamic_leaves(self._offset, rest)
@@ -173,12 +173,12 @@ class ComposedLayout(Drawn):
 
 
 def make_composed_layout(inner: Any, offset: Any, outer: Layout, *, loc: Any = None, ip: Any = None) -> ComposedLayout:
-    """The composed layout ``inner(offset + outer(c))``."""
+    """Return the composed layout ``inner(offset + outer(c))``."""
     return ComposedLayout(inner, offset, outer)
 
 
 def get_swizzle_portion(layout: Any, *, loc: Any = None, ip: Any = None) -> Swizzle:
-    """The swizzle of a composed layout; the swizzle that changes nothing for a plain layout."""
+    """Return the swizzle of a composed layout; the swizzle that changes nothing for a plain layout."""
     if isinstance(layout, Layout):
         return Swizzle(0, 4, 3)
     if isinstance(layout, ComposedLayout) and isinstance(layout._inner, Swizzle):
@@ -187,5 +187,5 @@ def get_swizzle_portion(layout: Any, *, loc: Any = None, ip: Any = None) -> Swiz
 
 
 def get_nonswizzle_portion(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """The outer layout of a composed layout; a plain layout as it is."""
+    """Return the outer layout of a composed layout; a plain layout as it is."""
     return layout if isinstance(layout, Layout) else layout.outer

@@ -30,43 +30,12 @@ from .leaf import (
 )
 
 __all__ = [
-    "Coord",
-    "IntTuple",
-    "LayoutError",
-    "Shape",
-    "XTuple",
-    "ceil_div",
-    "elem_less",
-    "elem_scale",
-    "find",
-    "find_if",
-    "flatten_to_tuple",
-    "front",
-    "get_divisibility",
-    "get_leaves",
-    "has_underscore",
-    "increment_coord",
-    "inner_product",
-    "is_congruent",
-    "is_int_tuple",
-    "is_integer",
-    "is_weakly_congruent",
-    "product",
-    "product_each",
-    "product_like",
-    "repeat",
-    "repeat_as_tuple",
-    "repeat_like",
-    "round_up",
-    "shape_div",
-    "signum",
-    "transform_apply",
-    "transform_leaf",
-    "tuple_cat",
-    "unflatten",
-    "unwrap",
-    "wrap",
-]
+    "Coord", "IntTuple", "LayoutError", "Shape", "XTuple", "ceil_div", "elem_less", "elem_scale", "find", "find_if",
+    "flatten_to_tuple", "front", "get_divisibility", "get_leaves", "has_underscore", "increment_coord",
+    "inner_product", "is_congruent", "is_int_tuple", "is_integer", "is_weakly_congruent", "product", "product_each",
+    "product_like", "repeat", "repeat_as_tuple", "repeat_like", "round_up", "shape_div", "signum",
+    "transform_apply", "transform_leaf", "tuple_cat", "unflatten", "unwrap", "wrap",
+]  # fmt: skip
 
 
 # Programs use these names in annotations, and a name inside quotes would be looked up in the program's own module.
@@ -81,7 +50,7 @@ XTuple = Any
 
 
 def as_int_tuple(x: Any, what: str = "an integer tuple") -> Any:
-    """``x`` as a tree: lists become tuples, leaves are checked by :func:`as_leaf`."""
+    """Return ``x`` as a tree: lists become tuples, leaves are checked by :func:`as_leaf`."""
     if type(x) is int:
         return x
     if isinstance(x, (tuple, list)):
@@ -90,7 +59,7 @@ def as_int_tuple(x: Any, what: str = "an integer tuple") -> Any:
 
 
 def flatten_to_tuple(a: Any) -> tuple[Any, ...]:
-    """The leaves of ``a`` as a flat tuple: ``(1,(2,3))`` gives ``(1,2,3)``, ``4`` gives ``(4,)``."""
+    """Return the leaves of ``a`` as a flat tuple: ``(1,(2,3))`` gives ``(1,2,3)``, ``4`` gives ``(4,)``."""
     if not isinstance(a, tuple):
         return (a,)
     for v in a:
@@ -116,12 +85,13 @@ def flatten_tree(a: Any) -> Any:
 
 
 def get_leaves(t: Any) -> tuple[Any, ...]:
-    """The leaves of a tree, left to right, as a tuple."""
+    """Return the leaves of a tree, left to right, as a tuple."""
     return flatten_to_tuple(t)
 
 
 def unflatten(sequence: Any, profile: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The items of a flat sequence arranged like ``profile``: ``unflatten((1,2,3), (0,(0,0)))`` is ``(1,(2,3))``.
+    """Return the items of a flat sequence arranged like ``profile``: ``unflatten((1,2,3), (0,(0,0)))`` is
+    ``(1,(2,3))``.
 
     Raises LayoutError unless there are as many items as leaves in ``profile``.
     """
@@ -141,19 +111,19 @@ def unflatten(sequence: Any, profile: Any, *, loc: Any = None, ip: Any = None) -
 
 
 def pretty_str(t: Any) -> str:
-    """A tree as CuTe prints it: ``(1,(2,?{div=8}))``; None is ``_``."""
+    """Return a tree as CuTe prints it: ``(1,(2,?{div=8}))``; None is ``_``."""
     if isinstance(t, tuple):
         return "(" + ",".join(pretty_str(v) for v in t) + ")"
     return leaf_str(t)
 
 
 def is_int_tuple(a: object) -> bool:
-    """Whether ``a`` is a tree of integers, static or dynamic."""
+    """Return whether ``a`` is a tree of integers, static or dynamic."""
     return all(is_integer(v) for v in flatten_to_tuple(a))
 
 
 def is_static_tree(t: Any) -> bool:
-    """Whether every leaf is static. None, strings and other non-integer leaves count as static."""
+    """Return whether every leaf is static. None, strings and other non-integer leaves count as static."""
     if isinstance(t, tuple):
         for v in t:  # noqa: SIM110  a generator costs twice as much
             if type(v) is not int and not is_static_tree(v):
@@ -168,14 +138,14 @@ def is_static_tree(t: Any) -> bool:
 
 
 def has_underscore(a: Any) -> bool:
-    """Whether a coordinate has a None leaf, that is, whether it slices."""
+    """Return whether a coordinate has a None leaf, that is, whether it slices."""
     if isinstance(a, tuple):
         return any(has_underscore(v) for v in a)
     return a is None
 
 
 def tree_rank(t: Any) -> int:
-    """The number of modes of a tree: 1 for a leaf."""
+    """Return the number of modes of a tree: 1 for a leaf."""
     return len(t) if isinstance(t, tuple) else 1
 
 
@@ -187,7 +157,7 @@ def tree_depth(t: Any) -> int:
 
 
 def tree_get(t: Any, path: Iterable[int]) -> Any:
-    """The subtree at ``path``; index 0 of a leaf is the leaf itself."""
+    """Return the subtree at ``path``; index 0 of a leaf is the leaf itself."""
     for i in path:
         if isinstance(t, tuple):
             if not -len(t) <= i < len(t):
@@ -237,7 +207,7 @@ def may_be_equal(a: Any, b: Any) -> bool:
 
 
 def tree_hash(t: Any) -> int:
-    """A hash of a tree; a dynamic leaf hashes by identity, because its value is not known."""
+    """Return a hash of a tree; a dynamic leaf hashes by identity, because its value is not known."""
     if isinstance(t, tuple):
         return hash(tuple(tree_hash(v) for v in t))
     if is_dynamic_leaf(t):
@@ -246,7 +216,7 @@ def tree_hash(t: Any) -> int:
 
 
 def dynamic_leaves(t: Any) -> tuple[Any, ...]:
-    """The dynamic leaves of a tree, left to right (those inside scaled basis elements too)."""
+    """Return the dynamic leaves of a tree, left to right (those inside scaled basis elements too)."""
     found: list[Any] = []
     for v in flatten_to_tuple(t):
         if is_dynamic_leaf(v):
@@ -259,7 +229,7 @@ def dynamic_leaves(t: Any) -> tuple[Any, ...]:
 
 
 def with_dynamic_leaves(t: Any, leaves: Iterable[Any]) -> Any:
-    """The tree with its dynamic leaves, left to right, replaced by ``leaves``."""
+    """Return the tree with its dynamic leaves, left to right, replaced by ``leaves``."""
     rest = leaves if isinstance(leaves, Iterator) else iter(leaves)
 
     def replace(v: Any) -> Any:
@@ -278,7 +248,7 @@ def with_dynamic_leaves(t: Any, leaves: Iterable[Any]) -> Any:
 
 
 def product(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The product of all leaves: ``product((2,(3,4)))`` is 24, ``product(())`` is 1."""
+    """Return the product of all leaves: ``product((2,(3,4)))`` is 24, ``product(())`` is 1."""
     if isinstance(a, int):
         return a
     if not isinstance(a, tuple):
@@ -294,12 +264,13 @@ def product(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def product_each(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The product of every mode: ``product_each((2,(3,4)))`` is ``(2,12)``; ``5`` gives ``(5,)``."""
+    """Return the product of every mode: ``product_each((2,(3,4)))`` is ``(2,12)``; ``5`` gives ``(5,)``."""
     return tuple(product(v) for v in a) if isinstance(a, tuple) else (product(a),)
 
 
 def product_like(a: Any, target_profile: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The products of ``a`` at the leaves of ``target_profile``: ``product_like(((2,3),4), (0,0))`` is ``(6,4)``."""
+    """Return the products of ``a`` at the leaves of ``target_profile``: ``product_like(((2,3),4), (0,0))`` is
+    ``(6,4)``."""
     if not isinstance(target_profile, tuple):
         return product(a)
     if not isinstance(a, tuple) or len(a) != len(target_profile):
@@ -310,7 +281,7 @@ def product_like(a: Any, target_profile: Any, *, loc: Any = None, ip: Any = None
 
 
 def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The sum of products of corresponding leaves of two congruent trees."""
+    """Return the sum of products of corresponding leaves of two congruent trees."""
     if isinstance(a, tuple) or isinstance(b, tuple):
         _same_rank("inner_product", a, b)
         total: Any = 0
@@ -321,7 +292,7 @@ def inner_product(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def ceil_div(input: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """How many tiles cover a shape.
+    """Return how many tiles cover a shape.
 
     ``ceil_div(10, 4)`` is 3. Tuples divide mode by mode (a mode the tiler lacks stays as it is); where only one of
     the two is a tuple it counts with its product: ``ceil_div((4,(3,5)), (2,4))`` is ``(2,4)``. In a tiler, None
@@ -363,7 +334,7 @@ def round_up(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def shape_div(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The division of shapes: ``shape_div(12, 4)`` is 3 and ``shape_div(4, 12)`` is 1, away from 0.
+    """Return the division of shapes: ``shape_div(12, 4)`` is 3 and ``shape_div(4, 12)`` is 1, away from 0.
 
     Tuples divide mode by mode; a tuple over an int folds the divisor through the modes
     (``shape_div((4,5,6), 40)`` is ``(1,1,3)``); an int over a tuple divides by the product.
@@ -389,7 +360,7 @@ def shape_div(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def elem_scale(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Every leaf of ``a`` times the product of the corresponding subtree of ``b``."""
+    """Return every leaf of ``a`` times the product of the corresponding subtree of ``b``."""
     if isinstance(a, tuple):
         _same_rank("elem_scale", a, b)
         return tuple(elem_scale(x, y) for x, y in zip(a, b))
@@ -397,7 +368,7 @@ def elem_scale(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def elem_less(lhs: Any, rhs: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether every leaf of ``lhs`` is below the one of ``rhs``: a bool if known, else a dynamic Boolean.
+    """Return whether every leaf of ``lhs`` is below the one of ``rhs``: a bool if known, else a dynamic Boolean.
 
     Used as a bounds check: ``elem_less(coord, shape)``. The two must have the same modes.
     """
@@ -440,7 +411,7 @@ def prefix_product(a: Any, init: Any = 1) -> Any:
 
 
 def increment_coord(coord: Any, shape: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The coordinate after ``coord`` in ``shape``, first mode fastest; the last one wraps to all zeros.
+    """Return the coordinate after ``coord`` in ``shape``, first mode fastest; the last one wraps to all zeros.
 
     Works without branches on dynamic coordinates. ``coord`` and ``shape`` must be congruent.
     """
@@ -470,12 +441,12 @@ def _same_rank(what: str, a: Any, b: Any) -> None:
 
 
 def shape_of(x: Any) -> Any:
-    """The shape of a layout, tensor or vector; a tree as it is."""
+    """Return the shape of a layout, tensor or vector; a tree as it is."""
     return x if isinstance(x, (tuple, int)) or x is None else getattr(x, "shape", x)
 
 
 def is_congruent(a: Any, b: Any) -> bool:
-    """Whether two trees (or the shapes of two layouts or tensors) have the same nesting."""
+    """Return whether two trees (or the shapes of two layouts or tensors) have the same nesting."""
     return same_nesting(shape_of(a), shape_of(b))
 
 
@@ -492,7 +463,7 @@ def same_nesting(a: Any, b: Any) -> bool:
 
 
 def is_weakly_congruent(a: Any, b: Any) -> bool:
-    """Whether ``b`` refines the nesting of ``a``: every leaf of ``a`` meets a leaf or a subtree of ``b``."""
+    """Return whether ``b`` refines the nesting of ``a``: every leaf of ``a`` meets a leaf or a subtree of ``b``."""
     a, b = shape_of(a), shape_of(b)
     if not isinstance(a, tuple):
         return True
@@ -500,7 +471,8 @@ def is_weakly_congruent(a: Any, b: Any) -> bool:
 
 
 def transform_leaf(f: Callable[..., Any], *args: Any) -> Any:
-    """``f`` applied to corresponding leaves of congruent trees: ``transform_leaf(max, (1,(5,2)), (3,(4,9)))``."""
+    """Return ``f`` applied to corresponding leaves of congruent trees: ``transform_leaf(max, (1,(5,2)),
+    (3,(4,9)))``."""
     if isinstance(args[0], tuple):
         for other in args[1:]:
             _same_rank("transform_leaf", args[0], other)
@@ -520,44 +492,44 @@ def transform_apply(*args: Any, f: Callable[..., Any], g: Callable[..., Any]) ->
 
 
 def repeat(x: Any, n: int) -> Any:
-    """``n`` copies of ``x`` as a tuple; ``x`` itself if ``n`` is 1."""
+    """Return ``n`` copies of ``x`` as a tuple; ``x`` itself if ``n`` is 1."""
     if n < 1:
         raise LayoutError(f"repeat needs at least one copy, but got n = {n}")
     return x if n == 1 else (x,) * n
 
 
 def repeat_as_tuple(x: Any, n: int) -> tuple[Any, ...]:
-    """``n`` copies of ``x``, always as a tuple."""
+    """Return ``n`` copies of ``x``, always as a tuple."""
     if n < 1:
         raise LayoutError(f"repeat_as_tuple needs at least one copy, but got n = {n}")
     return (x,) * n
 
 
 def repeat_like(x: Any, target: Any) -> Any:
-    """A tree with the nesting of ``target`` and ``x`` at every leaf: ``repeat_like(None, (2,(3,4)))``."""
+    """Return a tree with the nesting of ``target`` and ``x`` at every leaf: ``repeat_like(None, (2,(3,4)))``."""
     target = shape_of(target)
     return tuple(repeat_like(x, v) for v in target) if isinstance(target, tuple) else x
 
 
 def wrap(x: Any) -> tuple[Any, ...]:
-    """A tuple as it is, anything else as a tuple of one."""
+    """Return a tuple as it is, anything else as a tuple of one."""
     return x if isinstance(x, tuple) else (x,)
 
 
 def unwrap(x: Any) -> Any:
-    """The element of a tuple of one (repeatedly), anything else as it is."""
+    """Return the element of a tuple of one (repeatedly), anything else as it is."""
     while isinstance(x, tuple) and len(x) == 1:
         x = x[0]
     return x
 
 
 def tuple_cat(*tuples: Any) -> tuple[Any, ...]:
-    """The modes of all operands, one after the other; a leaf counts as one mode."""
+    """Return the modes of all operands, one after the other; a leaf counts as one mode."""
     return tuple(v for t in tuples for v in wrap(t))
 
 
 def front(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The first leaf of a tree."""
+    """Return the first leaf of a tree."""
     while isinstance(input, tuple):
         if not input:
             raise LayoutError("front of an empty tuple")
@@ -566,7 +538,7 @@ def front(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def find_if(t: Any, pred_fn: Callable[[Any], Any], *, loc: Any = None, ip: Any = None) -> Any:
-    """Where the first leaf with ``pred_fn(leaf)`` is: an index, a path (tuple) if it is nested, or None."""
+    """Return where the first leaf with ``pred_fn(leaf)`` is: an index, a path (tuple) if it is nested, or None."""
     path = _find_path(t, pred_fn)
     if path is None:
         return None
@@ -585,12 +557,12 @@ def _find_path(t: Any, pred_fn: Callable[[Any], Any]) -> tuple[int, ...] | None:
 
 
 def find(t: Any, x: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Where the first leaf known to equal ``x`` is: an index, a path (tuple) if it is nested, or None."""
+    """Return where the first leaf known to equal ``x`` is: an index, a path (tuple) if it is nested, or None."""
     return find_if(t, lambda v: known_equal(v, x) or (not is_integer(v) and v == x))
 
 
 def common_divisor(values: Iterable[Any]) -> int:
-    """The largest number all values are known to be multiples of; 0 if there are none or all are 0."""
+    """Return the largest number all values are known to be multiples of; 0 if there are none or all are 0."""
     result = 0
     for v in values:
         result = gcd(result, get_divisibility(v))

@@ -52,7 +52,7 @@ def right_inverse_layout(layout: Layout) -> Layout:
 
 
 def right_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The longest layout R with ``input(R(i)) == i`` for every i below its size; ``1:0`` if no stride is 1.
+    """Return the longest layout R with ``input(R(i)) == i`` for every i below its size; ``1:0`` if no stride is 1.
 
     Modes with dynamic strides cannot take part; a mode with a dynamic extent ends the chain. None stays
     None, an int n stands for ``n:1``.
@@ -107,7 +107,7 @@ def _left_inverse(layout: Layout) -> Layout:
 
 
 def left_inverse(input: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """A layout L with ``L(input(i)) == i`` for every i below the size of ``input``, which must be injective.
+    """Return a layout L with ``L(input(i)) == i`` for every i below the size of ``input``, which must be injective.
 
     Only modes of stride 0 may repeat offsets: of the indices with one offset L gives the first. None stays None, an
     int n stands for ``n:1``. Raises LayoutError if other indices have the same offset, or where no layout does it.
@@ -131,7 +131,8 @@ def _inverse_of_composed(layout: ComposedLayout, invert: Callable[[Any], Any]) -
 
 
 def max_common_layout(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """The longest layout R with ``a(R(i)) == b(R(i)) == i`` for every i below its size: what both hold in one run.
+    """Return the longest layout R with ``a(R(i)) == b(R(i)) == i`` for every i below its size: what both hold in one
+    run.
 
     ``1:0`` if that is a single element. Only static extents count.
     """
@@ -142,7 +143,7 @@ def max_common_layout(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Lay
 
 
 def max_common_vector(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> int:
-    """How many elements lie in one run in both layouts (or tensors), at the same coordinates: at least 1.
+    """Return how many elements lie in one run in both layouts (or tensors), at the same coordinates: at least 1.
 
     Post-condition: with R the right inverse of ``b``, ``a(R(i)) == i`` for every i below the result. Only
     static extents count. A swizzle limits the run to its unmoved low bits.
@@ -161,7 +162,7 @@ def _swizzle_base(x: Any) -> int:
 
 @cached
 def _common_run(a: Layout, inverse: Layout, limit: int) -> int:
-    """The largest static n <= limit so that ``composition(a, inverse)`` starts with ``n:1``."""
+    """Return the largest static n <= limit so that ``composition(a, inverse)`` starts with ``n:1``."""
     try:
         common = coalesce_layout(compose_layouts(a, inverse), None)
     except LayoutError:
@@ -186,7 +187,7 @@ def _largest_divisor(n: int, limit: int) -> int:
 
 
 def nullspace(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """The layout of the indices that a layout maps to 0 through modes of static stride 0.
+    """Return the layout of the indices that a layout maps to 0 through modes of static stride 0.
 
     Post-conditions: ``layout(result(i)) == 0``, and its size is the product of the extents of those modes.
     """

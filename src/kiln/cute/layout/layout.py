@@ -53,27 +53,10 @@ from .leaf import (
 from .picture import Drawn
 
 __all__ = [
-    "Layout",
-    "Stride",
-    "Tile",
-    "coshape",
-    "cosize",
-    "crd2idx",
-    "depth",
-    "idx2crd",
-    "is_major",
-    "is_static",
-    "leading_dim",
-    "make_identity_layout",
-    "make_layout",
-    "make_layout_like",
-    "make_ordered_layout",
-    "rank",
-    "shape",
-    "size",
-    "size_in_bytes",
-    "stride",
-]
+    "Layout", "Stride", "Tile", "coshape", "cosize", "crd2idx", "depth", "idx2crd", "is_major", "is_static",
+    "leading_dim", "make_identity_layout", "make_layout", "make_layout_like", "make_ordered_layout", "rank",
+    "shape", "size", "size_in_bytes", "stride",
+]  # fmt: skip
 
 Stride = int | DynamicInt | ScaledBasis | tuple[Any, ...]
 
@@ -151,7 +134,7 @@ class Layout(Drawn):
         return width
 
     def is_static(self) -> bool:
-        """Whether every extent and every stride is known."""
+        """Return whether every extent and every stride is known."""
         known = self._static
         if known is None:
             known = self._static = is_static_tree(self._shape) and is_static_tree(self._stride)
@@ -183,7 +166,7 @@ class Layout(Drawn):
         return (fast_layout(s, d) for s, d in zip(wrap(self._shape), wrap(self._stride)))
 
     def get_hier_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """The coordinate, nested like the shape, that a compact layout maps to the offset ``idx``.
+        """Return the coordinate, nested like the shape, that a compact layout maps to the offset ``idx``.
 
         Modes of extent 1 and of stride 0 get 0.
         """
@@ -233,11 +216,11 @@ class Layout(Drawn):
         return text
 
     def _leaves(self) -> tuple[Any, ...]:
-        """The dynamic leaves, those of the shape first."""
+        """Return the dynamic leaves, those of the shape first."""
         return () if self.is_static() else dynamic_leaves((self._shape, self._stride))
 
     def _with_leaves(self, leaves: Any) -> Layout:
-        """The same layout with its dynamic leaves, in the order of :meth:`_leaves`, replaced."""
+        """Return the same layout with its dynamic leaves, in the order of :meth:`_leaves`, replaced."""
         return fast_layout(*with_dynamic_leaves((self._shape, self._stride), leaves))
 
     def _tile_rest_shape(self, shape: Any) -> Any:
@@ -247,14 +230,14 @@ class Layout(Drawn):
 
 
 def _not_a_layout(what: str, x: object) -> str:
-    """Why something cannot be taken apart or tiled."""
+    """Return why something cannot be taken apart or tiled."""
     if hasattr(x, "layout"):  # a tensor of the running Python program
         return f"{what} on the tensor {x!r} is only possible in a @jit function; outside one, use its layout"
     return f"{what} needs a layout, a composed layout or a tensor, but got {x!r}"
 
 
 def fast_layout(shape: Any, stride: Any) -> Layout:
-    """A layout from parts that are known to be well formed."""
+    """Return a layout from parts that are known to be well formed."""
     layout = Layout.__new__(Layout)
     layout._shape = shape
     layout._stride = stride
@@ -273,7 +256,7 @@ def _as_stride(x: Any) -> Any:
 
 
 def layouts_of(target: Any, f: Callable[[Layout], Any], what: str) -> Any:
-    """``f`` applied to a layout, or to the layout inside a composed layout or tensor."""
+    """Return ``f`` applied to a layout, or to the layout inside a composed layout or tensor."""
     if type(target) is Layout:
         return f(target)
     mapper = getattr(target, "_map_layout", None)
@@ -286,7 +269,7 @@ def layouts_of(target: Any, f: Callable[[Layout], Any], what: str) -> Any:
 
 
 def make_layout(shape: Any, *, stride: Any = None, loc: Any = None, ip: Any = None) -> Layout:
-    """A layout from a shape and a congruent stride, or from a sequence of layouts, which become its modes.
+    """Return a layout from a shape and a congruent stride, or from a sequence of layouts, which become its modes.
 
     Without a stride it is compact with the first mode fastest; a static extent of 1 gets stride 0:
     ``make_layout((1,8,4))`` is ``(1,8,4):(0,1,8)``. Raises LayoutError if shape and stride are not congruent.
@@ -302,7 +285,7 @@ def make_layout(shape: Any, *, stride: Any = None, loc: Any = None, ip: Any = No
 
 
 def concat(layouts: Any) -> Layout:
-    """The layout whose modes are ``layouts``."""
+    """Return the layout whose modes are ``layouts``."""
     for v in layouts:
         if not isinstance(v, Layout):
             raise TypeError(
@@ -313,7 +296,7 @@ def concat(layouts: Any) -> Layout:
 
 
 def make_ordered_layout(shape: Any, order: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """A compact layout whose strides grow in the order given by ``order``, smallest number fastest.
+    """Return a compact layout whose strides grow in the order given by ``order``, smallest number fastest.
 
     ``make_ordered_layout((4,8), (1,0))`` is ``(4,8):(8,1)``. A leaf of ``order`` may stand for a nested
     mode, which is then compact inside. Equal numbers, and dynamic ones (which come last), go left to right.
@@ -324,7 +307,7 @@ def make_ordered_layout(shape: Any, order: Any, *, loc: Any = None, ip: Any = No
 
 
 def compact_order(shape: Any, order: Any) -> Any:
-    """The strides of :func:`make_ordered_layout`."""
+    """Return the strides of :func:`make_ordered_layout`."""
     if not is_weakly_congruent(order, shape):
         raise LayoutError(
             f"an order needs one number per mode of the shape, but got the order {pretty_str(order)} for the shape "
@@ -358,7 +341,7 @@ def compact_order(shape: Any, order: Any) -> Any:
 
 
 def make_layout_like(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """A compact layout of the same shape whose strides have the same order; static strides of 0 stay 0."""
+    """Return a compact layout of the same shape whose strides have the same order; static strides of 0 stay 0."""
     if not isinstance(layout, Layout):
         return make_layout_like(plain_layout(layout, "make_layout_like"))
     flat_stride = flatten_to_tuple(layout._stride)
@@ -372,13 +355,14 @@ def _fill(profile: Any, items: Iterator[Any]) -> Any:
 
 
 def make_identity_layout(shape: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """The layout that maps every coordinate to itself: ``make_identity_layout((4,8))`` is ``(4,8):(1@0,1@1)``."""
+    """Return the layout that maps every coordinate to itself: ``make_identity_layout((4,8))`` is
+    ``(4,8):(1@0,1@1)``."""
     shape = as_int_tuple(shape, "a shape")
     return Layout(shape, basis_like(shape))
 
 
 def plain_layout(x: Any, what: str) -> Layout:
-    """The plain layout of a layout, a composed layout (its outer one) or a tensor."""
+    """Return the plain layout of a layout, a composed layout (its outer one) or a tensor."""
     while not isinstance(x, Layout):
         inner = getattr(x, "outer", None)
         if inner is None:
@@ -399,7 +383,8 @@ def mode_path(mode: Any) -> tuple[int, ...]:
 
 
 def shape(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """The shape of a layout, a tensor or a tiler (layouts in it count with their shapes), or of one mode of it."""
+    """Return the shape of a layout, a tensor or a tiler (layouts in it count with their shapes), or of one mode of
+    it."""
     return tree_get(_shape_of(input), mode_path(mode))
 
 
@@ -412,12 +397,12 @@ def _shape_of(x: Any) -> Any:
 
 
 def stride(input: Any, *, mode: Any = None, loc: Any = None, ip: Any = None) -> Any:
-    """The stride of a layout or tensor, or of one mode of it."""
+    """Return the stride of a layout or tensor, or of one mode of it."""
     return tree_get(input.stride, mode_path(mode))
 
 
 def size(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
-    """The number of elements: of a shape, layout, tensor or tiled atom, or of the mode at the path ``mode``."""
+    """Return the number of elements: of a shape, layout, tensor or tiled atom, or of the mode at the path ``mode``."""
     s = _shape_of(obj)
     if not isinstance(s, (int, tuple)) and not is_dynamic_leaf(s):
         own = getattr(s, "size", None)
@@ -428,7 +413,7 @@ def size(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
 
 
 def rank(obj: Any, mode: Any = (), **kwargs: Any) -> int:
-    """The number of modes of a tuple, layout or tensor, or of the mode at the path ``mode``; 1 for a leaf."""
+    """Return the number of modes of a tuple, layout or tensor, or of the mode at the path ``mode``; 1 for a leaf."""
     return tree_rank(tree_get(_shape_of(obj), mode_path(mode)))
 
 
@@ -438,7 +423,8 @@ def depth(a: Any, *, loc: Any = None, ip: Any = None) -> int:
 
 
 def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
-    """The smallest box that holds every value of a layout: its cosize, or a shape if the strides are basis elements."""
+    """Return the smallest box that holds every value of a layout: its cosize, or a shape if the strides are basis
+    elements."""
     layout = plain_layout(obj, "coshape")
     path = mode_path(mode)
     flat_shape = flatten_to_tuple(tree_get(layout._shape, path))
@@ -466,7 +452,7 @@ def coshape(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
 
 
 def cosize(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
-    """One more than the largest offset a layout produces: the number of elements to allocate for it.
+    """Return one more than the largest offset a layout produces: the number of elements to allocate for it.
 
     Negative strides count by their magnitude. 0 for a layout with a static extent of 0.
     A composed layout counts with its outer layout.
@@ -475,21 +461,22 @@ def cosize(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
 
 
 def size_in_bytes(dtype: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The bytes that hold ``cosize(layout)`` elements of ``dtype``, rounded up; 0 if ``layout`` is None."""
+    """Return the bytes that hold ``cosize(layout)`` elements of ``dtype``, rounded up; 0 if ``layout`` is None."""
     if layout is None:
         return 0
     return leaf_ceil_div(leaf_mul(cosize(layout), dtype.width), 8)
 
 
 def is_static(x: Any) -> bool:
-    """Whether all extents, strides, offsets and integers in ``x`` are known. True for anything that is not dynamic."""
+    """Return whether all extents, strides, offsets and integers in ``x`` are known. True for anything that is not
+    dynamic."""
     if isinstance(x, list):
         x = tuple(x)
     return is_static_tree(x if isinstance(x, tuple) else getattr(x, "layout", x))
 
 
 def is_major(mode: int, stride: Any, *, loc: Any = None, ip: Any = None) -> bool:
-    """Whether the first leaf of mode ``mode`` of a stride is a static 1."""
+    """Return whether the first leaf of mode ``mode`` of a stride is a static 1."""
     d = tree_get(stride, (mode,))
     while isinstance(d, tuple):
         d = d[0]
@@ -497,7 +484,8 @@ def is_major(mode: int, stride: Any, *, loc: Any = None, ip: Any = None) -> bool
 
 
 def leading_dim(shape: Any, stride: Any) -> Any:
-    """The mode along which elements are adjacent: the first with a static stride of 1 and an extent other than 1.
+    """Return the mode along which elements are adjacent: the first with a static stride of 1 and an extent other than
+    1.
 
     An index, or a path (tuple) if it is nested; a mode of extent 1 if there is no other; None if no
     stride is 1.
@@ -546,7 +534,7 @@ def merge_modes(shapes: Any, strides: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _follows(s: Any, d: Any, next_d: Any) -> bool:
-    """Whether ``next_d`` is known to be ``s * d``."""
+    """Return whether ``next_d`` is known to be ``s * d``."""
     if isinstance(d, int):
         if not isinstance(next_d, int):
             return False
@@ -564,7 +552,7 @@ def _follows(s: Any, d: Any, next_d: Any) -> bool:
 
 
 def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The offset (or, with basis strides, the coordinate) of ``coord`` in a layout.
+    """Return the offset (or, with basis strides, the coordinate) of ``coord`` in a layout.
 
     A shape in place of the layout stands for the compact layout of that shape. An index where a tuple
     could stand counts through that mode, first mode fastest; past the end it runs on in the last mode.
@@ -597,7 +585,7 @@ def crd2idx(coord: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def crd2idx_apart(coord: Any, layout: Layout, period: int) -> tuple[Any, Any]:
-    """The offset of ``coord`` as two summands: what is known to be a multiple of ``period``, and the rest.
+    """Return the offset of ``coord`` as two summands: what is known to be a multiple of ``period``, and the rest.
 
     With the period 0 or basis strides all is rest.
     """
@@ -652,7 +640,8 @@ def _collect_terms(coord: Any, shape: Any, stride: Any, terms: list[tuple[Any, A
 
 
 def idx2crd(idx: Any, shape: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The coordinate in ``shape`` that an index counts to, first mode fastest: ``idx2crd(5, (4,2))`` is ``(1,1)``.
+    """Return the coordinate in ``shape`` that an index counts to, first mode fastest: ``idx2crd(5, (4,2))`` is
+    ``(1,1)``.
 
     Tuples convert mode by mode. An index past the end runs on in the last mode.
     """

@@ -68,7 +68,7 @@ class _Reader:
 
 
 def parse_tuple(text: str) -> Any:
-    """A tree of ints from its text: ``(16,(2,8))``."""
+    """Return a tree of ints from its text: ``(16,(2,8))``."""
     reader = _Reader(text)
     result = reader.tree()
     reader.end()
@@ -76,7 +76,8 @@ def parse_tuple(text: str) -> Any:
 
 
 def parse_layout(text: str) -> Layout | ComposedLayout:
-    """A static layout from its text, as it is printed: ``(4,8):(8,1)``, ``S<3,4,3> o 0 o (8,64):(64,1)``, ``(4,8):(1@0,1@1)``.
+    """Return a static layout from its text, as it is printed: ``(4,8):(8,1)``, ``S<3,4,3> o 0 o (8,64):(64,1)``,
+    ``(4,8):(1@0,1@1)``.
 
     A shape alone is the compact layout of that shape. Raises LayoutError with a caret under the place.
     """

@@ -55,22 +55,22 @@ Leaf = int | DynamicInt
 
 
 def is_static_leaf(x: object) -> TypeGuard[int]:
-    """Whether ``x`` is a Python int (a bool is one)."""
+    """Return whether ``x`` is a Python int (a bool is one)."""
     return isinstance(x, int)
 
 
 def is_dynamic_leaf(x: object) -> TypeGuard[DynamicInt]:
-    """Whether ``x`` is a dynamic integer value."""
+    """Return whether ``x`` is a dynamic integer value."""
     return getattr(type(x), "_is_dynamic_int_leaf", False) is True
 
 
 def is_integer(x: object) -> bool:
-    """Whether ``x`` is one integer, static or dynamic."""
+    """Return whether ``x`` is one integer, static or dynamic."""
     return isinstance(x, int) or is_dynamic_leaf(x)
 
 
 def as_leaf(x: Any, what: str = "an integer") -> Any:
-    """``x`` as a leaf: ints (and whatever converts by ``__index__``, such as numpy's) and dynamic leaves.
+    """Return ``x`` as a leaf: ints (and whatever converts by ``__index__``, such as numpy's) and dynamic leaves.
 
     Raises TypeError for anything else.
     """
@@ -86,7 +86,7 @@ def as_leaf(x: Any, what: str = "an integer") -> Any:
 
 
 def _typed_leaf(x: Any) -> Any:
-    """A raw integer value of the bindings as a dynamic leaf; None for anything else."""
+    """Return a raw integer value of the bindings as a dynamic leaf; None for anything else."""
     from ...base_dsl import tree
 
     if not tree.is_mlir_value(x):
@@ -98,14 +98,15 @@ def _typed_leaf(x: Any) -> Any:
 
 
 def get_divisibility(x: Any) -> int:
-    """The largest number ``x`` is known to be a multiple of; 0 for a static 0, which is a multiple of all."""
+    """Return the largest number ``x`` is known to be a multiple of; 0 for a static 0, which is a multiple of all."""
     if isinstance(x, int):
         return abs(x)
     return int(getattr(x, "divisibility", 1))
 
 
 def leaf_str(x: Any) -> str:
-    """``8`` for a static leaf, ``?``, ``?{div=8}``, ``?{i64}`` or ``?{i64 div=8}`` for a dynamic one, ``_`` for None."""
+    """Return ``8`` for a static leaf, ``?``, ``?{div=8}``, ``?{i64}`` or ``?{i64 div=8}`` for a dynamic one, ``_``
+    for None."""
     if x is None:
         return "_"
     if not is_dynamic_leaf(x):
@@ -120,7 +121,7 @@ def leaf_str(x: Any) -> str:
 
 
 def leaf_add(a: Any, b: Any) -> Any:
-    """``a + b``; adding a static 0 emits nothing."""
+    """Return ``a + b``; adding a static 0 emits nothing."""
     if isinstance(a, int) and a == 0:
         return b
     if isinstance(b, int) and b == 0:
@@ -129,7 +130,7 @@ def leaf_add(a: Any, b: Any) -> Any:
 
 
 def leaf_sub(a: Any, b: Any) -> Any:
-    """``a - b``; subtracting a static 0 emits nothing, ``x - x`` is 0."""
+    """Return ``a - b``; subtracting a static 0 emits nothing, ``x - x`` is 0."""
     if isinstance(b, int) and b == 0:
         return a
     if a is b:
@@ -138,7 +139,7 @@ def leaf_sub(a: Any, b: Any) -> Any:
 
 
 def leaf_mul(a: Any, b: Any) -> Any:
-    """``a * b``; a static 0 or 1 emits nothing. Either may be a scaled basis element."""
+    """Return ``a * b``; a static 0 or 1 emits nothing. Either may be a scaled basis element."""
     if isinstance(a, int):
         if a == 1:
             return b
@@ -153,7 +154,7 @@ def leaf_mul(a: Any, b: Any) -> Any:
 
 
 def leaf_floordiv(a: Any, b: Any) -> Any:
-    """``a // b`` for non-negative values; dividing by a static 1 emits nothing."""
+    """Return ``a // b`` for non-negative values; dividing by a static 1 emits nothing."""
     if isinstance(b, int):
         if b == 1:
             return a
@@ -167,7 +168,7 @@ def leaf_floordiv(a: Any, b: Any) -> Any:
 
 
 def leaf_mod(a: Any, b: Any) -> Any:
-    """``a % b`` for non-negative values; 0 without emitting where divisibility proves it."""
+    """Return ``a % b`` for non-negative values; 0 without emitting where divisibility proves it."""
     if isinstance(b, int):
         if isinstance(a, int):
             return a % b
@@ -179,7 +180,7 @@ def leaf_mod(a: Any, b: Any) -> Any:
 
 
 def leaf_ceil_div(a: Any, b: Any) -> Any:
-    """``ceil(a / b)`` for extents; exact (one division) where divisibility proves that ``b`` divides ``a``."""
+    """Return ``ceil(a / b)`` for extents; exact (one division) where divisibility proves that ``b`` divides ``a``."""
     if isinstance(b, int):
         if isinstance(a, int):
             return -(-a // b)
@@ -196,7 +197,7 @@ def leaf_ceil_div(a: Any, b: Any) -> Any:
 
 
 def leaf_min(a: Any, b: Any) -> Any:
-    """The smaller of two extents. A static extent not above the divisibility of a dynamic one is the smaller."""
+    """Return the smaller of two extents. A static extent not above the divisibility of a dynamic one is the smaller."""
     if isinstance(a, int):
         if isinstance(b, int):
             return a if a <= b else b
@@ -207,7 +208,7 @@ def leaf_min(a: Any, b: Any) -> Any:
 
 
 def leaf_max(a: Any, b: Any) -> Any:
-    """The larger of two leaves."""
+    """Return the larger of two leaves."""
     if isinstance(a, int):
         if isinstance(b, int):
             return a if a >= b else b
@@ -218,12 +219,12 @@ def leaf_max(a: Any, b: Any) -> Any:
 
 
 def leaf_abs(a: Any) -> Any:
-    """``|a|`` of a static leaf; a dynamic leaf (taken to be non-negative) as it is."""
+    """Return ``|a|`` of a static leaf; a dynamic leaf (taken to be non-negative) as it is."""
     return abs(a) if isinstance(a, int) else a
 
 
 def leaf_equal(a: Any, b: Any) -> Any:
-    """``a == b`` as a bool where it is known, otherwise as a dynamic Boolean."""
+    """Return ``a == b`` as a bool where it is known, otherwise as a dynamic Boolean."""
     if a is b:
         return True
     if isinstance(a, int) and isinstance(b, int):
@@ -232,7 +233,7 @@ def leaf_equal(a: Any, b: Any) -> Any:
 
 
 def leaf_and(a: Any, b: Any) -> Any:
-    """The conjunction of two conditions; a static one emits nothing."""
+    """Return the conjunction of two conditions; a static one emits nothing."""
     if isinstance(a, bool):
         return b if a else False
     if isinstance(b, bool):
@@ -241,22 +242,22 @@ def leaf_and(a: Any, b: Any) -> Any:
 
 
 def leaf_select(condition: Any, a: Any, b: Any) -> Any:
-    """``a if condition else b``, without a branch when the condition is dynamic."""
+    """Return ``a if condition else b``, without a branch when the condition is dynamic."""
     if isinstance(condition, bool):
         return a if condition else b
     return a if a is b else condition._leaf_select(a, b)
 
 
 def known_equal(a: Any, b: Any) -> bool:
-    """Whether two leaves are known to be equal: equal ints, or the very same dynamic value."""
+    """Return whether two leaves are known to be equal: equal ints, or the very same dynamic value."""
     return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
 
 
 def is_one(x: Any) -> bool:
-    """Whether ``x`` is a static 1."""
+    """Return whether ``x`` is a static 1."""
     return isinstance(x, int) and x == 1
 
 
 def is_zero(x: Any) -> bool:
-    """Whether ``x`` is a static 0."""
+    """Return whether ``x`` is a static 0."""
     return isinstance(x, int) and x == 0

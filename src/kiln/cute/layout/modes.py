@@ -11,19 +11,9 @@ from .layout import Layout, crd2idx, fast_layout, layouts_of, mode_path
 from .leaf import LayoutError, is_dynamic_leaf
 
 __all__ = [
-    "append",
-    "append_ones",
-    "dice",
-    "domain_offset",
-    "flatten",
-    "get",
-    "group_modes",
-    "prepend",
-    "prepend_ones",
-    "select",
-    "slice_",
-    "slice_and_offset",
-]
+    "append", "append_ones", "dice", "domain_offset", "flatten", "get", "group_modes", "prepend", "prepend_ones",
+    "select", "slice_", "slice_and_offset",
+]  # fmt: skip
 
 
 # Slices -----------------------------------------------------------------------------------------
@@ -63,7 +53,7 @@ def slice_(src: Any, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def slice_and_offset(coord: Any, src: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any]:
-    """The slice of a layout and the offset of its first element; a composed layout keeps the offset inside."""
+    """Return the slice of a layout and the offset of its first element; a composed layout keeps the offset inside."""
     if isinstance(src, Layout):
         return slice_(src, coord), crd2idx(coord, src)
     return slice_(src, coord), 0
@@ -79,7 +69,7 @@ def dice(src: Any, dicer: Any, *, loc: Any = None, ip: Any = None) -> Any:
 
 
 def domain_offset(coord: Any, tensor: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The same tensor (or composed layout) with its origin moved to ``coord``. Its shape does not change."""
+    """Return the same tensor (or composed layout) with its origin moved to ``coord``. Its shape does not change."""
     shift = getattr(tensor, "_domain_offset", None)
     if shift is None:
         raise TypeError(
@@ -97,7 +87,7 @@ def _is_tree(x: Any) -> bool:
 
 
 def get(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
-    """The mode at the path ``mode`` of a tuple, layout or composed layout: ``get(x, mode=[1,0])``."""
+    """Return the mode at the path ``mode`` of a tuple, layout or composed layout: ``get(x, mode=[1,0])``."""
     path = mode_path(mode)
     if not path:
         return obj
@@ -109,7 +99,7 @@ def get(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
 
 
 def select(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
-    """The listed top-level modes, in the order listed: ``select((2,3,4), mode=[2,0])`` is ``(4,2)``."""
+    """Return the listed top-level modes, in the order listed: ``select((2,3,4), mode=[2,0])`` is ``(4,2)``."""
     modes = mode_path(mode)
     if _is_tree(obj) or (not hasattr(obj, "_map_layout") and not isinstance(obj, Layout)):
         return tuple(tree_get(obj, (m,)) for m in modes)
@@ -123,14 +113,14 @@ def select(obj: Any, mode: Any = (), **kwargs: Any) -> Any:
 
 
 def flatten(a: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """A tuple, layout or tensor without nesting; a leaf stays a leaf."""
+    """Return a tuple, layout or tensor without nesting; a leaf stays a leaf."""
     if _is_tree(a) or not (isinstance(a, Layout) or hasattr(a, "_map_layout")):
         return flatten_tree(a)
     return layouts_of(a, lambda x: fast_layout(flatten_tree(x._shape), flatten_tree(x._stride)), "flatten")
 
 
 def group_modes(input: Any, begin: int, end: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """The modes ``begin`` to ``end`` (not included; to the last if None) as one nested mode.
+    """Return the modes ``begin`` to ``end`` (not included; to the last if None) as one nested mode.
 
     ``group_modes((2,3,4), 0, 2)`` is ``((2,3),4)``. A leaf becomes a tuple of one. An empty range raises LayoutError.
     """
@@ -175,12 +165,12 @@ def _extend(input: Any, elem: Any, up_to_rank: int | None, in_front: bool) -> An
 
 
 def append(input: Any, elem: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """``input`` with ``elem`` as a new last mode, or with as many of them as reach ``up_to_rank`` modes."""
+    """Return ``input`` with ``elem`` as a new last mode, or with as many of them as reach ``up_to_rank`` modes."""
     return _extend(input, elem, up_to_rank, in_front=False)
 
 
 def prepend(input: Any, elem: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """``input`` with ``elem`` as a new first mode, or with as many of them as reach ``up_to_rank`` modes."""
+    """Return ``input`` with ``elem`` as a new first mode, or with as many of them as reach ``up_to_rank`` modes."""
     return _extend(input, elem, up_to_rank, in_front=True)
 
 
@@ -188,10 +178,10 @@ UNIT = fast_layout(1, 0)
 
 
 def append_ones(t: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """A layout or tensor with modes ``1:0`` added behind; a tuple with 1s."""
+    """Return a layout or tensor with modes ``1:0`` added behind; a tuple with 1s."""
     return append(t, 1 if _is_tree(t) else UNIT, up_to_rank)
 
 
 def prepend_ones(t: Any, up_to_rank: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """A layout or tensor with modes ``1:0`` added in front; a tuple with 1s."""
+    """Return a layout or tensor with modes ``1:0`` added in front; a tuple with 1s."""
     return prepend(t, 1 if _is_tree(t) else UNIT, up_to_rank)

@@ -7,8 +7,9 @@ elements, and offsets below 2**31 wherever 32-bit numbers make them up; every ca
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...base_dsl.typing import Int64
 from .basis import ScaledBasis
@@ -16,21 +17,18 @@ from .composed_layout import ComposedLayout
 from .int_tuple import dynamic_leaves, flatten_to_tuple, with_dynamic_leaves
 from .layout import Layout, fast_layout
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 INT32_MAX = (1 << 31) - 1
 ROOM = 1 << 30
 """Arrays of more elements get 64-bit extents: below it, also what is rounded up to whole tiles fits into 32 bits."""
 
 
 def leaf_width(leaf: Any) -> int:
-    """The bits of a dynamic leaf of a layout."""
+    """Return the bits of a dynamic leaf of a layout."""
     return 64 if type(leaf).width == 64 else 32
 
 
 def needs_wide_offsets(layout: Any, promised: bool) -> bool:
-    """Whether offsets (or coordinates) in a layout may need 64 bits.
+    """Return whether offsets (or coordinates) in a layout may need 64 bits.
 
     A promise says that offsets fit unless static numbers or a 64-bit extent show that they do not.
     """
@@ -56,7 +54,7 @@ def needs_wide_offsets(layout: Any, promised: bool) -> bool:
 
 
 def with_wide_strides(layout: Any) -> Any:
-    """The layout with every dynamic stride 64 bits wide, so that static coordinates give 64-bit offsets."""
+    """Return the layout with every dynamic stride 64 bits wide, so that static coordinates give 64-bit offsets."""
     if isinstance(layout, ComposedLayout):
         outer = with_wide_strides(layout.outer)
         return layout if outer is layout.outer else ComposedLayout(layout.inner, layout.offset, outer)
@@ -70,7 +68,7 @@ def with_wide_strides(layout: Any) -> Any:
 
 
 def extent_width(shape: Sequence[int], narrow_strides: Sequence[int] | None = None) -> int:
-    """The bits of the dynamic extents of an array, all alike.
+    """Return the bits of the dynamic extents of an array, all alike.
 
     `narrow_strides` has 0 where the stride is passed in 64 bits; None: where it is more than 1.
     """
@@ -79,7 +77,7 @@ def extent_width(shape: Sequence[int], narrow_strides: Sequence[int] | None = No
 
 
 def broken_promise(shape: Sequence[int], narrow_strides: Sequence[int]) -> str:
-    """Why an array cannot be passed where extents of 32 bits are expected; empty if it can.
+    """Return why an array cannot be passed where extents of 32 bits are expected; empty if it can.
 
     `narrow_strides` has 0 where the stride is passed in 64 bits.
     """

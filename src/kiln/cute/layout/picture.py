@@ -15,5 +15,5 @@ class Drawn:
 
 
 def picture(x: Any) -> str | None:
-    """The picture of something, unless it would be too large to read; whoever draws replaces this function."""
+    """Return the picture of something, unless it would be too large to read; whoever draws replaces this function."""
     return None

@@ -70,7 +70,7 @@ def _recast(layout: Layout, up: int, down: int) -> Layout:
 
 
 def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """The layout of the same memory seen as elements of another width, in bits.
+    """Return the layout of the same memory seen as elements of another width, in bits.
 
     To wider elements, strides shrink and the modes of stride 1 hold fewer elements; to narrower ones, the
     reverse. Raises LayoutError if an element would straddle two runs. Dynamic strides are trusted to divide.
@@ -100,7 +100,8 @@ def recast_layout(new_type_bits: int, old_type_bits: int, src_layout: Any, *, lo
 
 
 def _recast_coordinates(layout: ComposedLayout, up: int, down: int) -> ComposedLayout:
-    """A layout after one with basis strides: of the coordinates between them, those in the mode of stride 1 change."""
+    """Return a layout after one with basis strides: of the coordinates between them, those in the mode of stride 1
+    change."""
     inner = layout.inner
     modes = [i for i, d in enumerate(wrap(inner.stride)) if isinstance(d, int) and abs(d) == 1]
     if len(modes) != 1 or len(layout.offset) != len(wrap(inner.shape)):

@@ -102,12 +102,12 @@ class Swizzle:
 
 
 def make_swizzle(b: int, m: int, s: int, *, loc: Any = None, ip: Any = None) -> Swizzle:
-    """The swizzle ``S<b,m,s>``."""
+    """Return the swizzle ``S<b,m,s>``."""
     return Swizzle(b, m, s)
 
 
 def swizzle_from_masks(source: int, target: int) -> Swizzle:
-    """The swizzle that xors the bits of ``source`` into those of ``target``.
+    """Return the swizzle that xors the bits of ``source`` into those of ``target``.
 
     Raises LayoutError unless both are runs of equally many adjacent bits.
     """
@@ -124,7 +124,7 @@ def swizzle_from_masks(source: int, target: int) -> Swizzle:
 
 
 def upcast_swizzle(swizzle: Swizzle, factor: int) -> Swizzle:
-    """The swizzle on offsets counted in elements ``factor`` (a power of two) times as wide."""
+    """Return the swizzle on offsets counted in elements ``factor`` (a power of two) times as wide."""
     shift = _log2(factor)
     base = swizzle.num_base - shift
     if base >= 0:
@@ -133,7 +133,7 @@ def upcast_swizzle(swizzle: Swizzle, factor: int) -> Swizzle:
 
 
 def downcast_swizzle(swizzle: Swizzle, factor: int) -> Swizzle:
-    """The swizzle on offsets counted in elements ``factor`` (a power of two) times as narrow."""
+    """Return the swizzle on offsets counted in elements ``factor`` (a power of two) times as narrow."""
     return Swizzle(swizzle.num_bits, swizzle.num_base + _log2(factor), swizzle.num_shift)
 
 

@@ -55,23 +55,10 @@ from .leaf import LayoutError, is_one, is_zero, leaf_ceil_div, leaf_mul
 from .modes import UNIT, append, dice, slice_, slice_and_offset
 
 __all__ = [
-    "blocked_product",
-    "flat_divide",
-    "flat_product",
-    "local_partition",
-    "local_tile",
-    "logical_divide",
-    "logical_product",
-    "make_fragment_layout",
-    "make_layout_image_mask",
-    "make_layout_tv",
-    "raked_product",
-    "tile_to_shape",
-    "tiled_divide",
-    "tiled_product",
-    "zipped_divide",
-    "zipped_product",
-]
+    "blocked_product", "flat_divide", "flat_product", "local_partition", "local_tile", "logical_divide",
+    "logical_product", "make_fragment_layout", "make_layout_image_mask", "make_layout_tv", "raked_product",
+    "tile_to_shape", "tiled_divide", "tiled_product", "zipped_divide", "zipped_product",
+]  # fmt: skip
 
 
 # Divisions --------------------------------------------------------------------------------------
@@ -96,7 +83,7 @@ def _logical_divide(layout: Layout, tiler: Any) -> Layout:
 
 
 def _divide_mode(extent: Any, stride: Any, tile: int) -> Layout:
-    """The common case of a division, one mode by an int, without the detour over complement and composition."""
+    """Return the common case of a division, one mode by an int, without the detour over complement and composition."""
     if tile == 1:
         return fast_layout((1, extent), (0, 0 if is_one(extent) else stride))
     count = leaf_ceil_div(extent, tile)
@@ -104,7 +91,7 @@ def _divide_mode(extent: Any, stride: Any, tile: int) -> Layout:
 
 
 def logical_divide(target: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """A layout split into tiles: mode 0 runs inside a tile, mode 1 over the tiles.
+    """Return a layout split into tiles: mode 0 runs inside a tile, mode 1 over the tiles.
 
     A tiler is a layout (what one tile picks), an int n (``n:1``), None (keep the mode as it is) or a tuple of
     those, applied mode by mode: ``((TileM,RestM),(TileN,RestN),L)``. A tile that does not divide an extent
@@ -154,7 +141,8 @@ def _unpack_both(zipped: Layout) -> Layout:
 
 
 def local_tile(input: Any, tiler: Any, coord: Any, proj: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """The tile at ``coord`` of a tensor (or layout) divided by ``tiler``: tile modes first, then those where ``coord`` is None.
+    """Return the tile at ``coord`` of a tensor (or layout) divided by ``tiler``: tile modes first, then those where
+    ``coord`` is None.
 
     ``coord`` counts tiles, per mode; modes it lacks are kept. With ``proj`` only the modes of ``tiler`` and
     ``coord`` that are not None in ``proj`` are used: ``proj=(1,None,1)`` picks M and K of ``(M,N,K)``; modes of ``coord``
@@ -175,7 +163,7 @@ def local_tile(input: Any, tiler: Any, coord: Any, proj: Any = None, *, loc: Any
 
 
 def local_partition(target: Any, tiler: Any, index: Any, proj: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """The elements of a tensor (or layout) that worker ``index`` of the layout (or shape) ``tiler`` owns.
+    """Return the elements of a tensor (or layout) that worker ``index`` of the layout (or shape) ``tiler`` owns.
 
     The tensor is divided by the extents of ``tiler``; the result takes the element at the worker's
     coordinate from every tile. ``proj`` selects modes of ``tiler`` as in :func:`local_tile`.
@@ -220,7 +208,8 @@ def _logical_product(block: Layout, tiler: Any) -> Layout:
 
 
 def logical_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """A block repeated over a tiler: mode 0 is the block, mode 1 runs over its copies, in the order of ``tiler``.
+    """Return a block repeated over a tiler: mode 0 is the block, mode 1 runs over its copies, in the order of
+    ``tiler``.
 
     Post-condition: mode 0 is ``block``, and no two copies share an offset other than by ``tiler`` itself.
     A tuple of tilers applies mode by mode; an int n stands for ``n:1``, None for no repetition.
@@ -268,7 +257,7 @@ def _raked_product(block: Layout, tiler: Any) -> Layout:
 
 
 def blocked_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """A block repeated over a tiler, mode by mode: ``((BlockM,TilerM),(BlockN,TilerN))``.
+    """Return a block repeated over a tiler, mode by mode: ``((BlockM,TilerM),(BlockN,TilerN))``.
 
     Mode i runs through mode i of the block first. The one with fewer modes is padded with ``1:0``. A block of one
     leaf is paired with the tiler as it is nested: ``2:1`` over ``(3):(1)`` is ``((2,(3))):((1,(2)))``.
@@ -277,7 +266,7 @@ def blocked_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) 
 
 
 def raked_product(block: Any, tiler: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """A block repeated over a tiler, interleaved: ``((TilerM,BlockM),(TilerN,BlockN))``.
+    """Return a block repeated over a tiler, interleaved: ``((TilerM,BlockM),(TilerN,BlockN))``.
 
     Mode i runs through mode i of the tiler first. The one with fewer modes is padded with ``1:0``. Every mode of the
     result is coalesced.
@@ -304,7 +293,8 @@ def _tile_to_shape(atom: Layout, target: Any, order: Any) -> Layout:
 
 
 def tile_to_shape(atom: Any, trg_shape: Any, order: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """An atom repeated until it fills ``trg_shape``, in the order of modes given by ``order`` (default: left to right).
+    """Return an atom repeated until it fills ``trg_shape``, in the order of modes given by ``order`` (default: left to
+    right).
 
     Post-condition: mode i of the result has the size of mode i of ``trg_shape`` and starts with the atom.
     Raises LayoutError if a static extent of the atom does not divide that of the target.
@@ -323,7 +313,7 @@ def tile_to_shape(atom: Any, trg_shape: Any, order: Any = None, *, loc: Any = No
 
 
 def make_layout_tv(thr_layout: Any, val_layout: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Layout]:
-    """The tile covered by threads that hold values each, and the map (thread, value) -> index in that tile.
+    """Return the tile covered by threads that hold values each, and the map (thread, value) -> index in that tile.
 
     ``thr_layout`` says where threads lie in the tile, ``val_layout`` where the values of one thread lie
     next to each other. Gives ``(tiler_mn, layout_tv)`` for :func:`make_tiled_copy`.
@@ -334,7 +324,7 @@ def make_layout_tv(thr_layout: Any, val_layout: Any, *, loc: Any = None, ip: Any
 
 
 def make_layout_image_mask(lay: Any, coord: Any, mode: int, *, loc: Any = None, ip: Any = None) -> Any:
-    """The bit mask of the offsets of a layout along ``mode`` with the other modes fixed at ``coord``.
+    """Return the bit mask of the offsets of a layout along ``mode`` with the other modes fixed at ``coord``.
 
     Used for multicast masks: bit ``lay(coord with i in mode)`` is set for every i. The extent of the mode
     must be static.
@@ -356,7 +346,7 @@ def make_layout_image_mask(lay: Any, coord: Any, mode: int, *, loc: Any = None, 
 
 
 def make_fragment_layout(layout: Any, *, loc: Any = None, ip: Any = None) -> Layout:
-    """The compact layout in registers for what a thread holds of ``layout``.
+    """Return the compact layout in registers for what a thread holds of ``layout``.
 
     Mode 0 (the values of one atom) is compact with its first mode fastest, the other modes keep the order
     of their strides. Static strides of 0 stay 0, so repeated elements are held once.

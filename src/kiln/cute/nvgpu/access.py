@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int64, Numeric
 from ..atoms.access_modifiers import CacheEvictionPriority, l2_modifier
+from ..deferred_dialects import nvgpu
 from ..layout.algebra import coalesce
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import flatten_to_tuple, pretty_str, product
@@ -17,32 +20,25 @@ from ..tensor.extents import check_elements
 from ..tensor.pointer import AddressSpace, Pointer, known_alignment
 from ..tensor.tensor import TracedTensor
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ...mlir import ir
-
 
 def memory(x: Any, what: str, space: AddressSpace) -> TracedTensor:
-    """A tensor in a certain memory."""
+    """Return a tensor in a certain memory."""
     if not isinstance(x, TracedTensor) or not x.in_memory:
-        raise error(DSLUserCodeTypeError, f"{what} is a tensor in memory, got {type(x).__name__}", depth=3)
+        raise type_error(f"{what} is a tensor in memory, got {type(x).__name__}")
     if x.memspace not in (space, AddressSpace.generic) or (
         x.memspace is AddressSpace.generic and space is AddressSpace.rmem
     ):
-        raise error(DSLUserCodeTypeError, f"{what} lies in {space}, got a tensor in {x.memspace}", depth=3)
+        raise type_error(f"{what} lies in {space}, got a tensor in {x.memspace}")
     return x
 
 
 def calls(tensor: TracedTensor, values: int, what: str) -> int:
-    """How many calls of an operation with so many values a tensor holds."""
+    """Return how many calls of an operation with so many values a tensor holds."""
     count = product(tensor.shape)
     if not isinstance(count, int) or count % values:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{what} of shape {pretty_str(tensor.shape)} is copied with an atom of {values} values",
-            hint="mode 0 holds the values of the atom, or a multiple, and the shape is static",
-            depth=3,
+            "mode 0 holds the values of the atom, or a multiple, and the shape is static",
         )
     return count // values
 
@@ -56,11 +52,9 @@ def require_rows(tensor: TracedTensor, values: int, what: str) -> None:
     if isinstance(layout, ComposedLayout):
         run = min(run, 1 << layout.inner.num_base) if isinstance(layout.inner, Swizzle) else 1
     if values > 1 and run % values:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"the {values} values of one call lie in a row in {what}, and its layout is {layout}",
-            hint="copy along the mode of stride 1, or with fewer bits",
-            depth=3,
+            "copy along the mode of stride 1, or with fewer bits",
         )
 
 
@@ -68,11 +62,9 @@ def require_alignment(pointer: Pointer, offset: Any, bytes_: int, what: str) -> 
     """Refuse an address that is not known to be aligned."""
     known = known_alignment(pointer, offset)
     if known % bytes_:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{what} is accessed by {bytes_} bytes at once, and its address is only known to be a multiple of {known}",
-            hint="say it: from_dlpack(x, assumed_align=16), mark_compact_shape_dynamic(divisibility=...), .align(16)",
-            depth=3,
+            "say it: from_dlpack(x, assumed_align=16), mark_compact_shape_dynamic(divisibility=...), .align(16)",
         )
 
 
@@ -82,7 +74,8 @@ def check_call(tensor: TracedTensor, call: int, values: int, write: bool) -> Non
 
 
 def offsets(layout: Any, indices: Iterable[int]) -> list[Any]:
-    """The offsets at some indices. Of a swizzled layout each pattern is computed once: it repeats after a period."""
+    """Return the offsets at some indices. Of a swizzled layout each pattern is computed once: it repeats after a
+    period."""
     indices = list(indices)
     if not isinstance(layout, ComposedLayout) or not isinstance(layout.inner, Swizzle) or layout.is_static():
         return [layout(i) for i in indices]
@@ -113,18 +106,12 @@ REDUCTIONS = tuple(kind.value for kind in ReductionKind)
 
 
 def policy_of(value: Any) -> ir.Value | None:
-    """The cache policy of a copy as programs give it: its 64 bits, or how long lines should stay in the L2 cache; None: none."""
+    """Return the cache policy of a copy as programs give it: its 64 bits, or how long lines should stay in the L2
+    cache; None: none."""
     if value is None:
         return None
     if isinstance(value, CacheEvictionPriority):
-        from ...dialects import nvgpu
-
         return nvgpu.async_copy.cache_policy(l2_modifier(value) or "L2::evict_normal")
     if not isinstance(value, (int, Numeric)) or isinstance(value, bool):
-        raise error(
-            DSLUserCodeTypeError,
-            f"cache_policy is {value!r}",
-            hint="a CacheEvictionPriority, or an Int64 with the bits of a policy",
-            depth=3,
-        )
+        raise type_error(f"cache_policy is {value!r}", "a CacheEvictionPriority, or an Int64 with the bits of a policy")
     return Int64(value).ir_value()

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import (
     BFloat16,
     Float16,
@@ -22,17 +24,13 @@ from ...base_dsl.typing import (
 from ..arch.values import choice, i32, kernel_only, pointer
 from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import checker, guarded
+from ..deferred_dialects import nvgpu
 from ..layout.int_tuple import pretty_str, product
 from ..layout.layout import make_layout
 from ..tensor.pointer import AddressSpace, address_at, element_bits
 from ..tensor.tensor import TracedTensor
 from ..tensor.vector_access import Registers, bits_pointer
 from .access import REDUCTIONS, ReductionKind, calls, memory, offsets, policy_of, require_alignment, require_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...mlir import ir
 
 _BYTES = 16
 """Sizes and addresses are multiples of it."""
@@ -44,10 +42,9 @@ class _BulkTrait(CopyTrait):
     def __init__(self, value_type: Any, bits: int) -> None:
         width = element_bits(value_type)
         if bits and (bits % width or bits % (8 * _BYTES)):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"num_bits_per_copy={bits} of a bulk copy of elements of {width} bits",
-                hint=f"a bulk copy takes a multiple of {8 * _BYTES} bits, a whole number of elements",
+                f"a bulk copy takes a multiple of {8 * _BYTES} bits, a whole number of elements",
             )
         self.values = bits // width if bits else 1
         self.whole = not bits
@@ -59,25 +56,21 @@ class _BulkTrait(CopyTrait):
     ) -> tuple[list[tuple[ir.Value, ir.Value]], int, Callable[[], None]]:
         """(target, source) of each row; its bytes; what compares the coordinates of all with the extents of both."""
         if src.element_type is not dst.element_type:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a bulk copy from {src.element_type.__name__} to {dst.element_type.__name__} elements",
-                hint="it does not convert",
-                depth=3,
+                "it does not convert",
             )
         values: Any = product(dst.shape) if self.whole else self.values
         if not isinstance(values, int):
             values = product(src.shape)
         if not isinstance(values, int):
-            raise error(
-                DSLUserCodeTypeError, f"a bulk copy of shape {pretty_str(dst.shape)}: its shape is static", depth=3
-            )
+            raise type_error(f"a bulk copy of shape {pretty_str(dst.shape)}: its shape is static")
         size = values * element_bits(src.element_type) // 8
         if size % _BYTES or values * element_bits(src.element_type) % 8:
-            raise error(DSLUserCodeTypeError, f"a bulk copy of {size} bytes: it takes multiples of {_BYTES}", depth=3)
+            raise type_error(f"a bulk copy of {size} bytes: it takes multiples of {_BYTES}")
         count = calls(dst, values, "the destination")
         if calls(src, values, "the source") != count:
-            raise error(DSLUserCodeTypeError, f"a bulk copy from the layout {src.layout} to {dst.layout}", depth=3)
+            raise type_error(f"a bulk copy from the layout {src.layout} to {dst.layout}")
         require_rows(src, values, "the source")
         require_rows(dst, values, "the destination")
         indices = range(0, count * values, values)
@@ -92,11 +85,9 @@ class _BulkTrait(CopyTrait):
 
 def _mbarrier(mbar_ptr: Any) -> ir.Value:
     if mbar_ptr is None:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "a bulk copy to shared memory needs an mbarrier",
-            hint="cute.copy(atom, src, dst, mbar_ptr=...): its bytes are taken from what the mbarrier expects",
-            depth=3,
+            "cute.copy(atom, src, dst, mbar_ptr=...): its bytes are taken from what the mbarrier expects",
         )
     return pointer(mbar_ptr, "a bulk copy")
 
@@ -105,8 +96,6 @@ class _BulkToSharedTrait(_BulkTrait):
     """From global to shared memory."""
 
     def _load(self, src: Any, dst: Any, pred: Any, mbar_ptr: Any, policy: Any, mask: Any = None) -> None:
-        from ...dialects import nvgpu
-
         where = _mbarrier(mbar_ptr)
         rows, size, check = self._rows(
             memory(src, "the source of a bulk copy", AddressSpace.gmem),
@@ -123,8 +112,6 @@ class _BulkToSharedTrait(_BulkTrait):
 
     def prefetch(self, src: Any) -> None:
         """Ask for rows to be brought into the L2 cache."""
-        from ...dialects import nvgpu
-
         kernel_only("prefetch")
         source = memory(src, "the source of a bulk copy", AddressSpace.gmem)
         pairs, size, check = self._rows(source, source)
@@ -147,11 +134,9 @@ class BulkMulticastTrait(_BulkToSharedTrait):
         self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None, mcast_mask: Any = None, cache_policy: Any = None
     ) -> None:
         if mcast_mask is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 "a multicast copy needs to know the blocks it goes to",
-                hint="cute.copy(atom, src, dst, mbar_ptr=..., mcast_mask=...): a bit for each block of the cluster",
-                depth=2,
+                "cute.copy(atom, src, dst, mbar_ptr=..., mcast_mask=...): a bit for each block of the cluster",
             )
         self._load(src, dst, pred, mbar_ptr, cache_policy, Int16(mcast_mask).ir_value())
 
@@ -164,8 +149,6 @@ class BulkStoreTrait(_BulkTrait):
         self.reduction = _reduction(reduction, value_type, "BULK_REDUCTIONS")
 
     def copy(self, src: Any, dst: Any, pred: Any, *, cache_policy: Any = None) -> None:
-        from ...dialects import nvgpu
-
         rows, size, check = self._rows(
             memory(src, "the source of a bulk copy", AddressSpace.smem),
             memory(dst, "the destination of a bulk copy", AddressSpace.gmem),
@@ -188,8 +171,6 @@ class BulkSendTrait(_BulkTrait):
         self.reduction = _reduction(reduction, value_type, "SHARED_REDUCTIONS")
 
     def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None) -> None:
-        from ...dialects import nvgpu
-
         where = _mbarrier(mbar_ptr)
         rows, size, check = self._rows(
             memory(src, "the source of a bulk copy", AddressSpace.smem),
@@ -210,20 +191,13 @@ _ELEMENTS = {
 
 
 def _reduction(reduction: str | None, value_type: Any, table: str) -> dict[str, str]:
-    """The attributes of a reduction of elements of a type, which a table of the dialect has to know."""
+    """Return the attributes of a reduction of elements of a type, which a table of the dialect has to know."""
     if reduction is None:
         return {}
-    from ...dialects import nvgpu
-
     known, element = getattr(nvgpu.async_copy, table)[reduction], _ELEMENTS.get(value_type, "")
     if element not in known:
         names = [kind.__name__ for kind, name in _ELEMENTS.items() if name in known]
-        raise error(
-            DSLUserCodeTypeError,
-            f"a bulk reduction by {reduction} of {value_type.__name__}",
-            hint=f"of {', '.join(names)}",
-            depth=3,
-        )
+        raise type_error(f"a bulk reduction by {reduction} of {value_type.__name__}", f"of {', '.join(names)}")
     return {"reduction": reduction, "element": element}
 
 
@@ -234,31 +208,26 @@ class DsmemStoreTrait(CopyTrait):
         width = element_bits(value_type)
         bits = bits or max(width, 32)
         if bits not in (32, 64, 128) or bits % width:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"num_bits_per_copy={bits} of an asynchronous store of elements of {width} bits",
-                hint="it takes 32, 64 or 128 bits, a whole number of elements",
+                "it takes 32, 64 or 128 bits, a whole number of elements",
             )
         self.bits, self.values = bits, bits // width
         layout = make_layout((1, self.values), stride=(0, 1))
         super().__init__(value_type, make_layout(1), layout, layout)
 
     def copy(self, src: Any, dst: Any, pred: Any, *, mbar_ptr: Any = None) -> None:
-        from ...dialects import nvgpu
-
         source = memory(src, "the source of an asynchronous store", AddressSpace.rmem)
         target = memory(dst, "the destination of an asynchronous store", AddressSpace.smem)
         where = _mbarrier(mbar_ptr)
         if source.element_type is not target.element_type:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"an asynchronous store of {source.element_type.__name__} to {target.element_type.__name__} elements",
-                hint="it does not convert",
-                depth=2,
+                "it does not convert",
             )
         count = calls(target, self.values, "the destination")
         if calls(source, self.values, "the source") != count:
-            raise error(DSLUserCodeTypeError, f"an asynchronous store from {source.layout} to {target.layout}", depth=2)
+            raise type_error(f"an asynchronous store from {source.layout} to {target.layout}")
         require_rows(target, self.values, "the destination")
         places = offsets(target.offset_layout, range(0, count * self.values, self.values))
         for place in places:
@@ -278,7 +247,7 @@ def _under(pred: Any, move: Any) -> None:
     if pred is None:
         move()
     elif isinstance(pred, TracedTensor):
-        raise error(DSLUserCodeTypeError, "a bulk copy has one predicate, a Boolean", depth=3)
+        raise type_error("a bulk copy has one predicate, a Boolean")
     else:
         guarded(pred, move)
 

@@ -7,7 +7,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLUserCodeTypeError, error, user_frame
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import DSLOptimizationWarning, type_error, user_frame
 from ...base_dsl.typing import BFloat16, Float, Float16, Float32, Float64, Int32, Int64, Uint32, Uint64
 from ..atoms.access_modifiers import CacheEvictionPriority, MemoryOrder, MemoryScope, modifiers_of
 from ..atoms.atom import CopyOp, CopyTrait
@@ -20,7 +21,6 @@ from ..tensor.tensor import TracedTensor
 from ..tensor.vector_access import WIDEST_ACCESS
 
 if TYPE_CHECKING:
-    from ...mlir import ir
     from ..tensor.pointer import Pointer
     from ..tensor.vector_access import Registers
 
@@ -58,16 +58,10 @@ class CopyUniversalOp(CopyOp):
     """Loads and stores, of any memory, by one thread; with an order and its scope, or hints for the caches."""
 
     def make_trait(
-        self,
-        copy_internal_type: Any,
-        *,
-        num_bits_per_copy: int = 0,
-        memory_order: Any = MemoryOrder.WEAK,
-        memory_scope: Any = MemoryScope.CTA,
-        l1c_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-        invariant: bool = False,
-        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-    ) -> CopyTrait:
+        self, copy_internal_type: Any, *, num_bits_per_copy: int = 0, memory_order: Any = MemoryOrder.WEAK,
+        memory_scope: Any = MemoryScope.CTA, l1c_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+        invariant: bool = False, l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
+    ) -> CopyTrait:  # fmt: skip
         modifiers = modifiers_of(memory_order, memory_scope, l1c_evict_priority, invariant, l2_evict_priority)
         return UniversalCopyTrait(copy_internal_type, num_bits_per_copy, modifiers)
 
@@ -82,10 +76,7 @@ class UniversalCopyTrait(CopyTrait):
         self.modifiers = modifiers
         width = element_bits(value_type)
         if bits and bits % width:
-            raise error(
-                DSLUserCodeTypeError,
-                f"num_bits_per_copy={bits} is not a multiple of the {width} bits of {value_type.__name__}",
-            )
+            raise type_error(f"num_bits_per_copy={bits} is not a multiple of the {width} bits of {value_type.__name__}")
         self.bits = bits
         self.values = bits // width if bits else 1
         layout = make_layout((1, self.values), stride=(0, 1 if self.values > 1 else 0))
@@ -95,10 +86,9 @@ class UniversalCopyTrait(CopyTrait):
         widest = min(WIDEST_ACCESS, self.bits // 8) if self.bits else WIDEST_ACCESS
         count = product(dst.shape) if isinstance(dst, TracedTensor) else 0
         if isinstance(count, int) and count % self.values:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{count} elements are copied with an atom of {self.values} values (num_bits_per_copy={self.bits})",
-                hint="mode 0 of source and destination holds the values of the atom, or a multiple",
+                "mode 0 of source and destination holds the values of the atom, or a multiple",
             )
         narrowest = transfer(src, dst, pred, self.values, widest, self.modifiers)
         if any(self.modifiers):
@@ -139,10 +129,9 @@ class MmaUniversalOp(MmaOp):
 
     def __init__(self, abacc_dtype: Any) -> None:
         if abacc_dtype not in (Float16, BFloat16, Float32, Float64, Int32, Int64, Uint32, Uint64):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"MmaUniversalOp of {getattr(abacc_dtype, '__name__', abacc_dtype)}",
-                hint="Float16, BFloat16, Float32, Float64, or integers of 32 or 64 bits",
+                "Float16, BFloat16, Float32, Float64, or integers of 32 or 64 bits",
             )
         self.abacc_dtype = abacc_dtype
 
@@ -160,9 +149,8 @@ class UniversalMmaTrait(RegisterMmaTrait):
 
     def pointer_to(self, operand: str, tensor: TracedTensor) -> Pointer:
         if tensor.element_type is not self.dtype:
-            raise error(
-                DSLUserCodeTypeError,
-                f"MmaUniversalOp({self.dtype.__name__}) takes one {self.dtype.__name__} of {operand}, got {tensor}",
+            raise type_error(
+                f"MmaUniversalOp({self.dtype.__name__}) takes one {self.dtype.__name__} of {operand}, got {tensor}"
             )
         return super().pointer_to(operand, tensor)
 

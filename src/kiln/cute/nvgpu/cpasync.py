@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import select
 from ...base_dsl.typing import Int32
 from ..arch.values import i32
 from ..atoms.access_modifiers import CacheEvictionPriority, l2_modifier
 from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import guarded, predicates
+from ..deferred_dialects import nvgpu
 from ..layout.layout import make_layout
 from ..tensor.pointer import AddressSpace, address_at, element_bits
 from .access import calls, check_call, memory, offsets, require_alignment, require_rows
@@ -77,23 +78,15 @@ class CopyG2SOp(CopyOp):
 
     def __init__(self, cache_mode: Any = LoadCacheMode.ALWAYS) -> None:
         if cache_mode not in (LoadCacheMode.ALWAYS, LoadCacheMode.GLOBAL):
-            raise error(
-                DSLUserCodeTypeError,
-                f"cache_mode is {cache_mode!r}",
-                hint="an asynchronous copy is cached ALWAYS or GLOBAL",
-            )
+            raise type_error(f"cache_mode is {cache_mode!r}", "an asynchronous copy is cached ALWAYS or GLOBAL")
         self.cache_mode = cache_mode
 
     def make_trait(
-        self,
-        copy_internal_type: Any,
-        *,
-        num_bits_per_copy: int = 0,
-        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL,
-        l2_prefetch_size: int | None = None,
-    ) -> CopyTrait:
+        self, copy_internal_type: Any, *, num_bits_per_copy: int = 0,
+        l2_evict_priority: Any = CacheEvictionPriority.EVICT_NORMAL, l2_prefetch_size: int | None = None,
+    ) -> CopyTrait:  # fmt: skip
         if l2_prefetch_size not in (None, 64, 128, 256):
-            raise error(DSLUserCodeTypeError, f"l2_prefetch_size is {l2_prefetch_size!r}", hint="64, 128 or 256 bytes")
+            raise type_error(f"l2_prefetch_size is {l2_prefetch_size!r}", "64, 128 or 256 bytes")
         hints = {"hint": l2_modifier(l2_evict_priority) or None, "prefetch": l2_prefetch_size}
         return CpAsyncTrait(copy_internal_type, num_bits_per_copy or 128, self.cache_mode, hints)
 
@@ -105,10 +98,9 @@ class CpAsyncTrait(CopyTrait):
         width = element_bits(value_type)
         allowed = (128,) if cache_mode is LoadCacheMode.GLOBAL else (32, 64, 128)
         if bits not in allowed or bits % width:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"num_bits_per_copy={bits} with cache mode {cache_mode.name} and elements of {width} bits",
-                hint=f"an asynchronous copy takes {' or '.join(map(str, allowed))} bits, a whole number of elements",
+                f"an asynchronous copy takes {' or '.join(map(str, allowed))} bits, a whole number of elements",
             )
         self.bits = bits
         self.hints = hints or {}
@@ -118,20 +110,16 @@ class CpAsyncTrait(CopyTrait):
         super().__init__(value_type, make_layout(1), layout, layout)
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:
-        from ...dialects import nvgpu
-
         src = memory(src, "the source of an asynchronous copy", AddressSpace.gmem)
         dst = memory(dst, "the destination of an asynchronous copy", AddressSpace.smem)
         if src.element_type is not dst.element_type:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a copy from {src.element_type.__name__} to {dst.element_type.__name__} elements",
-                hint="an asynchronous copy does not convert",
-                depth=2,
+                "an asynchronous copy does not convert",
             )
         count = calls(dst, self.values, "the destination")
         if calls(src, self.values, "the source") != count:
-            raise error(DSLUserCodeTypeError, f"a copy from the layout {src.layout} to {dst.layout}", depth=2)
+            raise type_error(f"a copy from the layout {src.layout} to {dst.layout}")
         require_rows(src, self.values, "the source")
         require_rows(dst, self.values, "the destination")
         indices = range(0, count * self.values, self.values)

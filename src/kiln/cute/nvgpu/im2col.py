@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32, Int64, Uint32
 from ...hardware.limits import TENSOR_MAP_PIXELS, TENSOR_MAP_STEP
 from ..atoms.atom import CopyAtom
+from ..deferred_dialects import nvgpu
 from ..layout.algebra import coalesce, composition, flat_modes
 from ..layout.basis import ScaledBasis
 from ..layout.int_tuple import pretty_str
@@ -69,7 +70,7 @@ class PixelFacts(TensorMapFacts):
 
 
 def _divided(number: Any, by: Any) -> tuple[Any, Any]:
-    """The quotient and the rest of numbers that are not negative."""
+    """Return the quotient and the rest of numbers that are not negative."""
     if isinstance(number, int) and isinstance(by, int):
         return divmod(number, by)
     number, by = Uint32(number), Uint32(by)
@@ -78,19 +79,11 @@ def _divided(number: Any, by: Any) -> tuple[Any, Any]:
 
 
 def make_im2col_tma_atom(
-    op: Any,
-    images: Any,
-    smem_layout: Any,
-    tile: Any,
-    filter: Any = 1,
-    *,
-    lower_padding: Any = 0,
-    upper_padding: Any = None,
-    stride: Any = 1,
-    dilation: Any = 1,
-    num_multicast: int = 1,
-) -> TmaInfo:
-    """The atom that copies tiles (output pixels, channels) of what a convolution multiplies, and its coordinate tensor.
+    op: Any, images: Any, smem_layout: Any, tile: Any, filter: Any = 1, *, lower_padding: Any = 0,
+    upper_padding: Any = None, stride: Any = 1, dilation: Any = 1, num_multicast: int = 1,
+) -> TmaInfo:  # fmt: skip
+    """Return the atom that copies tiles (output pixels, channels) of what a convolution multiplies, and its coordinate
+    tensor.
 
     `images` is a tensor (N, [[D,] H,] W, C) with contiguous channels. `filter`, `lower_padding`, `upper_padding` (that before, if None),
     `stride` and `dilation` are static, a number for each mode between N and C in their order, or one for all. The coordinate tensor is
@@ -138,8 +131,6 @@ def make_im2col_tma_atom(
         )
     facts = _describe(tensor, smem_layout, tile, num_multicast, lower[::-1], upper[::-1], step[::-1])
     sizes, strides, _ = extents(facts, tensor)
-    from ...dialects import nvgpu
-
     map_ = nvgpu.tma.tensor_map_encode(
         tensor.iterator.ir_value(), [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides],
         element=facts.element, box=facts.box, swizzle=facts.swizzle, tensor=str(tensor), pixel_box=(*facts.lower, *facts.upper),
@@ -152,22 +143,21 @@ def make_im2col_tma_atom(
     return TmaInfo(atom, TracedTensor(Coordinates((0,) * len(shape)), layout), smem_layout)
 
 
-def _numbers(name: str, given: Any, count: int, least: int, most: int | None = None) -> tuple[int, ...]:
-    """A static number for each mode between images and channels."""
-    found = tuple(given) if isinstance(given, (tuple, list)) else (given,) * count
+def _numbers(name: str, value: Any, count: int, least: int, most: int | None = None) -> tuple[int, ...]:
+    """Return a static number for each mode between images and channels."""
+    found = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
     if len(found) != count or any(
         not isinstance(x, int) or x < least or (most is not None and x > most) for x in found
     ):
         between = f"from {least} on" if most is None else f"from {least} to {most}"
-        raise error(
-            DSLUserCodeTypeError,
-            f"{name} is {given!r}: a static number {between} for each of the {count} modes between images and channels, or one for all",
+        raise type_error(
+            f"{name} is {value!r}: a static number {between} for each of the {count} modes between images and channels, or one for all"
         )
     return found
 
 
 def _output(size: Any, more: int, step: int) -> Any:
-    """The extent of the output in a mode; none if images that a call brings are too small."""
+    """Return the extent of the output in a mode; none if images that a call brings are too small."""
     if isinstance(size, int):
         return -(-(size + more) // step)
     return leaf_max(Int32(size) + (more + step - 1), 0) // step
@@ -177,7 +167,7 @@ def _describe(
     tensor: TracedTensor, smem_layout: Any, tile: Any, multicast: int, lower: tuple[int, ...], upper: tuple[int, ...],
     steps: tuple[int, ...],
 ) -> PixelFacts:  # fmt: skip
-    """The map of images of which tiles (pixels, channels) lie in shared memory by a layout."""
+    """Return the map of images of which tiles (pixels, channels) lie in shared memory by a layout."""
     if not isinstance(tile, (tuple, list)) or len(tile) != 2 or not all(isinstance(t, int) and t > 0 for t in tile):
         raise refuse(f"a tile is two static numbers (pixels, channels), got {tile!r}", tensor)
     whole = make_identity_layout(tuple(tile))

@@ -12,11 +12,14 @@ Swizzles are those of addresses, so a descriptor may be moved along K inside a r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32, Int64
+from ..deferred_dialects import nvgpu
 from ..layout.algebra import coalesce
 from ..layout.composed_layout import ComposedLayout
 from ..layout.layout import Layout, make_layout, rank, size
@@ -27,11 +30,6 @@ from ..tensor.pointer import Pointer, element_bits, type_name
 from ..tensor.tensor import TracedTensor
 from .access import require_alignment
 from .common import OperandMajorMode
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...mlir import ir
 
 PIECE = 16
 """Bytes of what a swizzle moves as one, and what descriptors count in."""
@@ -103,7 +101,8 @@ class _Offsets(NamedTuple):
 
 
 def make_descriptors(tensor: TracedTensor, operand: str, major: OperandMajorMode) -> TracedTensor:
-    """The descriptors of an operand in shared memory, partitioned as ((MN, K), rest...): a tensor (1, rest...)."""
+    """Return the descriptors of an operand in shared memory, partitioned as ((MN, K), rest...): a tensor (1,
+    rest...)."""
     pointer, layout, swizzle = _plain(tensor, operand)
     bits = element_bits(pointer.dtype)
     first = layout[0]
@@ -115,8 +114,6 @@ def make_descriptors(tensor: TracedTensor, operand: str, major: OperandMajorMode
     if isinstance(offsets, str):
         raise _refusal(operand, major, swizzle, layout, offsets)
     _check_start(pointer, operand, swizzle)
-    from ...dialects import nvgpu
-
     value = Int64._make(
         nvgpu.wgmma.matrix_descriptor(pointer.ir_value(), offsets.leading, offsets.stride, _SWIZZLES[swizzle])
     )
@@ -127,42 +124,38 @@ def make_descriptors(tensor: TracedTensor, operand: str, major: OperandMajorMode
 
 
 def _plain(tensor: TracedTensor, operand: str) -> tuple[Pointer, Layout, int]:
-    """Where a tensor begins, its layout without the swizzle, and how many bits of addresses the swizzle changes."""
+    """Return where a tensor begins, its layout without the swizzle, and how many bits of addresses the swizzle
+    changes."""
     pointer, layout = tensor.iterator, tensor.layout
     swizzle = pointer.swizzle
     if isinstance(layout, ComposedLayout):
         inner = layout.inner
         if swizzle is not None or not isinstance(inner, Swizzle):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"operand {operand} of a warp-group MMA has the layout {layout} behind a pointer {pointer}",
-                hint="a layout of make_smem_layout_atom, or one swizzle of addresses",
-                depth=4,
+                "a layout of make_smem_layout_atom, or one swizzle of addresses",
             )
         swizzle = downcast_swizzle(inner, element_bits(pointer.dtype) // 8)
         if pointer.alignment % swizzle.period:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"operand {operand} of a warp-group MMA is swizzled from its first element on, which is only known to be a "
                 f"multiple of {pointer.alignment} bytes; the hardware swizzles addresses",
-                hint=f"align it to {swizzle.period} bytes, or swizzle addresses: allocate_tensor(T, layout.outer, 1024, layout.inner)",
-                depth=4,
+                f"align it to {swizzle.period} bytes, or swizzle addresses: allocate_tensor(T, layout.outer, 1024, layout.inner)",
             )
         pointer, layout = pointer + layout.offset, layout.outer
     if swizzle is None or swizzle.num_bits == 0:
         return pointer, layout, 0
     if (swizzle.num_base, swizzle.num_shift) != (4, 3) or swizzle.num_bits not in _SWIZZLES:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"operand {operand} of a warp-group MMA is swizzled by {swizzle}",
-            hint="the tensor cores know S<1,4,3>, S<2,4,3> and S<3,4,3> of addresses in bytes: see make_smem_layout_atom",
-            depth=4,
+            "the tensor cores know S<1,4,3>, S<2,4,3> and S<3,4,3> of addresses in bytes: see make_smem_layout_atom",
         )
     return pointer, layout, swizzle.num_bits
 
 
 def descriptor_offsets(mn: Layout, k: Layout, bits: int, major: OperandMajorMode, pieces: int) -> _Offsets | str:
-    """The offsets of a descriptor for a layout (MN, K) with rows of so many pieces; what is wrong where there are none."""
+    """Return the offsets of a descriptor for a layout (MN, K) with rows of so many pieces; what is wrong where there
+    are none."""
     piece = PIECE * 8 // bits
     row = pieces * piece
     k_major, swizzled = major is OperandMajorMode.K, pieces > 1
@@ -203,16 +196,14 @@ def _check_start(pointer: Pointer, operand: str, swizzle: int) -> None:
         return  # nobody knows
     inside = pointer._offset * element_bits(pointer.dtype) // 8 % pattern
     if inside >= row or inside % PIECE:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"operand {operand} of a warp-group MMA begins {inside} bytes after a multiple of {pattern}, where its swizzle repeats",
-            hint=f"it begins in the first row of a pattern, that is less than {row} bytes after it, with a whole piece of {PIECE}",
-            depth=4,
+            f"it begins in the first row of a pattern, that is less than {row} bytes after it, with a whole piece of {PIECE}",
         )
 
 
 def _in_pieces(mode: Layout, bits: int, operand: str) -> Layout:
-    """A mode whose strides count pieces."""
+    """Return a mode whose strides count pieces."""
 
     def scaled(stride: Any, shape: Any) -> Any:
         if isinstance(stride, tuple):
@@ -221,11 +212,9 @@ def _in_pieces(mode: Layout, bits: int, operand: str) -> Layout:
             return 0
         piece = PIECE * 8 // bits
         if get_divisibility(stride) % piece:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"operand {operand} of a warp-group MMA has calls that lie {leaf_str(stride)} elements apart",
-                hint=f"a descriptor moves by {PIECE} bytes: strides are multiples of {piece}, or known to be by cute.assume",
-                depth=5,
+                f"a descriptor moves by {PIECE} bytes: strides are multiples of {piece}, or known to be by cute.assume",
             )
         return leaf_floordiv(stride, piece)
 
@@ -233,11 +222,9 @@ def _in_pieces(mode: Layout, bits: int, operand: str) -> Layout:
 
 
 def _refusal(operand: str, major: OperandMajorMode, swizzle: int, layout: Layout, rule: str) -> Exception:
-    return error(
-        DSLUserCodeTypeError,
+    return type_error(
         f"operand {operand} of a warp-group MMA is {major.name}-major, swizzle {_SWIZZLES[swizzle]}, and the tensor cores cannot read "
         f"the layout {layout}: {rule}",
-        hint="partition a tile of make_smem_layout_a or make_smem_layout_b, or of tile_to_shape(make_smem_layout_atom(...), ...), "
+        "partition a tile of make_smem_layout_a or make_smem_layout_b, or of tile_to_shape(make_smem_layout_atom(...), ...), "
         "in the major mode of the operation",
-        depth=4,
     )

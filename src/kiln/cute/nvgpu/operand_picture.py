@@ -20,7 +20,7 @@ __all__ = ["operand_svg"]
 
 
 def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 64, title: str | None = None) -> str:
-    """A picture of an operand (MN, K, ...) of a warp-group MMA in shared memory as an SVG document.
+    """Return a picture of an operand (MN, K, ...) of a warp-group MMA in shared memory as an SVG document.
 
     It is the operand in core matrices, 8 pieces of 16 bytes, with the offsets that the descriptor of a call of `rows` rows holds (64 of A,
     N of B), and its shared memory. `major` is an OperandMajorMode, "K" or "MN".
@@ -92,9 +92,11 @@ def operand_svg(smem_layout: Any, element_type: Any, major: Any, *, rows: int = 
 
 
 def _core_panel(
-    counts: tuple[int, int], call: tuple[int, int], place: Any, names: tuple[str, str], arrows: dict[str, str], block: int
+    counts: tuple[int, int], call: tuple[int, int], place: Any, names: tuple[str, str], arrows: dict[str, str],
+    block: int,
 ) -> Panel:  # fmt: skip
-    """An operand in core matrices with the offset of each; arrows are the steps that a descriptor holds, across from `block` to block."""
+    """Return an operand in core matrices with the offset of each; arrows are the steps that a descriptor holds,
+    across from `block` to block."""
     width, height, most = 62, 28, 16
     shown = min(counts[0], most), min(counts[1], most)
     body = [heading(-90, -44, f"core matrices: {names[0]} down, {names[1]} across; first byte of each")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import NumericMeta
 from ..layout.composed_layout import make_composed_layout
 from ..layout.layout import make_layout
@@ -44,13 +44,9 @@ def make_smem_layout_atom(kind: Any, element_type: Any, *, loc: Any = None, ip: 
     """
     if not isinstance(kind, SmemLayoutAtomKind):
         names = ", ".join(member.name for member in SmemLayoutAtomKind)
-        raise error(
-            DSLUserCodeTypeError, f"a layout of shared memory of kind {kind!r}", hint=f"SmemLayoutAtomKind: {names}"
-        )
+        raise type_error(f"a layout of shared memory of kind {kind!r}", f"SmemLayoutAtomKind: {names}")
     if not isinstance(element_type, NumericMeta) or element_type.is_abstract:
-        raise error(
-            DSLUserCodeTypeError, f"a layout of shared memory for elements {element_type!r}", hint="a numeric type"
-        )
+        raise type_error(f"a layout of shared memory for elements {element_type!r}", "a numeric type")
     mode, _, permuted = kind.name.partition("_")
     bits = 0 if permuted == "INTER" else {"SW32": 1, "SW64": 2, "SW128": 3}[permuted]
     row = (_PIECE << bits) // element_bits(element_type)

@@ -41,7 +41,7 @@ class Cell:
 
 
 def lines_shown(total: int) -> int:
-    """How many lines are drawn: all if they are few, else what a swizzle repeats."""
+    """Return how many lines are drawn: all if they are few, else what a swizzle repeats."""
     lines = -(-total // LINE)
     return lines if lines <= 2 * ROWS else ROWS
 
@@ -96,6 +96,6 @@ def stroke(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def arrow(x1: float, y1: float, x2: float, y2: float) -> str:
-    """A line right or down with a head at its end."""
+    """Return a line right or down with a head at its end."""
     head = f"M{x2 - 4:g},{y2 - 7:g} l4,7 l4,-7" if x1 == x2 else f"M{x2 - 7:g},{y2 - 4:g} l7,4 l-7,4"
     return f'<path d="M{x1:g},{y1:g} L{x2:g},{y2:g} {head}" fill="none" stroke="#222222" stroke-width="1.5"/>'

@@ -11,7 +11,8 @@ from math import gcd, prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import (
     BFloat16,
     Float4E2M1FN,
@@ -89,12 +90,12 @@ class TensorMapFacts:
 
 
 def refuse(rule: str, tensor: Any, hint: str = "") -> Exception:
-    """The error that no tensor map describes a tensor."""
-    return error(DSLUserCodeTypeError, f"{rule}, for {tensor}", hint=hint)
+    """Return the error that no tensor map describes a tensor."""
+    return type_error(f"{rule}, for {tensor}", hint)
 
 
 def element_kind(dtype: Any, tensor: Any) -> str:
-    """The element type of maps of tensors of a type."""
+    """Return the element type of maps of tensors of a type."""
     bits = element_bits(dtype)
     kind = _KINDS.get(dtype) or ("u8" if bits == 8 else None)
     if kind is None:
@@ -105,7 +106,7 @@ def element_kind(dtype: Any, tensor: Any) -> str:
 
 
 def swizzle_kind(swizzle: Swizzle, tensor: Any) -> str:
-    """The swizzle of maps that shared memory seen through a swizzle (of byte addresses) asks for."""
+    """Return the swizzle of maps that shared memory seen through a swizzle (of byte addresses) asks for."""
     if swizzle.num_bits == 0:
         return "none"
     if (swizzle.num_base, swizzle.num_shift) != (4, 3) or swizzle.num_bits > 3:
@@ -120,7 +121,8 @@ def swizzle_kind(swizzle: Swizzle, tensor: Any) -> str:
 def describe(
     tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: int, internal_type: Any
 ) -> TensorMapFacts:
-    """The map of a tensor of which tiles lie in shared memory by a layout. `tile` maps the coordinates of a tile to those of the tensor."""
+    """Return the map of a tensor of which tiles lie in shared memory by a layout. `tile` maps the coordinates of a
+    tile to those of the tensor."""
     dtype = tensor.element_type
     own = dtype if internal_type is None else internal_type
     element, wide, narrow = element_kind(own, tensor), element_bits(dtype), element_bits(own)
@@ -145,7 +147,8 @@ def describe(
 
 
 def taken_apart(layout: Any, tile: Layout, tensor: Any) -> tuple[Layout, Swizzle]:
-    """The layout of a tile in shared memory and its swizzle; modes past those of the tile (stages) do not count."""
+    """Return the layout of a tile in shared memory and its swizzle; modes past those of the tile (stages) do not
+    count."""
     swizzle = Swizzle(0, 4, 3)
     if isinstance(layout, ComposedLayout):
         if not isinstance(layout.inner, Swizzle) or not is_zero(layout.offset):
@@ -171,7 +174,8 @@ def _flat(layout: Layout) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def _run(tensor: TracedTensor, smem: Layout, tile: Layout) -> list[tuple[int, int]]:
-    """The modes of the tensor that shared memory walks through first, counted flat, each with the elements taken of it."""
+    """Return the modes of the tensor that shared memory walks through first, counted flat, each with the elements
+    taken of it."""
     walked = coalesce(composition(tile, right_inverse(smem)))
     shapes, strides = flat_modes(walked)
     count = 0
@@ -203,7 +207,7 @@ def _run(tensor: TracedTensor, smem: Layout, tile: Layout) -> list[tuple[int, in
 
 
 def _numbered(shape: Any) -> dict[tuple[int, ...], int]:
-    """The number of each leaf of a shape by its path."""
+    """Return the number of each leaf of a shape by its path."""
     paths: list[tuple[int, ...]] = []
 
     def walk(s: Any, path: tuple[int, ...]) -> None:
@@ -240,12 +244,12 @@ def _merged(
 
 
 def is_same(leaf: Any, number: int) -> bool:
-    """Whether a leaf is a certain static number."""
+    """Return whether a leaf is a certain static number."""
     return isinstance(leaf, int) and leaf == number
 
 
 def shared_out(box: list[int], multicast: int, tensor: Any) -> tuple[int, ...]:
-    """The part of a box that each of so many blocks copies: outer modes are cut first."""
+    """Return the part of a box that each of so many blocks copies: outer modes are cut first."""
     box, left = list(box), multicast
     for i in reversed(range(len(box))):
         if left == 1:
@@ -292,9 +296,8 @@ def check_rows(facts: TensorMapFacts, tensor: TracedTensor) -> None:
 
 
 def extents(facts: TensorMapFacts, tensor: TracedTensor) -> tuple[list[Any], list[Any], dict[int, Any]]:
-    """The extents of a map's modes in its elements; the bytes between elements of each mode but the first; by how much a step
-    along a mode of the tensor moves the coordinate, by the number of the mode.
-    """
+    """Return the extents of a map's modes in its elements; the bytes between elements of each mode but the first; by
+    how much a step along a mode of the tensor moves the coordinate, by the number of the mode."""
     shapes, steps = _flat(tensor.layout)
     bits = element_bits(tensor.element_type)
     sizes: list[Any] = []
@@ -339,8 +342,6 @@ def _common_divisor(a: Any, b: Any) -> Any:
         return gcd(a, b)
     if is_one(a) or is_one(b):
         return 1
-    from ...mlir import ir
-
     first, second = Int64(a), Int64(b)
     kind = Int64.mlir_type
     loop = tracing.emit("scf.while", [kind, kind], [first.ir_value(), second.ir_value()], regions=2)

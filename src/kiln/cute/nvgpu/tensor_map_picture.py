@@ -44,16 +44,10 @@ class _Tensor:
 
 
 def tma_svg(
-    layout: Any,
-    element_type: Any,
-    smem_layout: Any,
-    tile: Any,
-    *,
-    num_multicast: int = 1,
-    internal_type: Any = None,
+    layout: Any, element_type: Any, smem_layout: Any, tile: Any, *, num_multicast: int = 1, internal_type: Any = None,
     title: str | None = None,
-) -> str:
-    """A picture of the copies of tiles of a tensor, which lie in shared memory by a layout, as an SVG document.
+) -> str:  # fmt: skip
+    """Return a picture of the copies of tiles of a tensor, which lie in shared memory by a layout, as an SVG document.
 
     It is the tensor in tiles, a tile in the boxes of its instructions, and the shared memory of a box. Arguments are those of
     `make_tiled_tma_atom`, with the tensor's layout and element type in place of the tensor.
@@ -70,7 +64,7 @@ def tma_svg(
 
 
 def _tiler(layout: Any, tile: Any) -> tuple[Any, ...]:
-    """The extents of a tile of a tensor, if both can be drawn."""
+    """Return the extents of a tile of a tensor, if both can be drawn."""
     if not isinstance(layout, Layout) or not is_static(layout):
         raise LayoutError(f"a tensor is drawn by a static layout without swizzle, got {layout}")
     tiler = wrap(tile)
@@ -82,7 +76,8 @@ def _tiler(layout: Any, tile: Any) -> tuple[Any, ...]:
 
 
 def atom_svg(x: Any, *, title: str | None = None) -> str | None:
-    """The picture of a `TmaInfo`, or of the atom of one: without its tile the map and the shared memory of a box. None for others."""
+    """Return the picture of a `TmaInfo`, or of the atom of one: without its tile the map and the shared memory of a
+    box. None for others."""
     atom = getattr(x, "atom", x)
     facts = getattr(getattr(atom, "trait", None), "facts", None)
     if not isinstance(facts, TensorMapFacts) or facts.im2col:
@@ -124,9 +119,11 @@ def tile_layout(layout: Any, element_type: Any, tile: Any, swizzle: str | None =
 
 
 def _map_svg(
-    facts: TensorMapFacts, shape: Any, dtype: Any, smem: Any, tile: Layout | None, strides: list[str], text: str, title: str | None
+    facts: TensorMapFacts, shape: Any, dtype: Any, smem: Any, tile: Layout | None, strides: list[str], text: str,
+    title: str | None,
 ) -> str:  # fmt: skip
-    """The picture of a tensor map; with a tile that of a copy. `strides` has the bytes between elements of modes, where known."""
+    """Return the picture of a tensor map; with a tile that of a copy. `strides` has the bytes between elements of
+    modes, where known."""
     lines = [f"tensor   {dtype.__name__} {text}"] if shape is not None else []
     parts: list[_Box] = []
     extent: list[int] = []
@@ -170,12 +167,12 @@ class _Box:
 
 
 def _values_of_box(facts: TensorMapFacts) -> int:
-    """The elements of the tensor that one instruction of one block copies."""
+    """Return the elements of the tensor that one instruction of one block copies."""
     return prod(facts.box) * facts.ratio[1] // facts.ratio[0]
 
 
 def _boxes(facts: TensorMapFacts, shape: Any, smem: Any, tile: Layout) -> tuple[list[_Box], list[int]]:
-    """The boxes of a copy of a tile, and how much of each mode of the tensor the tile spans."""
+    """Return the boxes of a copy of a tile, and how much of each mode of the tensor the tile spans."""
     plain = smem.outer if isinstance(smem, ComposedLayout) else smem
     order = order_of(make_layout([plain[i] for i in range(rank(tile))]), facts.values)
     each = _values_of_box(facts)
@@ -195,7 +192,7 @@ def _boxes(facts: TensorMapFacts, shape: Any, smem: Any, tile: Layout) -> tuple[
 
 
 def _flat_place(place: Any, shape: Any) -> list[int]:
-    """A coordinate with a number for each leaf of a shape: modes that it does not name are 0."""
+    """Return a coordinate with a number for each leaf of a shape: modes that it does not name are 0."""
     if not isinstance(shape, tuple):
         return [place if isinstance(place, int) else _flat_place(place[0], shape)[0]]
     items = wrap(place)
@@ -203,7 +200,7 @@ def _flat_place(place: Any, shape: Any) -> list[int]:
 
 
 def _tensor_panel(shape: Any, extent: list[int]) -> Panel:
-    """The first tiles of a tensor, along its first two modes; the tile that is drawn is the first."""
+    """Return the first tiles of a tensor, along its first two modes; the tile that is drawn is the first."""
     modes = [flatten_to_tuple(mode) for mode in (*shape, 1)[:2]]
     sizes = [prod(mode) if all(isinstance(s, int) for s in mode) else None for mode in modes]
     second = len(modes[0])
@@ -242,7 +239,7 @@ def _tensor_panel(shape: Any, extent: list[int]) -> Panel:
 
 
 def _runs(box: _Box, extent: list[int], modes: range) -> list[tuple[int, int]]:
-    """Where a box lies along modes that are drawn as one: (start, length) of each run."""
+    """Return where a box lies along modes that are drawn as one: (start, length) of each run."""
     places = [0]
     step = 1
     for m in modes:
@@ -258,7 +255,7 @@ def _runs(box: _Box, extent: list[int], modes: range) -> list[tuple[int, int]]:
 
 
 def _tile_panel(boxes: list[_Box], extent: list[int], blocks: int, shape: Any) -> Panel:
-    """A tile in the boxes of its instructions."""
+    """Return a tile in the boxes of its instructions."""
     down = len(flatten_to_tuple(shape[0]))  # the first mode down, all others across
     axes = range(down), range(down, len(extent))
     lengths = [prod(extent[m] for m in axis) for axis in axes]
@@ -296,7 +293,7 @@ def _tile_panel(boxes: list[_Box], extent: list[int], blocks: int, shape: Any) -
 
 
 def _memory_of_box(facts: TensorMapFacts) -> Panel:
-    """The shared memory of a box: which piece of which of its rows lies where."""
+    """Return the shared memory of a box: which piece of which of its rows lies where."""
     row = facts.box[0] * facts.bits // 8
     swizzle = Swizzle(SWIZZLES[facts.swizzle].bit_length() - 5 if SWIZZLES[facts.swizzle] else 0, 4, 3)
     cells: dict[int, Cell] = {}

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int64
 from ..arch.values import i32, kernel_only, pointer
 from ..arch.warp import elect_one
+from ..deferred_dialects import nvgpu
 from ..layout.int_tuple import flatten_to_tuple
 from ..tensor.pointer import AddressSpace, Pointer, load_vector, recast_ptr, store_vector
 from .access import memory
@@ -22,17 +23,15 @@ MAP_BYTES = 128
 
 
 def _map_pointer(value: Any, what: str, *spaces: AddressSpace) -> Pointer:
-    """A pointer to a tensor map in one of some memories."""
+    """Return a pointer to a tensor map in one of some memories."""
     if not isinstance(value, Pointer):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{what} takes a pointer to a tensor map, got {type(value).__name__}",
-            hint="tensor.iterator, or the pointer of TensorMapManager.get_tensormap_ptr",
-            depth=3,
+            "tensor.iterator, or the pointer of TensorMapManager.get_tensormap_ptr",
         )
     if value.memspace not in (*spaces, AddressSpace.generic):
         names = " or ".join(map(str, spaces))
-        raise error(DSLUserCodeTypeError, f"{what} takes a tensor map in {names}, got one in {value.memspace}", depth=3)
+        raise type_error(f"{what} takes a tensor map in {names}, got one in {value.memspace}")
     return value
 
 
@@ -54,33 +53,25 @@ def update_tma_descriptor(
     The tensor has the modes and the element type of the one that the atom was made with, and the same contiguous mode; its address, shape
     and strides may be others (strides multiples of 16 bytes). All threads of a warp call it, and one of them writes.
     """
-    from ...dialects import nvgpu
-
     kernel_only("update_tma_descriptor")
     trait = tma_trait(tma_atom, "update_tma_descriptor")
     tensor = memory(gmem_tensor, "the tensor of a tensor map", AddressSpace.gmem)
     where = _map_pointer(tma_desc_ptr, "update_tma_descriptor", AddressSpace.smem, AddressSpace.gmem)
     if trait.facts.im2col:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "update_tma_descriptor takes atoms of tiles, got one of pixels (im2col), whose coordinates count in the extents of its images",
-            hint="make another atom of make_im2col_tma_atom on the host",
-            depth=2,
+            "make another atom of make_im2col_tma_atom on the host",
         )
     if tensor.element_type is not trait.value_type:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a tensor map of {trait.value_type.__name__} elements is to become one of {tensor.element_type.__name__}",
-            hint="an update changes address, shape and strides: make another atom",
-            depth=2,
+            "an update changes address, shape and strides: make another atom",
         )
     modes = len(flatten_to_tuple(tensor.shape))
     if max(mode for group in trait.facts.modes for mode in group) >= modes:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a tensor map of {trait.facts.rank} modes is to become one of {tensor}",
-            hint="the tensor has the modes of the one that the atom was made with; leave none out that is 1",
-            depth=2,
+            "the tensor has the modes of the one that the atom was made with; leave none out that is 1",
         )
     sizes, strides, _ = extents(trait.facts, tensor)
     # all is computed before a thread is chosen: it is the same in all of them
@@ -98,8 +89,6 @@ def cp_fence_tma_desc_release(
     tma_desc_global_ptr: Any, tma_desc_shared_ptr: Any, *, loc: Any = None, ip: Any = None
 ) -> None:
     """Copy a tensor map from shared to global memory and release it to copies that acquire it. All threads of a warp call it."""
-    from ...dialects import nvgpu
-
     kernel_only("cp_fence_tma_desc_release")
     to = _map_pointer(tma_desc_global_ptr, "cp_fence_tma_desc_release", AddressSpace.gmem)
     of = _map_pointer(tma_desc_shared_ptr, "cp_fence_tma_desc_release", AddressSpace.smem)
@@ -108,16 +97,12 @@ def cp_fence_tma_desc_release(
 
 def fence_tma_desc_release(*, loc: Any = None, ip: Any = None) -> None:
     """Release what this thread wrote to tensor maps in global memory, to copies of the GPU that acquire them."""
-    from ...dialects import nvgpu
-
     kernel_only("fence_tma_desc_release")
     nvgpu.tma.tensor_map_release()
 
 
 def fence_tma_desc_acquire(tma_desc_ptr: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Copies after it see what was released to a tensor map in global memory."""
-    from ...dialects import nvgpu
-
     kernel_only("fence_tma_desc_acquire")
     where = _map_pointer(tma_desc_ptr, "fence_tma_desc_acquire", AddressSpace.gmem)
     nvgpu.tma.tensor_map_acquire(where.ir_value())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import DSLRuntimeError, error, type_error
 from ...base_dsl.typing import Int16, Int64, NumericMeta
 from ..arch.values import kernel_only
 from ..atoms.atom import CopyAtom
+from ..deferred_dialects import nvgpu
 from ..layout.algebra import composition
 from ..layout.basis import ScaledBasis
 from ..layout.int_tuple import product_each, wrap
@@ -57,37 +58,30 @@ class TmaInfo(Drawn):
 
 def tensor_in_gmem(tensor: Any, what: str) -> TracedTensor:
     if not isinstance(tensor, TracedTensor) or not isinstance(tensor._iterator, Pointer):
-        raise error(DSLUserCodeTypeError, f"{what} takes a tensor in global memory, got {type(tensor).__name__}")
+        raise type_error(f"{what} takes a tensor in global memory, got {type(tensor).__name__}")
     if tensor.memspace not in (AddressSpace.gmem, AddressSpace.generic):
-        raise error(DSLUserCodeTypeError, f"{what} takes a tensor in global memory, got {tensor}")
+        raise type_error(f"{what} takes a tensor in global memory, got {tensor}")
     if not isinstance(tensor.layout, Layout):
-        raise error(DSLUserCodeTypeError, f"{what} takes a tensor with a plain layout, got {tensor}")
+        raise type_error(f"{what} takes a tensor with a plain layout, got {tensor}")
     return tensor
 
 
 def make_tiled_tma_atom(
-    op: Any,
-    gmem_tensor: Any,
-    smem_layout_: Any,
-    cta_tiler: Any,
-    num_multicast: int = 1,
-    *,
-    gmem_coord_tensor: Any = None,
-    internal_type: Any = None,
-    loc: Any = None,
-    ip: Any = None,
-) -> TmaInfo:
-    """The atom that copies tiles `cta_tiler` of a tensor to or from shared memory, where they lie by `smem_layout_`, and its coordinate tensor.
+    op: Any, gmem_tensor: Any, smem_layout_: Any, cta_tiler: Any, num_multicast: int = 1, *,
+    gmem_coord_tensor: Any = None, internal_type: Any = None, loc: Any = None, ip: Any = None,
+) -> TmaInfo:  # fmt: skip
+    """Return the atom that copies tiles `cta_tiler` of a tensor to or from shared memory, where they lie by
+    `smem_layout_`, and its coordinate tensor.
 
     The coordinate tensor has the shape of the tensor; its elements are the coordinates that copies take. Called in host functions, which
     encode the tensor map. Of `num_multicast` blocks each copies an equal part of a tile. `internal_type` is the element type of the map.
     """
     tensor = tensor_in_gmem(gmem_tensor, "make_tiled_tma_atom")
     if gmem_coord_tensor is not None:
-        raise error(DSLUserCodeTypeError, "make_tiled_tma_atom takes no gmem_coord_tensor")
+        raise type_error("make_tiled_tma_atom takes no gmem_coord_tensor")
     tiler = wrap(tuple(cta_tiler) if isinstance(cta_tiler, list) else cta_tiler)
     if len(tiler) > len(tensor.layout):
-        raise error(DSLUserCodeTypeError, f"a tile {cta_tiler} has more modes than {tensor}: one for each of the first")
+        raise type_error(f"a tile {cta_tiler} has more modes than {tensor}: one for each of the first")
     tile = composition(make_identity_layout(tensor.shape), tiler)
     return _atom(op, tensor, smem_layout_, tile, num_multicast, internal_type)
 
@@ -95,11 +89,9 @@ def make_tiled_tma_atom(
 def _atom(op: Any, tensor: TracedTensor, smem_layout: Any, tile: Layout, multicast: Any, internal_type: Any) -> TmaInfo:
     check_request(op, TILE_MAKER, multicast)
     if internal_type is not None and not isinstance(internal_type, NumericMeta):
-        raise error(DSLUserCodeTypeError, f"internal_type is a numeric type such as Uint8, got {internal_type!r}")
+        raise type_error(f"internal_type is a numeric type such as Uint8, got {internal_type!r}")
     facts = describe(tensor, smem_layout, tile, multicast, internal_type)
     sizes, strides, scales = extents(facts, tensor)
-    from ...dialects import nvgpu
-
     map_ = nvgpu.tma.tensor_map_encode(
         tensor.iterator.ir_value(), [Int64(s).ir_value() for s in sizes], [Int64(s).ir_value() for s in strides],
         element=facts.element, box=facts.box, swizzle=facts.swizzle, tensor=str(tensor),
@@ -112,15 +104,14 @@ def check_request(op: Any, maker: str, multicast: Any) -> None:
     """Refuse operations whose atoms are not made by a function, and what no atom is made of."""
     name, kind = maker.split("(", maxsplit=1)[0], "Tile" if maker == TILE_MAKER else "Im2Col"
     if not isinstance(op, TmaOp):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{op!r} is no copy of the tensor memory accelerator",
-            hint=f"CopyBulkTensor{kind}G2SOp(), CopyBulkTensor{kind}G2SMulticastOp() or CopyBulkTensor{kind}S2GOp() of cute.nvgpu.cpasync",
+            f"CopyBulkTensor{kind}G2SOp(), CopyBulkTensor{kind}G2SMulticastOp() or CopyBulkTensor{kind}S2GOp() of cute.nvgpu.cpasync",
         )
     if op.maker != maker:
-        raise error(DSLUserCodeTypeError, f"{name} makes no atoms of {type(op).__name__}", hint=f"{op.maker} does")
+        raise type_error(f"{name} makes no atoms of {type(op).__name__}", f"{op.maker} does")
     if not isinstance(multicast, int) or multicast < 1:
-        raise error(DSLUserCodeTypeError, f"num_multicast is {multicast!r}: a static number from 1 on")
+        raise type_error(f"num_multicast is {multicast!r}: a static number from 1 on")
     if tracing.require(f"{name}()").function.kind == "kernel":
         raise error(
             DSLRuntimeError,
@@ -130,7 +121,8 @@ def check_request(op: Any, maker: str, multicast: Any) -> None:
 
 
 def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: dict[int, Any]) -> TracedTensor:
-    """The tensor of the coordinates that copies take for the elements of a tensor; modes that a map leaves out count nothing."""
+    """Return the tensor of the coordinates that copies take for the elements of a tensor; modes that a map leaves
+    out count nothing."""
     place = {mode: i for i, modes in enumerate(facts.modes) for mode in modes}
     count = 0
 
@@ -146,13 +138,15 @@ def _coordinate_tensor(tensor: TracedTensor, facts: TensorMapFacts, scales: dict
 
 
 def _operand(
-    operand: str, op: Any, tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any, internal_type: Any
+    operand: str, op: Any, tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any,
+    internal_type: Any,
 ) -> TmaInfo:  # fmt: skip
-    """The atom of an operand of a tiled MMA, whose tiles lie in shared memory as (MMA, MMA_M or MMA_N, MMA_K, ...)."""
+    """Return the atom of an operand of a tiled MMA, whose tiles lie in shared memory as (MMA, MMA_M or MMA_N, MMA_K,
+    ...)."""
     name = f"make_tiled_tma_atom_{operand}"
     tensor = tensor_in_gmem(tensor, name)
     if not hasattr(tiled_mma, "partition_shape_A"):
-        raise error(DSLUserCodeTypeError, f"{name} takes a tiled MMA, got {type(tiled_mma).__name__}")
+        raise type_error(f"{name} takes a tiled MMA, got {type(tiled_mma).__name__}")
     rows, depth = mma_tiler_mnk[0 if operand == "A" else 1], mma_tiler_mnk[2]
     whole = composition(make_identity_layout(tensor.shape), (rows, depth))
     thread = tiled_mma.get_slice(0)
@@ -161,48 +155,48 @@ def _operand(
     multicast = 1
     if isinstance(op, CopyBulkTensorTileG2SMulticastOp):
         if cluster_shape_vmnk is None:
-            raise error(DSLUserCodeTypeError, f"{name} of a multicast needs cluster_shape_vmnk")
+            raise type_error(f"{name} of a multicast needs cluster_shape_vmnk")
         shape = getattr(cluster_shape_vmnk, "shape", cluster_shape_vmnk)
         multicast = product_each(shape)[2 if operand == "A" else 1]
     return _atom(op, tensor, smem_layout, part.layout, multicast, internal_type)
 
 
 def make_tiled_tma_atom_A(
-    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None, *,
-    internal_type: Any = None, loc: Any = None, ip: Any = None,
+    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None,
+    *, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
-    """The atom for tiles (M, K) of A, which lie in shared memory as a tiled MMA takes them: (MMA, MMA_M, MMA_K, ...)."""
+    """Return the atom for tiles (M, K) of A, which lie in shared memory as a tiled MMA takes them: (MMA, MMA_M,
+    MMA_K, ...)."""
     return _operand("A", op, gmem_tensor, smem_layout, mma_tiler_mnk, tiled_mma, cluster_shape_vmnk, internal_type)
 
 
 def make_tiled_tma_atom_B(
-    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None, *,
-    internal_type: Any = None, loc: Any = None, ip: Any = None,
+    op: Any, gmem_tensor: Any, smem_layout: Any, mma_tiler_mnk: Any, tiled_mma: Any, cluster_shape_vmnk: Any = None,
+    *, internal_type: Any = None, loc: Any = None, ip: Any = None,
 ) -> TmaInfo:  # fmt: skip
-    """The atom for tiles (N, K) of B: (MMA, MMA_N, MMA_K, ...)."""
+    """Return the atom for tiles (N, K) of B: (MMA, MMA_N, MMA_K, ...)."""
     return _operand("B", op, gmem_tensor, smem_layout, mma_tiler_mnk, tiled_mma, cluster_shape_vmnk, internal_type)
 
 
 def create_tma_multicast_mask(
     cta_layout_vmnk: Layout, cta_coord_vmnk: Any, mcast_mode: int, *, loc: Any = None, ip: Any = None
 ) -> Int16:
-    """The blocks of a cluster that differ from one only in a mode of (V, M, N, K), a bit for each: 2 for A, 1 for B."""
+    """Return the blocks of a cluster that differ from one only in a mode of (V, M, N, K), a bit for each: 2 for A, 1
+    for B."""
     return Int16(make_layout_image_mask(cta_layout_vmnk, cta_coord_vmnk, mcast_mode))
 
 
 def tma_trait(atom: Any, what: str) -> TmaTrait:
-    """The trait of an atom of the tensor memory accelerator."""
+    """Return the trait of an atom of the tensor memory accelerator."""
     atom = atom.atom if isinstance(atom, TmaInfo) else atom
     trait = atom.trait if isinstance(atom, CopyAtom) else None
     if not isinstance(trait, TmaTrait):
         got = f"an atom of {atom.op}" if isinstance(atom, CopyAtom) else type(atom).__name__
-        raise error(DSLUserCodeTypeError, f"{what} takes an atom of make_tiled_tma_atom, got {got}")
+        raise type_error(f"{what} takes an atom of make_tiled_tma_atom, got {got}")
     return trait
 
 
 def prefetch_descriptor(tma_atom: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Ask for the tensor map of an atom to be brought close. Has no effect that a program could see."""
-    from ...dialects import nvgpu
-
     kernel_only("prefetch_descriptor")
     nvgpu.tma.tensor_map_prefetch(tma_trait(tma_atom, "prefetch_descriptor").address())

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import (
     BFloat16,
     Float16,
@@ -23,6 +24,7 @@ from ..arch.values import choice, i32, kernel_only, pointer
 from ..arch.warp import elect_one
 from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import guarded
+from ..deferred_dialects import nvgpu
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import dynamic_leaves, pretty_str, product, with_dynamic_leaves
 from ..layout.layout import make_layout
@@ -38,7 +40,6 @@ from .tensor_map import swizzle_kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...mlir import ir
     from .tensor_map import TensorMapFacts
 
     Place = tuple[list[ir.Value], list[ir.Value]]
@@ -68,10 +69,8 @@ class TmaOp(CopyOp):
     """What makes its atoms."""
 
     def make_trait(self, copy_internal_type: Any, **kwargs: Any) -> CopyTrait:
-        raise error(
-            DSLUserCodeTypeError,
-            f"make_copy_atom of {type(self).__name__}: its atoms belong to a tensor",
-            hint=f"cute.nvgpu.cpasync.{self.maker}",
+        raise type_error(
+            f"make_copy_atom of {type(self).__name__}: its atoms belong to a tensor", f"cute.nvgpu.cpasync.{self.maker}"
         )
 
     def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
@@ -84,9 +83,9 @@ class _TmaLoadOp(TmaOp):
 
     def __init__(self, cta_group: Any = CtaGroup.ONE) -> None:
         if not isinstance(cta_group, CtaGroup):
-            raise error(DSLUserCodeTypeError, f"cta_group is {cta_group!r}", hint="CtaGroup.ONE or CtaGroup.TWO")
+            raise type_error(f"cta_group is {cta_group!r}", "CtaGroup.ONE or CtaGroup.TWO")
         if cta_group is not CtaGroup.ONE:
-            raise error(DSLUserCodeTypeError, "copies of two blocks together (CtaGroup.TWO) need sm_100")
+            raise type_error("copies of two blocks together (CtaGroup.TWO) need sm_100")
         self.cta_group = cta_group
 
     def trait(self, value_type: Any, facts: TensorMapFacts, map_: Any, images: tuple[Any, ...] = ()) -> TmaTrait:
@@ -122,11 +121,7 @@ class CopyReduceBulkTensorTileS2GOp(TmaOp):
         kind = self.reduction_kind.value
         if value_type not in _REDUCED[kind]:
             names = ", ".join(t.__name__ for t in _REDUCED[kind])
-            raise error(
-                DSLUserCodeTypeError,
-                f"a reducing copy ({kind}) of {value_type.__name__} elements",
-                hint=f"{kind} takes {names}",
-            )
+            raise type_error(f"a reducing copy ({kind}) of {value_type.__name__} elements", f"{kind} takes {names}")
         return TmaStoreTrait(value_type, facts, map_, images, kind)
 
 
@@ -177,31 +172,27 @@ class TmaTrait(CopyTrait):
         return self.facts, pretty_str(self.images)
 
     def address(self, tma_desc_ptr: Any = None) -> ir.Value:
-        """Where the tensor map lies: the atom's, or another of the same kind."""
-        from ...dialects import nvgpu
-
+        """Return where the tensor map lies: the atom's, or another of the same kind."""
         if tma_desc_ptr is None:
             return nvgpu.tma.tensor_map_address(self.map)
         return pointer(tma_desc_ptr, "tma_desc_ptr")
 
     def places(self, tensor: Any, what: str) -> list[Place]:
-        """The place of each box of a coordinate tensor."""
+        """Return the place of each box of a coordinate tensor."""
         if not isinstance(tensor, TracedTensor) or not isinstance(tensor._iterator, Coordinates):
             got = f"a tensor in {tensor.memspace}" if isinstance(tensor, TracedTensor) else type(tensor).__name__
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{what} of this copy is a coordinate tensor, got {got}",
-                hint="partition the coordinate tensor that was made with the atom with tma_partition",
+                "partition the coordinate tensor that was made with the atom with tma_partition",
             )
         return [self._place(tensor, i * self.facts.values) for i in range(self._count(tensor, what))]
 
     def _count(self, tensor: TracedTensor, what: str) -> int:
         count = product(tensor.shape)
         if not isinstance(count, int) or count % self.facts.values or not count:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{what} of shape {pretty_str(tensor.shape)} is copied by boxes of {self.facts.values} elements",
-                hint="mode 0 is (TMA, TMA_Iter) of tma_partition, other modes are sliced or static: t[(None, stage)]",
+                "mode 0 is (TMA, TMA_Iter) of tma_partition, other modes are sliced or static: t[(None, stage)]",
             )
         return count // self.facts.values
 
@@ -209,70 +200,63 @@ class TmaTrait(CopyTrait):
         found = tensor._iterator.element(tensor.layout(index))
         found = list(found) if isinstance(found, tuple) else [found]
         if len(found) != self.facts.rank or any(isinstance(c, tuple) for c in found):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a coordinate {pretty_str(tuple(found))} for a tensor map of {self.facts.rank} modes",
-                hint="the coordinate tensor is the one that was made with the atom",
+                "the coordinate tensor is the one that was made with the atom",
             )
         over, under = self.facts.ratio
         if over != under:
             found[0] = found[0] * over // under
         if isinstance(found[0], int) and found[0] * self.facts.bits % 128:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a box starts at the coordinate {pretty_str(tuple(found))}: its first mode has elements of {self.facts.bits} bits, "
                 f"{found[0] * self.facts.bits / 8:g} bytes from the tensor's start, and boxes start at multiples of 16 bytes",
-                hint=f"start at a multiple of {128 // self.facts.bits} elements; threads copy what lies elsewhere",
+                f"start at a multiple of {128 // self.facts.bits} elements; threads copy what lies elsewhere",
             )
         coordinates, offsets = self.facts.place(found, self.images)
         return [i32(c) for c in coordinates], [Int16(o).ir_value() for o in offsets]
 
     def boxes(self, tensor: Any, what: str) -> list[ir.Value]:
-        """The address of each box in shared memory. The accelerator swizzles by itself: addresses are those before the swizzle."""
+        """Return the address of each box in shared memory. The accelerator swizzles by itself: addresses are those
+        before the swizzle."""
         memory(tensor, what, AddressSpace.smem)
         if tensor.element_type is not self.value_type:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{what} has {tensor.element_type.__name__} elements, and the atom copies {self.value_type.__name__}",
-                hint="a copy does not convert; recast_tensor sees the same memory as another type",
+                "a copy does not convert; recast_tensor sees the same memory as another type",
             )
         layout, seen = tensor.layout, tensor.iterator.swizzle
         start: Any = 0
         if isinstance(layout, ComposedLayout):
             layout, start, seen = layout.outer, layout.offset, layout.inner
         if seen is not None and seen.num_bits and swizzle_kind(seen, tensor) != self.facts.swizzle:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{what} is seen through {seen}, and the tensor map swizzles by {self.facts.swizzle}",
-                hint="make the atom with the layout that shared memory is seen through",
+                "make the atom with the layout that shared memory is seen through",
             )
         base, found = recast_ptr(tensor.iterator, None), []
         for i in range(self._count(tensor, what)):
             offset = leaf_add(start, layout(i * self.facts.values))
             if known_alignment(base, offset) % _ALIGNMENT:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"boxes in shared memory are aligned to {_ALIGNMENT} bytes, and box {i} of {what}, {pretty_str(offset)} elements after "
                     f"{base}, is only known to be to {known_alignment(base, offset)}",
-                    hint=f"allocate it aligned (byte_alignment={_ALIGNMENT}, cute.struct.Align[..., 1024]); cute.assume says it of offsets",
+                    f"allocate it aligned (byte_alignment={_ALIGNMENT}, cute.struct.Align[..., 1024]); cute.assume says it of offsets",
                 )
             found.append((base + offset).ir_value())
         return found
 
     def pairs(self, boxes: list[Any], places: list[Place]) -> list[tuple[Any, Place]]:
-        """Each box with its place."""
+        """Return each box with its place."""
         if len(boxes) != len(places):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a copy of {len(places)} boxes of the tensor and {len(boxes)} in shared memory, of {self.facts.values} elements each",
-                hint="slice both so that the same number of tiles is left: t[(None, stage)]",
+                "slice both so that the same number of tiles is left: t[(None, stage)]",
             )
         return list(zip(boxes, places, strict=True))
 
     def prefetch(self, src: Any) -> None:
         """Ask for boxes to be brought into the L2 cache."""
-        from ...dialects import nvgpu
-
         kernel_only("prefetch")
         map_, places = self.address(), self.places(src, "the source")
         with elect_one():
@@ -288,7 +272,7 @@ def _under(pred: Any, move: Any) -> None:
     if pred is None:
         chosen()
     elif isinstance(pred, TracedTensor):
-        raise error(DSLUserCodeTypeError, "a copy of boxes has one predicate, a Boolean")
+        raise type_error("a copy of boxes has one predicate, a Boolean")
     else:
         guarded(pred, chosen)
 
@@ -303,23 +287,19 @@ class TmaLoadTrait(TmaTrait):
         self.multicast = multicast
 
     def copy(
-        self, src: Any, dst: Any, pred: Any, *, tma_bar_ptr: Any = None, mcast_mask: Any = None, tma_desc_ptr: Any = None,
-        cache_policy: Any = None,
+        self, src: Any, dst: Any, pred: Any, *, tma_bar_ptr: Any = None, mcast_mask: Any = None,
+        tma_desc_ptr: Any = None, cache_policy: Any = None,
     ) -> None:  # fmt: skip
-        from ...dialects import nvgpu
-
         kernel_only("copy")
         if tma_bar_ptr is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 "a copy of a tile to shared memory needs an mbarrier",
-                hint="cute.copy(atom, src, dst, tma_bar_ptr=...): its bytes are taken from what the mbarrier expects",
+                "cute.copy(atom, src, dst, tma_bar_ptr=...): its bytes are taken from what the mbarrier expects",
             )
         if self.multicast and mcast_mask is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 "a copy to several blocks of a cluster needs a mask of them",
-                hint="cute.copy(atom, ..., mcast_mask=cute.make_layout_image_mask(cluster_layout, coordinate, mode))",
+                "cute.copy(atom, ..., mcast_mask=cute.make_layout_image_mask(cluster_layout, coordinate, mode))",
             )
         places, boxes = self.places(src, "the source"), self.boxes(dst, "the destination")
         pairs = self.pairs(boxes, places)
@@ -340,7 +320,7 @@ class TmaLoadTrait(TmaTrait):
 def _mask(mask: Any) -> ir.Value:
     if isinstance(mask, int):
         if not 0 < mask < 1 << 16:
-            raise error(DSLUserCodeTypeError, f"mcast_mask is {mask:#x}: 1 to 16 bits, one of each block")
+            raise type_error(f"mcast_mask is {mask:#x}: 1 to 16 bits, one of each block")
         mask = mask - (1 << 16) if mask >> 15 else mask
     return Int16(mask).ir_value()
 
@@ -355,8 +335,6 @@ class TmaStoreTrait(TmaTrait):
         self.reduction = reduction
 
     def copy(self, src: Any, dst: Any, pred: Any, *, tma_desc_ptr: Any = None, cache_policy: Any = None) -> None:
-        from ...dialects import nvgpu
-
         kernel_only("copy")
         places, boxes = self.places(dst, "the destination"), self.boxes(src, "the source")
         pairs, map_, policy = self.pairs(boxes, places), self.address(tma_desc_ptr), policy_of(cache_policy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ..layout.algebra import coalesce, composition
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import pretty_str
@@ -21,7 +21,8 @@ __all__ = ["tma_partition"]
 def tma_partition(
     atom: Any, cta_coord: Any, cta_layout: Any, smem_tensor: Any, gmem_tensor: Any, *, loc: Any = None, ip: Any = None
 ) -> tuple[Any, ...]:
-    """A tensor in shared memory and one or several coordinate tensors, mode 0 of each a tile, as an atom copies them.
+    """Return a tensor in shared memory and one or several coordinate tensors, mode 0 of each a tile, as an atom copies
+    them.
 
     Mode 0 becomes (TMA, TMA_Iter): what one instruction copies, and how many there are; other modes stay. `cta_layout` maps the
     coordinate of the block to its number among those that share the tile: the results start at its part.
@@ -31,30 +32,28 @@ def tma_partition(
     tensors = [smem_tensor, *(gmem_tensor if several else [gmem_tensor])]
     for tensor in tensors:
         if not isinstance(tensor, TracedTensor):
-            raise error(DSLUserCodeTypeError, f"tma_partition takes tensors, got {type(tensor).__name__}")
+            raise type_error(f"tma_partition takes tensors, got {type(tensor).__name__}")
     order = _order(smem_tensor, values)
     for tensor in tensors[1:]:
         found = size(tensor, mode=[0])
         if not isinstance(found, int) or found != size(smem_tensor, mode=[0]):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"mode 0 of {tensor} and of {smem_tensor} are tiles of {pretty_str(found)} and "
                 f"{size(smem_tensor, mode=[0])} elements: they are the same tile",
-                hint="group the modes of the tile first: cute.group_modes(t, 0, 2)",
+                "group the modes of the tile first: cute.group_modes(t, 0, 2)",
             )
     start = _start(cta_coord, cta_layout, values)
     return tuple(_part(tensor, order, start) for tensor in tensors)
 
 
 def _order(tensor: TracedTensor, values: int) -> Layout:
-    """The order of mode 0 of a tensor in shared memory, if an atom copies it."""
+    """Return the order of mode 0 of a tensor in shared memory, if an atom copies it."""
     layout = tensor.layout.outer if isinstance(tensor.layout, ComposedLayout) else tensor.layout
     count = size(layout, mode=[0])
     if not layout[0].is_static() or count % values:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"mode 0 of {tensor} is copied by boxes of {values} elements",
-            hint="it is the tile that the atom was made for, static: cute.group_modes(t, 0, 2)",
+            "it is the tile that the atom was made for, static: cute.group_modes(t, 0, 2)",
         )
     return order_of(layout[0], values)
 
@@ -68,16 +67,15 @@ def order_of(tile: Layout, values: int) -> Layout:
 
 
 def _start(cta_coord: Any, cta_layout: Any, values: int) -> Any:
-    """The first element of a block's part of what an instruction copies."""
+    """Return the first element of a block's part of what an instruction copies."""
     if not isinstance(cta_layout, Layout):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"cta_layout is a layout of the blocks that share a tile, got {cta_layout!r}",
-            hint="cute.make_layout(1) without multicast",
+            "cute.make_layout(1) without multicast",
         )
     blocks = cosize(cta_layout)
     if not isinstance(blocks, int) or values % blocks:
-        raise error(DSLUserCodeTypeError, f"{values} elements are shared out to the blocks {cta_layout}")
+        raise type_error(f"{values} elements are shared out to the blocks {cta_layout}")
     return cta_layout(cta_coord) * (values // blocks)
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLNotImplemented, DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import DSLNotImplemented, error, type_error
 from ...base_dsl.typing import (
     BFloat16,
     Float8E4M3FN,
@@ -27,6 +28,7 @@ from ...hardware import mma_shapes
 from ..atoms.atom import CopyOp, CopyTrait
 from ..atoms.copying import guarded, predicates
 from ..atoms.mma import MmaOp, RegisterMmaTrait
+from ..deferred_dialects import nvgpu
 from ..layout.layout import Layout, make_layout, size
 from ..layout.recast import recast_layout
 from ..tensor.pointer import AddressSpace, address_at, element_bits
@@ -43,7 +45,6 @@ from .access import (
 from .ptx_types import DTYPES, PTX_NAMES
 
 if TYPE_CHECKING:
-    from ...mlir import ir
     from ..tensor.pointer import Pointer
 
 __all__ = [
@@ -100,10 +101,9 @@ class WarpMmaTrait(RegisterMmaTrait):
 
     def pointer_to(self, operand: str, tensor: TracedTensor) -> Pointer:
         if not self._takes(operand, tensor.element_type):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"the MMA takes {self.types[operand].__name__} elements of {operand}, got {tensor.element_type.__name__}",
-                hint=f"make_fragment_{operand} makes what it takes; convert with .to(T)",
+                f"make_fragment_{operand} makes what it takes; convert with .to(T)",
             )
         pointer = super().pointer_to(operand, tensor)
         return pointer if operand == "C" else bits_pointer(pointer)
@@ -116,8 +116,6 @@ class WarpMmaTrait(RegisterMmaTrait):
         return tracing.emit_value("vector.bitcast", Int32.vector_type(words), (value,))
 
     def multiply(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        from ...dialects import nvgpu
-
         a_type, b_type = PTX_NAMES[self.types["A"]], PTX_NAMES[self.types["B"]]
         return nvgpu.mma.mma_sync(self.shape_mnk, a_type, b_type, a, b, c)
 
@@ -134,19 +132,15 @@ class WarpMmaOp(MmaOp):
         for dtype in (a_dtype, b_dtype):
             if dtype not in self._INPUTS or acc_dtype not in _accumulators(dtype):
                 known = [f"{a.__name__} with {c.__name__}" for a in self._INPUTS for c in _accumulators(a)]
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"{name} of {_name(dtype)} accumulated in {_name(acc_dtype)}",
-                    hint=f"the hardware has {', '.join(known)}",
-                    depth=2,
+                    f"the hardware has {', '.join(known)}",
                 )
         a, b, acc = (PTX_NAMES[dtype] for dtype in (a_dtype, b_dtype, acc_dtype))
         if mma_shapes.find("mma.sync", shape_mnk, a, b, acc) is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{name} has no shape {shape_mnk}",
-                hint=f"the shapes (M, N, K) are {', '.join(map(str, mma_shapes.shapes('mma.sync', a)))}",
-                depth=2,
+                f"the shapes (M, N, K) are {', '.join(map(str, mma_shapes.shapes('mma.sync', a)))}",
             )
         self.a_dtype = a_dtype
         self.b_dtype = b_dtype
@@ -279,28 +273,22 @@ class _MatrixTrait(CopyTrait):
     def _each(self, rows: Any, lanes: Any, pred: Any, call: Any) -> None:
         """`call(address, registers, n)` for each call, where its predicate holds."""
         if self.modes.get("transpose") and element_bits(self.value_type) != 16:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a transposing copy of matrices of {self.value_type.__name__}",
-                hint="the hardware transposes elements of 16 bits: store others with CopyUniversalOp",
-                depth=2,
+                "the hardware transposes elements of 16 bits: store others with CopyUniversalOp",
             )
         rows = memory(rows, "a matrix", AddressSpace.smem)
         lanes = memory(lanes, "a fragment of a matrix", AddressSpace.rmem)
         for x in (rows, lanes):
             if element_bits(x.element_type) != element_bits(self.value_type):
-                raise error(
-                    DSLUserCodeTypeError,
-                    f"a copy atom for {self.value_type.__name__} copies a tensor of {x.element_type.__name__}",
-                    depth=2,
+                raise type_error(
+                    f"a copy atom for {self.value_type.__name__} copies a tensor of {x.element_type.__name__}"
                 )
         count = calls(lanes, self.lane_values, "the fragment")
         if calls(rows, self.row_values, "the matrix") != count:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a copy between the layouts {rows.layout} (matrices) and {lanes.layout} (fragments)",
-                hint="partition both with the same tiled copy; retile the fragment",
-                depth=2,
+                "partition both with the same tiled copy; retile the fragment",
             )
         require_rows(rows, self.row_values, "a row of a matrix")
         starts = offsets(rows.layout, range(0, count * self.row_values, self.row_values))
@@ -328,9 +316,7 @@ class LoadMatrixTrait(_MatrixTrait):
     """`ldmatrix`."""
 
     def operation(self, place: ir.Value) -> ir.Value:
-        """The registers of a lane."""
-        from ...dialects import nvgpu
-
+        """Return the registers of a lane."""
         return nvgpu.mma.ldmatrix(place, self._words(), self.matrices, **self.modes)
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:
@@ -346,8 +332,6 @@ class LoadByteMatrixTrait(LoadMatrixTrait):
     """`ldmatrix` of 16x16 matrices of bytes, transposed."""
 
     def operation(self, place: ir.Value) -> ir.Value:
-        from ...dialects import nvgpu
-
         return nvgpu.mma.ldmatrix_bytes(place, self._words(), self.matrices, **self.modes)
 
 
@@ -356,8 +340,6 @@ class StoreMatrixTrait(_MatrixTrait):
 
     def operation(self, place: ir.Value, words: ir.Value) -> None:
         """Store the registers of a lane."""
-        from ...dialects import nvgpu
-
         nvgpu.mma.stmatrix(place, words, self.matrices, **self.modes)
 
     def copy(self, src: Any, dst: Any, pred: Any) -> None:
@@ -371,8 +353,6 @@ class StoreByteMatrixTrait(StoreMatrixTrait):
     """`stmatrix` of 16x8 matrices of bytes, transposed."""
 
     def operation(self, place: ir.Value, words: ir.Value) -> None:
-        from ...dialects import nvgpu
-
         nvgpu.mma.stmatrix_bytes(place, words, self.matrices)
 
 
@@ -387,19 +367,13 @@ class _MatrixOp(CopyOp):
     def __init__(self, transpose: bool = False, num_matrices: int = 1, unpack_bits: int | None = None) -> None:
         name = type(self).__name__
         if num_matrices not in (1, 2, 4):
-            raise error(
-                DSLUserCodeTypeError, f"{name} of {num_matrices} matrices", hint="it takes 1, 2 or 4 at a time", depth=2
-            )
+            raise type_error(f"{name} of {num_matrices} matrices", "it takes 1, 2 or 4 at a time")
         if transpose and not self._TRANSPOSES:
-            raise error(
-                DSLUserCodeTypeError, f"{name} does not transpose", hint="matrices of 16-bit elements do", depth=2
-            )
+            raise type_error(f"{name} does not transpose", "matrices of 16-bit elements do")
         if unpack_bits is not None and (not self._UNPACKS or unpack_bits not in (4, 6)):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{name} does not unpack elements of {unpack_bits} bits",
-                hint="LdMatrix8x16x8bOp and LdMatrix16x16x8bOp unpack elements of 4 or 6 bits into bytes",
-                depth=2,
+                "LdMatrix8x16x8bOp and LdMatrix16x16x8bOp unpack elements of 4 or 6 bits into bytes",
             )
         self.transpose = bool(transpose)
         self.num_matrices = num_matrices
@@ -409,11 +383,9 @@ class _MatrixOp(CopyOp):
         bits = element_bits(copy_internal_type)
         allowed = self._BITS[:1] if self.transpose and self._LOAD else self._BITS
         if bits not in allowed:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{self} for elements of {bits} bits ({copy_internal_type.__name__})",
-                hint=f"its elements have {' or '.join(map(str, allowed))} bits",
-                depth=2,
+                f"its elements have {' or '.join(map(str, allowed))} bits",
             )
         return self._trait(copy_internal_type, bits)
 
@@ -456,10 +428,9 @@ class LdMatrix16x16x8bOp(_MatrixOp):
     def __init__(self, transpose: bool = False, num_matrices: int = 1, unpack_bits: int | None = None) -> None:
         super().__init__(transpose, num_matrices, unpack_bits)
         if not transpose or num_matrices == 4:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{self}: the hardware loads 1 or 2 such matrices at a time, and transposed",
-                hint="LdMatrix8x16x8bOp loads matrices of bytes as they are",
+                "LdMatrix8x16x8bOp loads matrices of bytes as they are",
             )
 
     def _trait(self, dtype: Any, bits: int) -> CopyTrait:
@@ -486,10 +457,9 @@ class StMatrix16x8x8bOp(_MatrixOp):
     def __init__(self, transpose: bool = False, num_matrices: int = 1, unpack_bits: int | None = None) -> None:
         super().__init__(transpose, num_matrices, unpack_bits)
         if not transpose:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{self}: the hardware stores such matrices transposed",
-                hint="transpose=True; StMatrix8x8x16bOp stores bytes as they are, in pairs",
+                "transpose=True; StMatrix8x8x16bOp stores bytes as they are, in pairs",
             )
 
     def _trait(self, dtype: Any, bits: int) -> CopyTrait:

@@ -20,7 +20,8 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import (
     BFloat16,
     Boolean,
@@ -34,6 +35,7 @@ from ...base_dsl.typing import (
 )
 from ...hardware import mma_shapes
 from ..atoms.mma import MmaOp, MmaTrait, calls_in_order
+from ..deferred_dialects import nvgpu
 from ..layout.algebra import coalesce
 from ..layout.int_tuple import pretty_str
 from ..layout.layout import Layout, make_layout, rank, size
@@ -49,7 +51,6 @@ from .warp import joined_layout
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...mlir import ir
     from ..tensor.iterator import TensorIterator
 
 __all__ = [
@@ -112,12 +113,7 @@ class WarpGroupMmaTrait(MmaTrait):
     def with_fields(self, **fields: Any) -> WarpGroupMmaTrait:
         unknown = sorted(fields.keys() - {"accumulate"})
         if unknown:
-            raise error(
-                DSLUserCodeTypeError,
-                f"a warp-group MMA has no field {unknown[0]!r}",
-                hint="warpgroup.Field.ACCUMULATE",
-                depth=3,
-            )
+            raise type_error(f"a warp-group MMA has no field {unknown[0]!r}", "warpgroup.Field.ACCUMULATE")
         return self._with_accumulate(fields.get("accumulate", self.accumulate))
 
     def _with_accumulate(self, value: Any) -> WarpGroupMmaTrait:
@@ -144,11 +140,9 @@ class WarpGroupMmaTrait(MmaTrait):
         wanted = self.types[operand]
         if dtype is wanted or (wanted is TFloat32 and dtype is Float32):  # the hardware ignores the lowest bits
             return
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"the MMA takes {wanted.__name__} elements of {operand}, got {dtype.__name__}",
-            hint="make the operation for the type of the operands, or convert them with .to(T)",
-            depth=4,
+            "make the operation for the type of the operands, or convert them with .to(T)",
         )
 
     def make_fragment(self, operand: str, of: Any) -> Any:
@@ -168,31 +162,25 @@ class WarpGroupMmaTrait(MmaTrait):
         self._check_type(operand, tensor.element_type)
         wanted, layout = self._values[operand], tensor.layout
         if not (_static_begins_with_row if layout.is_static() else _begins_with_row)(layout, wanted):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a warp-group MMA takes the {wanted} values of {operand} of a call from registers in a row, got the layout "
                 f"{layout}",
-                hint=f"mode 0 holds the values of one call, as in what make_fragment_{operand} makes",
-                depth=4,
+                f"mode 0 holds the values of one call, as in what make_fragment_{operand} makes",
             )
         return tensor.iterator
 
     def _descriptor(self, operand: str, x: Any) -> MatrixDescriptor:
         iterator = x._iterator if isinstance(x, TracedTensor) else None
         if not isinstance(iterator, MatrixDescriptor):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a warp-group MMA takes {operand} by descriptors of shared memory, got {x}",
-                hint=f"tiled_mma.make_fragment_{operand}(thr_mma.partition_{operand}(tensor in shared memory))",
-                depth=4,
+                f"tiled_mma.make_fragment_{operand}(thr_mma.partition_{operand}(tensor in shared memory))",
             )
         self._check_type(operand, iterator.dtype)
         if iterator.major is not self._major[operand]:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"the MMA takes {operand} {self._major[operand].name}-major, and its descriptor is {iterator.major.name}-major",
-                hint=f"make_fragment_{operand} of the same MMA",
-                depth=4,
+                f"make_fragment_{operand} of the same MMA",
             )
         return iterator
 
@@ -200,11 +188,9 @@ class WarpGroupMmaTrait(MmaTrait):
         for operand, x in zip("CAB", (d, a, b), strict=True):
             held = 1 if operand in self._descriptors else self._values[operand]
             if isinstance(x, TracedTensor) and size(x) != held:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"one call of a warp-group MMA takes {held} values of {operand}, got the shape {pretty_str(x.shape)}",
-                    hint="cute.gemm does several calls: (V, M, K) x (V, N, K) => (V, M, N)",
-                    depth=3,
+                    "cute.gemm does several calls: (V, M, K) x (V, N, K) => (V, M, N)",
                 )
         self._multiply(d, a, b, c, [(0, 0)], (None,))
 
@@ -213,29 +199,26 @@ class WarpGroupMmaTrait(MmaTrait):
         self._multiply(d, a, b, c, calls_in_order(rows, columns), (None,) if depth is None else range(depth))
 
     def _multiply(self, d: Any, a: Any, b: Any, c: Any, calls: list[tuple[int, int]], steps: Any) -> None:
-        from ...dialects import nvgpu
-
         places = {name: self._operand(name, x) for name, x in zip("CAB", (d, a, b), strict=True)}
         if c is not d and (not _same_registers(places["C"], self._operand("C", c)) or c.layout != d.layout):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 "a warp-group MMA adds to its accumulator: C and D are the same tensor",
-                hint="cute.gemm(tiled_mma, acc, a, b, acc); set(Field.ACCUMULATE, False) overwrites it",
-                depth=3,
+                "cute.gemm(tiled_mma, acc, a, b, acc); set(Field.ACCUMULATE, False) overwrites it",
             )
         accumulate = Boolean(self.accumulate).ir_value()
-        sums = {at: _value(places["C"], d, at) for at in calls}
+        accumulators = {at: _value(places["C"], d, at) for at in calls}
         options = {"n": self.shape_mnk[1], "k": self.shape_mnk[2], **self._names}
         for k in steps:
             further = () if k is None else (k,)
             left = {m: _value(places["A"], a, (m, *further)) for m in dict.fromkeys(m for m, _ in calls)}
             right = {n: _value(places["B"], b, (n, *further)) for n in dict.fromkeys(n for _, n in calls)}
             for m, n in calls:
-                nvgpu.wgmma.wgmma(sums[m, n], left[m], right[n], accumulate, **options)
+                nvgpu.wgmma.wgmma(accumulators[m, n], left[m], right[n], accumulate, **options)
 
 
 def _value(place: Any, tensor: TracedTensor, call: tuple[int, ...]) -> ir.Value:
-    """The descriptor, or the pointer, of a call: the coordinates of `tensor` without mode 0. A tensor of one call has no others."""
+    """Return the descriptor, or the pointer, of a call: the coordinates of `tensor` without mode 0. A tensor of one
+    call has no others."""
     layout = tensor.offset_layout
     offset = (_static_offset if layout.is_static() else _offset)(layout, call)
     return (place.element(offset) if isinstance(place, MatrixDescriptor) else place.moved(offset)).ir_value()
@@ -249,7 +232,7 @@ _static_offset = functools.lru_cache(maxsize=4096)(_offset)
 
 
 def _begins_with_row(layout: Any, count: int) -> bool:
-    """Whether the values of one call, mode 0 or all, lie in a row."""
+    """Return whether the values of one call, mode 0 or all, lie in a row."""
     values = layout[0] if isinstance(layout.shape, tuple) and size(layout) != count else layout
     return bool(coalesce(values) == make_layout(count))
 
@@ -269,24 +252,16 @@ class WarpGroupMmaOp(MmaOp):
     """What A and B may be."""
 
     def __init__(
-        self,
-        a_dtype: Any,
-        b_dtype: Any,
-        acc_dtype: Any,
-        instruction_shape: Any,
-        a_src: Any,
-        a_major_mode: Any,
+        self, a_dtype: Any, b_dtype: Any, acc_dtype: Any, instruction_shape: Any, a_src: Any, a_major_mode: Any,
         b_major_mode: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         name = type(self).__name__
         shape = tuple(instruction_shape) if isinstance(instruction_shape, (tuple, list)) else instruction_shape
         for what, dtype in (("A", a_dtype), ("B", b_dtype)):
             if dtype not in self._INPUTS:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"{name} of {_name(dtype)} ({what})",
-                    hint=f"its operands are {' or '.join(t.__name__ for t in self._INPUTS)}",
-                    depth=2,
+                    f"its operands are {' or '.join(t.__name__ for t in self._INPUTS)}",
                 )
         for what, value, kind in (
             ("a_src", a_src, OperandSource), ("a_major_mode", a_major_mode, OperandMajorMode),
@@ -294,25 +269,18 @@ class WarpGroupMmaOp(MmaOp):
         ):  # fmt: skip
             if not isinstance(value, kind):
                 names = " or ".join(f"{kind.__name__}.{member.name}" for member in kind)
-                raise error(DSLUserCodeTypeError, f"{what} of {name} is {value!r}", hint=names, depth=2)
+                raise type_error(f"{what} of {name} is {value!r}", names)
         if not isinstance(shape, tuple) or len(shape) != 3:
-            raise error(
-                DSLUserCodeTypeError,
-                f"instruction_shape of {name} is {instruction_shape!r}",
-                hint="(64, N, K)",
-                depth=2,
-            )
+            raise type_error(f"instruction_shape of {name} is {instruction_shape!r}", "(64, N, K)")
         if rule := mma_shapes.refusal("wgmma", shape, PTX_NAMES[a_dtype], PTX_NAMES[b_dtype], _ptx_name(acc_dtype)):
-            raise error(DSLUserCodeTypeError, f"{name}: {rule}", depth=2)
+            raise type_error(f"{name}: {rule}")
         for what, dtype, major in (("A", a_dtype, a_major_mode), ("B", b_dtype, b_major_mode)):
             if what == "A" and a_src is OperandSource.RMEM:
                 continue  # registers have no major mode
             if major is OperandMajorMode.MN and element_bits(dtype) != 16:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"{name} of {dtype.__name__} with {what} {'MN'[what == 'B']}-major",
-                    hint="the tensor cores transpose 16-bit elements only: others are K-major in shared memory",
-                    depth=2,
+                    "the tensor cores transpose 16-bit elements only: others are K-major in shared memory",
                 )
         self.a_dtype = a_dtype
         self.b_dtype = b_dtype
@@ -377,26 +345,19 @@ def fence(*, loc: Any = None, ip: Any = None) -> None:
 
     Products that add to the same accumulator one after the other need none between them.
     """
-    from ...dialects import nvgpu
-
     nvgpu.wgmma.wgmma_fence()
 
 
 def commit_group(*, loc: Any = None, ip: Any = None) -> None:
     """Make a group of the warp group's products since the last one."""
-    from ...dialects import nvgpu
-
     nvgpu.wgmma.wgmma_commit()
 
 
 def wait_group(group: Any, *, loc: Any = None, ip: Any = None) -> None:
     """Wait until all but the latest `group` groups are complete: then their accumulators may be read, their operands overwritten."""
-    from ...dialects import nvgpu
-
     if isinstance(group, bool) or not isinstance(group, int) or not 0 <= group <= _MOST_GROUPS:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"wait_group({group}): how many groups may be under way",
-            hint=f"a number from 0 to {_MOST_GROUPS}, known when compiling",
+            f"a number from 0 to {_MOST_GROUPS}, known when compiling",
         )
     nvgpu.wgmma.wgmma_wait(group)

@@ -6,9 +6,9 @@ import types
 import warnings
 from typing import Any
 
-from ...base_dsl import doors
+from ...base_dsl import entry_points
 from ...base_dsl.arguments import AMBIENT_STREAM
-from ...base_dsl.diagnostics import DSLBaseError, DSLUserCodeTypeError, DSLWarning, error
+from ...base_dsl.diagnostics import DSLBaseError, DSLWarning, type_error
 from ...base_dsl.dsl import shorten_traceback
 from ...base_dsl.function import JitFunction
 from ...base_dsl.options import (
@@ -38,24 +38,9 @@ from ...hardware.options import (
 from .dsl import DSL, KernelFunction, KernelLaunch
 
 __all__ = [
-    "RDC",
-    "DeviceTarget",
-    "DisableCuteExtCompile",
-    "EnableAssertions",
-    "EnableTVMFFI",
-    "FrontendNext",
-    "GPUArch",
-    "GenerateLineInfo",
-    "KeepCUBIN",
-    "KeepPTX",
-    "KeepSASS",
-    "LinkLibraries",
-    "NvdisasmOptions",
-    "OptLevel",
-    "PtxasOptions",
-    "RemarkFilter",
-    "RemarkOutput",
-    "compile",
+    "RDC", "DeviceTarget", "DisableCuteExtCompile", "EnableAssertions", "EnableTVMFFI", "FrontendNext", "GPUArch",
+    "GenerateLineInfo", "KeepCUBIN", "KeepPTX", "KeepSASS", "LinkLibraries", "NvdisasmOptions", "OptLevel",
+    "PtxasOptions", "RemarkFilter", "RemarkOutput", "compile",
 ]  # fmt: skip
 
 
@@ -94,14 +79,14 @@ class _Compile:
                         DSLWarning,
                         stacklevel=2,
                     )
-            return doors.through("tvm_ffi", compiled) if compiled.for_tvm_ffi else compiled
+            return entry_points.through("tvm_ffi", compiled) if compiled.for_tvm_ffi else compiled
         except DSLBaseError as failure:
             shorten_traceback(failure)
             raise
 
 
 def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tuple[Any, ...]]:
-    """The jit function to compile, with `self` put before the arguments of a method."""
+    """Return the jit function to compile, with `self` put before the arguments of a method."""
     if isinstance(function, types.MethodType):
         inner, more = _jit_function(function.__func__, args)
         return inner, (function.__self__, *more)
@@ -109,22 +94,18 @@ def _jit_function(function: Any, args: tuple[Any, ...]) -> tuple[JitFunction, tu
         return function, args
     if isinstance(function, (KernelFunction, KernelLaunch)):
         name = function.name if isinstance(function, KernelFunction) else function.kernel.name
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"compile() got the kernel {name!r}",
-            hint="a kernel is compiled with the @jit function that launches it: compile that one",
-            depth=2,
+            "a kernel is compiled with the @jit function that launches it: compile that one",
         )
     if isinstance(function, types.FunctionType):
         return DSL.jit(function), args
     call = getattr(type(function), "__call__", None)  # noqa: B004 - which one, not whether
     if isinstance(call, JitFunction):
         return call, (function, *args)
-    raise error(
-        DSLUserCodeTypeError,
+    raise type_error(
         f"compile() takes a function decorated with @jit, or an object whose __call__ is one, not {type(function).__name__}",
-        hint="decorate the function with @jit",
-        depth=2,
+        "decorate the function with @jit",
     )
 
 

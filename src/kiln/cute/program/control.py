@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from ...base_dsl import trace as tracing
+from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Boolean, Int32, Numeric, as_numeric
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from ...mlir import ir
 
 
 def _value(x: Any) -> ir.Value:
@@ -23,22 +20,13 @@ def yield_out(args: Sequence[Any] = (), loc: Any = None, ip: Any = None) -> None
 
 
 def for_generate(
-    start: Any,
-    stop: Any = None,
-    step: Any = None,
-    iter_args: Sequence[Any] | None = None,
-    *,
-    unroll: Any = None,
-    prefetch_stages: int | None = None,
-    loc: Any = None,
-    ip: Any = None,
-) -> Iterator[Any]:
+    start: Any, stop: Any = None, step: Any = None, iter_args: Sequence[Any] | None = None, *, unroll: Any = None,
+    prefetch_stages: int | None = None, loc: Any = None, ip: Any = None,
+) -> Iterator[Any]:  # fmt: skip
     """`for i in for_generate(0, n): ...; yield_out()`: a loop whose body is what runs for the one item it gives.
 
     With `iter_args` the item is (i, carried values, results of the loop).
     """
-    from ...mlir import ir
-
     if stop is None:
         start, stop = 0, start
     carried = [_value(a) for a in iter_args or ()]
@@ -67,8 +55,6 @@ class while_generate:
     def __init__(
         self, inputs: Sequence[Any], condition: Callable[..., Any], *, loc: Any = None, ip: Any = None
     ) -> None:
-        from ...mlir import ir
-
         self._examples = [_typed(i) for i in inputs]
         values = [_value(i) for i in inputs]
         types = [v.type for v in values]
@@ -82,8 +68,6 @@ class while_generate:
         self.results = _like(self._examples, list(operation.results))
 
     def __enter__(self) -> tuple[Any, ...]:
-        from ...mlir import ir
-
         self._point = ir.InsertionPoint(self._after)
         self._point.__enter__()
         return tuple(_like(self._examples, list(self._after.arguments)))
@@ -93,25 +77,19 @@ class while_generate:
 
 
 def _typed(x: Any) -> Any:
-    """A raw Boolean value of the bindings as a Boolean, so that conditions read naturally."""
+    """Return a raw Boolean value of the bindings as a Boolean, so that conditions read naturally."""
     if isinstance(x, (bool, int, float)):
         return as_numeric(x)
     return Boolean._make(x) if not isinstance(x, Numeric) and getattr(x, "type", None) == Boolean.mlir_type else x
 
 
 def if_generate(
-    condition: Any,
-    then: Callable[..., Any],
-    orelse: Callable[..., Any] | None = None,
-    input_args: Sequence[Any] | None = None,
-    return_types: Sequence[Any] | None = None,
-    *,
-    loc: Any = None,
+    condition: Any, then: Callable[..., Any], orelse: Callable[..., Any] | None = None,
+    input_args: Sequence[Any] | None = None, return_types: Sequence[Any] | None = None, *, loc: Any = None,
     ip: Any = None,
-) -> Any:
-    """A branch: the value (or list of values) of `then(*input_args)` or `orelse(*input_args)`, of `return_types`."""
-    from ...mlir import ir
-
+) -> Any:  # fmt: skip
+    """Return a branch: the value (or list of values) of `then(*input_args)` or `orelse(*input_args)`, of
+    `return_types`."""
     kinds = list(return_types or ())
     arguments = list(input_args or ())
     operation = tracing.emit("scf.if", [k.mlir_type for k in kinds], [Boolean(condition).ir_value()], regions=2)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.arguments import GroupNode, Node, Quick
-from ...base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeTypeError, error, frame_span, user_frame
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, error, frame_span, type_error, user_frame
 from ...base_dsl.function import JitFunction
 from ...base_dsl.log import logger
 from ...base_dsl.operators import max as max_
@@ -19,13 +20,14 @@ from ...base_dsl.scf import ScfDSL
 from ...base_dsl.traced_function import TracedFunction
 from ...base_dsl.typing import Int32, Int64, Numeric
 from ...hardware import current
+from ..deferred_dialects import cute
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ...base_dsl.caller import Caller
     from ...hardware.architectures import Architecture
-    from ...mlir import ext, ir
+    from ...mlir import ext
 
 
 class CuteDSL(ScfDSL):
@@ -41,12 +43,10 @@ class CuteDSL(ScfDSL):
         return CuteCaller()
 
     def get_arch_enum(self) -> Architecture:
-        """The GPU architecture that is compiled for, as an `Arch`."""
+        """Return the GPU architecture that is compiled for, as an `Arch`."""
         return current.architecture()
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
-        from ...dialects import cute
-
         return (cute.Cute,)
 
     def describe_arguments(self, function: Any, nodes: Sequence[Node]) -> None:
@@ -55,7 +55,6 @@ class CuteDSL(ScfDSL):
 
         if not sanitizing.kinds():
             return
-        from ...mlir import ir
         from ..host.arguments import array_layouts
 
         attributes = [{} if text is None else {"cute.layout": ir.StringAttr.get(text)} for text in array_layouts(nodes)]
@@ -68,21 +67,15 @@ class CuteDSL(ScfDSL):
         return check_shared(nodes, names, values)
 
     def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
-        from ...mlir import ir
-
         return {
             f"cute.{name}": ir.UnitAttr.get() if value is True else ir.IntegerAttr.get(Int32.mlir_type, int(value))
             for name, value in hints.items()
         }
 
     def make_undefined(self, type_: ir.Type) -> ir.Value:
-        from ...dialects import cute
-
         return cute.undef(type_)
 
     def make_assert(self, condition: ir.Value, message: str) -> None:
-        from ...dialects import cute
-
         cute.assert_(condition, message.replace("%", "%%"))  # noqa: PT009
 
     def convert(self, value: Any, annotation: Any) -> Node | None:
@@ -139,19 +132,14 @@ class CuteDSL(ScfDSL):
 
 def _plain_function(function: Any, decorator: str) -> types.FunctionType:
     if isinstance(function, (staticmethod, classmethod)):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"@{decorator} stands above @{type(function).__name__}",
-            hint=f"write @{type(function).__name__} above @{decorator}",
+            f"write @{type(function).__name__} above @{decorator}",
         )
     if isinstance(function, TracedFunction):
         return function.function
     if not isinstance(function, types.FunctionType):
-        raise error(
-            DSLUserCodeTypeError,
-            f"@{decorator} takes a function, not {type(function).__name__}",
-            hint="put the decorator on a def",
-        )
+        raise type_error(f"@{decorator} takes a function, not {type(function).__name__}", "put the decorator on a def")
     return function
 
 
@@ -213,31 +201,15 @@ class KernelLaunch:
             logger().warning("%s:%d: the kernel %r is called and never launched", at.filename, at.line, name)
 
     def launch(
-        self,
-        *,
-        grid: Any,
-        block: Any,
-        cluster: Any = None,
-        smem: Any = None,
-        stream: Any = None,
-        max_number_threads: Any = None,
-        min_blocks_per_mp: Any = None,
-        use_pdl: bool = False,
-        cooperative: bool = False,
-        fallback_cluster: Any = None,
-        launch_completion_event: Any = None,
-        launch_completion_event_flags: Any = None,
-        programmatic_event: Any = None,
-        programmatic_event_flags: Any = None,
-        programmatic_event_trigger_at_block_start: Any = None,
-        smem_merge_branch_allocs: bool = False,
-        preferred_smem_carveout: int | None = None,
-        async_deps: Any = None,
-        has_cluster: bool = False,
-        has_fallback_cluster: bool = False,
-        hint_smem_base_uniform: bool = True,
+        self, *, grid: Any, block: Any, cluster: Any = None, smem: Any = None, stream: Any = None,
+        max_number_threads: Any = None, min_blocks_per_mp: Any = None, use_pdl: bool = False,
+        cooperative: bool = False, fallback_cluster: Any = None, launch_completion_event: Any = None,
+        launch_completion_event_flags: Any = None, programmatic_event: Any = None,
+        programmatic_event_flags: Any = None, programmatic_event_trigger_at_block_start: Any = None,
+        smem_merge_branch_allocs: bool = False, preferred_smem_carveout: int | None = None, async_deps: Any = None,
+        has_cluster: bool = False, has_fallback_cluster: bool = False, hint_smem_base_uniform: bool = True,
         **unknown: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Run the kernel over a grid of blocks of threads; sizes are (x, y, z), or fewer numbers.
 
         `smem` are the bytes of shared memory that a block has at least: what the kernel allocates is counted by itself, and part of
@@ -248,17 +220,14 @@ class KernelLaunch:
         `async_deps` is another way to give the stream. The address of shared memory is uniform as it is, so
         `hint_smem_base_uniform` changes nothing.
         """
-        from ...dialects import cute
-
         if unknown:
             known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
             import difflib
 
             close = difflib.get_close_matches(next(iter(unknown)), known, 1)
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"launch() got an unknown option {next(iter(unknown))!r}",
-                hint=f"did you mean {close[0]}?" if close else ", ".join(known),
+                f"did you mean {close[0]}?" if close else ", ".join(known),
             )
         active = tracing.require("a launch")
         self._launched = True
@@ -304,9 +273,6 @@ class KernelLaunch:
 
     def _trace(self, active: tracing.Trace, nodes: Sequence[Node], types_: list[ir.Type]) -> str:
         """Trace the kernel's body as a function of the module; its name."""
-        from ...dialects import cute
-        from ...mlir import ir
-
         kernel = self.kernel
         taken = {op.attributes["sym_name"].value for op in active.module.body.operations if "sym_name" in op.attributes}
         base = (kernel.name_prefix or "") + _symbol(kernel)
@@ -331,10 +297,9 @@ class KernelLaunch:
                 _end_trace(active, kernel, failure)
                 raise
             if returned is not None:
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"the kernel {kernel.name!r} returns a value",
-                    hint="a kernel returns nothing: write results to a tensor",
+                    "a kernel returns nothing: write results to a tensor",
                     span=kernel.span,
                 )
             kernel.dsl.finish_function(function, types_, [])
@@ -360,8 +325,6 @@ def _symbol(kernel: KernelFunction) -> str:
 
 def _name_arguments(entry: Any, names: Iterable[str], nodes: Sequence[Node], location: Any) -> None:
     """Let the arguments of a function carry their parameters' names, for reports."""
-    from ...mlir import ir
-
     values = iter(list(entry.arguments))
     for name, node in zip(names, nodes, strict=True):
         for text in _argument_names(name, node):
@@ -369,7 +332,7 @@ def _name_arguments(entry: Any, names: Iterable[str], nodes: Sequence[Node], loc
 
 
 def _argument_names(name: str, node: Node) -> Iterable[str]:
-    """A name for each value of an argument."""
+    """Return a name for each value of an argument."""
     if not isinstance(node, GroupNode):
         return [name] * len(node.types())
     parts = node.children
@@ -381,52 +344,40 @@ def _argument_names(name: str, node: Node) -> Iterable[str]:
 
 
 def _preferred_cluster(preferred: Any, certain: Any) -> list[int]:
-    """The extents of the cluster that is preferred to another; both are known when compiling."""
+    """Return the extents of the cluster that is preferred to another; both are known when compiling."""
     both: list[list[int]] = []
     for what, size in (("cluster", preferred), ("fallback_cluster", certain)):
         parts = list(size) if isinstance(size, (tuple, list)) else [size]
         if len(parts) > 3 or any(isinstance(part, bool) or not isinstance(part, int) or part < 1 for part in parts):
-            raise error(DSLUserCodeTypeError, f"{what} is {size!r}", hint="Python integers: (x, y, z)", depth=2)
+            raise type_error(f"{what} is {size!r}", "Python integers: (x, y, z)")
         both.append(parts + [1] * (3 - len(parts)))
     if any(large % small for large, small in zip(*both, strict=True)):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"cluster is {tuple(both[0])} and fallback_cluster {tuple(both[1])}",
-            hint="each extent of cluster is a multiple of the other's",
-            depth=2,
+            "each extent of cluster is a multiple of the other's",
         )
     return both[0]
 
 
 def _percent(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 100:
-        raise error(
-            DSLUserCodeTypeError,
-            f"preferred_smem_carveout is {value!r}",
-            hint="a percentage, 0 to 100; None for the default",
-            depth=2,
-        )
+        raise type_error(f"preferred_smem_carveout is {value!r}", "a percentage, 0 to 100; None for the default")
     return value
 
 
 def _only_stream(dependencies: Any) -> Any:
-    """The stream of `async_deps`: itself, or the only one of a list."""
+    """Return the stream of `async_deps`: itself, or the only one of a list."""
     if not isinstance(dependencies, (list, tuple)):
         return dependencies
     if len(dependencies) > 1:
-        raise error(
-            DSLUserCodeTypeError,
-            f"async_deps has {len(dependencies)} streams",
-            hint="a launch waits for one stream: pass stream=",
-            depth=2,
-        )
+        raise type_error(f"async_deps has {len(dependencies)} streams", "a launch waits for one stream: pass stream=")
     return dependencies[0] if dependencies else None
 
 
 def _extent(what: str, size: Any) -> list[Int64]:
     parts = list(size) if isinstance(size, (tuple, list)) else [size]
     if not 1 <= len(parts) <= 3:
-        raise error(DSLUserCodeTypeError, f"{what} has {len(parts)} extents", hint=f"{what}=(x, y, z)")
+        raise type_error(f"{what} has {len(parts)} extents", f"{what}=(x, y, z)")
     made = [_size(f"{what}.{axis}", part) for axis, part in zip("xyz", parts, strict=False)]
     return made + [Int64(1)] * (3 - len(made))
 
@@ -436,15 +387,14 @@ _LARGEST_SIZE = (1 << 31) - 1
 
 
 def _size(what: str, value: Any) -> Int64:
-    """A number of a launch. One that is known only when the launch is made is checked then, as it is here: with 64 bits."""
+    """Return a number of a launch. One that is known only when the launch is made is checked then, as it is here:
+    with 64 bits."""
     if (
         isinstance(value, bool)
         or not isinstance(value, (int, Numeric))
         or (isinstance(value, Numeric) and type(value).is_float)
     ):
-        raise error(
-            DSLUserCodeTypeError, f"{what} is {value!r} of type {type(value).__name__}", hint="extents are integers"
-        )
+        raise type_error(f"{what} is {value!r} of type {type(value).__name__}", "extents are integers")
     if isinstance(value, int):
         return Int64(_in_range(what, value))
     kind: Any = type(value)
@@ -457,15 +407,15 @@ def _size(what: str, value: Any) -> Int64:
 
 def _in_range(what: str, value: int) -> int:
     if not -_LARGEST_SIZE <= value <= _LARGEST_SIZE:
-        raise error(DSLUserCodeTypeError, f"{what} is {value}", hint=f"it is at most {_LARGEST_SIZE}")
+        raise type_error(f"{what} is {value}", f"it is at most {_LARGEST_SIZE}")
     return value
 
 
 def _threads_of(most: Any) -> int:
-    """The largest number of threads of a block: a number, or one along each axis; 0 if it is not given."""
+    """Return the largest number of threads of a block: a number, or one along each axis; 0 if it is not given."""
     parts = [] if most is None else list(most) if isinstance(most, (tuple, list)) else [most]
     if any(isinstance(part, bool) or not isinstance(part, int) for part in parts):
-        raise error(DSLUserCodeTypeError, f"max_number_threads is {most!r}", hint="Python integers: (x, y, z)", depth=2)
+        raise type_error(f"max_number_threads is {most!r}", "Python integers: (x, y, z)")
     total = 1 if parts else 0
     for part in parts:
         total *= part

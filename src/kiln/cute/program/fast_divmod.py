@@ -6,16 +6,13 @@ needs is computed once, where a division is cheap (on the host), and passed to t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Integer, Uint32, Uint64
 from ..arch.arithmetic import clz, mul_hi
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...mlir import ir
 
 __all__ = ["FastDivmodDivisor", "fast_divmod_create_divisor"]
 
@@ -33,15 +30,13 @@ class FastDivmodDivisor:
     def __init__(self, divisor: Any, is_power_of_2: bool | None = None) -> None:
         kind = type(divisor) if isinstance(divisor, Integer) else None
         if kind is None and not isinstance(divisor, int):
-            raise error(DSLUserCodeTypeError, f"a divisor is an integer, got {type(divisor).__name__}")
+            raise type_error(f"a divisor is an integer, got {type(divisor).__name__}")
         if kind is not None and kind.width != 32:
-            raise error(
-                DSLUserCodeTypeError,
-                f"FastDivmodDivisor takes an integer of 32 bits, got {kind.__name__}",
-                hint="convert it: Int32(x)",
+            raise type_error(
+                f"FastDivmodDivisor takes an integer of 32 bits, got {kind.__name__}", "convert it: Int32(x)"
             )
         if isinstance(divisor, int) and not 1 <= divisor < 1 << 31:
-            raise error(DSLUserCodeTypeError, f"a divisor is at least 1 and below 2**31, got {divisor}")
+            raise type_error(f"a divisor is at least 1 and below 2**31, got {divisor}")
         self._divisor = divisor
         narrow = Uint32(divisor)
         # With 2**(bits - 1) < d <= 2**bits, n // d is the upper half of n * (2**32 * (2**bits - d) // d + 1), corrected.
@@ -55,15 +50,12 @@ class FastDivmodDivisor:
         return self._divisor
 
     def _quotient(self, dividend: Any) -> tuple[Any, Any]:
-        """The dividend, typed, and the quotient."""
+        """Return the dividend, typed, and the quotient."""
         if isinstance(dividend, int):
             dividend = type(self._divisor)(dividend) if isinstance(self._divisor, Integer) else Uint32(dividend)
         kind = type(dividend)
         if not isinstance(dividend, Integer) or kind.width > 32:
-            raise error(
-                DSLUserCodeTypeError,
-                f"a dividend of FastDivmodDivisor is an integer of up to 32 bits, got {kind.__name__}",
-            )
+            raise type_error(f"a dividend of FastDivmodDivisor is an integer of up to 32 bits, got {kind.__name__}")
         number, divisor = Uint32(dividend), Uint32(self._packed)
         bits = _bits(divisor)
         high = mul_hi(number, Uint32(self._packed >> 32))
@@ -107,10 +99,10 @@ class FastDivmodDivisor:
 
 
 def _bits(divisor: Any) -> Any:
-    """How many doublings of 1 reach the divisor."""
+    """Return how many doublings of 1 reach the divisor."""
     return 32 - clz(divisor - 1)
 
 
 def fast_divmod_create_divisor(divisor: Any, *, loc: Any = None, ip: Any = None) -> FastDivmodDivisor:
-    """The divisor for fast divisions by a number."""
+    """Return the divisor for fast divisions by a number."""
     return FastDivmodDivisor(divisor)

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ..layout.int_tuple import product
 from ..layout.layout import idx2crd
 from ..tensor.printing import Formatted, printf
@@ -30,7 +30,7 @@ def print_tensor(tensor: Any, *, verbose: bool = False, loc: Any = None, ip: Any
         copy.store(tensor)
         tensor = copy
     if not isinstance(tensor, TracedTensor):
-        raise error(DSLUserCodeTypeError, f"print_tensor takes a tensor or a vector, got {type(tensor).__name__}")
+        raise type_error(f"print_tensor takes a tensor or a vector, got {type(tensor).__name__}")
     shape = tensor.shape if isinstance(tensor.shape, tuple) else (tensor.shape,)
     sizes = [product(mode) for mode in shape]
     head = ["tensor(", *tensor._head_parts(), ", data="]
@@ -53,7 +53,7 @@ class _Parts:
 
 
 def _place(tensor: TracedTensor) -> str:
-    """The format of an element: numbers leave room for a sign."""
+    """Return the format of an element: numbers leave room for a sign."""
     kind = tensor._iterator.number_format
     return " {}" if kind is None else f"% {kind}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int8, Numeric, NumericMeta
 from ..host.addresses import make_ptr
 from ..tensor import pointer
@@ -50,6 +50,6 @@ class Vector(metaclass=_Wrapping):
             return TensorSSA.from_elements((v,), type(v))
         type_ = getattr(v, "type", None)
         if not hasattr(type_, "shape"):
-            raise error(DSLUserCodeTypeError, f"Vector takes a value of a vector type, not {type(v).__name__}")
+            raise type_error(f"Vector takes a value of a vector type, not {type(v).__name__}")
         kind = dtype or NumericMeta.from_mlir_type(type_.element_type)  # pyright: ignore[reportOptionalMemberAccess]
         return TensorSSA(v, (type_.shape[0],), kind)  # pyright: ignore[reportOptionalMemberAccess]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import lcm
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Integer
 from .pointer import Pointer
 
@@ -21,19 +21,17 @@ def assume(src: Any, divby: int | None = None, pow2: bool | None = None, *, loc:
     if divby is None:
         return src
     if isinstance(divby, bool) or not isinstance(divby, int) or divby < 1:
-        raise error(DSLUserCodeTypeError, f"assume(..., divby={divby!r}): a multiple of a positive int is assumed")
+        raise type_error(f"assume(..., divby={divby!r}): a multiple of a positive int is assumed")
     if isinstance(src, (tuple, list)):
         return type(src)(assume(x, divby) for x in src)
     if isinstance(src, Pointer):
         if divby & (divby - 1):
-            raise error(DSLUserCodeTypeError, f"assume(pointer, divby={divby}): an alignment is a power of two")
+            raise type_error(f"assume(pointer, divby={divby}): an alignment is a power of two")
         return src.with_alignment(max(src.alignment, divby))
     if isinstance(src, Integer) and not src.is_static:
         return src._assume(divisibility=lcm(src.divisibility, divby))
     if isinstance(src, (int, Integer)):
         if int(src) % divby:
-            raise error(
-                DSLUserCodeTypeError, f"assume({int(src)}, divby={divby}): {int(src)} is no multiple of {divby}"
-            )
+            raise type_error(f"assume({int(src)}, divby={divby}): {int(src)} is no multiple of {divby}")
         return src
-    raise error(DSLUserCodeTypeError, f"assume() takes an integer or a pointer, got {type(src).__name__}")
+    raise type_error(f"assume() takes an integer or a pointer, got {type(src).__name__}")

@@ -12,7 +12,9 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import sanitizing, target
+from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Int32, Int64
+from ..deferred_dialects import cute
 from ..layout.basis import ScaledBasis, add_coords
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import flatten_to_tuple, product
@@ -24,7 +26,6 @@ from ..layout.offset_width import leaf_width
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ...mlir import ir
     from .pointer import Pointer
 
 _MOST_MODES = 8
@@ -71,11 +72,11 @@ class Extents:
         return [*numbers, *(_leaf_of(leaf)(leaf).ir_value() for leaf in self.layout._leaves())]
 
     def count(self) -> int:
-        """How many values that are."""
+        """Return how many values that are."""
         return 2 * len(self.origin) + len(self.layout._leaves())
 
     def rebuilt(self, values: Sequence[Any]) -> Extents:
-        """The same of other values."""
+        """Return the same of other values."""
         modes = len(self.origin)
         numbers = tuple(Int64._make(v) for v in values[: 2 * modes])
         leaves = [
@@ -90,7 +91,7 @@ class Extents:
         return (str(self.layout), len(self.origin), [leaf_width(leaf) for leaf in self.layout._leaves()])
 
     def unbounded(self) -> Extents:
-        """One of the same key that has no end."""
+        """Return one of the same key that has no end."""
         leaves = [_leaf_of(leaf)(0) for leaf in self.layout._leaves()]
         layout = self.layout._with_leaves(leaves) if leaves else self.layout
         return Extents(layout, (0,) * len(self.origin), (_UNBOUNDED,) * len(self.sizes))
@@ -101,12 +102,12 @@ def _leaf_of(leaf: Any) -> Any:
 
 
 def watched() -> bool:
-    """Whether accesses are compared with the extents of tensors."""
+    """Return whether accesses are compared with the extents of tensors."""
     return "memory" in sanitizing.kinds() and target.target_name() == "cpu"
 
 
 def extents_of(layout: Any) -> Extents | None:
-    """Those of a new tensor: its own shape. None where nobody looks."""
+    """Return those of a new tensor: its own shape. None where nobody looks."""
     if not watched():
         return None
     shape = (layout.outer if isinstance(layout, ComposedLayout) else layout).shape
@@ -123,7 +124,7 @@ def _numbered(shape: Any, numbers: Any) -> Any:
 
 
 def _covers(shape: Any, other: Any) -> bool:
-    """Whether coordinates of a shape are coordinates of another one, of the same extents."""
+    """Return whether coordinates of a shape are coordinates of another one, of the same extents."""
     if isinstance(shape, tuple):
         return isinstance(other, tuple) and len(shape) == len(other) and all(map(_covers, shape, other))
     mine, theirs = product(shape), product(other)
@@ -136,7 +137,7 @@ def join(a: Extents | None, b: Extents | None) -> tuple[Extents | None, Extents 
 
 
 def coerce(x: Extents | None, like: Extents | None) -> Extents | None:
-    """One that can be carried where `like` was."""
+    """Return one that can be carried where `like` was."""
     if like is None:
         return None
     return x if x is not None and x.key() == like.key() else like.unbounded()
@@ -169,7 +170,7 @@ def check_elements(extents: Extents | None, pointer: Pointer, indices: Iterable[
 
 @functools.lru_cache(maxsize=1024)
 def _box(layout: Layout, indices: tuple[int, ...], modes: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The lowest and the highest number of each mode among the coordinates at some indices."""
+    """Return the lowest and the highest number of each mode among the coordinates at some indices."""
     places = [add_coords((0,) * modes, layout(i)) for i in indices]
     return tuple(map(min, zip(*places))), tuple(map(max, zip(*places)))
 
@@ -178,7 +179,5 @@ def _check(extents: Extents, pointer: Pointer, low: Any, high: Any, write: bool)
     modes = list(zip(low, high, extents.sizes, strict=True))
     if all(isinstance(x, int) for mode in modes for x in mode) and all(a >= 0 and b < n for a, b, n in modes):
         return
-    from ...dialects import cute
-
     values = [Int64(x).ir_value() for part in zip(*modes) for x in part]
     cute.bounds(pointer._base, values, write)

@@ -15,9 +15,11 @@ subclass that says its element type and memory, how it moves, what an element is
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from collections.abc import Sequence
+from typing import Any, ClassVar, NoReturn
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32
 from ..layout.basis import add_coords
 from ..layout.composed_layout import ComposedLayout
@@ -25,11 +27,6 @@ from ..layout.int_tuple import dynamic_leaves, pretty_str, with_dynamic_leaves
 from ..layout.layout import crd2idx
 from ..layout.modes import slice_
 from .leaf_values import join_coords, leaf_like, leaf_value
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...mlir import ir
 
 __all__ = ["AddressSpace", "Coordinates", "TensorIterator"]
 
@@ -93,7 +90,7 @@ class TensorIterator:
         raise NotImplementedError
 
     def sliced(self, layout: Any, coord: Any, offsets: Any, by_thread: bool) -> tuple[Any, Any]:
-        """The iterator and the layout of what a coordinate with None in it leaves.
+        """Return the iterator and the layout of what a coordinate with None in it leaves.
 
         `offsets` is the layout with leaves as wide as its results have to be; `by_thread`: threads have different coordinates.
         """
@@ -102,7 +99,7 @@ class TensorIterator:
         return self.moved(crd2idx(coord, offsets)), slice_(layout, coord)
 
     def viewed(self, layout: Any) -> Any:
-        """The iterator as a new tensor with this layout has it: where the sanitizer notes how memory is seen."""
+        """Return the iterator as a new tensor with this layout has it: where the sanitizer notes how memory is seen."""
         return self
 
     # -- elements ----------------------------------------------------------------------------------------
@@ -122,12 +119,12 @@ class TensorIterator:
     def refuse(self, what: str, who: str = "the tensor") -> NoReturn:
         """Say that something needs memory."""
         message = f"{what} needs memory that has addresses, and {who} holds {self.holds}"
-        raise error(DSLUserCodeTypeError, message, hint=self.instead)
+        raise type_error(message, self.instead)
 
     # -- text --------------------------------------------------------------------------------------------
 
     def tensor_type(self, layout: Any) -> Any:
-        """The type of a tensor, as the IR shows it."""
+        """Return the type of a tensor, as the IR shows it."""
         return f'!cute.tensor<"{self}", "{layout}">'
 
     def __kiln_print__(self) -> list[Any]:
@@ -152,11 +149,11 @@ class TensorIterator:
         return self if self.__kiln_static_key__() == like.__kiln_static_key__() else None
 
     def packed(self, layout: Any, leaves: list[ir.Value]) -> list[ir.Value]:
-        """The values of a tensor; `leaves` are those of its layout."""
+        """Return the values of a tensor; `leaves` are those of its layout."""
         return [*self.__extract_mlir_values__(), *leaves]
 
     def unpacked(self, layout: Any, values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-        """The iterator made of the values of a tensor, and those of its layout."""
+        """Return the iterator made of the values of a tensor, and those of its layout."""
         own = len(values) - len(layout._leaves())
         return self.__new_from_mlir_values__(values[:own]), values[own:]
 

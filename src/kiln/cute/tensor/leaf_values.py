@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...base_dsl.bindings import ir
 from ...base_dsl.typing import Int32, Int64
 from ..layout.basis import ScaledBasis
 from ..layout.composed_layout import ComposedLayout
@@ -12,18 +13,15 @@ from ..layout.layout import Layout
 from ..layout.leaf import get_divisibility
 from ..layout.offset_width import leaf_width
 
-if TYPE_CHECKING:
-    from ...mlir import ir
-
 
 def leaf_value(leaf: Any) -> ir.Value:
-    """A dynamic leaf as an IR value of the width that the layout's text states."""
+    """Return a dynamic leaf as an IR value of the width that the layout's text states."""
     kind = Int64 if leaf_width(leaf) == 64 else Int32
     return (leaf if type(leaf) is kind else kind(leaf)).ir_value()
 
 
 def leaf_like(leaf: Any, value: ir.Value) -> Any:
-    """The same leaf with another IR value."""
+    """Return the same leaf with another IR value."""
     kind = Int64 if leaf_width(leaf) == 64 else Int32
     return kind._make(value, leaf.nonneg, leaf.divisibility)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ...base_dsl import sanitizing
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import context, ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import integer_constant
 from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import pretty_str
 from ..layout.layout import Layout, crd2idx_apart
@@ -22,28 +25,8 @@ from .iterator import AddressSpace, TensorIterator
 from .leaf_values import leaf_value
 from .printing import Formatted
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...mlir import ir
-
 __all__ = ["AddressSpace", "Pointer", "recast_ptr"]
 
-
-class _Dialect:
-    """The `cute` dialect, loaded when something of it is first used, as it brings the MLIR bindings with it.
-
-    An import inside of each function would cost as much as the rest of it.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        from ...dialects import cute
-
-        found = self.__dict__[name] = getattr(cute, name)
-        return found
-
-
-cute: Any = _Dialect()
 
 _FAR = (AddressSpace.gmem, AddressSpace.generic)
 _SMEM, _TMEM = AddressSpace.smem, AddressSpace.tmem  # a name of a class of names takes longer to look up
@@ -72,12 +55,12 @@ def alignment_after(alignment: int, offset: Any, dtype: Any) -> int:
 
 
 def _whole_bytes(offset: Any, dtype: Any) -> bool:
-    """Whether `offset` elements are known to be whole bytes."""
+    """Return whether `offset` elements are known to be whole bytes."""
     return get_divisibility(offset) * element_bits(dtype) % 8 == 0
 
 
 def index_value(offset: Any) -> ir.Value:
-    """An offset (int or dynamic) as an IR value of 32 bits, or 64 where it needs them."""
+    """Return an offset (int or dynamic) as an IR value of 32 bits, or 64 where it needs them."""
     if isinstance(offset, int):
         return integer_constant(Int32 if -(1 << 31) <= offset < 1 << 31 else Int64, offset)
     kind = type(offset)
@@ -89,11 +72,9 @@ def index_value(offset: Any) -> ir.Value:
 
 
 def _no_offset(offset: Any) -> Exception:
-    return error(
-        DSLUserCodeTypeError,
+    return type_error(
         f"a tensor with a pointer has a layout that gives coordinates: {pretty_str(offset)}",
-        hint="a pointer is moved by a number: the strides of its layout are integers",
-        depth=2,
+        "a pointer is moved by a number: the strides of its layout are integers",
     )
 
 
@@ -107,16 +88,9 @@ class Pointer(TensorIterator):
     __slots__ = ("_alignment", "_apart", "_base", "_dtype", "_inside", "_memspace", "_offset", "_readonly", "_swizzle")
 
     def __init__(
-        self,
-        value: ir.Value,
-        dtype: Any,
-        memspace: AddressSpace = AddressSpace.generic,
-        alignment: int = 0,
-        *,
-        offset: Any = 0,
-        swizzle: Swizzle | None = None,
-        readonly: bool = False,
-    ) -> None:
+        self, value: ir.Value, dtype: Any, memspace: AddressSpace = AddressSpace.generic, alignment: int = 0, *,
+        offset: Any = 0, swizzle: Swizzle | None = None, readonly: bool = False,
+    ) -> None:  # fmt: skip
         self._base = value  # of the type `_base_type`; `offset` elements are still to be added
         self._offset = offset
         self._inside: Any = 0
@@ -231,7 +205,7 @@ class Pointer(TensorIterator):
         return 0 if cute.info(self._base.type).alignment % swizzle.period else swizzle.period * 8 // bits
 
     def _swizzled(self, offset: Any, period: int) -> Any:
-        """Where the element `offset` elements on lies, in elements from the base."""
+        """Return where the element `offset` elements on lies, in elements from the base."""
         assert self._swizzle is not None
         swizzle = upcast_swizzle(self._swizzle, element_bits(self._dtype) // 8)
         known = leaf_add(self._offset, offset) if isinstance(offset, int) else self._offset
@@ -239,7 +213,7 @@ class Pointer(TensorIterator):
         return leaf_add(swizzle(leaf_add(inside, known % period)), known - known % period)
 
     def _unswizzled_base(self, offset: Any, alignment: int) -> Pointer:
-        """The pointer without swizzle so many elements past the base."""
+        """Return the pointer without swizzle so many elements past the base."""
         base = Pointer(self._base, self._dtype, self._memspace, alignment, readonly=self._readonly)
         return (base + offset).with_alignment(alignment)
 
@@ -249,16 +223,16 @@ class Pointer(TensorIterator):
         return NotImplemented
 
     def align(self, min_align: int, *, loc: Any = None, ip: Any = None) -> Pointer:
-        """The first address from here on that is a multiple of `min_align` bytes."""
+        """Return the first address from here on that is a multiple of `min_align` bytes."""
         if min_align < 1 or min_align & (min_align - 1):
-            raise error(DSLUserCodeTypeError, f"align({min_align}): an alignment is a power of two")
+            raise type_error(f"align({min_align}): an alignment is a power of two")
         if min_align <= self._alignment:
             return self
         rounded = (self._address() + (min_align - 1)) & -min_align
         return pointer_from_address(rounded, self._dtype, self._memspace, min_align, self._swizzle)
 
     def with_alignment(self, alignment: int) -> Pointer:
-        """The same address, taken to be a multiple of `alignment` bytes."""
+        """Return the same address, taken to be a multiple of `alignment` bytes."""
         return self._copy(_alignment=alignment)
 
     # -- values ------------------------------------------------------------------------------------------
@@ -269,15 +243,14 @@ class Pointer(TensorIterator):
         return self.ir_value()
 
     def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
-        """The IR value of the address, of type `type`."""
+        """Return the IR value of the address, of type `type`."""
         if not is_zero(self._inside):
             return cute.ptr_add(self._base, index_value(leaf_add(self._inside, self._offset)), self.type)
         if not is_zero(self._offset):
             if not _whole_bytes(self._offset, self._dtype):
-                raise error(
-                    DSLUserCodeTypeError,
+                raise type_error(
                     f"a pointer to {self._dtype.__name__} may stand in the middle of a byte here",
-                    hint="packed elements are passed on, stored and joined by whole bytes only: slice at even indices, "
+                    "packed elements are passed on, stored and joined by whole bytes only: slice at even indices, "
                     "or say so with cute.assume",
                 )
             return cute.ptr_add(self._base, index_value(self._offset), self.type)
@@ -285,7 +258,7 @@ class Pointer(TensorIterator):
         return self._base if self._base.type == wanted else cute.cast_ptr(self._base, wanted)
 
     def toint(self, *, loc: Any = None, ip: Any = None) -> Any:
-        """The address: 32 bits in shared and tensor memory, else 64."""
+        """Return the address: 32 bits in shared and tensor memory, else 64."""
         address = self._address()
         if self._memspace in (AddressSpace.smem, AddressSpace.tmem, AddressSpace.dsmem):
             # On the CPU target these are the lowest bits of a host address, so the sign can be set.
@@ -293,13 +266,11 @@ class Pointer(TensorIterator):
         return address
 
     def _address(self) -> Any:
-        """The address, 64 bits in every memory."""
+        """Return the address, 64 bits in every memory."""
         return Int64._make(cute.ptr_to_int(self.ir_value()), True, self._alignment)
 
     def to_llvm_ptr(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
-        """The address as `!llvm.ptr`."""
-        from ...mlir import context, ir
-
+        """Return the address as `!llvm.ptr`."""
         space = _LLVM_SPACES.get(self._memspace, 0)
         type_ = ir.Type.parse(f"!llvm.ptr<{space}>" if space else "!llvm.ptr", context())
         return tracing.emit_value("builtin.unrealized_conversion_cast", type_, (self.ir_value(),))
@@ -310,7 +281,7 @@ class Pointer(TensorIterator):
         return self.to_llvm_ptr()
 
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
-        """The element it points to."""
+        """Return the element it points to."""
         return self.element(0)
 
     def store(self, value: Any, *, loc: Any = None, ip: Any = None) -> None:
@@ -391,12 +362,12 @@ class Pointer(TensorIterator):
         return cute.memref_type(self._dtype.mlir_type, self._memspace.name, self._alignment, str(layout))
 
     def _memref_type(self, layout: Any) -> ir.Type:
-        """The type of the memref that crosses a region."""
+        """Return the type of the memref that crosses a region."""
         alignment = cute.info(self._base_type()).alignment
         return cute.memref_type(self._dtype.mlir_type, self._memspace.name, alignment, str(layout))
 
     def packed(self, layout: Any, leaves: list[ir.Value]) -> list[ir.Value]:
-        """One memref of the address and the leaves, so that the module says which layout lies where."""
+        """Return one memref of the address and the leaves, so that the module says which layout lies where."""
         return [cute.view(self._base_value(), self._memref_type(layout), leaves), *self._inside_values()]
 
     def unpacked(self, layout: Any, values: Sequence[Any]) -> tuple[Pointer, list[ir.Value]]:
@@ -411,7 +382,7 @@ class Pointer(TensorIterator):
         return [self._base_value(), *self._inside_values()]
 
     def _base_type(self) -> ir.Type:
-        """The type of what crosses a region: the address or, kept apart from what is swizzled, the base."""
+        """Return the type of what crosses a region: the address or, kept apart from what is swizzled, the base."""
         if self._swizzle is None or not self._period():
             return self.type
         return cute.ptr_type(self._dtype.mlir_type, self._memspace.name, self._swizzle.period)
@@ -460,14 +431,14 @@ class Pointer(TensorIterator):
 
 
 def type_name(dtype: Any) -> str:
-    """An element type as pointers print it: `f32`, `i8`."""
+    """Return an element type as pointers print it: `f32`, `i8`."""
     return dtype._mlir_name
 
 
 def pointer_from_address(
     address: Any, dtype: Any, memspace: AddressSpace, alignment: int = 0, swizzle: Swizzle | None = None
 ) -> Pointer:
-    """The pointer with an address that is known when the program runs."""
+    """Return the pointer with an address that is known when the program runs."""
     alignment = alignment or natural_alignment(dtype)
     type_ = cute.ptr_type(dtype.mlir_type, memspace.name, alignment)
     wide = Int64(address) if not isinstance(address, Integer) or type(address).width != 64 else address
@@ -477,16 +448,13 @@ def pointer_from_address(
 def recast_ptr(
     ptr: Pointer, swizzle_: Swizzle | None = None, dtype: Any = None, *, loc: Any = None, ip: Any = None
 ) -> Pointer:
-    """The same address as a pointer to another element type (if given), with another swizzle (None: without one)."""
+    """Return the same address as a pointer to another element type (if given), with another swizzle (None: without
+    one)."""
     if not isinstance(ptr, Pointer):
-        raise error(
-            DSLUserCodeTypeError,
-            f"recast_ptr takes a pointer, got {type(ptr).__name__}",
-            hint="a tensor's is .iterator",
-        )
+        raise type_error(f"recast_ptr takes a pointer, got {type(ptr).__name__}", "a tensor's is .iterator")
     dtype = ptr.dtype if dtype is None else dtype
     if not isinstance(dtype, NumericMeta):
-        raise error(DSLUserCodeTypeError, f"recast_ptr takes a numeric type such as Float32, got {dtype!r}")
+        raise type_error(f"recast_ptr takes a numeric type such as Float32, got {dtype!r}")
     if dtype is ptr.dtype:
         return ptr._copy(_swizzle=swizzle_)
     wanted = cute.ptr_type(dtype.mlir_type, ptr.memspace.name, ptr.alignment)
@@ -495,7 +463,7 @@ def recast_ptr(
 
 
 def address_at(pointer: Pointer, offset: Any) -> ir.Value:
-    """The address `offset` elements past a pointer, its swizzle applied, as an IR value."""
+    """Return the address `offset` elements past a pointer, its swizzle applied, as an IR value."""
     if pointer.swizzle is not None and (period := pointer._period()):
         base = pointer._unswizzled_base(pointer._swizzled(offset, period), known_alignment(pointer, offset))
         return seen_through(base.ir_value(), pointer.swizzle)
@@ -510,7 +478,7 @@ def address_at(pointer: Pointer, offset: Any) -> ir.Value:
 def pointer_to(
     dtype: Any, value: Any, space: AddressSpace, alignment: int | None = None, swizzle: Swizzle | None = None
 ) -> Pointer:
-    """A pointer to an address, in a trace: an integer or an LLVM pointer."""
+    """Return a pointer to an address, in a trace: an integer or an LLVM pointer."""
     if hasattr(value, "type") and not isinstance(value, Numeric):
         made = _from_llvm_pointer(dtype, value, space, alignment)
     else:
@@ -522,7 +490,7 @@ _LLVM_SPACES = {AddressSpace.gmem: 1, AddressSpace.smem: 3, AddressSpace.dsmem: 
 
 
 def space_of_llvm_pointer(type_: ir.Type) -> AddressSpace:
-    """The memory that values of a type `!llvm.ptr<N>` point into."""
+    """Return the memory that values of a type `!llvm.ptr<N>` point into."""
     spellings = {f"!llvm.ptr<{number}>": space for space, number in _LLVM_SPACES.items()}
     return spellings.get(str(type_), AddressSpace.generic)
 
@@ -541,8 +509,8 @@ def _from_llvm_pointer(dtype: Any, value: Any, memspace: AddressSpace, alignment
 
 
 def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 0) -> ir.Value:
-    """A pointer of which the sanitizer knows what its accesses see shared memory through: a swizzle of addresses or,
-    with `layout_bits`, one that a layout of elements of so many bits has, or none."""
+    """Return a pointer of which the sanitizer knows what its accesses see shared memory through: a swizzle of
+    addresses or, with `layout_bits`, one that a layout of elements of so many bits has, or none."""
     if not (watched() and cute.info(pointer.type).space == "smem"):
         return pointer
     name = "" if swizzle is None else str(swizzle)
@@ -554,7 +522,7 @@ def seen_through(pointer: ir.Value, swizzle: Swizzle | None, layout_bits: int = 
 
 
 def _accessed(pointer: Pointer, offset: Any) -> tuple[ir.Value, ir.Value]:
-    """The base and the offset in elements of an access, the swizzle applied."""
+    """Return the base and the offset in elements of an access, the swizzle applied."""
     if pointer._memspace is _TMEM:
         pointer.refuse("a load or store")
     if pointer._swizzle is not None:
@@ -591,32 +559,28 @@ def store_vector(pointer: Pointer, offset: Any, value: ir.Value) -> None:
 def require_writable(pointer: Pointer) -> None:
     """Refuse to write where the caller's array is read-only."""
     if pointer._readonly:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "the program writes to a tensor whose array is read-only",
-            hint="pass a writable array: a copy, or one with flags.writeable set",
+            "pass a writable array: a copy, or one with flags.writeable set",
         )
 
 
 def element_value(value: Any, dtype: Any) -> ir.Value:
-    """A value to be stored as an element, as an IR value: Python numbers convert, typed values must have the type."""
+    """Return a value to be stored as an element, as an IR value: Python numbers convert, typed values must have the
+    type."""
     kind = type(value)
     if kind is dtype:
         return value.ir_value()
     if isinstance(kind, NumericMeta):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a value of type {kind.__name__} is stored in a tensor of {dtype.__name__}",
-            hint=f"convert it: x.to({dtype.__name__})",
+            f"convert it: x.to({dtype.__name__})",
         )
     if isinstance(value, (bool, int, float)) or (hasattr(value, "item") and getattr(value, "shape", None) == ()):
         return dtype(value).ir_value()
-    from ...mlir import ir
-
     if isinstance(value, ir.Value):
         return dtype(value).ir_value()
-    raise error(
-        DSLUserCodeTypeError,
+    raise type_error(
         f"an element of type {dtype.__name__} is set to {kind.__name__}",
-        hint="an element is a number; whole tensors are written with .store(...) or t[None] = ...",
+        "an element is a number; whole tensors are written with .store(...) or t[None] = ...",
     )

@@ -7,8 +7,9 @@ from typing import Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl import tree
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Float64, Int32, Int64, Integer, Numeric, Uint32, Uint64, as_numeric
+from ..deferred_dialects import cute
 
 # One place of a format: a C conversion, or braces as in str.format.
 _PLACE = (
@@ -29,7 +30,7 @@ class Formatted:
 
 
 def layout_parts(layout: Any) -> list[Any]:
-    """A layout as parts to print: text, and its leaves."""
+    """Return a layout as parts to print: text, and its leaves."""
     if hasattr(layout, "outer"):
         name = getattr(layout.inner, "__name__", None) or str(layout.inner)
         inner = layout_parts(layout.inner) if hasattr(layout.inner, "_with_leaves") else [name]
@@ -45,8 +46,6 @@ def printf(*args: Any, end: str = "\n", loc: Any = None, ip: Any = None) -> None
     The first argument may be a format: C conversions (`"%d"`) or braces (`"{}"`, `"{:.3f}"`). Arguments without a
     place in it are appended, separated by spaces. Static arguments are printed as Python prints them.
     """
-    from ...dialects import cute
-
     tracing.require("printf")
     if args and isinstance(args[0], str):
         text, values = _format(args[0], list(args[1:]))
@@ -81,13 +80,8 @@ def _format(fmt: str, args: list[Any]) -> tuple[str, list[Any]]:
     return "".join(pieces), values
 
 
-def _too_few(fmt: str, given: int) -> Exception:
-    return error(
-        DSLUserCodeTypeError,
-        f"the format {fmt!r} has more places than the {given} arguments given",
-        hint="pass one for each place",
-        depth=3,
-    )
+def _too_few(fmt: str, count: int) -> Exception:
+    return type_error(f"the format {fmt!r} has more places than the {count} arguments given", "pass one for each place")
 
 
 def _append(arg: Any, spec: str, pieces: list[str], values: list[Any]) -> None:
@@ -115,11 +109,7 @@ def _append(arg: Any, spec: str, pieces: list[str], values: list[Any]) -> None:
         return
     found = re.fullmatch(r"([<>^]?)([-+ 0]*\d*(?:\.\d+)?)([a-zA-Z]?)", spec)
     if found is None:
-        raise error(
-            DSLUserCodeTypeError,
-            f"printf cannot apply the format {spec!r} to a value at run time",
-            hint="use for example {:8.3f}",
-        )
+        raise type_error(f"printf cannot apply the format {spec!r} to a value at run time", "use for example {:8.3f}")
     flags = ("-" if found.group(1) == "<" else "") + found.group(2)
     is_float = isinstance(arg, Numeric) and type(arg).is_float
     _convert(arg, flags, found.group(3) or ("f" if is_float else "d"), pieces, values)
@@ -137,7 +127,7 @@ def _convert(arg: Any, flags: str, conversion: str, pieces: list[str], values: l
         number = as_numeric(arg)
     except TypeError:
         hint = "wrap it in a numeric type"
-        raise error(DSLUserCodeTypeError, f"printf got {tree.describe(arg)}", hint=hint, depth=3) from None
+        raise type_error(f"printf got {tree.describe(arg)}", hint) from None
     if conversion in "eEfFgGaA":
         pieces.append(f"%{flags}{conversion}")
         values.append(number.to(Float64).ir_value())

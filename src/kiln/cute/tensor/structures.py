@@ -16,7 +16,7 @@ import sys
 from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int8, NumericMeta
 from ..layout.layout import Layout, cosize
 from .pointer import Pointer, element_bits, natural_alignment, recast_ptr
@@ -78,14 +78,13 @@ class MemRange:
 
     def __class_getitem__(cls, parameters: Any) -> _MemRangeType:
         if not isinstance(parameters, tuple) or len(parameters) != 2:
-            raise error(DSLUserCodeTypeError, f"MemRange[{parameters}]: write MemRange[type, number of elements]")
+            raise type_error(f"MemRange[{parameters}]: write MemRange[type, number of elements]")
         dtype, count = parameters
         if not isinstance(dtype, (NumericMeta, struct)):
-            raise error(DSLUserCodeTypeError, f"MemRange takes a numeric type or a structure, got {dtype!r}")
+            raise type_error(f"MemRange takes a numeric type or a structure, got {dtype!r}")
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise error(
-                DSLUserCodeTypeError,
-                f"MemRange[{dtype}, {count}]: the number of elements is an int that is known when compiling",
+            raise type_error(
+                f"MemRange[{dtype}, {count}]: the number of elements is an int that is known when compiling"
             )
         return _MemRangeType(dtype, count)
 
@@ -95,10 +94,10 @@ class Align:
 
     def __class_getitem__(cls, parameters: Any) -> _AlignType:
         if not isinstance(parameters, tuple) or len(parameters) != 2:
-            raise error(DSLUserCodeTypeError, f"Align[{parameters}]: write Align[field, bytes]")
+            raise type_error(f"Align[{parameters}]: write Align[field, bytes]")
         inner, alignment = parameters
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-            raise error(DSLUserCodeTypeError, f"Align[..., {alignment}]: an alignment is a power of two")
+            raise type_error(f"Align[..., {alignment}]: an alignment is a power of two")
         _check_field(inner, "Align")
         return _AlignType(inner, alignment)
 
@@ -107,10 +106,9 @@ def _check_field(kind: Any, name: str) -> None:
     if isinstance(kind, NumericMeta) and not kind.is_abstract:
         return
     if not isinstance(kind, (struct, _MemRangeType, _AlignType)):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"the field {name!r} of a structure is {kind!r}",
-            hint="a field is a numeric type, MemRange[T, n], Align[field, bytes] or another structure",
+            "a field is a numeric type, MemRange[T, n], Align[field, bytes] or another structure",
         )
 
 
@@ -141,7 +139,7 @@ class struct:
 
     @staticmethod
     def align_offset(offset: Any, align: int) -> Any:
-        """The next multiple of `align` from `offset` on."""
+        """Return the next multiple of `align` from `offset` on."""
         return (offset + (align - 1)) // align * align
 
     def size_in_bytes(self) -> int:
@@ -155,14 +153,14 @@ class struct:
         return self._alignment
 
     def offset_of(self, name: str) -> int:
-        """Where a field begins, in bytes."""
+        """Return where a field begins, in bytes."""
         return self._fields[name][1]
 
     def __call__(self, base: Any, *, loc: Any = None, ip: Any = None) -> StructView:
         if isinstance(base, StructView):
             base = base._base
         if not isinstance(base, Pointer):
-            raise error(DSLUserCodeTypeError, f"{self.__name__} is placed at a pointer, got {type(base).__name__}")
+            raise type_error(f"{self.__name__} is placed at a pointer, got {type(base).__name__}")
         return StructView(self, recast_ptr(base, None, Int8))
 
     def __repr__(self) -> str:
@@ -187,7 +185,7 @@ class union(struct):
 
 
 def _annotations(cls: type) -> dict[str, Any]:
-    """The annotations of a class, evaluated where it is written."""
+    """Return the annotations of a class, evaluated where it is written."""
     found = dict(getattr(cls, "__annotations__", {}))
     if not any(isinstance(a, str) for a in found.values()):
         return found
@@ -214,10 +212,9 @@ class StructView:
     def __setattr__(self, name: str, value: Any) -> None:
         target = _view(*self._field(name))
         if not isinstance(target, ScalarField):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"the field {name!r} of {self._type.__name__} is assigned, and it is no number",
-                hint="assign elements of an array: s.a[i] = x; whole arrays with s.a.get_tensor(layout).store(...)",
+                "assign elements of an array: s.a[i] = x; whole arrays with s.a.get_tensor(layout).store(...)",
             )
         target.store(value)
 
@@ -234,11 +231,11 @@ class StructView:
         return self._base
 
     def data_ptr(self) -> Pointer:
-        """The address of the structure."""
+        """Return the address of the structure."""
         return self._base
 
     def size_in_bytes(self) -> int:
-        """The size of the structure."""
+        """Return the size of the structure."""
         return self._type.size_in_bytes()
 
     def __repr__(self) -> str:
@@ -254,7 +251,7 @@ class StructView:
 
 
 def _view(kind: Any, base: Pointer) -> Any:
-    """A field of a kind at an address."""
+    """Return a field of a kind at an address."""
     if isinstance(kind, _AlignType):
         return _view(kind.inner, base.with_alignment(max(base.alignment, kind.alignment)))
     if isinstance(kind, _MemRangeType):
@@ -299,7 +296,7 @@ class MemRangeField:
         self._base = base
 
     def data_ptr(self, *, loc: Any = None, ip: Any = None) -> Pointer:
-        """The address of its first element."""
+        """Return the address of its first element."""
         return (
             recast_ptr(self._base, None, self._type.dtype) if isinstance(self._type.dtype, NumericMeta) else self._base
         )
@@ -312,20 +309,20 @@ class MemRangeField:
     def get_tensor(
         self, layout: Any, swizzle: Any = None, dtype: Any = None, *, loc: Any = None, ip: Any = None
     ) -> Any:
-        """The array seen through a layout, its addresses swizzled if asked, its elements of another type if asked."""
+        """Return the array seen through a layout, its addresses swizzled if asked, its elements of another type if
+        asked."""
         dtype = self._type.dtype if dtype is None else dtype
         plain = layout if isinstance(layout, Layout) else getattr(layout, "outer", None)
         needed = cosize(plain) if plain is not None else None
         if isinstance(needed, int) and dtype.n_bytes(needed) > self._type.__sizeof__():
-            raise error(
-                DSLUserCodeTypeError,
-                f"the layout {layout} of {dtype.__name__} takes {dtype.n_bytes(needed)} bytes, and {self._type!r} has {self._type.__sizeof__()}",
+            raise type_error(
+                f"the layout {layout} of {dtype.__name__} takes {dtype.n_bytes(needed)} bytes, and {self._type!r} has {self._type.__sizeof__()}"
             )
         return make_tensor(recast_ptr(self._base, swizzle, dtype), layout)
 
     def _element(self, index: Any) -> Any:
         if isinstance(index, int) and not 0 <= index < self._type.count:
-            raise error(DSLUserCodeTypeError, f"element {index} of {self._type!r}")
+            raise type_error(f"element {index} of {self._type!r}")
         if isinstance(self._type.dtype, NumericMeta):
             return self.data_ptr() + index
         return _view(self._type.dtype, self._base + index * self._type.dtype.size_in_bytes())

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Int32, Int64, Integer, Numeric, NumericMeta
+from ..deferred_dialects import cute
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import as_int_tuple, has_underscore, pretty_str, product
 from ..layout.layout import (
@@ -32,22 +35,10 @@ from .leaf_values import join_layouts, leaf_like, leaf_value
 from .pointer import AddressSpace, Pointer, element_bits
 from .printing import layout_parts
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ...mlir import ir
-
 __all__ = [
-    "Tensor",
-    "make_fragment",
-    "make_fragment_like",
-    "make_identity_tensor",
-    "make_rmem_tensor",
-    "make_rmem_tensor_like",
-    "make_tensor",
-    "rank",
-    "recast_tensor",
-]
+    "Tensor", "make_fragment", "make_fragment_like", "make_identity_tensor", "make_rmem_tensor",
+    "make_rmem_tensor_like", "make_tensor", "rank", "recast_tensor",
+]  # fmt: skip
 
 _PRINTED_ELEMENTS = 256
 """Up to so many elements `printf` prints with a tensor; `print_tensor` prints any number."""
@@ -181,18 +172,12 @@ class TracedTensor(Tensor):
         return True
 
     def __iter__(self) -> Any:
-        raise error(
-            DSLUserCodeTypeError,
-            "a tensor cannot be iterated over",
-            hint="loop over indices: for i in range(cute.size(t))",
-        )
+        raise type_error("a tensor cannot be iterated over", "loop over indices: for i in range(cute.size(t))")
 
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> Tensor:
         """Only for tensors outside a trace."""
-        raise error(
-            DSLUserCodeTypeError,
-            "mark_layout_dynamic is called on arguments, before the call",
-            hint="from_dlpack(x).mark_layout_dynamic()",
+        raise type_error(
+            "mark_layout_dynamic is called on arguments, before the call", "from_dlpack(x).mark_layout_dynamic()"
         )
 
     mark_compact_shape_dynamic = mark_layout_dynamic
@@ -200,7 +185,7 @@ class TracedTensor(Tensor):
     # -- elements and slices -----------------------------------------------------------------------------
 
     def _coordinate(self, coord: Any) -> Any:
-        """An index expression as a coordinate whose dynamic parts are as wide as offsets in this tensor need."""
+        """Return an index expression as a coordinate whose dynamic parts are as wide as offsets in this tensor need."""
         return _as_coordinate(coord, self._layout, self._is_wide())
 
     def _is_wide(self) -> bool:
@@ -215,7 +200,7 @@ class TracedTensor(Tensor):
         return with_wide_strides(self._layout) if self._is_wide() else self._layout
 
     def _at(self, coord: Any) -> tuple[Any, Any]:
-        """A coordinate and the offset of its element, or the tensor that is left."""
+        """Return a coordinate and the offset of its element, or the tensor that is left."""
         layout = self._layout
         if type(layout) is Layout and layout.is_static() and _is_known(coord):
             offset, rest = _known_access(layout, coord)
@@ -256,7 +241,7 @@ class TracedTensor(Tensor):
         return self._part(iterator, rest, extents)
 
     def _part(self, iterator: Any, layout: Any, extents: Any) -> TracedTensor:
-        """A tensor of some of the elements."""
+        """Return a tensor of some of the elements."""
         made = TracedTensor(iterator, layout, self._promised, extents)
         if self._wide is False:  # then no part of it is
             made._wide = False
@@ -283,7 +268,7 @@ class TracedTensor(Tensor):
     # -- all elements ------------------------------------------------------------------------------------
 
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
-        """All elements as one value (`TensorSSA`). The shape must be static."""
+        """Return all elements as one value (`TensorSSA`). The shape must be static."""
         from .tensor_ssa import TensorSSA
 
         iterator = self._memory("load()")
@@ -298,22 +283,19 @@ class TracedTensor(Tensor):
         iterator = self._memory("store()")
         count = vector_access.static_size(self._layout, "store()")
         if not isinstance(data, TensorSSA):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"store() takes the value of a tensor (TensorSSA), got {type(data).__name__}",
-                hint="load the other tensor first, or use .fill(x) for one number",
+                "load the other tensor first, or use .fill(x) for one number",
             )
         if data.dtype is not iterator.dtype:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a value of {data.dtype.__name__} elements is stored in a tensor of {iterator.dtype.__name__}",
-                hint=f"convert it: x.to({iterator.dtype.__name__})",
+                f"convert it: x.to({iterator.dtype.__name__})",
             )
         if data.numel() != count or _extents(data.shape) != _extents(self._layout.shape):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a value of shape {pretty_str(data.shape)} is stored in a tensor of shape {pretty_str(self._layout.shape)}",
-                hint="shapes must agree mode by mode; reshape or broadcast_to makes them",
+                "shapes must agree mode by mode; reshape or broadcast_to makes them",
             )
         check_elements(self._extents, iterator, range(count), write=True)
         vector_access.store(iterator, self.offset_layout, count, data.value)
@@ -383,7 +365,7 @@ class TracedTensor(Tensor):
         return TracedTensor(iterator, layouts[1], like._promised, coerce(self._extents, like._extents))
 
     def _head_parts(self) -> list[Any]:
-        """Where it lies and its layout, for printing."""
+        """Return where it lies and its layout, for printing."""
         return [*self._iterator.__kiln_print__(), " o ", *layout_parts(self._layout)]
 
     def __kiln_print__(self) -> list[Any]:
@@ -399,7 +381,7 @@ class TracedTensor(Tensor):
 
 
 def _is_known(coord: Any) -> bool:
-    """Whether a coordinate is made of ints and None."""
+    """Return whether a coordinate is made of ints and None."""
     if type(coord) is tuple:
         for c in coord:  # noqa: SIM110  a generator costs twice as much
             if c is not None and type(c) is not int and not _is_known(c):
@@ -410,12 +392,13 @@ def _is_known(coord: Any) -> bool:
 
 @functools.lru_cache(maxsize=8192)
 def _known_access(layout: Layout, coord: Any) -> tuple[Any, Layout | None]:
-    """The offset of a static coordinate in a static layout, and what is left; None of an element."""
+    """Return the offset of a static coordinate in a static layout, and what is left; None of an element."""
     return crd2idx(coord, layout), slice_(layout, coord) if has_underscore(coord) else None
 
 
 def _extents(shape: Any) -> list[int]:
-    """The extents of the top-level modes that are not 1: what two shapes must agree in to be stored into each other."""
+    """Return the extents of the top-level modes that are not 1: what two shapes must agree in to be stored into each
+    other."""
     modes = shape if isinstance(shape, tuple) else (shape,)
     sizes = [product(m) for m in modes]
     sizes = [s for s in sizes if s != 1]
@@ -435,16 +418,13 @@ def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
     if isinstance(coord, Integer):
         return int(coord)
     if isinstance(coord, slice) or coord is Ellipsis:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a tensor of layout {layout} is indexed by {'a slice' if isinstance(coord, slice) else '...'}",
-            hint="write None for a whole mode: t[None, 0]; cut tiles with cute.local_tile",
+            "write None for a whole mode: t[None, 0]; cut tiles with cute.local_tile",
         )
     if isinstance(coord, (bool, float, Numeric)) or not hasattr(coord, "__index__"):
-        raise error(
-            DSLUserCodeTypeError,
-            f"a tensor is indexed by {type(coord).__name__}",
-            hint="an index is an integer, None or a tuple of those",
+        raise type_error(
+            f"a tensor is indexed by {type(coord).__name__}", "an index is an integer, None or a tuple of those"
         )
     return int(coord.__index__())
 
@@ -457,7 +437,7 @@ def _as_layout(layout: Any) -> Any:
 
 
 def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """A pointer seen through a layout (or a shape, which stands for its compact layout, first mode fastest).
+    """Return a pointer seen through a layout (or a shape, which stands for its compact layout, first mode fastest).
 
     With a coordinate (an integer or a tuple of them) in place of the pointer, a coordinate tensor; any `TensorIterator` will do.
     """
@@ -469,15 +449,14 @@ def make_tensor(iterator: Any, layout: Any, *, loc: Any = None, ip: Any = None) 
         return TracedTensor(iterator.viewed(layout), layout, extents=extents)
     if isinstance(iterator, (int, tuple, list)) or is_dynamic_leaf(iterator):
         return TracedTensor(Coordinates(as_int_tuple(iterator, "a coordinate")), layout)
-    raise error(
-        DSLUserCodeTypeError,
+    raise type_error(
         f"make_tensor takes a pointer or a coordinate, got {type(iterator).__name__}",
-        hint="a pointer is t.iterator, cute.make_ptr(...) or what an allocator returns",
+        "a pointer is t.iterator, cute.make_ptr(...) or what an allocator returns",
     )
 
 
 def make_identity_tensor(shape: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
-    """The tensor whose element at a coordinate is that coordinate."""
+    """Return the tensor whose element at a coordinate is that coordinate."""
     layout = make_identity_layout(shape)
     return TracedTensor(Coordinates(_zeros(layout.shape)), layout)
 
@@ -487,46 +466,39 @@ def _zeros(shape: Any) -> Any:
 
 
 def make_rmem_tensor(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
-    """A tensor in the registers of a thread, undefined at first. The layout must be static."""
+    """Return a tensor in the registers of a thread, undefined at first. The layout must be static."""
     if not isinstance(dtype, NumericMeta) and isinstance(layout_or_shape, NumericMeta):
-        raise error(DSLUserCodeTypeError, "make_rmem_tensor takes the layout or shape first, then the type")
+        raise type_error("make_rmem_tensor takes the layout or shape first, then the type")
     if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
-        raise error(DSLUserCodeTypeError, f"make_rmem_tensor takes a numeric type such as Float32, got {dtype!r}")
+        raise type_error(f"make_rmem_tensor takes a numeric type such as Float32, got {dtype!r}")
     layout = _as_layout(layout_or_shape)
     plain = layout.outer if isinstance(layout, ComposedLayout) else layout
     count = cosize(plain)
     if not isinstance(count, int) or not layout.is_static():
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"a register tensor needs a static layout, got {layout}",
-            hint="registers are allocated when compiling: use static shapes (Constexpr)",
+            "registers are allocated when compiling: use static shapes (Constexpr)",
         )
     tracing.require("a register tensor")
-    from ...dialects import cute
-
     type_ = cute.ptr_type(dtype.mlir_type, "rmem", RMEM_ALIGNMENT)
     base = cute.alloc_rmem(max(count, 1), type_)
     return TracedTensor(Pointer(base, dtype, AddressSpace.rmem, RMEM_ALIGNMENT), layout, extents=extents_of(layout))
 
 
 def make_fragment(layout_or_shape: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TracedTensor:
-    """The older name of `make_rmem_tensor`."""
+    """Return the older name of `make_rmem_tensor`."""
     return make_rmem_tensor(layout_or_shape, dtype)
 
 
 def _type_like(src: Any, dtype: Any, what: str) -> Any:
     found = dtype if dtype is not None else getattr(src, "element_type", None)
     if found is None:
-        raise error(
-            DSLUserCodeTypeError,
-            f"{what} of a layout needs the element type",
-            hint=f"cute.{what}(layout, Float32)",
-        )
+        raise type_error(f"{what} of a layout needs the element type", f"cute.{what}(layout, Float32)")
     return found
 
 
 def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TracedTensor:
-    """A register tensor of the same shape, compact, with strides in the same order."""
+    """Return a register tensor of the same shape, compact, with strides in the same order."""
     from .tensor_ssa import TensorSSA
 
     found = _type_like(src, dtype, "make_rmem_tensor_like")
@@ -537,7 +509,8 @@ def make_rmem_tensor_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: A
 
 
 def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """A register tensor for what a thread holds of `src`: mode 0 compact, the others in the order of their strides.
+    """Return a register tensor for what a thread holds of `src`: mode 0 compact, the others in the order of their
+    strides.
 
     Of a layout without an element type: that layout.
     """
@@ -551,9 +524,9 @@ def make_fragment_like(src: Any, dtype: Any = None, *, loc: Any = None, ip: Any 
 def recast_tensor(
     src: TracedTensor, dtype: Any, swizzle_: Any = None, *, loc: Any = None, ip: Any = None
 ) -> TracedTensor:
-    """The same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
+    """Return the same memory as elements of another type; the mode with stride 1 gets longer or shorter."""
     if not isinstance(src, TracedTensor):
-        raise error(DSLUserCodeTypeError, f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
+        raise type_error(f"recast_tensor takes a tensor in memory, got {type(src).__name__}")
     old, new = element_bits(src.element_type), element_bits(dtype)
     made = src._iterator.recast(dtype, swizzle_)
     return TracedTensor(made, recast_layout(new, old, src.layout), True if src._promised and new >= old else None)

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import enum
 import itertools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import context, ir
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
 from ...base_dsl.numeric.convert import bitcast as emit_bitcast
 from ...base_dsl.numeric.convert import convert as emit_convert
@@ -29,23 +31,10 @@ from ..layout.layout import crd2idx, make_layout
 from ..layout.modes import slice_
 from . import vector_access
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ...mlir import ir
-
 __all__ = [
-    "ReductionOp",
-    "TensorSSA",
-    "all_",
-    "any_",
-    "empty_like",
-    "full",
-    "full_like",
-    "ones_like",
-    "where",
+    "ReductionOp", "TensorSSA", "all_", "any_", "empty_like", "full", "full_like", "ones_like", "where",
     "zeros_like",
-]
+]  # fmt: skip
 
 
 class ReductionOp(enum.Enum):
@@ -95,15 +84,15 @@ class TensorSSA:
         return self._value
 
     def ir_value(self, *, loc: Any = None, ip: Any = None) -> ir.Value:
-        """The vector."""
+        """Return the vector."""
         return self._value
 
     def to_vector(self, *, force_flatten: bool = False, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """The same elements in one mode."""
+        """Return the same elements in one mode."""
         return self.reshape((self._count,))
 
     def maybe_downcast(self) -> ir.Value:
-        """The vector."""
+        """Return the vector."""
         return self._value
 
     @property
@@ -124,7 +113,7 @@ class TensorSSA:
         return self._dtype.vector_type(self._count)
 
     def numel(self) -> int:
-        """The number of elements."""
+        """Return the number of elements."""
         return self._count
 
     def __len__(self) -> int:
@@ -149,10 +138,9 @@ class TensorSSA:
     """numpy's numbers leave arithmetic with a vector to it, and numpy's functions refuse one."""
 
     def __array__(self, *_: Any, **__: Any) -> Any:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "the elements of a vector are not known until the program runs: it is no array of numpy",
-            hint="functions of vectors are in cute.math",
+            "functions of vectors are in cute.math",
         )
 
     def _with(self, value: ir.Value, dtype: Any = None) -> TensorSSA:
@@ -164,11 +152,7 @@ class TensorSSA:
         if isinstance(coord, list):
             coord = tuple(coord)
         if isinstance(coord, (slice, float, bool)) or coord is Ellipsis:
-            raise error(
-                DSLUserCodeTypeError,
-                f"a vector is indexed by {type(coord).__name__}",
-                hint="write None for a whole mode",
-            )
+            raise type_error(f"a vector is indexed by {type(coord).__name__}", "write None for a whole mode")
         layout = make_layout(self._shape)
         if has_underscore(coord):
             return self._part(coord, layout)
@@ -183,10 +167,9 @@ class TensorSSA:
         part = slice_(layout, coord)
         offset = crd2idx(coord, layout)
         if not isinstance(offset, int):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 "a part of a vector is taken at a dynamic index",
-                hint="indices of registers must be known when compiling (range_constexpr)",
+                "indices of registers must be known when compiling (range_constexpr)",
             )
         positions = [offset + crd2idx(i, part) for i in range(product(part.shape))]
         if any(not 0 <= p < self._count for p in positions):
@@ -200,26 +183,25 @@ class TensorSSA:
         return vector_access.pick(self._value, self._count, positions, self._dtype)
 
     def __setitem__(self, coord: Any, value: Any, *, loc: Any = None, ip: Any = None) -> None:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "an element of a vector cannot be assigned",
-            hint="store it in a register tensor: r = cute.make_rmem_tensor_like(v); r.store(v); r[i] = x",
+            "store it in a register tensor: r = cute.make_rmem_tensor_like(v); r.store(v); r[i] = x",
         )
 
     def to_elements(self, *, loc: Any = None, ip: Any = None) -> tuple[Any, ...]:
-        """All elements, as scalars."""
+        """Return all elements, as scalars."""
         return tuple(self._dtype._make(vector_access.extract(self._value, i, self._dtype)) for i in range(self._count))
 
     @staticmethod
     def from_elements(scalars: Sequence[Any], dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """A vector of scalars."""
+        """Return a vector of scalars."""
         values = [dtype(x).ir_value() for x in scalars]
         made = tracing.emit_value("vector.from_elements", dtype.vector_type(len(values)), values)
         return TensorSSA(made, (len(values),), dtype)
 
     @staticmethod
     def from_vector(value: Any, *, dtype: Any = None, shape: Any = None, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """An MLIR vector, with a shape (default: one mode)."""
+        """Return an MLIR vector, with a shape (default: one mode)."""
         if isinstance(value, TensorSSA):
             dtype, value = dtype or value.dtype, value.value
         count = value.type.shape[0]
@@ -228,17 +210,16 @@ class TensorSSA:
     # -- shapes ------------------------------------------------------------------------------------------
 
     def reshape(self, shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """The same elements in the same order under another shape."""
+        """Return the same elements in the same order under another shape."""
         if product(shape) != self._count:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a value of shape {pretty_str(self._shape)} cannot be reshaped to {pretty_str(shape)}",
-                hint="the number of elements stays the same",
+                "the number of elements stays the same",
             )
         return TensorSSA(self._value, shape, self._dtype)
 
     def broadcast_to(self, target_shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """The value repeated along modes of extent 1 until it has the target shape.
+        """Return the value repeated along modes of extent 1 until it has the target shape.
 
         Modes that are missing count as 1 and are added in front, as numpy does.
         """
@@ -247,10 +228,9 @@ class TensorSSA:
             return self
         own = _aligned(self._shape, target)
         if own is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a value of shape {pretty_str(self._shape)} does not broadcast to {pretty_str(target)}",
-                hint="each extent must be equal or 1",
+                "each extent must be equal or 1",
             )
         if self._count == 1:
             element = vector_access.extract(self._value, 0, self._dtype)
@@ -277,20 +257,21 @@ class TensorSSA:
     # -- types -------------------------------------------------------------------------------------------
 
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """The elements converted. Floats round to nearest even; to an integer they lose the fraction and saturate."""
+        """Return the elements converted. Floats round to nearest even; to an integer they lose the fraction and
+        saturate."""
         if not isinstance(dtype, NumericMeta) or dtype.is_abstract:
-            raise error(DSLUserCodeTypeError, f".to() takes a numeric type such as Float32, got {dtype!r}")
+            raise type_error(f".to() takes a numeric type such as Float32, got {dtype!r}")
         if dtype is self._dtype:
             return self
         return self._with(emit_convert(self._value, self._dtype, dtype, self._count), dtype)
 
     def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-        """The same bits as elements of another type; mode 0 gets longer or shorter if the width differs."""
+        """Return the same bits as elements of another type; mode 0 gets longer or shorter if the width differs."""
         old, new = self._dtype.width, dtype.width
         if old == new:
             return self._with(emit_bitcast(self._value, self._dtype, dtype, self._count), dtype)
         if (self._count * old) % new:
-            raise error(DSLUserCodeTypeError, f"{self._count} elements of {old} bits are no whole number of {new} bits")
+            raise type_error(f"{self._count} elements of {old} bits are no whole number of {new} bits")
         count = self._count * old // new
         made = tracing.emit_value("vector.bitcast", dtype.vector_type(count), (self._value,))
         flat = flatten_to_tuple(self._shape)
@@ -299,7 +280,7 @@ class TensorSSA:
         return TensorSSA(made, shape, dtype)
 
     def with_signedness(self, signed: bool | None) -> TensorSSA:
-        """The same bits as signed or unsigned integers."""
+        """Return the same bits as signed or unsigned integers."""
         if signed is None or not self._dtype.is_integer or self._dtype.signed == signed:
             return self
         from ...base_dsl.numeric.meta import INTEGERS
@@ -311,7 +292,7 @@ class TensorSSA:
     def apply_op(
         self, op: Callable[..., Any], other: Any, flip: bool = False, *, loc: Any = None, ip: Any = None
     ) -> Any:
-        """`op(self, other)`, or `op(other, self)` with `flip`, for an operator of the module `operator`."""
+        """Return `op(self, other)`, or `op(other, self)` with `flip`, for an operator of the module `operator`."""
         return op(other, self) if flip else op(self, other)
 
     def _binary(self, name: str, other: Any, flip: bool = False) -> Any:
@@ -336,7 +317,7 @@ class TensorSSA:
         if name in _DIVISIONS:
             divisor = int(host.cast(t, known)) if known is not None else None
             if divisor == 0:
-                raise error(DSLUserCodeTypeError, "an integer vector is divided by the constant 0")
+                raise type_error("an integer vector is divided by the constant 0")
             made = _DIVISIONS[name](t, a, b, count, divisor=divisor)
         else:
             made = emit.integer(name, t, a, b, count)
@@ -488,7 +469,7 @@ class TensorSSA:
 
     def __invert__(self) -> TensorSSA:
         if not self._dtype.is_integer:
-            raise error(DSLUserCodeTypeError, f"~ needs integers, and the elements are {self._dtype.__name__}")
+            raise type_error(f"~ needs integers, and the elements are {self._dtype.__name__}")
         return self._with(emit.invert(self._dtype, self._value, self._count))
 
     def __abs__(self) -> TensorSSA:
@@ -509,7 +490,7 @@ class TensorSSA:
         reduces everything, to one number. Elements are combined in order of their index.
         """
         if not isinstance(op, ReductionOp):
-            raise error(DSLUserCodeTypeError, f"reduce() takes a ReductionOp, got {op!r}")
+            raise type_error(f"reduce() takes a ReductionOp, got {op!r}")
         t = self._dtype
         start = init_val if type(init_val) is t else t(init_val)
         if not isinstance(reduction_profile, tuple) or not has_underscore(reduction_profile):
@@ -530,10 +511,9 @@ class TensorSSA:
         return TensorSSA(made, kept.shape, t)
 
     def _bad_profile(self, profile: Any) -> Exception:
-        return error(
-            DSLUserCodeTypeError,
+        return type_error(
             f"the reduction profile {profile} does not fit the shape {pretty_str(self._shape)}",
-            hint="one entry for each mode: None keeps it, an integer reduces it; 0 alone reduces everything",
+            "one entry for each mode: None keeps it, an integer reduces it; 0 alone reduces everything",
         )
 
     def _combine(self, op: ReductionOp, start: ir.Value, positions: Sequence[int]) -> ir.Value:
@@ -572,7 +552,7 @@ class TensorSSA:
 
 
 def _opposite(profile: Any) -> Any:
-    """A coordinate with None where `profile` has a number, and the other way round."""
+    """Return a coordinate with None where `profile` has a number, and the other way round."""
     if isinstance(profile, tuple):
         return tuple(_opposite(p) for p in profile)
     return 0 if profile is None else None
@@ -594,8 +574,6 @@ _REDUCTIONS = {
 
 
 def _reduction(kind: str) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {"kind": ir.Attribute.parse(f"#vector.kind<{kind}>", context())}
 
 
@@ -618,7 +596,7 @@ def _tuple_shape(shape: Any) -> Any:
 
 
 def _meet(a: TensorSSA, b: Any, of_python: Callable[[Any, Any], Any] = operand_type) -> Any:
-    """The type in which a value meets another value, a scalar or a Python number; None for anything else.
+    """Return the type in which a value meets another value, a scalar or a Python number; None for anything else.
 
     `of_python` says what it is beside a Python number: `operand_type` in arithmetic, `weak_type` where one of the two is chosen.
     """
@@ -629,23 +607,22 @@ def _meet(a: TensorSSA, b: Any, of_python: Callable[[Any, Any], Any] = operand_t
 
 
 def _operands(a: TensorSSA, b: Any, t: Any) -> tuple[ir.Value, ir.Value, Any]:
-    """Both sides as vectors of `t` of one shape, and that shape."""
+    """Return both sides as vectors of `t` of one shape, and that shape."""
     if not isinstance(b, TensorSSA):
         return a.to(t)._value, splat(b, t, a._count), a._shape
     if a._shape != b._shape:
         shape = _broadcast_shape(a._shape, b._shape)
         if shape is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"values of shapes {pretty_str(a._shape)} and {pretty_str(b._shape)} do not go together",
-                hint="shapes must be equal, or broadcast: each extent equal or 1",
+                "shapes must be equal, or broadcast: each extent equal or 1",
             )
         a, b = a.broadcast_to(shape), b.broadcast_to(shape)
     return a.to(t)._value, b.to(t)._value, a._shape
 
 
 def splat(x: Any, t: Any, count: int) -> ir.Value:
-    """A number in every element of a vector."""
+    """Return a number in every element of a vector."""
     plain = plain_scalar(x) if not isinstance(x, Numeric) else (x.value if x.is_static else None)
     if plain is not None:
         return emit.constant(t, host.cast(t, plain), count)
@@ -653,7 +630,8 @@ def splat(x: Any, t: Any, count: int) -> ir.Value:
 
 
 def _aligned(shape: Any, target: Any) -> tuple[int, ...] | None:
-    """The flat extents of `shape` beside those of `target`, with 1s for modes it lacks; None if they do not fit."""
+    """Return the flat extents of `shape` beside those of `target`, with 1s for modes it lacks; None if they do not
+    fit."""
     own, wanted = flatten_to_tuple(shape), flatten_to_tuple(target)
     own = (1,) * (len(wanted) - len(own)) + own
     if len(own) != len(wanted) or any(s not in (1, w) for s, w in zip(own, wanted, strict=True)):
@@ -672,8 +650,6 @@ def _broadcast_shape(a: Any, b: Any) -> Any:
 
 
 def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
-    from ...mlir import ir
-
     at = tracing.emit_value("arith.index_cast", ir.IndexType.get(), (index.ir_value(),))
     attributes = {"static_position": ir.DenseI64ArrayAttr.get([-(1 << 63)])}
     return tracing.emit_value("vector.extract", dtype.mlir_type, (value, at), attributes)
@@ -683,7 +659,7 @@ def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """A value with the same number in every element; a value with one element is repeated."""
+    """Return a value with the same number in every element; a value with one element is repeated."""
     count = product(shape)
     if isinstance(fill_value, TensorSSA):
         return fill_value.to(dtype).broadcast_to(shape)
@@ -691,7 +667,7 @@ def full(shape: Any, fill_value: Any, dtype: Any, *, loc: Any = None, ip: Any = 
 
 
 def full_like(a: Any, fill_value: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """`full` with the shape and element type (unless given) of a value or tensor."""
+    """Return `full` with the shape and element type (unless given) of a value or tensor."""
     return full(a.shape, fill_value, a.element_type if dtype is None else dtype)
 
 
@@ -706,22 +682,19 @@ def ones_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> 
 
 
 def empty_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """A value in the shape of a value or tensor whose elements nobody may depend on; they are zero."""
+    """Return a value in the shape of a value or tensor whose elements nobody may depend on; they are zero."""
     return full_like(a, 0, dtype)
 
 
 def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """The element of `x` where the condition holds, else that of `y`. Numbers stand for all elements."""
+    """Return the element of `x` where the condition holds, else that of `y`. Numbers stand for all elements."""
     if not isinstance(cond, TensorSSA):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"where() takes a vector of Booleans as its condition, got {type(cond).__name__}",
-            hint="for one condition write x if c else y",
+            "for one condition write x if c else y",
         )
     if cond.dtype is not Boolean:
-        raise error(
-            DSLUserCodeTypeError, f"where() takes Booleans, and the condition has {cond.dtype.__name__} elements"
-        )
+        raise type_error(f"where() takes Booleans, and the condition has {cond.dtype.__name__} elements")
     if isinstance(x, TensorSSA):
         t = _meet(x, y, weak_type)
     elif isinstance(y, TensorSSA):
@@ -732,17 +705,14 @@ def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> Tens
         first, second = as_numeric(x), as_numeric(y)
         t = common_type(first.dtype, second.dtype)
     if t is None:
-        raise error(DSLUserCodeTypeError, f"where() cannot choose between {type(x).__name__} and {type(y).__name__}")
+        raise type_error(f"where() cannot choose between {type(x).__name__} and {type(y).__name__}")
     check_chosen("where()", t, x, y)
     shape = cond.shape
     for side in (x, y):
         if isinstance(side, TensorSSA):
             found = _broadcast_shape(shape, side.shape)
             if found is None:
-                raise error(
-                    DSLUserCodeTypeError,
-                    f"where(): shapes {pretty_str(shape)} and {pretty_str(side.shape)} do not go together",
-                )
+                raise type_error(f"where(): shapes {pretty_str(shape)} and {pretty_str(side.shape)} do not go together")
             shape = found
     count = product(shape)
     a, b = (
@@ -754,16 +724,16 @@ def where(cond: Any, x: Any, y: Any, *, loc: Any = None, ip: Any = None) -> Tens
 
 def _truth(x: Any, kind: str) -> Any:
     if not isinstance(x, TensorSSA):
-        raise error(DSLUserCodeTypeError, f"expected a vector of Booleans, got {type(x).__name__}")
+        raise type_error(f"expected a vector of Booleans, got {type(x).__name__}")
     truth = x.to(Boolean)
     return Boolean._make(tracing.emit_value("vector.reduction", Boolean.mlir_type, (truth.value,), _reduction(kind)))
 
 
 def any_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether any element is not zero."""
+    """Return whether any element is not zero."""
     return _truth(x, "or")
 
 
 def all_(x: TensorSSA, *, loc: Any = None, ip: Any = None) -> Any:
-    """Whether all elements are not zero."""
+    """Return whether all elements are not zero."""
     return _truth(x, "and")

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ...base_dsl import trace as tracing
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.bindings import context, ir
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import BFloat16, Float16, Float32, Float64, Int8, Int16, Int32, Integer
+from ..deferred_dialects import nvgpu
 from ..layout.basis import add_coords
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import flatten_to_tuple, product
@@ -30,11 +33,6 @@ from .pointer import (
     store_vector,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from ...mlir import ir
-
 WIDEST_ACCESS = 32
 """Bytes of the widest single access: to global memory, where the alignment is known to be that much."""
 _WIDEST_ELSEWHERE = 16
@@ -50,16 +48,15 @@ class Access(NamedTuple):
 
 
 def static_size(layout: Any, what: str) -> int:
-    """The number of elements; it must be known while tracing."""
+    """Return the number of elements; it must be known while tracing."""
     count = product(layout.shape)
     if not isinstance(count, int):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{what} needs a static shape, and the layout is {layout}",
-            hint="cut a tile of static shape out of the tensor first, or loop over its elements",
+            "cut a tile of static shape out of the tensor first, or loop over its elements",
         )
     if count == 0:
-        raise error(DSLUserCodeTypeError, f"{what} of a tensor without elements: the layout is {layout}")
+        raise type_error(f"{what} of a tensor without elements: the layout is {layout}")
     return count
 
 
@@ -129,7 +126,7 @@ def _static_offsets(shapes: tuple[int, ...], strides: tuple[int, ...]) -> list[i
 
 
 def _composed_width(layout: ComposedLayout, count: int) -> int:
-    """How many values in a row a composed layout with dynamic parts keeps in a row."""
+    """Return how many values in a row a composed layout with dynamic parts keeps in a row."""
     if not isinstance(layout.inner, Swizzle):
         return 1
     outer = layout.outer
@@ -166,7 +163,7 @@ def _runs(pointer: Pointer, group: Group, widest: int) -> Iterator[Access]:
 def _plan(
     offsets: tuple[int, ...], positions: tuple[int, ...], bits: int, alignment: int, widest: int
 ) -> list[tuple[int, tuple[int, ...]]]:
-    """Where each access starts, and the places of its elements among the values."""
+    """Return where each access starts, and the places of its elements among the values."""
     order = sorted(range(len(offsets)), key=lambda i: (offsets[i], positions[i]))
     found: list[tuple[int, tuple[int, ...]]] = []
     i = 0
@@ -201,7 +198,7 @@ def _fits(width: int, bits: int, alignment: int, start: int, widest: int) -> boo
 
 
 def _is_row(pointer: Pointer, layout: Any, count: int) -> bool:
-    """Whether many elements of a layout lie in a row of a thread's own memory, in whole accesses."""
+    """Return whether many elements of a layout lie in a row of a thread's own memory, in whole accesses."""
     if pointer.memspace is not AddressSpace.rmem or count <= _LONG or not isinstance(pointer._offset, int):
         return False
     bits = element_bits(pointer.dtype)
@@ -217,7 +214,7 @@ def _is_row(pointer: Pointer, layout: Any, count: int) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _is_compact(shapes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether elements lie one after another."""
+    """Return whether elements lie one after another."""
     step = 1
     for s, d in zip(shapes, strides, strict=True):
         if s != 1 and d != step:
@@ -227,7 +224,7 @@ def _is_compact(shapes: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 
 def load(pointer: Pointer, layout: Any, count: int) -> ir.Value:
-    """All elements of a layout, as one vector."""
+    """Return all elements of a layout, as one vector."""
     if _is_row(pointer, layout, count):
         return load_vector(pointer, 0, count)
     dtype = pointer.dtype
@@ -243,7 +240,7 @@ def load(pointer: Pointer, layout: Any, count: int) -> ir.Value:
 
 
 def assemble(dtype: Any, count: int, parts: Sequence[tuple[Access, ir.Value]]) -> ir.Value:
-    """One vector of values that were read in parts."""
+    """Return one vector of values that were read in parts."""
     vector = dtype.vector_type(count)
     in_order = all(
         list(a.positions) == list(range(a.positions[0], a.positions[0] + len(a.positions))) for a, _ in parts
@@ -276,7 +273,7 @@ def _is_power_of_two(n: int) -> bool:
 
 
 def _concatenated(dtype: Any, parts: Sequence[tuple[Access, ir.Value]]) -> ir.Value:
-    """One vector of as many vectors of one length as a power of two, in order."""
+    """Return one vector of as many vectors of one length as a power of two, in order."""
     length, values = len(parts[0][0].positions), [value for _, value in parts]
     while len(values) > 1:
         length *= 2
@@ -315,28 +312,22 @@ def pick(value: ir.Value, count: int, positions: Sequence[int], dtype: Any) -> i
 
 
 def extract(value: ir.Value, position: int, dtype: Any) -> ir.Value:
-    """One element of a vector."""
+    """Return one element of a vector."""
     return tracing.emit_value("vector.extract", dtype.mlir_type, (value,), _position(position))
 
 
 @functools.lru_cache(maxsize=4096)
 def _position(position: int) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {"static_position": ir.DenseI64ArrayAttr.get([position], context())}
 
 
 @functools.lru_cache(maxsize=4096)
 def _mask(positions: tuple[int, ...]) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {"mask": ir.DenseI64ArrayAttr.get(list(positions), context())}
 
 
 @functools.lru_cache(maxsize=4096)
 def _slice_at(offset: int) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {
         "offsets": ir.Attribute.parse(f"[{offset} : i64]", context()),
         "strides": ir.Attribute.parse("[1 : i64]", context()),
@@ -345,15 +336,11 @@ def _slice_at(offset: int) -> dict[str, ir.Attribute]:
 
 @functools.lru_cache(maxsize=4096)
 def _extract_slice(offset: int, size: int) -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {**_slice_at(offset), "sizes": ir.Attribute.parse(f"[{size} : i64]", context())}
 
 
 @functools.lru_cache(maxsize=1)
 def _poison() -> dict[str, ir.Attribute]:
-    from ...mlir import context, ir
-
     return {"value": ir.Attribute.parse("#ub.poison", context())}
 
 
@@ -363,7 +350,8 @@ _AS_THEY_ARE = (Float16, BFloat16, Float32, Float64)
 
 
 def bits_pointer(pointer: Pointer) -> Pointer:
-    """The same registers with elements whose vectors can be recast: narrow floats become integers of their width."""
+    """Return the same registers with elements whose vectors can be recast: narrow floats become integers of their
+    width."""
     if pointer.dtype in _AS_THEY_ARE or issubclass(pointer.dtype, Integer):
         return pointer
     return recast_ptr(pointer, pointer.swizzle, {8: Int8, 16: Int16, 32: Int32}[pointer.dtype.width])
@@ -386,7 +374,7 @@ class Registers:
         return _plan(offsets, self._places, element_bits(self.pointer.dtype), self._alignment, self._widest)
 
     def load(self, call: int) -> ir.Value:
-        """The values of a call."""
+        """Return the values of a call."""
         pointer = self.pointer
         found = self._accesses(call)
         if len(found) == 1 and found[0][1] == self._places and self.values > 1:
@@ -409,7 +397,7 @@ class Registers:
 
 
 def _offsets(layout: Any) -> Sequence[Any]:
-    """The offsets of all elements of a layout."""
+    """Return the offsets of all elements of a layout."""
     if isinstance(layout, ComposedLayout) or not layout.is_static():
         return [layout(i) for i in range(product(layout.shape))]
     return _static_offsets(flatten_to_tuple(layout.shape), flatten_to_tuple(layout.stride))
@@ -481,7 +469,7 @@ class Copy:
 
 
 def _of_space(modifiers: str, pointer: Pointer) -> str:
-    """The modifiers that accesses to a memory can have."""
+    """Return the modifiers that accesses to a memory can have."""
     if pointer.memspace is AddressSpace.rmem:
         return ""
     if pointer.memspace is AddressSpace.gmem:
@@ -490,22 +478,18 @@ def _of_space(modifiers: str, pointer: Pointer) -> str:
 
 
 def _load_modified(pointer: Pointer, offset: Any, count: int, modifiers: str) -> ir.Value:
-    from ...dialects import nvgpu
-
     type_ = pointer.dtype.mlir_type if count == 1 else pointer.dtype.vector_type(count)
     return nvgpu.memory.ordered_load(address_at(pointer, offset), type_, modifiers)
 
 
 def _store_modified(pointer: Pointer, offset: Any, value: ir.Value, modifiers: str) -> None:
-    from ...dialects import nvgpu
-
     nvgpu.memory.ordered_store(address_at(pointer, offset), value, modifiers)
 
 
 def _gather(
     positions: Sequence[int], where: dict[int, tuple[int, int]], values: Sequence[tuple[ir.Value, int]], dtype: Any
 ) -> ir.Value:
-    """The elements at these indices as a vector, or as the element itself if it is one."""
+    """Return the elements at these indices as a vector, or as the element itself if it is one."""
     number, first = where[positions[0]]
     value, width = values[number]
     if all(where[p] == (number, first + k) for k, p in enumerate(positions)):

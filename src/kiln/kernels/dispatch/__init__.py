@@ -1,1 +1,1 @@
-"""What the families have in common: arrays, recorded calls, launches."""
+"""Dispatch of library calls: arrays, problems, the registry of implementations, recorded calls and launches."""

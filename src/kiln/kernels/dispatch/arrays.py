@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from ...base_dsl import packages
 from ...base_dsl import target as targets
 from ...base_dsl.diagnostics import DSLUserCodeTypeError
-from ...calls import program as call_program
 from ...cute.host.addresses import make_ptr
 from ...cute.host.arrays import has_mask, numpy_element_type, torch_dtype, torch_element_type
 from ...cute.runtime import from_dlpack
 from ...cute.tensor.pointer import AddressSpace, element_bits, natural_alignment
 from ...cute.tensor.tensor import TracedTensor
 from ...hardware import current as hardware
-from .problem import WIDEST, Laid
+from ...interop.arguments import program as call_program
+from .problem import MAX_VECTOR_BYTES, TensorLayout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ def is_torch(x: Any) -> bool:
     return torch is not None and isinstance(x, torch.Tensor)
 
 
-def known(x: Any) -> Any:
+def as_supported(x: Any) -> Any:
     """An array as one of numpy or torch, on the same memory."""
     import numpy as np
 
@@ -51,12 +51,12 @@ def known(x: Any) -> Any:
 ARRAYS = "pass an array of numpy, torch, or any library that knows DLPack"
 
 
-def as_given(result: Any, like: Any) -> Any:
+def converted_like(result: Any, like: Any) -> Any:
     """A result as an array of the library that `like` is of, where that library knows DLPack."""
     if type(like).__module__ == "numpy" or is_numpy(like) or is_torch(like):
         return result
     if isinstance(result, tuple):
-        return tuple(None if r is None else as_given(r, like) for r in result)
+        return tuple(None if r is None else converted_like(r, like) for r in result)
     space = getattr(like, "__array_namespace__", None)
     return space().from_dlpack(result) if space is not None else result
 
@@ -123,7 +123,7 @@ def address(x: Any) -> int:
     return x.__array_interface__["data"][0]
 
 
-def require_plain(x: Any, function: str) -> None:
+def require_materialized(x: Any, function: str) -> None:
     """Refuse an array whose elements are not what lies in its memory."""
     require(
         not has_mask(type(x)),
@@ -207,7 +207,7 @@ def require_usable(x: Any, what: str, written: bool = False) -> None:
     )
 
 
-def require_apart(x: Any, what: str) -> None:
+def require_distinct_elements(x: Any, what: str) -> None:
     """Refuse an array to write to, some elements of which are the same memory."""
     require(
         all(s != 0 or n == 1 for s, n in zip(strides(x), x.shape, strict=True)) or 0 in x.shape,
@@ -217,7 +217,7 @@ def require_apart(x: Any, what: str) -> None:
 
 def pointer(place: Any, dtype: Any, width: int) -> Any:
     """Inside a program: where an array begins, given its address or itself, a multiple of `width` elements."""
-    alignment = max(natural_alignment(dtype), min(WIDEST, width * element_bits(dtype) // 8))
+    alignment = max(natural_alignment(dtype), min(MAX_VECTOR_BYTES, width * element_bits(dtype) // 8))
     if isinstance(place, TracedTensor):
         return place.iterator.with_alignment(alignment)
     return make_ptr(dtype, place, AddressSpace.gmem, assumed_align=alignment)
@@ -270,14 +270,14 @@ def broadcast_to(x: Any, shape: tuple[int, ...]) -> Any:
     return x if tuple(x.shape) == tuple(shape) else _view(_library(x).broadcast_to, x, shape)
 
 
-def same_batches(x: Any, count: int) -> Any:
+def broadcast_batches(x: Any, count: int) -> Any:
     """A view of so many batches of an array (1, ...): other modes lie as they did, also those of extent 1."""
     if x.shape[0] == count:
         return x
-    return _view(_library(x).broadcast_to if is_torch(x) else _same_batches, x, (count, *x.shape[1:]))
+    return _view(_library(x).broadcast_to if is_torch(x) else _numpy_broadcast_batches, x, (count, *x.shape[1:]))
 
 
-def _same_batches(x: Any, shape: tuple[int, ...]) -> Any:
+def _numpy_broadcast_batches(x: Any, shape: tuple[int, ...]) -> Any:
     return as_strided(x, shape, (0, *x.strides[1:]))
 
 
@@ -346,7 +346,7 @@ def permuted(x: Any, order: list[int]) -> Any:
     return _view(library.permute if is_torch(x) else library.transpose, x, tuple(order))
 
 
-def unlocked(x: Any) -> Any:
+def writable_view(x: Any) -> Any:
     """A read-only array of numpy's as one on the same memory that says nothing of that, for kernels that only read it."""
     if not is_numpy(x) or x.flags.writeable:
         return x
@@ -360,7 +360,7 @@ def unlocked(x: Any) -> Any:
     return made if made.dtype == x.dtype else made.view(x.dtype)
 
 
-def another(x: Any) -> Any:
+def alias(x: Any) -> Any:
     """Another object that is the same array."""
     return x.detach() if is_torch(x) else x.view()
 
@@ -391,7 +391,7 @@ def _model(shape: tuple[int, ...], dtype: Any, device: Any) -> Any:
     return torch.empty((1,) * len(shape), dtype=dtype, device=device).expand(shape)
 
 
-def named_type(like: Any, name: str) -> Any:
+def dtype_named(like: Any, name: str) -> Any:
     """A type of the framework by its name."""
     if is_torch(like):
         import torch
@@ -458,9 +458,9 @@ def stream_of(x: Any) -> int:
     return 0
 
 
-def laid(x: Any) -> Laid:
+def layout_of(x: Any) -> TensorLayout:
     """How an array lies."""
-    return Laid(element_type(x), tuple(x.shape), strides(x), address(x) % WIDEST)
+    return TensorLayout(element_type(x), tuple(x.shape), strides(x), address(x) % MAX_VECTOR_BYTES)
 
 
 def dynamic(x: Any, leading: int | None, width: int) -> Any:
@@ -489,19 +489,19 @@ _PASSED_MOST = 4096
 
 
 def checked_once(check: Callable[..., None]) -> Callable[..., None]:
-    """Decorator: a method of a tiling that refuses it. What has passed passes again, without making up messages."""
+    """Decorator: a method of a config that refuses it. What has passed passes again, without making up messages."""
     passed: set[Any] = set()
 
     @functools.wraps(check)
-    def call(tiling: Any, *given: Any) -> None:
-        values = vars(tiling).values()
+    def call(config: Any, *given: Any) -> None:
+        values = vars(config).values()
         key = (*values, *map(type, values), *given)  # 128.0 is no number of threads, although it equals one
         try:
             if key in passed:
                 return
         except TypeError:  # a list, for example
             key = None
-        check(tiling, *given)
+        check(config, *given)
         if key is not None:
             if len(passed) >= _PASSED_MOST:
                 passed.clear()

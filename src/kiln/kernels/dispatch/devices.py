@@ -1,13 +1,13 @@
-"""What kernels ask of the device they are made for."""
+"""The device that kernels are compiled for."""
 
 from __future__ import annotations
 
 from ...hardware.current import device as current
 from ...hardware.devices import Device, device_of
 
-__all__ = ["Device", "clusters", "current", "device_of"]
+__all__ = ["Device", "current", "device_of", "max_active_clusters"]
 
 
-def clusters(size: int) -> int:
-    """How many clusters of so many blocks, each with a multiprocessor to itself, run at a time on the current device."""
+def max_active_clusters(size: int) -> int:
+    """Returns how many clusters of `size` CTAs run at a time on the current device with one CTA on each SM; at least 1."""
     return max(1, current().active_clusters(size))

@@ -1,4 +1,4 @@
-"""Why a call of the library does what it does: which plan it takes, what the others are expected to take, who cannot compute it."""
+"""`kernels.explain`: which implementation and config a call takes, what bounds it, and why others were not chosen."""
 
 from __future__ import annotations
 
@@ -12,79 +12,79 @@ from . import arrays, devices
 if TYPE_CHECKING:
     from .recorder import KernelFunction
 
-_MOST = 6
-"""Other plans that are told of."""
-LAUNCH = 2.0
-"""Microseconds that a launch takes, whatever it does, on an H200."""
-_COPY = 0.88
-"""What a copy reaches of the bandwidth that a GPU's maker states: 4.2 of 4.8 TB/s on an H200."""
-_BYTES = 4.2e6
-"""Bytes that a copy moves in a microsecond where a GPU is not known: of an H200."""
+_SHOWN_CONFIGS = 6
+"""How many of the configs that were not chosen are printed."""
+LAUNCH_US = 2.0
+"""Microseconds of an empty launch on an H200."""
+_COPY_EFFICIENCY = 0.88
+"""Share of the stated bandwidth that a copy reaches: 4.2 of 4.8 TB/s on an H200."""
+_DEFAULT_BYTES_PER_US = 4.2e6
+"""Copy bandwidth that is assumed for unknown GPUs: an H200's."""
 
 
 def memory_time(problem: Any, device: Any) -> float:
-    """Microseconds that memory needs for a problem as fast as a copy."""
-    return problem.bytes / copied_bytes(device)
+    """Returns the microseconds of a problem's least memory traffic at copy bandwidth."""
+    return problem.bytes / bytes_per_us(device)
 
 
 @functools.lru_cache(maxsize=64)
-def copied_bytes(device: Any) -> float:
-    """Bytes that a copy moves in a microsecond."""
+def bytes_per_us(device: Any) -> float:
+    """Returns the bytes that a copy moves in a microsecond."""
     stated = device.model and device.model.bandwidth_gbs
-    return _COPY * stated * 1e3 if stated else _BYTES
+    return _COPY_EFFICIENCY * stated * 1e3 if stated else _DEFAULT_BYTES_PER_US
 
 
-def least(problem: Any, device: Any) -> dict[str, float]:
-    """Microseconds that each of a device's units needs for a problem at least, side by side, whatever the plan.
+def lower_bounds(problem: Any, device: Any) -> dict[str, float]:
+    """Returns the microseconds that each unit of a device needs at least, whatever the config (a roofline).
 
-    Memory moves every element once, as fast as a copy; tensor cores, or else arithmetic of f32, do what the definition takes at the peak that
-    the GPU's maker states. What is not known of a device is left out.
+    Memory moves every element once at copy bandwidth; tensor cores, or else f32 arithmetic, do the definition's operations at
+    the stated peak. Units with unknown peaks are left out.
     """
-    model, found = device.model, {"launch": LAUNCH, "memory": memory_time(problem, device)}
-    if model and (peak := model.tflops.get(problem.multiplies or "f32")):
-        found["tensor cores" if problem.multiplies else "arithmetic"] = problem.flops / (peak * 1e6)
-    return found
+    model, bounds = device.model, {"launch": LAUNCH_US, "memory": memory_time(problem, device)}
+    if model and (peak := model.tflops.get(problem.mma_dtype or "f32")):
+        bounds["tensor cores" if problem.mma_dtype else "arithmetic"] = problem.flops / (peak * 1e6)
+    return bounds
 
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
-    """What is chosen for a problem on a device. Printed, it is read.
+    """The result of dispatch for a problem on a device; `str` gives a readable report.
 
-    `choices` are all plans with their implementations and the microseconds they are expected to take, the one that is taken first. `reasons`: why an
-    implementation (by its name) cannot compute the problem. `parts`: what the expectation is made of, if the implementation tells. `bounds`:
-    microseconds of what is done side by side: as the implementation tells, else what the problem needs at `least`.
+    `choices` are all configs with their implementations and expected microseconds, the chosen one first. `reasons` says why an
+    implementation, by name, cannot compute the problem. `terms` are the named terms of the expected time, if the implementation
+    has a model. `bounds` are the microseconds of units that work concurrently: the model's terms, or else `lower_bounds`.
     """
 
     problem: Any
     device: Any
     choices: tuple[Any, ...]
     reasons: dict[str, str]
-    parts: dict[str, float]
+    terms: dict[str, float]
     bounds: dict[str, float]
 
     @property
-    def plan(self) -> Any:
-        """The one that is taken."""
-        return self.choices[0].plan
+    def config(self) -> Any:
+        """The chosen config."""
+        return self.choices[0].config
 
     @property
     def bound(self) -> str:
-        """What bounds it: of all that is done side by side, what takes longest."""
+        """The unit that takes longest."""
         return max(self.bounds, key=self.bounds.__getitem__)
 
     def __str__(self) -> str:
         first, *others = self.choices
         lines = [
             f"{self.problem.name} on {self.device.name}: {type(first.implementation).__name__}, expected to take {first.cost:.1f} us",
-            f"  {first.plan}",
+            f"  {first.config}",
         ]
-        least = "" if self.bounds == self.parts else "at least "
-        lines.append(f"  bound by {self.bound}: side by side {least}{_listed(self.bounds)}")
-        if self.parts and self.bounds != self.parts:
-            lines.append(f"  one after the other {_listed(self.parts)}")
-        lines += [f"  {choice.cost:.1f} us: {choice.plan}" for choice in others[:_MOST]]
-        if len(others) > _MOST:
-            lines.append(f"  and {len(others) - _MOST} more plans")
+        least = "" if self.bounds == self.terms else "at least "
+        lines.append(f"  bound by {self.bound}: concurrently {least}{_listed(self.bounds)}")
+        if self.terms and self.bounds != self.terms:
+            lines.append(f"  in sequence {_listed(self.terms)}")
+        lines += [f"  {choice.cost:.1f} us: {choice.config}" for choice in others[:_SHOWN_CONFIGS]]
+        if len(others) > _SHOWN_CONFIGS:
+            lines.append(f"  and {len(others) - _SHOWN_CONFIGS} more configs")
         lines += [f"  {name} cannot: {reason}" for name, reason in self.reasons.items()]
         return "\n".join(lines)
 
@@ -93,8 +93,8 @@ def _listed(times: dict[str, float]) -> str:
     return ", ".join(f"{name} {us:.1f} us" for name, us in sorted(times.items(), key=lambda pair: -pair[1]))
 
 
-def explain(function: KernelFunction, *given: Any, **options: Any) -> Explanation:
-    """What a call `function(*given, **options)` of the library would do, and why. Nothing is computed.
+def explain(function: KernelFunction, *args: Any, **options: Any) -> Explanation:
+    """Returns what a call `function(*args, **options)` of the library would choose, and why, without computing anything.
 
     `print(kernels.explain(kernels.gemm, a, b))`
     """
@@ -103,14 +103,14 @@ def explain(function: KernelFunction, *given: Any, **options: Any) -> Explanatio
     called = getattr(function, "_function", None)
     arrays.require(
         callable(called),
-        f"explain of {getattr(function, '__name__', function)!r}, no function of the library",
+        f"explain: function is {getattr(function, '__name__', function)!r}, no function of the library",
         hint="kernels.explain(kernels.gemm, a, b)",
     )
     assert called is not None
-    taken = [arrays.known(x) if arrays.is_array(x) else x for x in given]
-    device = next((x.device.index for x in taken if arrays.is_torch(x) and x.device.type == "cuda"), None)
-    with targets.get_target().device(device), registry.asking() as asked:
-        called(*taken, **options)
-        arrays.require(bool(asked), f"{function.__name__}: there is nothing to compute, and nothing to choose")
-        chooses, problem = asked[0]
-        return chooses.explain(problem, devices.current(), options.get("plan"))
+    supported = [arrays.as_supported(x) if arrays.is_array(x) else x for x in args]
+    device = next((x.device.index for x in supported if arrays.is_torch(x) and x.device.type == "cuda"), None)
+    with targets.get_target().device(device), registry.collecting_problems() as collected:
+        called(*supported, **options)
+        arrays.require(bool(collected), f"{function.__name__}: there is nothing to compute, and nothing to choose")
+        chosen_from, problem = collected[0]
+        return chosen_from.explain(problem, devices.current(), options.get("config"))

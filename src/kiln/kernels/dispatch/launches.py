@@ -1,6 +1,6 @@
-"""Kernel objects, and launches of them on arrays.
+"""Kernel objects, one for equal arguments, and their launches on arrays.
 
-Kernels take addresses. Under the sanitizer they take arrays, whose bounds it knows.
+Kernels take addresses. Under the sanitizer they take arrays, whose bounds it checks.
 """
 
 from __future__ import annotations
@@ -18,48 +18,48 @@ if TYPE_CHECKING:
 
     from ..parts.element_functions import Functions
 
-_MOST = 4096
+_MAX_ENTRIES = 4096
 
 _compiled: dict[Any, Any] = {}
 
 
-@functools.lru_cache(maxsize=_MOST)
-def made(kind: type[Any], *arguments: Any) -> Any:
-    """One kernel object for equal arguments, so that equal kernels are compiled once."""
+@functools.lru_cache(maxsize=_MAX_ENTRIES)
+def cached_kernel(kind: type[Any], *arguments: Any) -> Any:
+    """Returns one kernel object for equal arguments, so that equal kernels are compiled once."""
     return kind(*arguments)
 
 
-def made_of(functions: Functions, make: Callable[[], Any], *key: Any) -> Any:
-    """One kernel object `make()` for an equal key and equal functions, as long as what they read is the same."""
+def cached_kernel_of(functions: Functions, make: Callable[[], Any], *key: Any) -> Any:
+    """Returns one kernel object `make()` for an equal key and equal functions, until something the functions read changes."""
     key = (functions, *key)
-    found = _with_functions.get(key)
-    if found is None or not found[1].unchanged():
-        if len(_with_functions) >= _MOST:
+    entry = _with_functions.get(key)
+    if entry is None or not entry[1].unchanged():
+        if len(_with_functions) >= _MAX_ENTRIES:
             _with_functions.clear()
         reads = recorder.Reads(functions.given)
-        found = _with_functions[key] = (make(), reads)
-    return found[0]
+        entry = _with_functions[key] = (make(), reads)
+    return entry[0]
 
 
 _with_functions: dict[Any, tuple[Any, recorder.Reads]] = {}
 
 
-def launcher(kernel: Any, given: Sequence[Any], *numbers: Any) -> Callable[[Sequence[Any]], None]:
-    """A function of arrays like these that runs a kernel object on the stream of the first.
+def launcher(kernel: Any, examples: Sequence[Any], *numbers: Any) -> Callable[[Sequence[Any]], None]:
+    """Returns a function that runs a kernel object on arrays like the examples, on the stream of the first.
 
-    The kernel is called with a tuple of where the arrays begin (see `arrays.pointer`), the numbers, typed, possibly in
-    tuples, and the stream. Code is kept for each kernel object and the types of its numbers.
+    The kernel is called with a tuple of the arrays' addresses (see `arrays.pointer`), the typed numbers, possibly in tuples,
+    and the stream. Code is cached by kernel object and number types.
     """
-    key = (kernel, recorder.mode(), len(given), _types(numbers))
+    key = (kernel, recorder.mode(), len(examples), _types(numbers))
     if sanitizing.kinds():
 
         def run_checked(given: Sequence[Any]) -> None:
-            places = tuple(map(arrays.tensor, given))
-            code = _code((*key, *(place.__kiln_argument__()[0] for place in places)), kernel, places, numbers)
-            code(places, *numbers, Int64(arrays.stream_of(given[0])))
+            tensors = tuple(map(arrays.tensor, given))
+            code = _code((*key, *(x.__kiln_argument__()[0] for x in tensors)), kernel, tensors, numbers)
+            code(tensors, *numbers, Int64(arrays.stream_of(given[0])))
 
         return run_checked
-    code = _code(key, kernel, tuple(Int64(0) for _ in given), numbers)
+    code = _code(key, kernel, tuple(Int64(0) for _ in examples), numbers)
     values = _values(numbers)
 
     def run(given: Sequence[Any]) -> None:
@@ -70,18 +70,18 @@ def launcher(kernel: Any, given: Sequence[Any], *numbers: Any) -> Callable[[Sequ
 
 
 def run_tensors(kernel: Any, given: Sequence[Any], tensors: Sequence[Any], first: int, *numbers: float) -> None:
-    """Run a kernel object on arrays, which are these tensors, of which those after the first few go into a list, and numbers.
+    """Runs a kernel object on `tensors` of the arrays `given`, and numbers, on the stream of the first array.
 
-    It is called on the stream of the first array. Code is kept for each kernel object and the types of the tensors.
+    The tensors after the `first` ones are passed as a list. Code is cached by kernel object and tensor types.
     """
-    whole = (*tensors[:first], list(tensors[first:]))
+    arguments = (*tensors[:first], list(tensors[first:]))
     key = (kernel, recorder.mode(), first, *(t.__kiln_argument__()[0] for t in tensors))
     compiled = _compiled.get(key)
     if compiled is None:
-        compiled = _keep(key, cute.compile(kernel, *whole, *(1.0 for _ in numbers), 0))
+        compiled = _keep(key, cute.compile(kernel, *arguments, *(1.0 for _ in numbers), 0))
     stream = arrays.stream_of(given[0])
     if sanitizing.kinds():
-        compiled(*whole, *map(float, numbers), stream)
+        compiled(*arguments, *map(float, numbers), stream)
         return
     leaves: list[Any] = []
     places: list[tuple[int, Any]] = []
@@ -93,38 +93,37 @@ def run_tensors(kernel: Any, given: Sequence[Any], tensors: Sequence[Any], first
 
 
 def run_arguments(compiled: Any, given: Sequence[Any]) -> None:
-    """Call compiled code with arrays, numbers and tuples of such, the last of which is the stream; it writes to none that is
-    read-only.
+    """Calls compiled code with arrays, numbers and tuples of them; the last is the stream, and None was compiled away.
 
-    What it was compiled without is None.
+    Read-only arrays are passed as they are: the code must not write to them.
     """
     if sanitizing.kinds():
-        compiled(*map(_unlocked, given))
+        compiled(*map(_writable, given))
         return
     given = [value for value in given if value is not None]
     leaves: list[Any] = []
     places: list[tuple[int, Any]] = []
-    for value, own in zip(given, compiled.leaves_of(list(map(_unlocked, given))), strict=True):
+    for value, value_leaves in zip(given, compiled.leaves_of(list(map(_writable, given))), strict=True):
         at = 0
         for x in filter(arrays.is_array, value if isinstance(value, tuple) else (value,)):
-            at = own.index(arrays.address(x), at)  # of the leaves of an array the address is the first
+            at = value_leaves.index(arrays.address(x), at)  # the address is the first leaf of an array
             places.append((len(leaves) + at, x))
             at += 1
-        leaves += own
+        leaves += value_leaves
     recorder.launch(compiled, leaves, places, len(leaves) - 1)
 
 
-def _unlocked(value: Any) -> Any:
-    return type(value)(*map(arrays.unlocked, value)) if isinstance(value, tuple) else arrays.unlocked(value)
+def _writable(value: Any) -> Any:
+    return type(value)(*map(arrays.writable_view, value)) if isinstance(value, tuple) else arrays.writable_view(value)
 
 
-def _code(key: Any, kernel: Any, places: tuple[Any, ...], numbers: tuple[Any, ...]) -> Any:
+def _code(key: Any, kernel: Any, tensors: tuple[Any, ...], numbers: tuple[Any, ...]) -> Any:
     code = _compiled.get(key)
-    return _keep(key, cute.compile(kernel, places, *numbers, Int64(0))) if code is None else code
+    return _keep(key, cute.compile(kernel, tensors, *numbers, Int64(0))) if code is None else code
 
 
 def _keep(key: Any, code: Any) -> Any:
-    if len(_compiled) >= _MOST:
+    if len(_compiled) >= _MAX_ENTRIES:
         _compiled.clear()
     _compiled[key] = code
     return code

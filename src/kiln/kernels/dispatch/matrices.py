@@ -1,4 +1,4 @@
-"""Arrays as matrices: their rows, where those lie, and how many elements of them can be accessed at once."""
+"""Arrays as matrices of rows, and the vector accesses that their rows allow."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .arrays import require
-from .problem import WIDEST, Laid, Problem
+from .problem import MAX_VECTOR_BYTES, Problem, TensorLayout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
 class Matrix(NamedTuple):
-    """An array as rows: how many, how long, how far from one to the next, and how many elements an access can take."""
+    """An array as rows: their number, length and stride in elements, and the elements of a vector access."""
 
     rows: int
     n: int
@@ -22,8 +22,8 @@ class Matrix(NamedTuple):
     width: int
 
 
-def matrix_of(x: Laid) -> Matrix | None:
-    """An array as the rows along its last mode; None if they are not contiguous, or not at even distances."""
+def matrix_of(x: TensorLayout) -> Matrix | None:
+    """Returns the rows along an array's last mode; None if they are not contiguous or have no common stride."""
     shape, strides = x.shape, x.strides
     n = shape[-1]
     if (n != 1 and strides[-1] != 1) or any(s < 0 for s in strides):
@@ -39,23 +39,25 @@ def matrix_of(x: Laid) -> Matrix | None:
     return Matrix(rows, n, step, width_of(x, n, step))
 
 
-class RowsProblem(Problem):
-    """What is asked of the rows of some arrays, which are contiguous and at even distances."""
+class RowwiseProblem(Problem):
+    """A problem of row-wise kernels: its arrays have contiguous rows with a common stride."""
 
     name: Any
 
     @property
-    def row_arrays(self) -> Sequence[Laid]:
-        """These arrays."""
+    def row_arrays(self) -> Sequence[TensorLayout]:
+        """The arrays that are read and written by rows."""
         raise NotImplementedError
 
     @functools.cached_property
     def matrices(self) -> list[Matrix]:
         """The arrays as rows."""
-        given = self.row_arrays
-        found = [m for m in map(matrix_of, given) if m is not None]
-        require(len(found) == len(given), f"{self.name}: rows are contiguous and at even distances, unlike {given}")
-        return found
+        matrices = [m for m in map(matrix_of, self.row_arrays) if m is not None]
+        require(
+            len(matrices) == len(self.row_arrays),
+            f"{self.name}: rows must be contiguous and have one stride, unlike {self.row_arrays}",
+        )
+        return matrices
 
     @property
     def rows(self) -> int:
@@ -67,31 +69,33 @@ class RowsProblem(Problem):
         return self.matrices[0].n
 
     @property
-    def uncountable(self) -> str | None:
-        """Why kernels that count rows and their elements in 32 bits cannot take it; None: they can."""
+    def exceeds_32_bits(self) -> str | None:
+        """Why kernels with 32-bit row and column indices cannot compute it; None if they can."""
         if max(self.rows, self.n) < 1 << 31:
             return None
-        return f"{self.rows} rows of {self.n} elements: more than 32 bits count"
+        return f"{self.rows} rows of {self.n} elements exceed 32-bit indices"
 
 
-def width_of(x: Laid, n: int, step: int) -> int:
-    """How many elements of a row can be accessed at once."""
+def width_of(x: TensorLayout, n: int, step: int) -> int:
+    """Returns how many elements of a row a vector access can take."""
     size = x.size
-    width = max(1, WIDEST // size)
+    width = max(1, MAX_VECTOR_BYTES // size)
     while width > 1 and (n % width or step % width or x.offset % (width * size)):
         width //= 2
     return width
 
 
-def in_step(given: Sequence[Laid], steps: Sequence[int], columns: Sequence[Laid] = ()) -> tuple[int, int] | None:
-    """Elements of the widest access to arrays whose rows are so far apart, and how many after a multiple of it the first begins.
+def shared_alignment(
+    row_arrays: Sequence[TensorLayout], steps: Sequence[int], columns: Sequence[TensorLayout] = ()
+) -> tuple[int, int] | None:
+    """Returns the elements of the widest vector access, and how far behind a multiple of it the first row begins.
 
-    None if that is not the same in all arrays and all rows, or if a vector of `columns` does not begin at a multiple.
+    None if that differs among arrays or rows, or if a vector of `columns` does not begin at a multiple.
     """
-    width = WIDEST // max(x.size for x in (*given, *columns))
+    width = MAX_VECTOR_BYTES // max(x.size for x in (*row_arrays, *columns))
     if any(x.offset % (width * x.size) for x in columns):
         return None
-    leads = {x.offset // x.size % width for x in given}
+    leads = {x.offset // x.size % width for x in row_arrays}
     if len(leads) > 1 or len({step % width for step in steps}) > 1:
         return None
-    return (width, leads.pop()) if all(x.offset % x.size == 0 for x in given) else None
+    return (width, leads.pop()) if all(x.offset % x.size == 0 for x in row_arrays) else None

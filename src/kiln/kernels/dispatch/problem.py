@@ -1,16 +1,16 @@
-"""What kernels are asked for, without the arrays: keys of what is chosen and made, and what a tuner works on."""
+"""Problems: what a kernel computes, without the data. They are the keys of dispatch and what a tuner works on."""
 
 from __future__ import annotations
 
 import math
 from typing import Any, NamedTuple
 
-WIDEST = 16
-"""Bytes of the widest access."""
+MAX_VECTOR_BYTES = 16
+"""Bytes of the widest vector access."""
 
 
-class Laid(NamedTuple):
-    """How an array lies: elements, extents, strides in elements, and its address modulo 16 bytes."""
+class TensorLayout(NamedTuple):
+    """The element type, shape, strides in elements, and address modulo 16 bytes of an array."""
 
     dtype: Any
     shape: tuple[int, ...]
@@ -18,8 +18,8 @@ class Laid(NamedTuple):
     offset: int = 0
 
     @classmethod
-    def dense(cls, dtype: Any, *shape: int) -> Laid:
-        """An array without gaps, the last mode contiguous."""
+    def dense(cls, dtype: Any, *shape: int) -> TensorLayout:
+        """Returns the layout of a row-major array without gaps."""
         return cls(dtype, shape, tuple(math.prod(shape[mode + 1 :]) for mode in range(len(shape))))
 
     @property
@@ -29,50 +29,50 @@ class Laid(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Bytes of its elements; a mode of stride 0 repeats them."""
-        return self.size * math.prod(n for n, step in zip(self.shape, self.strides, strict=True) if step)
+        """Bytes of the distinct elements: modes of stride 0 do not count."""
+        return self.size * math.prod(n for n, stride in zip(self.shape, self.strides, strict=True) if stride)
 
     def leading(self, modes: tuple[int, ...]) -> int | None:
-        """The one of some modes along which elements are adjacent; the last of several."""
-        found = [m for m in modes if self.strides[m] == 1]
-        longer = [m for m in found if self.shape[m] != 1]
-        return (longer or found or [None])[-1]
+        """Returns which of `modes` has stride 1, or None; of several the last that is longer than 1."""
+        contiguous = [m for m in modes if self.strides[m] == 1]
+        longer = [m for m in contiguous if self.shape[m] != 1]
+        return (longer or contiguous or [None])[-1]
 
     def width(self, leading: int | None) -> int:
-        """How many elements along a mode can be accessed at once everywhere, at most `WIDEST` bytes' worth; 1 along none."""
+        """Returns how many elements along a mode every aligned access can take, within `MAX_VECTOR_BYTES`; 1 for None."""
         if leading is None:
             return 1
-        size, width = self.size, max(1, WIDEST // self.size)
-        others = [abs(s) for m, s in enumerate(self.strides) if m != leading and self.shape[m] != 1]
+        size, width = self.size, max(1, MAX_VECTOR_BYTES // self.size)
+        other_strides = [abs(s) for m, s in enumerate(self.strides) if m != leading and self.shape[m] != 1]
         while width > 1 and (
-            self.offset % (width * size) or self.shape[leading] % width or any(s % width for s in others)
+            self.offset % (width * size) or self.shape[leading] % width or any(s % width for s in other_strides)
         ):
             width //= 2
         return width
 
 
 def peak_name(dtype: Any) -> str:
-    """How the table of devices names a type of elements: "bf16", "f8"."""
+    """Returns the name of an element type in the table of devices: "bf16", "f8"."""
     bits, name = dtype.width, dtype.__name__
     return "bf16" if name == "BFloat16" else f"{'f' if name.startswith('Float') else 'i'}{bits}"
 
 
 class Problem:
-    """What is asked for: shapes, types, strides, what follows. A frozen dataclass; making one refuses what makes no sense."""
+    """The base of problems: frozen dataclasses of layouts and options whose constructors refuse invalid combinations."""
 
     __slots__ = ()
 
     @property
     def flops(self) -> int:
-        """Floating-point operations that the definition takes, whatever a kernel does."""
+        """Floating-point operations of the definition, whatever a kernel does."""
         raise NotImplementedError
 
     @property
     def bytes(self) -> int:
-        """Bytes that are read and written at least: every element once."""
+        """Least global memory traffic: every element is read or written once."""
         raise NotImplementedError
 
     @property
-    def multiplies(self) -> str | None:
-        """What tensor cores multiply for it, as the table of devices names it ("f16", "tf32"); None: they do not."""
+    def mma_dtype(self) -> str | None:
+        """The tensor cores' input type as the table of devices names it ("f16", "tf32"); None if they are not used."""
         return None

@@ -2,7 +2,7 @@
 
 What a function does depends on its arrays only by their types, shapes, strides, alignment and devices, and on which of those that it writes to
 have memory in common with others; on its other arguments by their values, and on the target in force. So it is run by Python once for each of those, under a recorder
-(`calls/program.py`), and what it did is repeated: by native code after a few calls.
+(`interop/arguments/program.py`), and what it did is repeated: by native code after a few calls.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ...base_dsl.dependencies import Dependencies
 from ...base_dsl.guards import Guard
 from ...base_dsl.numeric.meta import TYPES
 from ...base_dsl.static_key import Met, static_key
-from ...calls import loading, plan
-from ...calls import program as call_program
-from ...calls.program import Passed, Program, Recorder
 from ...cute.host.arrays import introduce_array
+from ...interop.arguments import loading, plan
+from ...interop.arguments import program as call_program
+from ...interop.arguments.program import Passed, Program, Recorder
 from . import arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from ...calls.caller.engine import Engine
+    from ...interop.arguments.engine import Engine
 
 _MOST = 2048
 _MOST_NAMES = 8
@@ -55,18 +55,18 @@ class _Parameters:
     """What is known of the parameters of a function: which may be arrays, and which are numbers that change."""
 
     def __init__(
-        self, function: Callable[..., Any], names: tuple[str, ...], more: tuple[str, ...], numbers: tuple[str, ...],
-        written: tuple[str, ...], meeting: tuple[str, ...],
+        self, function: Callable[..., Any], names: tuple[str, ...], other_arrays: tuple[str, ...], numbers: tuple[str, ...],
+        written: tuple[str, ...], may_overlap: tuple[str, ...],
     ):  # fmt: skip
         self.arrays = names
         """Those that are arrays or None, or (extras, out) a list of arrays."""
         self.numbers = tuple(map(sys.intern, numbers))
         self.written = tuple(map(sys.intern, (name for name in names if name in written)))
         """Those that are written to."""
-        self.meeting = (*self.written, *map(sys.intern, meeting))
+        self.may_overlap = (*self.written, *map(sys.intern, may_overlap))
         """Those of which keys tell what memory they have in common with others."""
-        others = (name for name in (*names, *more) if name not in self.meeting)
-        self.named = (*self.meeting, *map(sys.intern, others))
+        others = (name for name in (*names, *other_arrays) if name not in self.may_overlap)
+        self.named = (*self.may_overlap, *map(sys.intern, others))
         """Those that may be arrays, first those of which keys tell that."""
         found = inspect.signature(function).parameters.values()
         self.order = tuple(p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD)
@@ -78,8 +78,8 @@ class _Parameters:
     def holder(self) -> tuple[Any, ...]:
         """What native code is told (see `calls.caller.engine.Engine.install`)."""
         mask = sum(may << place for place, may in enumerate(self.positions))
-        meeting = sum((name in self.meeting) << place for place, name in enumerate(self.order))
-        return {}, self.numbers, plan.words([mask, meeting, len(self.meeting)]), self.named
+        overlapping = sum((name in self.may_overlap) << place for place, name in enumerate(self.order))
+        return {}, self.numbers, plan.words([mask, overlapping, len(self.may_overlap)]), self.named
 
 
 class _Walk:
@@ -109,9 +109,9 @@ class _Walk:
             changes = name in parameters.numbers and type(value) is float
             parts += [name, self._number(value) if changes else self._key(value, name in parameters.named)]
         self._parts = parts
-        self.written, self.meeting = (
+        self.written, self.may_overlap = (
             [place for place, name in enumerate(self.names) if name in which]
-            for which in (parameters.written, parameters.meeting)
+            for which in (parameters.written, parameters.may_overlap)
         )
         """Which of the arrays are written to, and of which keys tell what memory they have in common with others."""
 
@@ -126,10 +126,10 @@ class _Walk:
 
     def _meetings(self) -> Iterator[tuple[int, int, int]]:
         """Pairs that may have memory in common, and how far apart they begin, which decides that."""
-        if not self.meeting:
+        if not self.may_overlap:
             return
         spans = [arrays.span(x) for x in self.arrays]
-        for one, other in self.pairs(self.meeting):
+        for one, other in self.pairs(self.may_overlap):
             if spans[one][0] < spans[other][1] and spans[other][0] < spans[one][1]:
                 yield one, other, arrays.address(self.arrays[one]) - arrays.address(self.arrays[other])
 
@@ -159,10 +159,10 @@ class _Walk:
         self.names.append(self._name)
         if self.torch is not None and isinstance(value, self.torch.Tensor):
             address = arrays.address(value)
-            where = -1 if value.is_neg() or not address else address % arrays.WIDEST
+            where = -1 if value.is_neg() or not address else address % arrays.MAX_VECTOR_BYTES
             return kind, value.dtype, value.shape, value.stride(), value.device, where
         if arrays.is_numpy(value):
-            where = arrays.address(value) % arrays.WIDEST
+            where = arrays.address(value) % arrays.MAX_VECTOR_BYTES
             return kind, value.dtype, value.shape, value.strides, value.flags.writeable, where
         self.foreign = True
         return kind
@@ -210,8 +210,8 @@ class KernelFunction:
             return self._function(*given, **options)
         walk = _Walk(given, options, self._parameters)
         if walk.foreign:
-            taken, named = _replaced(self._parameters, given, options, map(arrays.known, walk.arrays), {})
-            return arrays.as_given(self(*taken, **named), walk.arrays[0])
+            taken, named = _replaced(self._parameters, given, options, map(arrays.as_supported, walk.arrays), {})
+            return arrays.converted_like(self(*taken, **named), walk.arrays[0])
         target = targets.get_target()
         device = self._device(walk)
         with target.device(device):
@@ -270,9 +270,9 @@ class KernelFunction:
                 for x in value if name in ("extras", "out") and isinstance(value, (list, tuple)) else [value]:
                     arrays.require_array(x, self.__name__, name)
         for x in walk.arrays:
-            arrays.require_plain(x, self.__name__)
+            arrays.require_materialized(x, self.__name__)
         for one in walk.written:
-            arrays.require_apart(walk.arrays[one], f"{self.__name__}: {walk.names[one]}")
+            arrays.require_distinct_elements(walk.arrays[one], f"{self.__name__}: {walk.names[one]}")
         for one, other in walk.pairs(walk.written):
             out, x, name = walk.arrays[one], walk.arrays[other], walk.names[one]
             both = other in walk.written
@@ -292,9 +292,7 @@ class KernelFunction:
         for place, number in enumerate(numbers[name] for name in options if name in numbers):
             number.place = place
         # an array that is passed twice becomes two: they are two in other calls
-        apart = [
-            x if all(x is not y for y in walk.arrays[:n]) else arrays.another(x) for n, x in enumerate(walk.arrays)
-        ]
+        apart = [x if all(x is not y for y in walk.arrays[:n]) else arrays.alias(x) for n, x in enumerate(walk.arrays)]
         taken, named = _replaced(self._parameters, given, options, iter(apart), numbers)
         with Recorder(apart, list(numbers.values()), arrays.is_array) as recorder:
             result = self._function(*taken, **named)
@@ -358,7 +356,7 @@ def _has_attributes(values: list[Any]) -> bool:
 
 
 def _is_constant(value: Any) -> bool:
-    """Whether objects of a type never change: types of elements, and plans."""
+    """Whether objects of a type never change: types of elements, and configs."""
     if type(value) in _constants:
         return True
     libraries = [packages.loaded(name) for name in ("numpy", "torch")]
@@ -419,8 +417,8 @@ def _install(native: Engine) -> None:
 
 
 def kernel_function(
-    *names: str, more: tuple[str, ...] = (), numbers: tuple[str, ...] = (), written: tuple[str, ...] = ("out",),
-    meeting: tuple[str, ...] = (),
+    *names: str, other_arrays: tuple[str, ...] = (), numbers: tuple[str, ...] = (), written: tuple[str, ...] = ("out",),
+    may_overlap: tuple[str, ...] = (),
 ) -> Callable[[Any], Any]:  # fmt: skip
     """Decorator: a function whose calls are recorded and repeated.
 
@@ -430,7 +428,9 @@ def kernel_function(
     memory in common with another, and one that is read it may be itself, if the function does not refuse that; `meeting`, others that it may
     write to, and asks itself what memory these have in common with others. All that the function does to arrays it does by way of `arrays`, or says `cannot_repeat`.
     """
-    return lambda function: KernelFunction(function, _Parameters(function, names, more, numbers, written, meeting))
+    return lambda function: KernelFunction(
+        function, _Parameters(function, names, other_arrays, numbers, written, may_overlap)
+    )
 
 
 def cannot_repeat(why: str) -> None:

@@ -1,9 +1,8 @@
-"""Families of kernels: who can compute a problem, in which plans, and who does.
+"""Registries of implementations: which of them can compute a problem, with which configs, and which one does.
 
-A *problem* says what is asked for (`common/problem.py`), a *plan* how it is cut: a frozen dataclass, so that it can be compared,
-printed and made by a tuner. An *implementation* computes problems of a family by plans of a type of its own. Implementations stand in
-the table of their family; a call takes the one whose best plan is expected to take least time, or the one that takes the plan
-it was given.
+A *problem* says what is computed (`dispatch/problem.py`), a *config* how: a frozen dataclass, so that it can be compared, printed
+and made by a tuner. An *implementation* computes problems with configs of its own class. A call takes the registered
+implementation whose best config has the least expected time, or the one that has the class of the config it is passed.
 """
 
 from __future__ import annotations
@@ -21,111 +20,113 @@ if TYPE_CHECKING:
 
     from .devices import Device
 
-_MOST = 4096
+_MAX_CHOICES = 4096
 
 
 class Implementation:
-    """One way to compute the problems of a family. A subclass says what its plans are of, and has the methods below."""
+    """One way to compute the problems of a registry; subclasses set `config` and define the methods below."""
 
-    plan: type[Any]
-    """The type of its plans."""
+    config: type[Any]
+    """The class of its configs."""
     repeats = False
-    """Whether all it does to arrays is done by `common.launches` and `common.arrays`, so that a call can be recorded and repeated.
-    Otherwise Python works out every call anew."""
+    """Whether it touches arrays only through `dispatch.launches` and `dispatch.arrays`, so that a call can be recorded and
+    repeated. Otherwise every call runs Python."""
 
     def supports(self, problem: Any, device: Device) -> str | None:
-        """Why it cannot compute a problem on a device; None: it can."""
+        """Returns why it cannot compute a problem on a device; None if it can."""
         raise NotImplementedError
 
-    def plans(self, problem: Any, device: Device) -> Iterable[Any]:
-        """Plans that work for a problem it supports, the most promising first: what a tuner tries. None: there is no such plan."""
+    def configs(self, problem: Any, device: Device) -> Iterable[Any]:
+        """Returns configs that work for a supported problem, the most promising first; a tuner tries them all."""
         raise NotImplementedError
 
-    def cost(self, problem: Any, plan: Any, device: Device) -> float:
-        """Microseconds that a plan is expected to take."""
+    def cost(self, problem: Any, config: Any, device: Device) -> float:
+        """Returns the expected microseconds."""
         raise NotImplementedError
 
-    def parts(self, problem: Any, plan: Any, device: Device) -> dict[str, float]:
-        """What the cost is made of, by names: microseconds of what is done side by side or, where they add up to it, one after the other.
-        None, if it does not tell."""
+    def cost_terms(self, problem: Any, config: Any, device: Device) -> dict[str, float]:
+        """Returns the named terms of the cost in microseconds: of concurrent units, or of phases that add up to it.
+        Empty without a model."""
         return {}
 
-    def check(self, problem: Any, plan: Any, device: Device) -> None:
-        """Refuse a plan that cannot work for a problem it supports, and say why."""
+    def check(self, problem: Any, config: Any, device: Device) -> None:
+        """Raises if a config cannot work for a supported problem."""
 
-    def validate(self, problem: Any, plan: Any, device: Device) -> list[str]:
-        """Why a plan cannot work for a problem; nothing: it can."""
+    def validate(self, problem: Any, config: Any, device: Device) -> list[str]:
+        """Returns why a config cannot work for a problem; empty if it can."""
         reason = self.supports(problem, device)
         if reason is not None:
             return [reason]
         try:
-            self.check(problem, plan, device)
+            self.check(problem, config, device)
         except DSLUserCodeTypeError as refused:
             return [refused.message]
         return []
 
-    def run(self, problem: Any, plan: Any, given: Any) -> Any:
-        """Compute a problem on arrays that lie as it says; each family says what `given` is and what is returned."""
+    def run(self, problem: Any, config: Any, args: Any) -> Any:
+        """Computes a problem on arrays with its layouts; each registry defines `args` and the result."""
         raise NotImplementedError
 
 
 class MemoryBound(Implementation):
-    """One whose time is that of memory, and whose calls can be repeated."""
+    """An implementation whose cost is the problem's memory time, and whose calls can be repeated."""
 
     repeats = True
 
-    def cost(self, problem: Any, plan: Any, device: Device) -> float:
-        return explaining.LAUNCH + explaining.memory_time(problem, device)
+    def cost(self, problem: Any, config: Any, device: Device) -> float:
+        return explaining.LAUNCH_US + explaining.memory_time(problem, device)
 
 
 class Choice(NamedTuple):
-    """Who computes a problem, how, and the microseconds that is expected to take."""
+    """An implementation and a config for a problem, with the expected microseconds."""
 
     implementation: Any
-    plan: Any
+    config: Any
     cost: float
 
 
-_asked: list[tuple[Family, Any]] | None = None
+_collected: list[tuple[Registry, Any]] | None = None
 
 
 @contextlib.contextmanager
-def asking() -> Iterator[list[tuple[Family, Any]]]:
-    """While open, families compute nothing: who is asked for which problem is noted in the list this gives. For one thread."""
-    global _asked
-    before, _asked = _asked, []
+def collecting_problems() -> Iterator[list[tuple[Registry, Any]]]:
+    """While open, registries compute nothing but append themselves and the problem to the yielded list. Not thread-safe."""
+    global _collected
+    before, _collected = _collected, []
     try:
-        yield _asked
+        yield _collected
     finally:
-        _asked = before
+        _collected = before
 
 
-class Family:
-    """The table of implementations of one kind of problem."""
+class Registry:
+    """The implementations of one kind of problem."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.table: list[Implementation] = []
+        self.implementations: list[Implementation] = []
         self._chosen: dict[Any, Choice] = {}
         self._used = False
 
     def register(self, implementation: Any) -> Any:
-        """Put an implementation (or one of a class: a decorator) into the table. Calls that were recorded choose again."""
-        made = implementation() if isinstance(implementation, type) else implementation
-        parameters = getattr(made.plan, "__dataclass_params__", None)
+        """Adds an implementation, or an instance of a class of them (as a decorator). Recorded calls choose again."""
+        instance = implementation() if isinstance(implementation, type) else implementation
+        parameters = getattr(instance.config, "__dataclass_params__", None)
         arrays.require(
             parameters is not None and parameters.frozen,
-            f"{type(made).__name__}.plan is {made.plan.__name__}: plans are compared, kept and printed",
+            f"{type(instance).__name__}.config is {instance.config.__name__}, which is no frozen dataclass: configs are compared, kept and printed",
             hint="@dataclasses.dataclass(frozen=True)",
         )
-        self.table.append(made)
-        recorder.add_constant(made.plan)
+        self.implementations.append(instance)
+        recorder.add_constant(instance.config)
         self._changed()
         return implementation
 
     def unregister(self, implementation: Any) -> None:
-        """Take an implementation, or those of a class, out of the table."""
-        self.table = [x for x in self.table if x is not implementation and type(x) is not implementation]
+        """Removes an implementation, or all of a class."""
+        self.implementations = [
+            x for x in self.implementations if x is not implementation and type(x) is not implementation
+        ]
         self._changed()
 
     def _changed(self) -> None:
@@ -134,63 +135,63 @@ class Family:
             recorder.forget()
 
     def choices(self, problem: Any, device: Device) -> list[Choice]:
-        """All that can be chosen for a problem, the cheapest first."""
-        found = [
-            Choice(implementation, plan, implementation.cost(problem, plan, device))
-            for implementation in self.table
+        """Returns all configs of all implementations that support a problem, the cheapest first."""
+        choices = [
+            Choice(implementation, config, implementation.cost(problem, config, device))
+            for implementation in self.implementations
             if implementation.supports(problem, device) is None
-            for plan in implementation.plans(problem, device)
+            for config in implementation.configs(problem, device)
         ]
-        return sorted(found, key=lambda choice: choice.cost)
+        return sorted(choices, key=lambda choice: choice.cost)
 
-    def choose(self, problem: Any, device: Device, plan: Any = None) -> Choice:
-        """Who computes a problem on a device, by the given plan or by the one that is expected to take least time."""
+    def choose(self, problem: Any, device: Device, config: Any = None) -> Choice:
+        """Returns the choice for a problem: with `config`, or with the config of the least expected time."""
         self._used = True
-        if plan is not None:
-            return self._taking(plan, problem, device)
+        if config is not None:
+            return self._with_config(config, problem, device)
         key = (problem, device)
-        found = self._chosen.get(key)
-        if found is None:
-            if len(self._chosen) >= _MOST:
+        choice = self._chosen.get(key)
+        if choice is None:
+            if len(self._chosen) >= _MAX_CHOICES:
                 self._chosen.clear()
-            found = self._chosen[key] = self._cheapest(problem, device)
-        return found
+            choice = self._chosen[key] = self._cheapest(problem, device)
+        return choice
 
     def _cheapest(self, problem: Any, device: Device) -> Choice:
-        """Of the first plans of all implementations; the last registered of equals."""
+        """Returns the cheapest of the implementations' first configs; of equals the last registered."""
         best: Choice | None = None
         reasons: list[str] = []
-        for implementation in self.table:
+        for implementation in self.implementations:
             reason = implementation.supports(problem, device)
-            plan = next(iter(implementation.plans(problem, device)), None) if reason is None else None
-            if plan is None:
-                reasons.append(f"{type(implementation).__name__}: {reason or 'no plan works for it'}")
+            config = next(iter(implementation.configs(problem, device)), None) if reason is None else None
+            if config is None:
+                reasons.append(f"{type(implementation).__name__}: {reason or 'no config works for it'}")
                 continue
-            cost = implementation.cost(problem, plan, device)
+            cost = implementation.cost(problem, config, device)
             if best is None or cost <= best.cost:
-                best = Choice(implementation, plan, cost)
+                best = Choice(implementation, config, cost)
         if best is None:
             raise self._refusal(problem, reasons)
-        best.implementation.check(problem, best.plan, device)
+        best.implementation.check(problem, best.config, device)
         return best
 
-    def _taking(self, plan: Any, problem: Any, device: Device) -> Choice:
-        takers = [x for x in self.table if type(plan) is x.plan]
-        names = dict.fromkeys(x.plan.__name__ for x in self.table)
+    def _with_config(self, config: Any, problem: Any, device: Device) -> Choice:
+        candidates = [x for x in self.implementations if type(config) is x.config]
+        names = dict.fromkeys(x.config.__name__ for x in self.implementations)
         arrays.require(
-            bool(takers),
-            f"{problem.name}: plan is {type(plan).__name__}",
+            bool(candidates),
+            f"{problem.name}: config is {type(config).__name__}",
             hint=" or ".join(f"kernels.{name}(...)" for name in names),
         )
-        reasons = [(x, x.supports(problem, device)) for x in takers]
+        reasons = [(x, x.supports(problem, device)) for x in candidates]
         able = [x for x, reason in reasons if reason is None]
         if not able:
             raise self._refusal(problem, [f"{type(x).__name__}: {reason}" for x, reason in reasons])
         for implementation in able:
-            implementation.check(problem, plan, device)
-        costs = [(x.cost(problem, plan, device), -n) for n, x in enumerate(able)] if len(able) > 1 else [(0.0, 0)]
+            implementation.check(problem, config, device)
+        costs = [(x.cost(problem, config, device), -n) for n, x in enumerate(able)] if len(able) > 1 else [(0.0, 0)]
         cost, place = min(costs)
-        return Choice(able[-place], plan, cost)
+        return Choice(able[-place], config, cost)
 
     def _refusal(self, problem: Any, reasons: list[str]) -> Exception:
         return DSLUserCodeTypeError(
@@ -198,55 +199,55 @@ class Family:
             hint=f"{problem}",
         )
 
-    def validate(self, problem: Any, plan: Any, device: Device) -> list[str]:
-        """Why no implementation can compute a problem by a plan; nothing: one can."""
-        found = [x.validate(problem, plan, device) for x in self.table if type(plan) is x.plan]
-        if not found:
-            return [f"{type(plan).__name__} is no plan of {self.name}"]
-        return [] if [] in found else [reason for reasons in found for reason in reasons]
+    def validate(self, problem: Any, config: Any, device: Device) -> list[str]:
+        """Returns why no implementation can compute a problem with a config; empty if one can."""
+        reasons = [x.validate(problem, config, device) for x in self.implementations if type(config) is x.config]
+        if not reasons:
+            return [f"{type(config).__name__} is no config of {self.name}"]
+        return [] if [] in reasons else [reason for several in reasons for reason in several]
 
-    def explain(self, problem: Any, device: Device, plan: Any = None) -> explaining.Explanation:
-        """What is chosen for a problem, or is to be if a plan is given, and why."""
-        first = self.choose(problem, device, plan)
-        cost = first.implementation.cost(problem, first.plan, device)
+    def explain(self, problem: Any, device: Device, config: Any = None) -> explaining.Explanation:
+        """Returns what is chosen for a problem, or would be with `config`, and why."""
+        first = self.choose(problem, device, config)
+        cost = first.implementation.cost(problem, first.config, device)
         others = [choice for choice in self.choices(problem, device) if choice[:2] != first[:2]]
-        choices = (x._replace(cost=max(x.cost, explaining.LAUNCH)) for x in (first._replace(cost=cost), *others))
-        reasons = {type(x).__name__: x.supports(problem, device) for x in self.table}
-        parts = first.implementation.parts(problem, first.plan, device)
-        added = abs(sum(parts.values()) - cost) < 1e-6 * cost
+        choices = (x._replace(cost=max(x.cost, explaining.LAUNCH_US)) for x in (first._replace(cost=cost), *others))
+        reasons = {type(x).__name__: x.supports(problem, device) for x in self.implementations}
+        terms = first.implementation.cost_terms(problem, first.config, device)
+        in_sequence = abs(sum(terms.values()) - cost) < 1e-6 * cost
         return explaining.Explanation(
             problem, device, tuple(choices), {name: why for name, why in reasons.items() if why is not None},
-            parts, explaining.least(problem, device) if added or not parts else parts,
+            terms, explaining.lower_bounds(problem, device) if in_sequence or not terms else terms,
         )  # fmt: skip
 
-    def run(self, problem: Any, device: Device, given: Any, plan: Any = None) -> Any:
-        """Choose, and compute."""
-        if _asked is not None:
-            _asked.append((self, problem))
+    def run(self, problem: Any, device: Device, args: Any, config: Any = None) -> Any:
+        """Chooses an implementation and computes a problem."""
+        if _collected is not None:
+            _collected.append((self, problem))
             return None
-        implementation, plan, _ = self.choose(problem, device, plan)
+        implementation, config, _ = self.choose(problem, device, config)
         if not implementation.repeats:
             recorder.cannot_repeat(f"{type(implementation).__name__} launches kernels by itself")
-        return implementation.run(problem, plan, given)
+        return implementation.run(problem, config, args)
 
 
-def varied(first: Any, check: Any, **choices: Any) -> Iterator[Any]:
-    """A plan, then those with other values of some fields that pass a check."""
+def variants(first: Any, check: Any, **choices: Any) -> Iterator[Any]:
+    """Yields a config, then those with other values of some fields that pass a check."""
     yield first
     seen = {first}
     for values in itertools.product(*choices.values()):
-        plan = dataclasses.replace(first, **dict(zip(choices, values, strict=True)))
-        if plan in seen:
+        config = dataclasses.replace(first, **dict(zip(choices, values, strict=True)))
+        if config in seen:
             continue
-        seen.add(plan)
-        if works(check, plan):
-            yield plan
+        seen.add(config)
+        if passes(check, config):
+            yield config
 
 
-def works(check: Any, plan: Any) -> bool:
-    """Whether a plan passes a check."""
+def passes(check: Any, config: Any) -> bool:
+    """Returns whether `check` accepts a config."""
     try:
-        check(plan)
+        check(config)
     except DSLUserCodeTypeError:
         return False
     return True

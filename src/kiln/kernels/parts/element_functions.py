@@ -22,7 +22,7 @@ def key_of(value: Any) -> Any:
 
 class Functions:
     """Functions that are part of what a kernel is made for: equal if code, closures and defaults are. What else they read,
-    globals for example, is compared by who keeps what was made of them (`launches.made_of`).
+    globals for example, is compared by who keeps what was made of them (`launches.cached_kernel_of`).
 
     `branching`: which of them (True: all) are given one element at a time, and may branch on it.
     """

@@ -1,7 +1,7 @@
-"""Tiles of a group of matrix products whose shapes (m, n, k, l) lie in global memory.
+"""CuTe's tile scheduler of grouped GEMMs whose shapes (m, n, k, l) lie in global memory.
 
-The clusters of all problems are numbered one problem after the other, along M first within a problem (or along N, as the
-parameters say). Who looks for a tile remembers the problem of the last one, so that looking for later ones goes on there.
+The clusters of all problems are numbered one problem after the other, within a problem along M first (or along N, as
+the parameters say). A search starts at the problem of the last tile.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.typing import Boolean, Int32, Integer
 from ...cute import jit
 from ..value_parts import ValueParts
@@ -27,7 +27,7 @@ __all__ = [
 
 @dataclasses.dataclass
 class GroupSearchResult(ValueParts):
-    """A tile's problem, its coordinate in it, the problem's shape, and how many tiles it has along K.
+    """The problem of a tile, the tile's coordinate in it, the problem's shape, and its number of tiles along K.
 
     Past the last problem `found` is false, `group_idx` is the number of problems, and all else is 0.
     """
@@ -44,51 +44,43 @@ class GroupSearchResult(ValueParts):
 
 @dataclasses.dataclass
 class GroupedGemmGroupSearchState(ValueParts):
-    """The problem of the last tile that was looked for, and how many clusters come before it."""
+    """Where the next search starts: the problem of the last tile, and how many clusters come before it."""
 
     group_idx: Any
     first_cluster: Any
 
 
 def create_initial_search_state(*, loc: Any = None, ip: Any = None) -> GroupedGemmGroupSearchState:
-    """Nothing has been looked for."""
+    """Return the state of a search that starts at the first problem."""
     return GroupedGemmGroupSearchState(Int32(0), Int32(0))
 
 
 @dataclasses.dataclass
 class GroupWorkTileInfo(WorkTileInfo):
-    """A tile of a scheduler, and what it is in its problem."""
+    """A tile of a scheduler, and its place in its problem."""
 
     group_search_result: Any
 
 
 class GroupedGemmTileSchedulerHelper(ValueParts):
-    """Finds the problem of a tile, for schedulers over (blocks along M, blocks along N, clusters of all problems)."""
+    """Finds the problem of a tile, for schedulers over (CTAs along M, CTAs along N, clusters of all problems)."""
 
     def __init__(
-        self,
-        group_count: Any,
-        tile_sched_params: PersistentTileSchedulerParams,
-        cluster_tile_shape_mnk: Any,
-        search_state: GroupedGemmGroupSearchState,
-        *,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> None:
+        self, group_count: Any, tile_sched_params: PersistentTileSchedulerParams, cluster_tile_shape_mnk: Any,
+        search_state: GroupedGemmGroupSearchState, *, loc: Any = None, ip: Any = None,
+    ) -> None:  # fmt: skip
         if not isinstance(group_count, (int, Integer)):
-            raise error(DSLUserCodeTypeError, f"group_count is {group_count!r}", hint="the number of problems")
+            raise type_error(f"group_count is {group_count!r}", "the number of problems")
         if tile_sched_params.swizzle_size != 1:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"swizzle_size is {tile_sched_params.swizzle_size}: clusters of a group are numbered one problem after the other",
-                hint="swizzle_size=1",
+                "swizzle_size=1",
             )
         tile = cluster_tile_shape_mnk
         if not isinstance(tile, tuple) or len(tile) != 3 or not all(isinstance(e, int) and e >= 1 for e in tile):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"cluster_tile_shape_mnk is {tile!r}",
-                hint="the elements of a cluster's tile along M, N and K, known when compiling",
+                "the elements of a cluster's tile along M, N and K, known when compiling",
             )
         self.group_count = group_count
         self.params = tile_sched_params
@@ -96,7 +88,7 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
         self.search_state = search_state
 
     def _find(self, cluster: Any, problem_shape_mnkl: Any) -> GroupSearchResult:
-        """The problem of a cluster; its coordinate in clusters."""
+        """Return the problem of a cluster, with the cluster's coordinate in clusters."""
         state = self.search_state
         group, first, place, shape = _search(
             Int32(cluster), Int32(self.group_count), state.group_idx, state.first_cluster,
@@ -108,7 +100,8 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
     def delinearize_z(
         self, cta_tile_coord: Any, problem_shape_mnkl: Any, *, loc: Any = None, ip: Any = None
     ) -> GroupSearchResult:
-        """What the tile (m in the cluster, n in the cluster, number of the cluster) is. Shapes are a tensor (problems, 4)."""
+        """Return the problem of the tile (m in the cluster, n in the cluster, number of the cluster). Shapes are a
+        tensor (problems, 4)."""
         x, y, cluster = cta_tile_coord
         result = self._find(cluster, problem_shape_mnkl)
         rows, columns, _ = self.params.cluster_shape_mnk
@@ -119,15 +112,15 @@ class GroupedGemmTileSchedulerHelper(ValueParts):
     def search_cluster_tile_count_k(
         self, cta_tile_coord: Any, problem_shape_mnkl: Any, *, loc: Any = None, ip: Any = None
     ) -> tuple[Any, Any]:
-        """How many tiles the problem of a tile has along K, and its number."""
+        """Return how many tiles the problem of a tile has along K, and the problem's number."""
         result = self._find(cta_tile_coord[2], problem_shape_mnkl)
         return result.cta_tile_count_k, result.group_idx
 
 
 @jit
 def _search(cluster: Any, groups: Any, group: Any, first: Any, shapes: Any, tile: Any, along_m: Any):
-    """The problem of a cluster, how many clusters come before it, the cluster's coordinate, and (m, n, k, tiles along k)."""
-    if cluster < first:  # an earlier one than the last: from the beginning
+    """Return the problem of a cluster, the clusters before it, the cluster's coordinate, and (m, n, k, tiles along k)."""
+    if cluster < first:  # before the last problem: search from the first one
         group = Int32(0)
         first = Int32(0)
     m = Int32(0)
@@ -163,9 +156,9 @@ def _search(cluster: Any, groups: Any, group: Any, first: Any, shapes: Any, tile
 
 
 class StaticPersistentGroupTileScheduler(StaticPersistentTileScheduler):
-    """The tiles of one block among those of a group of products.
+    """The tiles of one CTA in a grouped GEMM.
 
-    Its work tiles also have a `group_search_result`. A tile is valid as long as there is a problem with it: the parameters may
+    Its work tiles also have a `group_search_result`. A tile is valid as long as a problem has it: the parameters may
     name more clusters than the problems have.
     """
 
@@ -188,27 +181,27 @@ class StaticPersistentGroupTileScheduler(StaticPersistentTileScheduler):
         loc: Any = None,
         ip: Any = None,
     ) -> StaticPersistentGroupTileScheduler:
-        """The scheduler of the block `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters.
+        """Return the scheduler of the CTA `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters.
 
-        Shapes are read where a search needs them; `use_cached_problem_shapes` is a hint that changes nothing.
+        Shapes are read where a search needs them; `use_cached_problem_shapes` has no effect.
         """
         start = StaticPersistentTileScheduler._start(params, block_idx, grid_dim)
         helper = GroupedGemmTileSchedulerHelper(group_count, params, cluster_tile_shape_mnk, initial_search_state)
         return StaticPersistentGroupTileScheduler(start, helper, problem_shape_mnkl)
 
     def delinearize_z(self, cta_tile_coord: Any, *, loc: Any = None, ip: Any = None) -> GroupSearchResult:
-        """What the tile (m in the cluster, n in the cluster, number of the cluster) is."""
+        """Return the problem of the tile (m in the cluster, n in the cluster, number of the cluster)."""
         return self.helper.delinearize_z(cta_tile_coord, self.problem_shape_mnkl)
 
     def get_current_work(self, *, loc: Any = None, ip: Any = None) -> GroupWorkTileInfo:
-        """The tile of this block; beyond the last problem, one that is not valid."""
+        """Return the tile of this CTA; past the last problem, an invalid tile."""
         tile = super().get_current_work()
         result = self.delinearize_z((*self.cta_id_in_cluster[:2], self._current_work_linear_idx))
         return GroupWorkTileInfo(tile.tile_idx, Boolean(tile.is_valid_tile) & result.found, result)
 
     def initial_work_tile_info(self, *, loc: Any = None, ip: Any = None) -> GroupWorkTileInfo:
-        """The first tile."""
+        """Return the first tile."""
         return self.get_current_work()
 
     def prefetch_problem_shapes(self, *, loc: Any = None, ip: Any = None) -> None:
-        """A hint that changes nothing: shapes are read where a search needs them."""
+        """Do nothing: shapes are read where a search needs them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.operators import select_
 from ...cute import fast_divmod_create_divisor, jit
 
@@ -22,7 +22,7 @@ def swizzled_tile(number: Any, tiles_m: Any, tiles_n: Any, group: int = 8) -> tu
     dynamic extents: a kernel that cannot wait for that prepares divisors on the host (`raster_divisors`, `raster_tile`).
     """
     if isinstance(group, bool) or not isinstance(group, int) or group < 1:
-        raise error(DSLUserCodeTypeError, f"group is {group!r}", hint="at least 1, known when compiling")
+        raise type_error(f"group is {group!r}", "at least 1, known when compiling")
     return _tile(number, tiles_m, tiles_n, group)
 
 

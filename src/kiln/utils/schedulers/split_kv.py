@@ -81,7 +81,8 @@ class SplitKVScheduler:
 
     @jit
     def find(
-        self, seqlens: Tensor, max_keys: Int32, split: Int32, num_splits: Int32, found: Tensor, kept: Tensor, keeps: Any
+        self, seqlens: Tensor, max_keys: Int32, split: Int32, num_splits: Int32, found: Tensor, kept: Tensor,
+        keeps: Any,
     ):  # fmt: skip
         """Let one warp find a split and write its `FIELDS` to `found`, and where `keeps` holds to row `split` of `kept`, too."""
         lane = arch.lane_idx()

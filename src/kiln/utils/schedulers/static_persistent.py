@@ -1,13 +1,14 @@
-"""Persistent kernels: as many clusters as run at a time, each of which takes one tile after the other.
+"""CuTe's static persistent tile scheduler: as many clusters as run at a time, each of which takes one tile after the
+other.
 
-Which tiles a cluster takes follows from its number alone: cluster number c of n takes the tiles number c, c + n, c + 2 n, ...
+Cluster c of n takes tiles c, c + n, c + 2 n, ...
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.numeric.operators import select
 from ...base_dsl.typing import Int32, Integer
 from ...cute import FastDivmodDivisor, ceil_div
@@ -20,58 +21,39 @@ __all__ = [
 
 
 class PersistentTileSchedulerParams(ValueParts):
-    """A problem of (m, n, l) tiles, in clusters of (m, n, 1) blocks with a tile each, and the order clusters are numbered in.
+    """A problem of (m, n, l) tiles in clusters of (m, n, 1) CTAs with a tile each, and the raster order of clusters.
 
-    They are numbered along M first (or along N), then along the other mode, then along l. With a `swizzle_size` of s, s clusters
-    side by side in the other mode come first, so that those that run at a time share more of their operands. What is no multiple
-    of the cluster, or of s clusters, is rounded up: there are tiles outside the problem, whose loads and stores a kernel bounds as
-    it does in its last tiles.
+    Clusters are numbered along M first (or along N), then along the other mode, then along l. With a `swizzle_size` of
+    s, s clusters side by side in the other mode come first, so that clusters that run at the same time share more
+    operands. Counts that are no multiple of the cluster, or of s clusters, are rounded up: there are tiles outside the
+    problem, whose loads and stores a kernel predicates like those of its last tiles.
     """
 
     __kiln_immutable__ = True
 
     def __init__(
-        self,
-        problem_shape_ntile_mnl: Any,
-        cluster_shape_mnk: Any,
-        swizzle_size: int = 1,
-        raster_along_m: bool = True,
-        *,
-        loc: Any = None,
-        ip: Any = None,
-    ) -> None:
+        self, problem_shape_ntile_mnl: Any, cluster_shape_mnk: Any, swizzle_size: int = 1,
+        raster_along_m: bool = True, *, loc: Any = None, ip: Any = None,
+    ) -> None:  # fmt: skip
         if not isinstance(problem_shape_ntile_mnl, tuple) or len(problem_shape_ntile_mnl) != 3:
-            raise error(
-                DSLUserCodeTypeError,
-                f"problem_shape_ntile_mnl is {problem_shape_ntile_mnl!r}",
-                hint="the number of tiles along M, N and L",
+            raise type_error(
+                f"problem_shape_ntile_mnl is {problem_shape_ntile_mnl!r}", "the number of tiles along M, N and L"
             )
         for tiles in problem_shape_ntile_mnl:
             if not isinstance(tiles, (int, Integer)) or (isinstance(tiles, int) and tiles < 0):
-                raise error(DSLUserCodeTypeError, f"{tiles!r} tiles along a mode", hint="an integer, at least 0")
+                raise type_error(f"{tiles!r} tiles along a mode", "an integer, at least 0")
         cluster = cluster_shape_mnk
         if not isinstance(cluster, tuple) or len(cluster) != 3 or not all(_is_count(extent) for extent in cluster):
-            raise error(
-                DSLUserCodeTypeError,
-                f"cluster_shape_mnk is {cluster!r}",
-                hint="three integers of at least 1, known when compiling",
-            )
+            raise type_error(f"cluster_shape_mnk is {cluster!r}", "three integers of at least 1, known when compiling")
         if cluster[2] != 1:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a cluster of {cluster}: tiles along K are one block's work",
-                hint=f"cluster_shape_mnk=({cluster[0]}, {cluster[1]}, 1)",
+                f"cluster_shape_mnk=({cluster[0]}, {cluster[1]}, 1)",
             )
         if not _is_count(swizzle_size):
-            raise error(
-                DSLUserCodeTypeError, f"swizzle_size is {swizzle_size!r}", hint="at least 1, known when compiling"
-            )
+            raise type_error(f"swizzle_size is {swizzle_size!r}", "at least 1, known when compiling")
         if not isinstance(raster_along_m, bool):
-            raise error(
-                DSLUserCodeTypeError,
-                f"raster_along_m is {raster_along_m!r}",
-                hint="True or False, known when compiling",
-            )
+            raise type_error(f"raster_along_m is {raster_along_m!r}", "True or False, known when compiling")
         self.problem_shape_ntile_mnl = problem_shape_ntile_mnl
         self.cluster_shape_mnk = cluster
         self.swizzle_size = swizzle_size
@@ -83,18 +65,17 @@ class PersistentTileSchedulerParams(ValueParts):
         self._fast, self._strips = _divisor(fast), _divisor(strips)
 
     def get_grid_shape(self, max_active_clusters: Any, *, loc: Any = None, ip: Any = None) -> tuple[Any, Any, Any]:
-        """The grid to launch: a cluster for each that can run at a time, or fewer if the problem has fewer."""
+        """Return the grid to launch: as many clusters as run at a time, or fewer if the problem has fewer."""
         if isinstance(max_active_clusters, int) and max_active_clusters < 1:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"max_active_clusters is {max_active_clusters}",
-                hint="at least 1: HardwareInfo().get_max_active_clusters(blocks of a cluster)",
+                "at least 1: HardwareInfo().get_max_active_clusters(blocks of a cluster)",
             )
         clusters = select(self._num_clusters < max_active_clusters, self._num_clusters, max_active_clusters)
         return (*self.cluster_shape_mnk[:2], clusters)
 
     def _cluster_at(self, number: Any) -> tuple[Any, Any, Any]:
-        """The coordinate (m, n, l) of a cluster, counted in clusters."""
+        """Return the coordinate (m, n, l) of a cluster, counted in clusters."""
         rest, side = divmod(number, self.swizzle_size) if self.swizzle_size > 1 else (number, 0)
         rest, fast = divmod(rest, self._fast)
         l, strip = divmod(rest, self._strips)
@@ -107,23 +88,19 @@ def _is_count(x: Any) -> bool:
 
 
 def _divisor(count: Any) -> Any:
-    """What divides by a number of clusters; nothing is ever divided by 0, since then there are no tiles."""
+    """Return a divisor for a number of clusters; it is at least 1, and unused where there are no tiles."""
     if isinstance(count, int):
         return max(count, 1)
     return FastDivmodDivisor(Int32(select(count > 0, count, 1)))
 
 
 class StaticPersistentTileScheduler(ValueParts):
-    """The tiles of one block, one after the other. It can be made where they are needed, in each role of a kernel for itself."""
+    """The tiles of one CTA, one after the other. Each role of a kernel can create its own."""
 
     def __init__(
-        self,
-        params: PersistentTileSchedulerParams,
-        num_persistent_clusters: Any,
-        current_work_linear_idx: Any,
-        cta_id_in_cluster: Any,
-        num_tiles_executed: Any,
-    ) -> None:
+        self, params: PersistentTileSchedulerParams, num_persistent_clusters: Any, current_work_linear_idx: Any,
+        cta_id_in_cluster: Any, num_tiles_executed: Any,
+    ) -> None:  # fmt: skip
         self.params = params
         self.num_persistent_clusters = Int32(num_persistent_clusters)
         self._current_work_linear_idx = Int32(current_work_linear_idx)
@@ -132,13 +109,11 @@ class StaticPersistentTileScheduler(ValueParts):
 
     @staticmethod
     def _start(params: Any, block_idx: Any, grid_dim: Any) -> tuple[Any, ...]:
-        """What a block of a grid of whole clusters begins with."""
+        """Return what the scheduler of a CTA starts with, in a grid of whole clusters."""
         if not isinstance(params, PersistentTileSchedulerParams):
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"a tile scheduler made of {type(params).__name__}",
-                hint="PersistentTileSchedulerParams(tiles (m, n, l), cluster (m, n, 1))",
-                depth=2,
+                "PersistentTileSchedulerParams(tiles (m, n, l), cluster (m, n, 1))",
             )
         m, n, _ = params.cluster_shape_mnk
         x, y, z = (_count(i) for i in block_idx)
@@ -151,18 +126,18 @@ class StaticPersistentTileScheduler(ValueParts):
     def create(
         params: PersistentTileSchedulerParams, block_idx: Any, grid_dim: Any, *, loc: Any = None, ip: Any = None
     ) -> StaticPersistentTileScheduler:
-        """The scheduler of the block `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters."""
+        """Return the scheduler of the CTA `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters."""
         return StaticPersistentTileScheduler(*StaticPersistentTileScheduler._start(params, block_idx, grid_dim))
 
     @staticmethod
     def get_grid_shape(
         params: PersistentTileSchedulerParams, max_active_clusters: Any, *, loc: Any = None, ip: Any = None
     ) -> tuple[Any, Any, Any]:
-        """The grid to launch: a cluster for each that can run at a time, or fewer if the problem has fewer."""
+        """Return the grid to launch: as many clusters as run at a time, or fewer if the problem has fewer."""
         return params.get_grid_shape(max_active_clusters)
 
     def get_current_work(self, *, loc: Any = None, ip: Any = None) -> WorkTileInfo:
-        """The tile (m, n, l) of this block; beyond the last one, one that is not valid."""
+        """Return the tile (m, n, l) of this CTA; past the last one, an invalid tile."""
         number = self._current_work_linear_idx._assume(nonneg=True)
         m, n, l = self.params._cluster_at(number)
         rows, columns, _ = self.params.cluster_shape_mnk
@@ -170,11 +145,11 @@ class StaticPersistentTileScheduler(ValueParts):
         return WorkTileInfo((m * rows + x, n * columns + y, l), number < self.params._num_clusters)
 
     def initial_work_tile_info(self, *, loc: Any = None, ip: Any = None) -> WorkTileInfo:
-        """The first tile."""
+        """Return the first tile."""
         return self.get_current_work()
 
     def advance_to_next_work(self, *, advance_count: Any = 1, loc: Any = None, ip: Any = None) -> None:
-        """Go to the next tile, or as many tiles on; that counts as one tile."""
+        """Advance by one tile, or by `advance_count`; that counts as one tile."""
         self._current_work_linear_idx = self._current_work_linear_idx + self.num_persistent_clusters * advance_count
         self._num_tiles_executed = self._num_tiles_executed + 1
 
@@ -195,30 +170,24 @@ def _count(x: Any) -> Any:
 class StaticPersistentRuntimeTileScheduler(StaticPersistentTileScheduler):
     """Gives coordinates of clusters, counted in clusters, in a problem whose end only the kernel knows.
 
-    `inner_mode` (0 for M, 1 for N) is the mode they are numbered along first; along the other they go on without an end. Tiles
-    are valid up to the end that the parameters name; a kernel whose problem ends elsewhere compares the coordinate itself.
+    `inner_mode` (0 for M, 1 for N) is the mode they are numbered along first; the other mode has no end. Tiles are
+    valid up to the end that the parameters name; a kernel whose problem ends elsewhere compares the coordinate itself.
     """
 
     def __init__(
-        self,
-        params: PersistentTileSchedulerParams,
-        num_persistent_clusters: Any,
-        current_work_linear_idx: Any,
-        cta_id_in_cluster: Any,
-        num_tiles_executed: Any,
-        inner_mode: int = 1,
-    ) -> None:
+        self, params: PersistentTileSchedulerParams, num_persistent_clusters: Any, current_work_linear_idx: Any,
+        cta_id_in_cluster: Any, num_tiles_executed: Any, inner_mode: int = 1,
+    ) -> None:  # fmt: skip
         super().__init__(
             params, num_persistent_clusters, current_work_linear_idx, cta_id_in_cluster, num_tiles_executed
         )
         if inner_mode not in (0, 1):
-            raise error(DSLUserCodeTypeError, f"inner_mode is {inner_mode!r}", hint="0 for M, 1 for N")
+            raise type_error(f"inner_mode is {inner_mode!r}", "0 for M, 1 for N")
         batches = params.problem_shape_ntile_mnl[2]
         if isinstance(batches, int) and batches > 1:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{batches} problems along L: the mode without an end comes last",
-                hint="one problem, or StaticPersistentTileScheduler",
+                "one problem, or StaticPersistentTileScheduler",
             )
         self.inner_mode = inner_mode
         inner, outer = (
@@ -237,12 +206,12 @@ class StaticPersistentRuntimeTileScheduler(StaticPersistentTileScheduler):
         loc: Any = None,
         ip: Any = None,
     ) -> StaticPersistentRuntimeTileScheduler:
-        """The scheduler of the block `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters."""
+        """Return the scheduler of the CTA `cute.arch.block_idx()` in a grid `cute.arch.grid_dim()` of whole clusters."""
         start = StaticPersistentTileScheduler._start(params, block_idx, grid_dim)
         return StaticPersistentRuntimeTileScheduler(*start, inner_mode=inner_mode)
 
     def get_current_work(self, *, loc: Any = None, ip: Any = None) -> WorkTileInfo:
-        """The cluster's coordinate (m, n, 0)."""
+        """Return the cluster's coordinate (m, n, 0)."""
         number = self._current_work_linear_idx._assume(nonneg=True)
         outer, inner = divmod(number, self._inner)
         m, n = (inner, outer) if self.inner_mode == 0 else (outer, inner)

@@ -1,4 +1,4 @@
-"""`WorkTileInfo`: which tile a scheduler gives to a block."""
+"""`WorkTileInfo`: the tile that a scheduler gives to a CTA."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ __all__ = ["WorkTileInfo"]
 
 @dataclasses.dataclass
 class WorkTileInfo(ValueParts):
-    """A tile's coordinate, and whether there is one left to work on.
+    """A tile's coordinate, and whether it is valid.
 
-    Python's integers in the coordinate stay known, unless tiles meet that differ in them: there they become Int32.
+    Python integers in the coordinate stay static, except where tiles with different ones merge: there they become
+    Int32.
     """
 
     tile_idx: Any
@@ -34,7 +35,7 @@ def _placed(tile: WorkTileInfo, other: Any) -> WorkTileInfo:
 
 
 def _beside(own: Any, other: Any) -> Any:
-    """A coordinate whose integers are Int32 where those of another are not the same."""
+    """Return a coordinate whose integers are Int32 where those of `other` differ."""
     if isinstance(own, tuple) and isinstance(other, tuple) and len(own) == len(other):
         return tuple(_beside(x, y) for x, y in zip(own, other, strict=True))
     return Int32(own) if type(own) is int and not (type(other) is int and own == other) else own

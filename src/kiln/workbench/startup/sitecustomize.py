@@ -32,9 +32,9 @@ class _FirstImport:
 
         _alias.install()
         if _SERVES_CUDA:
-            from kiln.workbench import host_cuda
+            from kiln.workbench import serve_cuda
 
-            host_cuda.activate()
+            serve_cuda.activate()
         if self in sys.meta_path:
             sys.meta_path.remove(self)  # pyright: ignore[reportArgumentType]
         for finder in sys.meta_path:

@@ -15,7 +15,7 @@ import kiln
 from kiln import Float8E4M3FN, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import FAMILY, Attention
+from kiln.kernels.impl.attention import REGISTRY, AttentionProblem
 
 E4M3, BF16 = ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16
 Sm80GemmConfig = kernels.Sm80AttentionConfig
@@ -36,7 +36,7 @@ def factors(heads: int = 2) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("dims", "tiling", "options"),
+    ("dims", "config", "options"),
     [
         ((32, 32), Sm80GemmConfig(16, 16, 1, 2, 1, True), {"causal": True}),
         # parts, 32 rows to a warp; of what is copied some is padding
@@ -47,14 +47,14 @@ def factors(heads: int = 2) -> np.ndarray:
         ),
     ],
 )
-def test_queries_keys_and_values(dims, tiling, options):
+def test_queries_keys_and_values(dims, config, options):
     """In the long stage the first under the sanitizer, which finds nothing."""
     q, k, v = narrow(2, 5, 4, dims[0]), narrow(2, 150, 2, dims[0]), narrow(2, 150, 2, dims[1])
     of_q, of_k, of_v = factors(), factors(), factors()
-    watched = tiling.splits == 1 and os.environ.get("KILN_LONG_TESTS")
+    watched = config.num_splits == 1 and os.environ.get("KILN_LONG_TESTS")
     with kiln.sanitize() if watched else contextlib.nullcontext():
         got = kernels.flash_attention(
-            q, k, v, return_lse=True, plan=tiling, q_descale=of_q, k_descale=of_k, v_descale=of_v, **options
+            q, k, v, return_lse=True, config=config, q_descale=of_q, k_descale=of_k, v_descale=of_v, **options
         )
     wide_k, wide_v = (x.astype(np.float64) * f[:, None, :, None] for x, f in ((k, of_q * of_k), (v, of_v)))
     close(got, exact(q, wide_k, wide_v, **options))
@@ -69,8 +69,8 @@ def in_pages(x: np.ndarray, size: int, table: np.ndarray, used: np.ndarray) -> n
     return pages
 
 
-@pytest.mark.parametrize(("factor", "splits"), [(0.0, 1), (1e-42, 3)])
-def test_factors_that_are_zero_hide_no_less(factor, splits):
+@pytest.mark.parametrize(("factor", "num_splits"), [(0.0, 1), (1e-42, 3)])
+def test_factors_that_are_zero_hide_no_less(factor, num_splits):
     """All keys that are seen weigh the same, others nothing."""
     q, k, v = narrow(2, 5, 4, 32), narrow(2, 90, 2, 32), narrow(2, 90, 2, 32)
     of_q, of_k, of_v = factors(), factors(), factors()
@@ -80,7 +80,7 @@ def test_factors_that_are_zero_hide_no_less(factor, splits):
         q,
         k,
         v,
-        plan=Sm80GemmConfig(32, 16, 2, 1, splits, True),
+        config=Sm80GemmConfig(32, 16, 2, 1, num_splits, True),
         q_descale=of_q,
         k_descale=of_k,
         v_descale=of_v,
@@ -103,8 +103,8 @@ def test_caches_of_8_bits(dtype, size):
     scales = factors(), factors()
     scales[0][0, 1] = 0.0
     options: dict[str, Any] = {"k_descale": scales[0], "v_descale": scales[1], "scale": 0.1}
-    plan = Sm80GemmConfig(16, 16, 1, 2, 2, True)
-    out, lse = kernels.paged_attention(q, *caches, table, used, return_lse=True, plan=plan, **options)
+    config = Sm80GemmConfig(16, 16, 1, 2, 2, True)
+    out, lse = kernels.paged_attention(q, *caches, table, used, return_lse=True, config=config, **options)
     assert out.dtype == dtype
     held = np.clip(q.astype(np.float64), -65504, 65504)
     for n, length in enumerate(used):
@@ -113,13 +113,13 @@ def test_caches_of_8_bits(dtype, size):
 
 
 def test_few_queries_are_widened_and_many_are_not():
-    device, serving = device_of("sm_90a"), Attention(1, 1, 32768, 32, 8, 128, 128, Float8E4M3FN)
-    few = FAMILY.choose(serving, device).plan
+    device, serving = device_of("sm_90a"), AttentionProblem(1, 1, 32768, 32, 8, 128, 128, Float8E4M3FN)
+    few = REGISTRY.choose(serving, device).config
     assert isinstance(few, Sm80GemmConfig)
-    assert few.splits > 8
-    many = Attention(4, 4096, 4096, 16, 16, 128, 128, Float8E4M3FN)
-    assert isinstance(FAMILY.choose(many, device).plan, kernels.Sm90AttentionConfig)
-    assert "does not convert" in FAMILY.validate(serving, few, device_of("sm_80"))[0]
+    assert few.num_splits > 8
+    many = AttentionProblem(4, 4096, 4096, 16, 16, 128, 128, Float8E4M3FN)
+    assert isinstance(REGISTRY.choose(many, device).config, kernels.Sm90AttentionConfig)
+    assert "does not convert" in REGISTRY.validate(serving, few, device_of("sm_80"))[0]
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ import kiln
 from kiln import BFloat16, Float8E4M3FN, Float16, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import FAMILY, Attention
+from kiln.kernels.impl.attention import REGISTRY, AttentionProblem
 from kiln.kernels.impl.attention.fwd import sm90, sm90_cost
-from kiln.kernels.impl.attention.fwd.implementations import HopperAttention, _compiled_hopper
+from kiln.kernels.impl.attention.fwd.implementations import Sm90Attention, _compiled_sm90
 from kiln.kernels.impl.attention.fwd.sm90_config import Sm90AttentionConfig
 from kiln.kernels.impl.attention.score_mod import check_score
 
@@ -29,9 +29,9 @@ HOPPER = device_of("sm_90a")
 ONE, TWO = Sm90AttentionConfig(1, 32), Sm90AttentionConfig(2, 32)
 
 
-def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, tiling: Any, **options: Any) -> None:
+def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, config: Any, **options: Any) -> None:
     with kiln.target("cpu"):
-        got = kernels.flash_attention(q, k, v, return_lse=True, plan=tiling, **options)
+        got = kernels.flash_attention(q, k, v, return_lse=True, config=config, **options)
     close(got, exact(q, k, v, **options))
 
 
@@ -52,22 +52,22 @@ def test_lengths(queries, keys):
 @pytest.mark.parametrize(("queries", "keys"), [(200, 100), (130, 200), (129, 129)])
 def test_causal(queries, keys, persistent):
     """Heads that share keys, tiles that see nothing (they get zeros, and -inf), several tiles of a block."""
-    tiling = dataclasses.replace(TWO, persistent=persistent)
-    check(normal(2, queries, 4, 32), normal(2, keys, 2, 32), normal(2, keys, 2, 32), tiling, causal=True)
+    config = dataclasses.replace(TWO, persistent=persistent)
+    check(normal(2, queries, 4, 32), normal(2, keys, 2, 32), normal(2, keys, 2, 32), config, causal=True)
 
 
 @pytest.mark.parametrize("window", [(0, 0), (20, 9), (70, 64)])
 def test_windows(window):
     """And caps, and heads of values that have another size; warp groups leave out blocks that only others see."""
     q, k, v = 2 * normal(1, 150, 1, 64), normal(1, 170, 1, 64), normal(1, 170, 1, 32)
-    check(q, k, v, dataclasses.replace(TWO, in_turns=False), window=window, softcap=3.0)
+    check(q, k, v, dataclasses.replace(TWO, pingpong=False), window=window, softcap=3.0)
 
 
-@pytest.mark.parametrize("block_k", [128, 144])
-def test_masks_of_many_keys(block_k):
+@pytest.mark.parametrize("tile_n", [128, 144])
+def test_masks_of_many_keys(tile_n):
     """As many as a number has bits for, and more."""
     q, k, v = normal(1, 150, 1, 32), normal(1, 500, 1, 32), normal(1, 500, 1, 32)
-    check(q, k, v, Sm90AttentionConfig(1, block_k), window=(210, 9))
+    check(q, k, v, Sm90AttentionConfig(1, tile_n), window=(210, 9))
 
 
 @pytest.mark.parametrize("options", [{"causal": True}, {"window": (40, 9)}, {"window": (70, None)}], ids=str)
@@ -80,11 +80,11 @@ def test_masks_of_deep_heads(options):
 
 def test_bfloat16_in_another_layout():
     """Three warp groups, each when it is ready, that scale their sums in every step; heads before rows; outputs in the place of the queries."""
-    tiling = Sm90AttentionConfig(3, 48, 3, in_turns=False, lazy=False)
+    config = Sm90AttentionConfig(3, 48, 3, pingpong=False, lazy_rescale=False)
     q, k, v = (normal(2, 2, 200, 80, dtype=ml_dtypes.bfloat16).swapaxes(1, 2) for _ in range(3))
     wanted = exact(q, k, v, causal=True)
     with kiln.target("cpu"):
-        got = kernels.flash_attention(q, k, v, causal=True, out=q, return_lse=True, plan=tiling)
+        got = kernels.flash_attention(q, k, v, causal=True, out=q, return_lse=True, config=config)
     assert got[0] is q
     close(got, wanted)
 
@@ -95,8 +95,8 @@ def test_heads_that_are_one_and_the_same():
 
 
 @pytest.mark.usefixtures("few_multiprocessors")
-@pytest.mark.parametrize("plan", [{}, {"counted": True, "grouped": True}], ids=str)
-def test_sequences_of_any_length(plan):
+@pytest.mark.parametrize("config", [{}, {"dynamic_scheduler": True, "pack_gqa": True}], ids=str)
+def test_sequences_of_any_length(config):
     """The last keys of each are not in use, and no numbers; slopes, sinks; rows before and after all sequences stay as they are."""
     queries, keys = [5, 0, 133, 16], [7, 20, 40, 3]
     starts_q, starts_k = (np.cumsum([3, *n]).astype(np.int32) for n in (queries, keys))
@@ -109,7 +109,7 @@ def test_sequences_of_any_length(plan):
     with kiln.target("cpu"):
         _, lse = kernels.flash_attention(
             q, k, v, causal=True, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, seqused_k=used, out=out, return_lse=True,
-            plan=dataclasses.replace(TWO, **plan), **numbers,
+            config=dataclasses.replace(TWO, **config), **numbers,
         )  # fmt: skip
     assert (out[:3] == 7.0).all()
     assert (out[-2:] == 7.0).all()
@@ -127,7 +127,7 @@ def test_the_last_sequences_are_empty(starts):
     out = np.full_like(q, 7.0)
     with kiln.target("cpu"):
         _, lse = kernels.flash_attention(
-            q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, max_seqlen_q=70, out=out, return_lse=True, plan=TWO
+            q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, max_seqlen_q=70, out=out, return_lse=True, config=TWO
         )
     for n in range(len(starts_q) - 1):
         rows, keys = slice(*starts_q[n : n + 2]), slice(*starts_k[n : n + 2])
@@ -144,7 +144,7 @@ def test_a_cache_that_is_being_filled():
         k[n, length:] = v[n, length:] = np.nan
     with kiln.target("cpu"):
         got = kernels.flash_attention(
-            q, k, v, window=(30, 2), seqused_k=used, return_lse=True, plan=dataclasses.replace(ONE, grouped=True)
+            q, k, v, window=(30, 2), seqused_k=used, return_lse=True, config=dataclasses.replace(ONE, pack_gqa=True)
         )
     for n, length in enumerate(used):
         rows = slice(n, n + 1)
@@ -164,7 +164,7 @@ def test_a_function_of_scores():
     q, k, v = normal(2, 70, 2, 40), normal(2, 50, 1, 40), normal(2, 50, 1, 24)
     with kiln.target("cpu"):
         got = kernels.flash_attention(
-            q, k, v, score=changed, softcap=2.0, return_lse=True, plan=dataclasses.replace(ONE, queries_held=True)
+            q, k, v, score=changed, softcap=2.0, return_lse=True, config=dataclasses.replace(ONE, q_in_regs=True)
         )
     close(got, exact(q, k, v, softcap=2.0, score=in_arrays))
 
@@ -195,7 +195,7 @@ def test_floats_of_8_bits():
     options = {"causal": True, "softcap": 3.0}
     with kiln.target("cpu"):
         out, lse = kernels.flash_attention(
-            q, k, v, seqused_k=used, return_lse=True, plan=Sm90AttentionConfig(2, 32), **options,
+            q, k, v, seqused_k=used, return_lse=True, config=Sm90AttentionConfig(2, 32), **options,
             **dict(zip(FACTORS, factors, strict=True)),
         )  # fmt: skip
     for n, length in enumerate(used):
@@ -210,7 +210,7 @@ def test_factors_of_8_bits_that_are_zero():
     factors[1][0, 1] = factors[2][0, 0] = 0.0
     with kiln.target("cpu"):
         out, lse = kernels.flash_attention(
-            q, k, v, causal=True, return_lse=True, plan=Sm90AttentionConfig(2, 32), **dict(zip(FACTORS, factors, strict=True))
+            q, k, v, causal=True, return_lse=True, config=Sm90AttentionConfig(2, 32), **dict(zip(FACTORS, factors, strict=True))
         )  # fmt: skip
     close_in_8_bits((out[0], lse[0]), q[0], k[0], v[0], [x[0] for x in factors], causal=True)
 
@@ -233,7 +233,7 @@ def test_sequences_of_8_bits():
     def run() -> Any:
         return kernels.flash_attention(
             q, k, v, causal=True, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, seqused_k=used, return_lse=True,
-            plan=Sm90AttentionConfig(2, 32, counted=True), **dict(zip(FACTORS, factors, strict=True)),
+            config=Sm90AttentionConfig(2, 32, dynamic_scheduler=True), **dict(zip(FACTORS, factors, strict=True)),
         )  # fmt: skip
 
     with kiln.target("cpu"):
@@ -260,7 +260,7 @@ def test_pages_of_8_bits():
     with kiln.target("cpu"):
         out, lse = kernels.flash_attention(
             q, k, v, cu_seqlens_q=starts, seqused_k=used, page_table=table, causal=True, return_lse=True,
-            plan=Sm90AttentionConfig(1, 32),
+            config=Sm90AttentionConfig(1, 32),
         )  # fmt: skip
     for n in (0, 2):
         rows = slice(*starts[n : n + 2])
@@ -283,7 +283,7 @@ def test_keys_in_pages(page):
     q = normal(75, 4, 32)
     with kiln.target("cpu"):
         out, lse = kernels.flash_attention(
-            q, k, v, cu_seqlens_q=starts, seqused_k=used, page_table=table, causal=True, return_lse=True, plan=ONE
+            q, k, v, cu_seqlens_q=starts, seqused_k=used, page_table=table, causal=True, return_lse=True, config=ONE
         )
     for n in (0, 2):
         rows = slice(*starts[n : n + 2])
@@ -312,7 +312,7 @@ def test_all_options_at_once(dtype, page):
     }  # fmt: skip
     with kiln.target("cpu"):
         out, lse = kernels.flash_attention(
-            q, k, v, score=lambda s, b, h, q, k: s + 0.1 * h if q > k else s * 0.5, return_lse=True, plan=ONE, **options, **lengths,
+            q, k, v, score=lambda s, b, h, q, k: s + 0.1 * h if q > k else s * 0.5, return_lse=True, config=ONE, **options, **lengths,
             **(dict(zip(FACTORS, factors, strict=True)) if page else {}),
         )  # fmt: skip
     options["score"] = lambda s, b, h, q, k: np.where(q > k, s + 0.1 * h, s * 0.5)
@@ -346,9 +346,9 @@ def test_clean_under_the_sanitizer():
 @pytest.mark.usefixtures("few_multiprocessors")
 def test_queries_are_not_freed_before_the_last_scores(monkeypatch):
     """A mutant: the sanitizer sees it."""
-    freed = sm90.HopperForward.free_queries
-    monkeypatch.setattr(sm90.HopperForward, "free_queries", lambda self, q, left: freed(self, q, left - 1))
-    forget = (sm90.hopper_forward.cache_clear, _compiled_hopper.cache_clear)
+    freed = sm90.Sm90ForwardKernel.free_queries
+    monkeypatch.setattr(sm90.Sm90ForwardKernel, "free_queries", lambda self, q, left: freed(self, q, left - 1))
+    forget = (sm90.sm90_forward_kernel.cache_clear, _compiled_sm90.cache_clear)
     for clear in forget:
         clear()
     with pytest.raises(Exception, match="race"), kiln.sanitize():
@@ -363,10 +363,10 @@ def test_sequences_are_clean_under_the_sanitizer(monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", "7")
     starts = np.array([0, 5, 138], np.int32), np.array([0, 7, 47], np.int32)
     q, k, v = normal(138, 2, 32), normal(47, 1, 32), normal(47, 1, 32)
-    plan = dataclasses.replace(TWO, counted=True, in_turns=False, queries_held=True)
+    config = dataclasses.replace(TWO, dynamic_scheduler=True, pingpong=False, q_in_regs=True)
     with kiln.target("cpu"), kiln.sanitize():
         out, lse = kernels.flash_attention(
-            q, k, v, cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], causal=True, return_lse=True, plan=plan
+            q, k, v, cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], causal=True, return_lse=True, config=config
         )
     for n in range(2):
         rows, others = (slice(*s[n : n + 2]) for s in starts)
@@ -375,75 +375,83 @@ def test_sequences_are_clean_under_the_sanitizer(monkeypatch):
         )
 
 
-# --- plans ---
+# --- configs ---
 
 
 def test_who_is_chosen():
-    training = Attention(4, 8192, 8192, 16, 16, 128, 128)
-    assert isinstance(FAMILY.choose(training, HOPPER).implementation, HopperAttention)
+    training = AttentionProblem(4, 8192, 8192, 16, 16, 128, 128)
+    assert isinstance(REGISTRY.choose(training, HOPPER).implementation, Sm90Attention)
     for other in (
-        dataclasses.replace(training, packed=True, right=0),
-        dataclasses.replace(training, partial=True, sloped=True, sinks=True),
+        dataclasses.replace(training, varlen=True, window_right=0),
+        dataclasses.replace(training, has_seqused_k=True, has_alibi=True, has_sinks=True),
         dataclasses.replace(training, head_dim=40),
-        dataclasses.replace(training, page=1, room=8192),
+        dataclasses.replace(training, page_size=1, kv_capacity=8192),
     ):
-        assert isinstance(FAMILY.choose(other, HOPPER).implementation, HopperAttention)
+        assert isinstance(REGISTRY.choose(other, HOPPER).implementation, Sm90Attention)
     for other in (
-        dataclasses.replace(training, queries=1),  # few queries: keys are cut into parts
-        Attention(16, 16, 16384, 32, 8, 128, 128, right=0, partial=True, page=16, room=16384),
-        dataclasses.replace(training, page=1, room=1 << 20),  # it would take too much memory to lay them in succession
+        dataclasses.replace(training, seqlen_q=1),  # few queries: keys are cut into parts
+        AttentionProblem(
+            16, 16, 16384, 32, 8, 128, 128, window_right=0, has_seqused_k=True, page_size=16, kv_capacity=16384
+        ),
+        dataclasses.replace(
+            training, page_size=1, kv_capacity=1 << 20
+        ),  # it would take too much memory to lay them in succession
     ):
-        assert not isinstance(FAMILY.choose(other, HOPPER).implementation, HopperAttention)
+        assert not isinstance(REGISTRY.choose(other, HOPPER).implementation, Sm90Attention)
     for arch in ("sm_80", "sm_90", "sm_100a"):
-        assert not isinstance(FAMILY.choose(training, device_of(arch)).implementation, HopperAttention)
+        assert not isinstance(REGISTRY.choose(training, device_of(arch)).implementation, Sm90Attention)
 
 
-def test_plans_are_chosen_as_measured():
-    """No choice is more than 5 % behind the best plan that was measured for a shape; runs are compared by cuDNN's times in them."""
+def test_configs_are_chosen_as_measured():
+    """No choice is more than 5 % behind the best config that was measured for a shape; runs are compared by cuDNN's times in them."""
     lines = (Path(__file__).parents[4] / "benchmarks/data/attention_h200.jsonl").read_text().splitlines()
     shapes: dict[Any, dict[Any, float]] = {}
     for row in map(json.loads, lines):
         bits, batch, length, heads, heads_k, dim, causal = row["shape"]
         (dim, dim_v), dtype = (dim, dim) if isinstance(dim, int) else dim, Float16 if bits == 16 else Float8E4M3FN
-        problem = Attention(batch, length, length, heads, heads_k, dim, dim_v, dtype, right=0 if causal else None)
+        problem = AttentionProblem(
+            batch, length, length, heads, heads_k, dim, dim_v, dtype, window_right=0 if causal else None
+        )
         shapes.setdefault(problem, {})[tuple(row["plan"])] = row["us"] / (row["cudnn_us"] or 1.0)
     assert shapes
     for problem, times in shapes.items():
-        plan = sm90_cost.default_tiling(problem, HOPPER)
-        chosen = (plan.groups, plan.block_k, plan.stages, plan.in_turns, plan.queries_held)
+        config = sm90_cost.default_config(problem, HOPPER)
+        chosen = (config.consumer_warpgroups, config.tile_n, config.kv_stages, config.pingpong, config.q_in_regs)
         assert times[chosen] <= 1.05 * min(times.values()), problem
 
 
 @pytest.mark.parametrize("dim", [8, 64, 80, 128, 192, 256])
-def test_plans_work(dim):
-    problem = Attention(4, 8192, 8192, 16, 16, dim, dim)
-    plans = list(HopperAttention().plans(problem, HOPPER))
-    assert plans[0] == sm90_cost.default_tiling(problem, HOPPER)
-    for plan in plans:
-        plan.check(dim, dim, HOPPER.smem)
+def test_configs_work(dim):
+    problem = AttentionProblem(4, 8192, 8192, 16, 16, dim, dim)
+    configs = list(Sm90Attention().configs(problem, HOPPER))
+    assert configs[0] == sm90_cost.default_config(problem, HOPPER)
+    for config in configs:
+        config.check(dim, dim, HOPPER.smem)
 
 
 @pytest.mark.parametrize("dtype", [Float16, Float8E4M3FN])
-def test_plans_of_heads_of_two_sizes_work(dtype):
+def test_configs_of_heads_of_two_sizes_work(dtype):
     """Outputs are not put where queries were: steps have fewer keys where shared memory has no room for them."""
     for dim, value_dim in itertools.product((16, 64, 96, 128, 144, 192, 224, 256), repeat=2):
-        problem = Attention(4, 8192, 8192, 16, 4, dim, value_dim, dtype, left=100, partial=True)
-        assert isinstance(FAMILY.choose(problem, HOPPER).implementation, HopperAttention)
-        for plan in HopperAttention().plans(problem, HOPPER):
-            plan.check(dim, value_dim, HOPPER.smem, dtype.width)
+        problem = AttentionProblem(4, 8192, 8192, 16, 4, dim, value_dim, dtype, window_left=100, has_seqused_k=True)
+        assert isinstance(REGISTRY.choose(problem, HOPPER).implementation, Sm90Attention)
+        for config in Sm90Attention().configs(problem, HOPPER):
+            config.check(dim, value_dim, HOPPER.smem, dtype.width)
 
 
 @pytest.mark.parametrize("page", [0, 16, 56])
-def test_plans_of_8_bits_work(page):
+def test_configs_of_8_bits_work(page):
     """With a function of scores steps have fewer keys, and still multiples of 32; pages need not divide them."""
     score = check_score(lambda s, b, h, q, k: s + h)
     for dim in (64, 128, 256):
-        problem = Attention(4, 8192, 8192, 16, 16, dim, dim, Float8E4M3FN, score=score, page=page, partial=page > 0)
-        assert isinstance(FAMILY.choose(problem, HOPPER).implementation, HopperAttention)
+        problem = AttentionProblem(
+            4, 8192, 8192, 16, 16, dim, dim, Float8E4M3FN, score_mod=score, page_size=page, has_seqused_k=page > 0
+        )
+        assert isinstance(REGISTRY.choose(problem, HOPPER).implementation, Sm90Attention)
 
 
 @pytest.mark.parametrize(
-    ("tiling", "message"),
+    ("config", "message"),
     [
         (Sm90AttentionConfig(4), "1 to 3 warp groups"),
         (Sm90AttentionConfig(2, 24), "multiple of 16"),
@@ -452,24 +460,24 @@ def test_plans_of_8_bits_work(page):
         (Sm90AttentionConfig(2, 128, 4), "bytes of shared memory"),
     ],
 )
-def test_plans_that_are_refused(tiling, message):
+def test_configs_that_are_refused(config, message):
     x = np.zeros((1, 128, 1, 128), np.float16)
     with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
-        kernels.flash_attention(x, x, x, plan=tiling)
+        kernels.flash_attention(x, x, x, config=config)
 
 
 # --- the machine code ---
 
 
 def compiled(
-    head_dims: tuple[int, int], tiling: Sm90AttentionConfig, more: Any = (), dtype: Any = Float16, **options: Any
+    head_dims: tuple[int, int], config: Sm90AttentionConfig, more: Any = (), dtype: Any = Float16, **options: Any
 ) -> Any:
     """A causal kernel, for arrays `more`."""
-    own_outputs = tiling.own_outputs(*head_dims, HOPPER.smem, dtype.width)
-    kernel = sm90.HopperForward(dtype, head_dims, tiling, (True, False, False), own_outputs, **options)
+    own_outputs = config.own_outputs(*head_dims, HOPPER.smem, dtype.width)
+    kernel = sm90.Sm90ForwardKernel(dtype, head_dims, config, (True, False, False), own_outputs, **options)
     given = tuple(name in more for name in sm90.More._fields)
     with kiln.target("nvidia"):
-        return _compiled_hopper.__wrapped__(None, kernel, cute.AddressSpace.gmem, False, given)
+        return _compiled_sm90.__wrapped__(None, kernel, cute.AddressSpace.gmem, False, given)
 
 
 @needs_nvdisasm
@@ -478,7 +486,7 @@ def test_nothing_waits_where_there_is_much_besides(monkeypatch):
     """Sequences of any length, slopes, sinks, a function, queries in registers: nothing is spilled, and products run asynchronously."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     made = compiled(
-        (192, 128), Sm90AttentionConfig(2, 80, queries_held=True), ("starts_q", "starts_k", "used", "slopes", "sinks", "counter"),
+        (192, 128), Sm90AttentionConfig(2, 80, q_in_regs=True), ("starts_q", "starts_k", "used", "slopes", "sinks", "counter"),
         share=4, packed=True, partial=True, sloped=True, score=lambda s, b, h, q, k: s + 0.1 * h,
     )  # fmt: skip
     check_products(made, moves=8)
@@ -487,27 +495,30 @@ def test_nothing_waits_where_there_is_much_besides(monkeypatch):
 @needs_nvdisasm
 @pytest.mark.filterwarnings("error::kiln.DSLOptimizationWarning")
 @pytest.mark.parametrize(
-    ("dtype", "dim", "page", "tiling"),
+    ("dtype", "dim", "page", "config"),
     [
-        (Float16, 128, 16, Sm90AttentionConfig(3, 80, 3, in_turns=False)),
+        (Float16, 128, 16, Sm90AttentionConfig(3, 80, 3, pingpong=False)),
         (Float8E4M3FN, 256, 0, Sm90AttentionConfig(2, 128)),
         (
             Float8E4M3FN,
             256,
             16,
-            sm90_cost.default_tiling(
-                Attention(3, 1024, 1024, 4, 1, 256, 256, Float8E4M3FN, partial=True, page=16, room=1024), HOPPER
+            sm90_cost.default_config(
+                AttentionProblem(
+                    3, 1024, 1024, 4, 1, 256, 256, Float8E4M3FN, has_seqused_k=True, page_size=16, kv_capacity=1024
+                ),
+                HOPPER,
             ),
         ),
     ],
 )
-def test_warps_that_load_have_registers_enough(dtype, dim, page, tiling, monkeypatch):
+def test_warps_that_load_have_registers_enough(dtype, dim, page, config, monkeypatch):
     """To look pages up ahead, with 32 of them; and those that compute, steps of 128 keys of 8 bits beside outputs of 256."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     narrow, more = dtype.width == 8, ("starts_q", "used", "counter") + (("table",) if page else ("starts_k",))
     factors = ("factors_q", "factors_k", "factors_v") if narrow else ()
     options = {"packed": True, "partial": True, "page": page, "out_dtype": BFloat16 if narrow else None}
-    check_products(compiled((dim, dim), tiling, more + factors, dtype, **options), moves=8)
+    check_products(compiled((dim, dim), config, more + factors, dtype, **options), moves=8)
 
 
 @needs_nvdisasm
@@ -517,14 +528,14 @@ def test_softmax_beside_products(dim, monkeypatch):
     """Powers are computed while the product of weights and values runs: between the two waits of the main loop, but for the last one
     and those that sums are scaled by."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    tiling = sm90_cost.default_tiling(Attention(4, 8192, 8192, 16, 16, dim, dim), HOPPER)
-    made = compiled((dim, dim), tiling)
+    config = sm90_cost.default_config(AttentionProblem(4, 8192, 8192, 16, 16, dim, dim), HOPPER)
+    made = compiled((dim, dim), config)
     loops = check_products(made, moves=8)
     steps = 1 if dim > 128 else 2  # blocks that are masked, and whole ones; of deep heads both
     assert len(loops) >= steps
     for loop in loops[:steps]:
         assert len(loop.moves_of_sums) <= 2  # of scores, which are no sums any more
-        assert len(loop.products) == dim // 16 + tiling.block_k // 16
+        assert len(loop.products) == dim // 16 + config.tile_n // 16
         assert not any(i.name == "WARPSYNC" for i in loop.instructions)  # warps are seen to be whole
         assert not any(i.name == "R2UR" for i in loop.instructions)  # and descriptors the same in all of one
         waits = [n for n, i in enumerate(loop.instructions) if i.name.startswith("WARPGROUP.DEPBAR")]

@@ -13,8 +13,8 @@ from attention_testing import close, exact, normal
 import kiln
 from kiln import kernels
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import FAMILY, Attention
-from kiln.kernels.impl.attention.fwd.sm80_cost import default_tiling
+from kiln.kernels.impl.attention import REGISTRY, AttentionProblem
+from kiln.kernels.impl.attention.fwd.sm80_cost import default_config
 
 SMALL = kernels.Sm80AttentionConfig(16, 16, 1, 1)
 
@@ -25,8 +25,8 @@ def _cpu():
         yield
 
 
-def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, tiling: Any = SMALL, **options: Any) -> None:
-    close(kernels.flash_attention(q, k, v, return_lse=True, plan=tiling, **options), exact(q, k, v, **options))
+def check(q: np.ndarray, k: np.ndarray, v: np.ndarray, config: Any = SMALL, **options: Any) -> None:
+    close(kernels.flash_attention(q, k, v, return_lse=True, config=config, **options), exact(q, k, v, **options))
 
 
 @pytest.mark.parametrize("options", [{}, {"causal": True}], ids=["full", "causal"])
@@ -39,7 +39,7 @@ def test_lengths(queries, keys, options):
 @pytest.mark.parametrize("window", [(0, 0), (5, 9), (20, None), (None, 3), (-1, 40)])
 def test_windows(window):
     q, k, v = normal(1, 40, 1, 32), normal(1, 52, 1, 32), normal(1, 52, 1, 32)
-    got = kernels.flash_attention(q, k, v, window=window, return_lse=True, plan=SMALL)
+    got = kernels.flash_attention(q, k, v, window=window, return_lse=True, config=SMALL)
     close(got, exact(q, k, v, window=tuple(None if x == -1 else x for x in window)))
 
 
@@ -62,7 +62,7 @@ def test_each_column_is_rounded_where_it_is(monkeypatch):
     monkeypatch.setenv("KILN_CPU_OPT", "2")
     q, v = np.zeros((1, 16, 1, 96), np.float16), np.empty((1, 64, 1, 96), np.float16)
     v[:] = np.arange(96)
-    out = kernels.flash_attention(q, np.zeros_like(v), v, plan=kernels.Sm80AttentionConfig(16, 64, 1, 4))
+    out = kernels.flash_attention(q, np.zeros_like(v), v, config=kernels.Sm80AttentionConfig(16, 64, 1, 4))
     assert (out == np.arange(96)).all()
 
 
@@ -82,8 +82,8 @@ def test_softcap():
 
 
 def test_several_warps_and_tiles_of_a_warp():
-    tiling = kernels.Sm80AttentionConfig(64, 32, 2, 1)
-    check(normal(1, 90, 1, 32), normal(1, 90, 1, 32), normal(1, 90, 1, 32), tiling, causal=True)
+    config = kernels.Sm80AttentionConfig(64, 32, 2, 1)
+    check(normal(1, 90, 1, 32), normal(1, 90, 1, 32), normal(1, 90, 1, 32), config, causal=True)
 
 
 @pytest.mark.parametrize("growth", [0.1, 3.0])
@@ -103,13 +103,13 @@ def test_arrays_of_torch():
     torch = pytest.importorskip("torch")
     q, k, v = torch.randn(2, 20, 3, 2, 32).bfloat16().unbind(2)
     wanted = exact(*(x.float().numpy() for x in (q, k, v)))
-    got = kernels.flash_attention(q.clone().requires_grad_(), k, v, plan=SMALL)
+    got = kernels.flash_attention(q.clone().requires_grad_(), k, v, config=SMALL)
     assert not got.requires_grad
-    assert torch.equal(kernels.flash_attention(q, k, v, out=q, plan=SMALL), got)
+    assert torch.equal(kernels.flash_attention(q, k, v, out=q, config=SMALL), got)
     np.testing.assert_allclose(got.double().numpy(), wanted[0], rtol=2e-2, atol=2e-2)
     # heads that are one and the same
     k, v = (x[:, :, :1].expand(2, 20, 2, 32) for x in (k, v))
-    got, lse = kernels.flash_attention(got, k, v, return_lse=True, plan=SMALL)
+    got, lse = kernels.flash_attention(got, k, v, return_lse=True, config=SMALL)
     assert lse.dtype == torch.float32
 
 
@@ -117,7 +117,7 @@ def test_strided_views_and_out():
     qkv = normal(2, 20, 3, 2, 32)
     q, k, v = (qkv[:, :, i] for i in range(3))
     out = np.zeros((2, 2, 20, 32), np.float16).swapaxes(1, 2)
-    assert kernels.flash_attention(q, k, v, out=out, plan=SMALL) is out
+    assert kernels.flash_attention(q, k, v, out=out, config=SMALL) is out
     np.testing.assert_allclose(out.astype(np.float64), exact(q, k, v)[0], rtol=2e-3, atol=2e-3)
 
 
@@ -128,7 +128,7 @@ def test_sequences_of_any_length(causal):
     q, k, v = normal(sum(queries), 2, 32), normal(sum(keys), 1, 32), normal(sum(keys), 1, 32)
     longest = {} if causal else {"max_seqlen_q": 33}
     out, lse = kernels.flash_attention(
-        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=causal, return_lse=True, plan=SMALL, **longest
+        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=causal, return_lse=True, config=SMALL, **longest
     )
     assert lse.shape == (2, sum(queries))
     for n in range(4):
@@ -139,11 +139,11 @@ def test_sequences_of_any_length(causal):
 
 # --- few queries ---
 
-PARTS = kernels.Sm80AttentionConfig(16, 16, 1, 1, splits=3, grouped=True)
+PARTS = kernels.Sm80AttentionConfig(16, 16, 1, 1, num_splits=3, pack_gqa=True)
 
 
 @pytest.mark.parametrize(
-    ("queries", "heads", "heads_k", "splits", "options"),
+    ("queries", "heads", "heads_k", "num_splits", "options"),
     [
         (1, 4, 1, 3, {}),
         (7, 6, 2, 3, {"causal": True, "window": (30, 0)}),
@@ -152,20 +152,20 @@ PARTS = kernels.Sm80AttentionConfig(16, 16, 1, 1, splits=3, grouped=True)
         (3, 2, 2, 4, {"causal": True}),
     ],
 )
-def test_heads_in_one_tile_and_keys_in_parts(queries, heads, heads_k, splits, options):
-    tiling = dataclasses.replace(PARTS, splits=splits)
+def test_heads_in_one_tile_and_keys_in_parts(queries, heads, heads_k, num_splits, options):
+    config = dataclasses.replace(PARTS, num_splits=num_splits)
     k, v = normal(2, 100, heads_k, 32), normal(2, 100, heads_k, 32)
-    check(normal(2, queries, heads, 32), k, v, tiling, **options)
+    check(normal(2, queries, heads, 32), k, v, config, **options)
 
 
 def test_more_parts_than_steps_and_queries_that_see_nothing():
     q, k, v = normal(1, 20, 4, 32), normal(1, 18, 2, 32), normal(1, 18, 2, 32)
-    check(q, k, v, dataclasses.replace(PARTS, splits=9), causal=True)
+    check(q, k, v, dataclasses.replace(PARTS, num_splits=9), causal=True)
 
 
 def test_parts_of_other_head_dimensions():
-    tiling = kernels.Sm80AttentionConfig(32, 32, 2, 1, splits=2, grouped=True)
-    check(normal(1, 9, 4, 24), normal(1, 100, 1, 24), normal(1, 100, 1, 40), tiling, causal=True)
+    config = kernels.Sm80AttentionConfig(32, 32, 2, 1, num_splits=2, pack_gqa=True)
+    check(normal(1, 9, 4, 24), normal(1, 100, 1, 24), normal(1, 100, 1, 40), config, causal=True)
 
 
 def test_parts_of_sequences():
@@ -174,7 +174,7 @@ def test_parts_of_sequences():
     q, k, v = normal(12, 4, 32), normal(130, 2, 32), normal(130, 2, 32)
     out = np.full_like(q, 7.0)
     _, lse = kernels.flash_attention(
-        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=True, out=out, return_lse=True, plan=PARTS
+        q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, causal=True, out=out, return_lse=True, config=PARTS
     )
     assert (out[:2] == 7.0).all()
     assert (out[9:] == 7.0).all()
@@ -184,21 +184,21 @@ def test_parts_of_sequences():
         close((out[rows][None], lse[:, rows][None]), wanted)
 
 
-@pytest.mark.parametrize("tiling", [SMALL, PARTS], ids=["whole", "parts"])
-def test_a_cache_that_is_being_filled(tiling):
+@pytest.mark.parametrize("config", [SMALL, PARTS], ids=["whole", "parts"])
+def test_a_cache_that_is_being_filled(config):
     """What is not in use has no influence: queries are aligned with the last key in use."""
     q, k, v = normal(3, 2, 4, 32), normal(3, 70, 2, 32), normal(3, 70, 2, 32)
     used = np.array([70, 0, 33], np.int32)
     for n, length in enumerate(used):
         k[n, length:] = v[n, length:] = np.nan
-    out, lse = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True, plan=tiling)
+    out, lse = kernels.flash_attention(q, k, v, causal=True, seqused_k=used, return_lse=True, config=config)
     for n, length in enumerate(used):
         rows = slice(n, n + 1)
         close((out[rows], lse[rows]), exact(q[rows], k[rows, :length], v[rows, :length], causal=True))
 
 
-@pytest.mark.parametrize("tiling", [SMALL, PARTS], ids=["whole", "parts"])
-def test_slopes_sinks_and_a_function_of_scores(tiling):
+@pytest.mark.parametrize("config", [SMALL, PARTS], ids=["whole", "parts"])
+def test_slopes_sinks_and_a_function_of_scores(config):
     """Sinks count once, and may be above all scores or none."""
     q, k, v = normal(2, 5, 6, 32), normal(2, 50, 2, 32), normal(2, 50, 2, 32)
     options = {
@@ -206,7 +206,7 @@ def test_slopes_sinks_and_a_function_of_scores(tiling):
         "sinks": np.float32([3, -1, 200, -np.inf, 0, 2]),
         "score": lambda s, b, h, q, k: s * 0.5 - (q - k) * 0.01 * (h + 1) + b,
     }
-    check(q, k, v, tiling, causal=True, softcap=5.0, **options)
+    check(q, k, v, config, causal=True, softcap=5.0, **options)
 
 
 def test_every_part_counts_as_its_sum_does():
@@ -214,59 +214,61 @@ def test_every_part_counts_as_its_sum_does():
     k = np.zeros((1, 96, 1, 32), np.float16)
     k[0, np.arange(96), 0, np.arange(96) // 16] = 30.0
     q = 4 * np.eye(6, 32, dtype=np.float16)[None, :, None]
-    check(q, k, normal(1, 96, 1, 32), dataclasses.replace(PARTS, splits=6), scale=1.0)
+    check(q, k, normal(1, 96, 1, 32), dataclasses.replace(PARTS, num_splits=6), scale=1.0)
 
 
-def test_the_plan_cuts_keys_where_blocks_are_few():
+def test_the_config_cuts_keys_where_blocks_are_few():
     hopper = device_of("sm_90a")
-    serving = Attention(1, 1, 32768, 32, 8, 128, 128)
-    few = default_tiling(serving, hopper)
-    assert few.grouped
-    assert 0.9 * 132 <= 8 * few.splits <= 132 * 8
-    assert default_tiling(dataclasses.replace(serving, keys=64), hopper).splits == 1
-    training = default_tiling(Attention(4, 8192, 8192, 16, 16, 128, 128), hopper)
-    assert (training.splits, training.grouped) == (1, False)
+    serving = AttentionProblem(1, 1, 32768, 32, 8, 128, 128)
+    few = default_config(serving, hopper)
+    assert few.pack_gqa
+    assert 0.9 * 132 <= 8 * few.num_splits <= 132 * 8
+    assert default_config(dataclasses.replace(serving, seqlen_k=64), hopper).num_splits == 1
+    training = default_config(AttentionProblem(4, 8192, 8192, 16, 16, 128, 128), hopper)
+    assert (training.num_splits, training.pack_gqa) == (1, False)
 
 
 def test_problems_count_what_is_seen():
-    problem = Attention(3, 5, 9, 4, 2, 32, 64)
-    assert problem.seen == 5 * 9
-    assert dataclasses.replace(problem, right=0).seen == 5 + 6 + 7 + 8 + 9
-    assert dataclasses.replace(problem, left=1, right=0).seen == 5 * 2
-    assert dataclasses.replace(problem, keys=2, right=0).seen == 1 + 2  # the last query is aligned with the last key
+    problem = AttentionProblem(3, 5, 9, 4, 2, 32, 64)
+    assert problem.visible_pairs == 5 * 9
+    assert dataclasses.replace(problem, window_right=0).seen == 5 + 6 + 7 + 8 + 9
+    assert dataclasses.replace(problem, window_left=1, window_right=0).seen == 5 * 2
+    assert (
+        dataclasses.replace(problem, seqlen_k=2, window_right=0).seen == 1 + 2
+    )  # the last query is aligned with the last key
     assert problem.flops == 2 * 3 * 4 * 5 * 9 * (32 + 64)
     assert problem.bytes == 3 * 2 * (32 + 64) * (5 * 4 + 9 * 2)
-    assert dataclasses.replace(problem, lse=True).bytes == problem.bytes + 4 * 3 * 4 * 5
+    assert dataclasses.replace(problem, return_lse=True).bytes == problem.bytes + 4 * 3 * 4 * 5
 
 
-def test_plans_are_for_tuners():
-    problem, device = Attention(1, 1, 32768, 32, 8, 128, 128), device_of("sm_90a")
-    choices = FAMILY.choices(problem, device)
-    assert FAMILY.choose(problem, device).plan == default_tiling(problem, device)
-    assert len({choice.plan for choice in choices}) == len(choices) > 3
+def test_configs_are_for_tuners():
+    problem, device = AttentionProblem(1, 1, 32768, 32, 8, 128, 128), device_of("sm_90a")
+    choices = REGISTRY.choices(problem, device)
+    assert REGISTRY.choose(problem, device).config == default_config(problem, device)
+    assert len({choice.config for choice in choices}) == len(choices) > 3
     for choice in choices:
-        choice.implementation.check(problem, choice.plan, device)
+        choice.implementation.check(problem, choice.config, device)
         assert choice.cost > 0
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_more_sequences_than_a_grid_has(packed, monkeypatch):
-    monkeypatch.setattr("kiln.kernels.impl.attention.flash_attention.MOST_LAYERS", 2)
+    monkeypatch.setattr("kiln.kernels.impl.attention.flash_attention.MAX_GRID_Z", 2)
     q, k, v = normal(5, 3, 2, 32), normal(5, 20, 1, 32), normal(5, 20, 1, 32)
     wanted = exact(q, k, v)
     if not packed:
-        close(kernels.flash_attention(q, k, v, return_lse=True, plan=SMALL), wanted)
+        close(kernels.flash_attention(q, k, v, return_lse=True, config=SMALL), wanted)
         return
     starts = {"cu_seqlens_q": np.arange(6, dtype=np.int32) * 3, "cu_seqlens_k": np.arange(6, dtype=np.int32) * 20}
     rows = (x.reshape(-1, *x.shape[2:]) for x in (q, k, v))
-    out, lse = kernels.flash_attention(*rows, **starts, return_lse=True, plan=SMALL)
+    out, lse = kernels.flash_attention(*rows, **starts, return_lse=True, config=SMALL)
     close((out.reshape(q.shape), lse.reshape(2, 5, 3).swapaxes(0, 1)), wanted)
 
 
 def test_nothing_to_do():
     assert kernels.flash_attention(normal(0, 8, 2, 32), normal(0, 8, 2, 32), normal(0, 8, 2, 32)).shape == (0, 8, 2, 32)
     out, lse = kernels.flash_attention(
-        normal(1, 3, 1, 32), normal(1, 0, 1, 32), normal(1, 0, 1, 32), return_lse=True, plan=SMALL
+        normal(1, 3, 1, 32), normal(1, 0, 1, 32), normal(1, 0, 1, 32), return_lse=True, config=SMALL
     )
     assert (out == 0).all()
     assert (lse == -np.inf).all()
@@ -285,7 +287,7 @@ def test_what_is_not_seen_does_not_matter():
     k[:, 30:] = v[:, 30:] = np.nan
     starts = np.array([0, 20], np.int32), np.array([0, 30], np.int32)
     got = kernels.flash_attention(
-        q[0], k[0], v[0], cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], return_lse=True, plan=SMALL
+        q[0], k[0], v[0], cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], return_lse=True, config=SMALL
     )
     close((got[0][None], got[1][None]), wanted)
 
@@ -293,11 +295,11 @@ def test_what_is_not_seen_does_not_matter():
 @pytest.mark.parametrize("seed", [0, 7])
 def test_clean_under_the_sanitizer(seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
-    tiling = kernels.Sm80AttentionConfig(32, 16, 2, 1)
+    config = kernels.Sm80AttentionConfig(32, 16, 2, 1)
     with kiln.sanitize():
-        check(normal(1, 40, 1, 32), normal(1, 50, 1, 32), normal(1, 50, 1, 32), tiling, causal=True)
-        tiling = kernels.Sm80AttentionConfig(32, 16, 2, 1, splits=2, grouped=True)
-        check(normal(1, 9, 4, 32), normal(1, 50, 2, 32), normal(1, 50, 2, 32), tiling, causal=True)
+        check(normal(1, 40, 1, 32), normal(1, 50, 1, 32), normal(1, 50, 1, 32), config, causal=True)
+        config = kernels.Sm80AttentionConfig(32, 16, 2, 1, num_splits=2, pack_gqa=True)
+        check(normal(1, 9, 4, 32), normal(1, 50, 2, 32), normal(1, 50, 2, 32), config, causal=True)
 
 
 X = np.zeros((1, 16, 2, 32), np.float16)
@@ -311,8 +313,8 @@ REFUSED = [
     (lambda: kernels.flash_attention(X, X, X, window=5), "keys before, keys after"),
     (lambda: kernels.flash_attention(X, X, X, scale=float("nan")), "scale nan: it is positive"),
     (lambda: kernels.flash_attention(X, X, X, seqused_k=np.zeros(2, np.int32)), "2 numbers for 1 sequences"),
-    (lambda: kernels.flash_attention(X, X, X, plan=(16, 16)), "plan is tuple"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(16, 16, 1, 1, splits=0)), "1 to 256 parts"),
+    (lambda: kernels.flash_attention(X, X, X, config=(16, 16)), "config is tuple"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(16, 16, 1, 1, num_splits=0)), "1 to 256 parts"),
     (lambda: kernels.flash_attention(X, X[:, :8], X), "agree"),
     (lambda: kernels.flash_attention(X, X[..., :16], X), "D of q and k"),
     (lambda: kernels.flash_attention(X, X[:, :, [0, 1, 1]], X[:, :, [0, 1, 1]]), "2 heads with 3 of keys"),
@@ -342,14 +344,14 @@ REFUSED = [
         lambda: kernels.flash_attention(*[np.zeros((1, 16, 2, 36), np.float16)[..., 4:]] * 3),
         "begin at multiples of 16 bytes",
     ),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(24, 16, 1, 1)), "multiple of 16 for each warp"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(64, 8, 4, 1)), "keys of a step"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(64, 16, 4, 1)), "32 rows that 128 threads copy"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(16, 16, 0, 1)), "1 to 32 warps"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(128, 512, 4, 1)), "registers of a thread"),
-    (lambda: kernels.flash_attention(X, X, X, plan=T(128, 64, 4, 4)), "registers of a thread"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(24, 16, 1, 1)), "multiple of 16 for each warp"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(64, 8, 4, 1)), "keys of a step"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(64, 16, 4, 1)), "32 rows that 128 threads copy"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(16, 16, 0, 1)), "1 to 32 warps"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(128, 512, 4, 1)), "registers of a thread"),
+    (lambda: kernels.flash_attention(X, X, X, config=T(128, 64, 4, 4)), "registers of a thread"),
     (
-        lambda: kernels.flash_attention(*[np.zeros((1, 16, 1, 256), np.float16)] * 3, plan=T(128, 96, 8, 1)),
+        lambda: kernels.flash_attention(*[np.zeros((1, 16, 1, 256), np.float16)] * 3, config=T(128, 96, 8, 1)),
         "bytes of shared memory for heads of 256",
     ),
 ]
@@ -361,10 +363,10 @@ def test_refused(call, says):
         call()
 
 
-def test_default_tilings_fit():
+def test_default_configs_fit():
     for device in map(device_of, ("sm_86", "sm_80", "sm_90a")):
         for dim in range(8, 257, 8):
             for dim_v in (dim, 64, 256):
                 for queries in (1, 20, 64, 1000):
-                    problem = Attention(1, queries, 4096, 8, 2, dim, dim_v)
-                    default_tiling(problem, device).check(dim, dim_v, device.smem)
+                    problem = AttentionProblem(1, queries, 4096, 8, 2, dim, dim_v)
+                    default_config(problem, device).check(dim, dim_v, device.smem)

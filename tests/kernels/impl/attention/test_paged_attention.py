@@ -12,7 +12,7 @@ import kiln
 from kiln import kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 
-PARTS = kernels.Sm80AttentionConfig(16, 32, 1, 2, splits=3, grouped=True)
+PARTS = kernels.Sm80AttentionConfig(16, 32, 1, 2, num_splits=3, pack_gqa=True)
 
 
 class Cache:
@@ -36,10 +36,10 @@ class Cache:
         return self.k[pages, at % self.size][None], self.v[pages, at % self.size][None]
 
 
-def check(q: np.ndarray, cache: Cache, plan: Any = None, **options: Any) -> None:
+def check(q: np.ndarray, cache: Cache, config: Any = None, **options: Any) -> None:
     with kiln.target("cpu"):
         got = kernels.paged_attention(
-            q, cache.k, cache.v, cache.table, cache.lengths, return_lse=True, plan=plan, **options
+            q, cache.k, cache.v, cache.table, cache.lengths, return_lse=True, config=config, **options
         )
     for n in range(len(q)):
         wanted = exact(q[n : n + 1], *cache.sequence(n), **{"causal": True, **options})
@@ -89,7 +89,7 @@ def test_a_cache_without_pages():
             for out, lse in (
                 kernels.flash_attention(q, pages, pages, page_table=table, seqused_k=lengths, return_lse=True),
                 kernels.flash_attention(
-                    q, pages, pages, page_table=table, seqused_k=lengths, return_lse=True, plan=kernels.Sm90AttentionConfig(1, 64)
+                    q, pages, pages, page_table=table, seqused_k=lengths, return_lse=True, config=kernels.Sm90AttentionConfig(1, 64)
                 ),
                 *([kernels.paged_attention(q, pages, pages, table, lengths, return_lse=True)] if pages is none else []),
             ):  # fmt: skip
@@ -98,7 +98,7 @@ def test_a_cache_without_pages():
         for given in (
             (q, none, none, {"page_table": table, "seqused_k": lengths}),
             (q, keys[:, :0], keys[:, :0], {}),
-            (q, keys, keys, {"seqused_k": lengths, "plan": kernels.Sm80AttentionConfig(16, 16, 1, 1)}),
+            (q, keys, keys, {"seqused_k": lengths, "config": kernels.Sm80AttentionConfig(16, 16, 1, 1)}),
         ):
             out, lse = kernels.flash_attention(*given[:3], sinks=sinks, return_lse=True, **given[3])
             assert not out.any()

@@ -40,10 +40,10 @@ def test_cross_entropy(n, smoothing):
     close(made, gradient * each[:, None], 3e-6)
 
 
-@pytest.mark.parametrize("tiling", [RowwiseConfig(64, 64, 2), RowwiseConfig(64, 8), RowwiseConfig(128, 128)])
-def test_cross_entropy_is_cut(tiling):
+@pytest.mark.parametrize("config", [RowwiseConfig(64, 64, 2), RowwiseConfig(64, 8), RowwiseConfig(128, 128)])
+def test_cross_entropy_is_cut(config):
     logits, target = normal(5, 1001), np.random.default_rng(0).integers(0, 1001, 5).astype(np.int32)
-    close(kernels.cross_entropy(logits, target, plan=tiling), loss_and_gradient(logits, target, 0.0)[0].mean(), 2e-6)
+    close(kernels.cross_entropy(logits, target, config=config), loss_and_gradient(logits, target, 0.0)[0].mean(), 2e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
@@ -84,7 +84,7 @@ X, T = np.zeros((3, 8), np.float32), np.zeros(3, np.int64)
         (lambda: kernels.cross_entropy(X[:, :0], T), "no classes"),
         (lambda: kernels.cross_entropy(X, T, reduction="average"), "'average'"),
         (lambda: kernels.cross_entropy(X, T, label_smoothing=1.5), "0 to 1"),
-        (lambda: kernels.cross_entropy(X, T, plan=RowwiseConfig(64, 64, shared=1)), "nothing is in shared memory"),
+        (lambda: kernels.cross_entropy(X, T, config=RowwiseConfig(64, 64, shared=1)), "nothing is in shared memory"),
         (lambda: kernels.cross_entropy_backward(X, X, T), "dloss of shape"),
         (lambda: kernels.cross_entropy_backward(1.0, X, T, X[0]), "lse of shape"),
     ],
@@ -97,6 +97,6 @@ def test_refused(call, says):
 def test_clean_under_the_sanitizer():
     logits, target = uneven(3, 29), np.array([3, -100, 28])
     with kiln.sanitize():
-        loss, lse = kernels.cross_entropy(logits, target, return_lse=True, plan=RowwiseConfig(64, 64, 2))
+        loss, lse = kernels.cross_entropy(logits, target, return_lse=True, config=RowwiseConfig(64, 64, 2))
         kernels.cross_entropy_backward(1.0, logits, target, lse)
     close(loss, loss_and_gradient(logits, target, 0.0)[0].sum() / 2, 3e-6)

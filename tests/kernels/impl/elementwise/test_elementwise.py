@@ -27,7 +27,7 @@ def normal(*shape: int, dtype=np.float32) -> np.ndarray:
 @pytest.mark.parametrize("n", [1, 3, 4, 130, 1003])
 def test_lengths(n):
     x, y = normal(n), normal(n)
-    np.testing.assert_array_equal(kernels.elementwise(lambda a, b: a * b + 1, x, y, plan=SMALL), x * y + 1)
+    np.testing.assert_array_equal(kernels.elementwise(lambda a, b: a * b + 1, x, y, config=SMALL), x * y + 1)
 
 
 def test_broadcasting():
@@ -93,7 +93,7 @@ def test_results_have_the_type_the_function_gives():
 def test_the_function_sees_only_elements_that_exist():
     """Past the end there is no zero to divide by."""
     x, y = np.arange(1, 8, dtype=np.int32), np.full(7, 3, np.int32)
-    np.testing.assert_array_equal(kernels.elementwise(lambda a, b: a // b, x, y, plan=SMALL), x // 3)
+    np.testing.assert_array_equal(kernels.elementwise(lambda a, b: a // b, x, y, config=SMALL), x // 3)
 
 
 def test_numbers_and_what_the_function_reads():
@@ -143,8 +143,8 @@ def test_arrays_of_other_libraries():
             lambda: kernels.elementwise(lambda a: a, np.zeros(4), out=np.zeros(5)),
             r"\(4,\) into an array of shape \(5,\)",
         ),
-        (lambda: kernels.elementwise(lambda a: a, np.zeros(4), plan=kernels.ElementwiseConfig(48)), "32 to 1024"),
-        (lambda: kernels.elementwise(lambda a: a, np.zeros(4), plan=kernels.ElementwiseConfig(64, 3)), "not 3"),
+        (lambda: kernels.elementwise(lambda a: a, np.zeros(4), config=kernels.ElementwiseConfig(48)), "32 to 1024"),
+        (lambda: kernels.elementwise(lambda a: a, np.zeros(4), config=kernels.ElementwiseConfig(64, 3)), "not 3"),
         (lambda: kernels.elementwise(lambda: 1), "without an array"),
         (lambda: kernels.elementwise(3, np.zeros(4)), "is a function"),
         (lambda: kernels.elementwise(lambda a: a, object()), "is not an array"),
@@ -159,5 +159,5 @@ def test_refused(call, says):
 def test_clean_under_the_sanitizer():
     a, b, c = normal(3, 5, 13), normal(5, 1), normal(16, dtype=np.float16)
     with kiln.sanitize():
-        made = kernels.elementwise(lambda x, y, z: x * y + z, a, b, c[3:], plan=SMALL)
+        made = kernels.elementwise(lambda x, y, z: x * y + z, a, b, c[3:], config=SMALL)
     np.testing.assert_allclose(made, a * b + c[3:], rtol=1e-6)

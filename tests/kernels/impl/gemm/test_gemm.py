@@ -12,8 +12,8 @@ import pytest
 import kiln
 from kiln import cute, kernels
 from kiln.kernels.dispatch.devices import Device, device_of
-from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.gemm import FAMILY, GemmProblem
+from kiln.kernels.dispatch.problem import TensorLayout
+from kiln.kernels.impl.gemm import REGISTRY, GemmProblem
 
 SMALL = kernels.Sm80GemmConfig((32, 32, 32), (1, 2), 3)
 RNG = np.random.default_rng(0)
@@ -56,16 +56,16 @@ def rounded(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("a_transposed", [False, True])
 def test_layouts(a_transposed, b_transposed):
     a, b = operand(64, 72, np.float16, a_transposed), operand(72, 40, np.float16, b_transposed)
-    close(kernels.gemm(a, b, plan=SMALL), exact(a, b))
+    close(kernels.gemm(a, b, config=SMALL), exact(a, b))
 
 
 @pytest.mark.parametrize("b_transposed", [False, True])
 @pytest.mark.parametrize("a_transposed", [False, True])
 def test_f32_as_it_is(a_transposed, b_transposed):
     m, n, k = (64, 40, 24) if a_transposed == b_transposed else (33, 17, 5)
-    tiling = kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 3)
+    config = kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 3)
     a, b = operand(m, k, np.float32, a_transposed), operand(k, n, np.float32, b_transposed)
-    got = kernels.gemm(a, b, plan=tiling)
+    got = kernels.gemm(a, b, config=config)
     scale = np.abs(a.astype(np.float64)) @ np.abs(b.astype(np.float64))
     assert (np.abs(got - exact(a, b)) <= k * 2.0**-24 * scale).all()
 
@@ -83,7 +83,7 @@ def test_f32_with_everything():
         bias=bias,
         activation="relu",
         out=out,
-        plan=kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2),
+        config=kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2),
     )
     close(out, np.maximum(2.0 * exact(a, b) - c + bias, 0), 64.0)
 
@@ -91,7 +91,7 @@ def test_f32_with_everything():
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (33, 17, 5), (31, 70, 100)])
 def test_ragged_shapes(m, n, k):
     a, b = normal((m, k), np.float16), normal((k, n), np.float16)
-    close(kernels.gemm(a, b, plan=SMALL), exact(a, b))
+    close(kernels.gemm(a, b, config=SMALL), exact(a, b))
 
 
 @pytest.mark.parametrize(
@@ -105,9 +105,9 @@ def test_ragged_shapes(m, n, k):
     ],
 )
 def test_types(dtype, k, transposed):
-    tiling = kernels.Sm80GemmConfig((32, 32, k), (1, 2), 2)
+    config = kernels.Sm80GemmConfig((32, 32, k), (1, 2), 2)
     a, b = operand(40, 80, dtype, transposed), operand(80, 24, dtype, not transposed)
-    got = kernels.gemm(a, b, plan=tiling, precision="tf32")
+    got = kernels.gemm(a, b, config=config, precision="tf32")
     if dtype is np.float32:
         a, b = rounded(a), rounded(b)
     assert got.dtype == (np.float32 if a.itemsize == 1 else dtype)
@@ -119,8 +119,8 @@ def test_8_bit_floats_as_they_are_and_as_f16(arch, monkeypatch):
     """The tensor cores of one take them; for the other they are converted in registers. Sums are the same."""
     monkeypatch.setenv("CUTE_DSL_ARCH", arch)
     a, b = normal((40, 80), ml_dtypes.float8_e4m3fn), operand(80, 24, ml_dtypes.float8_e5m2, True)
-    tiling = kernels.Sm80GemmConfig((32, 32, 64), (1, 2), 2)
-    close(kernels.gemm(a, b, plan=tiling), exact(a, b), 64.0)
+    config = kernels.Sm80GemmConfig((32, 32, 64), (1, 2), 2)
+    close(kernels.gemm(a, b, config=config), exact(a, b), 64.0)
 
 
 @pytest.mark.parametrize(("a_type", "b_type"), [(np.uint8, np.int8)])
@@ -128,17 +128,17 @@ def test_integers_are_exact(a_type, b_type):
     low = {np.int8: -128, np.uint8: 0}
     a = RNG.integers(low[a_type], low[a_type] + 256, (40, 80)).astype(a_type)
     b = RNG.integers(low[b_type], low[b_type] + 256, (80, 24)).astype(b_type)
-    got = kernels.gemm(a, b, plan=kernels.Sm80GemmConfig((32, 32, 64), (1, 2), 2))
+    got = kernels.gemm(a, b, config=kernels.Sm80GemmConfig((32, 32, 64), (1, 2), 2))
     assert got.dtype == np.int32
     np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
 
 
 @pytest.mark.parametrize(
-    ("dtype", "plan"), [(np.float32, None), (np.float16, kernels.Sm80GemmConfig((16, 16, 32), (1, 1), 2, 2))]
+    ("dtype", "config"), [(np.float32, None), (np.float16, kernels.Sm80GemmConfig((16, 16, 32), (1, 1), 2, 2))]
 )
-def test_more_batches_than_a_mode_of_a_grid(dtype, plan):
+def test_more_batches_than_a_mode_of_a_grid(dtype, config):
     a, b = normal((65539, 1, 8), dtype), normal((65539, 8, 2), dtype)
-    close(kernels.gemm(a, b, plan=plan), exact(a, b))
+    close(kernels.gemm(a, b, config=config), exact(a, b))
 
 
 def test_activations_of_what_is_no_number():
@@ -174,28 +174,28 @@ def test_factors_of_one_block_are_those_of_rows(dtype):
 
 def test_batches():
     a, b = normal((3, 40, 24), np.float16), normal((24, 16), np.float16)
-    close(kernels.gemm(a, b, plan=SMALL), exact(a, b))
+    close(kernels.gemm(a, b, config=SMALL), exact(a, b))
 
 
 @pytest.mark.parametrize(("a_transposed", "b_transposed"), [(False, True), (True, False)])
 def test_the_smallest_tiles(a_transposed, b_transposed):
     a, b = operand(16, 136, np.float16, a_transposed), operand(136, 64, np.float16, b_transposed)
-    close(kernels.gemm(a, b, plan=kernels.Sm80GemmConfig((16, 64, 128), (1, 4), 2)), exact(a, b))
+    close(kernels.gemm(a, b, config=kernels.Sm80GemmConfig((16, 64, 128), (1, 4), 2)), exact(a, b))
 
 
 @pytest.mark.parametrize(("dtype", "splits"), [(np.float16, 3), (np.float16, 9), (np.float32, 2), (np.float32, 9)])
 def test_parts_of_k(dtype, splits):
     """Added by the blocks of a cluster; more than those, by a second kernel."""
     small = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2)
-    tiling = dataclasses.replace(small, split_k=splits)
+    config = dataclasses.replace(small, split_k=splits)
     k = 16 * splits * (2 if splits < 9 else 1)
     a, b = operand(40, k, dtype, True), operand(k, 24, dtype, False)
     bias, gate = normal((24,), np.float32), normal((40, 1), dtype)
     options: Any = {"alpha": 0.5, "bias": bias, "epilogue": lambda value, gate: value * gate, "extras": [gate]}
     wanted = (0.5 * exact(a, b) + bias) * gate.astype(np.float64)
     with kiln.sanitize("race,memory"):
-        close(kernels.gemm(a, b, plan=tiling, **options), wanted, 4.0 if dtype is np.float16 else 64.0)
-    batch = kernels.gemm(a[None], b[None], plan=tiling, **options)
+        close(kernels.gemm(a, b, config=config, **options), wanted, 4.0 if dtype is np.float16 else 64.0)
+    batch = kernels.gemm(a[None], b[None], config=config, **options)
     assert batch.shape == (1, 40, 24)
     close(batch[0], wanted, 4.0 if dtype is np.float16 else 64.0)
 
@@ -205,19 +205,19 @@ def test_ragged_parts_in_clusters(k):
     """Any K, also less than there are parts; batches; columns of the result contiguous."""
     a, b, c = normal((2, 41, k), np.float16), normal((k, 71), np.float16), normal((2, 41, 71), np.float32)
     out = np.zeros((2, 71, 41), np.float32).swapaxes(1, 2)
-    kernels.gemm(a, b, c=c, beta=2.0, out=out, plan=dataclasses.replace(SMALL, split_k=5))
+    kernels.gemm(a, b, c=c, beta=2.0, out=out, config=dataclasses.replace(SMALL, split_k=5))
     close(out, exact(a, b) + 2.0 * c, 64.0)
 
 
 def test_integers_in_parts_are_exact():
     a, b = (RNG.integers(-128, 128, shape).astype(np.int8) for shape in ((40, 200), (200, 72)))
-    got = kernels.gemm(a, b, plan=kernels.Sm80GemmConfig((32, 32, 64), (1, 2), 2, 3))
+    got = kernels.gemm(a, b, config=kernels.Sm80GemmConfig((32, 32, 64), (1, 2), 2, 3))
     np.testing.assert_array_equal(got, a.astype(np.int64) @ b.astype(np.int64))
 
 
 def test_tiles_that_are_no_powers_of_two():
     a, b = operand(100, 72, np.float16, True), operand(72, 200, np.float16, True)
-    close(kernels.gemm(a, b, plan=kernels.Sm80GemmConfig((48, 96, 32), (1, 2), 2)), exact(a, b))
+    close(kernels.gemm(a, b, config=kernels.Sm80GemmConfig((48, 96, 32), (1, 2), 2)), exact(a, b))
 
 
 @pytest.mark.parametrize(("a_transposed", "b_transposed"), [(False, False), (True, True)])
@@ -226,7 +226,7 @@ def test_bytes_whose_k_is_not_contiguous(a_transposed, b_transposed):
     left, right = (RNG.integers(-128, 128, s[::-1] if t else s) for s, t in zip(shapes, (a_transposed, b_transposed)))
     a, b = (x.astype(np.int8).T if t else x.astype(np.int8) for x, t in ((left, a_transposed), (right, b_transposed)))
     bias = normal((88,), np.float32)
-    got = kernels.gemm(a, b, bias=bias, out_dtype=np.float32, plan=kernels.Sm80GemmConfig((64, 64, 64), (2, 2), 2))
+    got = kernels.gemm(a, b, bias=bias, out_dtype=np.float32, config=kernels.Sm80GemmConfig((64, 64, 64), (2, 2), 2))
     close(got, exact(a, b) + bias, 64.0)
 
 
@@ -235,17 +235,17 @@ def test_truth_values(dtype):
     """As results: of sums as they are, and of an epilogue, also one that follows a second kernel."""
     a, b = RNG.integers(-1, 2, (9, 256)).astype(dtype), RNG.integers(-1, 2, (256, 24)).astype(dtype)
     small = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2)
-    assert (kernels.gemm(a, b, out_dtype=np.dtype(bool), plan=small) == (exact(a, b) != 0)).all()
+    assert (kernels.gemm(a, b, out_dtype=np.dtype(bool), config=small) == (exact(a, b) != 0)).all()
     for splits in (2, 16):
-        plan = dataclasses.replace(small, split_k=splits)
-        got = kernels.gemm(a, b, out_dtype=np.dtype(bool), epilogue=lambda v: v > 1.0, plan=plan)
+        config = dataclasses.replace(small, split_k=splits)
+        got = kernels.gemm(a, b, out_dtype=np.dtype(bool), epilogue=lambda v: v > 1.0, config=config)
         assert (got == (exact(a, b) > 1)).all()
 
 
 def test_slices_of_arrays():
     whole = normal((50, 100), np.float16)
     a, b = whole[3:40, 7:60], normal((53, 20), np.float16)
-    close(kernels.gemm(a, b, plan=SMALL), exact(a, b))
+    close(kernels.gemm(a, b, config=SMALL), exact(a, b))
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_slices_of_arrays():
 )
 def test_arrays_of_any_strides(view):
     a, b = view(normal((2, 32, 40), np.float16)), view(normal((2, 40, 32), np.float16).swapaxes(1, 2)).swapaxes(1, 2)
-    close(kernels.gemm(a, b, plan=SMALL), exact(a, b))
+    close(kernels.gemm(a, b, config=SMALL), exact(a, b))
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.int8, ml_dtypes.float8_e4m3fn])
@@ -276,7 +276,7 @@ def test_into_an_array(order):
     a, b = normal((40, 24), np.float16), normal((24, 56), np.float16)
     out = np.zeros((40, 56), np.float32, order=order)
     row = normal((56,), np.float32)
-    assert kernels.gemm(a, b, bias=row, out=out, plan=SMALL) is out
+    assert kernels.gemm(a, b, bias=row, out=out, config=SMALL) is out
     close(out, exact(a, b) + row, 64.0)
 
 
@@ -295,7 +295,7 @@ def test_epilogues():
         epilogue=lambda value, scale: value * scale + 1.0,
         extras=[scale],
         out_dtype=np.float32,
-        plan=SMALL,
+        config=SMALL,
     )
     close(got, np.maximum(sums, 0) * scale.astype(np.float64) + 1.0, 64.0)
 
@@ -329,9 +329,9 @@ def test_epilogues_of_arrays_of_other_types_and_in_place():
     mask, shift, scale = np.arange(40) % 2 == 0, np.arange(80, dtype=np.int32)[::2], np.array(3.0)
     wanted = (exact(a, b) + c) * mask * 3.0 + shift
     options: Any = {"epilogue": lambda v, mask, shift, scale: v * mask * scale + shift, "extras": [mask, shift, scale]}
-    assert kernels.gemm(a, b, c=c, out=c, plan=SMALL, **options) is c
+    assert kernels.gemm(a, b, c=c, out=c, config=SMALL, **options) is c
     close(c, wanted, 64.0)
-    close(kernels.gemm(a, b, epilogue=lambda v: 2, out_dtype=np.float32, plan=SMALL), np.full((33, 40), 2.0))
+    close(kernels.gemm(a, b, epilogue=lambda v: 2, out_dtype=np.float32, config=SMALL), np.full((33, 40), 2.0))
 
 
 @pytest.mark.parametrize("activation", ["silu", "gelu", lambda x: cute.math.tanh(x)])
@@ -344,14 +344,14 @@ def test_activations(activation):
         "silu": sums / (1 + np.exp(-sums)),
         "gelu": sums * 0.5 * (1 + np.vectorize(erf)(sums / np.sqrt(2))),
     }.get(activation, np.tanh(sums))
-    close(kernels.gemm(a, b, activation=activation, out_dtype=np.float32, plan=SMALL), wanted, 64.0)
+    close(kernels.gemm(a, b, activation=activation, out_dtype=np.float32, config=SMALL), wanted, 64.0)
 
 
-def test_calls_with_arrays_alike_share_a_plan_and_functions_are_told_apart():
+def test_calls_with_arrays_alike_share_a_config_and_functions_are_told_apart():
     a, b, scale = normal((16, 16), np.float16), normal((16, 16), np.float16), 2.0
     before = len(kernels.gemm._programs)
     for factor in (1.0, 3.0, 1.0):
-        got = kernels.gemm(a, b, epilogue=lambda value: value * factor, out_dtype=np.float32, plan=SMALL)  # noqa: B023
+        got = kernels.gemm(a, b, epilogue=lambda value: value * factor, out_dtype=np.float32, config=SMALL)  # noqa: B023
         close(got, exact(a, b) * factor, 64.0)
     assert len(kernels.gemm._programs) == before + 2
 
@@ -359,11 +359,11 @@ def test_calls_with_arrays_alike_share_a_plan_and_functions_are_told_apart():
         return value * scale
 
     for scale in (2.0, 5.0):  # noqa: B007 - the function sees it
-        close(kernels.gemm(a, b, epilogue=scaled, out_dtype=np.float32, plan=SMALL), exact(a, b) * scale, 64.0)
+        close(kernels.gemm(a, b, epilogue=scaled, out_dtype=np.float32, config=SMALL), exact(a, b) * scale, 64.0)
 
 
-def f32_with(tiling: kernels.Sm80GemmConfig | None, **options: Any) -> None:
-    kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), plan=tiling, **options)
+def f32_with(config: kernels.Sm80GemmConfig | None, **options: Any) -> None:
+    kernels.gemm(np.zeros((4, 4), np.float32), np.zeros((4, 4), np.float32), config=config, **options)
 
 
 F32_TILING = kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 2)
@@ -381,7 +381,7 @@ REFUSED = [
         lambda: kernels.gemm(
             np.zeros((4, 4), np.float16),
             np.zeros((4, 4), np.float16),
-            plan=kernels.Sm80GemmConfig((32, 32, 16), (1, 1), 2),
+            config=kernels.Sm80GemmConfig((32, 32, 16), (1, 1), 2),
         ),
         "at least two",
     ),
@@ -389,7 +389,7 @@ REFUSED = [
         lambda: kernels.gemm(
             np.zeros((4, 4), np.float16),
             np.zeros((4, 4), np.float16),
-            plan=kernels.Sm80GemmConfig((256, 256, 64), (2, 2), 16),
+            config=kernels.Sm80GemmConfig((256, 256, 64), (2, 2), 16),
         ),
         "shared memory",
     ),
@@ -404,7 +404,7 @@ REFUSED = [
     (lambda: f32_with(None, epilogue=lambda v: v, extras=[np.zeros(4, np.float32)]), "1 extras: too many"),
     (lambda: f32_with(F32_TILING, epilogue=lambda v: None), "the epilogue returned None"),
     (lambda: f32_with(F32_TILING, activation=lambda v: (v, v)), "the activation returned tuple"),
-    (lambda: f32_with((32, 32, 8)), "plan is tuple"),  # pyright: ignore[reportArgumentType]
+    (lambda: f32_with((32, 32, 8)), "config is tuple"),  # pyright: ignore[reportArgumentType]
     (lambda: kernels.gemm(SQUARE, SQUARE, out=SQUARE), "out begins where a does"),
     (lambda: f32_with(kernels.Sm80GemmConfig((48, 32, 8), (1, 1), 2)), "divide"),
     (lambda: f32_with(kernels.Sm80GemmConfig((128, 256, 8), (2, 2), 2)), "sums"),
@@ -426,56 +426,56 @@ H200, A100, ADA = map(device_of, ("sm_90a", "sm_80", "sm_89"))
 def product(dtype: Any, shape: tuple[int, int, int], k: int, out: Any = kiln.Float32, **options: Any) -> GemmProblem:
     """The problem of arrays without gaps."""
     batches, m, n = shape
-    a, b = Laid.dense(dtype, batches, m, k), Laid.dense(dtype, batches, k, n)
-    return GemmProblem(a, b, Laid.dense(out, batches, m, n), **options)
+    a, b = TensorLayout.dense(dtype, batches, m, k), TensorLayout.dense(dtype, batches, k, n)
+    return GemmProblem(a, b, TensorLayout.dense(out, batches, m, n), **options)
 
 
-def test_chosen_plans_fit():
+def test_chosen_configs_fit():
     shapes = ((1, 8192, 8192), (1, 3000, 3000), (1, 100, 100), (16, 512, 512), (1, 64, 4096), (1, 1, 1))
     for device in (H200, A100, ADA):
         for shape in shapes:
             for dtype in (kiln.Float16, kiln.Float32, kiln.Int8, kiln.Float8E4M3FN):
                 for k in (8, 4096) if device is not A100 or dtype.width > 8 or dtype.is_integer else ():
                     problem = product(dtype, shape, k, precision="tf32" if dtype is kiln.Float32 else "ieee")
-                    chosen = FAMILY.choose(problem, device)
-                    chosen.implementation.check(problem, chosen.plan, device)
-                    assert chosen.cost == chosen.implementation.cost(problem, chosen.plan, device)
-            FAMILY.choose(product(kiln.Float32, shape, 4096), device)
+                    chosen = REGISTRY.choose(problem, device)
+                    chosen.implementation.check(problem, chosen.config, device)
+                    assert chosen.cost == chosen.implementation.cost(problem, chosen.config, device)
+            REGISTRY.choose(product(kiln.Float32, shape, 4096), device)
 
-    def plan(shape: tuple[int, int, int], k: int, device: Device) -> Any:
-        return FAMILY.choose(product(kiln.Float16, shape, k, kiln.Float16), device).plan
+    def config(shape: tuple[int, int, int], k: int, device: Device) -> Any:
+        return REGISTRY.choose(product(kiln.Float16, shape, k, kiln.Float16), device).config
 
     for n in (3072, 8192):
-        assert sorted(plan((1, n, n), n, H200).tile_shape_mnk) == [64, 128, 192]
-    assert plan((1, 64, 256), 8192, H200).sums > 1
-    assert plan((1, 64, 256), 8192, A100).splits > 1
-    assert plan((2, 64, 256), 8192, A100).splits == 1
+        assert sorted(config((1, n, n), n, H200).tile_shape_mnk) == [64, 128, 192]
+    assert config((1, 64, 256), 8192, H200).sums > 1
+    assert config((1, 64, 256), 8192, A100).splits > 1
+    assert config((2, 64, 256), 8192, A100).splits == 1
 
 
 def test_8_bit_floats_need_a_device_that_knows_them():
     problem = product(kiln.Float8E4M3FN, (1, 64, 64), 64)
     with pytest.raises(TypeError, match="converted from sm_89 on, and .* is sm_80"):
-        FAMILY.choose(problem, A100)
-    FAMILY.choose(problem, ADA)
+        REGISTRY.choose(problem, A100)
+    REGISTRY.choose(problem, ADA)
 
 
 def test_problems_count_their_work():
     problem = product(kiln.Float16, (2, 64, 48), 32)
     assert problem.flops == 2 * 2 * 64 * 48 * 32
     assert problem.bytes == 2 * (2 * (64 + 48) * 32 + 2 * 64 * 48 * 2)
-    row = Laid(kiln.Float16, (2, 64, 48), (0, 0, 1))
+    row = TensorLayout(kiln.Float16, (2, 64, 48), (0, 0, 1))
     assert dataclasses.replace(problem, epilogue_inputs=(row,)).bytes == problem.bytes + 2 * 48
 
 
-def test_plans_are_for_tuners():
-    """Every plan works, the first is the one that is taken, and plans print as what makes them."""
+def test_configs_are_for_tuners():
+    """Every config works, the first is the one that is taken, and configs print as what makes them."""
     problem = product(kiln.Float16, (1, 100, 100), 1024)
-    choices = FAMILY.choices(problem, H200)
-    assert choices[0] == FAMILY.choose(problem, H200)
-    assert len({choice.plan for choice in choices}) == len(choices) > 10
+    choices = REGISTRY.choices(problem, H200)
+    assert choices[0] == REGISTRY.choose(problem, H200)
+    assert len({choice.config for choice in choices}) == len(choices) > 10
     for choice in choices:
-        choice.implementation.check(problem, choice.plan, H200)
-    assert eval(repr(choices[0].plan), {"Sm80GemmConfig": kernels.Sm80GemmConfig}) == choices[0].plan
+        choice.implementation.check(problem, choice.config, H200)
+    assert eval(repr(choices[0].config), {"Sm80GemmConfig": kernels.Sm80GemmConfig}) == choices[0].config
 
 
 @pytest.mark.parametrize(
@@ -484,12 +484,14 @@ def test_plans_are_for_tuners():
         (lambda: product(kiln.Float64, (1, 8, 8), 8), "Float64 and Float64"),
         (lambda: product(kiln.Float16, (1, 8, 8), 8, precision="quick"), "precision 'quick'"),
         (
-            lambda: dataclasses.replace(product(kiln.Float16, (1, 8, 8), 8), b=Laid.dense(kiln.Float16, 1, 9, 8)),
+            lambda: dataclasses.replace(
+                product(kiln.Float16, (1, 8, 8), 8), b=TensorLayout.dense(kiln.Float16, 1, 9, 8)
+            ),
             "shapes",
         ),
         (
             lambda: dataclasses.replace(
-                product(kiln.Float16, (1, 8, 8), 8), out=Laid(kiln.Float16, (1, 8, 8), (128, 16, 2))
+                product(kiln.Float16, (1, 8, 8), 8), out=TensorLayout(kiln.Float16, (1, 8, 8), (128, 16, 2))
             ),
             "rows or columns are contiguous",
         ),
@@ -504,7 +506,7 @@ def test_an_epilogue_of_columns_in_parts():
     """A second kernel adds parts of K, into a result whose columns are contiguous, too."""
     a, b, bias = normal((16, 1024), np.float16), normal((1024, 24), np.float16), normal((24,), np.float32)
     out = np.zeros((24, 16), np.float32).T
-    kernels.gemm(a, b, bias=bias, out=out, plan=kernels.Sm80GemmConfig((32, 32, 32), (1, 2), 2, 16))
+    kernels.gemm(a, b, bias=bias, out=out, config=kernels.Sm80GemmConfig((32, 32, 32), (1, 2), 2, 16))
     close(out, exact(a, b) + bias, 64.0)
 
 
@@ -518,7 +520,7 @@ def test_empty_results():
 )
 def test_clean_under_the_sanitizer(dtype, k, splits):
     a, b = normal((40, k), dtype), normal((k, 24), dtype)
-    tiling = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 3)
-    tiling = dataclasses.replace(tiling, split_k=splits)
+    config = SMALL if dtype is np.float16 else kernels.Sm80GemmConfig((32, 32, 8), (1, 2), 3)
+    config = dataclasses.replace(config, split_k=splits)
     with kiln.sanitize("all"):
-        close(kernels.gemm(a, b, plan=tiling), exact(a, b), 4.0 if dtype is np.float16 else 64.0)
+        close(kernels.gemm(a, b, config=config), exact(a, b), 4.0 if dtype is np.float16 else 64.0)

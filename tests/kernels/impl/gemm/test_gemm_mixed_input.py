@@ -15,8 +15,8 @@ import kiln
 from kiln import kernels
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.gemm.implementations import FAMILY
+from kiln.kernels.dispatch.problem import TensorLayout
+from kiln.kernels.impl.gemm.implementations import REGISTRY
 from kiln.kernels.impl.gemm.mixed_input import DequantizeFallbackConfig
 from kiln.kernels.impl.gemm.problem import GemmProblem
 from kiln.targets.nvidia.remarks import FENCE_ADDED
@@ -33,7 +33,7 @@ def H(columns, depth, rows=128, **options):
     return kernels.Sm90MixedInputConfig((rows, columns, depth), (1, 1), 3, 8, **options)
 
 
-PLAN = T((32, 32, 64), (1, 1), 2)
+CONFIG = T((32, 32, 64), (1, 1), 2)
 
 
 def stored(whole, bits):
@@ -48,10 +48,10 @@ def _cpu():
 
 
 @pytest.mark.parametrize(
-    ("plan", "kind", "bits", "dtype"),
+    ("config", "kind", "bits", "dtype"),
     [
         *(
-            (PLAN, kind, bits, dtype)
+            (CONFIG, kind, bits, dtype)
             for dtype in (BF16, F16)
             for kind, bits in ((np.int8, 8), (np.uint8, 8), (np.int8, 4))
         ),
@@ -59,16 +59,16 @@ def _cpu():
         (H(32, 128), np.int8, 4, BF16),
     ],
 )
-def test_every_value(plan, kind, bits, dtype):
+def test_every_value(config, kind, bits, dtype):
     """Times one, exactly, and from its place in K."""
     low = 0 if kind is np.uint8 else -(1 << bits - 1)
     whole = RNG.permutation(np.arange(1024) % (1 << bits) + low).astype(kind).reshape(8, 128)
-    got = kernels.gemm(np.eye(128, dtype=dtype)[-32:], stored(whole, bits), plan=plan)
+    got = kernels.gemm(np.eye(128, dtype=dtype)[-32:], stored(whole, bits), config=config)
     np.testing.assert_array_equal(got.astype(F32), whole.T[-32:].astype(F32))
 
 
 @pytest.mark.parametrize(
-    ("m", "k", "bits", "groups", "plan"),
+    ("m", "k", "bits", "groups", "config"),
     [
         (9, 100, 8, 0, T((8, 16, 64), (1, 1), 3)),  # K that ends within a tile, rows at multiples of 4 bytes
         (20, 512, 4, 2, T((16, 32, 128), (1, 2), 3, 2)),  # groups of several tiles
@@ -82,41 +82,41 @@ def test_every_value(plan, kind, bits, dtype):
         (5, 96, 4, 12, None),  # groups that suit nobody: converted first
     ],
 )
-def test_products(m, k, bits, groups, plan):
+def test_products(m, k, bits, groups, config):
     n = 40
     dtype = BF16 if bits == 4 else F16
     a, scale = RNG.standard_normal((m, k)).astype(dtype), RNG.standard_normal((groups or 1, n)).astype(F32)
     whole = RNG.integers(-(1 << bits - 1), 1 << bits - 1, (n, k)).astype(np.int8)
     scaled = whole.T.astype(np.float64) * np.repeat(scale, k // (groups or 1), 0)
-    short = groups == 0 or isinstance(plan, T)  # to compile with the sanitizer's code
+    short = groups == 0 or isinstance(config, T)  # to compile with the sanitizer's code
     with kiln.sanitize("all") if short else contextlib.nullcontext() as found:
         got = kernels.gemm(
-            a, stored(whole, bits), scale_b=scale if groups else scale[0], out_dtype=np.dtype(F32), plan=plan
+            a, stored(whole, bits), scale_b=scale if groups else scale[0], out_dtype=np.dtype(F32), config=config
         )
     assert not found
     left = a.astype(np.float64)
-    rounded = groups and not isinstance(plan, T)  # weights times factors
+    rounded = groups and not isinstance(config, T)  # weights times factors
     np.testing.assert_allclose(
         got, left @ scaled, rtol=0, atol=(2.0**-9 if rounded else 2.0**-20) * (np.abs(left) @ np.abs(scaled)).max()
     )
 
 
-@pytest.mark.parametrize("plan", [T((8, 16, 64), (1, 1), 2), H(8, 64)])
-def test_factors_of_each_product_of_a_batch(plan):
+@pytest.mark.parametrize("config", [T((8, 16, 64), (1, 1), 2), H(8, 64)])
+def test_factors_of_each_product_of_a_batch(config):
     """For weights that all products have in common, and factors that are contiguous along groups."""
     a, scale = RNG.standard_normal((2, 5, 128)).astype(F16), RNG.standard_normal((2, 40, 2)).astype(F32).swapaxes(1, 2)
     whole = RNG.integers(-128, 128, (40, 128)).astype(np.int8)
-    got = kernels.gemm(a, stored(whole, 8), scale_b=scale, out_dtype=np.dtype(F32), plan=plan)
+    got = kernels.gemm(a, stored(whole, 8), scale_b=scale, out_dtype=np.dtype(F32), config=config)
     left, right = a.astype(np.float64), whole.T * np.repeat(scale.astype(np.float64), 64, 1)
     np.testing.assert_allclose(got, left @ right, rtol=0, atol=2.0**-9 * (np.abs(left) @ np.abs(right)).max())
 
 
 def test_results_of_16_bits_by_the_copy_engine():
     """And a cluster, whose blocks have what they multiply with in common."""
-    plan = kernels.Sm90MixedInputConfig((128, 32, 128), (2, 1), 4, 8, transpose_out=True)
+    config = kernels.Sm90MixedInputConfig((128, 32, 128), (2, 1), 4, 8, transpose_out=True)
     a, whole = RNG.standard_normal((40, 256)).astype(BF16), RNG.integers(-8, 8, (200, 256)).astype(np.int8)
     with kiln.sanitize("all") as found:
-        got = kernels.gemm(a, stored(whole, 4), plan=plan)
+        got = kernels.gemm(a, stored(whole, 4), config=config)
     assert not found
     wanted = a.astype(np.float64) @ whole.T
     np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=2.0**-8, atol=1e-3)
@@ -125,33 +125,33 @@ def test_results_of_16_bits_by_the_copy_engine():
 def problem(rows, bits, n=4096, k=4096, groups=0):
     deep = k if bits == 8 else k // 2
     return GemmProblem(
-        Laid.dense(kiln.BFloat16, 1, rows, k), Laid(kiln.Int8, (1, deep, n), (deep * n, 1, deep)), Laid.dense(kiln.BFloat16, 1, rows, n),
-        int4=bits == 4, group_scales=Laid.dense(kiln.Float32, 1, groups, n) if groups else None,
+        TensorLayout.dense(kiln.BFloat16, 1, rows, k), TensorLayout(kiln.Int8, (1, deep, n), (deep * n, 1, deep)), TensorLayout.dense(kiln.BFloat16, 1, rows, n),
+        int4=bits == 4, group_scales=TensorLayout.dense(kiln.Float32, 1, groups, n) if groups else None,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_plans_fit(bits):
+def test_configs_fit(bits):
     for rows, groups in ((1, 0), (9, 32), (40, 0), (300, 32)):
-        found = FAMILY.choices(problem(rows, bits, groups=groups), H200)
-        assert {type(x.plan) for x in found} >= {T, kernels.Sm90MixedInputConfig}
-        assert any(x.plan.split_k_cluster > 1 for x in found if isinstance(x.plan, T))
+        found = REGISTRY.choices(problem(rows, bits, groups=groups), H200)
+        assert {type(x.config) for x in found} >= {T, kernels.Sm90MixedInputConfig}
+        assert any(x.config.split_k_cluster > 1 for x in found if isinstance(x.config, T))
         for one in found:
-            one.implementation.check(problem(rows, bits, groups=groups), one.plan, H200)
+            one.implementation.check(problem(rows, bits, groups=groups), one.config, H200)
 
 
 def test_a_device_with_fewer_multiprocessors_than_a_cluster():
-    """Has some plan for weights, and for others."""
+    """Has some config for weights, and for others."""
     small = dataclasses.replace(H200, multiprocessors=3)
     one = problem(64, 8)
     for x in (one, dataclasses.replace(one, b=one.b._replace(dtype=kiln.BFloat16))):
-        assert min(choice.cost for choice in FAMILY.choices(x, small)) > 0
+        assert min(choice.cost for choice in REGISTRY.choices(x, small)) > 0
 
 
 def test_choices():
     """Few rows by `mma.sync`, more by warp groups; other architectures, and K that is not contiguous, have weights converted first where rows are many."""
     for rows, kind in ((1, T), (64, kernels.Sm90MixedInputConfig), (512, kernels.Sm90MixedInputConfig)):
-        assert type(FAMILY.choose(problem(rows, 4, 28672, 8192), H200).plan) is kind
+        assert type(REGISTRY.choose(problem(rows, 4, 28672, 8192), H200).config) is kind
     for rows, columns in (
         (130, 144),
         (200, 224),
@@ -160,24 +160,24 @@ def test_choices():
         (384, 192),
         (700, 256),
     ):  # as few rows that are not there as can be
-        assert FAMILY.choose(problem(rows, 4, 28672, 8192), H200).plan.tile_shape_mnk == (128, columns, 64)
-    assert type(FAMILY.choose(problem(1, 8), device_of("sm_80")).plan) is T
-    assert type(FAMILY.choose(problem(4096, 8), device_of("sm_80")).plan) is DequantizeFallbackConfig
+        assert REGISTRY.choose(problem(rows, 4, 28672, 8192), H200).config.tile_shape_mnk == (128, columns, 64)
+    assert type(REGISTRY.choose(problem(1, 8), device_of("sm_80")).config) is T
+    assert type(REGISTRY.choose(problem(4096, 8), device_of("sm_80")).config) is DequantizeFallbackConfig
     one = problem(4, 8)
-    across = dataclasses.replace(one, b=Laid.dense(kiln.Int8, 1, 4096, 4096))
-    assert type(FAMILY.choose(across, H200).plan) is DequantizeFallbackConfig
-    assert FAMILY.explain(problem(1, 8, 28672, 8192), H200).bound == "memory"
+    across = dataclasses.replace(one, b=TensorLayout.dense(kiln.Int8, 1, 4096, 4096))
+    assert type(REGISTRY.choose(across, H200).config) is DequantizeFallbackConfig
+    assert REGISTRY.explain(problem(1, 8, 28672, 8192), H200).bound == "memory"
 
 
 def test_results_that_begin_anywhere():
     """Are not written by warp groups that have weights."""
     one = problem(512, 4, 28672, 8192)
-    assert type(FAMILY.choose(one, H200).plan) is kernels.Sm90MixedInputConfig
+    assert type(REGISTRY.choose(one, H200).config) is kernels.Sm90MixedInputConfig
     moved = dataclasses.replace(one, out=one.out._replace(offset=6))
-    found = FAMILY.choose(moved, H200).plan
+    found = REGISTRY.choose(moved, H200).config
     assert type(found) is not kernels.Sm90MixedInputConfig
     with pytest.raises(TypeError, match="the result does not begin at a multiple of 16 bytes"):
-        FAMILY.choose(moved, H200, H(16, 128))
+        REGISTRY.choose(moved, H200, H(16, 128))
 
 
 @pytest.mark.parametrize("groups", [0, 64])
@@ -185,16 +185,16 @@ def test_parts_of_k_without_clusters(groups):
     """Nobody adds them: a second kernel would know nothing of factors, nor of two weights in a byte."""
     for bits in (8, 4):
         one, device = problem(1, bits, 256, 32768, groups), device_of("sm_80")
-        tilings = [x.plan for x in FAMILY.choices(one, device) if isinstance(x.plan, T)]
-        assert tilings
-        assert {x.splits for x in tilings} == {1}
+        configs = [x.config for x in REGISTRY.choices(one, device) if isinstance(x.config, T)]
+        assert configs
+        assert {x.splits for x in configs} == {1}
         for where, splits, most in ((device, 2, 1), (H200, 16, 8)):
             with pytest.raises(TypeError, match=f"has at most {most}"):
-                FAMILY.choose(one, where, T((8, 64, 128), (1, 2), 3, splits))
+                REGISTRY.choose(one, where, T((8, 64, 128), (1, 2), 3, splits))
 
 
 @pytest.mark.parametrize(
-    ("plan", "message"),
+    ("config", "message"),
     [
         (kernels.Sm90GemmConfig(), "weights have kernels.Sm90MixedInputConfig"),
         (H(16, 32), "weights are rows of the tile, 128 or 256 of them for 64 or 128 of K"),
@@ -208,12 +208,12 @@ def test_parts_of_k_without_clusters(groups):
         (T((8, 64, 64), (1, 4), 3), "more than a tile of 8 x 64 of 16 bits"),
     ],
 )
-def test_plans_that_cannot_work(plan, message):
+def test_configs_that_cannot_work(config, message):
     with pytest.raises(TypeError, match=message):
-        FAMILY.choose(problem(9, 4, groups=64), H200, plan)
+        REGISTRY.choose(problem(9, 4, groups=64), H200, config)
 
 
-def test_plans_are_called_by_their_names():
+def test_configs_are_called_by_their_names():
     with pytest.raises(TypeError, match="^Sm90MixedInputConfig with ab_stages=0"):
         kernels.Sm90MixedInputConfig(ab_stages=0)
 
@@ -223,9 +223,9 @@ def test_factors_of_groups_are_read():
 
 
 def test_parts_of_k_without_a_stage():
-    FAMILY.choose(problem(9, 8, k=256), H200, H(32, 64, split_k_cluster=4))
+    REGISTRY.choose(problem(9, 8, k=256), H200, H(32, 64, split_k_cluster=4))
     with pytest.raises(TypeError, match="K of 192 is 3 stages, of which each part has one at least"):
-        FAMILY.choose(problem(9, 8, k=192), H200, H(32, 64, split_k_cluster=4))
+        REGISTRY.choose(problem(9, 8, k=192), H200, H(32, 64, split_k_cluster=4))
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_parts_of_k_without_a_stage():
     [(16, 4, 16), (32, 8, 0), (200, 4, 0), (300, 8, 0), *([(64, 8, 16), (300, 4, 16)] if LONG else [])],
 )
 def test_nothing_is_spilled(rows, bits, groups):
-    """By the chosen plans, compiled for a GPU that is not there; nor do products wait for each other."""
+    """By the chosen configs, compiled for a GPU that is not there; nor do products wait for each other."""
     a, b = np.zeros((rows, 2048), BF16), stored(np.zeros((2048, 2048), np.int8), bits)
     scale = np.zeros((groups, 2048) if groups else (2048,), F32)
     with kiln.target("nvidia"), dry_run("sm_90a"):
@@ -249,7 +249,7 @@ def test_only_weights_are_loaded_before_rows_are_laid(monkeypatch):
     a, b = np.zeros((64, 512), BF16), stored(np.zeros((512, 512), np.int8), 8)
     with kiln.target("nvidia"), dry_run("sm_90a"):
         kernels.gemm(
-            a, b, scale_b=np.zeros((512,), F32), plan=kernels.Sm90MixedInputConfig((128, 64, 64), (1, 1), 4, 2)
+            a, b, scale_b=np.zeros((512,), F32), config=kernels.Sm90MixedInputConfig((128, 64, 64), (1, 1), 4, 2)
         )
     kinds = {
         "griddepcontrol.wait": "wait",

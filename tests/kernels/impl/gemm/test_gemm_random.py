@@ -1,4 +1,4 @@
-"""Some random products of each kind, by random plans; `tests/helpers/random_products.py` goes on for as long as it is told."""
+"""Some random products of each kind, by random configs; `tests/helpers/random_products.py` goes on for as long as it is told."""
 
 from __future__ import annotations
 

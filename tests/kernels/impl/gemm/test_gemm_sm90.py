@@ -17,8 +17,8 @@ from kiln import cute, kernels
 from kiln.cute.runtime import from_dlpack
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.dispatch.problem import Laid
-from kiln.kernels.impl.gemm import FAMILY, GemmProblem, sm90_cost, tile_scheduler
+from kiln.kernels.dispatch.problem import TensorLayout
+from kiln.kernels.impl.gemm import REGISTRY, GemmProblem, sm90_cost, tile_scheduler
 from kiln.kernels.impl.gemm.epilogue_fusion import EpilogueFusion
 from kiln.kernels.impl.gemm.implementations import BlockScaledFallbackConfig, Sm80Gemm
 from kiln.kernels.impl.gemm.sm90_implementation import Sm90Gemm
@@ -74,14 +74,14 @@ def close(got: np.ndarray, wanted: np.ndarray, ulps: float = 4.0) -> None:
     np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=ulps * step, atol=ulps * step * 8 + 1e-5)
 
 
-@pytest.mark.parametrize(("layout", "plan"), [("NN", PAIRED), ("NT", PAIRED), ("TN", TURNS), ("TT", ACROSS)])
-def test_layouts(layout, plan):
+@pytest.mark.parametrize(("layout", "config"), [("NN", PAIRED), ("NT", PAIRED), ("TN", TURNS), ("TT", ACROSS)])
+def test_layouts(layout, config):
     """Odd extents: the last tiles and the last stage are not whole."""
     if "T" in layout[0] or "N" in layout[1]:  # rows of 64 elements are a swizzle of 128 bytes
-        plan = dataclasses.replace(plan, tile_shape_mnk=(128, 64, 32))
+        config = dataclasses.replace(config, tile_shape_mnk=(128, 64, 32))
     a, b = operand(199, 71, F16, layout[0]), operand(71, 85, F16, layout[1])
     out = padded((199, 85), F16)
-    kernels.gemm(a, b, out=out, plan=plan)
+    kernels.gemm(a, b, out=out, config=config)
     close(out, exact(a, b))
 
 
@@ -91,8 +91,8 @@ def test_layouts(layout, plan):
 )  # fmt: skip
 def test_types(left, right, out, k):
     a, b = operand(130, 208, left), operand(208, 80, right, "T")
-    plan = dataclasses.replace(SMALL, tile_shape_mnk=(128, 64, k))
-    got = kernels.gemm(a, b, out_dtype=np.dtype(out), plan=plan)
+    config = dataclasses.replace(SMALL, tile_shape_mnk=(128, 64, k))
+    got = kernels.gemm(a, b, out_dtype=np.dtype(out), config=config)
     if left is E4M3 and out is F32:
         assert (np.abs(got - exact(a, b)) <= 2.0**-12 * exact(np.abs(a), np.abs(b))).all()
     else:
@@ -104,14 +104,14 @@ def test_sums_of_8_bit_floats_keep_their_bits():
     a, b = operand(64, 512, E4M3), operand(512, 32, E4M3, "T")
     a[:, :128] = 0.0
     a[:, 0], b[0] = 256.0, 256.0
-    got = kernels.gemm(a, b, plan=kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2))
+    got = kernels.gemm(a, b, config=kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2))
     assert np.abs(got - exact(a, b)).max() < 0.05  # of 65536
 
 
 def test_tf32_is_rounded_to_nearest():
     """By the copy engine: tensor cores would cut off the last bits."""
     a, b = operand(70, 72, F32), operand(72, 40, F32, "T")
-    got = kernels.gemm(a, b, precision="tf32", plan=SMALL)
+    got = kernels.gemm(a, b, precision="tf32", config=SMALL)
 
     def rounded(x: np.ndarray) -> np.ndarray:
         bits = np.ascontiguousarray(x).view(np.uint32)
@@ -128,7 +128,7 @@ def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("plan", "m", "n", "k"),
+    ("config", "m", "n", "k"),
     [
         (kernels.Sm90GemmConfig((128, 96, 128), (1, 1), 2, 2), 150, 200, 304),
         (kernels.Sm90GemmConfig((64, 64, 128), (1, 1), 3, 2, pingpong=True), 70, 72, 256),
@@ -137,13 +137,13 @@ def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
         (BlockScaledFallbackConfig(), 16, 16, 256),
     ],
 )
-def test_factors_of_blocks(plan, m, n, k, monkeypatch):
+def test_factors_of_blocks(config, m, n, k, monkeypatch):
     """Sums of 128 products are multiplied in f32, whatever the factors of others are; K is gone through there and back."""
     monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 2)
     a, b, c = operand(m, k, E4M3), operand(k, n, E4M3, "T"), operand(m, n, F32)
     of_a, of_b = factors(m, n, k)
     with kiln.sanitize("all") as found:
-        got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, c=c, alpha=0.5, plan=plan)
+        got = kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, c=c, alpha=0.5, config=config)
     assert not found
     left = a.astype(np.float64) * np.repeat(of_a, 128, 1)[:, :k]
     right = b.astype(np.float64) * np.repeat(np.repeat(of_b, 128, 0)[:k], 128, 1)[:, :n]
@@ -166,7 +166,7 @@ def test_factors_of_blocks_of_columns_that_are_contiguous(n, way):
     a, b = operand(40, 256, E4M3), operand(256, n, E4M3, "T")
     (of_a, of_b), out = factors(40, n, 256), np.zeros((40, n) if way == "N" else (n, 40), F32)
     out = out if way == "N" else out.T
-    kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, out=out, plan=kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2))
+    kernels.gemm(a, b, scale_a=of_a, scale_b=of_b, out=out, config=kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2))
     left, right = a.astype(np.float64) * np.repeat(of_a, 128, 1), b.astype(np.float64) * np.repeat(of_b, 128, 0)
     assert (np.abs(out - left @ right) <= 2.0**-12 * (np.abs(left) @ np.abs(right)) + 1e-5).all()
 
@@ -176,9 +176,9 @@ def test_factors_of_a_batch_that_shares_operands():
     a, b = operand(9, 256, E4M3), operand(256, 32, E4M3, "T")
     of_a, of_b = (np.stack(x) for x in zip(*(factors(9, 32, 256) for _ in range(2)), strict=True))
     of_b[1] *= 2.0
-    plan = kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2)
+    config = kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2)
     for batched in ((np.stack([a, a]), b), (a, np.stack([b, b]))):
-        got = kernels.gemm(*batched, scale_a=of_a, scale_b=of_b, plan=plan)
+        got = kernels.gemm(*batched, scale_a=of_a, scale_b=of_b, config=config)
         for n in range(2):
             left, right = (
                 a.astype(np.float64) * np.repeat(of_a[n], 128, 1),
@@ -192,7 +192,7 @@ def test_factors_of_rows_and_columns():
     a, b = operand(70, 64, np.int8), operand(64, 40, np.int8, "T")
     rows, columns, bias = operand(70, 1, F32), operand(1, 40, F32)[0], operand(1, 40, F32)[0]
     got = kernels.gemm(
-        a, b, scale_a=rows, scale_b=columns, bias=bias, out_dtype=np.dtype(F32), plan=kernels.Sm90GemmConfig((128, 32, 64), (1, 1), 2, 2)
+        a, b, scale_a=rows, scale_b=columns, bias=bias, out_dtype=np.dtype(F32), config=kernels.Sm90GemmConfig((128, 32, 64), (1, 1), 2, 2)
     )  # fmt: skip
     np.testing.assert_allclose(got, exact(a, b) * rows * columns + bias, rtol=1e-5, atol=1e-3)
 
@@ -201,33 +201,35 @@ def test_fast_sums_of_8_bit_floats():
     """They stay in the tensor cores: small products beside large sums lose bits, and only those."""
     a, b = operand(64, 256, E4M3), operand(256, 32, E4M3, "T")
     a[:, 0], b[0] = 256.0, 256.0
-    plan = kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2)
-    fast, exactly = (np.abs(kernels.gemm(a, b, precision=p, plan=plan) - exact(a, b)).max() for p in ("fast", "ieee"))
+    config = kernels.Sm90GemmConfig((128, 32, 128), (1, 1), 2, 2)
+    fast, exactly = (
+        np.abs(kernels.gemm(a, b, precision=p, config=config) - exact(a, b)).max() for p in ("fast", "ieee")
+    )
     assert exactly < fast < 65536 * 2.0**-9
 
 
 @pytest.mark.parametrize("cluster", [(1, 2), (2, 2)])
 def test_clusters_share_operands(cluster):
     a, b = operand(300, 72), operand(72, 104, way="T")
-    close(kernels.gemm(a, b, plan=dataclasses.replace(SMALL, cluster_shape_mn=cluster)), exact(a, b))
+    close(kernels.gemm(a, b, config=dataclasses.replace(SMALL, cluster_shape_mn=cluster)), exact(a, b))
 
 
 def test_more_tiles_than_multiprocessors(monkeypatch):
     """Blocks take one tile after the other, warp groups in turn."""
     monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 2)
     a, b = operand(330, 40), operand(40, 200, way="T")
-    for plan in (SMALL, TURNS):
-        close(kernels.gemm(a, b, plan=plan), exact(a, b))
+    for config in (SMALL, TURNS):
+        close(kernels.gemm(a, b, config=config), exact(a, b))
 
 
-@pytest.mark.parametrize("plan", [SMALL, TURNS])
-def test_batches(plan):
+@pytest.mark.parametrize("config", [SMALL, TURNS])
+def test_batches(config):
     """Of which B and the bias are the same for all."""
     a, b, bias = operand(70, 40, batch=(3,)), operand(40, 56), operand(3, 56)[:, None, :]
-    got = kernels.gemm(a, b, bias=bias, plan=dataclasses.replace(plan, tile_shape_mnk=(128, 64, 32)))
+    got = kernels.gemm(a, b, bias=bias, config=dataclasses.replace(config, tile_shape_mnk=(128, 64, 32)))
     close(got, exact(a, b) + bias)
     a, b = operand(70, 40), operand(40, 48, batch=(2,), way="T")
-    close(kernels.gemm(a, b, plan=plan), exact(a, b))
+    close(kernels.gemm(a, b, config=config), exact(a, b))
 
 
 def test_everything_after_the_sums():
@@ -236,22 +238,22 @@ def test_everything_after_the_sums():
     got = kernels.gemm(
         a, b, alpha=0.5, beta=2.0, c=c, bias=bias, activation="relu",
         epilogue=lambda value, gate, flag: cute.where(flag, value * gate, value), extras=[column, flags],
-        out_dtype=F32, plan=TURNS,
+        out_dtype=F32, config=TURNS,
     )  # fmt: skip
     value = np.maximum(0.5 * exact(a, b) + 2.0 * c + bias.astype(np.float64), 0.0)
     close(got, np.where(flags, value * column, value), 64.0)
 
 
 @pytest.mark.parametrize(
-    ("plan", "outs"), [(PAIRED, (F16, F16)), (TURNS, (F16, F32)), (TIGHT, (F16, E4M3)), (SWAPPED, (F16, E4M3))]
+    ("config", "outs"), [(PAIRED, (F16, F16)), (TURNS, (F16, F32)), (TIGHT, (F16, E4M3)), (SWAPPED, (F16, E4M3))]
 )
-def test_several_results(plan, outs):
+def test_several_results(config, outs):
     """Of one kernel: each value of the epilogue, and sums of rows where tiles have whole sums of them."""
-    rows = None if plan.staged else "squares"
-    a, b, bias = operand(140 if plan is not SWAPPED else 9, 40), operand(40, 72, way="T"), operand(1, 72, F32)[0]
+    rows = None if config.staged else "squares"
+    a, b, bias = operand(140 if config is not SWAPPED else 9, 40), operand(40, 72, way="T"), operand(1, 72, F32)[0]
     with kiln.sanitize("all") as found:
         got = kernels.gemm(
-            a, b, bias=bias, epilogue=lambda value: (value, value * 0.5), out_dtype=outs, row_sum=rows, plan=plan
+            a, b, bias=bias, epilogue=lambda value: (value, value * 0.5), out_dtype=outs, row_sum=rows, config=config
         )  # fmt: skip
     assert not found
     wanted = exact(a, b) + bias
@@ -265,13 +267,13 @@ def test_odd_columns_of_other_arrays():
     a, b, bias = operand(70, 40), operand(40, 33, way="T"), operand(1, 33, F16)[0]
     out = padded((70, 33), F16)
     c = RNG.standard_normal((70, 33)).astype(F16)
-    kernels.gemm(a, b, bias=bias, c=c, out=out, plan=SMALL)
+    kernels.gemm(a, b, bias=bias, c=c, out=out, config=SMALL)
     close(out, exact(a, b) + bias + c, 8.0)
 
 
 def test_columns_of_the_result_may_be_contiguous():
     a, b, out = operand(70, 40), operand(40, 136), padded((136, 70), F16).T
-    kernels.gemm(a, b, out=out, plan=dataclasses.replace(SMALL, tile_shape_mnk=(128, 64, 32)))
+    kernels.gemm(a, b, out=out, config=dataclasses.replace(SMALL, tile_shape_mnk=(128, 64, 32)))
     close(out, exact(a, b))
 
 
@@ -284,30 +286,30 @@ def test_few_rows(layout, m):
         operand(m, 200, F32),
     )
     for splits in (1, 2):
-        plan = dataclasses.replace(
+        config = dataclasses.replace(
             SWAPPED, tile_shape_mnk=(128, 64 if layout == "TN" else 16, 32), split_k_cluster=splits
         )
-        close(kernels.gemm(a, b, c=c, plan=plan), exact(a, b) + c)
+        close(kernels.gemm(a, b, c=c, config=config), exact(a, b) + c)
     if layout == "NT":
         turns = kernels.Sm90GemmConfig((64, 16, 32), (1, 1), 3, 1, pingpong=True, swap_ab=True)
-        close(kernels.gemm(a, b, activation="relu", plan=turns), np.maximum(exact(a, b), 0.0))
+        close(kernels.gemm(a, b, activation="relu", config=turns), np.maximum(exact(a, b), 0.0))
 
 
 @pytest.mark.parametrize(
-    "plan",
+    "config",
     [
         TURNED,
         kernels.Sm90GemmConfig((128, 40, 32), (1, 1), 2, 2, swap_ab=True, transpose_out=True),
         dataclasses.replace(TURNED, tile_shape_mnk=(64, 8, 32)),
     ],
 )
-def test_turned_results(plan, monkeypatch):
+def test_turned_results(config, monkeypatch):
     """Of swapped operands, stored by the copy engine: of one tile after the other, with rows and columns that end inside of it."""
     monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
     a, b, c, bias = operand(23, 72), operand(72, 200, way="T"), operand(23, 200), operand(1, 200)[0]
     with kiln.sanitize("all") as found:
-        close(kernels.gemm(a, b, plan=plan), exact(a, b))
-        got = kernels.gemm(a, b, c=c, bias=bias, activation="relu", plan=plan)
+        close(kernels.gemm(a, b, config=config), exact(a, b))
+        got = kernels.gemm(a, b, c=c, bias=bias, activation="relu", config=config)
     assert not found
     close(got, np.maximum(exact(a, b) + bias + c.astype(np.float64), 0.0))
 
@@ -316,17 +318,17 @@ def test_parts_of_k():
     """Blocks of a cluster have parts of K, and add their sums in a fixed order: the same bits each time."""
     a, b, bias = operand(150, 200), operand(200, 56, way="T", batch=(2,)), operand(1, 56)[0]
     for splits in (2, 4):
-        plan = dataclasses.replace(SMALL, split_k_cluster=splits)
-        got = kernels.gemm(a, b, bias=bias, plan=plan)
+        config = dataclasses.replace(SMALL, split_k_cluster=splits)
+        got = kernels.gemm(a, b, bias=bias, config=config)
         close(got, exact(a, b) + bias)
-        assert got.tobytes() == kernels.gemm(a, b, bias=bias, plan=plan).tobytes()
+        assert got.tobytes() == kernels.gemm(a, b, bias=bias, config=config).tobytes()
     a, b = operand(130, 208, np.int8), operand(208, 40, np.int8, "T")
-    got = kernels.gemm(a, b, plan=dataclasses.replace(PARTS, tile_shape_mnk=(128, 32, 64)))
+    got = kernels.gemm(a, b, config=dataclasses.replace(PARTS, tile_shape_mnk=(128, 32, 64)))
     assert (got == a.astype(np.int64) @ b.astype(np.int64)).all()
 
 
-@pytest.mark.parametrize("plan", [PARTS, SWAPPED])
-def test_numbers_that_are_hard_to_add(plan):
+@pytest.mark.parametrize("config", [PARTS, SWAPPED])
+def test_numbers_that_are_hard_to_add(config):
     """Large means, numbers below the normal ones, infinities and what is no number, each in rows of its own. Each of the 16 steps
     of K loses up to 2**-23 of the sum of what is added."""
     a, b = operand(16, 256, F16), operand(256, 40, F16, "T")
@@ -334,7 +336,7 @@ def test_numbers_that_are_hard_to_add(plan):
     a[1] *= 1e-7
     b[:, 0] += 100
     a[2, 5], a[3, 7], a[4, 0] = np.inf, np.nan, -np.inf
-    got = kernels.gemm(a, b, out_dtype=np.dtype(F32), plan=plan)
+    got = kernels.gemm(a, b, out_dtype=np.dtype(F32), config=config)
     assert not np.isfinite(got[2:5]).any()
     assert np.isnan(got[3]).all()
     rows = [0, 1, *range(5, 16)]
@@ -345,18 +347,22 @@ def test_numbers_that_are_hard_to_add(plan):
 def test_odd_numbers_of_pieces(monkeypatch):
     """The first piece of a tile has the buffer of the last of the tile before."""
     monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
-    plan = dataclasses.replace(SMALL, tile_shape_mnk=(128, 96, 32))
-    assert [plan.piece(bits) for bits in (16, 32)] == [32, 16]
+    config = dataclasses.replace(SMALL, tile_shape_mnk=(128, 96, 32))
+    assert [config.piece(bits) for bits in (16, 32)] == [32, 16]
     a, b = operand(300, 40), operand(40, 200, way="T")
     with kiln.sanitize("all") as found:
-        close(kernels.gemm(a, b, plan=plan), exact(a, b))
+        close(kernels.gemm(a, b, config=config), exact(a, b))
     assert not found
 
 
 @pytest.mark.parametrize(
-    ("plan", "seed"),
+    ("config", "seed"),
     [
-        *((plan, seed) for plan in (PAIRED, dataclasses.replace(TURNS, cluster_shape_mn=(2, 1))) for seed in (0, 5)),
+        *(
+            (config, seed)
+            for config in (PAIRED, dataclasses.replace(TURNS, cluster_shape_mn=(2, 1)))
+            for seed in (0, 5)
+        ),
         (
             dataclasses.replace(PARTS, tile_shape_mnk=(128, 64, 32)),
             5,
@@ -367,12 +373,12 @@ def test_odd_numbers_of_pieces(monkeypatch):
         (kernels.Sm90GemmConfig((64, 16, 32), (1, 2), 3, 1, pingpong=True, swap_ab=True), 5),
     ],
 )
-def test_clean_under_the_sanitizer(plan, seed, monkeypatch):
+def test_clean_under_the_sanitizer(config, seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
     monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
-    a, b, bias = operand(20 if plan.swap_ab else 200, 100), operand(100, 72, way="T"), operand(1, 72)[0]
+    a, b, bias = operand(20 if config.swap_ab else 200, 100), operand(100, 72, way="T"), operand(1, 72)[0]
     with kiln.sanitize("all") as found:
-        close(kernels.gemm(a, b, bias=bias, plan=plan), exact(a, b) + bias)
+        close(kernels.gemm(a, b, bias=bias, config=config), exact(a, b) + bias)
     assert not found
 
 
@@ -380,7 +386,7 @@ def test_calls_are_repeated():
     """A call is recorded, and repeated with other numbers and other arrays."""
     for scale in (1.0, 3.0, 2.5):
         a, b = operand(70, 40), operand(40, 48, way="T")
-        close(kernels.gemm(a, b, alpha=scale, plan=SMALL), scale * exact(a, b), 8.0)
+        close(kernels.gemm(a, b, alpha=scale, config=SMALL), scale * exact(a, b), 8.0)
     programs = [program for key, program in kernels.gemm._programs.items() if "Sm90GemmConfig" in repr(key)]
     assert programs
     assert None not in programs
@@ -388,16 +394,16 @@ def test_calls_are_repeated():
 
 def product(dtype: Any, m: int, n: int, k: int, out: Any = kiln.Float16, **options: Any) -> GemmProblem:
     """The problem of arrays without gaps, K contiguous."""
-    a, b = Laid.dense(dtype, 1, m, k), Laid(dtype, (1, k, n), (n * k, 1, k))
-    return GemmProblem(a, b, Laid.dense(out, 1, m, n), **options)
+    a, b = TensorLayout.dense(dtype, 1, m, k), TensorLayout(dtype, (1, k, n), (n * k, 1, k))
+    return GemmProblem(a, b, TensorLayout.dense(out, 1, m, n), **options)
 
 
 SIZE = (256, 256, 256)
 UNFIT = [
     (product(kiln.Float16, 256, 256, 100), "rows of a "),
     (product(kiln.Float16, 256, 100, 256), "rows of the result"),
-    (dataclasses.replace(product(kiln.Float16, *SIZE), a=Laid.dense(kiln.Float16, 1, 256, 256)._replace(offset=8)), "rows of a "),
-    (dataclasses.replace(product(kiln.Int8, *SIZE), b=Laid.dense(kiln.Int8, 1, 256, 256)), "contiguous in K"),
+    (dataclasses.replace(product(kiln.Float16, *SIZE), a=TensorLayout.dense(kiln.Float16, 1, 256, 256)._replace(offset=8)), "rows of a "),
+    (dataclasses.replace(product(kiln.Int8, *SIZE), b=TensorLayout.dense(kiln.Int8, 1, 256, 256)), "contiguous in K"),
     (product(kiln.Float32, *SIZE), "rounded to TF32"),
     (product(kiln.Float16, *SIZE, out=kiln.Float64), "stores no Float64"),
 ]  # fmt: skip
@@ -407,7 +413,7 @@ UNFIT = [
 def test_what_the_copy_engine_cannot_take_is_computed_by_others(problem, says):
     assert says in str(Sm90Gemm().supports(problem, H200))
     if "Float64" not in says:
-        assert type(FAMILY.choose(problem, H200).implementation) is not Sm90Gemm
+        assert type(REGISTRY.choose(problem, H200).implementation) is not Sm90Gemm
 
 
 @pytest.mark.parametrize(("dtype", "shape"), [(F16, (70, 41, 53)), (E4M3, (20, 48, 40))])
@@ -416,49 +422,49 @@ def test_copied_first(dtype, shape):
     m, k, n = shape
     a, b = RNG.standard_normal((m, k)).astype(dtype), RNG.standard_normal((k, n)).astype(dtype)
     bias = RNG.standard_normal(n).astype(F32)
-    plan = kernels.Sm90GemmConfig((128, 64, 512 // (8 * a.itemsize)), (1, 1), 2, 2)
+    config = kernels.Sm90GemmConfig((128, 64, 512 // (8 * a.itemsize)), (1, 1), 2, 2)
     with kiln.sanitize("all") as found:
-        got = kernels.gemm(a, b, bias=bias, plan=plan)
+        got = kernels.gemm(a, b, bias=bias, config=config)
     assert not found
     close(got, exact(a, b) + bias, 4.0 if dtype is F16 else 1e4)
     if dtype is F16:  # of which the result and a differ from batch to batch
-        close(kernels.gemm(np.stack([a, a]), b, bias=bias, plan=plan), exact(np.stack([a, a]), b) + bias)
+        close(kernels.gemm(np.stack([a, a]), b, bias=bias, config=config), exact(np.stack([a, a]), b) + bias)
 
 
 @pytest.mark.parametrize("dtype", [F16, E5M2])
 def test_one_k_of_an_operand_that_a_batch_shares(dtype):
     """Is contiguous all the same."""
     a, b = RNG.standard_normal((21, 1)).astype(dtype), RNG.standard_normal((3, 1, 33)).astype(dtype)
-    plan = kernels.Sm90GemmConfig((128, 64, 512 // (8 * a.itemsize)), (1, 1), 2, 2)
+    config = kernels.Sm90GemmConfig((128, 64, 512 // (8 * a.itemsize)), (1, 1), 2, 2)
     for x, y in ((a, b), (np.stack([a, a, a]), b[0])):
-        close(kernels.gemm(x, y, plan=plan), exact(x, y))
+        close(kernels.gemm(x, y, config=config), exact(x, y))
 
 
 def test_large_products_are_copied_first():
     """Rather than by threads, an element at a time; small ones are not."""
     for size, kind in ((2047, Sm90PaddedGemm), (63, Sm80Gemm)):
-        assert type(FAMILY.choose(product(kiln.Float16, size, size, size), H200).implementation) is kind
+        assert type(REGISTRY.choose(product(kiln.Float16, size, size, size), H200).implementation) is kind
 
 
 def test_sums_of_a_second_kernel():
     """Parts of whole stages of K, not all of them as long; blocks of a cluster may share those. The same bits each time."""
     a, b, bias = operand(70, 264), operand(264, 56, way="T"), operand(1, 56)[0]
     with kiln.sanitize("all") as found:
-        for plan in (dataclasses.replace(SMALL, split_k=4), dataclasses.replace(PARTS, split_k=3)):
-            got = kernels.gemm(a, b, bias=bias, plan=plan)
+        for config in (dataclasses.replace(SMALL, split_k=4), dataclasses.replace(PARTS, split_k=3)):
+            got = kernels.gemm(a, b, bias=bias, config=config)
             close(got, exact(a, b) + bias)
-            assert got.tobytes() == kernels.gemm(a, b, bias=bias, plan=plan).tobytes()
-        close(kernels.gemm(a[:9], b, plan=dataclasses.replace(SWAPPED, split_k=5)), exact(a[:9], b))
+            assert got.tobytes() == kernels.gemm(a, b, bias=bias, config=config).tobytes()
+        close(kernels.gemm(a[:9], b, config=dataclasses.replace(SWAPPED, split_k=5)), exact(a[:9], b))
     assert not found
     a, b = operand(9, 544), operand(544, 24, way="T")  # 16 are loaded at a time, and one is left
-    close(kernels.gemm(a, b, plan=dataclasses.replace(SWAPPED, split_k=17)), exact(a, b))
+    close(kernels.gemm(a, b, config=dataclasses.replace(SWAPPED, split_k=17)), exact(a, b))
 
 
 def test_parts_are_loaded_before_they_are_added():
     """Eight at least, by four elements: the compiler, left to itself, leaves registers for two of them."""
     a, b = (np.zeros((128, 4096), BF16) for _ in range(2))
     with kiln.target("nvidia"), dry_run("sm_90a"):
-        kernels.gemm(a, b.T, plan=kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 4, 8, split_k=8))
+        kernels.gemm(a, b.T, config=kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 4, 8, split_k=8))
     made = [getattr(x.executable, "resources", {}) for x in launches._compiled.values()]
     used = next(x["SplitSum_kernel"] for x in reversed(made) if "SplitSum_kernel" in x)
     assert used.registers > 8 * 4
@@ -467,26 +473,26 @@ def test_parts_are_loaded_before_they_are_added():
 @pytest.mark.parametrize(("sums", "splits"), [(5, 1), (3, 2), (7, 1)])
 def test_parts_have_each_stage_once(sums, splits):
     """Of any number of stages, as many to each part as to others, or one more."""
-    plan = dataclasses.replace(SMALL, split_k=sums, split_k_cluster=splits)
+    config = dataclasses.replace(SMALL, split_k=sums, split_k_cluster=splits)
     for stages in range(sums * splits, 25):
         a, b = np.ones((1, 32 * stages), F16), padded((32 * stages, 8), F16)
         b[...] = 2.0 ** -(np.arange(32 * stages) // 32)[:, None]
-        assert kernels.gemm(a, b, out_dtype=np.dtype(F32), plan=plan)[0, 0] == 32 * (2 - 2.0 ** (1 - stages))
+        assert kernels.gemm(a, b, out_dtype=np.dtype(F32), config=config)[0, 0] == 32 * (2 - 2.0 ** (1 - stages))
 
 
 def test_rows_that_begin_within_lines_take_longer_to_come():
     """Of the L2 cache: most where they begin within the 32 bytes that it reads at a time."""
-    plan = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
+    config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
     whole, cut, between = (
-        sm90_cost.bounds(product(kiln.Float16, 1024, 1024, k), plan, H200)["L2 cache"] for k in (1088, 1040, 1032)
+        sm90_cost.bounds(product(kiln.Float16, 1024, 1024, k), config, H200)["L2 cache"] for k in (1088, 1040, 1032)
     )
     assert whole < cut < between
 
 
 def test_operands_come_sooner_where_few_blocks_ask():
-    plan = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
+    config = kernels.Sm90GemmConfig((128, 128, 64), (1, 1), 6, 16, epi_stages=4)
     few, all_of_them = (
-        sm90_cost.bounds(product(kiln.Float16, 128 * tiles, 128, 4096), plan, H200) for tiles in (66, 132)
+        sm90_cost.bounds(product(kiln.Float16, 128 * tiles, 128, 4096), config, H200) for tiles in (66, 132)
     )
     assert few["L2 cache"] < 0.9 * all_of_them["L2 cache"]
     assert few["MMA"] == all_of_them["MMA"]
@@ -497,7 +503,7 @@ def test_blocks_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
     orders = {}
     for rows, columns in ((192, 7168), (2048, 4096), (4096, 4096), (2049, 8192), (1024, 1024)):
         found = sm90_cost.candidates(product(kiln.BFloat16, rows, columns, 4096), H200)
-        orders[rows] = {(plan.tile_shape_mnk[1] < rows, plan.raster_group) for plan in found if plan.swap_ab}
+        orders[rows] = {(config.tile_shape_mnk[1] < rows, config.raster_group) for config in found if config.swap_ab}
     assert {group for several, group in orders[192] if several} == {1}
     assert {group for several, group in orders[192] if not several} > {8, 16}
     assert orders[2048] == {(True, 1)}
@@ -508,11 +514,11 @@ def test_blocks_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
 
 def test_other_architectures():
     problem = product(kiln.Float16, 4096, 4096, 4096)
-    assert type(FAMILY.choose(problem, H200).plan) is kernels.Sm90GemmConfig
+    assert type(REGISTRY.choose(problem, H200).config) is kernels.Sm90GemmConfig
     for name in ("sm_80", "sm_90", "sm_100a", "sm_120a"):
-        assert type(FAMILY.choose(problem, device_of(name)).plan) is kernels.Sm80GemmConfig
+        assert type(REGISTRY.choose(problem, device_of(name)).config) is kernels.Sm80GemmConfig
     with pytest.raises(TypeError, match="warp groups multiply on sm_90a alone, and .* is sm_80"):
-        FAMILY.choose(problem, device_of("sm_80"), kernels.Sm90GemmConfig())
+        REGISTRY.choose(problem, device_of("sm_80"), kernels.Sm90GemmConfig())
 
 
 T = kernels.Sm90GemmConfig
@@ -553,10 +559,10 @@ REFUSED = [
 @pytest.mark.parametrize(("made", "says"), REFUSED, ids=[says for _, says in REFUSED])
 def test_refused(made, says):
     with pytest.raises(TypeError, match=says):
-        FAMILY.choose(product(kiln.Float16, *SIZE), H200, made())
+        REGISTRY.choose(product(kiln.Float16, *SIZE), H200, made())
 
 
-BLOCKS = (Laid.dense(kiln.Float32, 1, 256, 2), Laid.dense(kiln.Float32, 1, 2, 2))
+BLOCKS = (TensorLayout.dense(kiln.Float32, 1, 256, 2), TensorLayout.dense(kiln.Float32, 1, 2, 2))
 ROWS = EpilogueFusion.of(False, False, None, None, True, False, row_sum="squares")
 REFUSED_OF = [
     (product(kiln.Float16, *SIZE, fusion=ROWS), T((128, 64, 64), (1, 1), split_k_cluster=2), "made of whole sums"),
@@ -574,19 +580,19 @@ REFUSED_OF = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("problem", "plan", "says"), REFUSED_OF)
-def test_refused_of_some_problems(problem, plan, says):
+@pytest.mark.parametrize(("problem", "config", "says"), REFUSED_OF)
+def test_refused_of_some_problems(problem, config, says):
     with pytest.raises(TypeError, match=says):
-        Sm90Gemm().check(problem, plan, H200)
+        Sm90Gemm().check(problem, config, H200)
 
 
 @pytest.mark.parametrize("dtype", [kiln.Float16, kiln.Int8])
 def test_rows_of_results_end_with_what_is_stored(dtype):
     """The copy engine stores whole 16 bytes: where others are behind the last of a row, it stores to an array of its own."""
     each = 128 // dtype.width
-    a, b = Laid.dense(dtype, 1, 64, 128), Laid(dtype, (1, 128, 100), (12800, 1, 128))
+    a, b = TensorLayout.dense(dtype, 1, 64, 128), TensorLayout(dtype, (1, 128, 100), (12800, 1, 128))
     for columns, whole in ((100, False), (96, True)):
-        laid = Laid(dtype, (1, 64, columns), (64 * 112, 112, 1))
+        laid = TensorLayout(dtype, (1, 64, columns), (64 * 112, 112, 1))
         problem = GemmProblem(a, b._replace(shape=(1, 128, columns)), laid)
         why = Sm90Gemm().supports(problem, H200)
         assert (why is None) == whole == (columns % each == 0)
@@ -598,7 +604,7 @@ def test_rows_of_results_end_with_what_is_stored(dtype):
 def test_columns_behind_the_last():
     """Belong to another array."""
     a, b, whole = operand(70, 64), operand(64, 37, F16, "T"), np.full((70, 48), 7, F16)
-    kernels.gemm(a, b, out=whole[:, :37], plan=SMALL)
+    kernels.gemm(a, b, out=whole[:, :37], config=SMALL)
     close(whole[:, :37], exact(a, b))
     assert (whole[:, 37:] == 7).all()
 
@@ -619,25 +625,25 @@ def test_tiles_of_a_group_of_rows_are_counted_in_32_bits(tiles_m, tiles_n):
 
 @pytest.mark.parametrize("dtype", [kiln.Float16, kiln.BFloat16, kiln.Int8, kiln.Float8E4M3FN])
 @pytest.mark.parametrize("out", [kiln.Float16, kiln.Float32, kiln.Int8])
-def test_plans_fit(dtype, out):
+def test_configs_fit(dtype, out):
     for size in ((72, 11008, 2048), (328, 5120, 2048), (8192, 8192, 8192), (256, 8192, 4096), (64, 128, 32)):
         problem = product(dtype, *size, out=out)
-        plans = Sm90Gemm().plans(problem, H200)
-        assert len(plans) > 3
-        for plan in plans:
-            Sm90Gemm().check(problem, plan, H200)
+        configs = Sm90Gemm().configs(problem, H200)
+        assert len(configs) > 3
+        for config in configs:
+            Sm90Gemm().check(problem, config, H200)
 
 
 SHIPPED = [
     ("f16", F16, "NT", {}),
     ("f16, rows of K", F16, "TN", {}),
-    ("bf16, in turns", BF16, "NT", {"plan": kernels.Sm90GemmConfig((128, 192, 64), (2, 1), 5, 8, True)}),
+    ("bf16, in turns", BF16, "NT", {"config": kernels.Sm90GemmConfig((128, 192, 64), (2, 1), 5, 8, True)}),
     (
         "bf16, parts",
         BF16,
         "NT",
         {
-            "plan": kernels.Sm90GemmConfig((192, 64, 64), (1, 1), 6, 8, pingpong=True, split_k_cluster=2),
+            "config": kernels.Sm90GemmConfig((192, 64, 64), (1, 1), 6, 8, pingpong=True, split_k_cluster=2),
             "bias": (2048,),
         },
     ),
@@ -645,13 +651,17 @@ SHIPPED = [
         "bf16, parts of a warp group",
         BF16,
         "NT",
-        {"plan": kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 8, 8, pingpong=True, split_k_cluster=2, swap_ab=True)},
+        {"config": kernels.Sm90GemmConfig((64, 64, 64), (1, 1), 8, 8, pingpong=True, split_k_cluster=2, swap_ab=True)},
     ),
     (
         "bf16, turned",
         BF16,
         "NT",
-        {"plan": kernels.Sm90GemmConfig((64, 192, 64), (1, 1), 6, 8, pingpong=True, swap_ab=True, transpose_out=True)},
+        {
+            "config": kernels.Sm90GemmConfig(
+                (64, 192, 64), (1, 1), 6, 8, pingpong=True, swap_ab=True, transpose_out=True
+            )
+        },
     ),
     ("e4m3", E4M3, "NT", {}),
     ("e4m3, factors of blocks", E4M3, "NT", {"scale_a": (2048, 16), "scale_b": (16, 16)}),
@@ -661,8 +671,8 @@ SHIPPED = [
 ]
 if LONG:
     SHIPPED += [
-        ("bf16, few rows", BF16, "NT", {"plan": kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 8, 8, swap_ab=True)}),
-        ("f16, large tiles", F16, "NT", {"plan": kernels.Sm90GemmConfig((256, 192, 64), (1, 2), 3, 8)}),
+        ("bf16, few rows", BF16, "NT", {"config": kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 8, 8, swap_ab=True)}),
+        ("f16, large tiles", F16, "NT", {"config": kernels.Sm90GemmConfig((256, 192, 64), (1, 2), 3, 8)}),
         ("e4m3, fast", E4M3, "NT", {"precision": "fast"}),
     ]
 

@@ -15,7 +15,7 @@ import kiln
 from kiln import BFloat16, kernels
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.dispatch.problem import Laid
+from kiln.kernels.dispatch.problem import TensorLayout
 from kiln.kernels.impl.gemm.grouped_gemm import PerGroupFallbackConfig
 from kiln.kernels.impl.gemm.grouped_problem import GroupedGemmProblem
 from kiln.kernels.impl.gemm.sm90_grouped import Sm90GroupedGemm
@@ -51,8 +51,8 @@ def check(got: np.ndarray, a: np.ndarray, b: np.ndarray, ends: list[int], tolera
 
 
 @pytest.mark.parametrize("rows", [None, 256])
-@pytest.mark.parametrize("plan", [T((128, 32, 32), (2, 1), 2, 2), TURNS, SWAPPED, *LONG], ids=str)
-def test_groups_one_after_another(plan, rows):
+@pytest.mark.parametrize("config", [T((128, 32, 32), (2, 1), 2, 2), TURNS, SWAPPED, *LONG], ids=str)
+def test_groups_one_after_another(config, rows):
     """Empty groups, groups of one row, of more than a tile, and rows behind the last, which stay as they are. What is no number
     is one row's own."""
     ends = [30, 30, 31, 170, 180]
@@ -67,7 +67,7 @@ def test_groups_one_after_another(plan, rows):
             out=out,
             epilogue=lambda v, g: v * g,
             extras=[gate],
-            plan=plan,
+            config=config,
             expected_rows=rows,
         )
     assert not found
@@ -84,21 +84,21 @@ def test_buffers_of_pieces_that_are_not_whole(seed, monkeypatch):
     monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
     ends = [100, 200, 300, 400, 500, 600]
     a, b = normal(600, 32), normal(6, 128, 32).swapaxes(1, 2)
-    plan = T((128, 128, 32), (1, 1), 3, 2, pingpong=True, epi_stages=4)
+    config = T((128, 128, 32), (1, 1), 3, 2, pingpong=True, epi_stages=4)
     with kiln.sanitize("all") as found:
-        got = kernels.grouped_gemm(a, b, offsets=np.array(ends), plan=plan)
+        got = kernels.grouped_gemm(a, b, offsets=np.array(ends), config=config)
     assert not found
     check(got, a, b, ends)
 
 
 @pytest.mark.parametrize("columns", [36, 38, 39])
-@pytest.mark.parametrize("plan", [WHOLE, SWAPPED], ids=str)
-def test_columns_behind_the_last(plan, columns):
+@pytest.mark.parametrize("config", [WHOLE, SWAPPED], ids=str)
+def test_columns_behind_the_last(config, columns):
     """Belong to another array: rows of the result are parts of longer ones, and end between multiples of 16 bytes."""
     ends = [30, 37, 100]
     a, b, whole = normal(100, 40), normal(3, columns, 40).swapaxes(1, 2), np.full((100, 40), 7, F16)
     with kiln.sanitize("all") as found:
-        kernels.grouped_gemm(a, b, offsets=np.array(ends), out=whole[:, :columns], plan=plan)
+        kernels.grouped_gemm(a, b, offsets=np.array(ends), out=whole[:, :columns], config=config)
     assert not found
     check(whole[:, :columns], a, b, ends)
     assert (whole[:, columns:] == 7).all()
@@ -108,10 +108,10 @@ def test_strides_of_one_group():
     """Nothing is reached by that from group to group, which may be any then."""
     a, b = normal(64, 104)[:, :100], normal(64, 104)[:, :100].T
     b = np.lib.stride_tricks.as_strided(b, (1, *b.shape), (200, *b.strides))  # as PyTorch has it
-    got = kernels.grouped_gemm(a, b, offsets=np.array([64]), plan=WHOLE)
+    got = kernels.grouped_gemm(a, b, offsets=np.array([64]), config=WHOLE)
     check(got, a, b, [64])
     counted = np.lib.stride_tricks.as_strided(a, (1, *a.shape), (200, *a.strides))
-    got = kernels.grouped_gemm(counted, b, counts=np.array([50]), plan=WHOLE)
+    got = kernels.grouped_gemm(counted, b, counts=np.array([50]), config=WHOLE)
     check(got[0, :50], a, b, [50])
 
 
@@ -119,48 +119,48 @@ def test_groups_that_share_a_matrix():
     """And have factors of their own."""
     ends, b = [9, 40], np.broadcast_to(normal(1, 32, 256, dtype=E4M3), (2, 32, 256)).swapaxes(1, 2)
     a, of_a, of_b = (normal(40, 256, dtype=E4M3), *(np.exp(normal(*x, dtype=F32)) for x in ((40, 2), (2, 2, 1))))
-    plan = T((128, 32, 128), (1, 1), 2, 2)
-    got = kernels.grouped_gemm(a, b, offsets=np.array(ends), scale_a=of_a, scale_b=of_b, plan=plan)
+    config = T((128, 32, 128), (1, 1), 2, 2)
+    got = kernels.grouped_gemm(a, b, offsets=np.array(ends), scale_a=of_a, scale_b=of_b, config=config)
     check(got, a.astype(np.float64) * np.repeat(of_a, 128, 1), b * np.repeat(of_b, 128, 1), ends, 2.0**-12)
 
 
-@pytest.mark.parametrize("plan", [WHOLE, SWAPPED, *LONG], ids=str)
-def test_groups_of_which_some_rows_count(plan):
+@pytest.mark.parametrize("config", [WHOLE, SWAPPED, *LONG], ids=str)
+def test_groups_of_which_some_rows_count(config):
     a, b, counts = normal(3, 70, 40), normal(3, 56, 40).swapaxes(1, 2), np.array([70, 0, 11])
-    got = kernels.grouped_gemm(a, b, counts=counts, activation="relu", plan=plan)
+    got = kernels.grouped_gemm(a, b, counts=counts, activation="relu", config=config)
     for group, count in enumerate(counts):
         wanted = np.maximum(a[group, :count].astype(np.float64) @ b[group].astype(np.float64), 0.0)
         np.testing.assert_allclose(got[group, :count], wanted, rtol=4e-3, atol=4e-2)
 
 
-@pytest.mark.parametrize("plan", [WHOLE, *LONG], ids=str)
-def test_bounds_that_lead_out_of_the_array(plan):
+@pytest.mark.parametrize("config", [WHOLE, *LONG], ids=str)
+def test_bounds_that_lead_out_of_the_array(config):
     """Are taken as the nearest that do not."""
     a, b = normal(40, 40), normal(3, 16, 40).swapaxes(1, 2)
     with kiln.sanitize("all") as found:
-        got = kernels.grouped_gemm(a, b, offsets=np.array([-5, 10, 1 << 40]), plan=plan)
+        got = kernels.grouped_gemm(a, b, offsets=np.array([-5, 10, 1 << 40]), config=config)
     assert not found
     check(got, a, b, [0, 10, 40])
 
 
-@pytest.mark.parametrize("plan", [T((128, 64, 32), (1, 1), 2, 2), *LONG], ids=str)
-def test_what_the_copy_engine_cannot_take(plan):
+@pytest.mark.parametrize("config", [T((128, 64, 32), (1, 1), 2, 2), *LONG], ids=str)
+def test_what_the_copy_engine_cannot_take(config):
     """Rows that begin anywhere, columns of a that are contiguous: copied first, with rows of the result that no group has."""
     ends = [3, 3, 20]
     for a in (normal(22, 71), normal(64, 24).T[:22]):
         b, out = normal(3, 33, a.shape[1]).swapaxes(1, 2), np.full((22, 33), 7, F16)
-        kernels.grouped_gemm(a, b, offsets=np.array(ends), out=out, plan=plan)
+        kernels.grouped_gemm(a, b, offsets=np.array(ends), out=out, config=config)
         check(out, a, b, ends)
         assert (out[20:] == 7).all()
 
 
-@pytest.mark.parametrize(("plan", "k"), [(T((128, 64, 128), (1, 1), 2, 2), 304), *((plan, 131) for plan in LONG)])
-def test_factors_of_blocks(plan, k):
+@pytest.mark.parametrize(("config", "k"), [(T((128, 64, 128), (1, 1), 2, 2), 304), *((config, 131) for config in LONG)])
+def test_factors_of_blocks(config, k):
     ends, depth = [9, 9, 150], -(-k // 128)
     a, b = normal(153, k, dtype=E4M3), normal(3, 200, k, dtype=E4M3).swapaxes(1, 2)
     of_a, of_b = np.exp(normal(153, depth, dtype=F32)), np.exp(normal(3, depth, 2, dtype=F32))
     got = kernels.grouped_gemm(
-        a, b, offsets=np.array(ends), scale_a=of_a, scale_b=of_b, out_dtype=np.dtype(F32), plan=plan
+        a, b, offsets=np.array(ends), scale_a=of_a, scale_b=of_b, out_dtype=np.dtype(F32), config=config
     )
     left = a.astype(np.float64) * np.repeat(of_a, 128, 1)[:, :k]
     right = b.astype(np.float64) * np.repeat(np.repeat(of_b, 128, 1)[:, :k], 128, 2)[:, :, :200]
@@ -172,7 +172,7 @@ def test_many_groups():
     sizes = RNG.integers(0, 4, 70)
     ends = np.cumsum(sizes).astype(np.int32)
     a, b = normal(int(ends[-1]), 16), normal(70, 8, 16).swapaxes(1, 2)
-    got = kernels.grouped_gemm(a, b, offsets=ends, plan=T((128, 8, 32), (1, 1), 2, 2, swap_ab=True))
+    got = kernels.grouped_gemm(a, b, offsets=ends, config=T((128, 8, 32), (1, 1), 2, 2, swap_ab=True))
     check(got, a, b, ends.tolist())
 
 
@@ -192,7 +192,7 @@ REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=0), "expected_rows=0: a positive integer"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=1.5), "expected_rows=1.5: a positive integer"),  # pyright: ignore[reportArgumentType]
     (
-        lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, plan=T((128, 32, 32), (1, 1), 2, split_k_cluster=2)),
+        lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, config=T((128, 32, 32), (1, 1), 2, split_k_cluster=2)),
         "parts|stages",
     ),
     (lambda: kernels.grouped_gemm(X, normal(2, 16, 16), offsets=ENDS, out=X), "out begins where a does"),
@@ -201,7 +201,7 @@ REFUSED = [
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=0), "expected_rows=0: a positive integer"),
     (lambda: kernels.grouped_gemm(X, Y, offsets=ENDS, expected_rows=1.5), "expected_rows=1.5: a positive integer"),  # pyright: ignore[reportArgumentType]
 ]
-PLANS = [
+CONFIGS = [
     (T((128, 32, 32), (1, 1), 2, split_k_cluster=2), "not cut into parts"),
     (T((128, 32, 32), (1, 1), 2, split_k=2), "not cut into parts"),
     (T((128, 32, 32), (1, 1), 2, swap_ab=True, transpose_out=True), "begins and ends anywhere"),
@@ -209,23 +209,23 @@ PLANS = [
 ]
 
 
-@pytest.mark.parametrize(("plan", "says"), PLANS)
-def test_plans_that_are_refused(plan, says):
+@pytest.mark.parametrize(("config", "says"), CONFIGS)
+def test_configs_that_are_refused(config, says):
     groups = 1024 if "table" in says else 2
-    a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 64, 256), (groups, 256, 64), (1, 64, 64)))
+    a, b, out = (TensorLayout.dense(BFloat16, *x) for x in ((1, 64, 256), (groups, 256, 64), (1, 64, 64)))
     with pytest.raises(TypeError, match=says):
-        Sm90GroupedGemm().check(GroupedGemmProblem(a, b, out, expected_rows=32), plan, device_of("sm_90a"))
+        Sm90GroupedGemm().check(GroupedGemmProblem(a, b, out, expected_rows=32), config, device_of("sm_90a"))
 
 
 @pytest.mark.parametrize("groups", [2, 1024, 4096, 8192])
 def test_tables_leave_room_for_stages(groups):
     """As many as still fit beside the table, whether tiles are large or small."""
-    a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 32, 2048), (groups, 2048, 256), (1, 32, 256)))
+    a, b, out = (TensorLayout.dense(BFloat16, *x) for x in ((1, 32, 2048), (groups, 2048, 256), (1, 32, 256)))
     problem, device = GroupedGemmProblem(a, b, out, expected_rows=256), device_of("sm_90a")
-    plans = Sm90GroupedGemm().plans(problem, device)
-    assert len(plans) > 3
-    for plan in plans:
-        Sm90GroupedGemm().check(problem, plan, device)
+    configs = Sm90GroupedGemm().configs(problem, device)
+    assert len(configs) > 3
+    for config in configs:
+        Sm90GroupedGemm().check(problem, config, device)
 
 
 @pytest.mark.parametrize(("call", "says"), REFUSED, ids=[says for _, says in REFUSED])
@@ -237,11 +237,13 @@ def test_refused(call, says):
 @pytest.mark.parametrize("rows", [16, 64, 256, 1024])
 def test_clusters_lie_along_columns(rows):
     """A group's last rows fill one tile of two, as likely as not. Of few rows both warp groups have a tile, so that one without rows can leave them out."""
-    a, b, out = (Laid.dense(BFloat16, *x) for x in ((1, 32 * rows, 7168), (32, 7168, 4096), (1, 32 * rows, 4096)))
-    plans = Sm90GroupedGemm().plans(GroupedGemmProblem(a, b, out, expected_rows=rows), device_of("sm_90a"))
-    assert plans
-    assert all(plan.cluster_shape_mn[0] == 1 for plan in plans)
-    assert any(plan.pingpong or plan.swap_ab for plan in plans) == (rows > 128)
+    a, b, out = (
+        TensorLayout.dense(BFloat16, *x) for x in ((1, 32 * rows, 7168), (32, 7168, 4096), (1, 32 * rows, 4096))
+    )
+    configs = Sm90GroupedGemm().configs(GroupedGemmProblem(a, b, out, expected_rows=rows), device_of("sm_90a"))
+    assert configs
+    assert all(config.cluster_shape_mn[0] == 1 for config in configs)
+    assert any(config.pingpong or config.swap_ab for config in configs) == (rows > 128)
 
 
 def test_nothing_to_compute():

@@ -22,7 +22,7 @@ from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.nvgpu import warpgroup
 from kiln.kernels.dispatch import devices
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.mla import FAMILY, LatentAttention, implementations, mla_prefill, sm90, sm90_swap_ab
+from kiln.kernels.impl.mla import REGISTRY, LatentAttention, implementations, mla_prefill, sm90, sm90_swap_ab
 from kiln.kernels.impl.mla.implementations import HopperLatents, _fake
 from kiln.kernels.impl.mla.sm80 import LatentColumns
 from kiln.kernels.impl.mla.sm90_mainloop import Steps
@@ -67,15 +67,15 @@ def check(q: np.ndarray, cache: Cache, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize("heads", [16, 20])
-@pytest.mark.parametrize("splits", [1, 3, 40])
-def test_lengths(splits, heads):
+@pytest.mark.parametrize("num_splits", [1, 3, 40])
+def test_lengths(num_splits, heads):
     """Sequences without latents, with fewer than tokens, that fill pages or not; in one share, cut anywhere, in more shares than blocks.
     Queries are columns of products, or rows."""
-    check(normal(6, 2, heads, VALUES + 64), Cache(0, 1, 64, 65, 330, 128), splits=splits)
+    check(normal(6, 2, heads, VALUES + 64), Cache(0, 1, 64, 65, 330, 128), num_splits=num_splits)
 
 
-@pytest.mark.parametrize("splits", [5, 40])
-def test_many_rows_are_put_together_by_one_block(splits, monkeypatch):
+@pytest.mark.parametrize("num_splits", [5, 40])
+def test_many_rows_are_put_together_by_one_block(num_splits, monkeypatch):
     """Where fewer blocks run at once than there are rows; by one group of threads, and by several."""
     with kiln.target("cpu"):
         few = dataclasses.replace(devices.current(), multiprocessors=1)
@@ -84,7 +84,7 @@ def test_many_rows_are_put_together_by_one_block(splits, monkeypatch):
     implementations._compiled.cache_clear()
     try:
         with kiln.sanitize() if LONG else contextlib.nullcontext():
-            check(normal(3, 2, 9, VALUES + 64), Cache(70, 300, 513), splits=splits)
+            check(normal(3, 2, 9, VALUES + 64), Cache(70, 300, 513), num_splits=num_splits)
     finally:
         implementations._compiled.cache_clear()
 
@@ -92,7 +92,7 @@ def test_many_rows_are_put_together_by_one_block(splits, monkeypatch):
 @pytest.mark.parametrize(("tokens", "heads"), [(1, 1), (3, 30), (4, 32)])
 def test_rows(tokens, heads):
     """Tiles that are not full, and several of them, whose tokens see different latents of two pages."""
-    check(normal(2, tokens, heads, VALUES + 64), Cache(130, 66), splits=2)
+    check(normal(2, tokens, heads, VALUES + 64), Cache(130, 66), num_splits=2)
 
 
 @pytest.mark.parametrize("heads", [16, 20])
@@ -106,7 +106,7 @@ def test_latents_of_8_bits(dtype, heads):
     q = normal(4, 2, heads, VALUES + 64, dtype=ml_dtypes.bfloat16 if factor else np.float16)
     if factor:
         q[:, :, :3] *= np.array([[3e5], [1e-30], [0.0]], ml_dtypes.bfloat16)
-    check(q, cache, splits=3, **factor)
+    check(q, cache, num_splits=3, **factor)
 
 
 @pytest.mark.parametrize(("dtype", "heads"), [(np.float16, 16), (np.float16, 20), (ml_dtypes.bfloat16, 20)])
@@ -114,7 +114,7 @@ def test_a_factor_of_zero(dtype, heads):
     """Latents that are seen weigh the same, others nothing; made operands in registers, or in shared memory, with scales of rows or without."""
     cache = Cache(0, 1, 130, 64, dtype=ml_dtypes.float8_e4m3fn, scale=0.0)
     out, lse = check(
-        normal(4, 2, heads, VALUES + 64, dtype=dtype), cache, splits=3, cache_scale=np.zeros(1, np.float32)
+        normal(4, 2, heads, VALUES + 64, dtype=dtype), cache, num_splits=3, cache_scale=np.zeros(1, np.float32)
     )
     assert not out.any()
     assert np.allclose(np.exp(lse[2, 0]), (129, 130), rtol=1e-3)
@@ -123,13 +123,13 @@ def test_a_factor_of_zero(dtype, heads):
 @pytest.mark.parametrize(("early", "dtype"), [(0, np.float16), (8, ml_dtypes.float8_e4m3fn)])
 def test_scores_begun_early(early, dtype):
     """None before the other warp group's weights are there, or all that can be."""
-    plan = kernels.Sm90MlaConfig(2, early=early)
-    check(normal(2, 1, 40, VALUES + 64), Cache(330, 65, dtype=dtype), plan=plan)
+    config = kernels.Sm90MlaConfig(2, early=early)
+    check(normal(2, 1, 40, VALUES + 64), Cache(330, 65, dtype=dtype), config=config)
 
 
 def test_many_tokens():
     """As when a prompt is read: tiles see different numbers of latents, and leave out what they do not see."""
-    check(normal(3, 70, 2, VALUES + 64), Cache(300, 70, 20), splits=1)
+    check(normal(3, 70, 2, VALUES + 64), Cache(300, 70, 20), num_splits=1)
 
 
 @pytest.mark.parametrize("heads", [20, 64])
@@ -162,14 +162,14 @@ def test_prompts(heads):
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_120a"])
-def test_plans_work(arch):
+def test_configs_work(arch):
     """All that are offered, by the checks of those that take them."""
     device = device_of(arch)
     for heads, (dim, value_dim) in itertools.product((1, 4, 20, 128), ((576, 512), (520, 512), (392, 384), (192, 128))):
         problem = LatentAttention(7, 4, heads, 1000, dim, value_dim)
-        choices = FAMILY.choices(problem, device)
+        choices = REGISTRY.choices(problem, device)
         assert choices
-        assert not [x for x in choices if FAMILY.validate(problem, x.plan, device)]
+        assert not [x for x in choices if REGISTRY.validate(problem, x.config, device)]
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_products_have_the_columns_of_a_half(value_dim):
 def test_options():
     """Values of another size in bf16, all latents seen, another scale; the same twice."""
     q, cache = normal(1, 2, 16, 320, dtype=ml_dtypes.bfloat16), Cache(200, dtype=ml_dtypes.bfloat16, value_dim=256)
-    first = check(q, cache, causal=False, scale=0.02, splits=2)
-    again = check(q, cache, causal=False, scale=0.02, splits=2)
+    first = check(q, cache, causal=False, scale=0.02, num_splits=2)
+    again = check(q, cache, causal=False, scale=0.02, num_splits=2)
     assert all(map(np.array_equal, first, again))
 
 
@@ -210,14 +210,14 @@ def test_scores_that_grow(heads):
         cache.pages[row[:5], :, VALUES:] = sign * np.arange(5, 0, -1)[:, None, None]
     q = normal(2, 1, heads, VALUES + 64)
     q[..., VALUES:] = 1.0
-    check(q, cache, splits=1, scale=0.1)
+    check(q, cache, num_splits=1, scale=0.1)
 
 
 @pytest.mark.parametrize("value_dim", [40, VALUES])
 def test_columns(value_dim):
     """Without warp groups."""
-    plan = kernels.Sm80AttentionConfig(16, 32, 1, 1, splits=2, grouped=True)
-    check(normal(2, 2, 20, value_dim + 64), Cache(0, 100, value_dim=value_dim), plan=plan)
+    config = kernels.Sm80AttentionConfig(16, 32, 1, 1, num_splits=2, pack_gqa=True)
+    check(normal(2, 2, 20, value_dim + 64), Cache(0, 100, value_dim=value_dim), config=config)
 
 
 @pytest.mark.skipif(not LONG, reason="instrumented code of warp groups takes long to compile; set KILN_LONG_TESTS=1")
@@ -227,7 +227,7 @@ def test_columns(value_dim):
 )
 def test_clean_under_the_sanitizer(dtype, value_dim, heads):
     with kiln.sanitize():
-        check(normal(2, 1, heads, value_dim + 64), Cache(70, 260, value_dim=value_dim, dtype=dtype), splits=2)
+        check(normal(2, 1, heads, value_dim + 64), Cache(70, 260, value_dim=value_dim, dtype=dtype), num_splits=2)
 
 
 @cute.jit
@@ -270,7 +270,7 @@ def test_mutants(steps, name, monkeypatch):
     implementations._compiled.cache_clear()
     try:
         with pytest.raises(Exception, match=f"(?i){said}"), kiln.sanitize():
-            check(8 * normal(2, 1, 40 if steps is Steps else 8, VALUES + 64), Cache(70, 600), splits=1)
+            check(8 * normal(2, 1, 40 if steps is Steps else 8, VALUES + 64), Cache(70, 600), num_splits=1)
     finally:
         implementations._compiled.cache_clear()
 
@@ -297,32 +297,32 @@ def test_what_is_refused():
         ({"cache": cache.pages[:, :32]}, "pages have 32 rows, not 64"),
         ({"q": q[..., :64]}, "as many columns"),
         ({"value_dim": 1000}, "the latter the first columns of the former"),
-        ({"splits": 0}, "splits 0"),
+        ({"num_splits": 0}, "num_splits 0"),
         ({"cache_scale": np.ones(1, np.float32)}, "for latents of 8 bits"),
-        ({"splits": 2, "plan": kernels.Sm90MlaConfig(2)}, "a plan says how"),
-        ({"plan": kernels.Sm90MlaConfig(2, early=9)}, "early is 0 to 8"),
+        ({"num_splits": 2, "config": kernels.Sm90MlaConfig(2)}, "a config says how"),
+        ({"config": kernels.Sm90MlaConfig(2, early=9)}, "early is 0 to 8"),
         ({"out": np.zeros((2, 1, 2, 64), np.float16)}, "it is \\(2, 1, 2, 128\\)"),
     ):
         with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
             kernels.mla_decode(**{**given, **wrong})
 
 
-# --- plans ---
+# --- configs ---
 
 
 def test_who_is_chosen():
     hopper_device = device_of("sm_90a")
     for heads in (16, 32, 64, 128):
-        chosen = FAMILY.choose(LatentAttention(128, 1, heads, 4096), hopper_device)
+        chosen = REGISTRY.choose(LatentAttention(128, 1, heads, 4096), hopper_device)
         assert isinstance(chosen.implementation, HopperLatents)
         # 128 sequences are not cut, where that takes nearly all multiprocessors
-        assert chosen.plan == kernels.Sm90MlaConfig(128 // max(1, heads // 64), turned=heads <= 32)
-    assert FAMILY.choose(LatentAttention(100, 1, 16, 4096), hopper_device).plan.shares == 132
+        assert chosen.config == kernels.Sm90MlaConfig(128 // max(1, heads // 64), turned=heads <= 32)
+    assert REGISTRY.choose(LatentAttention(100, 1, 16, 4096), hopper_device).config.shares == 132
     for arch in ("sm_80", "sm_86", "sm_120a"):
         for heads in (16, 128):
-            chosen = FAMILY.choose(LatentAttention(4, 2, heads, 4096), device_of(arch))
+            chosen = REGISTRY.choose(LatentAttention(4, 2, heads, 4096), device_of(arch))
             assert isinstance(chosen.implementation, LatentColumns)
-    explained = str(FAMILY.explain(LatentAttention(128, 1, 16, 4096), hopper_device))
+    explained = str(REGISTRY.explain(LatentAttention(128, 1, 16, 4096), hopper_device))
     assert "HopperLatents" in explained
     assert "bound by memory" in explained
 

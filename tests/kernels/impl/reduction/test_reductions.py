@@ -27,7 +27,7 @@ def normal(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 
 def check(name: str, x: np.ndarray, axis: Any, **options: Any) -> None:
     got = getattr(kernels, name)(x, axis, **options)
-    options.pop("plan", None)
+    options.pop("config", None)
     exact = x.astype(np.float64) if x.dtype.kind in "fV" else x
     wanted = getattr(np, name)(exact, axis=axis, **options)
     assert got.shape == np.shape(wanted)
@@ -65,15 +65,15 @@ def test_layouts(name):
 @pytest.mark.parametrize(("axis", "rows"), [(1, 64), (0, 0), (None, 8)])
 def test_parts_are_merged(name, axis, rows):
     """A second kernel merges what some blocks found."""
-    check(name, normal(9, 300), axis, plan=kernels.ReductionConfig(64, rows, 1, 3))
+    check(name, normal(9, 300), axis, config=kernels.ReductionConfig(64, rows, 1, 3))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_the_same_input_gives_the_same_bits(axis):
     x = normal(7, 1000)
-    tiling = kernels.ReductionConfig(64, parts=4, vectors=1)
-    first = kernels.sum(x, axis, plan=tiling)
-    np.testing.assert_array_equal(first, kernels.sum(x.copy(), axis, plan=tiling))
+    config = kernels.ReductionConfig(64, parts=4, vectors=1)
+    first = kernels.sum(x, axis, config=config)
+    np.testing.assert_array_equal(first, kernels.sum(x.copy(), axis, config=config))
 
 
 @pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin"])
@@ -122,7 +122,7 @@ def test_more_elements_than_32_bits_count(name, monkeypatch):
     """As if 32 bits were fewer: everything is counted in 64."""
     monkeypatch.setattr("kiln.kernels.impl.reduction.problem._INT32", 50)
     x = normal(3, 1111)
-    check(name, x, 1, plan=kernels.ReductionConfig(64, 32, 1, 3))
+    check(name, x, 1, config=kernels.ReductionConfig(64, 32, 1, 3))
     check(name, x, None)
 
 
@@ -148,8 +148,8 @@ def test_torch():
         (lambda x: kernels.sum(x, "rows"), "axes are integers"),
         (lambda x: kernels.max(x[:, :0], 1), "no elements to choose from"),
         (lambda x: kernels.sum(x, 1, out=np.zeros(5, np.float32)), r"\(4,\) into an array of shape \(5,\)"),
-        (lambda x: kernels.sum(x, 1, plan=kernels.ReductionConfig(100)), "threads is 100"),
-        (lambda x: kernels.sum(x, 1, plan=kernels.ReductionConfig(parts=-1)), "parts is -1"),
+        (lambda x: kernels.sum(x, 1, config=kernels.ReductionConfig(100)), "threads is 100"),
+        (lambda x: kernels.sum(x, 1, config=kernels.ReductionConfig(parts=-1)), "parts is -1"),
         (lambda x: kernels.sum([1.0, 2.0]), "sum of list: no arrays"),
     ],
 )
@@ -161,5 +161,5 @@ def test_refused(call, says):
 @pytest.mark.parametrize("axis", [0, 1])
 def test_clean_under_the_sanitizer(axis):
     with kiln.sanitize():
-        check("sum", normal(5, 130), axis, plan=kernels.ReductionConfig(64, 64 * axis, 2, 2))
-        check("argmax", normal(5, 130), axis, plan=kernels.ReductionConfig(64, 64 * axis, 2, 2))
+        check("sum", normal(5, 130), axis, config=kernels.ReductionConfig(64, 64 * axis, 2, 2))
+        check("argmax", normal(5, 130), axis, config=kernels.ReductionConfig(64, 64 * axis, 2, 2))

@@ -49,14 +49,14 @@ def close_quantized(q: Any, scales: Any, wanted: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "n", "dtype", "tiling"),
+    ("rows", "n", "dtype", "config"),
     [
         (5, 256, F32, None),
         (9, 1027, BF16, None),  # between edges
         (3, 1000, F16, RowwiseConfig(32, 32)),  # read twice
     ],
 )
-def test_norms_of_sums(rows, n, dtype, tiling):
+def test_norms_of_sums(rows, n, dtype, config):
     x, residual, weight, bias = (
         normal(rows, n, dtype=dtype),
         normal(rows, n, dtype=dtype) + dtype(3),
@@ -66,14 +66,14 @@ def test_norms_of_sums(rows, n, dtype, tiling):
     weight, bias = weight.astype(dtype), bias.astype(dtype)
     summed = (x.astype(F32) + residual.astype(F32)).astype(dtype)
     for made, wanted in (
-        (kernels.fused_add_rms_norm(x, residual, weight, 1e-6, plan=tiling), rms_norm(summed, weight)),
-        (kernels.fused_add_layer_norm(x, residual, weight, bias, plan=tiling), layer_norm(summed, weight, bias)),
+        (kernels.fused_add_rms_norm(x, residual, weight, 1e-6, config=config), rms_norm(summed, weight)),
+        (kernels.fused_add_layer_norm(x, residual, weight, bias, config=config), layer_norm(summed, weight, bias)),
     ):
         y, total = made
         np.testing.assert_array_equal(total, summed)
         close(y, wanted, step(dtype) + 2e-5)
     x[0, 1], x[1, 2], before = np.nan, np.inf, y
-    y, _ = kernels.fused_add_layer_norm(x, residual, weight, bias, plan=tiling)
+    y, _ = kernels.fused_add_layer_norm(x, residual, weight, bias, config=config)
     assert np.isnan(exact(y[:2])).all()
     np.testing.assert_array_equal(y[2:], before[2:])  # other rows are as they were
 
@@ -94,19 +94,19 @@ def test_in_place_types_and_views():
 
 
 @pytest.mark.parametrize(
-    ("n", "dtype", "tiling"),
+    ("n", "dtype", "config"),
     [(96, E4M3, None), (1040, ml_dtypes.float8_e5m2, RowwiseConfig(64, 64, 2)), (1040, E4M3, RowwiseConfig(32, 32))],
 )
-def test_quantized(n, dtype, tiling):
+def test_quantized(n, dtype, config):
     x, residual, weight, bias = (normal(*s, dtype=BF16) for s in ((3, n), (3, n), (n,), (n,)))
     x[1] *= 0
     residual[1] *= 0  # a row of zeros
     summed = (x.astype(F32) + residual.astype(F32)).astype(BF16)
-    q, scales, total = kernels.fused_add_rms_norm(x, residual, weight, quantize=dtype, plan=tiling)
+    q, scales, total = kernels.fused_add_rms_norm(x, residual, weight, quantize=dtype, config=config)
     np.testing.assert_array_equal(total, summed)
     assert q.dtype == dtype
     close_quantized(q, scales, rms_norm(summed, weight))
-    if tiling is None:
+    if config is None:
         q, scales = kernels.rms_norm(x, weight, quantize=dtype)
         close_quantized(q, scales, rms_norm(x, weight))
         q, scales, _ = kernels.fused_add_layer_norm(x, residual, weight, bias, quantize=dtype)
@@ -114,21 +114,21 @@ def test_quantized(n, dtype, tiling):
 
 
 @pytest.mark.parametrize(
-    ("rows", "n", "tiling"),
+    ("rows", "n", "config"),
     [
         (7, 512, DoubleBufferedRowwiseConfig(64, 64, 1, 2, 1, 4)),
         (3, 1000, DoubleBufferedRowwiseConfig(64, 64, 1, 2, 1, 2)),
         (5, 256, DoubleBufferedRowwiseConfig(32, 32, 1, 1, 1, 8)),
     ],
 )
-def test_quantized_in_turn(rows, n, tiling):
+def test_quantized_in_turn(rows, n, config):
     """The last block has fewer rows than the others; some threads have no vector at the end."""
     x, residual, weight, bias = (normal(*s, dtype=BF16) for s in ((rows, n), (rows, n), (n,), (n,)))
     summed = (x.astype(F32) + residual.astype(F32)).astype(BF16)
     with kiln.sanitize():
-        q, scales = kernels.layer_norm(x, weight, bias, quantize=E4M3, plan=tiling)
+        q, scales = kernels.layer_norm(x, weight, bias, quantize=E4M3, config=config)
         close_quantized(q, scales, layer_norm(x, weight, bias))
-        q, scales, total = kernels.fused_add_layer_norm(x, residual, weight, bias, quantize=E4M3, plan=tiling)
+        q, scales, total = kernels.fused_add_layer_norm(x, residual, weight, bias, quantize=E4M3, config=config)
     close_quantized(q, scales, layer_norm(summed, weight, bias))
     np.testing.assert_array_equal(total, summed)
 
@@ -290,19 +290,19 @@ X = np.zeros((3, 8), F32)
         (lambda: kernels.rms_norm(X, quantize=E4M3, out=X), "out of a quantized result"),
         (lambda: kernels.rms_norm(X, out=X.astype(E4M3)), "Float8E4M3FN elements"),
         (
-            lambda: kernels.rms_norm(X, quantize=E4M3, plan=kernels.StreamingRowwiseConfig(32, 32)),
+            lambda: kernels.rms_norm(X, quantize=E4M3, config=kernels.StreamingRowwiseConfig(32, 32)),
             "quantized ones depend",
         ),
         (
-            lambda: kernels.rms_norm(X, quantize=E4M3, plan=DoubleBufferedRowwiseConfig(32, 32, 1, 1)),
+            lambda: kernels.rms_norm(X, quantize=E4M3, config=DoubleBufferedRowwiseConfig(32, 32, 1, 1)),
             "largest result is found after",
         ),
         (
-            lambda: kernels.layer_norm(X, quantize=E4M3, plan=DoubleBufferedRowwiseConfig(32, 32)),
+            lambda: kernels.layer_norm(X, quantize=E4M3, config=DoubleBufferedRowwiseConfig(32, 32)),
             "all of it in shared memory",
         ),
         (
-            lambda: kernels.layer_norm(X, quantize=E4M3, plan=DoubleBufferedRowwiseConfig(32, 32, 1, 1, 1, 0)),
+            lambda: kernels.layer_norm(X, quantize=E4M3, config=DoubleBufferedRowwiseConfig(32, 32, 1, 1, 1, 0)),
             "0 rows of a block",
         ),
         (lambda: kernels.swiglu(X[:, :7]), "equally long"),
@@ -317,7 +317,7 @@ def test_refused(call, says):
 def test_clean_under_the_sanitizer():
     x = normal(2, 40)
     with kiln.sanitize():
-        kernels.fused_add_rms_norm(x, x, quantize=E4M3, plan=RowwiseConfig(64, 64, 2))
+        kernels.fused_add_rms_norm(x, x, quantize=E4M3, config=RowwiseConfig(64, 64, 2))
         kernels.swiglu(x[:, :34])
 
 
@@ -325,5 +325,5 @@ def test_what_a_call_does_is_explained():
     x = normal(16, 512, dtype=BF16)
     for call in (kernels.fused_add_rms_norm, kernels.swiglu):
         told = kernels.explain(call, x, x)
-        assert type(told.plan) is RowwiseConfig
+        assert type(told.config) is RowwiseConfig
         assert "HeldRows" in str(told)

@@ -12,7 +12,7 @@ import row_formulas
 import kiln
 from kiln import kernels
 from kiln.kernels.dispatch import arrays
-from kiln.kernels.dispatch.matrices import in_step
+from kiln.kernels.dispatch.matrices import shared_alignment
 from kiln.kernels.impl.rowwise import arguments, implementations, softmax_and_norms
 from kiln.kernels.impl.rowwise.unaligned import OddRows, UnalignedRowwiseConfig
 
@@ -84,11 +84,11 @@ def test_losses_that_begin_anywhere(n, dtype, out, offset, padding, shift):
 
 
 @pytest.mark.parametrize(
-    "tiling", [kernels.RowwiseConfig(64, 64), kernels.RowwiseConfig(64, 64, 2), kernels.RowwiseConfig(64, 4)]
+    "config", [kernels.RowwiseConfig(64, 64), kernels.RowwiseConfig(64, 64, 2), kernels.RowwiseConfig(64, 4)]
 )
-def test_losses_are_cut(tiling):
+def test_losses_are_cut(config):
     logits, target = RNG.standard_normal((5, 1027)).astype(BF16), RNG.integers(0, 1027, 5)
-    loss = kernels.cross_entropy(logits, target, plan=tiling)
+    loss = kernels.cross_entropy(logits, target, config=config)
     close(loss, row_formulas.loss_and_gradient(logits, target, 0.0)[0].mean(), 2e-6, 0)
 
 
@@ -120,8 +120,8 @@ def test_reductions_of_several_modes(name):
 def test_parts_of_odd_rows_are_merged(name, n):
     x = RNG.standard_normal((3, n + 1)).astype(np.float16)[:, 1:]
     wanted = getattr(np, name)(x.astype(np.float64), axis=1)
-    for tiling in (kernels.ReductionConfig(64, 32, 1, 3), kernels.ReductionConfig(64, 64, 2, 2)):
-        np.testing.assert_allclose(getattr(kernels, name)(x, 1, plan=tiling), wanted, rtol=1e-3, atol=1e-5)
+    for config in (kernels.ReductionConfig(64, 32, 1, 3), kernels.ReductionConfig(64, 64, 2, 2)):
+        np.testing.assert_allclose(getattr(kernels, name)(x, 1, config=config), wanted, rtol=1e-3, atol=1e-5)
 
 
 def test_the_first_of_equals_at_the_edges():
@@ -135,14 +135,14 @@ def test_the_first_of_equals_at_the_edges():
     np.testing.assert_array_equal(kernels.argmax(np.array([[-0.0, 0.0], [0.0, -0.0]]), 1), [0, 0])
 
 
-def cut(k: int, x: Any, out: Any, columns: Any, tiling: UnalignedRowwiseConfig) -> None:
+def cut(k: int, x: Any, out: Any, columns: Any, config: UnalignedRowwiseConfig) -> None:
     """Softmax (0) or LayerNorm (1), cut like this."""
     kind, numbers = ((softmax_and_norms.Softmax, ()), (softmax_and_norms.LayerNorm, (1e-5, 1.0 / x.shape[-1])))[k]
-    arguments.run_rows("", kind, [x], [out], columns, numbers, softmax_and_norms.SOFTMAX_RULE, tiling)
+    arguments.run_rows("", kind, [x], [out], columns, numbers, softmax_and_norms.SOFTMAX_RULE, config)
 
 
 def check_rows(
-    n: int, dtype: Any, offset: int = 0, padding: int = 0, rows: int = 9, tiling: UnalignedRowwiseConfig | None = None
+    n: int, dtype: Any, offset: int = 0, padding: int = 0, rows: int = 9, config: UnalignedRowwiseConfig | None = None
 ) -> None:
     """Softmax, its gradient and norms; what lies between and around rows stays as it was."""
     made = np.random.default_rng(n)
@@ -161,8 +161,8 @@ def check_rows(
         (lambda out: kernels.layer_norm(x, None, bias, out=out), row_formulas.layer_norm(x, bias=bias)),
         (lambda out: kernels.softmax_backward(dy, y, out=out), row_formulas.softmax_gradient(dy, y)),
     ]
-    if tiling is not None:
-        cases = [(lambda out, k=k: cut(k, x, out, (weight, bias)[: 2 * k], tiling), cases[2 * k][1]) for k in range(2)]
+    if config is not None:
+        cases = [(lambda out, k=k: cut(k, x, out, (weight, bias)[: 2 * k], config), cases[2 * k][1]) for k in range(2)]
     for run, wanted in cases:
         memory, out = placed(rows, n, dtype, offset, padding)
         run(out)
@@ -183,7 +183,7 @@ def test_functions_of_rows_that_clusters_share():
 
 
 @pytest.mark.parametrize(
-    ("n", "dtype", "count", "tiling"),
+    ("n", "dtype", "count", "config"),
     [
         (301, BF16, 9, UnalignedRowwiseConfig(64, 32)),
         (519, BF16, 9, UnalignedRowwiseConfig(64, 64)),
@@ -195,8 +195,8 @@ def test_functions_of_rows_that_clusters_share():
         (263, BF16, 3, UnalignedRowwiseConfig(64, 64, held=4)),
     ],
 )
-def test_how_odd_rows_are_cut(n, dtype, count, tiling):
-    check_rows(n, dtype, n % 3, n % 2, count, tiling)
+def test_how_odd_rows_are_cut(n, dtype, count, config):
+    check_rows(n, dtype, n % 3, n % 2, count, config)
 
 
 def test_odd_rows_in_place():
@@ -208,7 +208,7 @@ def test_odd_rows_in_place():
 
 
 @pytest.mark.parametrize(
-    ("tiling", "n", "message"),
+    ("config", "n", "message"),
     [
         (UnalignedRowwiseConfig(64, 64), 512, "rows that begin anywhere"),
         (UnalignedRowwiseConfig(64, 16), 517, "edges of rows take a warp"),
@@ -218,10 +218,10 @@ def test_odd_rows_in_place():
         (UnalignedRowwiseConfig(96, 96), 517, "not a power of two"),
     ],
 )
-def test_tilings_that_cannot_work(tiling, n, message):
+def test_configs_that_cannot_work(config, n, message):
     x = np.zeros((3, n), BF16)
     with pytest.raises(TypeError, match=message):
-        cut(0, x, x, (), tiling)
+        cut(0, x, x, (), config)
 
 
 def test_which_rows_have_edges():
@@ -243,7 +243,7 @@ def test_arrays_in_step():
     x = np.zeros(64, BF16)
 
     def found(given: list[Any], steps: list[int], columns: Any = ()) -> Any:
-        return in_step([arrays.laid(y) for y in given], steps, [arrays.laid(y) for y in columns])
+        return shared_alignment([arrays.layout_of(y) for y in given], steps, [arrays.layout_of(y) for y in columns])
 
     assert found([x], [5]) == (8, 0)
     assert found([x[3:], x[11:]], [5, 13]) == (8, 3)
@@ -261,4 +261,4 @@ def test_clean_under_the_sanitizer():
         check_reduction("sum", x, 1)
         check_reduction("argmax", x[:, 1:], 1)
         check_rows(261, F16, rows=2)
-        check_rows(257, BF16, rows=3, tiling=UnalignedRowwiseConfig(32, 32, 1, 8, held=2))
+        check_rows(257, BF16, rows=3, config=UnalignedRowwiseConfig(32, 32, 1, 8, held=2))

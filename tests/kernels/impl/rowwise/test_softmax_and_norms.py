@@ -61,7 +61,7 @@ def test_norms(n):
 
 
 @pytest.mark.parametrize(
-    "tiling",
+    "config",
     [
         RowwiseConfig(64, 16),  # several rows in a block
         RowwiseConfig(64, 64, 2),  # blocks of a cluster share a row
@@ -75,17 +75,17 @@ def test_norms(n):
         StreamingRowwiseConfig(32, 32, 4, 5),
     ],
 )
-def test_tilings(tiling):
-    rows = 140 if isinstance(tiling, StreamingRowwiseConfig) else 5
+def test_tilings(config):
+    rows = 140 if isinstance(config, StreamingRowwiseConfig) else 5
     n = {RowwiseConfig(32, 32, 2): 4100, RowwiseConfig(64, 16): 260, StreamingRowwiseConfig(64, 16): 260}.get(
-        tiling, 1000
+        config, 1000
     )
     x = (RNG.standard_normal((rows, n)) + 2).astype(np.float32)
     weight, bias = (RNG.standard_normal(n).astype(np.float32) for _ in range(2))
-    np.testing.assert_allclose(kernels.rms_norm(x, plan=tiling), row_formulas.rms_norm(x), rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(kernels.softmax(x, plan=tiling), row_formulas.softmax(x), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(kernels.rms_norm(x, config=config), row_formulas.rms_norm(x), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(kernels.softmax(x, config=config), row_formulas.softmax(x), rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(
-        kernels.layer_norm(x, weight, bias, plan=tiling),
+        kernels.layer_norm(x, weight, bias, config=config),
         row_formulas.layer_norm(x, weight, bias),
         rtol=2e-5,
         atol=2e-5,
@@ -140,15 +140,18 @@ def test_without_weights_into_an_array_and_of_views():
         (lambda: kernels.softmax(np.zeros((2, 4), np.int32)), "Int32 elements"),
         (lambda: kernels.softmax(np.float32(1)), "without modes"),
         (lambda: kernels.softmax([1.0]), "no arrays"),
-        (lambda: kernels.softmax(ROW, plan=RowwiseConfig(96, 32)), "threads is 96"),
-        (lambda: kernels.softmax(ROW, plan=RowwiseConfig(64, 128)), "128 threads of a row in a block of 64"),
-        (lambda: kernels.softmax(ROW, plan=RowwiseConfig(64, 32, 2)), "hold nothing else"),
-        (lambda: kernels.softmax(ROW, plan=RowwiseConfig(64, 64, 32)), "at most 16 blocks"),
-        (lambda: kernels.softmax(ROW, plan=RowwiseConfig(64, 64, shared=-1)), "-1 vectors in shared memory"),
-        (lambda: kernels.softmax(ROW[:, :2000], plan=RowwiseConfig(32, 8, shared=99)), "holds at most 128 elements"),
-        (lambda: kernels.softmax(ROW[:, :2000], plan=RowwiseConfig(32, 16, shared=1)), "64 of them in registers"),
-        (lambda: kernels.softmax(ROW.astype(np.float16), plan=RowwiseConfig(64, 64, shared=1)), "take 4 bytes or more"),
-        (lambda: kernels.softmax(LONG, plan=RowwiseConfig(1024, 1024, shared=16)), "bytes of shared memory"),
+        (lambda: kernels.softmax(ROW, config=RowwiseConfig(96, 32)), "threads is 96"),
+        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 128)), "128 threads of a row in a block of 64"),
+        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 32, 2)), "hold nothing else"),
+        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 64, 32)), "at most 16 blocks"),
+        (lambda: kernels.softmax(ROW, config=RowwiseConfig(64, 64, shared=-1)), "-1 vectors in shared memory"),
+        (lambda: kernels.softmax(ROW[:, :2000], config=RowwiseConfig(32, 8, shared=99)), "holds at most 128 elements"),
+        (lambda: kernels.softmax(ROW[:, :2000], config=RowwiseConfig(32, 16, shared=1)), "64 of them in registers"),
+        (
+            lambda: kernels.softmax(ROW.astype(np.float16), config=RowwiseConfig(64, 64, shared=1)),
+            "take 4 bytes or more",
+        ),
+        (lambda: kernels.softmax(LONG, config=RowwiseConfig(1024, 1024, shared=16)), "bytes of shared memory"),
     ],
 )
 def test_refused(call, says):
@@ -178,7 +181,7 @@ def test_reductions_over_threads(threads):
 
 
 @pytest.mark.parametrize(
-    "tiling",
+    "config",
     [
         None,
         RowwiseConfig(64, 64, 2, 1),
@@ -186,9 +189,9 @@ def test_reductions_over_threads(threads):
         StreamingRowwiseConfig(64, 64, 2, 1, overlapped=True),
     ],
 )
-def test_clean_under_the_sanitizer(tiling):
+def test_clean_under_the_sanitizer(config):
     x = RNG.standard_normal((3, 700)).astype(np.float32)
     with kiln.sanitize():
-        made = kernels.softmax(x, plan=tiling)
-        kernels.rms_norm(x, x[0], plan=tiling)
+        made = kernels.softmax(x, config=config)
+        kernels.rms_norm(x, x[0], config=config)
     np.testing.assert_allclose(made, row_formulas.softmax(x), rtol=1e-5, atol=1e-7)

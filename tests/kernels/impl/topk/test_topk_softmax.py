@@ -37,7 +37,7 @@ def check(x: np.ndarray, k: int, renormalize: bool, **options: Any) -> None:
 
 @pytest.mark.parametrize("renormalize", [False, True])
 @pytest.mark.parametrize(
-    ("shape", "dtype", "k", "tiling"),
+    ("shape", "dtype", "k", "config"),
     [
         ((3, 5, 64), BF16, 8, None),  # several rows to a warp
         ((9, 129), F32, 2, None),
@@ -48,10 +48,10 @@ def check(x: np.ndarray, k: int, renormalize: bool, **options: Any) -> None:
         ((2, 4500), F32, 20, RowwiseConfig(64, 64)),  # the same, with threads enough
     ],
 )
-def test_values_and_columns(shape, dtype, k, tiling, renormalize):
+def test_values_and_columns(shape, dtype, k, config, renormalize):
     x = RNG.standard_normal(shape).astype(dtype)
     x[0] = np.round(x[0].astype(F32) * 2) / 2  # many equals
-    check(x, k, renormalize, plan=tiling)
+    check(x, k, renormalize, config=config)
 
 
 def test_all_of_a_row_and_views():
@@ -88,8 +88,8 @@ X = np.zeros((3, 8), F32)
         (lambda: kernels.topk_softmax(X.astype(np.int32), 1), "Int32 elements"),
         (lambda: kernels.topk_softmax(X, 2, indices=X[:, :2].copy()), "indices Float32"),
         (lambda: kernels.topk_softmax(X, 2, values=X.copy()[:, :2]), "with gaps"),
-        (lambda: kernels.topk_softmax(X, 2, plan=RowwiseConfig(64, 64, 2)), "each by one block"),
-        (lambda: kernels.topk_softmax(X, 2, plan=RowwiseConfig(128, 64)), "a block to itself"),
+        (lambda: kernels.topk_softmax(X, 2, config=RowwiseConfig(64, 64, 2)), "each by one block"),
+        (lambda: kernels.topk_softmax(X, 2, config=RowwiseConfig(128, 64)), "a block to itself"),
     ],
 )
 def test_refused(call, says):
@@ -100,8 +100,8 @@ def test_refused(call, says):
 def test_clean_under_the_sanitizer():
     x = RNG.standard_normal((3, 300)).astype(F32)
     with kiln.sanitize():
-        for tiling in (None, RowwiseConfig(64, 64)):
-            kernels.topk_softmax(x, 3, plan=tiling)
+        for config in (None, RowwiseConfig(64, 64)):
+            kernels.topk_softmax(x, 3, config=config)
     assert "OneAfterTheOther" in str(kernels.explain(kernels.topk_softmax, x, 3))
 
 

@@ -190,7 +190,7 @@ def test_epilogues_reach_llvm_in_pieces(monkeypatch):
     monkeypatch.setenv("CUTE_DSL_DISABLE_FILE_CACHING", "1")
     a, b = np.zeros((512, 64), np.float16), np.zeros((64, 512), np.float16)
     with dry_run("sm_90a"):
-        kernels.gemm(a, b, alpha=2.0, plan=kernels.Sm80GemmConfig((128, 128, 64), (2, 2), 3))
+        kernels.gemm(a, b, alpha=2.0, config=kernels.Sm80GemmConfig((128, 128, 64), (2, 2), 3))
     lengths = [int(n) for n in re.findall(r"<(\d+) x (?:float|half)>", texts[0])]
     assert lengths
     assert max(lengths) <= 16

@@ -1,6 +1,6 @@
 """Attention."""
 
-from .fwd.implementations import FAMILY, Given
-from .problem import Attention
+from .fwd.implementations import REGISTRY, Given
+from .problem import AttentionProblem
 
-__all__ = ["FAMILY", "Attention", "Given"]
+__all__ = ["REGISTRY", "AttentionProblem", "Given"]

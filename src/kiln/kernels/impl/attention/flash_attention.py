@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import cannot_repeat, kernel_function
-from .fwd.implementations import FAMILY, Given
+from .fwd.implementations import REGISTRY, Given
 from .fwd.sm80 import Lengths
-from .problem import ALL_ELEMENTS, ELEMENTS, MOST_LAYERS, Attention
+from .problem import ALL_ELEMENTS, ELEMENTS, MAX_GRID_Z, AttentionProblem
 from .score_mod import check_score
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def flash_attention(
     max_seqlen_k: int | None = None,
     out: Any = None,
     return_lse: bool = False,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """softmax(scale * q k^T) v over the keys of each query; with `return_lse` also the logarithms of the sums.
 
@@ -68,7 +68,7 @@ def flash_attention(
     than so many before or after (None or -1: no limit). `scale` is positive, by default D ** -0.5; `softcap` c > 0 makes
     scores s into c tanh(s / c). `alibi_slopes` (heads, or batch and heads; f32) lowers them by slope times the distance of query and
     key, the last being aligned. `score(s, b, h, q, k)` is a Python function that gives the score that takes the place of s, for sequence b,
-    head h, query q and key k, each counted from 0 in its sequence; it may branch. `sinks` (heads, f32): logits of one more key for each
+    head h, query q and key k, each dynamic_scheduler from 0 in its sequence; it may branch. `sinks` (heads, f32): logits of one more key for each
     head, which has no value. Queries, keys and values may be float8_e4m3fn, with factors `q_descale`, `k_descale` and `v_descale` (batch, heads
     of keys; f32, positive or 0: then all keys that are seen weigh the same) or without; outputs are bfloat16 then, or what `out` is. A query that sees no key gets zeros and the logarithm -inf, or its sink. Logarithms are natural,
     (batch, heads, queries) or (heads, all queries), f32. The same call gives the same bits.
@@ -89,7 +89,7 @@ def flash_attention(
         v_descale,
     )
     return Asked(
-        given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, plan, score, ALL_ELEMENTS
+        given, causal, window, scale, softcap, max_seqlen_q, max_seqlen_k, return_lse, config, score, ALL_ELEMENTS
     ).run()
 
 
@@ -123,7 +123,7 @@ class Asked:
     max_q: int | None
     max_k: int | None
     return_lse: bool
-    plan: Any
+    config: Any
     score: Any = None
     elements: Any = dataclasses.field(default_factory=lambda: ELEMENTS)
     """Types of queries, keys and values by their names."""
@@ -278,7 +278,7 @@ class Asked:
         q = self.given[0]
         if str(q.dtype).rpartition(".")[2] != "float8_e4m3fn":
             return [q.dtype]
-        return [arrays.named_type(q, name) for name in ("bfloat16", "float16")]
+        return [arrays.dtype_named(q, name) for name in ("bfloat16", "float16")]
 
     def out_type(self) -> Any:
         """The type of outputs, of the program."""
@@ -302,7 +302,7 @@ class Asked:
             return table.shape[1] * k.shape[1]
         return k.shape[1] if self.given[4] is None else -(-k.shape[0] // max(1, self.batches))
 
-    def problem(self, longest: int = 1) -> Attention:
+    def problem(self, longest: int = 1) -> AttentionProblem:
         """What is asked for, of so many queries."""
         q, k, v, _, starts, _, used, table, slopes, sinks, *_ = self.given
         left, right = _limits(self.causal, self.window)
@@ -311,11 +311,11 @@ class Asked:
             most = room = self.mean()
             page = k.shape[1]
         keys = self.mean() if self.max_k is None else max(1, min(int(self.max_k), most))
-        return Attention(
+        return AttentionProblem(
             self.batches, longest, keys, q.shape[-2], k.shape[-2], q.shape[-1], v.shape[-1],
             self.elements[str(q.dtype).rpartition(".")[2]], left, right, self.softcap > 0.0, self.return_lse,
-            starts is not None, used is not None, page, room, sloped=slopes is not None, sinks=sinks is not None,
-            score=None if self.score is None else check_score(self.score),
+            starts is not None, used is not None, page, room, has_alibi=slopes is not None, has_sinks=sinks is not None,
+            score_mod=None if self.score is None else check_score(self.score),
             out_dtype=self.out_type() if len(self.out_types()) > 1 else None,
         )  # fmt: skip
 
@@ -329,12 +329,12 @@ class Asked:
         if self.return_lse:
             queries = q.shape[:-2]
             shape = (q.shape[-2], *queries) if len(queries) == 1 else (queries[0], q.shape[-2], queries[1])
-            lse = arrays.empty(q, shape, arrays.named_type(q, "float32"))
+            lse = arrays.empty(q, shape, arrays.dtype_named(q, "float32"))
         if 0 in out.shape:
             pass
         elif 0 in k.shape[:-2] or self.mean() == 0:
             self._without_keys(out, lse)
-        elif self.batches > MOST_LAYERS:
+        elif self.batches > MAX_GRID_Z:
             self._run_in_turns(out, lse)
         else:
             for x in (q, k, v, out):
@@ -346,7 +346,7 @@ class Asked:
             if slopes is not None and slopes.ndim == 1:
                 slopes = arrays.with_batch(slopes)
             given = Given(q, k, v, rows, lse, Lengths(*self.given[4:8]), *numbers, slopes, sinks, tuple(factors))
-            FAMILY.run(self.problem(longest), devices.current(), given, self.plan)
+            REGISTRY.run(self.problem(longest), devices.current(), given, self.config)
         return out if lse is None else (out, lse)
 
     def _without_keys(self, out: Any, lse: Any) -> None:
@@ -362,8 +362,8 @@ class Asked:
         """Sequences in turns, where there are more than a grid can have."""
         cannot_repeat("parts of the arrays are computed in turns")
         q, k, v, _, starts_q, starts_k, used, table, slopes, sinks, *factors = self.given
-        for first in range(0, self.batches, MOST_LAYERS):
-            turn, ends = slice(first, first + MOST_LAYERS), slice(first, first + MOST_LAYERS + 1)
+        for first in range(0, self.batches, MAX_GRID_Z):
+            turn, ends = slice(first, first + MAX_GRID_Z), slice(first, first + MAX_GRID_Z + 1)
             q_, out_ = (x if starts_q is not None else x[turn] for x in (q, out))
             k_, v_ = (x if starts_k is not None or table is not None else x[turn] for x in (k, v))
             starts = (None if x is None else x[ends] for x in (starts_q, starts_k))
@@ -378,12 +378,12 @@ class Asked:
             if starts_q is None:
                 lse[turn] = result[1]
             else:
-                rows = slice(int(starts_q[first]), int(starts_q[min(first + MOST_LAYERS, self.batches)]))
+                rows = slice(int(starts_q[first]), int(starts_q[min(first + MAX_GRID_Z, self.batches)]))
                 lse[:, rows] = result[1][:, rows]
 
 
 def _later(score: Any, first: int, s: Any, b: Any, *place: Any) -> Any:
-    """A function of scores where sequences are counted from the first of a turn."""
+    """A function of scores where sequences are dynamic_scheduler from the first of a turn."""
     return score(s, b + first, *place)
 
 
@@ -395,7 +395,8 @@ def _check_rows(x: Any) -> None:
     """Refuse an array whose heads cannot be copied 16 bytes at a time."""
     last = x.ndim - 1
     arrays.require(
-        arrays.strides(x)[last] == 1 and arrays.laid(x).width(last) * arrays.itemsize(x) == arrays.WIDEST,
+        arrays.strides(x)[last] == 1
+        and arrays.layout_of(x).width(last) * arrays.itemsize(x) == arrays.MAX_VECTOR_BYTES,
         f"flash_attention of an array with strides {arrays.strides(x)} at {arrays.address(x):#x}: the elements of a head are "
         "contiguous, and heads begin at multiples of 16 bytes",
         hint="make a contiguous copy",

@@ -7,13 +7,13 @@ from typing import Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import cannot_repeat, kernel_function
-from .bwd.implementations import FAMILY, Given
+from .bwd.implementations import REGISTRY, Given
 from .bwd.preprocess import Sinks
-from .bwd.problem import AttentionGradient
+from .bwd.problem import AttentionBackwardProblem
 from .bwd.score_mod import check_gradient
 from .flash_attention import Asked, _as_rows, _check_rows
 from .fwd.sm80 import Lengths
-from .problem import MOST_LAYERS
+from .problem import MAX_GRID_Z
 
 __all__ = ["flash_attention_backward"]
 
@@ -50,7 +50,7 @@ def flash_attention_backward(
     dk: Any = None,
     dv: Any = None,
     dsinks: Any = None,
-    plan: Any = None,
+    config: Any = None,
 ) -> tuple[Any, ...]:
     """The gradients of q, k and v, and of `sinks` if there are any, given that of the outputs, `dout`, and what
     `flash_attention(..., return_lse=True)` gave.
@@ -85,9 +85,9 @@ def flash_attention_backward(
     taken = Given(*rows, lse, *written, Lengths(*given[4:7]), longest, asked.factor, float(softcap), alibi_slopes, ends)  # type: ignore
     of = asked.problem(longest[0])
     if cu_seqlens_k is None:
-        of = dataclasses.replace(of, keys=longest[1])  # that there are gradients of, whatever max_seqlen_k says
-    problem = AttentionGradient(of, deterministic, functions)
-    FAMILY.run(problem, devices.current(), taken, plan)
+        of = dataclasses.replace(of, seqlen_k=longest[1])  # that there are gradients of, whatever max_seqlen_k says
+    problem = AttentionBackwardProblem(of, deterministic, functions)
+    REGISTRY.run(problem, devices.current(), taken, config)
     return made
 
 
@@ -115,7 +115,7 @@ def _check(asked: Asked, dout: Any, out: Any, lse: Any) -> None:
         tuple(lse.shape) == wanted and str(lse.dtype).endswith("float32") and arrays.strides(lse)[-1] == 1,
         f"{_NAME}: lse is {tuple(lse.shape)} of {lse.dtype}: it is {wanted} of float32, contiguous, as flash_attention gives it",
     )
-    require(asked.batches <= MOST_LAYERS, f"{_NAME} of {asked.batches} sequences: {MOST_LAYERS} at most")
+    require(asked.batches <= MAX_GRID_Z, f"{_NAME} of {asked.batches} sequences: {MAX_GRID_Z} at most")
 
 
 def _longest_keys(asked: Asked) -> int:

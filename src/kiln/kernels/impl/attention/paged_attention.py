@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from .flash_attention import _limits
-from .fwd.implementations import FAMILY, Given
+from .fwd.implementations import REGISTRY, Given
 from .fwd.sm80 import Lengths
-from .problem import ALL_ELEMENTS, ELEMENTS, MOST_LAYERS, Attention
+from .problem import ALL_ELEMENTS, ELEMENTS, MAX_GRID_Z, AttentionProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def paged_attention(
     v_descale: Any = None,
     out: Any = None,
     return_lse: bool = False,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """Attention of the last queries of each sequence to keys and values in pages; with `return_lse` also the logarithms of the sums.
 
@@ -46,7 +46,7 @@ def paged_attention(
 
     The last query is aligned with the last key; `causal` hides later keys. Heads that share keys are computed together, and keys
     are cut into parts so that all multiprocessors have work: by `max_length`, the length of the longest sequence or more (by default
-    as much as the table has room for), which chooses a plan and changes no result but by rounding. The rest is as for
+    as much as the table has room for), which chooses a config and changes no result but by rounding. The rest is as for
     `flash_attention`.
     """
     check(q, k_cache, v_cache, page_table, lengths, out, (k_descale, v_descale))
@@ -59,16 +59,16 @@ def paged_attention(
     left, right = _limits(causal, window)
     kind, stored = (ALL_ELEMENTS[str(x.dtype).rpartition(".")[2]] for x in (q, k_cache))
     others = {} if stored is kind else {"q_dtype": kind, "out_dtype": kind}
-    problem = Attention(
-        batch, queries, max(1, keys), heads, k_cache.shape[2], q.shape[3], v_cache.shape[3], stored, left, right, softcap > 0.0, return_lse, partial=True, page=size,
-        room=page_table.shape[1] * size, **others,
+    problem = AttentionProblem(
+        batch, queries, max(1, keys), heads, k_cache.shape[2], q.shape[3], v_cache.shape[3], stored, left, right, softcap > 0.0, return_lse, has_seqused_k=True, page_size=size,
+        kv_capacity=page_table.shape[1] * size, **others,
     )  # fmt: skip
 
     def run(out: Any, lse: Any) -> None:
         given = Lengths(None, None, lengths, page_table)
         factors = (None, k_descale, v_descale)
         rows = Given(q, k_cache, v_cache, out, lse, given, queries, keys, factor, float(softcap), factors=factors)
-        FAMILY.run(problem, devices.current(), rows, plan)
+        REGISTRY.run(problem, devices.current(), rows, config)
 
     return results(q, v_cache.shape[3], out, return_lse, page_table.shape[1] * k_cache.shape[0] > 0, run)
 
@@ -92,7 +92,7 @@ def results(q: Any, dim: int, out: Any, return_lse: bool, seen: bool, run: Calla
     batch, queries, heads, _ = q.shape
     if out is None:
         out = arrays.empty(q, (batch, queries, heads, dim), None)
-    lse = arrays.empty(q, (batch, heads, queries), arrays.named_type(q, "float32")) if return_lse else None
+    lse = arrays.empty(q, (batch, heads, queries), arrays.dtype_named(q, "float32")) if return_lse else None
     if seen and 0 not in out.shape:
         run(out, lse)
     else:
@@ -132,7 +132,7 @@ def check(q: Any, k: Any, v: Any, table: Any, lengths: Any, out: Any, factors: t
             f"{name}: {label} {() if x is None else tuple(x.shape)} is a contiguous array of f32, {shape}",
         )
     check_table(name, table, lengths, q.shape[0])
-    require(q.shape[0] <= MOST_LAYERS, f"{name} of {q.shape[0]} sequences: up to {MOST_LAYERS} in a call")
+    require(q.shape[0] <= MAX_GRID_Z, f"{name} of {q.shape[0]} sequences: up to {MAX_GRID_Z} in a call")
     check_out(name, out, q, v.shape[3], {"k_cache": k, "v_cache": v})
     for label, x in (("q", q), ("k_cache", k), ("v_cache", v), ("out", out)):
         if x is not None and 0 not in x.shape:
@@ -184,7 +184,8 @@ def check_rows(name: str, label: str, x: Any) -> None:
     """Refuse an array whose heads cannot be copied 16 bytes at a time."""
     last = x.ndim - 1
     arrays.require(
-        arrays.strides(x)[last] == 1 and arrays.laid(x).width(last) * arrays.itemsize(x) == arrays.WIDEST,
+        arrays.strides(x)[last] == 1
+        and arrays.layout_of(x).width(last) * arrays.itemsize(x) == arrays.MAX_VECTOR_BYTES,
         f"{name}: {label} has strides {arrays.strides(x)} at {arrays.address(x):#x}: the elements of a head are contiguous, and heads "
         "begin at multiples of 16 bytes",
         hint="make a contiguous copy",

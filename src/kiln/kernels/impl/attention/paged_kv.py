@@ -60,9 +60,9 @@ class _PagedCopy:
     __kiln_immutable__ = True
 
     def __init__(self, of: Tile, pages: Pages, thread: Any, padded: int) -> None:
-        self.pages, self.rows = pages, of.tiling.block_k
+        self.pages, self.rows = pages, of.config.tile_n
         self.lanes = (64 if padded % 64 == 0 else 32) // VALUES
-        self.at_once = of.tiling.threads // self.lanes
+        self.at_once = of.config.threads // self.lanes
         self.copy = of.row_copy(padded, True).get_slice(thread)
         self.first = thread // self.lanes
         passes = self.rows // self.at_once

@@ -1,4 +1,4 @@
-"""What attention is asked for."""
+"""The attention problem: extents, element types and options, without the arrays."""
 
 from __future__ import annotations
 
@@ -13,107 +13,108 @@ if TYPE_CHECKING:
     from ...parts.element_functions import Functions
 
 ELEMENTS = {"float16": Float16, "bfloat16": BFloat16}
+"""Element types of outputs, by the names that array libraries give them."""
 ALL_ELEMENTS = {**ELEMENTS, "float8_e4m3fn": Float8E4M3FN}
-"""Those that `flash_attention` takes."""
-MOST_LAYERS = 65535
-"""Extent of a grid in its last mode, which has sequences and the parts of their keys."""
+"""Element types of Q, K and V."""
+MAX_GRID_Z = 65535
+"""CUDA's limit on the last extent of a grid, which counts sequences times KV splits."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Attention(Problem):
-    """softmax(scale q k^T) v: sequences, their queries and keys (the most, or as many as they have on average), heads.
+class AttentionProblem(Problem):
+    """softmax(scale Q K^T) V for `batch` sequences, whose lengths are the longest or the mean ones.
 
-    A query sees `left` keys before its own and `right` after it (None: all). Elements of a head are contiguous, and heads
-    begin at multiples of 16 bytes.
+    A query sees `window_left` keys before its own and `window_right` after it; None means all. Elements of a head are contiguous,
+    and heads begin at multiples of 16 bytes.
     """
 
-    batches: int
-    queries: int
-    keys: int
+    batch: int
+    seqlen_q: int
+    seqlen_k: int
     heads: int
     heads_k: int
     head_dim: int
     head_dim_v: int
     dtype: Any = Float16
-    left: int | None = None
-    right: int | None = None
-    capped: bool = False
-    lse: bool = False
-    """Whether the logarithms of the sums are written, too."""
-    packed: bool = False
-    """Whether sequences lie one after another, each with a length of its own."""
-    partial: bool = False
-    """Whether only some of the keys of a sequence exist."""
-    page: int = 0
-    """Rows of a page, where keys and values lie in pages; 0: they do not."""
-    room: int = 0
-    """Rows that the pages of a sequence have."""
-
-    sloped: bool = False
-    """Whether scores have slopes (ALiBi)."""
-    sinks: bool = False
-    """Whether the sums of each head have one more term."""
-    score: Functions | None = None
-    """A function that changes scores."""
+    """The element type of K and V, and of Q unless `q_dtype` says otherwise."""
+    window_left: int | None = None
+    window_right: int | None = None
+    has_softcap: bool = False
+    return_lse: bool = False
+    varlen: bool = False
+    """Whether sequences are concatenated and have lengths of their own (`cu_seqlens_q`)."""
+    has_seqused_k: bool = False
+    """Whether only a part of each sequence's keys exists, as in a KV cache."""
+    page_size: int = 0
+    """Rows of a page of a paged KV cache, or 0."""
+    kv_capacity: int = 0
+    """Rows that a sequence's pages have together."""
+    has_alibi: bool = False
+    has_sinks: bool = False
+    score_mod: Functions | None = None
+    """The user's score modification, or None."""
     out_dtype: Any = None
-    """The type of outputs, where it is another: of 8 bits it is."""
+    """The element type of O, if it is not that of Q: O of 8-bit inputs has 16 bits."""
     q_dtype: Any = None
-    """The type of queries, where keys and values have another: 8 bits, as caches have."""
+    """The element type of Q, if K and V have another: an fp8 KV cache."""
 
     name = "flash_attention"
 
     def __post_init__(self) -> None:
         require(
             self.heads_k > 0 and self.heads % self.heads_k == 0,
-            f"flash_attention of {self.heads} heads with {self.heads_k} of keys: the latter divide the former",
+            f"flash_attention: q has {self.heads} heads and k has {self.heads_k}; heads of k must divide those of q",
         )
         for dim in (self.head_dim, self.head_dim_v):
             unit = 128 // self.dtype.width
             require(
                 0 < dim <= 256 and dim % unit == 0,
-                f"flash_attention with heads of {dim} elements: a multiple of {unit}, up to 256",
-                hint="fill heads up with zeros, and give the scale that they have without" if dim <= 256 else "",
+                f"flash_attention: head_dim is {dim}; it must be a multiple of {unit}, up to 256",
+                hint="pad heads with zeros, and pass the scale of the unpadded head_dim" if dim <= 256 else "",
             )
         require(
             self.dtype in ALL_ELEMENTS.values(),
-            f"flash_attention of {self.dtype.__name__}: Float16, BFloat16 or Float8E4M3FN",
+            f"flash_attention: the element type is {self.dtype.__name__}; it must be Float16, BFloat16 or Float8E4M3FN",
         )
 
     @property
     def head_dims(self) -> tuple[int, int]:
-        """Elements of a head of queries and keys, and of values."""
+        """head_dim of Q and K, and of V."""
         return self.head_dim, self.head_dim_v
 
     @property
-    def share(self) -> int:
-        """Heads that share keys."""
+    def masks(self) -> tuple[bool, bool, bool]:
+        """Whether keys after, and before, the window are masked, and whether scores have a softcap."""
+        return self.window_right is not None, self.window_left is not None, self.has_softcap
+
+    @property
+    def group_size(self) -> int:
+        """Query heads that share a KV head (GQA)."""
         return self.heads // self.heads_k
 
     @property
-    def seen(self) -> int:
+    def visible_pairs(self) -> int:
         """Pairs of a query and a key that it sees, in one head of one sequence."""
-        behind = self.keys - self.queries  # the last query is aligned with the last key
-        left, right = (self.keys if x is None else x for x in (self.left, self.right))
-        if left >= self.keys and right >= self.keys:
-            return self.queries * self.keys
-        positions = range(behind, behind + self.queries)
-        return sum(max(0, min(self.keys, p + right + 1) - max(0, p - left)) for p in positions)
+        offset = self.seqlen_k - self.seqlen_q  # the last query is aligned with the last key
+        left, right = (self.seqlen_k if x is None else x for x in (self.window_left, self.window_right))
+        if left >= self.seqlen_k and right >= self.seqlen_k:
+            return self.seqlen_q * self.seqlen_k
+        positions = range(offset, offset + self.seqlen_q)
+        return sum(max(0, min(self.seqlen_k, p + right + 1) - max(0, p - left)) for p in positions)
 
     @property
     def flops(self) -> int:
-        """Multiplications and additions of both products, for keys that are seen."""
-        return 2 * self.batches * self.heads * self.seen * (self.head_dim + self.head_dim_v)
+        """FLOPs of both GEMMs, for keys that are seen."""
+        return 2 * self.batch * self.heads * self.visible_pairs * (self.head_dim + self.head_dim_v)
 
     @property
-    def multiplies(self) -> str | None:
+    def mma_dtype(self) -> str | None:
         return peak_name(self.dtype)
 
     @property
     def bytes(self) -> int:
-        """Queries, keys and values read once, outputs written once."""
+        """Bytes of Q, K and V, read once, and of O and LSE, written once."""
         size, size_q = self.dtype.width // 8, (self.q_dtype or self.dtype).width // 8
-        read = size_q * self.queries * self.heads * self.head_dim + size * self.keys * self.heads_k * sum(
-            self.head_dims
-        )
-        logarithms = 4 * self.queries * self.heads if self.lse else 0
-        return self.batches * (read + 2 * self.queries * self.heads * self.head_dim_v + logarithms)
+        q, kv = self.seqlen_q * self.heads * self.head_dim, self.seqlen_k * self.heads_k * sum(self.head_dims)
+        lse = 4 * self.seqlen_q * self.heads if self.return_lse else 0
+        return self.batch * (size_q * q + size * kv + 2 * self.seqlen_q * self.heads * self.head_dim_v + lse)

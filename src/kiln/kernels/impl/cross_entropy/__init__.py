@@ -1,6 +1,6 @@
 """Cross-entropy and its gradient."""
 
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import CrossEntropyProblem
 
-__all__ = ["FAMILY", "CrossEntropyProblem", "Given"]
+__all__ = ["REGISTRY", "CrossEntropyProblem", "Given"]

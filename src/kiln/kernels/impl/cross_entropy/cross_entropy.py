@@ -8,7 +8,7 @@ from .... import Float32
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from ..rowwise.arguments import as_rows, target_for
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import CrossEntropyProblem
 
 __all__ = ["cross_entropy", "cross_entropy_backward"]
@@ -31,7 +31,7 @@ def cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
     return_lse: bool = False,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """The cross-entropy of the softmax of logits, along the last mode, with the classes in `target` (Int32 or Int64), in f32.
 
@@ -41,7 +41,7 @@ def cross_entropy(
     which the gradient takes.
     """
     name, smoothed = "cross_entropy", label_smoothing != 0.0
-    asked = CrossEntropyProblem(arrays.laid(logits), arrays.laid(target), reduction, smoothed)
+    asked = CrossEntropyProblem(arrays.layout_of(logits), arrays.layout_of(target), reduction, smoothed)
     _check(name, logits, target, label_smoothing)
     shape, real = tuple(target.shape), arrays.framework_dtype(Float32, logits)
     together = reduction != "none"
@@ -56,14 +56,14 @@ def cross_entropy(
     else:
         rows, classes = as_rows(logits), arrays.contiguous(target)
         if rows is not logits or classes is not target:
-            asked = CrossEntropyProblem(arrays.laid(rows), arrays.laid(classes), reduction, smoothed)
+            asked = CrossEntropyProblem(arrays.layout_of(rows), arrays.layout_of(classes), reduction, smoothed)
         given = Given(rows, classes, lse, ignore_index, label_smoothing, losses, total)
-        FAMILY.run(asked, devices.current(), given, plan)
+        REGISTRY.run(asked, devices.current(), given, config)
     loss = total if together else losses
     return (loss, lse) if return_lse else loss
 
 
-@kernel_function("logits", "target", "lse", "out", more=("dloss",))
+@kernel_function("logits", "target", "lse", "out", other_arrays=("dloss",))
 def cross_entropy_backward(
     dloss: Any,
     logits: Any,
@@ -74,7 +74,7 @@ def cross_entropy_backward(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
     out: Any = None,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """The gradient of the logits, from that of the loss `cross_entropy` gave with the same options.
 
@@ -95,7 +95,9 @@ def cross_entropy_backward(
         out = arrays.empty_like(logits)
     name, smoothed, number = "cross_entropy_backward", label_smoothing != 0.0, type(dloss) in (int, float)
     outer = None if number else arrays.element_type(dloss)
-    asked = CrossEntropyProblem(arrays.laid(logits), arrays.laid(target), reduction, smoothed, arrays.laid(out), outer)
+    asked = CrossEntropyProblem(
+        arrays.layout_of(logits), arrays.layout_of(target), reduction, smoothed, arrays.layout_of(out), outer
+    )
     _check(name, logits, target, label_smoothing)
     arrays.require_usable(out, "out", written=True)
     arrays.require(
@@ -115,11 +117,11 @@ def cross_entropy_backward(
         return out
     rows, aim, classes = as_rows(logits), target_for(out), arrays.contiguous(target)
     if rows is not logits or aim is not out or classes is not target:
-        laid = arrays.laid
+        laid = arrays.layout_of
         asked = CrossEntropyProblem(laid(rows), laid(classes), reduction, smoothed, laid(aim), outer)
     outside = dloss if number else arrays.contiguous(dloss)
     given = Given(rows, classes, arrays.contiguous(lse), ignore_index, label_smoothing, out=aim, dloss=outside)
-    FAMILY.run(asked, devices.current(), given, plan)
+    REGISTRY.run(asked, devices.current(), given, config)
     if aim is not out:
         arrays.assign(out, aim)
     return out

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Float32, Int32, Int64
 from ...dispatch import arrays, devices, launches
-from ...dispatch.registry import Family, MemoryBound, varied
+from ...dispatch.registry import MemoryBound, Registry, variants
 from ..rowwise.row_kernel import RowProblem, RowwiseConfig
 from .kernels import CrossEntropy, CrossEntropyGradient, Loss, Total
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...dispatch.devices import Device
     from .problem import CrossEntropyProblem
 
-FAMILY = Family("losses")
+REGISTRY = Registry("losses")
 
 VECTORS = 2
 """Vectors of a row for which a thread computes gradients."""
@@ -39,7 +39,7 @@ class Given(NamedTuple):
     dloss: Any = None
 
 
-def loss_tiling(n: int, width: int, rows: int, device: Device) -> RowwiseConfig:
+def loss_config(n: int, width: int, rows: int, device: Device) -> RowwiseConfig:
     """Small blocks, one to a row that is long enough for one; more of them where there are few rows."""
     units = -(-n // width)
     row_threads = min(128, max(8, arrays.power_of_two(-(-units // 4))))
@@ -49,77 +49,79 @@ def loss_tiling(n: int, width: int, rows: int, device: Device) -> RowwiseConfig:
     return RowwiseConfig(128, row_threads, cluster, together=8)
 
 
-def loss_vectors(n: int, width: int, tiling: RowwiseConfig, smoothed: bool) -> int:
+def loss_vectors(n: int, width: int, config: RowwiseConfig, smoothed: bool) -> int:
     """Vectors of a row that a thread reads at a time; fewer for smoothed labels, which need more registers."""
-    return min(4 if smoothed else 8, arrays.power_of_two(-(-n // (width * tiling.row_threads * tiling.cluster))))
+    return min(4 if smoothed else 8, arrays.power_of_two(-(-n // (width * config.row_threads * config.cluster))))
 
 
 class LossImplementation(MemoryBound):
     """What both have in common: memory takes the time."""
 
-    plan = RowwiseConfig
+    config = RowwiseConfig
 
     def supports(self, problem: CrossEntropyProblem, device: Device) -> str | None:
-        return problem.uncountable
+        return problem.exceeds_32_bits
 
 
-@FAMILY.register
+@REGISTRY.register
 class Losses(LossImplementation):
     """The loss and the logarithm of the sum of exponentials of each row, which is read once; then the sum or the mean."""
 
     def supports(self, problem: CrossEntropyProblem, device: Device) -> str | None:
         return "it computes losses" if problem.out is not None else super().supports(problem, device)
 
-    def plans(self, problem: CrossEntropyProblem, device: Device) -> Iterator[RowwiseConfig]:
-        first = loss_tiling(problem.n, problem.accesses[0], problem.rows, device)
-        return varied(first, lambda plan: self.check(problem, plan, device), cluster=(1, 2, 4, 8), together=(4, 8))
+    def configs(self, problem: CrossEntropyProblem, device: Device) -> Iterator[RowwiseConfig]:
+        first = loss_config(problem.n, problem.accesses[0], problem.rows, device)
+        return variants(
+            first, lambda config: self.check(problem, config, device), cluster=(1, 2, 4, 8), together=(4, 8)
+        )
 
-    def check(self, problem: CrossEntropyProblem, plan: RowwiseConfig, device: Device) -> None:
-        plan.check(problem.n, problem.accesses[0], problem.logits.dtype.width, 1, device)
-        arrays.require(plan.shared == 0, f"{plan}: the rows of a loss are not held: nothing is in shared memory")
+    def check(self, problem: CrossEntropyProblem, config: RowwiseConfig, device: Device) -> None:
+        config.check(problem.n, problem.accesses[0], problem.logits.dtype.width, 1, device)
+        arrays.require(config.shared == 0, f"{config}: the rows of a loss are not held: nothing is in shared memory")
 
-    def run(self, problem: CrossEntropyProblem, plan: RowwiseConfig, given: Given) -> None:
+    def run(self, problem: CrossEntropyProblem, config: RowwiseConfig, given: Given) -> None:
         loss = Loss(problem.target.dtype, problem.smoothed, overlaps=devices.current().overlaps)
         (matrix,), (width, lead) = problem.matrices, problem.accesses
-        vectors = loss_vectors(matrix.n, width, plan, loss.smoothed)
-        rows = RowProblem((problem.logits.dtype,), (), (), 0, width, vectors, False, plan)
-        blocks = -(-matrix.rows // plan.rows) * plan.cluster
+        vectors = loss_vectors(matrix.n, width, config, loss.smoothed)
+        rows = RowProblem((problem.logits.dtype,), (), (), 0, width, vectors, False, config)
+        blocks = -(-matrix.rows // config.rows) * config.cluster
         taken, total = [given.logits, given.target, given.losses, given.lse], None
         if given.total is not None:
-            total = launches.made(Total, loss.target, True, problem.reduction == "mean", loss.overlaps)
+            total = launches.cached_kernel(Total, loss.target, True, problem.reduction == "mean", loss.overlaps)
             taken.append(given.total)
         launches.launcher(
-            launches.made(CrossEntropy, rows, lead is not None, loss, total), taken, Int32(matrix.rows),
+            launches.cached_kernel(CrossEntropy, rows, lead is not None, loss, total), taken, Int32(matrix.rows),
             Int32(matrix.n), Int64(matrix.step), Int32(lead or 0), Int64(given.ignored), Float32(given.smoothing),
             Int32(blocks),
         )(taken)  # fmt: skip
 
 
-@FAMILY.register
+@REGISTRY.register
 class LossGradients(LossImplementation):
     """The gradient of the logits: each block has a part of a row."""
 
     def supports(self, problem: CrossEntropyProblem, device: Device) -> str | None:
         return "it computes gradients" if problem.out is None else super().supports(problem, device)
 
-    def plans(self, problem: CrossEntropyProblem, device: Device) -> Iterator[RowwiseConfig]:
+    def configs(self, problem: CrossEntropyProblem, device: Device) -> Iterator[RowwiseConfig]:
         sizes = {"threads": (64, 128, 256), "row_threads": (64, 128, 256)}
-        return varied(RowwiseConfig(128, 128), lambda plan: self.check(problem, plan, device), **sizes)
+        return variants(RowwiseConfig(128, 128), lambda config: self.check(problem, config, device), **sizes)
 
-    def check(self, problem: CrossEntropyProblem, plan: RowwiseConfig, device: Device) -> None:
-        plan.check(1, problem.accesses[0], 32, 1, device)
+    def check(self, problem: CrossEntropyProblem, config: RowwiseConfig, device: Device) -> None:
+        config.check(1, problem.accesses[0], 32, 1, device)
 
-    def run(self, problem: CrossEntropyProblem, plan: RowwiseConfig, given: Given) -> None:
+    def run(self, problem: CrossEntropyProblem, config: RowwiseConfig, given: Given) -> None:
         assert problem.out is not None
         number, averaged = problem.outer is None, problem.reduction == "mean"
         each = problem.reduction == "none" and not number
         loss = Loss(problem.target.dtype, problem.smoothed, problem.outer, each, devices.current().overlaps)
         (read, written), (width, lead) = problem.matrices, problem.accesses
-        part = plan.threads * VECTORS * width
-        counter = launches.made(Total, loss.target, False, True, loss.overlaps) if averaged else None
-        kernel = launches.made(
+        part = config.threads * VECTORS * width
+        counter = launches.cached_kernel(Total, loss.target, False, True, loss.overlaps) if averaged else None
+        kernel = launches.cached_kernel(
             CrossEntropyGradient, problem.logits.dtype, problem.out.dtype, width, lead is not None,
-            lead is None and read.n % part == 0, plan.threads, VECTORS, loss, counter,
+            lead is None and read.n % part == 0, config.threads, VECTORS, loss, counter,
         )  # fmt: skip
         taken = [given.logits, given.target, given.lse, given.out]
         if averaged:

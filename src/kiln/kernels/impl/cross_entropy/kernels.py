@@ -69,7 +69,7 @@ class CrossEntropy(RowKernel):
             cute.make_tensor(arrays.pointer(lse, Float32, 1), line),
             rows, n, lead, Int32(step), ignored, smoothing,
         )  # fmt: skip
-        launch(call, self.tiling, blocks, stream)
+        launch(call, self.config, blocks, stream)
         if const_expr(self.total is not None):
             self.total((target, places[4], losses), rows, ignored, stream)
 
@@ -78,26 +78,26 @@ class CrossEntropy(RowKernel):
         self, logits: cute.Tensor, target: cute.Tensor, losses: cute.Tensor, lse: cute.Tensor, rows: Int32, n: Int32,
         lead: Int32, skew: Int32, ignored: Int64, smoothing: Float32,
     ):  # fmt: skip
-        tiling = self.tiling
+        config = self.config
         thread = arch.thread_idx()[0]
         block = arch.block_idx()[0]
-        rank = block % tiling.cluster
-        lane = thread % tiling.row_threads
-        within = thread // tiling.row_threads
-        row = block // tiling.cluster * tiling.rows + within
+        rank = block % config.cluster
+        lane = thread % config.row_threads
+        within = thread // config.row_threads
+        row = block // config.cluster * config.rows + within
         exists = row < rows
         place = row if exists else Int32(0)
         span = Span(lead + place * skew if const_expr(self.odd) else None, n, self.width)
         line = logits[place, None]
         middle = span.middle(line)
         units = span.units if exists else Int32(0)
-        slots = tiling.cluster * max(1, tiling.row_threads // 32)
+        slots = config.cluster * max(1, config.row_threads // 32)
         exchange = self.exchange_buffer(slots)
-        if const_expr(tiling.cluster > 1):
+        if const_expr(config.cluster > 1):
             arch.cluster_arrive_relaxed()
             arch.cluster_wait()
-        at, step = rank * (tiling.row_threads * self.vectors) + lane, tiling.cluster * tiling.row_threads * self.vectors
-        edges = span.edges(rank * tiling.row_threads + lane, tiling.cluster * tiling.row_threads)
+        at, step = rank * (config.row_threads * self.vectors) + lane, config.cluster * config.row_threads * self.vectors
+        edges = span.edges(rank * config.row_threads + lane, config.cluster * config.row_threads)
         alone = [element_at(line, column, exists & (column < n), -inf) for column in edges]
         writes = exists & (rank == 0) & (lane == 0)
         label = ignored
@@ -106,7 +106,7 @@ class CrossEntropy(RowKernel):
         named = element_at(line, label, (label != ignored) & (label >= 0) & (label < n))
         state = self.fresh()
         for start in range(0, units, step):
-            held = vectors_at(middle, self.width, self.vectors, start + at, tiling.row_threads, units, -inf)
+            held = vectors_at(middle, self.width, self.vectors, start + at, config.row_threads, units, -inf)
             state = self.seen(state, held, start + at, units)
         for value, column in zip(alone, edges, strict=True):
             state = self.grown(state, value, exists & (column < n))
@@ -144,7 +144,7 @@ class CrossEntropy(RowKernel):
             return found
         plain: Any = None
         for v, x in enumerate(wide):
-            there = cute.full_like(x, at + v * self.tiling.row_threads < units, Boolean)
+            there = cute.full_like(x, at + v * self.config.row_threads < units, Boolean)
             kept = cute.where(there, x, cute.full_like(x, 0.0))
             plain = kept if plain is None else plain + kept
         return (*found, state[2] + total(plain))

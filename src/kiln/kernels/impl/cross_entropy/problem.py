@@ -8,25 +8,25 @@ from typing import Any
 
 from .... import Float32, Int32, Int64
 from ...dispatch.arrays import require
-from ...dispatch.matrices import RowsProblem, in_step
-from ...dispatch.problem import Laid
+from ...dispatch.matrices import RowwiseProblem, shared_alignment
+from ...dispatch.problem import TensorLayout
 from ..rowwise.problem import FLOATS
 
 REDUCTIONS = ("mean", "sum", "none")
 
 
 @dataclasses.dataclass(frozen=True)
-class CrossEntropyProblem(RowsProblem):
+class CrossEntropyProblem(RowwiseProblem):
     """The cross-entropy of logits, along their last mode, with a class for each row, or (`out`: where to) the gradient of the logits.
 
     `outer` is the type of the gradient of the loss, None: a number.
     """
 
-    logits: Laid
-    target: Laid
+    logits: TensorLayout
+    target: TensorLayout
     reduction: str = "mean"
     smoothed: bool = False
-    out: Laid | None = None
+    out: TensorLayout | None = None
     outer: Any = None
 
     @property
@@ -57,7 +57,7 @@ class CrossEntropyProblem(RowsProblem):
             require(self.outer.is_float, f"{name} with dloss of {self.outer.__name__}")
 
     @property
-    def row_arrays(self) -> list[Laid]:
+    def row_arrays(self) -> list[TensorLayout]:
         """Logits, and their gradients."""
         return [x for x in (self.logits, self.out) if x is not None]
 
@@ -65,7 +65,7 @@ class CrossEntropyProblem(RowsProblem):
     def accesses(self) -> tuple[int, int | None]:
         """Elements of an access, and how many after a multiple of them the first row begins; None: all begin at one."""
         narrow = min(m.width for m in self.matrices)
-        found = in_step(self.row_arrays, [m.step for m in self.matrices])
+        found = shared_alignment(self.row_arrays, [m.step for m in self.matrices])
         return (narrow, None) if found is None or found[0] == narrow else found
 
     @property

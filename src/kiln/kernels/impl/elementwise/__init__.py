@@ -1,6 +1,6 @@
 """Element-wise functions."""
 
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import Pointwise
 
-__all__ = ["FAMILY", "Given", "Pointwise"]
+__all__ = ["REGISTRY", "Given", "Pointwise"]

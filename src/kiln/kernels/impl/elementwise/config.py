@@ -22,7 +22,7 @@ class ElementwiseConfig:
     elements: int = 0
 
     def check(self, widest: int, device: devices.Device) -> ElementwiseConfig:
-        """The tiling for arrays whose widest elements have so many bytes; refuses what cannot work."""
+        """The config for arrays whose widest elements have so many bytes; refuses what cannot work."""
         arrays.require(
             isinstance(self.threads, int) and 32 <= self.threads <= 1024 and self.threads % 32 == 0,
             f"{self}: a block has 32 to 1024 threads, whole warps of 32, not {self.threads!r}",
@@ -31,4 +31,4 @@ class ElementwiseConfig:
             self.elements in (0, 1, 2, 4, 8, 16, 32),
             f"{self}: a thread has 1, 2, 4, 8, 16 or 32 elements, or 0 for the default, not {self.elements!r}",
         )
-        return dataclasses.replace(self, elements=self.elements or max(1, arrays.WIDEST // widest))
+        return dataclasses.replace(self, elements=self.elements or max(1, arrays.MAX_VECTOR_BYTES // widest))

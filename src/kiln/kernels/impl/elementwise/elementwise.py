@@ -9,7 +9,7 @@ from ....cute import TensorSSA
 from ...dispatch import arrays, devices, launches
 from ...dispatch.recorder import kernel_function
 from ...parts.element_functions import Functions, key_of, vectors_first
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import Pointwise, with_numbers
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def broadcast_shape(given: Sequence[Any], name: str) -> tuple[int, ...]:
     return tuple(shape)
 
 
-@kernel_function("out", more=("inputs",))
+@kernel_function("out", other_arrays=("inputs",))
 def elementwise(
     function: Callable[..., Any],
     *inputs: Any,
     out: Any = None,
     out_dtype: Any = None,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """`function(*inputs)`, element by element, written to `out` or to a new array.
 
@@ -53,7 +53,7 @@ def elementwise(
     the type of what the function returns, or `out_dtype`, the framework's or Kiln's.
     """
     arrays.require(callable(function), f"elementwise of {type(function).__name__}: the first argument is a function")
-    inputs = tuple(x if type(x) in _NUMBERS else arrays.known(x) for x in inputs)
+    inputs = tuple(x if type(x) in _NUMBERS else arrays.as_supported(x) for x in inputs)
     places = [k for k, x in enumerate(inputs) if type(x) not in _NUMBERS]
     given = [inputs[k] for k in places]
     arrays.require(bool(given), "elementwise without an array", hint="elementwise(lambda a, b: a + b, x, y)")
@@ -76,9 +76,9 @@ def elementwise(
         )
         arrays.require_usable(out, "out", written=True)
     if 0 not in shape:
-        laid = tuple(arrays.laid(arrays.broadcast_to(x, shape)) for x in given)
-        problem = Pointwise(form.functions, laid, arrays.laid(out), key, numbers)
-        FAMILY.run(problem, devices.current(), Given(given, out), plan)
+        laid = tuple(arrays.layout_of(arrays.broadcast_to(x, shape)) for x in given)
+        problem = Pointwise(form.functions, laid, arrays.layout_of(out), key, numbers)
+        REGISTRY.run(problem, devices.current(), Given(given, out), config)
     return out
 
 
@@ -97,7 +97,7 @@ def _form(function: Callable[..., Any], numbers: dict[int, Any], key: Any, dtype
         functions = Functions(function, branching=branching)
         return Form(functions, _result_type(with_numbers(functions.callables()[0], numbers, key[0]), dtypes))
 
-    found = launches.made_of(whole, lambda: vectors_first(tried), Form, key, *dtypes)
+    found = launches.cached_kernel_of(whole, lambda: vectors_first(tried), Form, key, *dtypes)
     return found._replace(functions=Functions(function, branching=True) if any(found.functions.branching) else whole)
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Int32, Int64
 from ...dispatch import arrays, devices, launches
-from ...dispatch.problem import WIDEST, Laid
-from ...dispatch.registry import Family, MemoryBound, varied
+from ...dispatch.problem import MAX_VECTOR_BYTES, TensorLayout
+from ...dispatch.registry import MemoryBound, Registry, variants
 from .config import ElementwiseConfig
 from .kernel import Elementwise, Operand
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...dispatch.devices import Device
     from .problem import Pointwise
 
-FAMILY = Family("pointwise")
+REGISTRY = Registry("pointwise")
 
 _MOST_GRID = (1 << 31) - 1
 
@@ -29,41 +29,41 @@ class Given(NamedTuple):
     out: Any
 
 
-@FAMILY.register
+@REGISTRY.register
 class Vectors(MemoryBound):
     """A thread computes a few neighbouring elements."""
 
-    plan = ElementwiseConfig
+    config = ElementwiseConfig
 
     def supports(self, problem: Pointwise, device: Device) -> str | None:
         return None
 
-    def plans(self, problem: Pointwise, device: Device) -> Iterator[ElementwiseConfig]:
-        def check(plan: ElementwiseConfig) -> None:
-            self.check(problem, plan, device)
+    def configs(self, problem: Pointwise, device: Device) -> Iterator[ElementwiseConfig]:
+        def check(config: ElementwiseConfig) -> None:
+            self.check(problem, config, device)
 
-        return varied(ElementwiseConfig(), check, threads=(128, 256, 512), elements=(0, 4, 8, 16))
+        return variants(ElementwiseConfig(), check, threads=(128, 256, 512), elements=(0, 4, 8, 16))
 
-    def check(self, problem: Pointwise, plan: ElementwiseConfig, device: Device) -> None:
-        plan.check(1, device)
+    def check(self, problem: Pointwise, config: ElementwiseConfig, device: Device) -> None:
+        config.check(1, device)
 
-    def run(self, problem: Pointwise, plan: ElementwiseConfig, given: Given) -> None:
+    def run(self, problem: Pointwise, config: ElementwiseConfig, given: Given) -> None:
         laid = [*problem.inputs, problem.out]
-        plan = plan.check(max(x.size for x in laid), devices.current())
+        config = config.check(max(x.size for x in laid), devices.current())
         extents, steps = problem.walk()
-        elements, modes = plan.elements, len(extents) - 1
+        elements, modes = config.elements, len(extents) - 1
         operands = tuple(_operand(x, extents, own, elements) for x, own in zip(laid, steps, strict=True))
         units = -(-extents[-1] // elements)
         for extent in extents[:-1]:
             units *= extent
-        blocks = -(-units // plan.threads)
+        blocks = -(-units // config.threads)
         arrays.require(
             blocks <= _MOST_GRID,
             f"elementwise of shape {problem.out.shape}: {blocks} blocks, and a grid has {_MOST_GRID}",
         )
-        wide = (units + plan.threads) * elements >= 1 << 31
-        cut = (operands, modes, extents[-1] % elements == 0, wide, plan)
-        kernel = launches.made_of(
+        wide = (units + config.threads) * elements >= 1 << 31
+        cut = (operands, modes, extents[-1] % elements == 0, wide, config)
+        kernel = launches.cached_kernel_of(
             problem.functions, lambda: Elementwise(problem.applied(), *cut), Elementwise, problem.numbers_key, *cut
         )
         strides = tuple(tuple(Int64(s) for s in own) for own in steps)
@@ -71,13 +71,13 @@ class Vectors(MemoryBound):
         launches.launcher(kernel, taken, tuple(kernel.index(e) for e in extents), strides, Int32(blocks))(taken)
 
 
-def _operand(x: Laid, extents: list[int], steps: list[int], elements: int) -> Operand:
+def _operand(x: TensorLayout, extents: list[int], steps: list[int], elements: int) -> Operand:
     if steps[-1] == 0 and extents[-1] > 1:
         return Operand(x.dtype, 0, False)
     if steps[-1] != 1:
         return Operand(x.dtype, 1, False)
     size = x.size
-    width = min(elements, max(1, WIDEST // size))
+    width = min(elements, max(1, MAX_VECTOR_BYTES // size))
     while width > 1 and (x.offset % (width * size) or any(s % width for s in steps[:-1])):
         width //= 2
     return Operand(x.dtype, width, True)

@@ -31,7 +31,7 @@ class Elementwise:
 
     def __init__(
         self, function: Callable[..., Any], operands: tuple[Operand, ...], modes: int, whole: bool, wide: bool,
-        tiling: ElementwiseConfig,
+        config: ElementwiseConfig,
     ) -> None:  # fmt: skip
         self.function = function
         self.operands = operands
@@ -41,7 +41,7 @@ class Elementwise:
         """Whether every thread has all its elements."""
         self.index = Int64 if wide else Int32
         """What elements are counted in."""
-        self.tiling = tiling
+        self.config = config
 
     @cute.jit
     def __call__(self, places: Any, shape: Any, strides: Any, blocks: Int32, stream: Int64):
@@ -50,14 +50,14 @@ class Elementwise:
             for place, operand in zip(places, self.operands, strict=True)
         ]
         self.kernel(pointers, shape, strides).launch(
-            grid=(blocks, 1, 1), block=(self.tiling.threads, 1, 1), stream=stream
+            grid=(blocks, 1, 1), block=(self.config.threads, 1, 1), stream=stream
         )
 
     @cute.kernel
     def kernel(self, pointers: Any, shape: Any, strides: Any):
         """`shape` has the extents from the outermost to the innermost mode, `strides` those of each array likewise."""
-        elements, inner = self.tiling.elements, shape[self.modes]
-        number = self.index(arch.block_idx()[0]) * self.tiling.threads + arch.thread_idx()[0]
+        elements, inner = self.config.elements, shape[self.modes]
+        number = self.index(arch.block_idx()[0]) * self.config.threads + arch.thread_idx()[0]
         if const_expr(self.modes == 0):
             rest, start = number, number * elements
         else:
@@ -93,7 +93,7 @@ class Elementwise:
     @cute.jit
     def compute(self, pointers: Any, strides: Any, start: Any, inner: Any, full: Any):
         """All elements of a thread, or those before the end."""
-        elements = self.tiling.elements
+        elements = self.config.elements
         values = []
         for k in range_constexpr(len(self.operands) - 1):
             operand = self.operands[k]
@@ -130,5 +130,5 @@ class Elementwise:
     def result(self, values: list[Any]) -> Any:
         """What the function gives for values of some elements."""
         made = self.function(*values)
-        shape = (self.tiling.elements,)
+        shape = (self.config.elements,)
         return made if isinstance(made, TensorSSA) else cute.full(shape, made, self.operands[-1].dtype)

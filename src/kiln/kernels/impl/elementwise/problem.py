@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch.arrays import require
-from ...dispatch.problem import Laid, Problem
+from ...dispatch.problem import Problem, TensorLayout
 from ...parts.element_functions import of_arrays
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ class Pointwise(Problem):
     """
 
     functions: Functions
-    inputs: tuple[Laid, ...]
-    out: Laid
+    inputs: tuple[TensorLayout, ...]
+    out: TensorLayout
     numbers_key: Any = ()
     numbers: dict[int, Any] = dataclasses.field(default_factory=dict, compare=False)
 

@@ -40,7 +40,7 @@ class GemmArguments(NamedTuple):
         scales = list(zip(self.block_scales, problem.block_scales, strict=True))
         if problem.group_scales is not None:
             scales.append((self.group_scales, problem.group_scales))
-        rest += [(x, arrays.dynamic(x, laid.leading((1, 2)), 1)) for x, laid in scales]
+        rest += [(x, arrays.dynamic(x, layout.leading((1, 2)), 1)) for x, layout in scales]
         rest += [(x, arrays.dynamic(x, 2, 1)) for x in row_partials]
         rest += self.epilogue_tensors(problem)
         first = self.a, self.b, self.out

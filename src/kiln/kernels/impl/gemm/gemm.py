@@ -12,7 +12,7 @@ from ...dispatch.recorder import kernel_function
 from ...parts.element_functions import Functions, of_arrays, vectors_first
 from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion, check_parameters
-from .implementations import FAMILY
+from .implementations import REGISTRY
 from .problem import FLOATS, INTEGERS, SCALE_BLOCK, GemmProblem, block_scale_shapes
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ def gemm(
     a: Any, b: Any, *, out: Any = None, out_dtype: Any = None, alpha: float = 1.0, beta: float = 1.0, scale_a: Any = None,
     scale_b: Any = None, c: Any = None, bias: Any = None, activation: str | Callable[[Any], Any] | None = None,
     epilogue: Callable[..., Any] | None = None, extras: Sequence[Any] = (),
-    row_sum: str | Callable[[Any], Any] | None = None, precision: str = "ieee", plan: Any = None,
+    row_sum: str | Callable[[Any], Any] | None = None, precision: str = "ieee", config: Any = None,
 ) -> Any:  # fmt: skip
-    """Return `epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`, written to `out` if given.
+    """Return `epilogue(activation(alpha * (scale_a * a) @ (b * scale_b) + beta * c + bias), *extras)`, written to `out` if args.
 
     `a` is (M, K) or (L, M, K), `b` is (K, N) or (L, K, N); one of them may lack L. An operand that is contiguous along
     neither of its last two modes is copied first. Elements: f16, bf16, f32, 8-bit floats, 8-bit integers. Accumulators are
@@ -49,13 +49,13 @@ def gemm(
 
     `precision` is "ieee", or for f32 "tf32", which rounds both operands to 10 bits of mantissa and uses the tensor cores, or
     for 8-bit floats "fast", which leaves accumulation to the tensor cores, with some 13 bits (products of scaled blocks are
-    added in f32 even so). `plan` is the config, a `Sm80GemmConfig` or one of another implementation; by default the one that
+    added in f32 even so). `config` is the config, a `Sm80GemmConfig` or one of another implementation; by default the one that
     is expected to take least time.
     """
     call = GemmCall(
         a, b, out, out_dtype, alpha, beta, (scale_a, scale_b), c, bias, activation, epilogue, extras, precision, row_sum
     )
-    return call.run(FAMILY, plan)
+    return call.run(REGISTRY, config)
 
 
 @dataclasses.dataclass
@@ -84,10 +84,10 @@ class GemmCall:
     """Where each result is computed: itself, or an array with contiguous rows."""
     row_sum_out: Any = dataclasses.field(default=None, init=False)
 
-    def run(self, family: Any, plan: Any) -> Any:
+    def run(self, registry: Any, config: Any) -> Any:
         """Check the arguments, compute, and return what the caller gets."""
         if self.validate():
-            vectors_first(lambda branching: family.run(*self.canonical(branching), plan))
+            vectors_first(lambda branching: registry.run(*self.canonical(branching), config))
         for x, y in zip(self.outs, self.computed, strict=True):
             if y is not x:
                 arrays.assign(x, y)
@@ -168,7 +168,7 @@ class GemmCall:
             self.a, self.b = _zeros(self.a, -1), _zeros(self.b, -2)
 
     def allocate(self, shape: tuple[int, ...]) -> None:
-        """Set the results, and allocate those that are not given."""
+        """Set the results, and allocate those that are not args."""
         flat = shape[1:] if self.a.ndim == self.b.ndim == 2 else shape
         outs, types = (list(x) if isinstance(x, (tuple, list)) else [x] for x in (self.out, self.out_dtype))
         count = max(len(outs), len(types))
@@ -180,7 +180,7 @@ class GemmCall:
         for x, dtype in zip(outs, types, strict=True):
             self.add_out(x, dtype, flat, (flat, shape[1:] if shape[0] == 1 else shape, shape))
         if self.row_sum is not None:
-            self.row_sum_out = arrays.empty(self.a, flat[:-1], arrays.named_type(self.a, "float32"))
+            self.row_sum_out = arrays.empty(self.a, flat[:-1], arrays.dtype_named(self.a, "float32"))
         self.computed = self.outs
 
     def add_out(self, x: Any, dtype: Any, shape: tuple[int, ...], allowed: Sequence[tuple[int, ...]]) -> None:
@@ -199,7 +199,7 @@ class GemmCall:
         in_rows = len(self.outs) > 1 or self.row_sum_out is not None or self.mixed_input or self.block_scaled
         if in_rows:
             self.computed = [
-                x if arrays.laid(x).strides[-1] == 1 else arrays.empty(x, tuple(x.shape), None) for x in self.outs
+                x if arrays.layout_of(x).strides[-1] == 1 else arrays.empty(x, tuple(x.shape), None) for x in self.outs
             ]
         a, b, out, *extra_outs = (x if x.ndim == 3 else arrays.with_batch(x) for x in (self.a, self.b, *self.computed))
         a, b = (arrays.broadcast_to(readable(x), (self.shape[0], *x.shape[1:])) for x in (a, b))
@@ -208,13 +208,13 @@ class GemmCall:
         scales = [x for x in self.row_scales if x is not None]
         added = [x for x in (self.c, self.bias) if x is not None]
         inputs = [arrays.broadcast_to(x, self.shape) for x in (*scales, *added, *self.extras)]
-        if not in_rows and arrays.laid(out).leading((1, 2)) == 1:  # columns are contiguous: compute the transpose
+        if not in_rows and arrays.layout_of(out).leading((1, 2)) == 1:  # columns are contiguous: compute the transpose
             a, b, out = (arrays.transposed(x) for x in (b, a, out))
             inputs = [arrays.transposed(x) for x in inputs]
-        fusion, laid = self.fusion(arrays.element_type(a), inputs, branching, len(scales)), arrays.laid
+        fusion, layout = self.fusion(arrays.element_type(a), inputs, branching, len(scales)), arrays.layout_of
         problem = GemmProblem(
-            laid(a), laid(b), laid(out), tuple(map(laid, inputs)), fusion, self.precision, tuple(map(laid, block_scales)),
-            tuple(map(laid, extra_outs)), self.int4, None if group_scales is None else laid(group_scales),
+            layout(a), layout(b), layout(out), tuple(map(layout, inputs)), fusion, self.precision, tuple(map(layout, block_scales)),
+            tuple(map(layout, extra_outs)), self.int4, None if group_scales is None else layout(group_scales),
         )  # fmt: skip
         return (
             problem,
@@ -258,7 +258,7 @@ class GemmCall:
 
     @property
     def row_scales(self) -> tuple[Any, ...]:
-        """Scales of rows or columns, which the epilogue multiplies with."""
+        """Scales of rows or columns, which the epilogue mma_dtype with."""
         return () if self.block_scaled else self.scales[:1] if self.group_scaled else self.scales
 
 
@@ -278,7 +278,7 @@ def num_values(epilogue: Callable[..., Any], types: list[Any]) -> int:
         cute.compile(probe)
         return counts[0]
 
-    return launches.made_of(Functions(epilogue), lambda: vectors_first(trace), num_values, *types)
+    return launches.cached_kernel_of(Functions(epilogue), lambda: vectors_first(trace), num_values, *types)
 
 
 def are_block_scales(scales: tuple[Any, Any], m: int, n: int, k: int) -> bool:
@@ -301,12 +301,12 @@ def out_type(a: Any, dtype: Any) -> Any:
         return arrays.framework_dtype(dtype, a) if isinstance(dtype, NumericMeta) else dtype
     kind = arrays.element_type(a)
     wide = None if kind in FLOATS else "int32" if kind in INTEGERS else "float32" if kind.width == 8 else None
-    return None if wide is None else arrays.named_type(a, wide)
+    return None if wide is None else arrays.dtype_named(a, wide)
 
 
 def readable(x: Any) -> Any:
     """Return an operand of which one of the last two modes is contiguous: itself or a copy."""
-    there = arrays.laid(x).leading((1, 2)) is not None and min(arrays.strides(x)) >= 0
+    there = arrays.layout_of(x).leading((1, 2)) is not None and min(arrays.strides(x)) >= 0
     return x if there else arrays.contiguous(x)
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from .... import Float32
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
-from ...dispatch.registry import Family, Implementation
+from ...dispatch.registry import Implementation, Registry
 from .arguments import GemmArguments
 from .gemm import GemmCall, are_block_scales, readable, scale_tensor
-from .implementations import FAMILY as GEMM
+from .implementations import REGISTRY as GEMM
 from .problem import GemmProblem, GroupedGemmProblem
 from .sm90_grouped import Sm90GroupedGemm
 from .sm90_padded import Sm90PaddedGemm
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["grouped_gemm"]
 
-FAMILY = Family("grouped_gemm")
+REGISTRY = Registry("grouped_gemm")
 
 
 @kernel_function("a", "b", "offsets", "counts", "out", "scale_a", "scale_b", "extras", numbers=("alpha",))
@@ -34,7 +34,7 @@ def grouped_gemm(
     a: Any, b: Any, *, offsets: Any = None, counts: Any = None, expected_rows: int | None = None, out: Any = None,
     out_dtype: Any = None, alpha: float = 1.0, scale_a: Any = None, scale_b: Any = None,
     activation: str | Callable[[Any], Any] | None = None, epilogue: Callable[..., Any] | None = None,
-    extras: Sequence[Any] = (), plan: Any = None,
+    extras: Sequence[Any] = (), config: Any = None,
 ) -> Any:  # fmt: skip
     """Return `epilogue(activation(alpha * rows of a @ b[group]), *extras)` for each group of rows; `b` is (G, K, N).
 
@@ -54,7 +54,7 @@ def grouped_gemm(
         a, b, out, out_dtype, alpha, scales=(scale_a, scale_b), activation=activation, epilogue=epilogue, extras=extras,
         bounds=counts if offsets is None else offsets, contiguous=offsets is not None, expected_rows=expected_rows,
     )  # fmt: skip
-    return call.run(FAMILY, plan)
+    return call.run(REGISTRY, config)
 
 
 @dataclasses.dataclass
@@ -119,10 +119,10 @@ class GroupedGemmCall(GemmCall):
         inputs = [arrays.broadcast_to(x, self.shape) for x in self.extras]
         pairs = zip(self.scales, (self.shape[0], groups), strict=True)
         scales = [scale_tensor(x, count, Float32) for x, count in pairs if x is not None]
-        fusion, laid = self.fusion(arrays.element_type(a), inputs, branching), arrays.laid
+        fusion, layout = self.fusion(arrays.element_type(a), inputs, branching), arrays.layout_of
         rows = self.expected_rows or max(1, -(-self.shape[1] // groups) if self.contiguous else self.shape[1])
         problem = GroupedGemmProblem(
-            laid(a), laid(b), laid(out), tuple(map(laid, inputs)), fusion, "ieee", tuple(map(laid, scales)),
+            layout(a), layout(b), layout(out), tuple(map(layout, inputs)), fusion, "ieee", tuple(map(layout, scales)),
             contiguous=self.contiguous, expected_rows=int(rows),
         )  # fmt: skip
         arguments = GemmArguments(a, b, out, inputs, self.alpha, block_scales=scales, group_bounds=self.bounds)
@@ -134,41 +134,41 @@ class PerGroupFallbackConfig:
     """One GEMM after the other, each with the config that is expected to take least time."""
 
 
-@FAMILY.register
+@REGISTRY.register
 class PerGroupFallback(Implementation):
     """A GEMM for each group with bounds that the host reads, or one batched GEMM, if rows that do not count may be computed."""
 
-    plan = PerGroupFallbackConfig
+    config = PerGroupFallbackConfig
 
     def supports(self, problem: GroupedGemmProblem, device: Device) -> str | None:
         return None
 
-    def plans(self, problem: GroupedGemmProblem, device: Device) -> list[PerGroupFallbackConfig]:
+    def configs(self, problem: GroupedGemmProblem, device: Device) -> list[PerGroupFallbackConfig]:
         return [PerGroupFallbackConfig()]
 
-    def cost(self, problem: GroupedGemmProblem, plan: PerGroupFallbackConfig, device: Device) -> float:
+    def cost(self, problem: GroupedGemmProblem, config: PerGroupFallbackConfig, device: Device) -> float:
         return math.inf
 
-    def run(self, problem: GroupedGemmProblem, plan: PerGroupFallbackConfig, given: GemmArguments) -> None:
+    def run(self, problem: GroupedGemmProblem, config: PerGroupFallbackConfig, args: GemmArguments) -> None:
         if not problem.contiguous:
-            self.run_gemm(problem, given._replace(group_bounds=None))
+            self.run_gemm(problem, args._replace(group_bounds=None))
             return
-        ends = [min(max(int(end), 0), problem.out.shape[1]) for end in given.group_bounds.tolist()]
+        ends = [min(max(int(end), 0), problem.out.shape[1]) for end in args.group_bounds.tolist()]
         for group, (first, last) in enumerate(zip([0, *ends], ends, strict=False)):
             if first >= last:
                 continue
-            a, out, *inputs = (x[:, first:last] for x in (given.a, given.out, *given.epilogue_inputs))
-            b, *scale_b = (x[group : group + 1] for x in (given.b, *given.block_scales[1:]))
-            scales = [*(x[:, first:last] for x in given.block_scales[:1]), *scale_b]
-            self.run_gemm(problem, GemmArguments(a, b, out, inputs, given.alpha, block_scales=scales))
+            a, out, *inputs = (x[:, first:last] for x in (args.a, args.out, *args.epilogue_inputs))
+            b, *scale_b = (x[group : group + 1] for x in (args.b, *args.block_scales[1:]))
+            scales = [*(x[:, first:last] for x in args.block_scales[:1]), *scale_b]
+            self.run_gemm(problem, GemmArguments(a, b, out, inputs, args.alpha, block_scales=scales))
 
-    def run_gemm(self, problem: GroupedGemmProblem, given: GemmArguments) -> None:
+    def run_gemm(self, problem: GroupedGemmProblem, args: GemmArguments) -> None:
         """Compute the GEMM of one group, or of a batch of groups."""
-        a, b, out, *rest = map(arrays.laid, (given.a, given.b, given.out, *given.epilogue_inputs, *given.block_scales))
-        count = len(given.epilogue_inputs)
+        a, b, out, *rest = map(arrays.layout_of, (args.a, args.b, args.out, *args.epilogue_inputs, *args.block_scales))
+        count = len(args.epilogue_inputs)
         single = GemmProblem(a, b, out, tuple(rest[:count]), problem.fusion, block_scales=tuple(rest[count:]))
-        GEMM.run(single, devices.current(), given)
+        GEMM.run(single, devices.current(), args)
 
 
-FAMILY.register(Sm90PaddedGemm(Sm90GroupedGemm()))
-FAMILY.register(Sm90GroupedGemm)
+REGISTRY.register(Sm90PaddedGemm(Sm90GroupedGemm()))
+REGISTRY.register(Sm90GroupedGemm)

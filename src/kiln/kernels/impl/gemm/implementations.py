@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .... import Float32
 from ....utils import schedulers
 from ...dispatch import arrays, devices, launches
-from ...dispatch.registry import Family, Implementation
+from ...dispatch.registry import Implementation, Registry
 from . import sm80_cost
 from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from ...dispatch.devices import Device
     from .sm80_mainloop import MultistageGemmKernel
 
-FAMILY = Family("gemm")
+REGISTRY = Registry("gemm")
 
 
 class MultistageGemm(Implementation):
     """All threads copy and multiply. Split-K is added by the CTAs of a cluster, or by a second kernel."""
 
-    plan = Sm80GemmConfig
+    config = Sm80GemmConfig
     repeats = True
     kernel: type[MultistageGemmKernel]
     epilogue: type[Sm80Epilogue]
@@ -55,7 +55,7 @@ class MultistageGemm(Implementation):
         """Return the shared memory of a CTA."""
         raise NotImplementedError
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
         """Return configs with measured tiles, with and without split-K, the fastest expected first."""
         costs: list[tuple[float, Sm80GemmConfig]] = []
         for candidate, config in sm80_cost.cuts(problem, self.candidates(problem), self.step(problem), device):
@@ -77,10 +77,10 @@ class MultistageGemm(Implementation):
             f"{config}: a second kernel adds split-K parts of floats only, and a is {problem.dtype.__name__}",
         )
 
-    def run(self, problem: GemmProblem, config: Sm80GemmConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: Sm80GemmConfig, args: GemmArguments) -> None:
         device = devices.current()
         if config.split_k > 1 and not config.in_clusters(device):
-            run_split_k(self, problem, dataclasses.replace(config, split_k=1), config.split_k, given)
+            run_split_k(self, problem, dataclasses.replace(config, split_k=1), config.split_k, args)
             return
         half = problem.dtype in FLOATS8 and not device.float8
         a, b = (
@@ -99,15 +99,15 @@ class MultistageGemm(Implementation):
             return self.kernel(a, b, config, scheduler, epilogue, **options)
 
         key = (self.kernel, a, b, out, config, many, widths, fusion.key, *options.values())
-        kernel = launches.made_of(fusion.functions, make, *key)
-        given.launch(kernel, problem, (a.width, b.width, problem.out_width))
+        kernel = launches.cached_kernel_of(fusion.functions, make, *key)
+        args.launch(kernel, problem, (a.width, b.width, problem.out_width))
 
     def kernel_options(self, problem: GemmProblem) -> dict[str, Any]:
         """Return further arguments of the kernel's class."""
         return {}
 
 
-@FAMILY.register
+@REGISTRY.register
 class Sm80Gemm(MultistageGemm):
     """`mma.sync`; f32 is rounded to TF32."""
 
@@ -140,7 +140,7 @@ class Sm80Gemm(MultistageGemm):
         config.check(problem.dtype.width, self.step(problem), device.smem)
 
 
-@FAMILY.register
+@REGISTRY.register
 class Sm80MixedInputGemm(MultistageGemm):
     """`mma.sync` with swap-AB on 8- or 4-bit integers that threads dequantise in registers."""
 
@@ -164,9 +164,9 @@ class Sm80MixedInputGemm(MultistageGemm):
     def step(self, problem: GemmProblem) -> int:
         return K_STEP
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[Sm80GemmConfig]:
         # Split-K of more than two was never best.
-        configs = [x for x in super().plans(problem, device) if x.split_k <= 2 and self.suits(problem, x)]
+        configs = [x for x in super().configs(problem, device) if x.split_k <= 2 and self.suits(problem, x)]
         return [x for x in configs if x.split_k == 1 or x.in_clusters(device)]
 
     def suits(self, problem: GemmProblem, config: Sm80GemmConfig) -> bool:
@@ -197,16 +197,16 @@ class Sm80MixedInputGemm(MultistageGemm):
         return {"int4": problem.int4, "group_size": problem.group_size}
 
 
-@FAMILY.register
+@REGISTRY.register
 class SimtGemm(MultistageGemm):
-    """f32 without tensor cores: each thread multiplies and adds."""
+    """f32 without tensor cores: each thread mma_dtype and adds."""
 
     kernel = SimtGemmKernel
     epilogue = SimtEpilogue
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.dtype is not Float32:
-            return f"it multiplies Float32, not {problem.dtype.__name__}"
+            return f"it mma_dtype Float32, not {problem.dtype.__name__}"
         if problem.reduces_rows:
             return _NO_ROW_SUM
         return None if problem.precision != "tf32" else "tensor cores are faster where 10 bits of mantissa will do"
@@ -234,11 +234,11 @@ class BlockScaledFallbackConfig:
     """A GEMM for each block of 128 of K, with the config expected to be fastest, that adds to the accumulators before."""
 
 
-@FAMILY.register
+@REGISTRY.register
 class BlockScaledFallback(Implementation):
     """Block-scaled GEMM for every target and alignment: one GEMM for each block of K."""
 
-    plan = BlockScaledFallbackConfig
+    config = BlockScaledFallbackConfig
     repeats = True
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
@@ -246,31 +246,31 @@ class BlockScaledFallback(Implementation):
             return _NO_ROW_SUM
         return None if problem.block_scales else "there are no block scales"
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[BlockScaledFallbackConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[BlockScaledFallbackConfig]:
         return [BlockScaledFallbackConfig()]
 
     def cost(self, problem: GemmProblem, config: BlockScaledFallbackConfig, device: Device) -> float:
         return math.inf
 
-    def run(self, problem: GemmProblem, config: BlockScaledFallbackConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: BlockScaledFallbackConfig, args: GemmArguments) -> None:
         """Accumulate in f32, and run the epilogue on the last accumulators."""
-        laid, part = arrays.laid, arrays.part
-        acc = arrays.empty(given.a, problem.shape, arrays.named_type(given.a, "float32"))
+        layout, part = arrays.layout_of, arrays.part
+        acc = arrays.empty(args.a, problem.shape, arrays.dtype_named(args.a, "float32"))
         arrays.fill(acc, 0)
-        column_scales = arrays.repeated(given.block_scales[1], SCALE_BLOCK, problem.shape[2])  # (L, K / 128, N)
+        column_scales = arrays.repeated(args.block_scales[1], SCALE_BLOCK, problem.shape[2])  # (L, K / 128, N)
         for block, first in enumerate(range(0, problem.k, SCALE_BLOCK)):
             k, number = slice(first, first + SCALE_BLOCK), slice(block, block + 1)
-            a, b = part(given.a, 2, k), part(given.b, 1, k)
-            scales = part(given.block_scales[0], 2, number), part(column_scales, 1, number)
+            a, b = part(args.a, 2, k), part(args.b, 1, k)
+            scales = part(args.block_scales[0], 2, number), part(column_scales, 1, number)
             inputs = [*(arrays.broadcast_to(x, problem.shape) for x in scales), acc]
             fusion = EpilogueFusion(True, scales=2)
-            single = GemmProblem(laid(a), laid(b), laid(acc), tuple(map(laid, inputs)), fusion)
-            FAMILY.run(single, devices.current(), GemmArguments(a, b, acc, inputs))
-        count = 1 + len(given.extra_outs)
-        outs, inputs = (given.out, *given.extra_outs), given.epilogue_inputs
+            single = GemmProblem(layout(a), layout(b), layout(acc), tuple(map(layout, inputs)), fusion)
+            REGISTRY.run(single, devices.current(), GemmArguments(a, b, acc, inputs))
+        count = 1 + len(args.extra_outs)
+        outs, inputs = (args.out, *args.extra_outs), args.epilogue_inputs
         for partial, *rest in zip(*map(arrays.slices, (acc, *outs, *inputs)), strict=True):
             out, *extra = rest[:count]
-            batch = given._replace(out=out, extra_outs=extra, epilogue_inputs=rest[count:])
+            batch = args._replace(out=out, extra_outs=extra, epilogue_inputs=rest[count:])
             reduce_partials(problem, partial, batch)
 
 
@@ -279,32 +279,32 @@ class RowSumFallbackConfig:
     """The values that `row_sum` adds are written as another result, with the config expected to be fastest, and reduced."""
 
 
-@FAMILY.register
+@REGISTRY.register
 class RowSumFallback(Implementation):
     """GEMM with row sums for every target, type and alignment."""
 
-    plan = RowSumFallbackConfig
+    config = RowSumFallbackConfig
     repeats = True
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         return None if problem.reduces_rows else "there is no row_sum"
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[RowSumFallbackConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[RowSumFallbackConfig]:
         return [RowSumFallbackConfig()]
 
     def cost(self, problem: GemmProblem, config: RowSumFallbackConfig, device: Device) -> float:
         return math.inf
 
-    def run(self, problem: GemmProblem, config: RowSumFallbackConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: RowSumFallbackConfig, args: GemmArguments) -> None:
         from ..reduction import reductions  # start-up: few GEMMs need another family
 
-        values = arrays.empty(given.a, problem.shape, arrays.named_type(given.a, "float32"))
-        written = dataclasses.replace(problem, extra_outs=(*problem.extra_outs, arrays.laid(values)))
-        FAMILY.run(written, devices.current(), given._replace(extra_outs=[*given.extra_outs, values], row_sum=None))
-        reductions.sum(values, -1, out=arrays.reshaped(given.row_sum, problem.shape[:2]))
+        values = arrays.empty(args.a, problem.shape, arrays.dtype_named(args.a, "float32"))
+        written = dataclasses.replace(problem, extra_outs=(*problem.extra_outs, arrays.layout_of(values)))
+        REGISTRY.run(written, devices.current(), args._replace(extra_outs=[*args.extra_outs, values], row_sum=None))
+        reductions.sum(values, -1, out=arrays.reshaped(args.row_sum, problem.shape[:2]))
 
 
-FAMILY.register(DequantizeFallback(FAMILY))
-FAMILY.register(Sm90MixedInputGemm)
-FAMILY.register(Sm90PaddedGemm(Sm90Gemm()))
-FAMILY.register(Sm90Gemm)
+REGISTRY.register(DequantizeFallback(REGISTRY))
+REGISTRY.register(Sm90MixedInputGemm)
+REGISTRY.register(Sm90PaddedGemm(Sm90Gemm()))
+REGISTRY.register(Sm90Gemm)

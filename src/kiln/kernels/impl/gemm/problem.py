@@ -7,7 +7,7 @@ from typing import Any
 
 from .... import BFloat16, Float8E4M3FN, Float8E5M2, Float16, Float32, Int8, Int32, Uint8
 from ...dispatch.arrays import require
-from ...dispatch.problem import Laid, Problem, peak_name
+from ...dispatch.problem import Problem, TensorLayout, peak_name
 from .epilogue_fusion import NO_FUSION, EpilogueFusion
 
 PRECISIONS = ("ieee", "tf32", "fast")
@@ -25,20 +25,20 @@ class GemmProblem(Problem):
     N is contiguous in D: a GEMM with contiguous M is computed as its transpose.
     """
 
-    a: Laid
-    b: Laid
-    out: Laid
-    epilogue_inputs: tuple[Laid, ...] = ()
+    a: TensorLayout
+    b: TensorLayout
+    out: TensorLayout
+    epilogue_inputs: tuple[TensorLayout, ...] = ()
     """Tensors that the epilogue reads: scales of rows and columns, C, the bias, extras."""
     fusion: EpilogueFusion = NO_FUSION
     precision: str = "ieee"
-    block_scales: tuple[Laid, ...] = ()
+    block_scales: tuple[TensorLayout, ...] = ()
     """Scale factors of blocks: (L, M, K / 128) of A, one for 128 elements along K, and (L, K / 128, N / 128) of B."""
-    extra_outs: tuple[Laid, ...] = ()
+    extra_outs: tuple[TensorLayout, ...] = ()
     """Results after the first, with contiguous N."""
     int4: bool = False
     """Whether B is (L, K / 2, N) bytes with two 4-bit integers each, neighbours in K."""
-    group_scales: Laid | None = None
+    group_scales: TensorLayout | None = None
     """Scale factors (L, groups of K, N) of an integer B."""
 
     name = "gemm"
@@ -131,11 +131,11 @@ class GemmProblem(Problem):
         return sum(x.bytes for x in (self.a, self.b, *self.outs, *self.epilogue_inputs, *scales))
 
     @property
-    def multiplies(self) -> str | None:
+    def mma_dtype(self) -> str | None:
         return "tf32" if self.precision == "tf32" else None if self.dtype is Float32 else peak_name(self.dtype)
 
     @property
-    def outs(self) -> tuple[Laid, ...]:
+    def outs(self) -> tuple[TensorLayout, ...]:
         """All results but row sums."""
         return self.out, *self.extra_outs
 
@@ -215,13 +215,13 @@ class GroupedGemmProblem(GemmProblem):
     def as_batch(self) -> GemmProblem:
         """Return the batched GEMM of groups that all have the expected rows."""
         (groups, k, n), rows = self.b.shape, self.expected_rows
-        a, out = (Laid.dense(x.dtype, groups, rows, columns) for x, columns in ((self.a, k), (self.out, n)))
+        a, out = (TensorLayout.dense(x.dtype, groups, rows, columns) for x, columns in ((self.a, k), (self.out, n)))
         inputs = []
         for x in self.epilogue_inputs:
             _, row, column = x.strides
-            inputs.append(Laid(x.dtype, (groups, rows, x.shape[2]), (row * rows, row, column), x.offset))
+            inputs.append(TensorLayout(x.dtype, (groups, rows, x.shape[2]), (row * rows, row, column), x.offset))
         shapes = block_scale_shapes(k, n, rows)
-        scales = tuple(Laid.dense(x.dtype, groups, *shape) for x, shape in zip(self.block_scales, shapes))
+        scales = tuple(TensorLayout.dense(x.dtype, groups, *shape) for x, shape in zip(self.block_scales, shapes))
         return GemmProblem(a, self.b, out, tuple(inputs), self.fusion, self.precision, scales)
 
     @property
@@ -259,7 +259,7 @@ class Operand:
     """Whether it has fewer rows than a tile, and rows that are not there are not read."""
 
     @classmethod
-    def of(cls, x: Laid, modes: tuple[int, int], k_mode: int) -> Operand:
+    def of(cls, x: TensorLayout, modes: tuple[int, int], k_mode: int) -> Operand:
         """Return how an array is read, contiguous along one of some modes."""
         leading = x.leading(modes)
         wide = any(s * _MAX_TILE_EXTENT * x.size >= 1 << 31 for s in x.strides[1:])

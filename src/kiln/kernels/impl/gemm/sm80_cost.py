@@ -1,8 +1,8 @@
 """What a matrix product cut by a `Sm80GemmConfig` is expected to take.
 
 A multiprocessor computes its tiles in waves of as many blocks as fit on it. A wave takes a start and an end, in which nothing
-is multiplied, and its multiplications, at a speed measured for each tiling; and no product is faster than its operands come
-from the caches or from memory. The constants were fitted to some 450 combinations of tilings and shapes in f16, measured on an
+is multiplied, and its multiplications, at a speed measured for each config; and no product is faster than its operands come
+from the caches or from memory. The constants were fitted to some 450 combinations of configs and shapes in f16, measured on an
 H200: half of them are met within 4 %, nine in ten within 11 %.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A tiling to choose from: K in steps of an instruction, and how many TFLOP/s a multiprocessor of an H200 does with it.
+    """A config to choose from: K in steps of an instruction, and how many TFLOP/s a multiprocessor of an H200 does with it.
 
     The speeds are of one block alone, and of as many as fit; there are registers for `most` of them.
     """
@@ -36,8 +36,8 @@ class Candidate:
     speed: tuple[float, float]
     most: int = 1
 
-    def tiling(self, step: int) -> Sm80GemmConfig:
-        """The tiling for instructions of so much K."""
+    def config(self, step: int) -> Sm80GemmConfig:
+        """The config for instructions of so much K."""
         return Sm80GemmConfig((*self.tile_shape_mn, self.steps * step), self.warp_layout_mn, self.stages)
 
 
@@ -54,7 +54,7 @@ TENSOR_CORE = (
     Candidate((32, 64), 4, (2, 2), 6, (1.5, 1.8), 4),
     Candidate((16, 64), 8, (1, 4), 5, (1.05, 1.2), 4),
 )
-"""Tilings for tensor cores."""
+"""Configs for tensor cores."""
 TENSOR_CORE_INTEGERS = (
     Candidate((128, 256), 4, (2, 4), 3, (6.6, 6.6)),
     Candidate((128, 128), 4, (2, 2), 3, (6.8, 7.2), 2),
@@ -104,7 +104,7 @@ SIMT = (
     Candidate((64, 64), 16, (2, 2), 4, (0.22, 0.26), 4),
     Candidate((32, 32), 16, (1, 2), 4, (0.07, 0.12), 8),
 )
-"""Tilings without tensor cores."""
+"""Configs without tensor cores."""
 
 
 def tensor_core_candidates(dtype: Any) -> tuple[Candidate, ...]:
@@ -146,34 +146,34 @@ def cuts(
 ) -> Iterator[tuple[Candidate, Sm80GemmConfig]]:
     """Candidates with instructions of so much K, and as many parts of K as may be worth it."""
     for candidate in candidates:
-        whole = candidate.tiling(step)
+        whole = candidate.config(step)
         yield candidate, whole
         m, n, _ = whole.tile_shape_mnk
         for splits in (2, 3, 4, 5, 6, 7, 8, 16) if m * n <= _MOST_SUMS and problem.k >= 2 * _LEAST_PART else ():
-            tiling = dataclasses.replace(whole, split_k=splits)
-            if _may_cut(problem, tiling, device):
-                yield candidate, tiling
+            config = dataclasses.replace(whole, split_k=splits)
+            if _may_cut(problem, config, device):
+                yield candidate, config
 
 
-def nearest(tiling: Sm80GemmConfig, candidates: Iterable[Candidate]) -> Candidate:
-    """The candidate whose tile is most like that of any tiling."""
-    m, n, _ = tiling.tile_shape_mnk
+def nearest(config: Sm80GemmConfig, candidates: Iterable[Candidate]) -> Candidate:
+    """The candidate whose tile is most like that of any config."""
+    m, n, _ = config.tile_shape_mnk
     return min(candidates, key=lambda c: abs(math.log(c.tile_shape_mn[0] / m)) + abs(math.log(c.tile_shape_mn[1] / n)))
 
 
-def expected(problem: GemmProblem, candidate: Candidate, tiling: Sm80GemmConfig, used: int, device: Device) -> float:
+def expected(problem: GemmProblem, candidate: Candidate, config: Sm80GemmConfig, used: int, device: Device) -> float:
     """Microseconds that a product takes whose blocks use so much shared memory; infinite if that is too much."""
     (batches, m, n), k, (bits, bits_b) = problem.shape, problem.k, problem.bits
     if used > device.smem:
         return float("inf")
-    tile_m, tile_n, tile_k = tiling.tile_shape_mnk
-    clustered = tiling.in_clusters(device)
-    slots = int(device.multiprocessors * (_SLOTS[tiling.split_k - 1] if clustered else 1))
-    slots = max(1, slots - slots % tiling.split_k if clustered else slots)
-    blocks = batches * _ceil(m, tile_m) * _ceil(n, tile_n) * tiling.split_k
+    tile_m, tile_n, tile_k = config.tile_shape_mnk
+    clustered = config.in_clusters(device)
+    slots = int(device.multiprocessors * (_SLOTS[config.split_k - 1] if clustered else 1))
+    slots = max(1, slots - slots % config.split_k if clustered else slots)
+    blocks = batches * _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k
     each = _ceil(blocks, slots)  # on the multiprocessor that has most
     resident = max(1, min(candidate.most, (device.smem + 1024) // (used + 1024)))
-    depth = _ceil(_ceil(k, tile_k), tiling.split_k) * tile_k
+    depth = _ceil(_ceil(k, tile_k), config.split_k) * tile_k
     work, area = 2 * tile_m * tile_n * depth / 1e6, tile_m * tile_n / 128**2
     alone, together = candidate.speed
     waves, rest = divmod(each, resident)
@@ -189,14 +189,14 @@ def expected(problem: GemmProblem, candidate: Candidate, tiling: Sm80GemmConfig,
         bounds.append(_WAVE[0] + elements / (device.multiprocessors * _COPIES * width))
     moved = batches * ((m * bits + n * bits_b) * k + m * n * problem.out.dtype.width) / 8
     if moved > _L2:
-        ahead = (tile_m * bits + tile_n * bits_b) * tile_k * (tiling.stages - 1) / 8
+        ahead = (tile_m * bits + tile_n * bits_b) * tile_k * (config.stages - 1) / 8
         waiting = min(blocks, resident * slots) * ahead / 1e6
         bounds.append(_WAVE[0] + moved / 1e6 / min(_MEMORY, waiting / _LATENCY))
     took = max(bounds) + _BESIDE * (sum(bounds) - max(bounds))
     if clustered:
         took += _CLUSTER[0] + _CLUSTER[1] * area * each
-    elif tiling.split_k > 1:
-        took += _SECOND_KERNEL + 2 * tiling.split_k * m * n * 4 / _MEMORY / 1e6
+    elif config.split_k > 1:
+        took += _SECOND_KERNEL + 2 * config.split_k * m * n * 4 / _MEMORY / 1e6
     return _LAUNCH + took
 
 
@@ -204,9 +204,9 @@ def _ceil(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _may_cut(problem: GemmProblem, tiling: Sm80GemmConfig, device: Device) -> bool:
-    part, rest = divmod(problem.k, tiling.split_k)
-    if tiling.in_clusters(device):
+def _may_cut(problem: GemmProblem, config: Sm80GemmConfig, device: Device) -> bool:
+    part, rest = divmod(problem.k, config.split_k)
+    if config.in_clusters(device):
         return part >= _LEAST_PART
-    whole = rest == 0 and part % tiling.tile_shape_mnk[2] == 0 and part >= _LEAST_PART_ALONE
-    return problem.dtype not in INTEGERS and problem.shape[0] == 1 and whole and tiling.split_k in (2, 4, 8, 16)
+    whole = rest == 0 and part % config.tile_shape_mnk[2] == 0 and part >= _LEAST_PART_ALONE
+    return problem.dtype not in INTEGERS and problem.shape[0] == 1 and whole and config.split_k in (2, 4, 8, 16)

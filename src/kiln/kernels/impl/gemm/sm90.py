@@ -244,7 +244,8 @@ class Sm90GemmKernel:
         """Return the loads of A and B, each of which has a place in shared memory, by the CTA at a place of its cluster."""
         tiles = tuple(zip(self.config.tile_shape_mnk, self.stage_k()))
         cluster, cta = place
-        return [TmaLoads.make(*operands[side], tiles[side], cluster, cta, 1 - side) for side in sides]
+        pairs = [(side, *operands[side]) for side in sides]
+        return [TmaLoads.make(operand, stages, tiles[side], cluster, cta, 1 - side) for side, operand, stages in pairs]
 
     def tile_loads(self, tile: GemmTile, loads: list[TmaLoads], operands: Any, place: Any) -> list[TmaLoads]:
         """Return the loads of the K tiles of A and B that a tile needs."""

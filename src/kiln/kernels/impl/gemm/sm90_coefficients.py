@@ -61,7 +61,7 @@ MODEL = {
 (`staged`: without the copy engine; `parts`: sums of a cluster; `second`: a second kernel, for each `round` of 8 parts, at `added` TB/s, `crowded`:
 where no multiprocessors are left for it; `others`: another tensor as large as the result; `followed`: anything that follows the sums); `stage`: until one has come.
 `apart`: how much longer everything takes for each halving of K among blocks of a cluster, and products of warp groups that take turns in clusters (`paired`). `single`: microseconds at the end of warp groups that take turns, beside
-which nobody multiplies. `busy`: the power of the share of multiprocessors that have tiles by which each waits longer for what it loads. `once`, `often`: how many times as long as all that plans take with one tile of each block, or with several, for twice the
+which nobody multiplies. `busy`: the power of the share of multiprocessors that have tiles by which each waits longer for what it loads. `once`, `often`: how many times as long as all that configs take with one tile of each block, or with several, for twice the
 `rows` and `columns` of a tile, for warp groups in `turns`, for `swapped` operands, for results that are `turned` around.
 TFLOP/s of a multiprocessor in f16 whose warp groups have a tile in common (`shared`), or take `turns`; cycles for `operands` of 64 rows of shared memory beside those of
 columns, and as many for what is `asked` of the tensor cores by one warp group alone; how many times as fast 8-bit integers (`bytes`) and floats (`promoted`; `alone`: in turns) are for the same bytes. TB/s: what comes into a multiprocessor (`arrival`), and out of the

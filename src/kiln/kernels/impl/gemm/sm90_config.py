@@ -45,7 +45,7 @@ class Sm90GemmConfig:
     `tile_shape_mnk`: the tile of a CTA, with the K of a stage. `cluster_shape_mn`: CTAs of a cluster, which load operands for each
     other by multicast: those with the same rows A, those with the same columns B. `ab_stages`: stages of A and B.
     `raster_group`: rows of clusters that are computed side by side, for reuse in the L2 cache. `pingpong`: two consumer warpgroups
-    take tiles in turn, and one multiplies while the other stores; without it they halve each tile in M (cooperative).
+    take tiles in turn, and one mma_dtype while the other stores; without it they halve each tile in M (cooperative).
 
     `split_k_cluster`: CTAs of a cluster that split the K of a tile and add their accumulators in a fixed order. `split_k`: parts
     of K whose partials a second kernel adds; both may be used at once. `swap_ab`: for few rows, D^T = B^T A^T, so that M of the

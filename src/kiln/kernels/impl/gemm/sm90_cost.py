@@ -112,7 +112,7 @@ _SWAPPED = ((64, True), (128, False), (192, True), (256, False))
 
 
 def candidates(problem: GemmProblem, device: Device, grouped: bool = False) -> Iterator[Sm90GemmConfig]:
-    """Plans to choose from, each with as many stages as fit. `grouped`: of groups, behind whose rows others lie."""
+    """Configs to choose from, each with as many stages as fit. `grouped`: of groups, behind whose rows others lie."""
     turning = not grouped and all(kind.width == 16 for kind in problem.out_types)
     able, (_, rows, columns) = not (problem.block_scales or problem.reduces_rows), problem.shape
     swapped = [(tile, True) for tile in _swapped(problem, device, turning)] if able else []
@@ -123,16 +123,16 @@ def candidates(problem: GemmProblem, device: Device, grouped: bool = False) -> I
         if along_n > 1 and n < 128 and columns > along_n * n:
             continue  # these are for all columns at once, so that rows are read once
         for splits in tile.parts:
-            plan = _plan(problem, device, tile, swap, splits, turning)
-            if plan is not None:
-                yield plan
-                yield from _second_kernels(problem, plan, device)
+            config = _config(problem, device, tile, swap, splits, turning)
+            if config is not None:
+                yield config
+                yield from _second_kernels(problem, config, device)
 
 
-def _plan(
+def _config(
     problem: GemmProblem, device: Device, tile: Tile, swapped: bool, splits: int, turning: bool
 ) -> Sm90GemmConfig | None:
-    """The plan of a tile, if there is one."""
+    """The config of a tile, if there is one."""
     bits, (out_bits, *more) = problem.dtype.width, (kind.width for kind in problem.out_types)
     (m, n), stages = tile.tile_shape_mn, _ceil(problem.k, 8 * _LINE // bits)
     if splits > 1 and (problem.reduces_rows or stages < splits * _LEAST_PART or n % (8 * splits)):
@@ -142,18 +142,18 @@ def _plan(
     # Where all rows are computed side by side, blocks that read the same tile of the larger operand are neighbours.
     beside = swapped and n < rows <= min(_ROWS, columns // 2)
     group = 1 if beside else max(1, _ROWS // (m * tile.cluster_shape_mn[0]))
-    plan = Sm90GemmConfig(
+    config = Sm90GemmConfig(
         (m, n, 8 * _LINE // bits), tile.cluster_shape_mn, 1, group, tile.pingpong, splits, swapped,
         epi_stages=_BUFFERS if out_bits <= 16 and not (tile.pingpong or turned) else 2, transpose_out=turned,
     )  # fmt: skip
-    if plan.acc_registers(problem.promoted) > (_MOST_SHARED if splits > 1 else MAX_ACC_REGISTERS):
+    if config.acc_registers(problem.promoted) > (_MOST_SHARED if splits > 1 else MAX_ACC_REGISTERS):
         return None
-    if not (plan.smem_epilogue or plan.epi_tile_n(out_bits, bool(more), tuple(more))):
+    if not (config.smem_epilogue or config.epi_tile_n(out_bits, bool(more), tuple(more))):
         return None
     blocks = bool(problem.block_scales)
-    ahead = (device.smem - plan.smem_bytes(bits, out_bits, tuple(more), blocks)) // plan.stage_bytes(bits, blocks)
+    ahead = (device.smem - config.smem_bytes(bits, out_bits, tuple(more), blocks)) // config.stage_bytes(bits, blocks)
     stages = min(_MOST_OF_FEW if swapped else _MOST_STAGES, 1 + ahead)
-    return dataclasses.replace(plan, ab_stages=stages) if stages >= _LEAST_STAGES else None
+    return dataclasses.replace(config, ab_stages=stages) if stages >= _LEAST_STAGES else None
 
 
 def _swapped(problem: GemmProblem, device: Device, turning: bool) -> Iterator[Tile]:
@@ -181,11 +181,11 @@ def _narrowest(rows: int, tiles: int, unit: int) -> int:
     return n if n <= 256 else 0
 
 
-def _second_kernels(problem: GemmProblem, plan: Sm90GemmConfig, device: Device) -> Iterator[Sm90GemmConfig]:
+def _second_kernels(problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> Iterator[Sm90GemmConfig]:
     """The same with K cut into products of their own, as many as there are multiprocessors for, or half as many."""
-    (batches, m, n), (tile_m, tile_n, tile_k) = problem.shape, plan.tile_shape_mnk
+    (batches, m, n), (tile_m, tile_n, tile_k) = problem.shape, config.tile_shape_mnk
     if (
-        plan.cluster_shape_mn != (1, 1)
+        config.cluster_shape_mn != (1, 1)
         or batches > 1
         or n % 4
         or problem.block_scales
@@ -193,38 +193,38 @@ def _second_kernels(problem: GemmProblem, plan: Sm90GemmConfig, device: Device) 
         or problem.acc_dtype is not Float32
     ):
         return
-    if plan.swap_ab:
+    if config.swap_ab:
         m, n = n, m
-    tiles, stages = _ceil(m, tile_m) * _ceil(n, tile_n) * plan.split_k_cluster, _ceil(problem.k, tile_k)
+    tiles, stages = _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k_cluster, _ceil(problem.k, tile_k)
     bits, counts = problem.dtype.width, set[int]()
     for blocks in (device.multiprocessors, device.multiprocessors // 2):
-        if most := min(blocks // tiles, stages // (_LEAST_SUM * plan.split_k_cluster)):
-            counts.add(_ceil(stages, _ceil(stages, most * plan.split_k_cluster) * plan.split_k_cluster))
+        if most := min(blocks // tiles, stages // (_LEAST_SUM * config.split_k_cluster)):
+            counts.add(_ceil(stages, _ceil(stages, most * config.split_k_cluster) * config.split_k_cluster))
     counts.discard(1)
     if not counts:
         return
-    plan = dataclasses.replace(plan, transpose_out=False)
-    more = plan.smem_bytes(bits, 32) - device.smem  # of f32
-    ahead = plan.ab_stages - max(0, _ceil(more, plan.stage_bytes(bits)))
-    if ahead >= _LEAST_STAGES and (plan.smem_epilogue or plan.epi_tile_n(32)):
-        yield from (dataclasses.replace(plan, split_k=sums, ab_stages=ahead) for sums in counts)
+    config = dataclasses.replace(config, transpose_out=False)
+    more = config.smem_bytes(bits, 32) - device.smem  # of f32
+    ahead = config.ab_stages - max(0, _ceil(more, config.stage_bytes(bits)))
+    if ahead >= _LEAST_STAGES and (config.smem_epilogue or config.epi_tile_n(32)):
+        yield from (dataclasses.replace(config, split_k=sums, ab_stages=ahead) for sums in counts)
 
 
-def expected(problem: GemmProblem, plan: Sm90GemmConfig, device: Device, model: dict[str, float] = MODEL) -> float:
+def expected(problem: GemmProblem, config: Sm90GemmConfig, device: Device, model: dict[str, float] = MODEL) -> float:
     """Microseconds that a product takes."""
-    own = _OWN if plan.transpose_out and plan.tile_shape_mnk[1] not in _COLUMNS else 1.0
-    return own * _besides(problem, plan, device, model) * total(bounds(problem, plan, device, model), model)
+    own = _OWN if config.transpose_out and config.tile_shape_mnk[1] not in _COLUMNS else 1.0
+    return own * _besides(problem, config, device, model) * total(bounds(problem, config, device, model), model)
 
 
-def _besides(problem: GemmProblem, plan: Sm90GemmConfig, device: Device, model: dict[str, float]) -> float:
-    """How many times as long plans of a kind take as their bounds say, where each block has one tile, and where it has several."""
-    (batches, m, n), (tile_m, tile_n, _) = problem.shape, plan.tile_shape_mnk
-    if plan.swap_ab:
+def _besides(problem: GemmProblem, config: Sm90GemmConfig, device: Device, model: dict[str, float]) -> float:
+    """How many times as long configs of a kind take as their bounds say, where each block has one tile, and where it has several."""
+    (batches, m, n), (tile_m, tile_n, _) = problem.shape, config.tile_shape_mnk
+    if config.swap_ab:
         m, n = n, m
-    tiles = batches * _ceil(m, tile_m) * _ceil(n, tile_n) * plan.split_k_cluster * plan.split_k
+    tiles = batches * _ceil(m, tile_m) * _ceil(n, tile_n) * config.split_k_cluster * config.split_k
     rounds = "once" if tiles <= device.multiprocessors else "often"
     found = model[f"{rounds}_rows"] ** math.log2(tile_m / 128) * model[f"{rounds}_columns"] ** math.log2(tile_n / 128)
-    for name, has in (("turns", plan.pingpong), ("swapped", plan.swap_ab), ("turned", plan.transpose_out)):
+    for name, has in (("turns", config.pingpong), ("swapped", config.swap_ab), ("turned", config.transpose_out)):
         found *= model[f"{rounds}_{name}"] if has else 1.0
     return found
 
@@ -235,72 +235,77 @@ def total(found: dict[str, float], model: dict[str, float] = MODEL) -> float:
 
 
 def bounds(
-    problem: GemmProblem, plan: Sm90GemmConfig, device: Device, model: dict[str, float] = MODEL, grouped: bool = False
+    problem: GemmProblem, config: Sm90GemmConfig, device: Device, model: dict[str, float] = MODEL, grouped: bool = False
 ) -> dict[str, float]:
     """Microseconds that are spent side by side: on MMA, on what comes from the L2 cache and into multiprocessors, on waiting for stages, and on
     memory; and what the power limit lets large ones take."""
     (batches, m, n), k, bits = problem.shape, problem.k, problem.dtype.width
     rows_apart, moved, wide, large = _facts(problem)
-    sides = reversed(plan.tile_shape_mnk[:2]) if plan.swap_ab else plan.tile_shape_mnk[:2]
+    sides = reversed(config.tile_shape_mnk[:2]) if config.swap_ab else config.tile_shape_mnk[:2]
     a, b = (_lines(*apart, tile * bits // 8, model) for tile, apart in zip(sides, rows_apart))
-    if plan.swap_ab:
+    if config.swap_ab:
         m, n, a, b = n, m, b, a
-    if plan.split_k > 1:
-        batches, wide, moved = plan.split_k, 32, moved + plan.split_k * m * n * 4
-    (tile_m, tile_n, tile_k), (along_m, along_n) = plan.tile_shape_mnk, plan.cluster_shape_mn
+    if config.split_k > 1:
+        batches, wide, moved = config.split_k, 32, moved + config.split_k * m * n * 4
+    (tile_m, tile_n, tile_k), (along_m, along_n) = config.tile_shape_mnk, config.cluster_shape_mn
     down, across = _ceil(m, tile_m * along_m) * along_m, _ceil(n, tile_n * along_n) * along_n
-    tiles = batches * down * across * plan.split_k_cluster
-    slots = at_once(plan, device)
+    tiles = batches * down * across * config.split_k_cluster
+    slots = at_once(config, device)
     each = _ceil(tiles, slots)
-    steps = each * _ceil(_ceil(k, tile_k), plan.split_k_cluster * plan.split_k)
+    steps = each * _ceil(_ceil(k, tile_k), config.split_k_cluster * config.split_k)
     area = tile_m * tile_n / 128**2
     # A stage: products read rows of 64 from shared memory for all columns; the copy engine asks for lines, and fills in rows that are not there.
     faster = model["promoted" if problem.promoted else "bytes"] if bits == 8 else 1.0
-    if problem.promoted and plan.pingpong:  # nothing is multiplied while sums are added
+    if problem.promoted and config.pingpong:  # nothing is multiplied while sums are added
         faster *= model["alone"]
     # From shared memory, beside products; a warp group that multiplies by itself waits between them.
-    fed = (model["asked" if plan.pingpong else "operands"] + tile_n / 4) / (tile_n / 2)
-    speed = model["turns" if plan.pingpong else "shared"] * faster / (1 + fed**_BESIDE) ** (1 / _BESIDE)
+    fed = (model["asked" if config.pingpong else "operands"] + tile_n / 4) / (tile_n / 2)
+    speed = model["turns" if config.pingpong else "shared"] * faster / (1 + fed**_BESIDE) ** (1 / _BESIDE)
     busy = (tiles / (each * slots)) ** model["busy"]  # the fewer ask, the sooner each has what it asks for
     beyond = (down * tile_m - m) * _ceil(each, down) / each + (across * tile_n - n) * _ceil(each, across) / each
     lines = a * tile_m / along_n + b * tile_n / along_m
     arrival = max(lines / model["lines"], (tile_m + tile_n) / model["arrival"])
     arrival += 0.0 if grouped else beyond * model["beyond"] / model["arrival"]
     fixed = model["start"] + (model["meet"] if along_m * along_n > 1 else 0.0)
-    if plan.pingpong:  # nobody multiplies beside the last tile
+    if config.pingpong:  # nobody multiplies beside the last tile
         fixed += model["single"]
     if tile_n <= 16 and moved <= _L2:  # stages of so few rows are slower than their bytes
         fixed += model["small"]
-    if plan.smem_epilogue:
-        store = model["staged"] + (model["staged_area"] + model["others"] * large) * area / plan.split_k_cluster
+    if config.smem_epilogue:
+        store = model["staged"] + (model["staged_area"] + model["others"] * large) * area / config.split_k_cluster
     else:
-        alone = 2 if plan.pingpong else 1  # a warp group writes the tile by itself
+        alone = 2 if config.pingpong else 1  # a warp group writes the tile by itself
         store = model["store"] + (model["store_area"] * alone * wide / 16 + model["others"] * large) * area
-        if plan.transpose_out:  # 8 columns at a time, if no more divide the tile
-            store += model["pieces"] * tile_n / plan.epi_tile_n(16)
-    if not (problem.fusion.plain or plan.pingpong):  # nothing is multiplied meanwhile
+        if config.transpose_out:  # 8 columns at a time, if no more divide the tile
+            store += model["pieces"] * tile_n / config.epi_tile_n(16)
+    if not (problem.fusion.plain or config.pingpong):  # nothing is multiplied meanwhile
         store += model["followed"] * area
-    fixed += store * (1 if plan.pingpong else each)
+    fixed += store * (1 if config.pingpong else each)
     after = 0.0  # when everything has come
-    if plan.split_k_cluster > 1:
-        after = model["parts"] + model["parts_area"] * area * (plan.split_k_cluster - 1) / plan.split_k_cluster
+    if config.split_k_cluster > 1:
+        after = model["parts"] + model["parts_area"] * area * (config.split_k_cluster - 1) / config.split_k_cluster
         fixed += (model["start"] + after) * (each - 1)  # blocks do not take one tile after the other
-    if plan.split_k > 1:
-        after += model["second"] + model["round"] * plan.split_k / 8 + plan.split_k * m * n * 8 / 1e6 / model["added"]
+    if config.split_k > 1:
+        after += (
+            model["second"] + model["round"] * config.split_k / 8 + config.split_k * m * n * 8 / 1e6 / model["added"]
+        )
         if tiles > 0.75 * device.multiprocessors:  # its blocks find no room beside those of the first
             after += model["crowded"]
-    apart = model["apart"] ** math.log2(plan.split_k_cluster)
-    paired = model["paired"] if plan.pingpong and along_m * along_n > 1 else 1.0
+    apart = model["apart"] ** math.log2(config.split_k_cluster)
+    paired = model["paired"] if config.pingpong and along_m * along_n > 1 else 1.0
     found = {
         "MMA": fixed + paired * apart * steps * 2 * tile_m * tile_n * 64 / 1e6 / speed,
         "L2 cache": fixed + apart * steps * busy * arrival * _LINE / 1e6,
-        "latency": fixed + steps * busy * model["stage"] / (plan.ab_stages - 1),
+        "latency": fixed + steps * busy * model["stage"] / (config.ab_stages - 1),
     }
     read = tiles * (tile_m / along_n + tile_n / along_m) * steps / each * _LINE / 1e6
     if problem.flops > _HOT:
         found["power"] = problem.flops / 1e6 / (model["power"] * faster * 16 / bits) + read / model["power_cache"]
     if moved > _L2:
-        rest, own = tiles - (each - 1) * slots, plan.stage_bytes(bits) * (plan.ab_stages - 1) / 1e6 / model["latency"]
+        rest, own = (
+            tiles - (each - 1) * slots,
+            config.stage_bytes(bits) * (config.ab_stages - 1) / 1e6 / model["latency"],
+        )
         rates = [min(model["memory"], blocks * own) for blocks in (slots, rest)]
         again = max(0.0, read - moved / 1e6)  # from the L2 cache, at some cost
         came = moved / 1e6 + model["again"] * again
@@ -308,10 +313,11 @@ def bounds(
     return {name: us + after for name, us in found.items()}
 
 
-def at_once(plan: Sm90GemmConfig, device: Device) -> int:
-    """Blocks of a plan that run at a time, in whole clusters, of which there is one at least."""
+def at_once(config: Sm90GemmConfig, device: Device) -> int:
+    """Blocks of a config that run at a time, in whole clusters, of which there is one at least."""
     return (
-        max(1, round(device.multiprocessors * _SLOTS[plan.cluster_size - 1]) // plan.cluster_size) * plan.cluster_size
+        max(1, round(device.multiprocessors * _SLOTS[config.cluster_size - 1]) // config.cluster_size)
+        * config.cluster_size
     )
 
 

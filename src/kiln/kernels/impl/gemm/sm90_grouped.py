@@ -28,7 +28,7 @@ class Sm90GroupedGemm(Sm90Gemm):
             return "rows of groups begin anywhere, and TMA loads from multiples of 16 bytes: a must be contiguous in K"
         return super().suits(problem, device)
 
-    def plans(self, problem: GroupedGemmProblem, device: Device) -> list[Sm90GemmConfig]:
+    def configs(self, problem: GroupedGemmProblem, device: Device) -> list[Sm90GemmConfig]:
         costs: dict[Sm90GemmConfig, float] = {}
         for config in sm90_cost.candidates(problem.as_batch(), device, grouped=True):
             if not _suits_groups(config, problem):
@@ -47,9 +47,9 @@ class Sm90GroupedGemm(Sm90Gemm):
         return sorted(costs, key=lambda config: costs[config])
 
     def cost(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> float:
-        return sm90_cost.total(self.parts(problem, config, device))
+        return sm90_cost.total(self.cost_terms(problem, config, device))
 
-    def parts(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GroupedGemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
         """Return the terms for groups of equal size, with the rows that tiles have besides where sizes differ."""
         terms = sm90_cost.bounds(problem.as_batch(), config, device, grouped=True)
         rows, (tile_m, tile_n, _) = problem.expected_rows, config.tile_shape_mnk
@@ -97,7 +97,7 @@ def _suits_groups(config: Sm90GemmConfig, problem: GroupedGemmProblem) -> bool:
     tile_m, few_rows = config.tile_shape_mnk[0], _few_rows(problem)
     if config.split_k_cluster * config.split_k > 1:
         return False
-    if tile_m == ATOM_M and not config.swap_ab:  # reads B twice as often; of few rows a tile of 128 multiplies half
+    if tile_m == ATOM_M and not config.swap_ab:  # reads B twice as often; of few rows a tile of 128 mma_dtype half
         return False
     if few_rows and (config.pingpong or config.swap_ab):  # multiply rows that are not there
         return False

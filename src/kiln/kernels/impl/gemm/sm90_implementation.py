@@ -19,7 +19,7 @@ from .split_k import reduce_row_partials, run_split_k_stages
 
 if TYPE_CHECKING:
     from ...dispatch.devices import Device
-    from ...dispatch.problem import Laid
+    from ...dispatch.problem import TensorLayout
     from .arguments import GemmArguments
     from .problem import GemmProblem
 
@@ -34,7 +34,7 @@ _MAX_TMA_STRIDE = 1 << 40
 class Sm90Gemm(Implementation):
     """WGMMA on tiles that TMA loads and stores."""
 
-    plan = Sm90GemmConfig
+    config = Sm90GemmConfig
     repeats = True
     kernel: type[Any] = Sm90GemmKernel
 
@@ -69,7 +69,7 @@ class Sm90Gemm(Implementation):
                 return f"rows of the result do not begin at multiples of {TMA_ALIGNMENT} bytes: {out}"
         return None
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
         """Return the configs that may be worth it, the fastest expected first."""
         costs = [(self.cost(problem, config, device), config) for config in sm90_cost.candidates(problem, device)]
         return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
@@ -77,7 +77,7 @@ class Sm90Gemm(Implementation):
     def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
         return sm90_cost.expected(problem, config, device)
 
-    def parts(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
         return sm90_cost.bounds(problem, config, device)
 
     def check(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> None:
@@ -107,18 +107,18 @@ class Sm90Gemm(Implementation):
             f"{config}: split_k is for one GEMM of floats without block scales, and N of {n} must be a multiple of 4",
         )
 
-    def run(self, problem: GemmProblem, config: Sm90GemmConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
         if config.split_k > 1:
             kernel_config = dataclasses.replace(config, split_k=2)  # however many parts there are: the same kernel
             run = lambda parts, batch: self.launch(parts, kernel_config, batch)
-            run_split_k_stages(problem, config.split_k, given, run)
+            run_split_k_stages(problem, config.split_k, args, run)
         else:
-            self.launch(problem, config, given)
+            self.launch(problem, config, args)
 
-    def launch(self, problem: GemmProblem, config: Sm90GemmConfig, given: GemmArguments) -> None:
+    def launch(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
         """Run the kernel. With `split_k` batches of the result are parts of K."""
         batched = self.batched(problem)
-        clusters, fusion = devices.clusters(config.cluster_size), problem.fusion
+        clusters, fusion = devices.max_active_clusters(config.cluster_size), problem.fusion
         a, b = problem.operands()
 
         def make() -> Any:
@@ -132,15 +132,15 @@ class Sm90Gemm(Implementation):
             type(self), operands, batched, *self.kernel_options(problem), config, clusters, out_width, problem.epilogue_input_widths,
             fusion.key, *self.scheduler_options(problem),
         )  # fmt: skip
-        kernel = launches.made_of(fusion.functions, make, *key)
+        kernel = launches.cached_kernel_of(fusion.functions, make, *key)
         (batches, rows, n), partials = problem.shape, []
         if problem.reduces_rows:
             shape = (-(-n // config.tile_shape_mnk[1]), batches, rows)
-            partials = [arrays.empty(given.a, shape, arrays.named_type(given.a, "float32"))]
+            partials = [arrays.empty(args.a, shape, arrays.dtype_named(args.a, "float32"))]
         a_width, b_width, out_width = (TMA_ALIGNMENT // x.size for x in (problem.a, problem.b, problem.out))
-        given.launch(kernel, problem, (a_width, b_width, out_width), partials)
+        args.launch(kernel, problem, (a_width, b_width, out_width), partials)
         for x in partials:
-            reduce_row_partials(x, given.row_sum)
+            reduce_row_partials(x, args.row_sum)
 
     def batched(self, problem: GemmProblem) -> tuple[bool, bool, bool]:
         """Return whether A, B and D differ from batch to batch."""
@@ -179,18 +179,18 @@ def make_epilogue(
     return TmaStoreEpilogue(config, columns, acc, out, fusion.combiner(), widths, row_width, problem.reduces_rows)
 
 
-def is_batched(x: Laid) -> bool:
+def is_batched(x: TensorLayout) -> bool:
     """Return whether batches of an array differ."""
     return x.shape[0] > 1 and x.strides[0] != 0
 
 
-def rows_end_aligned(x: Laid) -> bool:
+def rows_end_aligned(x: TensorLayout) -> bool:
     """Return whether TMA stores rows of a result and nothing behind them: it leaves out whole 16 bytes only, and writes zeros
     behind the last column up to there (seen on an H200)."""
     return x.shape[2] * x.size % TMA_ALIGNMENT == 0
 
 
-def tma_readable(x: Laid, leading: int) -> bool:
+def tma_readable(x: TensorLayout, leading: int) -> bool:
     """Return whether TMA can access an array that is contiguous along a mode."""
     return x.offset % TMA_ALIGNMENT == 0 and all(
         (mode == leading and stride == 1)

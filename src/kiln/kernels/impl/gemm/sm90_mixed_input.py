@@ -253,7 +253,7 @@ class Sm90MixedInputGemmKernel(Sm90GemmKernel):
 class Sm90MixedInputGemm(Sm90Gemm):
     """WGMMA on an integer B that TMA loads and threads dequantise."""
 
-    plan = Sm90MixedInputConfig
+    config = Sm90MixedInputConfig
     kernel = Sm90MixedInputGemmKernel
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
@@ -271,7 +271,7 @@ class Sm90MixedInputGemm(Sm90Gemm):
             return f"K, or groups of it, are no multiples of {_STAGE_K[0]}"
         return None
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[Sm90MixedInputConfig]:
+    def configs(self, problem: GemmProblem, device: Device) -> list[Sm90MixedInputConfig]:
         costs = [(self.cost(problem, config, device), config) for config in self.candidates(problem, device)]
         return [config for _, config in sorted(costs, key=lambda pair: pair[0])]
 
@@ -318,9 +318,9 @@ class Sm90MixedInputGemm(Sm90Gemm):
         return m * _row_bytes(config, problem.int4) + n * k * 2
 
     def cost(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> float:
-        return max(self.parts(problem, config, device).values())
+        return max(self.cost_terms(problem, config, device).values())
 
-    def parts(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GemmProblem, config: Sm90MixedInputConfig, device: Device) -> dict[str, float]:
         """Return the times of waves of tiles, in each stage of which B is dequantised and multiplied; and of memory."""
         (batches, rows, n), (tile_m, tile_n, stage_k) = problem.shape, config.tile_shape_mnk
         tiles = batches * -(-rows // tile_n) * -(-n // tile_m) * config.split_k_cluster
@@ -372,9 +372,9 @@ class Sm90MixedInputGemm(Sm90Gemm):
     def kernel_options(self, problem: GemmProblem) -> tuple[Any, ...]:
         return problem.int4, problem.group_size
 
-    def run(self, problem: GemmProblem, config: Sm90MixedInputConfig, given: GemmArguments) -> None:
-        permuted = self.permuted_a(problem, config, given.a)
-        self.launch(dataclasses.replace(problem, a=arrays.laid(permuted)), config, given._replace(a=permuted))
+    def run(self, problem: GemmProblem, config: Sm90MixedInputConfig, args: GemmArguments) -> None:
+        permuted = self.permuted_a(problem, config, args.a)
+        self.launch(dataclasses.replace(problem, a=arrays.layout_of(permuted)), config, args._replace(a=permuted))
 
     def permuted_a(self, problem: GemmProblem, config: Sm90MixedInputConfig, a: Any) -> Any:
         """Return A with K of each stage in the order in which threads have the integers of it."""
@@ -382,7 +382,7 @@ class Sm90MixedInputGemm(Sm90Gemm):
             a = arrays.part(a, 0, slice(0, 1))
         permuted = arrays.empty(a, a.shape, None)
         words, word_k = _row_bytes(config, problem.int4) // 16, 8 if problem.int4 else 4
-        kernel = launches.made(PermuteA, problem.dtype, words, word_k)
+        kernel = launches.cached_kernel(PermuteA, problem.dtype, words, word_k)
         launches.run_tensors(kernel, [a, permuted], [arrays.dynamic(x, 2, 8) for x in (a, permuted)], 2)
         return arrays.broadcast_to(permuted, problem.a.shape)
 

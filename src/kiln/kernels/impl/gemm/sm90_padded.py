@@ -7,7 +7,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays
-from ...dispatch.problem import Laid
+from ...dispatch.problem import TensorLayout
 from ...dispatch.registry import Implementation
 from .problem import GroupedGemmProblem
 from .sm90_config import Sm90GemmConfig
@@ -27,7 +27,7 @@ class Sm90PaddedGemm(Implementation):
     """Another implementation on copies of the arrays whose rows do not begin at multiples of 16 bytes, or of results with
     something else within 16 bytes behind a row."""
 
-    plan = Sm90GemmConfig
+    config = Sm90GemmConfig
     repeats = True
 
     def __init__(self, other: Sm90Gemm) -> None:
@@ -38,13 +38,13 @@ class Sm90PaddedGemm(Implementation):
             return "TMA can access all arrays"
         return self.other.suits(_padded(problem), device)
 
-    def plans(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
-        return self.other.plans(_padded(problem), device)
+    def configs(self, problem: GemmProblem, device: Device) -> list[Sm90GemmConfig]:
+        return self.other.configs(_padded(problem), device)
 
     def cost(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> float:
-        return sum(self.parts(problem, config, device).values())
+        return sum(self.cost_terms(problem, config, device).values())
 
-    def parts(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
+    def cost_terms(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> dict[str, float]:
         """Return the times of the GEMM and of each copy, which reads and writes an array once more."""
         names, padded = ("copy of a", "copy of b", "copy of the result"), _padded(problem)
         pairs = zip(itertools.chain(names, itertools.repeat(names[-1])), _accessible(problem), _arrays(padded))
@@ -54,23 +54,23 @@ class Sm90PaddedGemm(Implementation):
     def check(self, problem: GemmProblem, config: Sm90GemmConfig, device: Device) -> None:
         self.other.check(_padded(problem), config, device)
 
-    def run(self, problem: GemmProblem, config: Sm90GemmConfig, given: GemmArguments) -> None:
+    def run(self, problem: GemmProblem, config: Sm90GemmConfig, args: GemmArguments) -> None:
         padded = _padded(problem)
-        own = given.a, given.b, given.out, *given.extra_outs
+        own = args.a, args.b, args.out, *args.extra_outs
         pairs = zip(own, _accessible(problem), _arrays(padded), strict=True)
-        a, b, out, *extra_outs = (x if taken else _allocate(x, laid) for x, taken, laid in pairs)
-        kept = [(out, given.out)] if given.group_bounds is not None else []  # rows that no group has
-        for x, y in ((a, given.a), (b, given.b), *kept):
+        a, b, out, *extra_outs = (x if taken else _allocate(x, layout) for x, taken, layout in pairs)
+        kept = [(out, args.out)] if args.group_bounds is not None else []  # rows that no group has
+        for x, y in ((a, args.a), (b, args.b), *kept):
             if x is not y:
                 arrays.assign(x, y if x.shape[0] == y.shape[0] else arrays.part(y, 0, slice(0, 1)))
-        a, b = (arrays.same_batches(x, laid.shape[0]) for x, laid in ((a, padded.a), (b, padded.b)))
-        self.other.run(padded, config, given._replace(a=a, b=b, out=out, extra_outs=extra_outs))
+        a, b = (arrays.broadcast_batches(x, layout.shape[0]) for x, layout in ((a, padded.a), (b, padded.b)))
+        self.other.run(padded, config, args._replace(a=a, b=b, out=out, extra_outs=extra_outs))
         for x, target in zip((out, *extra_outs), own[2:], strict=True):
             if x is not target:
                 arrays.assign(target, x)
 
 
-def _arrays(problem: GemmProblem) -> tuple[Laid, ...]:
+def _arrays(problem: GemmProblem) -> tuple[TensorLayout, ...]:
     return problem.a, problem.b, *problem.outs
 
 
@@ -94,22 +94,22 @@ def _padded(problem: GemmProblem) -> GemmProblem:
     return dataclasses.replace(problem, a=a, b=b, out=out, extra_outs=tuple(extra_outs))
 
 
-def _pad(x: Laid, mode: int) -> Laid:
+def _pad(x: TensorLayout, mode: int) -> TensorLayout:
     """Return a layout of the same extents, contiguous along a mode, whose rows begin at multiples of 16 bytes."""
     extents = x.shape[1:]
     vector = TMA_ALIGNMENT // x.size
     row = -(-extents[mode - 1] // vector) * vector
     strides = (row, 1) if mode == 2 else (1, row)
-    return Laid(x.dtype, x.shape, (row * extents[2 - mode] if is_batched(x) else 0, *strides), 0)
+    return TensorLayout(x.dtype, x.shape, (row * extents[2 - mode] if is_batched(x) else 0, *strides), 0)
 
 
-def _allocate(x: Any, laid: Laid) -> Any:
+def _allocate(x: Any, layout: TensorLayout) -> Any:
     """Return a new array with a padded layout; of batches that are all the same, one."""
-    batches, rows, columns = laid.shape
-    if not is_batched(laid):
+    batches, rows, columns = layout.shape
+    if not is_batched(layout):
         batches = 1
-    row_major = laid.leading((1, 2)) == 2
-    row = laid.strides[1] if row_major else laid.strides[2]
+    row_major = layout.leading((1, 2)) == 2
+    row = layout.strides[1] if row_major else layout.strides[2]
     padded = arrays.empty(x, (batches, rows if row_major else columns, row), None)
     padded = arrays.part(padded, 2, slice(0, columns if row_major else rows))
     return padded if row_major else arrays.transposed(padded)

@@ -8,7 +8,7 @@ from .... import Float32, Int64, const_expr, cute, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp
 from ...dispatch import arrays, devices, launches
-from ...dispatch.problem import Laid
+from ...dispatch.problem import TensorLayout
 from .arguments import GemmArguments
 from .problem import GemmProblem
 
@@ -23,52 +23,52 @@ _CTAS_PER_SM = 4
 L1 cache as it is (one of them, or shared memory preferred) gather on the few SMs that the kernel before leaves free."""
 
 
-def run_split_k(implementation: Any, problem: GemmProblem, config: Any, split_k: int, given: GemmArguments) -> None:
+def run_split_k(implementation: Any, problem: GemmProblem, config: Any, split_k: int, args: GemmArguments) -> None:
     """Compute equal parts of K as a batch with an implementation, then reduce them."""
     _, m, n = problem.shape
     k = problem.k // split_k
-    a = arrays.permuted(arrays.reshaped(given.a, (m, split_k, k)), [1, 0, 2])
-    b = arrays.reshaped(given.b, (split_k, k, n))
-    _run_batch(problem, a, b, given, lambda parts, batch: implementation.run(parts, config, batch))
+    a = arrays.permuted(arrays.reshaped(args.a, (m, split_k, k)), [1, 0, 2])
+    b = arrays.reshaped(args.b, (split_k, k, n))
+    _run_batch(problem, a, b, args, lambda parts, batch: implementation.run(parts, config, batch))
 
 
 def run_split_k_stages(
-    problem: GemmProblem, split_k: int, given: GemmArguments, run: Callable[[GemmProblem, GemmArguments], None]
+    problem: GemmProblem, split_k: int, args: GemmArguments, run: Callable[[GemmProblem, GemmArguments], None]
 ) -> None:
     """Do the same with a kernel that gets all of A and B and finds its own K tiles, whole stages of them."""
-    a, b = (arrays.broadcast_to(x, (split_k, *x.shape[1:])) for x in (given.a, given.b))
-    _run_batch(problem, a, b, given, run)
+    a, b = (arrays.broadcast_to(x, (split_k, *x.shape[1:])) for x in (args.a, args.b))
+    _run_batch(problem, a, b, args, run)
 
 
 def _run_batch(
-    problem: GemmProblem, a: Any, b: Any, given: GemmArguments, run: Callable[[GemmProblem, GemmArguments], None]
+    problem: GemmProblem, a: Any, b: Any, args: GemmArguments, run: Callable[[GemmProblem, GemmArguments], None]
 ) -> None:
-    partials = arrays.empty(given.a, (a.shape[0], *problem.shape[1:]), arrays.named_type(given.a, "float32"))
-    laid = arrays.laid
-    run(GemmProblem(laid(a), laid(b), laid(partials), precision=problem.precision), GemmArguments(a, b, partials))
-    reduce_partials(problem, partials, given)
+    partials = arrays.empty(args.a, (a.shape[0], *problem.shape[1:]), arrays.dtype_named(args.a, "float32"))
+    layout = arrays.layout_of
+    run(GemmProblem(layout(a), layout(b), layout(partials), precision=problem.precision), GemmArguments(a, b, partials))
+    reduce_partials(problem, partials, args)
 
 
-def reduce_partials(problem: GemmProblem, partials: Any, given: GemmArguments) -> None:
+def reduce_partials(problem: GemmProblem, partials: Any, args: GemmArguments) -> None:
     """Add partials (S, M, N) to a result (1, M, N) and run the epilogue."""
     fusion, out = problem.fusion, problem.out_types
-    width = min(problem.out_width, arrays.laid(partials).width(2))
+    width = min(problem.out_width, arrays.layout_of(partials).width(2))
     ahead = next((n for n in _LOADS_AHEAD if partials.shape[0] <= n), _LOADS_AHEAD[-1])
-    kernel = launches.made_of(
+    kernel = launches.cached_kernel_of(
         fusion.functions, lambda: SplitKReduction(out, width, ahead, fusion.combiner()), SplitKReduction, out, width, ahead, fusion.key
     )  # fmt: skip
-    rest = given.epilogue_tensors(problem)
-    tensors = [arrays.dynamic(partials, 2, width), arrays.dynamic(given.out, 2, width), *(x for _, x in rest)]
-    launches.run_tensors(kernel, [partials, given.out, *(x for x, _ in rest)], tensors, 2, given.alpha, given.beta)
+    rest = args.epilogue_tensors(problem)
+    tensors = [arrays.dynamic(partials, 2, width), arrays.dynamic(args.out, 2, width), *(x for _, x in rest)]
+    launches.run_tensors(kernel, [partials, args.out, *(x for x, _ in rest)], tensors, 2, args.alpha, args.beta)
 
 
 def reduce_row_partials(partials: Any, out: Any) -> None:
     """Add partial row sums (S, L, M) to (L, M), in order."""
     count, batches, rows = partials.shape
-    flat = Laid.dense(Float32, 1, 1, batches * rows)
-    problem = GemmProblem(Laid.dense(Float32, 1, 1, 1), flat, flat)
-    given = GemmArguments(None, None, arrays.reshaped(out, flat.shape))
-    reduce_partials(problem, arrays.reshaped(partials, (count, 1, batches * rows)), given)
+    flat = TensorLayout.dense(Float32, 1, 1, batches * rows)
+    problem = GemmProblem(TensorLayout.dense(Float32, 1, 1, 1), flat, flat)
+    args = GemmArguments(None, None, arrays.reshaped(out, flat.shape))
+    reduce_partials(problem, arrays.reshaped(partials, (count, 1, batches * rows)), args)
 
 
 class SplitKReduction:

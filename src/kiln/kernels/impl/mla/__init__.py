@@ -1,6 +1,6 @@
 """Attention to latents (MLA)."""
 
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import LatentAttention
 
-__all__ = ["FAMILY", "Given", "LatentAttention"]
+__all__ = ["REGISTRY", "Given", "LatentAttention"]

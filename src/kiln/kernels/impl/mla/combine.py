@@ -7,14 +7,14 @@ from typing import Any
 from .... import Int32, Int64, const_expr, cute
 from ....cute import arch
 from ...dispatch import devices
-from ..attention.fwd.combine import WIDTH, Together
+from ..attention.fwd.combine import WIDTH, CombineRows
 from .split_kv_scheduler import MEMBERS
 
 _THREADS = 1024
 """Of a multiprocessor: fewer have too many rows each, and more take longer to start."""
 
 
-class Combine(Together):
+class Combine(CombineRows):
     """The kernel for outputs of some type. A sequence that goes on in other shares is put together by the blocks of threads of those, some of
     its queries and heads by each. `ways`: groups of threads that each put some of the pieces together.
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Float32, Int32, cute
 from ...dispatch import arrays, launches, recorder
-from ...dispatch.registry import Family, Implementation
-from ..attention.fwd.combine import columns_of_a_part
+from ...dispatch.registry import Implementation, Registry
+from ..attention.fwd.combine import partial_columns
 from . import sm90
 from .problem import LatentAttention
 from .sm80 import LatentColumns
-from .sm90_config import EARLY, TURNED_ROWS, Sm90MlaConfig, default_tiling, parts
+from .sm90_config import EARLY, TURNED_ROWS, Sm90MlaConfig, default_config, parts
 from .sm90_swap_ab import turned_forward
 from .split_kv_scheduler import MEMBERS
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ...dispatch.devices import Device
 
-FAMILY = Family("latents")
+REGISTRY = Registry("latents")
 
 _WAYS, _MANY = 8, 8
 """Groups of threads that put pieces together where sequences have so many on average; else one."""
@@ -43,14 +43,14 @@ class Given(NamedTuple):
     factor: Any = None
 
 
-FAMILY.register(LatentColumns)
+REGISTRY.register(LatentColumns)
 
 
-@FAMILY.register
+@REGISTRY.register
 class HopperLatents(Implementation):
     """Two warp groups that share the outputs of 64 rows (`wgmma`); the copy engine brings pages."""
 
-    plan = Sm90MlaConfig
+    config = Sm90MlaConfig
     repeats = True
 
     def supports(self, problem: LatentAttention, device: Device) -> str | None:
@@ -60,8 +60,8 @@ class HopperLatents(Implementation):
             return f"values are a multiple of 128 columns, up to 512, and latents {sm90.ROPE} more"
         return None
 
-    def plans(self, problem: LatentAttention, device: Device) -> Iterator[Sm90MlaConfig]:
-        first = default_tiling(problem, device)
+    def configs(self, problem: LatentAttention, device: Device) -> Iterator[Sm90MlaConfig]:
+        first = default_config(problem, device)
         yield first
         both = (first.turned, not first.turned) if problem.queries * problem.heads <= TURNED_ROWS else (first.turned,)
         for turned in both:
@@ -71,35 +71,35 @@ class HopperLatents(Implementation):
                 if shares != first.shares or one != first:
                     yield dataclasses.replace(one, shares=shares)
 
-    def cost(self, problem: LatentAttention, plan: Sm90MlaConfig, device: Device) -> float:
-        return max(parts(problem, plan, device).values())
+    def cost(self, problem: LatentAttention, config: Sm90MlaConfig, device: Device) -> float:
+        return max(parts(problem, config, device).values())
 
-    def parts(self, problem: LatentAttention, plan: Sm90MlaConfig, device: Device) -> dict[str, float]:
-        return parts(problem, plan, device)
+    def cost_terms(self, problem: LatentAttention, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
+        return parts(problem, config, device)
 
-    def check(self, problem: LatentAttention, plan: Sm90MlaConfig, device: Device) -> None:
-        plan.check(problem, device)
+    def check(self, problem: LatentAttention, config: Sm90MlaConfig, device: Device) -> None:
+        config.check(problem, device)
 
-    def run(self, problem: LatentAttention, plan: Sm90MlaConfig, given: Given) -> None:
+    def run(self, problem: LatentAttention, config: Sm90MlaConfig, given: Given) -> None:
         q, lse = given.q, given.lse
         rows = problem.queries * problem.heads
         pieces = arrays.empty(
-            q, (2 * plan.shares, rows, columns_of_a_part(problem.value_dim)), arrays.named_type(q, "float32")
+            q, (2 * config.shares, rows, partial_columns(problem.value_dim)), arrays.dtype_named(q, "float32")
         )
-        found = arrays.empty(q, (plan.shares, MEMBERS), arrays.named_type(q, "int32"))
-        ways = _WAYS if plan.shares > _MANY * problem.batches else 1
+        found = arrays.empty(q, (config.shares, MEMBERS), arrays.dtype_named(q, "int32"))
+        ways = _WAYS if config.shares > _MANY * problem.batches else 1
         compiled = _compiled(
             recorder.mode(), problem.dtype, _memory_of(q), problem.value_dim, lse is not None, problem.stored,
-            given.factor is not None, ways, min(-(-rows // 16) * 16, TURNED_ROWS) if plan.turned else 0,
-            EARLY if plan.turned else plan.early,
+            given.factor is not None, ways, min(-(-rows // 16) * 16, TURNED_ROWS) if config.turned else 0,
+            EARLY if config.turned else config.early,
         )  # fmt: skip
         # of a query the keys of those after it are hidden
         hidden = problem.queries - 1 if problem.causal else 0
-        numbers = sm90.Numbers(given.scale * _LOG2_E, problem.heads, hidden, plan.shares)
+        numbers = sm90.Numbers(given.scale * _LOG2_E, problem.heads, hidden, config.shares)
         q, out = (arrays.reshaped(x, (x.shape[0], rows, x.shape[3])) for x in (q, given.out))
         rest = sm90.Given(given.table, given.lengths, found, pieces, out, lse, given.factor)
         launches.run_arguments(
-            compiled, [q, given.cache, rest, plan.tiles(problem), numbers, arrays.stream_of(given.q)]
+            compiled, [q, given.cache, rest, config.tiles(problem), numbers, arrays.stream_of(given.q)]
         )
 
 

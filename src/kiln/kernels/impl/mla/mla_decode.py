@@ -9,9 +9,9 @@ from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from ..attention.paged_attention import check_out, check_places, check_rows, check_table, factor_of, most_keys, results
 from ..attention.problem import ELEMENTS
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import PAGE, STORED, LatentAttention
-from .sm90_config import default_tiling
+from .sm90_config import default_config
 
 __all__ = ["mla_decode"]
 
@@ -26,12 +26,12 @@ def mla_decode(
     scale: float | None = None,
     value_dim: int = 512,
     causal: bool = True,
-    splits: int | None = None,
+    num_splits: int | None = None,
     max_length: int | None = None,
     cache_scale: Any = None,
     out: Any = None,
     return_lse: bool = False,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """Attention of the last tokens of each sequence to latents in pages; with `return_lse` also the logarithms of the sums.
 
@@ -45,7 +45,7 @@ def mla_decode(
 
     The last token is aligned with the last latent; `causal` hides later ones. `scale` is by default D ** -0.5; models that do not absorb the
     weights into the latents have another D, and give theirs. Latents of all sequences together are cut into equal shares, found on the
-    device: `splits` of them for each 64 rows of tokens and heads, by default as many as multiprocessors run at once; a second kernel puts
+    device: `num_splits` of them for each 64 rows of tokens and heads, by default as many as multiprocessors run at once; a second kernel puts
     sequences together that lie in several. The same call gives the same bits.
     """
     name, require = "mla_decode", arrays.require
@@ -53,8 +53,11 @@ def mla_decode(
         cache = arrays.reshaped(cache, (cache.shape[0], cache.shape[1], cache.shape[3]))
     check(q, cache, page_table, lengths, out, value_dim, cache_scale)
     factor = factor_of(name, q, scale)
-    require(splits is None or splits >= 1, f"{name} with splits {splits}: shares are 1 or more")
-    require(splits is None or plan is None, f"{name} with splits {splits} and a plan: a plan says how latents are cut")
+    require(num_splits is None or num_splits >= 1, f"{name} with num_splits {num_splits}: shares are 1 or more")
+    require(
+        num_splits is None or config is None,
+        f"{name} with num_splits {num_splits} and a config: a config says how latents are cut",
+    )
     batch, queries, heads, _ = q.shape
     keys = most_keys(name, page_table.shape[1] * PAGE, max_length)
     problem = LatentAttention(
@@ -64,11 +67,11 @@ def mla_decode(
 
     def run(out: Any, lse: Any) -> None:
         rows = q if arrays.is_contiguous(q) else arrays.contiguous(q)
-        device, chosen = devices.current(), plan
-        if splits is not None:
-            chosen = dataclasses.replace(default_tiling(problem, device), shares=int(splits))
+        device, chosen = devices.current(), config
+        if num_splits is not None:
+            chosen = dataclasses.replace(default_config(problem, device), shares=int(num_splits))
         given = Given(rows, cache, page_table, lengths, out, lse, factor, cache_scale)
-        FAMILY.run(problem, device, given, chosen)
+        REGISTRY.run(problem, device, given, chosen)
 
     return results(q, value_dim, out, return_lse, page_table.shape[1] * cache.shape[0] > 0, run)
 

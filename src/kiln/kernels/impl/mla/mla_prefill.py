@@ -27,7 +27,7 @@ def mla_prefill(
     cache_scale: Any = None,
     out: Any = None,
     return_lse: bool = False,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """Attention of tokens of several sequences to latents; with `return_lse` also the logarithms of the sums.
 
@@ -52,7 +52,7 @@ def mla_prefill(
     require(batch >= 1, f"{name} with cu_seqlens_q of {batch + 1}: one more than sequences")
     if tokens == 0:
         result = arrays.empty(q, (0, heads, value_dim), None) if out is None else out
-        return (result, arrays.empty(q, (heads, 0), arrays.named_type(q, "float32"))) if return_lse else result
+        return (result, arrays.empty(q, (heads, 0), arrays.dtype_named(q, "float32"))) if return_lse else result
     if not paged:
         require(latents.ndim == 2, f"{name} of latents {tuple(latents.shape)}: (latents, D), one after another")
         lengths = cu_seqlens_k[1:] - cu_seqlens_k[:-1]
@@ -65,7 +65,7 @@ def mla_prefill(
     options: dict[str, Any] = {"out": out[:, None]} if each == 1 and out is not None else {}
     found = mla_decode(
         given, latents, table[owner], seen, scale=scale, value_dim=value_dim, causal=causal, max_length=max_length,
-        cache_scale=cache_scale, return_lse=return_lse, plan=plan, **options,
+        cache_scale=cache_scale, return_lse=return_lse, config=config, **options,
     )  # fmt: skip
     outputs, logarithms = found if return_lse else (found, None)
     if each == 1:

@@ -52,7 +52,7 @@ class LatentAttention(Problem):
         return 2 * self.batches * self.heads * self.queries * self.keys * (self.dim + self.value_dim)
 
     @property
-    def multiplies(self) -> str | None:
+    def mma_dtype(self) -> str | None:
         return peak_name(self.dtype)
 
     @property

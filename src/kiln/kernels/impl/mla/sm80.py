@@ -6,10 +6,10 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...dispatch import arrays
-from ...dispatch.registry import Implementation, works
-from ..attention import Attention
+from ...dispatch.registry import Implementation, passes
+from ..attention import AttentionProblem
 from ..attention import Given as Rows
-from ..attention.fwd.implementations import TensorCoreAttention
+from ..attention.fwd.implementations import Sm80Attention
 from ..attention.fwd.sm80 import Lengths
 from ..attention.fwd.sm80_config import Sm80AttentionConfig
 from ..attention.fwd.sm80_cost import expected, splits_for
@@ -28,7 +28,7 @@ _MOST = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class _Columns(Attention):
+class _Columns(AttentionProblem):
     """Attention to some columns of latents, which may be longer than other heads."""
 
     def __post_init__(self) -> None:
@@ -38,38 +38,38 @@ class _Columns(Attention):
 class LatentColumns(Implementation):
     """`mma.sync`, for some columns of the values at a time: scores are computed for each."""
 
-    plan = Sm80AttentionConfig
+    config = Sm80AttentionConfig
     repeats = True
 
     def supports(self, problem: LatentAttention, device: Device) -> str | None:
         return None if problem.stored is None else "latents are of the type of queries"
 
-    def plans(self, problem: LatentAttention, device: Device) -> Iterator[Sm80AttentionConfig]:
+    def configs(self, problem: LatentAttention, device: Device) -> Iterator[Sm80AttentionConfig]:
         rows = problem.queries * problem.heads
         warps = 1 if rows <= 16 else 2 if rows <= 32 else 4
         steps, able = -(-problem.keys // 16), []
-        for block_k in (32, 16):
+        for tile_n in (32, 16):
             for each in sorted({warps, 1}, reverse=True):
-                tiling = Sm80AttentionConfig(16 * each, block_k, each, 1, grouped=True)
-                if works(lambda plan: self.check(problem, plan, device), tiling):
-                    able.append(tiling)
-        for tiling in able:
-            tiles = problem.batches * -(-rows // tiling.block_q)
-            yield dataclasses.replace(tiling, splits=splits_for(tiles, steps, 1.0, 1, device.multiprocessors))
+                config = Sm80AttentionConfig(16 * each, tile_n, each, 1, pack_gqa=True)
+                if passes(lambda candidate: self.check(problem, candidate, device), config):
+                    able.append(config)
+        for config in able:
+            tiles = problem.batches * -(-rows // config.tile_m)
+            yield dataclasses.replace(config, num_splits=splits_for(tiles, steps, 1.0, 1, device.multiprocessors))
 
-    def cost(self, problem: LatentAttention, plan: Sm80AttentionConfig, device: Device) -> float:
+    def cost(self, problem: LatentAttention, config: Sm80AttentionConfig, device: Device) -> float:
         part = _part(problem)
         read = 2 * problem.batches * problem.keys * sum(part.head_dims) / (BYTES * device.multiprocessors)
-        return max(expected(part, plan, device), read) * (problem.value_dim // part.head_dim_v)
+        return max(expected(part, config, device), read) * (problem.value_dim // part.head_dim_v)
 
-    def check(self, problem: LatentAttention, plan: Sm80AttentionConfig, device: Device) -> None:
+    def check(self, problem: LatentAttention, config: Sm80AttentionConfig, device: Device) -> None:
         arrays.require(
-            plan.grouped, f"{plan}: all heads share latents, and a tile has those of all", hint="grouped=True"
+            config.pack_gqa, f"{config}: all heads share latents, and a tile has those of all", hint="pack_gqa=True"
         )
-        TensorCoreAttention().check(_part(problem), plan, device)
+        Sm80Attention().check(_part(problem), config, device)
 
-    def run(self, problem: LatentAttention, plan: Sm80AttentionConfig, given: Given) -> None:
-        part, compute = _part(problem), TensorCoreAttention()
+    def run(self, problem: LatentAttention, config: Sm80AttentionConfig, given: Given) -> None:
+        part, compute = _part(problem), Sm80Attention()
         lengths = Lengths(None, None, given.lengths, given.table)
         for first in range(0, problem.value_dim, part.head_dim_v):
             columns = slice(first, first + part.head_dim_v)
@@ -78,7 +78,7 @@ class LatentColumns(Implementation):
                 given.q, _as_heads(given.cache), _as_heads(arrays.part(given.cache, 2, columns)),
                 arrays.part(given.out, 3, columns), lse, lengths, problem.queries, problem.keys, given.scale, 0.0,
             )  # fmt: skip
-            compute.run(dataclasses.replace(part, lse=lse is not None), plan, rows)
+            compute.run(dataclasses.replace(part, return_lse=lse is not None), config, rows)
 
 
 def _part(problem: LatentAttention) -> _Columns:
@@ -88,7 +88,7 @@ def _part(problem: LatentAttention) -> _Columns:
         times += 1
     return _Columns(
         problem.batches, problem.queries, problem.keys, problem.heads, 1, problem.dim, problem.value_dim // times, problem.dtype,
-        right=0 if problem.causal else None, lse=problem.lse, partial=True, page=PAGE,
+        window_right=0 if problem.causal else None, return_lse=problem.lse, has_seqused_k=True, page_size=PAGE,
     )  # fmt: skip
 
 

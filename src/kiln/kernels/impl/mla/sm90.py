@@ -41,7 +41,7 @@ class Numbers(NamedTuple):
     scale: Any
     heads: Any
     hidden: Any
-    split_kv_scheduler: Any
+    shares: Any
 
 
 class Given(NamedTuple):

@@ -58,7 +58,7 @@ class Sm90MlaConfig:
         return -(-problem.queries * problem.heads // (TURNED_ROWS if self.turned else ROWS))
 
 
-def default_tiling(problem: LatentAttention, device: Device) -> Sm90MlaConfig:
+def default_config(problem: LatentAttention, device: Device) -> Sm90MlaConfig:
     """As many shares as multiprocessors have blocks of threads at once, or a few less if no sequence is cut then, all being alike; not more
     than there are blocks of keys."""
     most = problem.batches * max(1, -(-problem.keys // ROWS))
@@ -74,22 +74,22 @@ _ENOUGH = 0.95
 
 
 _PRODUCTS = {(False, False): 4.6e6, (False, True): 3.6e6, (True, False): 8.9e6, (True, True): 5.6e6}
-"""Multiplications and additions of 64 rows that a multiprocessor does in a microsecond: whether a plan is turned, and latents have 8 bits."""
+"""Multiplications and additions of 64 rows that a multiprocessor does in a microsecond: whether a config is turned, and latents have 8 bits."""
 BYTES = 3.1e4
 """Bytes that one multiprocessor of all loads in a microsecond."""
 _BEGIN = 4.0
 """Microseconds that beginning, ending and putting together take."""
 
 
-def parts(problem: LatentAttention, plan: Sm90MlaConfig, device: Device) -> dict[str, float]:
+def parts(problem: LatentAttention, config: Sm90MlaConfig, device: Device) -> dict[str, float]:
     """Microseconds of what is done side by side."""
     keys = problem.batches * problem.keys
-    turns = -(-plan.shares * plan.tiles(problem) // device.multiprocessors)
-    at_once = min(plan.shares * plan.tiles(problem), device.multiprocessors)
-    work = 2 * ROWS * (problem.dim + problem.value_dim) * keys / plan.shares
+    turns = -(-config.shares * config.tiles(problem) // device.multiprocessors)
+    at_once = min(config.shares * config.tiles(problem), device.multiprocessors)
+    work = 2 * ROWS * (problem.dim + problem.value_dim) * keys / config.shares
     narrow = problem.stored is not None
     size = 1 if narrow else 2
     return {
-        "products": _BEGIN + turns * work / _PRODUCTS[plan.turned, narrow],
+        "products": _BEGIN + turns * work / _PRODUCTS[config.turned, narrow],
         "memory": _BEGIN + size * keys * problem.dim / (BYTES * at_once),
     }

@@ -1,6 +1,6 @@
 """Sums, means, extrema and their places."""
 
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import ReductionProblem
 
-__all__ = ["FAMILY", "Given", "ReductionProblem"]
+__all__ = ["REGISTRY", "Given", "ReductionProblem"]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Int32, Int64
 from ...dispatch import arrays, devices, launches
-from ...dispatch.matrices import in_step
-from ...dispatch.registry import Family, MemoryBound, varied
+from ...dispatch.matrices import shared_alignment
+from ...dispatch.registry import MemoryBound, Registry, variants
 from .config import MOST_PARTS, ReductionConfig
 from .kernels import ColumnReduction, RowReduction, Shape
 from .problem import ColumnsToReduce, ReductionProblem, RowsToReduce, width_of
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ...dispatch.devices import Device
 
-FAMILY = Family("reductions")
+REGISTRY = Registry("reductions")
 
 _WARP = 32
 
@@ -33,7 +33,7 @@ class Given(NamedTuple):
 class ReductionImplementation(MemoryBound):
     """What both have in common: each element is read once, and memory takes the time."""
 
-    plan = ReductionConfig
+    config = ReductionConfig
     takes: type[Any]
     """How arrays lie that it reduces."""
 
@@ -42,64 +42,64 @@ class ReductionImplementation(MemoryBound):
             return None
         return f"it takes {self.takes.__name__}, and this is {type(problem.laid).__name__}"
 
-    def plans(self, problem: ReductionProblem, device: Device) -> Iterator[ReductionConfig]:
-        return varied(ReductionConfig(), ReductionConfig.check, threads=(128, 256, 512), vectors=(2, 4, 8))
+    def configs(self, problem: ReductionProblem, device: Device) -> Iterator[ReductionConfig]:
+        return variants(ReductionConfig(), ReductionConfig.check, threads=(128, 256, 512), vectors=(2, 4, 8))
 
-    def check(self, problem: ReductionProblem, plan: ReductionConfig, device: Device) -> None:
-        plan.check()
+    def check(self, problem: ReductionProblem, config: ReductionConfig, device: Device) -> None:
+        config.check()
 
 
-@FAMILY.register
+@REGISTRY.register
 class RowReductions(ReductionImplementation):
     """Along contiguous elements."""
 
     takes = RowsToReduce
 
-    def run(self, problem: ReductionProblem, plan: ReductionConfig, given: Given) -> None:
-        _reduce_rows(problem, [given.x], False, problem.laid, given.out, plan)
+    def run(self, problem: ReductionProblem, config: ReductionConfig, given: Given) -> None:
+        _reduce_rows(problem, [given.x], False, problem.laid, given.out, config)
 
 
-@FAMILY.register
+@REGISTRY.register
 class ColumnReductions(ReductionImplementation):
     """Across contiguous elements."""
 
     takes = ColumnsToReduce
 
-    def run(self, problem: ReductionProblem, plan: ReductionConfig, given: Given) -> None:
-        _reduce_columns(problem, [given.x], False, problem.laid, given.out, plan)
+    def run(self, problem: ReductionProblem, config: ReductionConfig, given: Given) -> None:
+        _reduce_columns(problem, [given.x], False, problem.laid, given.out, config)
 
 
 def _reduce_rows(
-    problem: ReductionProblem, given: list[Any], found: bool, laid: Any, out: Any, plan: ReductionConfig
+    problem: ReductionProblem, given: list[Any], found: bool, laid: Any, out: Any, config: ReductionConfig
 ) -> None:
     """Reduce rows of an array, or (`found`) of findings."""
     device, operation = devices.current(), problem.operation
     dtype = operation.dtype if found else problem.x.dtype
     steps = [s for s, e in zip((*laid.kept_steps, laid.repeat_step), (*laid.kept, laid.repeats), strict=True) if e != 1]
-    shown = [arrays.laid(x) for x in given]
+    shown = [arrays.layout_of(x) for x in given]
     width, lead = min(width_of(x, laid.n, steps) for x in shown), None
     plain = laid.kept[0] == 1 and laid.repeats == 1
-    if len(given) == 1 and (odd := in_step(shown, [laid.kept_steps[1]])) is not None and odd[0] > width:
+    if len(given) == 1 and (odd := shared_alignment(shown, [laid.kept_steps[1]])) is not None and odd[0] > width:
         width, lead = odd
     units = -(-laid.n // width)
     # to seek a place costs each thread so much that fewer have vectors enough
     fewest = 4 if operation.finds_place else _WARP
-    spread = max(min(fewest, arrays.power_of_two(units)), arrays.power_of_two(-(-units // plan.vectors)))
-    lanes = plan.row_threads or min(plan.threads, spread)
-    unroll = min(plan.vectors, arrays.power_of_two(-(-units // lanes)))
+    spread = max(min(fewest, arrays.power_of_two(units)), arrays.power_of_two(-(-units // config.vectors)))
+    lanes = config.row_threads or min(config.threads, spread)
+    unroll = min(config.vectors, arrays.power_of_two(-(-units // lanes)))
     rows, chunk = laid.kept[0] * laid.kept[1], lanes * width * unroll
     chunks = laid.repeats * -(-laid.n // chunk)
     single = 0
     if chunks == 1:  # rows of one chunk: more at a time, where blocks enough remain
-        group = plan.threads // lanes
-        single = max(1, min(plan.vectors // unroll, rows // (group * 4 * device.multiprocessors)))
-    blocks = -(-rows // (plan.threads // lanes * max(1, single)))
-    parts = plan.parts or _parts(blocks, chunks, device)
+        group = config.threads // lanes
+        single = max(1, min(config.vectors // unroll, rows // (group * 4 * device.multiprocessors)))
+    blocks = -(-rows // (config.threads // lanes * max(1, single)))
+    parts = config.parts or _parts(blocks, chunks, device)
     each = -(-chunks // parts)
     parts = -(-chunks // each)
     exact = lead is None and laid.n % chunk == 0
-    kernel = launches.made(
-        RowReduction, Shape(plain, single, lead is not None), operation, dtype, problem.out, plan.threads, lanes, width,
+    kernel = launches.cached_kernel(
+        RowReduction, Shape(plain, single, lead is not None), operation, dtype, problem.out, config.threads, lanes, width,
         unroll, parts > 1, found, exact,
     )  # fmt: skip
     numbers = (
@@ -107,34 +107,34 @@ def _reduce_rows(
         Int64(laid.repeat_step), operation.index(laid.n), Int32(lead or 0), Int32(parts), Int32(each),
         Int64(problem.count), Int32(blocks),
     )  # fmt: skip
-    _launch(problem, kernel, given, numbers, (rows, parts, 1), out, plan)
+    _launch(problem, kernel, given, numbers, (rows, parts, 1), out, config)
 
 
 def _reduce_columns(
-    problem: ReductionProblem, given: list[Any], found: bool, laid: Any, out: Any, plan: ReductionConfig
+    problem: ReductionProblem, given: list[Any], found: bool, laid: Any, out: Any, config: ReductionConfig
 ) -> None:
     """Reduce columns of an array, or (`found`) of findings."""
     device, operation = devices.current(), problem.operation
     dtype = operation.dtype if found else problem.x.dtype
     steps = [s for s, e in ((laid.batch_step, laid.batches), (laid.row_step, laid.rows)) if e != 1]
-    width = min(width_of(arrays.laid(x), laid.n, steps) for x in given)
+    width = min(width_of(arrays.layout_of(x), laid.n, steps) for x in given)
     lanes = min(_WARP, arrays.power_of_two(-(-laid.n // width)))
-    across = plan.threads // lanes
-    unroll = min(plan.vectors, arrays.power_of_two(-(-laid.rows // across)))
+    across = config.threads // lanes
+    unroll = min(config.vectors, arrays.power_of_two(-(-laid.rows // across)))
     blocks = -(-laid.n // (lanes * width)) * laid.batches
     chunks = -(-laid.rows // (across * unroll))
-    parts = plan.parts or _parts(blocks, chunks, device)
+    parts = config.parts or _parts(blocks, chunks, device)
     each = -(-chunks // parts) * across * unroll
     parts = -(-laid.rows // each)
-    kernel = launches.made(
-        ColumnReduction, each * parts == laid.rows, operation, dtype, problem.out, plan.threads, lanes, width, unroll,
+    kernel = launches.cached_kernel(
+        ColumnReduction, each * parts == laid.rows, operation, dtype, problem.out, config.threads, lanes, width, unroll,
         parts > 1, found, laid.n % (lanes * width) == 0,
     )  # fmt: skip
     numbers = (
         Int32(laid.rows), Int64(laid.row_step), Int32(laid.n), Int32(laid.batches), Int64(laid.batch_step), Int32(parts),
         Int32(each), Int64(problem.count),
     )  # fmt: skip
-    _launch(problem, kernel, given, numbers, (laid.batches, parts, laid.n), out, plan)
+    _launch(problem, kernel, given, numbers, (laid.batches, parts, laid.n), out, config)
 
 
 def _parts(blocks: int, chunks: int, device: Device) -> int:
@@ -155,7 +155,7 @@ def _parts(blocks: int, chunks: int, device: Device) -> int:
 
 def _launch(
     problem: ReductionProblem, kernel: Any, given: list[Any], numbers: Any, shape: tuple[int, int, int], out: Any,
-    plan: ReductionConfig,
+    config: ReductionConfig,
 ) -> None:  # fmt: skip
     """One launch, or one that writes findings of a shape (results, parts, neighbouring results) and another that merges them."""
     groups, parts, n = shape
@@ -165,7 +165,7 @@ def _launch(
     scratch = [arrays.empty(out, shape, arrays.framework_dtype(kind, out)) for kind in problem.operation.types]
     taken = [*given, *scratch]
     launches.launcher(kernel, taken, *numbers)(taken)
-    again = dataclasses.replace(plan, parts=1, row_threads=0)
+    again = dataclasses.replace(config, parts=1, row_threads=0)
     if n == 1:
         _reduce_rows(problem, scratch, True, RowsToReduce((1, groups), (0, parts), 1, 0, parts), out, again)
     else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Boolean, Float32, Float64, Int32, Int64
 from ...dispatch.arrays import require
-from ...dispatch.problem import WIDEST, Laid, Problem
+from ...dispatch.problem import MAX_VECTOR_BYTES, Problem, TensorLayout
 from .kernels import Operation
 
 if TYPE_CHECKING:
@@ -73,9 +73,9 @@ def _layout(groups: list[tuple[bool, int, int]]) -> RowsToReduce | ColumnsToRedu
     return None
 
 
-def width_of(x: Laid, n: int, steps: Sequence[int]) -> int:
+def width_of(x: TensorLayout, n: int, steps: Sequence[int]) -> int:
     size = x.size
-    width = WIDEST // size
+    width = MAX_VECTOR_BYTES // size
     while width > 1 and (n % width or x.offset % (width * size) or any(s % width for s in steps)):
         width //= 2
     return width or 1
@@ -103,7 +103,7 @@ class ReductionProblem(Problem):
     """The sum, mean, extremum, or place of one, of an array over some of its modes; `out` is the type of the result."""
 
     name: str
-    x: Laid
+    x: TensorLayout
     axes: tuple[int, ...]
     out: Any
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import ReductionProblem, types_of
 
 __all__ = ["argmax", "argmin", "max", "mean", "min", "sum"]
@@ -37,7 +37,7 @@ def _axes(x: Any, axis: Any, name: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, plan: Any) -> Any:
+def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, config: Any) -> Any:
     axes = _axes(x, axis, name)
     arrays.require_usable(x, "the array")
     if name.startswith("arg"):
@@ -46,7 +46,7 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, plan: Any) -
             f"{name} over axes {axes}",
             hint="one axis, or None for the place in all elements",
         )
-    laid = arrays.laid(x)
+    laid = arrays.layout_of(x)
     wanted = types_of(name, laid.dtype)[1] if out is None else arrays.element_type(out)
     problem = ReductionProblem(name, laid, axes, wanted)
     shape = tuple(1 if m in axes else e for m, e in enumerate(x.shape) if keepdims or m not in axes)
@@ -65,8 +65,8 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, plan: Any) -
         )
         order = [m for m in range(x.ndim) if m not in axes] + list(axes)
         x = arrays.contiguous(arrays.permuted(x, order))
-        problem = ReductionProblem(name, arrays.laid(x), tuple(range(x.ndim - len(axes), x.ndim)), wanted)
-    FAMILY.run(problem, devices.current(), Given(x, made), plan)
+        problem = ReductionProblem(name, arrays.layout_of(x), tuple(range(x.ndim - len(axes), x.ndim)), wanted)
+    REGISTRY.run(problem, devices.current(), Given(x, made), config)
     if out is None or direct:
         return made
     arrays.assign(out, made)
@@ -77,39 +77,39 @@ def _reduce(name: str, x: Any, axis: Any, keepdims: bool, out: Any, plan: Any) -
 
 
 @kernel_function("x", "out")
-def sum(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: Any = None) -> Any:
+def sum(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
     """The sum over some axes (None: all). Floats in f32 (f64 in f64), integers exactly in Int64; of nothing 0."""
-    return _reduce("sum", x, axis, keepdims, out, plan)
+    return _reduce("sum", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
-def mean(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: Any = None) -> Any:
+def mean(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
     """The mean over some axes (None: all). That of integers is Float32; of nothing NaN."""
-    return _reduce("mean", x, axis, keepdims, out, plan)
+    return _reduce("mean", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
-def max(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: Any = None) -> Any:
+def max(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
     """The largest element over some axes (None: all); NaN if one is."""
-    return _reduce("max", x, axis, keepdims, out, plan)
+    return _reduce("max", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
-def min(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: Any = None) -> Any:
+def min(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
     """The smallest element over some axes (None: all); NaN if one is."""
-    return _reduce("min", x, axis, keepdims, out, plan)
+    return _reduce("min", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
-def argmax(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: Any = None) -> Any:
+def argmax(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
     """Where the largest element is, along an axis or (None) in all elements in row-major order, as Int64.
 
     Of equal elements the first, and the first NaN if there is one.
     """
-    return _reduce("argmax", x, axis, keepdims, out, plan)
+    return _reduce("argmax", x, axis, keepdims, out, config)
 
 
 @kernel_function("x", "out")
-def argmin(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, plan: Any = None) -> Any:
+def argmin(x: Any, axis: Any = None, *, keepdims: bool = False, out: Any = None, config: Any = None) -> Any:
     """Where the smallest element is, as `argmax`."""
-    return _reduce("argmin", x, axis, keepdims, out, plan)
+    return _reduce("argmin", x, axis, keepdims, out, config)

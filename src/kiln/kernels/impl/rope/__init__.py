@@ -1,6 +1,6 @@
 """Rotary position embeddings."""
 
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import Rotation
 
-__all__ = ["FAMILY", "Given", "Rotation"]
+__all__ = ["REGISTRY", "Given", "Rotation"]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Int32, Int64
 from ...dispatch import devices, launches
-from ...dispatch.registry import Family, MemoryBound, varied
+from ...dispatch.registry import MemoryBound, Registry, variants
 from .config import RopeConfig
 from .kernel import Rotary, Turning
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...dispatch.devices import Device
     from .problem import Rotation
 
-FAMILY = Family("rotations")
+REGISTRY = Registry("rotations")
 
 
 class Given(NamedTuple):
@@ -30,45 +30,45 @@ class Given(NamedTuple):
     first: int = 0
 
 
-@FAMILY.register
+@REGISTRY.register
 class TurnedPairs(MemoryBound):
     """A thread turns neighbouring pairs in some heads of a token."""
 
-    plan = RopeConfig
+    config = RopeConfig
 
     def supports(self, problem: Rotation, device: Device) -> str | None:
         if problem.x.shape[0] * problem.x.shape[1] >= 1 << 31:
             return f"{problem.x.shape[0]} sequences of {problem.x.shape[1]} tokens: more than 32 bits count"
         return None
 
-    def plans(self, problem: Rotation, device: Device) -> Iterator[RopeConfig]:
-        return varied(RopeConfig(), RopeConfig.check, threads=(128, 256, 512), heads=(1, 2, 4, 8))
+    def configs(self, problem: Rotation, device: Device) -> Iterator[RopeConfig]:
+        return variants(RopeConfig(), RopeConfig.check, threads=(128, 256, 512), heads=(1, 2, 4, 8))
 
-    def check(self, problem: Rotation, plan: RopeConfig, device: Device) -> None:
-        plan.check()
+    def check(self, problem: Rotation, config: RopeConfig, device: Device) -> None:
+        config.check()
 
-    def run(self, problem: Rotation, plan: RopeConfig, given: Given) -> None:
+    def run(self, problem: Rotation, config: RopeConfig, given: Given) -> None:
         (batch, tokens, heads, size), index = problem.x.shape, problem.index
         laid = (problem.x, problem.out, problem.cos, problem.sin)
 
         def made(wide: bool) -> Any:
-            return launches.made(
+            return launches.cached_kernel(
                 Rotary,
                 Turning(
                     (*(x.dtype for x in laid), None if index is None else index.dtype), 0 if index is None else len(index.shape),
                     heads, size, problem.pairs, problem.width, problem.interleaved, problem.conjugate, problem.in_place, wide,
-                    devices.current().overlaps, plan,
+                    devices.current().overlaps, config,
                 ),
             )  # fmt: skip
 
         kernel = made(False)
         threads = batch * tokens * kernel.groups * kernel.chunks
-        if threads + plan.threads >= 1 << 31:
+        if threads + config.threads >= 1 << 31:
             kernel = made(True)
         steps = [*problem.x.strides[:3], *problem.out.strides[:3], problem.cos.strides[0], problem.sin.strides[0]]
         steps += [0, 0] if index is None else [*index.strides, 0][:2]
         taken = [given.x, given.out, given.cos, given.sin, *([] if index is None else [given.index])]
         launches.launcher(
             kernel, taken, Int32(batch), Int32(tokens), Int32(problem.cos.shape[0]), Int64(given.first),
-            tuple(map(Int64, steps)), Int32(-(-threads // plan.threads)),
+            tuple(map(Int64, steps)), Int32(-(-threads // config.threads)),
         )(taken)  # fmt: skip

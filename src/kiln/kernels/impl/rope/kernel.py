@@ -32,7 +32,7 @@ class Turning:
     in_place: bool
     wide: bool
     overlaps: bool
-    tiling: RopeConfig
+    config: RopeConfig
 
 
 class Rotary:
@@ -40,7 +40,7 @@ class Rotary:
 
     def __init__(self, turning: Turning) -> None:
         self.turning = turning
-        self.each = min(turning.tiling.heads, turning.heads)
+        self.each = min(turning.config.heads, turning.heads)
         self.groups = -(-turning.heads // self.each)
         self.turned = turning.pairs // turning.width
         rest = 0 if turning.in_place else turning.size - 2 * turning.pairs
@@ -66,7 +66,7 @@ class Rotary:
             for k, (p, t) in enumerate(zip(places, made.types, strict=False))
         ]
         self.kernel(pointers, batch * tokens, tokens, table, first, steps).launch(
-            grid=(blocks, 1, 1), block=(made.tiling.threads, 1, 1), stream=stream, use_pdl=made.overlaps
+            grid=(blocks, 1, 1), block=(made.config.threads, 1, 1), stream=stream, use_pdl=made.overlaps
         )
 
     @cute.kernel
@@ -76,7 +76,7 @@ class Rotary:
             arch.griddepcontrol_wait()
             arch.griddepcontrol_launch_dependents()
         counted = Int64 if const_expr(made.wide) else Int32
-        number = counted(arch.block_idx()[0]) * made.tiling.threads + arch.thread_idx()[0]
+        number = counted(arch.block_idx()[0]) * made.config.threads + arch.thread_idx()[0]
         chunk, rest = Int32(number % self.chunks), number // self.chunks
         head, place = Int32(rest % self.groups) * self.each, Int32(rest // self.groups)
         if place < count:

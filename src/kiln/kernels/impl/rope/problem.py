@@ -8,7 +8,7 @@ from typing import Any
 
 from .... import BFloat16, Float16, Float32, Int32, Int64
 from ...dispatch.arrays import require
-from ...dispatch.problem import WIDEST, Laid, Problem
+from ...dispatch.problem import MAX_VECTOR_BYTES, Problem, TensorLayout
 
 FLOATS = (Float16, BFloat16, Float32)
 
@@ -21,11 +21,11 @@ class Rotation(Problem):
     Elements behind the pairs stay as they are; they are copied unless the result is `in_place`.
     """
 
-    x: Laid
-    out: Laid
-    cos: Laid
-    sin: Laid
-    index: Laid | None
+    x: TensorLayout
+    out: TensorLayout
+    cos: TensorLayout
+    sin: TensorLayout
+    index: TensorLayout | None
     interleaved: bool
     conjugate: bool
     in_place: bool
@@ -74,12 +74,14 @@ class Rotation(Problem):
     @property
     def width(self) -> int:
         """Elements of an access: as many pairs a thread turns in a head."""
-        width = WIDEST // max(self.x.size, self.out.size)
+        width = MAX_VECTOR_BYTES // max(self.x.size, self.out.size)
         rest = 0 if self.in_place else self.x.shape[3] - 2 * self.pairs
 
-        def fits(tensor: Laid) -> bool:
+        def fits(tensor: TensorLayout) -> bool:
             steps = (s for n, s in zip(tensor.shape[:-1], tensor.strides[:-1], strict=True) if n != 1)
-            return tensor.offset % min(WIDEST, width * tensor.size) == 0 and all(s % width == 0 for s in steps)
+            return tensor.offset % min(MAX_VECTOR_BYTES, width * tensor.size) == 0 and all(
+                s % width == 0 for s in steps
+            )
 
         while width > 1 and (
             self.pairs % width or rest % width or not all(map(fits, (self.x, self.out, self.cos, self.sin)))

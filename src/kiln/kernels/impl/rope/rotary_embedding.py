@@ -6,13 +6,13 @@ from typing import Any
 
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import Rotation
 
 __all__ = ["rotary_embedding"]
 
 
-@kernel_function("x", "cos", "sin", "out", more=("seqlen_offsets", "positions"), meeting=("x",))
+@kernel_function("x", "cos", "sin", "out", other_arrays=("seqlen_offsets", "positions"), may_overlap=("x",))
 def rotary_embedding(
     x: Any,
     cos: Any,
@@ -24,7 +24,7 @@ def rotary_embedding(
     positions: Any = None,
     conjugate: bool = False,
     out: Any = None,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """Turn pairs of elements of each head by the angles of its token's position.
 
@@ -59,16 +59,16 @@ def rotary_embedding(
         arrays.require_usable(tensor, "an array of rotary_embedding")
     arrays.require_usable(written, "out", written=True)
     if inplace:
-        arrays.require_apart(x, "rotary_embedding in place: x")
+        arrays.require_distinct_elements(x, "rotary_embedding in place: x")
         for name, tensor in (("cos", cos), ("sin", sin), ("positions", index)):
             arrays.require(
                 tensor is None or not arrays.overlap(x, tensor),
                 f"rotary_embedding in place: x has memory in common with {name}, which is read after parts of x are written",
                 hint="an array of its own",
             )
-    laid = [None if t is None else arrays.laid(t) for t in (given, written, cos, sin, index)]
+    laid = [None if t is None else arrays.layout_of(t) for t in (given, written, cos, sin, index)]
     problem = Rotation(*laid, bool(interleaved), bool(conjugate), bool(inplace))  # type: ignore[arg-type]
     arrays.require(0 in x.shape or cos.shape[0] > 0, "rotary_embedding with a table of no positions")
     if 0 not in x.shape:
-        FAMILY.run(problem, devices.current(), Given(given, written, cos, sin, index, first), plan)
+        REGISTRY.run(problem, devices.current(), Given(given, written, cos, sin, index, first), config)
     return out

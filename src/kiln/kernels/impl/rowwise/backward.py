@@ -17,7 +17,7 @@ from ...dispatch import arrays
 from ...dispatch.recorder import kernel_function
 from ...parts.vectors import across, plus, total
 from .arguments import run_rows
-from .default_configs import shared_tiling, stream_tiling
+from .default_configs import shared_config, streaming_config
 from .row_kernel import Part, RowKernel, RowwiseConfig
 from .row_statistics import State, summed_up
 from .softmax_and_norms import joined_spread, norm_numbers, reciprocal, weighted
@@ -195,7 +195,7 @@ class LayerNormGradient(RowKernel):
         return [state[1], cute.math.rsqrt(cute.math.fma(state[2], numbers[1], numbers[0]))]
 
 
-# --- plans -----------------------------------------------------------------------------------------------------------
+# --- configs -----------------------------------------------------------------------------------------------------------
 
 
 LONGEST_UNSTREAMED = 32768
@@ -206,7 +206,7 @@ _NARROW = 16
 """Elements of a row that a thread has where it accesses them one by one."""
 
 
-def read_twice_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
+def read_twice_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
     """Of norms whose rows cannot be streamed: as for softmax, with half the threads, as there are more numbers to hold.
 
     Of narrow accesses a thread has few, so that there are registers for more threads, which hide each other's waiting.
@@ -216,7 +216,7 @@ def read_twice_tiling(n: int, width: int, bits: int, device: Device, columns: in
         threads = min(512, arrays.power_of_two(-(-n // _NARROW)))
         few = n <= threads * cluster * 12
         return RowwiseConfig(threads, threads, cluster, 0, (1024 if few else 512) // threads)
-    chosen = shared_tiling(n, width, bits, device)
+    chosen = shared_config(n, width, bits, device)
     if chosen.shared and chosen.threads == chosen.row_threads:
         threads = min(256, chosen.threads)
         chosen = dataclasses.replace(chosen, threads=threads, row_threads=threads)
@@ -226,21 +226,21 @@ def read_twice_tiling(n: int, width: int, bits: int, device: Device, columns: in
 def softmax_gradient_rule(problem: Rows, device: Device) -> Any:
     """Long rows are streamed, where all accesses are as wide as can be."""
     least = min(x.size for x in (*problem.sources, *problem.outs))
-    if problem.width * least == arrays.WIDEST and problem.n > LONGEST_UNSTREAMED:
-        plan = stream_tiling(problem, device)
-        if plan is not None:
-            return plan
-    return shared_tiling(problem.n, problem.width, problem.bits, device)
+    if problem.width * least == arrays.MAX_VECTOR_BYTES and problem.n > LONGEST_UNSTREAMED:
+        config = streaming_config(problem, device)
+        if config is not None:
+            return config
+    return shared_config(problem.n, problem.width, problem.bits, device)
 
 
 def norm_gradient_rule(problem: Rows, device: Device) -> Any:
     """Rows are streamed where they can be, else read twice."""
-    found = stream_tiling(problem, device)
-    return found or read_twice_tiling(problem.n, problem.width, problem.bits, device)
+    found = streaming_config(problem, device)
+    return found or read_twice_config(problem.n, problem.width, problem.bits, device)
 
 
 def norm_backward(
-    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, plan: Any, *more: Any
+    name: str, kind: type[Any], dy: Any, x: Any, weight: Any, bias: bool, eps: float, out: Any, config: Any, *more: Any
 ) -> tuple[Any, ...]:
     """Gradients of a norm; `more` of what was the norm's input itself."""
     arrays.require(
@@ -252,7 +252,7 @@ def norm_backward(
     if out is None:
         out = arrays.empty_like(x)
     made = [arrays.empty(like, (x.shape[-1],), None) for like in [*([] if weight is None else [weight]), *[x] * bias]]
-    run_rows(name, kind, [x, dy, *more], [out], [weight], norm_numbers(x, eps), norm_gradient_rule, plan, made)
+    run_rows(name, kind, [x, dy, *more], [out], [weight], norm_numbers(x, eps), norm_gradient_rule, config, made)
     left = iter(made)
     return out, None if weight is None else next(left), next(left) if bias else None
 
@@ -261,31 +261,31 @@ def norm_backward(
 
 
 @kernel_function("dy", "y", "out")
-def softmax_backward(dy: Any, y: Any, *, out: Any = None, plan: Any = None) -> Any:
+def softmax_backward(dy: Any, y: Any, *, out: Any = None, config: Any = None) -> Any:
     """The gradient of what `softmax` was given, from that of its result `y`: y (dy - sum(y dy)), along the last mode."""
     if out is None:
         out = arrays.empty_like(dy)
-    run_rows("softmax_backward", SoftmaxGradient, [y, dy], [out], [], (), softmax_gradient_rule, plan)
+    run_rows("softmax_backward", SoftmaxGradient, [y, dy], [out], [], (), softmax_gradient_rule, config)
     return out
 
 
 @kernel_function("dy", "x", "weight", "out")
 def rms_norm_backward(
-    dy: Any, x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, plan: Any = None
+    dy: Any, x: Any, weight: Any = None, *, eps: float = 1e-6, out: Any = None, config: Any = None
 ) -> tuple[Any, Any]:
     """The gradients of what `rms_norm` was given, from that of its result: of `x`, and of `weight` (None without).
 
     `out` is written that of `x`. That of `weight` has its type; it is summed in f32, in a fixed order.
     """
-    return norm_backward("rms_norm_backward", RmsNormGradient, dy, x, weight, False, eps, out, plan)[:2]
+    return norm_backward("rms_norm_backward", RmsNormGradient, dy, x, weight, False, eps, out, config)[:2]
 
 
 @kernel_function("dy", "x", "weight", "out")
 def layer_norm_backward(
-    dy: Any, x: Any, weight: Any = None, *, bias: bool = False, eps: float = 1e-5, out: Any = None, plan: Any = None
+    dy: Any, x: Any, weight: Any = None, *, bias: bool = False, eps: float = 1e-5, out: Any = None, config: Any = None
 ) -> tuple[Any, Any, Any]:
     """The gradients of what `layer_norm` was given, from that of its result: of `x`, `weight` and the bias.
 
     That of `weight` is None without one, that of the bias (of the type of `x`) unless `bias` asks for it.
     """
-    return norm_backward("layer_norm_backward", LayerNormGradient, dy, x, weight, bias, eps, out, plan)
+    return norm_backward("layer_norm_backward", LayerNormGradient, dy, x, weight, bias, eps, out, config)

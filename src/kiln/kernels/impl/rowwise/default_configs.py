@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .problem import Rows
 
 
-def default_tiling(n: int, width: int, bits: int, device: devices.Device, columns: int = 0) -> RowwiseConfig:
+def default_config(n: int, width: int, bits: int, device: devices.Device, columns: int = 0) -> RowwiseConfig:
     """Few vectors to a thread, for a row's threads wait for each other; from 16 kB on more, and then more blocks to a row.
 
     Measured on an H200, with and without `columns` of weights. Rows of up to 32 kB are held in registers or, where they are
@@ -42,11 +42,11 @@ def default_tiling(n: int, width: int, bits: int, device: devices.Device, column
     return RowwiseConfig(512, 512, cluster, 8, 3 if exact and (cluster > 1 or columns > 1) else 2)
 
 
-def shared_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
+def shared_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
     """Of several matrices, or where registers are needed for more: rows in shared memory, half as much of one to a block."""
     units = -(-n // width)
     if width * bits < 128 or units <= 1024:
-        return default_tiling(n, width, bits, device)
+        return default_config(n, width, bits, device)
     for each in (2048, 4096):
         cluster = arrays.power_of_two(-(-units // each))
         if cluster <= device.cluster:
@@ -56,7 +56,7 @@ def shared_tiling(n: int, width: int, bits: int, device: Device, columns: int = 
 
 def shared_rule(problem: Rows, device: Device) -> RowwiseConfig:
     """The same of a problem."""
-    return shared_tiling(problem.n, problem.width, problem.bits, device)
+    return shared_config(problem.n, problem.width, problem.bits, device)
 
 
 def even_threads(units: int, most: int, few: bool = False) -> int:
@@ -72,25 +72,25 @@ def quantized_rule(problem: Rows, device: Device) -> RowwiseConfig:
     More is computed for each byte than elsewhere: all threads shall have something to do. Few rows have more threads each.
     """
     n, units, columns = problem.n, -(-problem.n // problem.width), len(problem.present)
-    plan = shared_tiling(n, problem.width, problem.bits, device)
+    config = shared_config(n, problem.width, problem.bits, device)
     if problem.width * problem.bits < 128:  # half of the elements to a thread, for all of them are unrolled
-        threads = min(512, 2 * plan.row_threads)
-        return dataclasses.replace(plan, threads=max(plan.threads, threads), row_threads=threads)
-    if plan.cluster > 1 and columns == 0 and plan.together > 1:
+        threads = min(512, 2 * config.row_threads)
+        return dataclasses.replace(config, threads=max(config.threads, threads), row_threads=threads)
+    if config.cluster > 1 and columns == 0 and config.together > 1:
         threads = min(512, max(128, arrays.power_of_two(-(-units // 32))))
         return RowwiseConfig(threads, threads, arrays.power_of_two(-(-units // (4 * threads))), 16, 1024 // threads)
     if problem.bits == 16 and problem.kind.fields and units > 128 and problem.rows > 2 * device.multiprocessors:
-        found = quantized_norm_tiling(units, len(problem.sources), problem.kind.counted)
+        found = quantized_norm_config(units, len(problem.sources), problem.kind.counted)
         if found is not None:
             return found
     alone = columns == 1 and len(problem.sources) == 1
-    if plan.together > 1 and (plan.cluster > 1 or (units > 1024 and alone)):
-        uneven = units % (256 * plan.cluster) != 0  # predicates take registers, too
+    if config.together > 1 and (config.cluster > 1 or (units > 1024 and alone)):
+        uneven = units % (256 * config.cluster) != 0  # predicates take registers, too
         many = columns > 1 or len(problem.sources) > 1
         together = 2 if (uneven and many) or (columns > 1 and problem.bits == 32) else 3
-        return dataclasses.replace(plan, threads=256, row_threads=256, together=together)
+        return dataclasses.replace(config, threads=256, row_threads=256, together=together)
     if not 256 < units <= 1024:
-        return plan
+        return config
     if problem.rows <= 2 * device.multiprocessors:
         threads = arrays.power_of_two(-(-units // 2))
         return RowwiseConfig(threads, threads)
@@ -99,7 +99,7 @@ def quantized_rule(problem: Rows, device: Device) -> RowwiseConfig:
     return RowwiseConfig(block, threads, 1, 5, (768 if columns > 1 or threads * 4 < units else 1024) // block)
 
 
-def quantized_norm_tiling(units: int, sources: int, centred: bool) -> RowwiseConfig | None:
+def quantized_norm_config(units: int, sources: int, centred: bool) -> RowwiseConfig | None:
     """Of norms with many rows: four to eight vectors to a thread, which keeps what it computes of them; None: as other quantized rows.
 
     LayerNorm waits twice for a row's threads, and computes most for each byte: blocks take rows in turn, the next on its way. Where a sum
@@ -128,12 +128,12 @@ def held_bits(problem: Rows) -> tuple[int, int, int, int]:
     return sources, columns, problem.kind.fields - problem.kind.counted, len(problem.totals)
 
 
-def stream_tiling(problem: Rows, device: Device) -> StreamingRowwiseConfig | None:
+def streaming_config(problem: Rows, device: Device) -> StreamingRowwiseConfig | None:
     """How rows are streamed by default; None: they cannot be."""
     width, edged = problem.streamed
     if width * min(x.dtype.width for x in problem.sources) < 32:
         return None
-    found = tiling_for(problem.n // width * width, width, *held_bits(problem), device, edged)
+    found = config_for(problem.n // width * width, width, *held_bits(problem), device, edged)
     return None if found is not None and edged and found.row_threads < WARP else found
 
 
@@ -143,7 +143,7 @@ LONG_MANY = {1: (True, 1), 2: (True, 1), 4: (False, 4), 8: (False, 4), 16: (True
 """The same where findings have more than two numbers."""
 
 
-def tiling_for(
+def config_for(
     n: int, width: int, sources: int, columns: int, fields: int, sums: int, device: devices.Device, edged: bool = False
 ) -> StreamingRowwiseConfig | None:
     """The same, for sources and columns of so many bits for each element.
@@ -167,5 +167,5 @@ def tiling_for(
         overlapped, ahead = many, 0 if many else 1
     else:
         overlapped, ahead = (False, vectors) if cluster in (2, 16) or (edged and cluster == 4) else (True, 0)
-    tiling = StreamingRowwiseConfig(512, threads, cluster, ahead, overlapped)
-    return tiling if tiling.fits(n, width, sources, columns, fields, sums, device) else None
+    config = StreamingRowwiseConfig(512, threads, cluster, ahead, overlapped)
+    return config if config.fits(n, width, sources, columns, fields, sums, device) else None

@@ -45,22 +45,22 @@ class DoubleBufferedRowwiseConfig(RowwiseConfig):
 class InTurn:
     """The kernel of a kind of rows that exchanges findings twice: who is told of the second has read all that were exchanged first."""
 
-    tiling: Any
+    config: Any
     problem: Any
     width: int
     shared: int
 
     @cute.kernel
     def kernel(self: Any, sources: Any, outs: Any, columns: Any, notes: Any, numbers: Any, rows: Int32, n: Int32):
-        tiling = self.tiling
+        config = self.config
         if const_expr(self.problem.overlaps):
             arch.griddepcontrol_wait()
             arch.griddepcontrol_launch_dependents()
-        thread, first = arch.thread_idx()[0], arch.block_idx()[0] * tiling.turns
-        units, slots = n // self.width, max(1, tiling.row_threads // WARP)
+        thread, first = arch.thread_idx()[0], arch.block_idx()[0] * config.turns
+        units, slots = n // self.width, max(1, config.row_threads // WARP)
         exchanges = self.exchange_buffer(slots), self.exchange_buffer(slots, fields=1)
         rings = [self.ring(x.element_type, thread) for x in sources]
-        count, nothing, all_exist = min(Int32(tiling.turns), rows - first), Int32(0), Boolean(True)
+        count, nothing, all_exist = min(Int32(config.turns), rows - first), Int32(0), Boolean(True)
         self.begin(sources, rings, first, nothing, thread, units)
         arch.cp_async_commit_group()
         for turn in range(count):
@@ -85,7 +85,7 @@ class InTurn:
 
     def ring(self: Any, dtype: Any, thread: Any) -> Any:
         """A thread's own shared memory (element, vector, stage), which lies between that of its neighbours."""
-        width, threads = self.width, self.tiling.threads
+        width, threads = self.width, self.config.threads
         memory = arch.alloc_smem(dtype, width * threads * self.shared * STAGES, 16)
         shape, step = (width, self.shared, STAGES, threads), width * threads
         layout = cute.make_layout(shape, stride=(1, step, step * self.shared, width))

@@ -90,13 +90,13 @@ class QuantizedAddLayerNorm(Adds, QuantizedLayerNorm):
 
 def _added(
     name: str, kinds: tuple[type[Any], type[Any]], x: Any, residual: Any, columns: list[Any], eps: float, quantize: Any,
-    out: Any, residual_out: Any, plan: Any,
+    out: Any, residual_out: Any, config: Any,
 ) -> tuple[Any, ...]:  # fmt: skip
     outs, notes = quantized_outs(x, quantize, out)
     summed = arrays.empty_like(residual) if residual_out is None else residual_out
     run_rows(
         name, kinds[bool(notes)], [x, residual], [*outs, summed], columns, norm_numbers(x, eps),
-        quantized_rule if notes else shared_rule, plan, notes=notes,
+        quantized_rule if notes else shared_rule, config, notes=notes,
     )  # fmt: skip
     return (*outs, *notes, summed)
 
@@ -111,14 +111,14 @@ def fused_add_rms_norm(
     quantize: Any = None,
     out: Any = None,
     residual_out: Any = None,
-    plan: Any = None,
+    config: Any = None,
 ) -> tuple[Any, ...]:
     """`rms_norm(x + residual, weight)` and the sum, rounded to the type of `residual` before the norm.
 
     `out=x, residual_out=residual` writes both in place. With `quantize` (see `rms_norm`): the result, the numbers of its rows, the sum.
     """
     kinds = AddRmsNorm, QuantizedAddRmsNorm
-    return _added("fused_add_rms_norm", kinds, x, residual, [weight], eps, quantize, out, residual_out, plan)
+    return _added("fused_add_rms_norm", kinds, x, residual, [weight], eps, quantize, out, residual_out, config)
 
 
 @kernel_function("x", "residual", "weight", "bias", "out", "residual_out", written=("out", "residual_out"))
@@ -132,20 +132,20 @@ def fused_add_layer_norm(
     quantize: Any = None,
     out: Any = None,
     residual_out: Any = None,
-    plan: Any = None,
+    config: Any = None,
 ) -> tuple[Any, ...]:
     """`layer_norm(x + residual, weight, bias)` and the sum, as `fused_add_rms_norm` does it."""
     kinds = AddLayerNorm, QuantizedAddLayerNorm
-    return _added("fused_add_layer_norm", kinds, x, residual, [weight, bias], eps, quantize, out, residual_out, plan)
+    return _added("fused_add_layer_norm", kinds, x, residual, [weight, bias], eps, quantize, out, residual_out, config)
 
 
 @kernel_function("dy", "dsum", "summed", "weight", "out")
 def fused_add_rms_norm_backward(
-    dy: Any, dsum: Any, summed: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None, plan: Any = None
+    dy: Any, dsum: Any, summed: Any, weight: Any = None, eps: float = 1e-6, *, out: Any = None, config: Any = None
 ) -> tuple[Any, Any]:
     """The gradients of what `fused_add_rms_norm` was given, from those of its results and the sum: of both terms, and of `weight`."""
     name = "fused_add_rms_norm_backward"
-    return norm_backward(name, RmsNormGradient, dy, summed, weight, False, eps, out, plan, dsum)[:2]
+    return norm_backward(name, RmsNormGradient, dy, summed, weight, False, eps, out, config, dsum)[:2]
 
 
 @kernel_function("dy", "dsum", "summed", "weight", "out")
@@ -158,8 +158,8 @@ def fused_add_layer_norm_backward(
     *,
     bias: bool = False,
     out: Any = None,
-    plan: Any = None,
+    config: Any = None,
 ) -> tuple[Any, Any, Any]:
     """The same for `fused_add_layer_norm`: of both terms, of `weight`, and of the bias if `bias` asks for it."""
     name = "fused_add_layer_norm_backward"
-    return norm_backward(name, LayerNormGradient, dy, summed, weight, bias, eps, out, plan, dsum)
+    return norm_backward(name, LayerNormGradient, dy, summed, weight, bias, eps, out, config, dsum)

@@ -206,45 +206,45 @@ def _halves(name: str, x: Any) -> list[Any]:
     return [arrays.part(x, x.ndim - 1, which) for which in (slice(0, n // 2), slice(n // 2, n))]
 
 
-def _forward(name: str, kinds: tuple[type[Any], ...], gate: Any, up: Any, quantize: Any, out: Any, plan: Any) -> Any:
+def _forward(name: str, kinds: tuple[type[Any], ...], gate: Any, up: Any, quantize: Any, out: Any, config: Any) -> Any:
     given = _halves(name, gate) if up is None else [gate, up]
     outs, notes = quantized_outs(given[0], quantize, out)
     rule = quantized_rule if notes else shared_rule
-    run_rows(name, kinds[bool(notes)], given, outs, [], (), rule, plan, notes=notes)
+    run_rows(name, kinds[bool(notes)], given, outs, [], (), rule, config, notes=notes)
     return (*outs, *notes) if notes else outs[0]
 
 
-def _backward(name: str, kind: type[Any], dy: Any, gate: Any, up: Any, plan: Any) -> Any:
+def _backward(name: str, kind: type[Any], dy: Any, gate: Any, up: Any, config: Any) -> Any:
     made = [arrays.empty_like(x) for x in ([gate] if up is None else [gate, up])]
     given, outs = (_halves(name, gate), _halves(name, made[0])) if up is None else ([gate, up], made)
-    run_rows(name, kind, [dy, *given], outs, [], (), shared_rule, plan)
+    run_rows(name, kind, [dy, *given], outs, [], (), shared_rule, config)
     return made[0] if up is None else tuple(made)
 
 
 @kernel_function("gate", "up", "out")
-def swiglu(gate: Any, up: Any = None, *, quantize: Any = None, out: Any = None, plan: Any = None) -> Any:
+def swiglu(gate: Any, up: Any = None, *, quantize: Any = None, out: Any = None, config: Any = None) -> Any:
     """`silu(gate) * up`, computed in f32. Without `up` one array holds both, `gate` first, along its last mode.
 
     `quantize` is a type of 8-bit floats: the result is then that of each row over a number, and the numbers, f32 (..., 1).
     """
-    return _forward("swiglu", (SwiGlu, QuantizedSwiGlu), gate, up, quantize, out, plan)
+    return _forward("swiglu", (SwiGlu, QuantizedSwiGlu), gate, up, quantize, out, config)
 
 
 @kernel_function("gate", "up", "out")
 def geglu(
-    gate: Any, up: Any = None, *, approximate: str = "none", quantize: Any = None, out: Any = None, plan: Any = None
+    gate: Any, up: Any = None, *, approximate: str = "none", quantize: Any = None, out: Any = None, config: Any = None
 ) -> Any:
     """`gelu(gate) * up`, as `swiglu`; `approximate="tanh"` is PyTorch's."""
-    return _forward("geglu", _gelu("geglu", approximate), gate, up, quantize, out, plan)
+    return _forward("geglu", _gelu("geglu", approximate), gate, up, quantize, out, config)
 
 
 @kernel_function("dy", "gate", "up")
-def swiglu_backward(dy: Any, gate: Any, up: Any = None, *, plan: Any = None) -> Any:
+def swiglu_backward(dy: Any, gate: Any, up: Any = None, *, config: Any = None) -> Any:
     """The gradients of what `swiglu` was given, from that of its result: two arrays, or one that holds both."""
-    return _backward("swiglu_backward", SwiGluGradient, dy, gate, up, plan)
+    return _backward("swiglu_backward", SwiGluGradient, dy, gate, up, config)
 
 
 @kernel_function("dy", "gate", "up")
-def geglu_backward(dy: Any, gate: Any, up: Any = None, *, approximate: str = "none", plan: Any = None) -> Any:
+def geglu_backward(dy: Any, gate: Any, up: Any = None, *, approximate: str = "none", config: Any = None) -> Any:
     """The same of `geglu`."""
-    return _backward("geglu_backward", _gelu("geglu_backward", approximate)[2], dy, gate, up, plan)
+    return _backward("geglu_backward", _gelu("geglu_backward", approximate)[2], dy, gate, up, config)

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .... import Float32, Int32, Int64
 from ...dispatch import arrays, devices, launches
-from ...dispatch.matrices import in_step
-from ...dispatch.registry import Family, MemoryBound, varied
+from ...dispatch.matrices import shared_alignment
+from ...dispatch.registry import MemoryBound, Registry, variants
 from ..reduction.reductions import sum as sum_over
-from .default_configs import default_tiling, held_bits, stream_tiling
+from .default_configs import default_config, held_bits, streaming_config
 from .double_buffered import DoubleBufferedRowwiseConfig, in_turn
 from .partial_reduction import line_pitch
 from .row_kernel import WARP, RowProblem, RowwiseConfig
 from .streaming import RowStream, StreamingRowwiseConfig, StreamProblem
 from .streaming_unaligned import alike
-from .unaligned import LINE, OddRows, UnalignedRowwiseConfig, odd_problem, odd_tiling
+from .unaligned import LINE, OddRows, UnalignedRowwiseConfig, odd_problem, unaligned_config
 from .weight_gradients import NormSums, rows_at_once
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ...dispatch.devices import Device
     from .problem import Rows
 
-FAMILY = Family("rows")
+REGISTRY = Registry("rows")
 
 _WORSE = 1.25
-"""What a plan that is not the measured one is expected to take, as a multiple."""
+"""What a config that is not the measured one is expected to take, as a multiple."""
 
 
 class Given(NamedTuple):
@@ -46,17 +46,17 @@ class Given(NamedTuple):
 
 
 def _odd(problem: Rows, device: Device) -> UnalignedRowwiseConfig | None:
-    """The plan for rows that begin anywhere, where that is best. Several sources of 32 bits are as fast one by one."""
+    """The config for rows that begin anywhere, where that is best. Several sources of 32 bits are as fast one by one."""
     if not _between_edges(problem) or (len(problem.sources) > 1 and problem.bits > 16):
         return None
     width, _ = _steps(problem)
-    return odd_tiling(problem.n, width, len(problem.sources), len(problem.present), problem.rows, device)
+    return unaligned_config(problem.n, width, len(problem.sources), len(problem.present), problem.rows, device)
 
 
 def _steps(problem: Rows) -> tuple[int, int]:
     """Elements of an access to rows in step, and how far after a multiple of it they begin; 0: they are not."""
     steps = [m.step for m in problem.matrices]
-    return in_step([*problem.sources, *problem.outs], steps, problem.present) or (0, 0)
+    return shared_alignment([*problem.sources, *problem.outs], steps, problem.present) or (0, 0)
 
 
 def _between_edges(problem: Rows) -> bool:
@@ -66,61 +66,61 @@ def _between_edges(problem: Rows) -> bool:
 
 
 class RowImplementation(MemoryBound):
-    """What they have in common: which plan was measured to be best, and what that says of the others."""
+    """What they have in common: which config was measured to be best, and what that says of the others."""
 
     def supports(self, problem: Rows, device: Device) -> str | None:
-        return problem.uncountable
+        return problem.exceeds_32_bits
 
-    def cost(self, problem: Rows, plan: Any, device: Device) -> float:
-        took = super().cost(problem, plan, device)
-        return took if plan == (_odd(problem, device) or problem.rule(problem, device)) else _WORSE * took
+    def cost(self, problem: Rows, config: Any, device: Device) -> float:
+        took = super().cost(problem, config, device)
+        return took if config == (_odd(problem, device) or problem.rule(problem, device)) else _WORSE * took
 
     def first(self, problem: Rows, device: Device) -> Any:
-        """The plan of its type that suits a problem best; None: there is none."""
+        """The config of its type that suits a problem best; None: there is none."""
         raise NotImplementedError
 
-    def plans(self, problem: Rows, device: Device) -> Iterator[Any]:
-        def check(plan: Any) -> None:
-            self.check(problem, plan, device)
+    def configs(self, problem: Rows, device: Device) -> Iterator[Any]:
+        def check(config: Any) -> None:
+            self.check(problem, config, device)
 
         first = self.first(problem, device)
         if first is None:
             return
         sizes = [size for size in (64, 128, 256, 512) if size >= min(first.row_threads, 512)]
         alone = first.row_threads == first.threads
-        for plan in varied(first, check, threads=sizes):
-            yield plan
-            if alone and plan is not first:
-                yield from varied(dataclasses.replace(plan, row_threads=plan.threads), check)
+        for config in variants(first, check, threads=sizes):
+            yield config
+            if alone and config is not first:
+                yield from variants(dataclasses.replace(config, row_threads=config.threads), check)
 
 
-@FAMILY.register
+@REGISTRY.register
 class HeldRows(RowImplementation):
     """A row is held by threads of a block or of a cluster; longer ones are read twice. So are those that are summed over."""
 
-    plan = RowwiseConfig
+    config = RowwiseConfig
 
     def first(self, problem: Rows, device: Device) -> RowwiseConfig:
-        plan = problem.rule(problem, device)
-        if type(plan) is RowwiseConfig:
-            return plan
-        return default_tiling(problem.n, problem.width, problem.bits, device, len(problem.present))
+        config = problem.rule(problem, device)
+        if type(config) is RowwiseConfig:
+            return config
+        return default_config(problem.n, problem.width, problem.bits, device, len(problem.present))
 
-    def check(self, problem: Rows, plan: RowwiseConfig, device: Device) -> None:
-        plan.check(problem.n, problem.width, problem.bits, len(problem.sources), device)
+    def check(self, problem: Rows, config: RowwiseConfig, device: Device) -> None:
+        config.check(problem.n, problem.width, problem.bits, len(problem.sources), device)
 
-    def run(self, problem: Rows, plan: RowwiseConfig, given: Given) -> None:
+    def run(self, problem: Rows, config: RowwiseConfig, given: Given) -> None:
         device, n, width = devices.current(), problem.n, problem.width
-        vectors = plan.vectors(n, width)
-        exact = n == plan.cluster * plan.row_threads * vectors * width
+        vectors = config.vectors(n, width)
+        exact = n == config.cluster * config.row_threads * vectors * width
         overlaps = problem.kind.overlaps and device.overlaps
         wanted = arrays.framework_dtype(Float32, given.sources[0])
         notes = list(given.notes)
         if problem.totals:
             notes = [arrays.empty(given.sources[0], (problem.rows,), wanted) for _ in range(2)]
-        kernel = self.made(problem, len(notes), width, vectors, exact, plan, overlaps)
+        kernel = self.made(problem, len(notes), width, vectors, exact, config, overlaps)
         taken = [*given.sources, *given.outs, *given.columns, *notes]
-        blocks = Int32(self.blocks(problem, plan))
+        blocks = Int32(self.blocks(problem, config))
         again = [_kept(x, given.outs) for x in given.sources[:2]] if problem.totals else []
         launches.launcher(kernel, taken, *_sizes(problem), _typed(given.numbers), blocks)(taken)
         if problem.totals:
@@ -128,11 +128,11 @@ class HeldRows(RowImplementation):
 
     def made(self, problem: Rows, *more: Any) -> Any:
         """The kernel, for what else a `RowProblem` has."""
-        return launches.made(problem.kind, RowProblem(*problem.types, *more))
+        return launches.cached_kernel(problem.kind, RowProblem(*problem.types, *more))
 
-    def blocks(self, problem: Rows, plan: Any) -> int:
+    def blocks(self, problem: Rows, config: Any) -> int:
         """How many there are."""
-        return -(-problem.rows // plan.rows) * plan.cluster
+        return -(-problem.rows // config.rows) * config.cluster
 
     def _sum(self, problem: Rows, given: Given, again: list[Any], notes: list[Any], device: Device) -> None:
         """Sum over rows, which are read `again`, given the statistics of each."""
@@ -143,7 +143,7 @@ class HeldRows(RowImplementation):
         each = -(-problem.rows // (-(-16 * device.multiprocessors // across) * step)) * step
         parts = -(-problem.rows // each)
         partial = [arrays.empty(first, (parts, n), arrays.framework_dtype(Float32, first)) for _ in given.totals]
-        kernel = launches.made(
+        kernel = launches.cached_kernel(
             NormSums, problem.types[0][:2], width, n % (WARP * width) == 0, weighted, len(given.totals) > weighted
         )
         taken = [*again, *notes, *partial]
@@ -154,11 +154,11 @@ class HeldRows(RowImplementation):
             sum_over(found, 0, out=vector)
 
 
-@FAMILY.register
+@REGISTRY.register
 class RowsInTurn(HeldRows):
     """A block takes some rows one after the other, the next one on its way."""
 
-    plan = DoubleBufferedRowwiseConfig
+    config = DoubleBufferedRowwiseConfig
 
     def supports(self, problem: Rows, device: Device) -> str | None:
         if not problem.kind.quantizes or problem.kind.finds_largest or problem.kind.fields == 0:
@@ -168,21 +168,21 @@ class RowsInTurn(HeldRows):
         return super().supports(problem, device)
 
     def first(self, problem: Rows, device: Device) -> DoubleBufferedRowwiseConfig | None:
-        plan = problem.rule(problem, device)
-        return plan if type(plan) is DoubleBufferedRowwiseConfig else None
+        config = problem.rule(problem, device)
+        return config if type(config) is DoubleBufferedRowwiseConfig else None
 
     def made(self, problem: Rows, *more: Any) -> Any:
-        return launches.made(in_turn(problem.kind), RowProblem(*problem.types, *more))
+        return launches.cached_kernel(in_turn(problem.kind), RowProblem(*problem.types, *more))
 
-    def blocks(self, problem: Rows, plan: DoubleBufferedRowwiseConfig) -> int:
-        return -(-problem.rows // plan.turns)
+    def blocks(self, problem: Rows, config: DoubleBufferedRowwiseConfig) -> int:
+        return -(-problem.rows // config.turns)
 
 
-@FAMILY.register
+@REGISTRY.register
 class StreamedRows(RowImplementation):
     """Blocks take rows in turn, with the next ones on the way; sums over rows stay in registers."""
 
-    plan = StreamingRowwiseConfig
+    config = StreamingRowwiseConfig
 
     def supports(self, problem: Rows, device: Device) -> str | None:
         if problem.kind.quantizes:
@@ -194,34 +194,36 @@ class StreamedRows(RowImplementation):
         return super().supports(problem, device)
 
     def first(self, problem: Rows, device: Device) -> StreamingRowwiseConfig | None:
-        plan = problem.rule(problem, device)
-        return plan if type(plan) is StreamingRowwiseConfig else stream_tiling(problem, device)
+        config = problem.rule(problem, device)
+        return config if type(config) is StreamingRowwiseConfig else streaming_config(problem, device)
 
-    def check(self, problem: Rows, plan: StreamingRowwiseConfig, device: Device) -> None:
+    def check(self, problem: Rows, config: StreamingRowwiseConfig, device: Device) -> None:
         width, edged = problem.streamed
         least = min(x.dtype.width for x in problem.sources)
-        plan.check(_vectorized(problem), width, least, *held_bits(problem), device)
+        config.check(_vectorized(problem), width, least, *held_bits(problem), device)
         arrays.require(
-            not edged or plan.row_threads >= WARP,
-            f"{plan}: edges of rows take a warp, and {plan.row_threads} threads have a row",
+            not edged or config.row_threads >= WARP,
+            f"{config}: edges of rows take a warp, and {config.row_threads} threads have a row",
         )
 
-    def run(self, problem: Rows, plan: StreamingRowwiseConfig, given: Given) -> None:
+    def run(self, problem: Rows, config: StreamingRowwiseConfig, given: Given) -> None:
         (width, edged), rows, n, first = problem.streamed, problem.rows, _vectorized(problem), given.sources[0]
-        vectors, across = plan.vectors(n, width), plan.cluster * plan.row_threads
+        vectors, across = config.vectors(n, width), config.cluster * config.row_threads
         exact = not edged and n == across * vectors * width
-        lines = min(-(-rows // plan.rows), devices.clusters(plan.cluster))  # so many sums there are for each column
+        lines = min(
+            -(-rows // config.rows), devices.max_active_clusters(config.cluster)
+        )  # so many sums there are for each column
         period, lined = (
             alike(problem.matrices[0].step, width, vectors * across - n // width, lines) if edged else (0, 1)
         )
         if edged:
             lines = max(period, lines)
         elif not problem.totals:  # as few as take as long: none has a row to itself at the end
-            lines = -(-rows // (plan.rows * -(-rows // (plan.rows * lines))))
-        kernel = launches.made(
+            lines = -(-rows // (config.rows * -(-rows // (config.rows * lines))))
+        kernel = launches.cached_kernel(
             RowStream, problem.kind,
             StreamProblem(
-                *problem.types, problem.totals, width, vectors, plan.slots(n, width), exact, plan,
+                *problem.types, problem.totals, width, vectors, config.slots(n, width), exact, config,
                 devices.current().overlaps, period, lined,
             ),
         )  # fmt: skip
@@ -235,11 +237,11 @@ class StreamedRows(RowImplementation):
         )(taken)  # fmt: skip
 
 
-@FAMILY.register
+@REGISTRY.register
 class RowsBetweenEdges(RowImplementation):
     """Rows that begin anywhere, all equally far from a vector, are held between a few elements at their edges."""
 
-    plan = UnalignedRowwiseConfig
+    config = UnalignedRowwiseConfig
 
     def supports(self, problem: Rows, device: Device) -> str | None:
         if not _between_edges(problem):
@@ -249,18 +251,18 @@ class RowsBetweenEdges(RowImplementation):
     def first(self, problem: Rows, device: Device) -> UnalignedRowwiseConfig | None:
         return _odd(problem, device)
 
-    def check(self, problem: Rows, plan: UnalignedRowwiseConfig, device: Device) -> None:
-        plan.check(problem.n, _steps(problem)[0], problem.bits, len(problem.sources), device)
+    def check(self, problem: Rows, config: UnalignedRowwiseConfig, device: Device) -> None:
+        config.check(problem.n, _steps(problem)[0], problem.bits, len(problem.sources), device)
 
-    def run(self, problem: Rows, plan: UnalignedRowwiseConfig, given: Given) -> None:
+    def run(self, problem: Rows, config: UnalignedRowwiseConfig, given: Given) -> None:
         width, _ = _steps(problem)
         overlaps = problem.kind.overlaps and devices.current().overlaps
-        made = odd_problem(problem.types, problem.n, width, plan, overlaps)
+        made = odd_problem(problem.types, problem.n, width, config, overlaps)
         taken = [*given.sources, *given.outs, *given.columns]
         rows, n, steps = _sizes(problem)
         launches.launcher(
-            launches.made(OddRows, problem.kind, made), taken, rows, n, _lead(given.sources[0]), steps, _typed(given.numbers),
-            Int32(plan.blocks(problem.rows, width)),
+            launches.cached_kernel(OddRows, problem.kind, made), taken, rows, n, _lead(given.sources[0]), steps, _typed(given.numbers),
+            Int32(config.blocks(problem.rows, width)),
         )(taken)  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from .... import BFloat16, Float16, Float32
 from ...dispatch.arrays import require
-from ...dispatch.matrices import RowsProblem, in_step, width_of
-from ...dispatch.problem import Laid
+from ...dispatch.matrices import RowwiseProblem, shared_alignment, width_of
+from ...dispatch.problem import TensorLayout
 from .row_kernel import LARGEST, WARP
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ FLOATS = (Float16, BFloat16, Float32)
 
 
 @dataclasses.dataclass(frozen=True)
-class Rows(RowsProblem):
+class Rows(RowwiseProblem):
     """A function of each row of some matrices, along their last mode.
 
     `kind` says what is found out about a row and written (a `RowKernel`). `columns` are vectors with a number for each column, None for
-    one that is not there; `totals` the types of sums over rows that are wanted, too. `rule` is the plan that was measured to
+    one that is not there; `totals` the types of sums over rows that are wanted, too. `rule` is the config that was measured to
     be best. Rows are contiguous, at even distances.
     """
 
     name: str
     kind: type[Any]
-    sources: tuple[Laid, ...]
-    outs: tuple[Laid, ...]
-    columns: tuple[Laid | None, ...]
+    sources: tuple[TensorLayout, ...]
+    outs: tuple[TensorLayout, ...]
+    columns: tuple[TensorLayout | None, ...]
     rule: Callable[[Rows, Device], Any]
     totals: tuple[Any, ...] = ()
 
@@ -67,12 +67,12 @@ class Rows(RowsProblem):
             )
 
     @property
-    def present(self) -> list[Laid]:
+    def present(self) -> list[TensorLayout]:
         """The columns that there are."""
         return [x for x in self.columns if x is not None]
 
     @property
-    def row_arrays(self) -> tuple[Laid, ...]:
+    def row_arrays(self) -> tuple[TensorLayout, ...]:
         return *self.sources, *self.outs
 
     @functools.cached_property
@@ -84,7 +84,7 @@ class Rows(RowsProblem):
     @functools.cached_property
     def streamed(self) -> tuple[int, bool]:
         """Elements of an access of streams, and whether rows begin anywhere, with edges: if they are long enough for a warp."""
-        found = in_step((*self.sources, *self.outs), [m.step for m in self.matrices])
+        found = shared_alignment((*self.sources, *self.outs), [m.step for m in self.matrices])
         if found is None or found[0] <= self.width or self.n < 2 * WARP * found[0]:
             return self.width, False
         return found[0], True
@@ -114,6 +114,6 @@ class Rows(RowsProblem):
         return sum(x.bytes for x in (*self.sources, *self.outs, *self.present)) + totals
 
 
-def by_length(tiling: Callable[..., Any]) -> Callable[[Rows, Device], Any]:
+def by_length(config: Callable[..., Any]) -> Callable[[Rows, Device], Any]:
     """The rule that is a function of lengths, widths, bits, the device and the number of columns."""
-    return lambda problem, device: tiling(problem.n, problem.width, problem.bits, device, len(problem.present))
+    return lambda problem, device: config(problem.n, problem.width, problem.bits, device, len(problem.present))

@@ -27,25 +27,25 @@ REGISTERS, OTHERS = 65536, 32
 """Registers of a multiprocessor, and those of a thread that are for other things than what it keeps."""
 
 
-def check_threads(tiling: Any, device: devices.Device) -> None:
+def check_threads(config: Any, device: devices.Device) -> None:
     """Refuse numbers of threads of a block and of a row, and of blocks that share one, that cannot work."""
     for name in ("threads", "row_threads", "cluster"):
-        value = getattr(tiling, name)
+        value = getattr(config, name)
         arrays.require(
             isinstance(value, int) and value >= 1 and value & (value - 1) == 0,
-            f"{tiling}: {name} is {value!r}, not a power of two",
+            f"{config}: {name} is {value!r}, not a power of two",
         )
-    arrays.require(WARP <= tiling.threads <= 1024, f"{tiling}: a block has 32 to 1024 threads, not {tiling.threads}")
+    arrays.require(WARP <= config.threads <= 1024, f"{config}: a block has 32 to 1024 threads, not {config.threads}")
     arrays.require(
-        tiling.row_threads <= tiling.threads,
-        f"{tiling}: {tiling.row_threads} threads of a row in a block of {tiling.threads}",
+        config.row_threads <= config.threads,
+        f"{config}: {config.row_threads} threads of a row in a block of {config.threads}",
     )
     arrays.require(
-        tiling.cluster == 1 or tiling.row_threads == tiling.threads,
-        f"{tiling}: blocks that share a row hold nothing else, so row_threads is {tiling.threads}",
+        config.cluster == 1 or config.row_threads == config.threads,
+        f"{config}: blocks that share a row hold nothing else, so row_threads is {config.threads}",
     )
     arrays.require(
-        tiling.cluster <= device.cluster, f"{tiling}: a cluster has at most {device.cluster} blocks on this device"
+        config.cluster <= device.cluster, f"{config}: a cluster has at most {device.cluster} blocks on this device"
     )
 
 
@@ -103,14 +103,14 @@ class RowwiseConfig:
         )
 
 
-def launch(call: Any, tiling: RowwiseConfig, blocks: Any, stream: Any, overlaps: bool = False) -> None:
+def launch(call: Any, config: RowwiseConfig, blocks: Any, stream: Any, overlaps: bool = False) -> None:
     """Launch a kernel over so many blocks, cut like this."""
     call.launch(
         grid=(blocks, 1, 1),
-        block=(tiling.threads, 1, 1),
-        cluster=(tiling.cluster, 1, 1) if tiling.cluster > 1 else None,
-        max_number_threads=tiling.threads,
-        min_blocks_per_mp=tiling.together,
+        block=(config.threads, 1, 1),
+        cluster=(config.cluster, 1, 1) if config.cluster > 1 else None,
+        max_number_threads=config.threads,
+        min_blocks_per_mp=config.together,
         stream=stream,
         use_pdl=overlaps,
     )
@@ -151,10 +151,10 @@ class Part:
     @property
     def few(self) -> bool:
         """Whether there are so few elements that something of each can be kept in registers, wherever they are held."""
-        tiling = self._kernel.tiling
-        free = REGISTERS // (tiling.threads * tiling.together) - OTHERS
+        config = self._kernel.config
+        free = REGISTERS // (config.threads * config.together) - OTHERS
         most = (
-            MOST_KEPT if tiling.cluster == 1 else MOST_KEPT // 2
+            MOST_KEPT if config.cluster == 1 else MOST_KEPT // 2
         )  # blocks that share a row need registers for that, too
         return self._kernel.whole and self.count * self._kernel.width <= min(most, free)
 
@@ -194,7 +194,7 @@ class Part:
 
     def exists(self, v: int) -> Any:
         """Whether the row has elements there; None: it does everywhere."""
-        return None if self._kernel.full(v) else self._unit + v * self._kernel.tiling.row_threads < self._units
+        return None if self._kernel.full(v) else self._unit + v * self._kernel.config.row_threads < self._units
 
     def kept(self, v: int, value: Any, instead: float) -> Any:
         """A value where the row has elements, else a number."""
@@ -241,7 +241,7 @@ class RowProblem:
     width: int
     vectors: int
     exact: bool
-    tiling: RowwiseConfig
+    config: RowwiseConfig
     overlaps: bool = False
     sums: ClassVar[int] = 0
     """Numbers for each column that are summed over rows, which only kernels that stream them do."""
@@ -275,7 +275,7 @@ class RowKernel:
 
     def __init__(self, problem: RowProblem) -> None:
         self.problem = problem
-        self.tiling = problem.tiling
+        self.config = problem.config
         self.width = problem.width
         self.whole = problem.vectors > 0
         self.vectors = problem.vectors or 4
@@ -284,7 +284,7 @@ class RowKernel:
     @property
     def shared(self) -> int:
         """Vectors of a thread's part of a row in shared memory."""
-        return min(self.tiling.shared, self.problem.vectors)
+        return min(self.config.shared, self.problem.vectors)
 
     # -- what a subclass says --------------------------------------------------------------------------------------
 
@@ -351,32 +351,32 @@ class RowKernel:
         notes = [cute.make_tensor(arrays.pointer(p, Float32, 1), cute.make_layout(rows)) for p in rest]
         sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
         call = self.kernel(sources, outs, columns, notes, numbers, rows, n)
-        launch(call, self.tiling, blocks, stream, problem.overlaps)
+        launch(call, self.config, blocks, stream, problem.overlaps)
 
     @cute.kernel
     def kernel(self, sources: Any, outs: Any, columns: Any, notes: Any, numbers: Any, rows: Int32, n: Int32):
-        tiling, width = self.tiling, self.width
+        config, width = self.config, self.width
         if const_expr(self.problem.overlaps):
             arch.griddepcontrol_wait()
             arch.griddepcontrol_launch_dependents()
         thread = arch.thread_idx()[0]
         block = arch.block_idx()[0]
-        rank = block % tiling.cluster
-        within = thread // tiling.row_threads
-        unit = rank * (tiling.row_threads * self.vectors) + thread % tiling.row_threads
+        rank = block % config.cluster
+        within = thread // config.row_threads
+        unit = rank * (config.row_threads * self.vectors) + thread % config.row_threads
         units = n // width
 
-        slots = tiling.cluster * max(1, tiling.row_threads // WARP)
+        slots = config.cluster * max(1, config.row_threads // WARP)
         exchange = self.exchange_buffer(slots)
-        row = block // tiling.cluster * tiling.rows + within
+        row = block // config.cluster * config.rows + within
         exists = row < rows
 
-        if const_expr(tiling.cluster > 1):
+        if const_expr(config.cluster > 1):
             arch.cluster_arrive_relaxed()
         shared = (
             [self.fetch(x, row, exists, unit, units, thread) for x in sources] if const_expr(self.shared > 0) else []
         )
-        if const_expr(tiling.cluster > 1):
+        if const_expr(config.cluster > 1):
             arch.cluster_wait()  # the other blocks have begun, so that their shared memory can be written to
 
         if const_expr(self.whole):
@@ -401,7 +401,7 @@ class RowKernel:
             self.finish(outs, part, kept, own, state, numbers, n, row, exists, unit, units, done)
         else:
             state = self.fresh()
-            step = tiling.cluster * tiling.row_threads * self.vectors
+            step = config.cluster * config.row_threads * self.vectors
             for start in range(0, units, step):
                 state = self.chunk(sources, columns, state, row, exists, start + unit, units)
             state = self.gathered(state, exchange, within, thread, rank, slots)
@@ -424,7 +424,7 @@ class RowKernel:
     def note(self, notes: Any, state: Any, numbers: Any, row: Any, exists: Any, rank: Any, thread: Any):
         """Write what is to be noted of a row, once."""
         if const_expr(len(notes) > 0):
-            if exists & (rank == 0) & (thread % self.tiling.row_threads == 0):
+            if exists & (rank == 0) & (thread % self.config.row_threads == 0):
                 for out, value in zip(notes, self.noted(state, numbers), strict=True):
                     out[row] = value
 
@@ -481,17 +481,17 @@ class RowKernel:
 
     def full(self, v: int) -> bool:
         """Whether all threads of a row have a vector `v`: but for the last, where one block has the row."""
-        return self.exact or (self.whole and self.tiling.cluster == 1 and v < self.vectors - 1)
+        return self.exact or (self.whole and self.config.cluster == 1 and v < self.vectors - 1)
 
     def there(self, exists: Any, unit: Any, units: Any, v: int) -> Any:
         """Whether a row that may exist has vector `v` of a thread; None: all do. A row that has its blocks to itself exists."""
-        if self.tiling.rows == 1:
+        if self.config.rows == 1:
             return None if self.full(v) else unit < units
         return exists if self.full(v) else (unit < units) & exists
 
     def part(self, x: Any, row: Any, exists: Any, unit: Any) -> Any:
         """A vector of a row; of the first row where there is none."""
-        place = row if self.tiling.rows == 1 else select_(exists, row, Int32(0))
+        place = row if self.config.rows == 1 else select_(exists, row, Int32(0))
         return cute.local_tile(x[place, None], (self.width,), (unit,))
 
     @cute.jit
@@ -502,7 +502,7 @@ class RowKernel:
         atom = self.atom(x.element_type, self.priority) if wide else self.atom(x.element_type)
         held = cute.make_rmem_tensor((self.width, count), x.element_type)
         for v in range_constexpr(count):
-            at = unit + v * self.tiling.row_threads
+            at = unit + v * self.config.row_threads
             there = self.there(exists, at, units, v)
             if const_expr(there is not None):
                 held[None, v].fill(0)
@@ -525,7 +525,7 @@ class RowKernel:
                 made = first + self.results_at(v, part, kept, own, state, numbers, n)[len(first) :]
             if const_expr(self.quantizes):
                 made = [made[0] * state[-1], *made[1:]]
-            at = unit + v * self.tiling.row_threads
+            at = unit + v * self.config.row_threads
             for out, value in zip(outs, made, strict=True):
                 held = cute.make_rmem_tensor((self.width,), out.element_type)
                 held.store(value.to(out.element_type))
@@ -537,7 +537,7 @@ class RowKernel:
         """One vector of a thread's part of a number for each column, zeros where there is none."""
         atom = self.atom(x.element_type)
         held = cute.make_rmem_tensor((self.width,), x.element_type)
-        at = unit + v * self.tiling.row_threads
+        at = unit + v * self.config.row_threads
         part = cute.local_tile(x, (self.width,), (at,))
         if const_expr(self.full(v)):
             cute.copy(atom, part, held)
@@ -548,7 +548,7 @@ class RowKernel:
 
     def fetch_buffer(self, dtype: Any, thread: Any) -> Any:
         """A thread's own shared memory (element, vector), which lies between that of its neighbours."""
-        width, threads = self.width, self.tiling.threads
+        width, threads = self.width, self.config.threads
         memory = arch.alloc_smem(dtype, width * threads * self.shared, 16)
         layout = cute.make_layout((width, self.shared, threads), stride=(1, width * threads, width))
         return cute.make_tensor(memory, layout)[None, None, thread]
@@ -567,7 +567,7 @@ class RowKernel:
         atom = self.fetch_atom(x.element_type)
         for v in range_constexpr(self.shared):
             place = self.vectors - self.shared + v
-            at = unit + place * self.tiling.row_threads
+            at = unit + place * self.config.row_threads
             cute.copy(atom, self.part(x, row, exists, at), held[None, v], pred=self.there(exists, at, units, place))
 
     # -- findings of several threads -------------------------------------------------------------------------------
@@ -577,8 +577,8 @@ class RowKernel:
         fields = self.fields if fields is None else fields
         if slots == 1 or fields == 0:
             return None
-        shape = (slots, fields, held * self.tiling.rows)
-        memory = arch.alloc_smem(Float32, slots * fields * held * self.tiling.rows)
+        shape = (slots, fields, held * self.config.rows)
+        memory = arch.alloc_smem(Float32, slots * fields * held * self.config.rows)
         return cute.make_tensor(memory, cute.make_layout(shape))
 
     def gathered(self, own: Any, exchange: Any, within: Any, thread: Any, rank: Any, slots: Any) -> Any:
@@ -588,17 +588,17 @@ class RowKernel:
     @cute.jit
     def gathered_each(self, owns: Any, exchange: Any, places: Any, thread: Any, rank: Any, slots: Any, how: Any = None):
         """The same for several rows of the same threads, which wait for each other once; `how` findings are merged."""
-        tiling, merge = self.tiling, self.merge if const_expr(how is None) else how
+        config, merge = self.config, self.merge if const_expr(how is None) else how
         if const_expr(len(owns[0]) == 0):
             return owns
-        states = [merge([own], min(WARP, tiling.row_threads)) for own in owns]
+        states = [merge([own], min(WARP, config.row_threads)) for own in owns]
         if const_expr(slots == 1):
             return states
-        warps = max(1, tiling.row_threads // WARP)
+        warps = max(1, config.row_threads // WARP)
         lane = thread % WARP
-        slot = rank * warps + thread % tiling.row_threads // WARP
-        if lane < tiling.cluster:
-            if const_expr(tiling.cluster > 1):
+        slot = rank * warps + thread % config.row_threads // WARP
+        if lane < config.cluster:
+            if const_expr(config.cluster > 1):
                 pointer = arch.map_dsmem_ptr(exchange.iterator, lane)
                 there = cute.make_tensor(pointer, exchange.layout)
             else:
@@ -607,7 +607,7 @@ class RowKernel:
                 for k in range_constexpr(len(state)):
                     if const_expr(not isinstance(state[k], float)):
                         there[slot, k, place] = state[k]
-        if const_expr(tiling.cluster > 1):
+        if const_expr(config.cluster > 1):
             arch.cluster_arrive()
             arch.cluster_wait()
         else:

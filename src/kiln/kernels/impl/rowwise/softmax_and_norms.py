@@ -11,7 +11,7 @@ from ...dispatch import arrays
 from ...dispatch.recorder import kernel_function
 from ...parts.vectors import across, larger, maximum, plus, total
 from .arguments import run_rows
-from .default_configs import default_tiling, even_threads, quantized_rule
+from .default_configs import default_config, even_threads, quantized_rule
 from .problem import by_length
 from .row_kernel import WARP, Part, RowKernel, RowwiseConfig
 from .row_statistics import State, most_of, summed_up
@@ -267,7 +267,7 @@ def joined_spread(states: list[State], lanes: int) -> State:
 # --- the functions ---------------------------------------------------------------------------------------------------
 
 
-def forward_tiling(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
+def forward_config(n: int, width: int, bits: int, device: Device, columns: int = 0) -> RowwiseConfig:
     """Rows of 8 to 16 kB in registers, two vectors to a thread, unless there are many columns to read for each."""
     units = -(-n // width)
     if (
@@ -282,7 +282,7 @@ def forward_tiling(n: int, width: int, bits: int, device: Device, columns: int =
         vectors, block = -(-units // threads), max(128, threads)
         return RowwiseConfig(block, threads, 1, vectors if columns else 0, 1024 // block if columns else 768 // block)
     if width * bits != 128 or not 512 < units <= 1024:
-        return default_tiling(n, width, bits, device, columns)
+        return default_config(n, width, bits, device, columns)
     together = 4 if units == 1024 else 3  # predicates take registers, too
     if columns < 2 or bits == 32:
         return RowwiseConfig(512, 512, 1, 0, together)
@@ -293,14 +293,14 @@ MOST_OF_A_BLOCK = 13 * 512
 """Vectors of a row that a block holds where a cluster's threads would be without them for the most part."""
 
 
-def softmax_tiling(
+def softmax_config(
     n: int, width: int, bits: int, device: Device, columns: int = 0
 ) -> RowwiseConfig | StreamingRowwiseConfig:
     """Rows of 64 to 128 kB are held by a block, in part in registers. Longer ones are streamed: much is computed meanwhile."""
     units = -(-n // width)
     cluster = arrays.power_of_two(-(-units // 4096))
     if width * bits != 128 or units <= 4096 or cluster > device.cluster:
-        return forward_tiling(n, width, bits, device)
+        return forward_config(n, width, bits, device)
     return (
         RowwiseConfig(512, 512, 1, 12, 2)
         if cluster == 2
@@ -308,33 +308,33 @@ def softmax_tiling(
     )
 
 
-def rms_norm_tiling(
+def rms_norm_config(
     n: int, width: int, bits: int, device: Device, columns: int = 0
 ) -> RowwiseConfig | StreamingRowwiseConfig:
     """Rows of more than 64 kB are shared by many small blocks, in part in registers; the longest are streamed."""
     units = -(-n // width)
     cluster = arrays.power_of_two(-(-units // 2048))
     if width * bits != 128 or units <= 4096 or cluster > device.cluster:
-        return forward_tiling(n, width, bits, device, columns)
+        return forward_config(n, width, bits, device, columns)
     if units <= MOST_OF_A_BLOCK:
         return RowwiseConfig(512, 512, 1, 13, 2)
     return RowwiseConfig(128, 128, cluster, 12, 8) if cluster <= 8 else StreamingRowwiseConfig(512, 512, cluster, 6)
 
 
-def layer_norm_tiling(
+def layer_norm_config(
     n: int, width: int, bits: int, device: Device, columns: int = 0
 ) -> RowwiseConfig | StreamingRowwiseConfig:
     """Rows of more than 64 kB are streamed: weights and biases then stay in shared memory."""
     units = -(-n // width)
     cluster = arrays.power_of_two(-(-units // 2048))
     if width * bits != 128 or units <= 4096 or cluster > device.cluster:
-        return forward_tiling(n, width, bits, device, columns)
+        return forward_config(n, width, bits, device, columns)
     if units <= MOST_OF_A_BLOCK:
         return RowwiseConfig(512, 512, 1, 13, 2)
     return StreamingRowwiseConfig(512, 512, cluster, 8, overlapped=cluster == 16)
 
 
-SOFTMAX_RULE, RMS_NORM_RULE, LAYER_NORM_RULE = map(by_length, (softmax_tiling, rms_norm_tiling, layer_norm_tiling))
+SOFTMAX_RULE, RMS_NORM_RULE, LAYER_NORM_RULE = map(by_length, (softmax_config, rms_norm_config, layer_norm_config))
 
 
 def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
@@ -343,14 +343,14 @@ def norm_numbers(x: Any, eps: float) -> tuple[float, float]:
 
 
 @kernel_function("x", "out")
-def softmax(x: Any, *, out: Any = None, plan: Any = None) -> Any:
+def softmax(x: Any, *, out: Any = None, config: Any = None) -> Any:
     """exp(x) over its sum, along the last mode.
 
     A row with a NaN or with plus infinity, or of minus infinity alone, becomes NaN.
     """
     if out is None:
         out = arrays.empty_like(x)
-    run_rows("softmax", Softmax, [x], [out], [], (), SOFTMAX_RULE, plan)
+    run_rows("softmax", Softmax, [x], [out], [], (), SOFTMAX_RULE, config)
     return out
 
 
@@ -373,7 +373,7 @@ def quantized_outs(x: Any, quantize: Any, out: Any) -> tuple[list[Any], list[Any
 
 @kernel_function("x", "weight", "out")
 def rms_norm(
-    x: Any, weight: Any = None, *, eps: float = 1e-6, quantize: Any = None, out: Any = None, plan: Any = None
+    x: Any, weight: Any = None, *, eps: float = 1e-6, quantize: Any = None, out: Any = None, config: Any = None
 ) -> Any:
     """x over the root of the mean of its squares plus `eps`, along the last mode, times a weight for each column.
 
@@ -381,7 +381,7 @@ def rms_norm(
     """
     outs, notes = quantized_outs(x, quantize, out)
     kind, rule = (QuantizedRmsNorm, quantized_rule) if notes else (RmsNorm, RMS_NORM_RULE)
-    run_rows("rms_norm", kind, [x], outs, [weight], norm_numbers(x, eps), rule, plan, notes=notes)
+    run_rows("rms_norm", kind, [x], outs, [weight], norm_numbers(x, eps), rule, config, notes=notes)
     return (*outs, *notes) if notes else outs[0]
 
 
@@ -394,7 +394,7 @@ def layer_norm(
     eps: float = 1e-5,
     quantize: Any = None,
     out: Any = None,
-    plan: Any = None,
+    config: Any = None,
 ) -> Any:
     """x less its mean over the root of its variance plus `eps`, along the last mode, times a weight, plus a bias.
 
@@ -402,5 +402,5 @@ def layer_norm(
     """
     outs, notes = quantized_outs(x, quantize, out)
     kind, rule = (QuantizedLayerNorm, quantized_rule) if notes else (LayerNorm, LAYER_NORM_RULE)
-    run_rows("layer_norm", kind, [x], outs, [weight, bias], norm_numbers(x, eps), rule, plan, notes=notes)
+    run_rows("layer_norm", kind, [x], outs, [weight, bias], norm_numbers(x, eps), rule, config, notes=notes)
     return (*outs, *notes) if notes else outs[0]

@@ -123,7 +123,7 @@ class StreamProblem:
     vectors: int
     slots: int
     exact: bool
-    tiling: StreamingRowwiseConfig
+    config: StreamingRowwiseConfig
     overlaps: bool = False
     period: int = 0
     lined: int = 1
@@ -224,7 +224,7 @@ class RowStream:
 
     def __init__(self, kind: type[Any], problem: StreamProblem) -> None:
         self.problem = problem
-        self.tiling = problem.tiling
+        self.config = problem.config
         self.rule = kind(problem)
         self.width = 1 if problem.period else problem.width
         """Elements that matrices, and rows of them, begin at multiples of."""
@@ -237,7 +237,7 @@ class RowStream:
 
         `lead` is how far after a line of the caches the first row begins, where rows begin anywhere.
         """
-        problem, tiling = self.problem, self.tiling
+        problem, config = self.problem, self.config
         types = (*problem.sources, *problem.outs)
         matrices = [self.matrix(p, t, rows, n, step) for p, t, step in zip(places, types, steps, strict=False)]
         rest = places[len(types) :]
@@ -252,10 +252,10 @@ class RowStream:
         sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
         skew = Int32(steps[0])
         self.kernel(sources, outs, columns, partial, numbers, rows, n, lead, skew).launch(
-            grid=(lines * tiling.cluster, 1, 1),
-            block=(tiling.threads, 1, 1),
-            cluster=(tiling.cluster, 1, 1) if tiling.cluster > 1 else None,
-            max_number_threads=tiling.threads,
+            grid=(lines * config.cluster, 1, 1),
+            block=(config.threads, 1, 1),
+            cluster=(config.cluster, 1, 1) if config.cluster > 1 else None,
+            max_number_threads=config.threads,
             min_blocks_per_mp=1,
             stream=stream,
             use_pdl=problem.overlaps,
@@ -265,7 +265,7 @@ class RowStream:
                 cute.make_tensor(arrays.pointer(p, t, 1), cute.make_layout((n,)))
                 for p, t in zip(rest[problem.sums :], problem.totals, strict=True)
             ]
-            adding = LineSums(problem.width, tiling.cluster, problem.overlaps, problem.period)
+            adding = LineSums(problem.width, config.cluster, problem.overlaps, problem.period)
             adding(partial, sums, lines, n, lead, skew, stream)
 
     def matrix(self, address: Any, dtype: Any, rows: Any, n: Any, step: Any) -> Any:
@@ -278,14 +278,14 @@ class RowStream:
     def kernel(
         self, sources: Any, outs: Any, columns: Any, partial: Any, numbers: Any, rows: Int32, n: Int32, lead: Int32, skew: Int32
     ):  # fmt: skip
-        problem, tiling = self.problem, self.tiling
+        problem, config = self.problem, self.config
         vectors, slots = problem.vectors, problem.slots
         thread = arch.thread_idx()[0]
         block = arch.block_idx()[0]
-        rank, group, lane = block % tiling.cluster, thread // max(WARP, tiling.row_threads), thread % tiling.row_threads
-        unit, units = rank * tiling.row_threads + lane, n // problem.width
-        within = thread % WARP // tiling.row_threads  # of the rows of a warp; 0 if it has one
-        line, lines = block // tiling.cluster, arch.grid_dim()[0] // tiling.cluster
+        rank, group, lane = block % config.cluster, thread // max(WARP, config.row_threads), thread % config.row_threads
+        unit, units = rank * config.row_threads + lane, n // problem.width
+        within = thread % WARP // config.row_threads  # of the rows of a warp; 0 if it has one
+        line, lines = block // config.cluster, arch.grid_dim()[0] // config.cluster
         edges: Any = None
         turn = line
         if const_expr(problem.period > 0):
@@ -295,41 +295,41 @@ class RowStream:
 
         ring = [self.ring_buffer(x.element_type)[None, None, thread] for x in sources]
         weights = [self.weight_buffer(x.element_type)[None, None, lane] for x in columns]
-        inner = outer = self.board(min(WARP, tiling.row_threads), tiling.row_threads, unit - lane, tiling.groups, group)
-        if const_expr(tiling.cluster > 1):
-            begin = unit - lane - rank * tiling.row_threads if const_expr(problem.period > 0) else 0
-            outer = self.board(tiling.row_threads, tiling.row_threads * tiling.cluster, begin, 1, 0)
+        inner = outer = self.board(min(WARP, config.row_threads), config.row_threads, unit - lane, config.groups, group)
+        if const_expr(config.cluster > 1):
+            begin = unit - lane - rank * config.row_threads if const_expr(problem.period > 0) else 0
+            outer = self.board(config.row_threads, config.row_threads * config.cluster, begin, 1, 0)
             arch.mbarrier_init_fence()
             arch.cluster_arrive_relaxed()
 
         wait_for_kernel_before(problem.overlaps)
-        first, step = turn * tiling.rows + group * self.each, lines * tiling.rows
+        first, step = turn * config.rows + group * self.each, lines * config.rows
         if const_expr(edges is not None):
             sources, outs = ([edges.vectors(x) for x in group] for group in (sources, outs))
             edges.take(sources, outs, columns, len(partial))
             edges.read(edges.present, first)
-            if const_expr(tiling.overlapped):
+            if const_expr(config.overlapped):
                 edges.read(edges.coming, first + step)
         for s in range_constexpr(slots):
             self.fetch(sources, ring, first + within + s // vectors * step, rows, unit, units, s % vectors, s)
         summed = [cute.make_rmem_tensor((problem.width, vectors), Float32) for _ in partial]
         for held in summed:
             held.fill(0.0)
-        if thread < tiling.row_threads:
+        if thread < config.row_threads:
             for x, held in zip(columns, weights, strict=True):
                 self.read_weights(x, held, unit, units, edges)
         arch.sync_threads()
-        if const_expr(tiling.cluster > 1):
+        if const_expr(config.cluster > 1):
             arch.cluster_wait()  # the other blocks have begun, and made their mbarriers
 
         where = lane % WARP, within + lane // WARP
-        if const_expr(tiling.overlapped):
+        if const_expr(config.overlapped):
             part = StreamPart(self, ring, weights, Int32(0), slots, unit, units)
             self.find(part, inner, Int32(0), where, edges, False)
         start, count = Int32(0), Int32(0)
         for base in range(first, rows, step):
             row = base + within
-            if const_expr(tiling.overlapped):
+            if const_expr(config.overlapped):
                 self.relay(inner, outer, count, rank, units, n)
                 if base + step < rows:
                     part = StreamPart(self, ring, weights, self.wrapped(start + vectors), slots - vectors, unit, units)
@@ -352,14 +352,14 @@ class RowStream:
                 self.refill(sources, ring, part, row, step, rows, unit, units, vectors - 1)
             if const_expr(edges is not None):
                 edges.advance()
-                if const_expr(tiling.overlapped):
+                if const_expr(config.overlapped):
                     edges.read(edges.coming, base + 2 * step)
             start, count = self.wrapped(start + vectors), count + 1
         arch.cp_async_wait_group(0)
-        if const_expr(tiling.cluster > 1):
+        if const_expr(config.cluster > 1):
             arch.cluster_arrive()
         self.write_sums(partial, summed, line, thread, unit, units, edges)
-        if const_expr(tiling.cluster > 1):
+        if const_expr(config.cluster > 1):
             arch.cluster_wait()  # until nobody has anything left to send to this block
 
     def order(self) -> list[int]:
@@ -396,7 +396,7 @@ class RowStream:
 
     def at(self, unit: Any, v: int) -> Any:
         """Where a thread's vector `v` is in a row: the vectors of all threads of the row come before the next of each."""
-        return unit + v * (self.tiling.cluster * self.tiling.row_threads)
+        return unit + v * (self.config.cluster * self.config.row_threads)
 
     def inside(self, unit: Any, units: Any, v: int) -> Any:
         """Whether a row has that vector; None: it does for all threads.
@@ -423,13 +423,13 @@ class RowStream:
 
     def ring_buffer(self, dtype: Any) -> Any:
         """Shared memory (element, slot, thread): the vectors of a warp lie side by side."""
-        width, threads, slots = self.problem.width, self.tiling.threads, self.problem.slots
+        width, threads, slots = self.problem.width, self.config.threads, self.problem.slots
         memory = arch.alloc_smem(dtype, width * threads * slots, 16)
         return cute.make_tensor(memory, cute.make_layout((width, slots, threads), stride=(1, width * threads, width)))
 
     def weight_buffer(self, dtype: Any) -> Any:
         """Shared memory for a number for each column (element, vector, thread of a row)."""
-        width, threads, vectors = self.problem.width, self.tiling.row_threads, self.problem.vectors
+        width, threads, vectors = self.problem.width, self.config.row_threads, self.problem.vectors
         memory = arch.alloc_smem(dtype, width * threads * vectors, 16)
         return cute.make_tensor(memory, cute.make_layout((width, vectors, threads), stride=(1, width * threads, width)))
 
@@ -482,7 +482,7 @@ class RowStream:
     @property
     def each(self) -> int:
         """Rows of a warp."""
-        return max(1, WARP // self.tiling.row_threads)
+        return max(1, WARP // self.config.row_threads)
 
     @property
     def numbers(self) -> int:
@@ -512,7 +512,7 @@ class RowStream:
         own, _ = self.rule.absorb(None, part)
         if edges is not None and not self.rule.takes_alone:
             own = self.with_edge(own, edge, edges.has)
-        self.tell(self.rule.merge([own], min(WARP, self.tiling.row_threads)), board, count % TURNS, where)
+        self.tell(self.rule.merge([own], min(WARP, self.config.row_threads)), board, count % TURNS, where)
 
     @cute.jit
     def with_edge(self, own: Any, edge: Any, has: Any):
@@ -536,10 +536,10 @@ class RowStream:
     def relay(self, inner: Any, outer: Any, count: Any, rank: Any, units: Any, n: Any):
         """Where blocks share a row: merge what this one has found, and tell all of them. Its warps do that in turn."""
         thread, turn = arch.thread_idx()[0], count % TURNS
-        if const_expr(self.tiling.cluster > 1):
+        if const_expr(self.config.cluster > 1):
             if thread // WARP == count % inner.findings:
                 state = self.gathered(inner, count, 0, units, n)
-                if thread % WARP < self.tiling.cluster:
+                if thread % WARP < self.config.cluster:
                     box, barrier = outer.boxes[None, rank, turn].iterator, outer.barriers + turn
                     send(box, barrier, thread % WARP, list(state[self.rule.counted :]))
 
@@ -571,10 +571,10 @@ class RowStream:
     @cute.jit
     def write_sums(self, partial: Any, summed: Any, line: Any, thread: Any, unit: Any, units: Any, edges: Any):
         """Write what the block has summed over its rows."""
-        if const_expr(self.tiling.rows > 1):
+        if const_expr(self.config.rows > 1):
             alone = [] if const_expr(edges is None) else edges.sums
-            self.fold([*summed, *alone], thread // self.tiling.row_threads, thread % self.tiling.row_threads)
-        if thread < self.tiling.row_threads:
+            self.fold([*summed, *alone], thread // self.config.row_threads, thread % self.config.row_threads)
+        if thread < self.config.row_threads:
             if const_expr(edges is not None):
                 edges.write_sums(partial, line)
             for out, held in zip(partial, summed, strict=True):
@@ -588,8 +588,8 @@ class RowStream:
     @cute.jit
     def fold(self, summed: Any, row: Any, lane: Any):
         """Add the sums of all rows of the block to those of its first."""
-        across, rows = self.tiling.row_threads, self.tiling.rows
-        memory = arch.alloc_smem(Float32, self.problem.width * self.tiling.threads, 16)
+        across, rows = self.config.row_threads, self.config.rows
+        memory = arch.alloc_smem(Float32, self.problem.width * self.config.threads, 16)
         for held in summed:
             width, vectors = held.shape
             layout = cute.make_layout((width, across, rows), stride=(1, width, width * across))

@@ -48,7 +48,7 @@ class StreamEdges:
     def __init__(
         self, stream: RowStream, line: Any, rows: Any, n: Any, lead: Any, skew: Any, rank: Any, lane: Any
     ) -> None:
-        problem, tiling = stream.problem, stream.tiling
+        problem, config = stream.problem, stream.config
         self._stream = stream
         self._period = problem.period
         self._kind = line % problem.period
@@ -61,7 +61,7 @@ class StreamEdges:
         """Vectors that the first threads of a row have before it."""
         self.shift = begin & (problem.width - 1)
         """How far sums over rows lie from the beginning of a line, so that vectors of them are aligned."""
-        (self._column,) = self.span.edges(rank * tiling.row_threads + lane, tiling.cluster * tiling.row_threads)
+        (self._column,) = self.span.edges(rank * config.row_threads + lane, config.cluster * config.row_threads)
         self._there = (rank == 0) & (lane < WARP) & (self._column < n)  # nobody else has an edge
         self.has = (rank == 0) & (lane < WARP)
 

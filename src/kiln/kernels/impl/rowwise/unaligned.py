@@ -72,10 +72,10 @@ class OddProblem(RowProblem):
     """
 
     lined: int = 1
-    tiling: UnalignedRowwiseConfig
+    config: UnalignedRowwiseConfig
 
 
-def odd_tiling(
+def unaligned_config(
     n: int, width: int, sources: int, columns: int, rows: int, device: devices.Device
 ) -> UnalignedRowwiseConfig | None:
     """How rows that begin anywhere are cut, so that few threads have nothing; None if they are too short or too long.
@@ -94,7 +94,7 @@ def odd_tiling(
         and rows >= 8 * device.multiprocessors
     ):
         threads = 128 if units <= 512 else 256 if units <= 1024 else 512
-        tiling = UnalignedRowwiseConfig(
+        config = UnalignedRowwiseConfig(
             threads, threads, 1 if units <= 512 * 7 else 2, 7, 1024 // threads, held=2, ahead=2
         )
     elif units <= (512 * 3 if sources > 1 else 1024):
@@ -102,10 +102,10 @@ def odd_tiling(
         choices = [t for t in (32, 64, 128, 256, 512) if t * most >= units]
         threads = min(choices, key=lambda t: (t * -(-units // t), t))
         block = max(128, threads)
-        tiling = UnalignedRowwiseConfig(block, threads, 1, 0, (768 if columns > 1 else 1024) // block)
+        config = UnalignedRowwiseConfig(block, threads, 1, 0, (768 if columns > 1 else 1024) // block)
     elif units <= 512 * (13 // sources):
         few = units <= 512 * 8
-        tiling = UnalignedRowwiseConfig(
+        config = UnalignedRowwiseConfig(
             512, 512, 1, 13, 3 if few and narrow else 2, ahead=1 if few or columns > 1 else 3
         )
     else:
@@ -113,26 +113,26 @@ def odd_tiling(
         while units * sources > cluster * 512 * 8:
             cluster *= 2
         threads = 512 if columns or sources > 1 else 256
-        tiling = UnalignedRowwiseConfig(threads, threads, cluster, 16, 3 if narrow else 2)
-    fits = tiling.cluster <= device.cluster and tiling.smem_bytes(n, width, 128 // width, sources) <= device.smem
-    return tiling if fits else None
+        config = UnalignedRowwiseConfig(threads, threads, cluster, 16, 3 if narrow else 2)
+    fits = config.cluster <= device.cluster and config.smem_bytes(n, width, 128 // width, sources) <= device.smem
+    return config if fits else None
 
 
 def odd_problem(
-    types: tuple[Any, Any, Any], n: int, width: int, tiling: UnalignedRowwiseConfig, overlaps: bool
+    types: tuple[Any, Any, Any], n: int, width: int, config: UnalignedRowwiseConfig, overlaps: bool
 ) -> OddProblem:
     """What `OddRows` is made for, given types of sources, outs and columns.
 
     Vectors lie as in lines of the caches, or in parts of them, as long as no thread has one more for that.
     """
-    across = tiling.cluster * tiling.row_threads
+    across = config.cluster * config.row_threads
     fewest, most = ((n - k) // width - spare_vectors(types[2]) for k in (width - 1, 0))
     vectors = max(1, -(-most // across))
     lined = LINE * 8 // (types[0][0].width * width)
     while lined > 1 and most + lined - 1 > vectors * across:
         lined //= 2
-    exact = tiling.rows == 1 and fewest >= (vectors - 1) * across
-    return OddProblem(*types, 0, width, vectors, exact, tiling=tiling, overlaps=overlaps, lined=lined)
+    exact = config.rows == 1 and fewest >= (vectors - 1) * across
+    return OddProblem(*types, 0, width, vectors, exact, config=config, overlaps=overlaps, lined=lined)
 
 
 def spare_vectors(columns: Any) -> int:
@@ -200,7 +200,7 @@ class OddColumns:
 
     def prepare(self, v: int = 0) -> None:
         """Begin to read those of vector `v` and of some after it."""
-        for u in range(v, min(self._kernel.vectors, v + self._kernel.tiling.ahead)):
+        for u in range(v, min(self._kernel.vectors, v + self._kernel.config.ahead)):
             if u not in self._read:
                 self._read[u] = [
                     self._kernel.halves(c, self._span, self._kernel.at(self._unit, u)) for c in self._columns
@@ -255,7 +255,7 @@ class OddRows:
     def __init__(self, kind: type[RowKernel], problem: OddProblem) -> None:
         self.says = kind(problem)
         self.problem = problem
-        self.tiling = problem.tiling
+        self.config = problem.config
         self.width = problem.width
         self.vectors = problem.vectors
 
@@ -274,44 +274,44 @@ class OddRows:
         columns = [self.says.vector(p, t, n) for p, t in zip(places[len(types) :], present, strict=True)]
         sources, outs = matrices[: len(problem.sources)], matrices[len(problem.sources) :]
         call = self.kernel(sources, outs, columns, numbers, rows, n, lead, Int32(steps[0]))
-        launch(call, self.tiling, blocks, stream, problem.overlaps)
+        launch(call, self.config, blocks, stream, problem.overlaps)
 
     @cute.kernel
     def kernel(
         self, sources: Any, outs: Any, columns: Any, numbers: Any, rows: Int32, n: Int32, lead: Int32, skew: Int32
     ):
-        tiling = self.tiling
+        config = self.config
         if const_expr(self.problem.overlaps):
             arch.griddepcontrol_wait()
             arch.griddepcontrol_launch_dependents()
-        index, within = arch.block_idx()[0] // tiling.cluster, arch.thread_idx()[0] // tiling.row_threads
+        index, within = arch.block_idx()[0] // config.cluster, arch.thread_idx()[0] // config.row_threads
         given = sources, outs, columns, numbers
-        if const_expr(tiling.held > 1):
-            first = index // self.width * (tiling.held * self.width) + index % self.width
+        if const_expr(config.held > 1):
+            first = index // self.width * (config.held * self.width) + index % self.width
             if first < rows:
-                more = [first + k * self.width for k in range(1, tiling.held)]
+                more = [first + k * self.width for k in range(1, config.held)]
                 places = [first, *(select_(row < rows, row, first) for row in more)]
                 self.work(given, places, n, n, lead + first * skew)
-        elif const_expr(tiling.rows == 1):
+        elif const_expr(config.rows == 1):
             self.work(given, [index], n, n, lead + index * skew)
         else:
-            row = index * tiling.rows + within
+            row = index * config.rows + within
             place = select_(row < rows, row, Int32(0))
             self.work(given, [place], n, select_(row < rows, n, Int32(0)), lead + place * skew)
 
     @cute.jit
     def work(self, given: Any, places: Any, n: Any, length: Any, begin: Any):
         """Compute rows at some places, which begin equally far from vectors; they have `n` elements, or 0 if they do not exist."""
-        tiling, says, (sources, outs, columns, numbers) = self.tiling, self.says, given
-        thread, rank = arch.thread_idx()[0], arch.block_idx()[0] % tiling.cluster
-        lane, within = thread % tiling.row_threads, thread // tiling.row_threads
-        slots = tiling.cluster * max(1, tiling.row_threads // WARP)
-        exchange = says.exchange_buffer(slots, tiling.held)
-        if const_expr(tiling.cluster > 1):
+        config, says, (sources, outs, columns, numbers) = self.config, self.says, given
+        thread, rank = arch.thread_idx()[0], arch.block_idx()[0] % config.cluster
+        lane, within = thread % config.row_threads, thread // config.row_threads
+        slots = config.cluster * max(1, config.row_threads // WARP)
+        exchange = says.exchange_buffer(slots, config.held)
+        if const_expr(config.cluster > 1):
             arch.cluster_arrive_relaxed()
         span = Span(begin, length, self.width, spare=spare_vectors(columns))
-        unit = rank * tiling.row_threads + lane
-        (column,) = span.edges(unit, tiling.cluster * tiling.row_threads)
+        unit = rank * config.row_threads + lane
+        (column,) = span.edges(unit, config.cluster * config.row_threads)
         edged, there = (rank == 0) & (lane < WARP), column < length  # nobody else has an edge
         unit = unit - ((begin + span.head) // self.width & (self.problem.lined - 1))
         edges = [EdgePart([element_at(x[row, None], column, there) for x in sources], there) for row in places]
@@ -327,7 +327,7 @@ class OddRows:
             own.append(says.absorb(None, part))
             found.append(self.with_edge(own[k][0], edges[k], edged))
         weights.prepare()
-        if const_expr(tiling.cluster > 1):
+        if const_expr(config.cluster > 1):
             arch.cluster_wait()  # the other blocks have begun, so that their shared memory can be written to
         states = says.gathered_each(found, exchange, [within + k for k in range(len(places))], thread, rank, slots)
         if edged & there:
@@ -359,7 +359,7 @@ class OddRows:
 
     def at(self, unit: Any, v: int) -> Any:
         """Which vector of a row a thread's vector `v` is: the vectors of all threads of the row come before the next of each."""
-        return unit + v * (self.tiling.cluster * self.tiling.row_threads)
+        return unit + v * (self.config.cluster * self.config.row_threads)
 
     def inside(self, unit: Any, span: Span, v: int) -> Any:
         """Whether a row has that vector; None: it does for all threads."""

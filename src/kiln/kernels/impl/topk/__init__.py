@@ -1,6 +1,6 @@
 """The largest elements of rows."""
 
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import TopKProblem
 
-__all__ = ["FAMILY", "Given", "TopKProblem"]
+__all__ = ["REGISTRY", "Given", "TopKProblem"]

@@ -55,18 +55,18 @@ class TopK(Softmax):
             cute.make_tensor(arrays.pointer(p, t, 1), cute.make_layout((rows, k), stride=(Int64(k), 1)))
             for p, t in zip(places[1:], (Float32, problem.index), strict=True)
         )
-        launch(self.kernel(x, values, indices, rows, n, k), self.tiling, blocks, stream, problem.overlaps)
+        launch(self.kernel(x, values, indices, rows, n, k), self.config, blocks, stream, problem.overlaps)
 
     @cute.kernel
     def kernel(self, x: Any, values: Any, indices: Any, rows: Int32, n: Int32, k: Int32):
-        tiling, problem = self.tiling, self.problem
+        config, problem = self.config, self.problem
         if const_expr(problem.overlaps):
             arch.griddepcontrol_wait()
             arch.griddepcontrol_launch_dependents()
         thread = arch.thread_idx()[0]
-        within, lane, units = thread // tiling.row_threads, thread % tiling.row_threads, n // self.width
-        row = arch.block_idx()[0] * tiling.rows + within
-        exists, warps = row < rows, max(1, tiling.row_threads // WARP)
+        within, lane, units = thread // config.row_threads, thread % config.row_threads, n // self.width
+        row = arch.block_idx()[0] * config.rows + within
+        exists, warps = row < rows, max(1, config.row_threads // WARP)
         held = None
         if const_expr(self.whole):
             held = self.read(x, row, exists, lane, units, self.vectors)
@@ -98,7 +98,7 @@ class TopK(Softmax):
             return state, largest(most, self.elements(held, lane, units))
         if const_expr(candidates is not None):
             candidates.clear(thread)
-        step = self.tiling.row_threads * self.vectors
+        step = self.config.row_threads * self.vectors
         for number in range(cute.ceil_div(units, step)):
             unit = number * step + lane
             chunk = self.read(x, row, exists, unit, units, self.vectors)
@@ -114,7 +114,7 @@ class TopK(Softmax):
         """A thread's elements and their columns; the lowest where the row has ended."""
         found: list[tuple[Any, Any]] = []
         for v in range(self.vectors):
-            at = unit + v * self.tiling.row_threads
+            at = unit + v * self.config.row_threads
             for i, x in enumerate(as_f32(held[None, v].load()).to_elements()):
                 there = x if self.full(v) else select_(at < units, x, Float32(-float("inf")))
                 found.append((there, at * self.width + i))
@@ -133,7 +133,7 @@ class TopK(Softmax):
             if const_expr(self.whole):
                 candidates.put(limit, self.elements(held, lane, units))
             elif most >= limit:
-                step = self.tiling.row_threads * self.vectors
+                step = self.config.row_threads * self.vectors
                 for number in range(cute.ceil_div(units, step)):
                     if candidates.noted(number, thread) >= limit:
                         unit = number * step + lane
@@ -148,8 +148,8 @@ class TopK(Softmax):
         top: Any, scale: Any, sums: Any,
     ):  # fmt: skip
         """Write the first `k` elements, each of which is found after the one before."""
-        tiling, problem = self.tiling, self.problem
-        told, warps = None, max(1, tiling.row_threads // WARP)
+        config, problem = self.config, self.problem
+        told, warps = None, max(1, config.row_threads // WARP)
         if const_expr(warps > 1):
             told = cute.make_tensor(arch.alloc_smem(Uint32, 4 * warps, 8), cute.make_layout((2, warps, 2)))
         key, column, spare, other = self.next(x, held, row, exists, lane, units, Uint32(NOT_A_NUMBER), Int32(-1))
@@ -164,7 +164,7 @@ class TopK(Softmax):
             else:
                 power = exp2((from_order(first) - top) * LOG2_E)
                 whole = whole + power
-                if exists & (lane == j % tiling.row_threads):
+                if exists & (lane == j % config.row_threads):
                     values[row, j] = power * scale
                     indices[row, j] = where.to(problem.index)
             if (column == where) & (key == first):
@@ -183,7 +183,7 @@ class TopK(Softmax):
         elif const_expr(problem.renormalize):
             scale = arch.rcp_approx(whole)
             if exists:
-                for j in range(lane, k, tiling.row_threads):
+                for j in range(lane, k, config.row_threads):
                     values[row, j] = values[row, j] * scale  # which this thread has written
 
     @cute.jit
@@ -192,7 +192,7 @@ class TopK(Softmax):
         found = nothing()
         if const_expr(self.whole):
             return self.next_of(found, held, lane, units, key, column)
-        for start in range(0, units, self.tiling.row_threads * self.vectors):
+        for start in range(0, units, self.config.row_threads * self.vectors):
             chunk = self.read(x, row, exists, start + lane, units, self.vectors)
             found = self.next_of(found, chunk, start + lane, units, key, column)
         return found
@@ -201,7 +201,7 @@ class TopK(Softmax):
         """The same of two that were found before and of some vectors behind them."""
         best, where_best, second, where_second = found
         for v in range_constexpr(self.vectors):
-            at = unit + v * self.tiling.row_threads
+            at = unit + v * self.config.row_threads
             values = as_f32(held[None, v].load()).to_elements()
             for i in range_constexpr(self.width):
                 own, where = order(values[i]), at * self.width + i
@@ -218,10 +218,10 @@ class TopK(Softmax):
     @cute.jit
     def first_of_row(self, key: Any, column: Any, told: Any, j: Any, thread: Any):
         """The first of what the threads of a row have."""
-        tiling = self.tiling
-        key, column = first_of(key, column, min(WARP, tiling.row_threads))
-        if const_expr(tiling.row_threads > WARP):
-            warps, turn = tiling.row_threads // WARP, j % 2  # the other turn's may still be read
+        config = self.config
+        key, column = first_of(key, column, min(WARP, config.row_threads))
+        if const_expr(config.row_threads > WARP):
+            warps, turn = config.row_threads // WARP, j % 2  # the other turn's may still be read
             if thread % WARP == 0:
                 told[0, thread // WARP, turn] = key
                 told[1, thread // WARP, turn] = Uint32(column)

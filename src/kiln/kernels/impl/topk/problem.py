@@ -6,19 +6,19 @@ import dataclasses
 
 from .... import Float32, Int32, Int64
 from ...dispatch.arrays import require
-from ...dispatch.matrices import RowsProblem
-from ...dispatch.problem import Laid
+from ...dispatch.matrices import RowwiseProblem
+from ...dispatch.problem import TensorLayout
 from ..rowwise.problem import FLOATS
 
 
 @dataclasses.dataclass(frozen=True)
-class TopKProblem(RowsProblem):
+class TopKProblem(RowwiseProblem):
     """The `k` largest of the softmax of each row, and their columns; `renormalize`: over their sum."""
 
-    x: Laid
+    x: TensorLayout
     k: int
-    values: Laid
-    indices: Laid
+    values: TensorLayout
+    indices: TensorLayout
     renormalize: bool
 
     name = "topk_softmax"
@@ -44,7 +44,7 @@ class TopKProblem(RowsProblem):
             )
 
     @property
-    def row_arrays(self) -> tuple[Laid]:
+    def row_arrays(self) -> tuple[TensorLayout]:
         return (self.x,)
 
     @property

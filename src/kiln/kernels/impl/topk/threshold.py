@@ -37,8 +37,8 @@ class Candidates:
     __kiln_static__ = True
 
     def __init__(self, kernel: Any, within: Any) -> None:
-        self.kernel, self.lanes = kernel, kernel.tiling.row_threads
-        self.room, rows = max(WARP, self.lanes), kernel.tiling.rows
+        self.kernel, self.lanes = kernel, kernel.config.row_threads
+        self.room, rows = max(WARP, self.lanes), kernel.config.rows
         self.each = self.room // self.lanes
         self.warps = max(1, self.lanes // WARP)
         self.counts = cute.make_tensor(arch.alloc_smem(Int32, rows), cute.make_layout(rows))
@@ -46,7 +46,7 @@ class Candidates:
         self.pairs = pairs[None, within]
         self.maxima: Any = None
         if not kernel.whole:
-            layout = cute.make_layout((_CHUNKS, kernel.tiling.threads), stride=(kernel.tiling.threads, 1))
+            layout = cute.make_layout((_CHUNKS, kernel.config.threads), stride=(kernel.config.threads, 1))
             self.maxima = cute.make_tensor(arch.alloc_smem(Float32, cute.size(layout)), layout)
         self.limits: Any = None
         if self.warps > 1:

@@ -8,7 +8,7 @@ from .... import Float32, Int32
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
 from ..rowwise.arguments import as_rows
-from .implementations import FAMILY, Given
+from .implementations import REGISTRY, Given
 from .problem import TopKProblem
 
 __all__ = ["topk_softmax"]
@@ -16,7 +16,7 @@ __all__ = ["topk_softmax"]
 
 @kernel_function("x", "values", "indices", written=("values", "indices"))
 def topk_softmax(
-    x: Any, k: int, renormalize: bool = False, *, values: Any = None, indices: Any = None, plan: Any = None
+    x: Any, k: int, renormalize: bool = False, *, values: Any = None, indices: Any = None, config: Any = None
 ) -> tuple[Any, Any]:
     """The `k` largest of the softmax of each row along the last mode, in f32, the largest first, and their columns, in i32.
 
@@ -38,7 +38,9 @@ def topk_softmax(
         arrays.require_usable(out, "a result of topk_softmax", written=True)
         arrays.require(arrays.is_contiguous(out), f"topk_softmax into strides {arrays.strides(out)}, with gaps")
     taken = as_rows(x)
-    problem = TopKProblem(arrays.laid(taken), k, arrays.laid(made[0]), arrays.laid(made[1]), bool(renormalize))
+    problem = TopKProblem(
+        arrays.layout_of(taken), k, arrays.layout_of(made[0]), arrays.layout_of(made[1]), bool(renormalize)
+    )
     if 0 not in x.shape:
-        FAMILY.run(problem, devices.current(), Given(taken, *made), plan)
+        REGISTRY.run(problem, devices.current(), Given(taken, *made), config)
     return tuple(made)  # type: ignore[return-value]

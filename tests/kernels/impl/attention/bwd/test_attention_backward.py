@@ -16,9 +16,9 @@ import kiln
 from kiln import Int32, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import Attention
-from kiln.kernels.impl.attention.bwd import FAMILY, AttentionGradient, preprocess, sm80_mainloop
-from kiln.kernels.impl.attention.bwd.implementations import TensorCoreGradients
+from kiln.kernels.impl.attention import AttentionProblem
+from kiln.kernels.impl.attention.bwd import REGISTRY, AttentionBackwardProblem, preprocess, sm80_mainloop
+from kiln.kernels.impl.attention.bwd.implementations import Sm80AttentionBackward
 
 SMALL = kernels.Sm80AttentionBackwardConfig(16, 16)
 
@@ -29,13 +29,13 @@ def _cpu():
         yield
 
 
-def check(q: Any, k: Any, v: Any, plan: Any = SMALL, **options: Any) -> None:
+def check(q: Any, k: Any, v: Any, config: Any = SMALL, **options: Any) -> None:
     dout = normal(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
     forward = {name: x for name, x in options.items() if name != "score_gradient"}
     out, lse = kernels.flash_attention(
-        q, k, v, return_lse=True, plan=kernels.Sm80AttentionConfig(16, 16, 1, 1), **forward
+        q, k, v, return_lse=True, config=kernels.Sm80AttentionConfig(16, 16, 1, 1), **forward
     )
-    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, plan=plan, **options)
+    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, config=config, **options)
     close_gradients(got, exact_gradients(dout, q, k, v, **options))
 
 
@@ -90,9 +90,9 @@ def test_sequences_of_any_length():
     dout = normal(*q.shape)
     options = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k, "seqused_k": np.array(exist, np.int32)}
     out, lse = kernels.flash_attention(
-        q, k, v, causal=True, return_lse=True, plan=kernels.Sm80AttentionConfig(16, 16, 1, 1), **options
+        q, k, v, causal=True, return_lse=True, config=kernels.Sm80AttentionConfig(16, 16, 1, 1), **options
     )
-    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, causal=True, plan=SMALL, **options)
+    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, causal=True, config=SMALL, **options)
     for n in range(4):
         preprocess, others = slice(*starts_q[n : n + 2]), slice(starts_k[n], starts_k[n] + exist[n])
         wanted = exact_gradients(
@@ -103,17 +103,17 @@ def test_sequences_of_any_length():
             assert not x[others.stop : starts_k[n + 1]].any()
 
 
-@pytest.mark.parametrize("plan", [SMALL, kernels.Sm80AttentionBackwardConfig()])
-def test_what_lies_behind_the_keys_that_exist(plan):
+@pytest.mark.parametrize("config", [SMALL, kernels.Sm80AttentionBackwardConfig()])
+def test_what_lies_behind_the_keys_that_exist(config):
     """No numbers there: they have no gradients, and no influence."""
     q, dout, k, v = (normal(2, n, 1, 64) for n in (20, 20, 40, 40))
     used = np.array([25, 0], np.int32)
     for n, there in enumerate(used):
         k[n, there:] = v[n, there:] = np.nan
     out, lse = kernels.flash_attention(
-        q, k, v, seqused_k=used, return_lse=True, plan=kernels.Sm80AttentionConfig(16, 16, 1, 1)
+        q, k, v, seqused_k=used, return_lse=True, config=kernels.Sm80AttentionConfig(16, 16, 1, 1)
     )
-    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, seqused_k=used, plan=plan)
+    got = kernels.flash_attention_backward(dout, q, k, v, out, lse, seqused_k=used, config=config)
     wanted = exact_gradients(dout[:1], q[:1], k[:1, :25], v[:1, :25])
     close_gradients([got[0][:1], got[1][:1, :25], got[2][:1, :25]], wanted)
     assert not any(x[0, 25:].any() or x[1].any() for x in got[1:])
@@ -125,14 +125,14 @@ def test_strided_views_of_torch():
     torch = pytest.importorskip("torch")
     q, k, v = torch.randn(2, 20, 3, 2, 32).half().unbind(2)
     dout = torch.randn(2, 2, 20, 32).half().transpose(1, 2)
-    out, lse = kernels.flash_attention(q, k, v, return_lse=True, plan=kernels.Sm80AttentionConfig(16, 16, 1, 1))
+    out, lse = kernels.flash_attention(q, k, v, return_lse=True, config=kernels.Sm80AttentionConfig(16, 16, 1, 1))
     given = torch.zeros(2, 20, 3, 2, 32).half().unbind(2)
     got = kernels.flash_attention_backward(
-        dout, q, k, v, out, lse, plan=SMALL, **dict(zip(("dq", "dk", "dv"), given, strict=True))
+        dout, q, k, v, out, lse, config=SMALL, **dict(zip(("dq", "dk", "dv"), given, strict=True))
     )
     assert all(a is b for a, b in zip(got, given, strict=True))
     close_gradients([x.numpy() for x in got], exact_gradients(*(x.numpy() for x in (dout, q, k, v))))
-    again = kernels.flash_attention_backward(dout, q, k, v, out, lse, plan=SMALL)
+    again = kernels.flash_attention_backward(dout, q, k, v, out, lse, config=SMALL)
     assert all(torch.equal(a, b) for a, b in zip(got, again, strict=True))
 
 
@@ -187,8 +187,8 @@ def test_a_pass_rounds_only_what_it_made(monkeypatch):
         ({"score": lambda s, *_: s}, "with score alone"),
         ({"score": lambda s, *_: s, "score_gradient": lambda s: 1.0}, "score_gradient is called with"),
         ({"dsinks": np.zeros(1, np.float32)}, "without sinks"),
-        ({"plan": kernels.Sm80AttentionBackwardConfig(24, 16)}, "multiple of 16 rows"),
-        ({"plan": kernels.Sm80AttentionBackwardConfig(64, 24)}, "a step has a multiple"),
+        ({"config": kernels.Sm80AttentionBackwardConfig(24, 16)}, "multiple of 16 rows"),
+        ({"config": kernels.Sm80AttentionBackwardConfig(64, 24)}, "a step has a multiple"),
     ],
 )
 def test_what_is_refused(change, message):
@@ -206,8 +206,8 @@ def test_a_gradient_in_the_place_of_what_is_read_is_refused():
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90a"])
 @pytest.mark.parametrize("dim", [8, 40, 64, 96, 128, 192, 256])
-def test_plans_work(arch, dim):
-    problem, device = AttentionGradient(Attention(4, 8192, 8192, 16, 16, dim, dim)), device_of(arch)
-    for plan in TensorCoreGradients().plans(problem, device):
-        plan.check(dim, dim, device.smem)
-    assert FAMILY.choose(problem, device).cost > 0
+def test_configs_work(arch, dim):
+    problem, device = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 16, 16, dim, dim)), device_of(arch)
+    for config in Sm80AttentionBackward().configs(problem, device):
+        config.check(dim, dim, device.smem)
+    assert REGISTRY.choose(problem, device).cost > 0

@@ -22,10 +22,10 @@ from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.cute.runtime import from_dlpack
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import Attention
+from kiln.kernels.impl.attention import AttentionProblem
 from kiln.kernels.impl.attention.bwd import (
-    FAMILY,
-    AttentionGradient,
+    REGISTRY,
+    AttentionBackwardProblem,
     implementations,
     sm90,
     sm90_config,
@@ -34,7 +34,7 @@ from kiln.kernels.impl.attention.bwd import (
     sm90_mainloop,
     sm90_scheduler,
 )
-from kiln.kernels.impl.attention.bwd.implementations import HopperGradients
+from kiln.kernels.impl.attention.bwd.implementations import Sm90AttentionBackward
 from kiln.kernels.impl.attention.bwd.score_mod import Change
 from kiln.kernels.impl.attention.fwd.sm80 import Lengths
 from kiln.kernels.parts.element_functions import Functions
@@ -48,22 +48,24 @@ long = pytest.mark.skipif(not os.environ.get("KILN_LONG_TESTS"), reason="long: K
 def forward(q: Any, k: Any, v: Any, **options: Any) -> Any:
     with kiln.target("cpu"):
         return kernels.flash_attention(
-            q, k, v, return_lse=True, plan=kernels.Sm80AttentionConfig(16, 16, 1, 1), **options
+            q, k, v, return_lse=True, config=kernels.Sm80AttentionConfig(16, 16, 1, 1), **options
         )
 
 
-def gradients(q: Any, k: Any, v: Any, dout: Any, plan: Any = SMALL, deterministic: bool = True, **options: Any) -> Any:
+def gradients(
+    q: Any, k: Any, v: Any, dout: Any, config: Any = SMALL, deterministic: bool = True, **options: Any
+) -> Any:
     out, lse = forward(q, k, v, **{name: x for name, x in options.items() if name not in ("score_gradient", "dq")})
     with kiln.target("cpu"):
         return kernels.flash_attention_backward(
-            dout, q, k, v, out, lse, plan=plan, deterministic=deterministic, **options
+            dout, q, k, v, out, lse, config=config, deterministic=deterministic, **options
         )
 
 
 def check(q: Any, k: Any, v: Any, **options: Any) -> None:
     dout = normal(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
     got = gradients(q, k, v, dout, **options)
-    for name in ("plan", "deterministic"):
+    for name in ("config", "deterministic"):
         options.pop(name, None)
     close_gradients(got, exact_gradients(dout, q, k, v, **options))
 
@@ -77,7 +79,7 @@ def run_at_once(monkeypatch: Any, blocks: int) -> None:
 @pytest.mark.parametrize(("queries", "keys"), [(1, 1), (70, 130), (33, 300)])
 def test_lengths(queries, keys):
     """Blocks of keys that begin at different queries, and end before their last key; keys and values in registers."""
-    check(normal(1, queries, 2, 64), normal(1, keys, 1, 64), normal(1, keys, 1, 64), plan=HELD, scale=0.3)
+    check(normal(1, queries, 2, 64), normal(1, keys, 1, 64), normal(1, keys, 1, 64), config=HELD, scale=0.3)
 
 
 @pytest.mark.parametrize(("queries", "keys"), [(200, 140), (150, 300)])
@@ -90,7 +92,9 @@ def test_causal(queries, keys):
 def test_windows(window):
     """Heads of keys and values of other sizes, filled up, in another type, with a cap; values in registers, in any order."""
     q, k, v = (normal(1, n, 1, d, dtype=ml_dtypes.bfloat16) for n, d in ((150, 72), (170, 72), (170, 40)))
-    check(q, k, v, window=window, softcap=3.0, plan=kernels.Sm90AttentionBackwardConfig(32, 2, 1), deterministic=False)
+    check(
+        q, k, v, window=window, softcap=3.0, config=kernels.Sm90AttentionBackwardConfig(32, 2, 1), deterministic=False
+    )
 
 
 @pytest.mark.parametrize("names", [("alibi_slopes", "sinks"), tuple(changes(4))])
@@ -101,10 +105,10 @@ def test_what_is_done_to_scores(names):
 
 
 @pytest.mark.parametrize(
-    ("exist", "block_q", "options"),
+    ("exist", "tile_m", "options"),
     [([7, 3, 135, 0, 40], 32, {"causal": True}), (None, 48, {"window": (20, 30), "softcap": 3.0})],
 )
-def test_sequences_of_any_length(exist, block_q, options, monkeypatch):
+def test_sequences_of_any_length(exist, tile_m, options, monkeypatch):
     """None of queries, none of keys, keys that do not exist; what belongs to no sequence is no number, has no influence, and is not written."""
     run_at_once(monkeypatch, 2)
     queries, keys, rest = [5, 0, 100, 16, 40], [7, 20, 170, 0, 40], 20
@@ -130,7 +134,7 @@ def test_sequences_of_any_length(exist, block_q, options, monkeypatch):
             v,
             out,
             lse,
-            plan=kernels.Sm90AttentionBackwardConfig(block_q),
+            config=kernels.Sm90AttentionBackwardConfig(tile_m),
             **lengths,
             **options,
             **dict(zip(("dq", "dk", "dv"), made, strict=True)),
@@ -168,7 +172,7 @@ class Turns:
     add to those."""
 
     def __init__(self, masks: tuple[bool, bool, bool]) -> None:
-        self.of = sm90.HopperBackward(BFloat16, 64, SMALL, masks, True)
+        self.of = sm90.Sm90BackwardKernel(BFloat16, 64, SMALL, masks, True)
 
     @cute.jit
     def __call__(self, q: Any, k: Any, counters: Any, numbers: Any, found: Any):
@@ -242,9 +246,9 @@ def test_sequences_without_keys():
         q, k, k, q, cu_seqlens_q=starts[0], cu_seqlens_k=starts[1], max_seqlen_q=3, max_seqlen_k=0, causal=True
     )
     assert not got[0].any()
-    for implementation, dim in ((HopperGradients(), 64), (implementations.HopperDeepGradients(), 192)):
-        problem = AttentionGradient(Attention(1, 3, 0, 1, 1, dim, dim, right=0, packed=True))
-        assert implementation.cost(problem, next(iter(implementation.plans(problem, HOPPER))), HOPPER) > 0.0
+    for implementation, dim in ((Sm90AttentionBackward(), 64), (implementations.Sm90AttentionBackwardHd256(), 192)):
+        problem = AttentionBackwardProblem(AttentionProblem(1, 3, 0, 1, 1, dim, dim, window_right=0, varlen=True))
+        assert implementation.cost(problem, next(iter(implementation.configs(problem, HOPPER))), HOPPER) > 0.0
     assert sm90_hd256_config.side_by_side(problem, HOPPER) == 1
 
 
@@ -271,7 +275,7 @@ def test_keys_that_no_query_sees_are_clean_under_the_sanitizer():
     """There are no steps between holding values and writing results over them."""
     q, k, v, dout = (normal(1, n, 1, 128) for n in (1, 140, 140, 1))
     with kiln.sanitize():
-        got = gradients(q, k, v, dout, plan=kernels.Sm90AttentionBackwardConfig(32, 2, 1), window=(3, 0))
+        got = gradients(q, k, v, dout, config=kernels.Sm90AttentionBackwardConfig(32, 2, 1), window=(3, 0))
     close_gradients(got, exact_gradients(dout, q, k, v, window=(3, 0)))
 
 
@@ -307,7 +311,7 @@ MUTANTS = {
 @long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_mutants_are_found(name, monkeypatch):
-    for made in (implementations._compiled_hopper, launches.made):
+    for made in (implementations._compiled_sm90, launches.made):
         made.cache_clear()
     MUTANTS[name](monkeypatch)
     starts_q, starts_k = (np.array([0, n], np.int32) for n in (70, 130))
@@ -315,36 +319,39 @@ def test_mutants_are_found(name, monkeypatch):
     lengths = {"cu_seqlens_q": starts_q, "cu_seqlens_k": starts_k}
     with pytest.raises(Exception, match="race|register|in flight"), kiln.sanitize():
         gradients(q, k, v, normal(70, 1, 64), **lengths)
-    for made in (implementations._compiled_hopper, launches.made):
+    for made in (implementations._compiled_sm90, launches.made):
         made.cache_clear()
 
 
-# --- plans ---
+# --- configs ---
 
 
 def test_who_is_chosen():
-    training = Attention(4, 8192, 8192, 16, 16, 128, 128)
-    assert isinstance(FAMILY.choose(AttentionGradient(training), HOPPER).implementation, HopperGradients)
+    training = AttentionProblem(4, 8192, 8192, 16, 16, 128, 128)
+    assert isinstance(REGISTRY.choose(AttentionBackwardProblem(training), HOPPER).implementation, Sm90AttentionBackward)
     for change in ({"packed": True}, {"partial": True}, {"capped": True}, {"head_dim": 192}):
-        other = AttentionGradient(dataclasses.replace(training, **change))
-        chosen = FAMILY.choose(other, HOPPER).implementation
-        assert isinstance(chosen, HopperGradients) == ("head_dim" not in change)
+        other = AttentionBackwardProblem(dataclasses.replace(training, **change))
+        chosen = REGISTRY.choose(other, HOPPER).implementation
+        assert isinstance(chosen, Sm90AttentionBackward) == ("head_dim" not in change)
     for arch in ("sm_80", "sm_90", "sm_100a"):
-        chosen = FAMILY.choose(AttentionGradient(training), device_of(arch))
-        assert not isinstance(chosen.implementation, HopperGradients)
+        chosen = REGISTRY.choose(AttentionBackwardProblem(training), device_of(arch))
+        assert not isinstance(chosen.implementation, Sm90AttentionBackward)
 
 
 def test_what_is_made_meanwhile():
     """Queries of other heads, if blocks of threads are long enough for that."""
-    long, middle, short = (AttentionGradient(Attention(4, n, n, 16, 16, 128, 128, right=0)) for n in (8192, 4096, 1024))
-    full = AttentionGradient(Attention(16, 1024, 1024, 16, 16, 128, 128))
+    long, middle, short = (
+        AttentionBackwardProblem(AttentionProblem(4, n, n, 16, 16, 128, 128, window_right=0))
+        for n in (8192, 4096, 1024)
+    )
+    full = AttentionBackwardProblem(AttentionProblem(16, 1024, 1024, 16, 16, 128, 128))
     for problem, wanted in ((long, 60), (middle, 56), (short, 0), (full, 240)):
-        plan = sm90_cost.default_tiling(problem, HOPPER)
-        side, _, parts = sm90_config.side_by_side(problem, plan, HOPPER)
-        assert sm90_config.made_meanwhile(problem, plan, side, parts) == wanted
-    assert sm90_config.made_meanwhile(dataclasses.replace(long, deterministic=False), plan, 4, 1) == 0
-    odd = AttentionGradient(Attention(1, 8192, 8192, 17, 17, 128, 128, right=0))
-    assert sm90_config.made_meanwhile(odd, plan, 4, 1) == 16  # all but the last, which has nobody beside it
+        config = sm90_cost.default_config(problem, HOPPER)
+        side, _, parts = sm90_config.side_by_side(problem, config, HOPPER)
+        assert sm90_config.made_meanwhile(problem, config, side, parts) == wanted
+    assert sm90_config.made_meanwhile(dataclasses.replace(long, deterministic=False), config, 4, 1) == 0
+    odd = AttentionBackwardProblem(AttentionProblem(1, 8192, 8192, 17, 17, 128, 128, window_right=0))
+    assert sm90_config.made_meanwhile(odd, config, 4, 1) == 16  # all but the last, which has nobody beside it
 
 
 @pytest.mark.parametrize(("dim", "shared", "queries", "keys"), [(128, 1, 70, 130), (40, 2, 150, 60)])
@@ -362,19 +369,19 @@ def test_gradients_made_meanwhile(dim, shared, queries, keys, monkeypatch):
 
 
 def test_what_bounds_it():
-    problem = AttentionGradient(Attention(4, 8192, 8192, 16, 16, 128, 128))
-    assert FAMILY.explain(problem, HOPPER).bound == "shared memory"
+    problem = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 16, 16, 128, 128))
+    assert REGISTRY.explain(problem, HOPPER).bound == "shared memory"
 
 
 @pytest.mark.parametrize("dim", [16, 64, 80, 128])
-def test_plans_work(dim):
-    problem = AttentionGradient(Attention(4, 8192, 8192, 16, 16, dim, dim))
-    for plan in HopperGradients().plans(problem, HOPPER):
-        plan.check(sm90_config.padded((dim, dim)), HOPPER.smem)
+def test_configs_work(dim):
+    problem = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 16, 16, dim, dim))
+    for config in Sm90AttentionBackward().configs(problem, HOPPER):
+        config.check(sm90_config.padded((dim, dim)), HOPPER.smem)
 
 
 @pytest.mark.parametrize(
-    ("plan", "message"),
+    ("config", "message"),
     [
         (kernels.Sm90AttentionBackwardConfig(24), "multiple of 16"),
         (kernels.Sm90AttentionBackwardConfig(64, 1), "at least two buffers"),
@@ -383,32 +390,32 @@ def test_plans_work(dim):
         (kernels.Sm90AttentionBackwardConfig(64, 4), "bytes of shared memory"),
     ],
 )
-def test_plans_that_are_refused(plan, message):
+def test_configs_that_are_refused(config, message):
     x = np.zeros((1, 128, 1, 128), np.float16)
     with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
-        kernels.flash_attention_backward(x, x, x, x, x, np.zeros((1, 1, 128), np.float32), plan=plan)
+        kernels.flash_attention_backward(x, x, x, x, x, np.zeros((1, 1, 128), np.float32), config=config)
 
 
 # --- the machine code ---
 
 
 def compiled(dim: int, masks: tuple[bool, bool, bool], packed: bool = False, change: str = "") -> Any:
-    """The plan that is chosen, and the kernels, for Hopper."""
+    """The config that is chosen, and the kernels, for Hopper."""
     right, left, capped = masks
     slope = lambda s, *_: 0.1 * s + 1.0  # noqa: E731
     functions, sloped = Functions(bent, slope, branching=True) if "function" in change else None, "sloped" in change
-    of = Attention(
+    of = AttentionProblem(
         4, 8192, 8192, 16, 16, dim, dim, BFloat16, 9 if left else None, 0 if right else None, capped,
-        packed=packed, partial=packed, sloped=sloped,
+        varlen=packed, has_seqused_k=packed, has_alibi=sloped,
     )  # fmt: skip
-    plan = sm90_cost.default_tiling(AttentionGradient(of, True, functions), HOPPER)
-    shape = (BFloat16, (dim, dim), plan, masks, True, packed, packed)
+    config = sm90_cost.default_config(AttentionBackwardProblem(of, True, functions), HOPPER)
+    shape = (BFloat16, (dim, dim), config, masks, True, packed, packed)
     with kiln.target("nvidia"):
-        made = implementations._compiled_hopper.__wrapped__(
-            None, implementations.OnePass(*shape, Change(sloped, functions)), cute.AddressSpace.gmem, (packed,) * 3,
+        made = implementations._compiled_sm90.__wrapped__(
+            None, implementations.Sm90BackwardLaunch(*shape, Change(sloped, functions)), cute.AddressSpace.gmem, (packed,) * 3,
             sloped, False,
         )  # fmt: skip
-    return plan, made
+    return config, made
 
 
 def bent(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -423,9 +430,9 @@ def bent(s: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
 def test_products_run_asynchronously(dim, masks, packed, monkeypatch):
     """Five for each step, one after the last, and one for steps of which only the other warp group sees keys, waited for once each, and nothing spilled."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    plan, made = compiled(dim, masks, packed)
+    config, made = compiled(dim, masks, packed)
     idle = int(masks[0])
-    check_products(made, products=2 * dim // 16 + 2 * plan.block_q // 16 + (2 + idle) * 128 // 16, moves=8)
+    check_products(made, products=2 * dim // 16 + 2 * config.tile_m // 16 + (2 + idle) * 128 // 16, moves=8)
     assert made.executable.artifacts["sass"].count("WARPGROUP.DEPBAR") == 5 + idle
 
 
@@ -445,6 +452,6 @@ TIGHT = [(dim, (True, False, False), True, "sloped, function") for dim in (64, 1
     ("dim", "masks", "packed", "change"), OFFERED if os.environ.get("KILN_LONG_TESTS") else TIGHT, ids=str
 )
 def test_nothing_is_spilled(dim, masks, packed, change, monkeypatch):
-    """Whatever is done to scores, in the plans that are chosen."""
+    """Whatever is done to scores, in the configs that are chosen."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
     assert_no_spills(compiled(dim, masks, packed, change)[1])

@@ -19,35 +19,35 @@ from kiln import BFloat16, cute, kernels
 from kiln.base_dsl.diagnostics import DSLUserCodeTypeError
 from kiln.kernels.dispatch import launches
 from kiln.kernels.dispatch.devices import device_of
-from kiln.kernels.impl.attention import Attention
+from kiln.kernels.impl.attention import AttentionProblem
 from kiln.kernels.impl.attention.bwd import (
-    FAMILY,
-    AttentionGradient,
+    REGISTRY,
+    AttentionBackwardProblem,
     implementations,
     sm90_hd256_config,
     sm90_hd256_dkv,
     sm90_hd256_dq,
 )
-from kiln.kernels.impl.attention.bwd.implementations import HopperDeepGradients, TensorCoreGradients
+from kiln.kernels.impl.attention.bwd.implementations import Sm80AttentionBackward, Sm90AttentionBackwardHd256
 
 HOPPER = device_of("sm_90a")
 SMALL = kernels.Sm90AttentionBackwardHd256Config(16, 2, 64, 16, 2, 1, 128)
 long = pytest.mark.skipif(not os.environ.get("KILN_LONG_TESTS"), reason="long: KILN_LONG_TESTS=1")
 
 
-def gradients(q: Any, k: Any, v: Any, dout: Any, plan: Any = SMALL, **options: Any) -> Any:
+def gradients(q: Any, k: Any, v: Any, dout: Any, config: Any = SMALL, **options: Any) -> Any:
     forward = {name: x for name, x in options.items() if name not in ("score_gradient", "dq", "dk", "dv")}
     with kiln.target("cpu"):
         out, lse = kernels.flash_attention(
-            q, k, v, return_lse=True, plan=kernels.Sm80AttentionConfig(16, 16, 1, 1), **forward
+            q, k, v, return_lse=True, config=kernels.Sm80AttentionConfig(16, 16, 1, 1), **forward
         )
-        return kernels.flash_attention_backward(dout, q, k, v, out, lse, plan=plan, **options)
+        return kernels.flash_attention_backward(dout, q, k, v, out, lse, config=config, **options)
 
 
 def check(q: Any, k: Any, v: Any, **options: Any) -> None:
     dout = normal(*q.shape[:-1], v.shape[-1], dtype=q.dtype)
     got = gradients(q, k, v, dout, **options)
-    options.pop("plan", None)
+    options.pop("config", None)
     close_gradients(got, exact_gradients(dout, q, k, v, **options))
 
 
@@ -63,12 +63,12 @@ def test_windows():
 
 
 @long
-@pytest.mark.parametrize("plan", [SMALL, None])
+@pytest.mark.parametrize("config", [SMALL, None])
 @pytest.mark.parametrize("names", [(), ("alibi_slopes", "sinks"), tuple(changes(4))])
-def test_what_is_done_to_scores(names, plan):
+def test_what_is_done_to_scores(names, config):
     """Heads that share keys, queries that see nothing but the sink; heads of 256, too."""
     q, k, v = normal(2, 150, 4, 256), normal(2, 140, 2, 256), normal(2, 140, 2, 192)
-    check(q, k, v, causal=True, plan=plan, **{name: x for name, x in changes(4).items() if name in names})
+    check(q, k, v, causal=True, config=config, **{name: x for name, x in changes(4).items() if name in names})
 
 
 def test_sequences_of_any_length():
@@ -155,37 +155,37 @@ def test_mutants_are_found(name, monkeypatch):
         made.cache_clear()
 
 
-# --- plans ---
+# --- configs ---
 
 
 @pytest.mark.parametrize("dims", [(192, 192), (192, 128), (256, 256), (136, 136), (256, 64), (64, 256), (192, 256)])
 def test_who_is_chosen(dims):
     for change in ({}, {"right": 0}, {"packed": True, "partial": True}, {"capped": True}):
-        problem = AttentionGradient(Attention(4, 8192, 8192, 8, 4, *dims, **change))
-        assert isinstance(FAMILY.choose(problem, HOPPER).implementation, HopperDeepGradients)
-        assert isinstance(FAMILY.choose(problem, device_of("sm_100a")).implementation, TensorCoreGradients)
-        assert FAMILY.explain(problem, HOPPER).bound == ("shared memory" if sum(dims) > 384 else "tensor cores")
-        for plan in HopperDeepGradients().plans(problem, HOPPER):
-            plan.check(sm90_hd256_config.padded(dims), HOPPER.smem)
+        problem = AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 8, 4, *dims, **change))
+        assert isinstance(REGISTRY.choose(problem, HOPPER).implementation, Sm90AttentionBackwardHd256)
+        assert isinstance(REGISTRY.choose(problem, device_of("sm_100a")).implementation, Sm80AttentionBackward)
+        assert REGISTRY.explain(problem, HOPPER).bound == ("shared memory" if sum(dims) > 384 else "tensor cores")
+        for config in Sm90AttentionBackwardHd256().configs(problem, HOPPER):
+            config.check(sm90_hd256_config.padded(dims), HOPPER.smem)
 
 
 @pytest.mark.parametrize(
-    ("plan", "message"),
+    ("config", "message"),
     [
         (kernels.Sm90AttentionBackwardHd256Config(24), "queries of a step are a multiple of 16"),
-        (kernels.Sm90AttentionBackwardHd256Config(block_k=24), "keys of a step are a multiple of 16"),
-        (kernels.Sm90AttentionBackwardHd256Config(stages=1), "at least two buffers"),
-        (kernels.Sm90AttentionBackwardHd256Config(stages_k=1), "at least two buffers"),
-        (kernels.Sm90AttentionBackwardHd256Config(held=8), "held in registers are a multiple of 16"),
+        (kernels.Sm90AttentionBackwardHd256Config(tile_n=24), "keys of a step are a multiple of 16"),
+        (kernels.Sm90AttentionBackwardHd256Config(q_stages=1), "at least two buffers"),
+        (kernels.Sm90AttentionBackwardHd256Config(k_stages=1), "at least two buffers"),
+        (kernels.Sm90AttentionBackwardHd256Config(kv_dims_in_regs=8), "held in registers are a multiple of 16"),
         (kernels.Sm90AttentionBackwardHd256Config(128), "registers of a thread"),
-        (kernels.Sm90AttentionBackwardHd256Config(held_q=192, block_k=48), "registers of a thread"),
+        (kernels.Sm90AttentionBackwardHd256Config(q_dims_in_regs=192, tile_n=48), "registers of a thread"),
         (kernels.Sm90AttentionBackwardHd256Config(64, 4), "bytes of shared memory"),
     ],
 )
-def test_plans_that_are_refused(plan, message):
+def test_configs_that_are_refused(config, message):
     x = np.zeros((1, 128, 1, 256), np.float16)
     with pytest.raises(DSLUserCodeTypeError, match=message), kiln.target("cpu"):
-        kernels.flash_attention_backward(x, x, x, x, x, np.zeros((1, 1, 128), np.float32), plan=plan)
+        kernels.flash_attention_backward(x, x, x, x, x, np.zeros((1, 1, 128), np.float32), config=config)
 
 
 # --- the machine code ---
@@ -196,14 +196,16 @@ def test_plans_that_are_refused(plan, message):
 def test_products_run_asynchronously(monkeypatch):
     """Of keys and values two in each step of a warp group, of queries three, and one after the last, and nothing spilled. Where operands begin is in uniform registers."""
     monkeypatch.setenv("CUTE_DSL_ARCH", "sm_90a")
-    plan = sm90_hd256_config.default_tiling(AttentionGradient(Attention(4, 8192, 8192, 8, 8, 256, 256)), HOPPER)
-    kernels_of = implementations.DeepPasses(BFloat16, (256, 256), plan, (True, False, True), True, True)
+    config = sm90_hd256_config.default_config(
+        AttentionBackwardProblem(AttentionProblem(4, 8192, 8192, 8, 8, 256, 256)), HOPPER
+    )
+    kernels_of = implementations.Sm90Hd256BackwardLaunch(BFloat16, (256, 256), config, (True, False, True), True, True)
     with kiln.target("nvidia"):
         made = implementations._compiled.__wrapped__(
             None, kernels_of, cute.AddressSpace.gmem, (True,) * 3, False, False
         )
     loops = check_products(
-        made, products=2 * (16 + 2 * plan.block_q // 16) + 32 + 2 * plan.block_k // 16, moves=8
+        made, products=2 * (16 + 2 * config.tile_m // 16) + 32 + 2 * config.tile_n // 16, moves=8
     )  # both warp groups of queries have the same code
     assert not any(one.name == "R2UR" for loop in loops for one in loop.instructions)
     # On a GPU gradients of queries begin while those of keys end: whoever comes after them waits for both.
@@ -212,6 +214,6 @@ def test_products_run_asynchronously(monkeypatch):
         code.partition("_kernel")[0]: [word.partition(".")[2] for word in re.findall(words, code)]
         for code in made.__ptx__.split(".entry ")[1:]
     }
-    assert order["HopperDeepKeys"][0] == "launch_dependents"
-    assert order["HopperDeepQueries"][-1] == "wait"
-    assert order["HopperDeepQueries"].count("wait") == 1
+    assert order["Sm90Hd256DkDvKernel"][0] == "launch_dependents"
+    assert order["Sm90Hd256DqKernel"][-1] == "wait"
+    assert order["Sm90Hd256DqKernel"].count("wait") == 1

@@ -16,6 +16,6 @@ def run(kernels):
     want = a.astype(np.float64) @ b.astype(np.float64)
     float32 = np.dtype(np.float32)
     plain, shared = kernels.Sm80GemmConfig((32, 32, 32), (1, 2), 3), kernels.Sm80GemmConfig((32, 32, 32), (1, 2), 3, 2)
-    got = kernels.gemm(a, b, plan=plain, out_dtype=float32)
-    more = [kernels.gemm(a, b, bias=bias, plan=tiling, out_dtype=float32) for tiling in (plain, shared)]
+    got = kernels.gemm(a, b, config=plain, out_dtype=float32)
+    more = [kernels.gemm(a, b, bias=bias, config=config, out_dtype=float32) for config in (plain, shared)]
     return np.array_equal(np.asarray(got), want) and all(np.array_equal(np.asarray(x), want + bias) for x in more)

@@ -21,7 +21,7 @@ def operand(rng, rows, columns, dtype=np.float16):
 
 def run(kernels):
     importlib.import_module("kiln.kernels.dispatch.devices").clusters = lambda size: 1
-    rng, tiling = np.random.default_rng(1), kernels.Sm90GemmConfig
+    rng, config = np.random.default_rng(1), kernels.Sm90GemmConfig
     a, b = operand(rng, 160, 96), operand(rng, 64, 96).T
     bias, weights = operand(rng, 1, 64, np.float32)[0], operand(rng, 64, 320, np.int8).T
     few = operand(rng, 8, 320)
@@ -33,21 +33,24 @@ def run(kernels):
         a[first:end].astype(np.float64) @ b for first, end, b in zip((0, 30, 30), ends, experts.astype(np.float64))
     ]
     pairs = [
-        (kernels.gemm(a, b, plan=tiling((128, 32, 32), (2, 1), 2, 2)), want),
-        (kernels.gemm(a, b, bias=bias, plan=tiling((64, 64, 32), (1, 1), 2, 1, True)), want + bias),
-        (kernels.gemm(a[:16], b, plan=tiling((128, 16, 32), (1, 1), 2, 2, split_k_cluster=2, swap_ab=True)), want[:16]),
+        (kernels.gemm(a, b, config=config((128, 32, 32), (2, 1), 2, 2)), want),
+        (kernels.gemm(a, b, bias=bias, config=config((64, 64, 32), (1, 1), 2, 1, True)), want + bias),
         (
-            kernels.gemm(few, weights, plan=kernels.Sm90MixedInputConfig((128, 16, 64), (2, 1), 3, 2)),
+            kernels.gemm(a[:16], b, config=config((128, 16, 32), (1, 1), 2, 2, split_k_cluster=2, swap_ab=True)),
+            want[:16],
+        ),
+        (
+            kernels.gemm(few, weights, config=kernels.Sm90MixedInputConfig((128, 16, 64), (2, 1), 3, 2)),
             few.astype(np.float64) @ weights.astype(np.float64),
         ),
         (
             kernels.gemm(
-                left, right.T, scale_a=factors[0], scale_b=factors[1], plan=tiling((64, 32, 128), (1, 1), 2, 2, True)
+                left, right.T, scale_a=factors[0], scale_b=factors[1], config=config((64, 32, 128), (1, 1), 2, 2, True)
             ),
             left.astype(np.float64) @ right.T.astype(np.float64),
         ),
         (
-            kernels.grouped_gemm(a[:130], experts, offsets=ends, plan=tiling((128, 32, 32), (1, 1), 2, 2)),
+            kernels.grouped_gemm(a[:130], experts, offsets=ends, config=config((128, 32, 32), (1, 1), 2, 2)),
             np.concatenate(grouped),
         ),
     ]

@@ -8,11 +8,11 @@ LIBRARY = ("losses.kernels",)
 def run(kernels):
     rng = np.random.default_rng(8)
     x, target = rng.standard_normal((5, 512)).astype(np.float32), rng.integers(0, 512, 5)
-    tilings = (
+    configs = (
         kernels.RowwiseConfig(threads=64, row_threads=64, cluster=2),
         kernels.RowwiseConfig(threads=128, row_threads=64),
     )
-    made = [kernels.cross_entropy(x, target, reduction="none", plan=tiling) for tiling in tilings]
+    made = [kernels.cross_entropy(x, target, reduction="none", config=config) for config in configs]
     p = np.exp(x.astype(np.float64))
     want = -np.log(p[np.arange(5), target] / p.sum(1))
     mean, lse = kernels.cross_entropy(x, target, return_lse=True)

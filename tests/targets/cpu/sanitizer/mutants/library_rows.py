@@ -19,19 +19,19 @@ def softmax(x):
 
 def run(kernels):
     x = np.random.default_rng(5).standard_normal((5, 512)).astype(np.float32)
-    tilings = (
+    configs = (
         kernels.RowwiseConfig(threads=128, row_threads=64),
         kernels.RowwiseConfig(threads=64, row_threads=64, cluster=2),
         kernels.RowwiseConfig(threads=64, row_threads=64, shared=1),
     )
-    right = all(np.abs(kernels.softmax(x, plan=tiling) - softmax(x)).max() < 1e-5 for tiling in tilings)
+    right = all(np.abs(kernels.softmax(x, config=config) - softmax(x)).max() < 1e-5 for config in configs)
     return right and twice(kernels, x)
 
 
 def twice(kernels, x):
-    tiling = kernels.RowwiseConfig(threads=64, row_threads=64)
+    config = kernels.RowwiseConfig(threads=64, row_threads=64)
     problem = kernels.impl.rowwise.row_kernel.RowProblem(
-        (Float32,), (Float32,), (), 0, 4, 2, True, tiling, overlaps=True
+        (Float32,), (Float32,), (), 0, 4, 2, True, config, overlaps=True
     )
     kernel = kernels.impl.rowwise.softmax_and_norms.Softmax(problem)
     steps = (Int64(512), Int64(512))

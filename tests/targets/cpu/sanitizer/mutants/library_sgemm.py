@@ -14,6 +14,6 @@ def run(kernels):
     b = rng.integers(-4, 5, (40, 36)).astype(np.float32)
     bias = rng.integers(-4, 5, 36).astype(np.float32)
     want = a.astype(np.float64) @ b.astype(np.float64)
-    tiling = kernels.Sm80GemmConfig((64, 64, 8), (2, 1), 3)
-    got, after = kernels.gemm(a, b, plan=tiling), kernels.gemm(a, b, bias=bias, plan=tiling)
+    config = kernels.Sm80GemmConfig((64, 64, 8), (2, 1), 3)
+    got, after = kernels.gemm(a, b, config=config), kernels.gemm(a, b, bias=bias, config=config)
     return np.array_equal(np.asarray(got), want) and np.array_equal(np.asarray(after), want + bias)

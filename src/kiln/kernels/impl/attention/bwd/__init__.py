@@ -1,6 +1,6 @@
 """Gradients of attention."""
 
-from .implementations import FAMILY, Given
-from .problem import AttentionGradient
+from .implementations import REGISTRY, Given
+from .problem import AttentionBackwardProblem
 
-__all__ = ["FAMILY", "AttentionGradient", "Given"]
+__all__ = ["REGISTRY", "AttentionBackwardProblem", "Given"]

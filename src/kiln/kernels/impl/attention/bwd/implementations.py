@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..... import Float32, Int32, Int64, const_expr, cute
 from ....dispatch import arrays, devices, launches, recorder
-from ....dispatch.registry import Family, Implementation, varied
+from ....dispatch.registry import Implementation, Registry, variants
 from ..fwd.implementations import _factors, _fake, _memory_of
 from ..fwd.sm80 import Lengths
 from ..fwd.sm80_config import padded
 from . import sm90, sm90_config, sm90_cost, sm90_hd256_config, sm90_hd256_dkv
-from .preprocess import QueryRows, SinkGradients, Sinks
-from .problem import AttentionGradient
+from .preprocess import BackwardPreprocess, SinkBackward, Sinks
+from .problem import AttentionBackwardProblem
 from .score_mod import NOTHING, SLOPED, Change
 from .sm80 import KEYS, QUERIES, Numbers, Pass
-from .sm80_config import Sm80AttentionBackwardConfig, default_tiling, expected
+from .sm80_config import Sm80AttentionBackwardConfig, default_config, expected
 from .sm90_config import Sm90AttentionBackwardConfig
 from .sm90_dq_postprocess import Queries
 from .sm90_hd256_config import Sm90AttentionBackwardHd256Config
-from .sm90_hd256_dq import HopperDeepQueries
+from .sm90_hd256_dq import Sm90Hd256DqKernel
 from .sm90_scheduler import Counters
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ....dispatch.devices import Device
 
-FAMILY = Family("attention_gradients")
+REGISTRY = Registry("attention_backward")
 
 _MOST_TOGETHER = 128
 """Elements of a head up to which the gradients of keys and of values fit into registers together."""
@@ -57,43 +57,45 @@ class Given(NamedTuple):
     sinks: Sinks | None = None
 
 
-@FAMILY.register
-class TensorCoreGradients(Implementation):
+@REGISTRY.register
+class Sm80AttentionBackward(Implementation):
     """Two passes with `mma.sync`: of keys and values, and of queries."""
 
-    plan = Sm80AttentionBackwardConfig
+    config = Sm80AttentionBackwardConfig
     repeats = True
 
-    def supports(self, problem: AttentionGradient, device: Device) -> str | None:
+    def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         return None
 
-    def plans(self, problem: AttentionGradient, device: Device) -> Iterator[Sm80AttentionBackwardConfig]:
-        return varied(
-            default_tiling(problem, device), lambda plan: self.check(problem, plan, device), step=(16, 32, 64)
+    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm80AttentionBackwardConfig]:
+        return variants(
+            default_config(problem, device), lambda config: self.check(problem, config, device), tile_n=(16, 32, 64)
         )
 
-    def cost(self, problem: AttentionGradient, plan: Sm80AttentionBackwardConfig, device: Device) -> float:
-        return expected(problem, plan, device)
+    def cost(self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> float:
+        return expected(problem, config, device)
 
-    def check(self, problem: AttentionGradient, plan: Sm80AttentionBackwardConfig, device: Device) -> None:
-        plan.check(*problem.attention.head_dims, device.smem)
+    def check(self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, device: Device) -> None:
+        config.check(*problem.attention.head_dims, device.smem)
 
-    def run(self, problem: AttentionGradient, plan: Sm80AttentionBackwardConfig, given: Given) -> None:
+    def run(self, problem: AttentionBackwardProblem, config: Sm80AttentionBackwardConfig, given: Given) -> None:
         q = given.q
-        shape = (problem.dtype, problem.attention.head_dims, plan, problem.masks)
-        compiled = _compiled(recorder.mode(), _kernels(TwoPasses, problem, shape), _memory_of(q), *_there(given))
-        found = arrays.empty(q, (2, *given.lse.shape), arrays.named_type(q, "float32"))
+        shape = (problem.dtype, problem.attention.head_dims, config, problem.attention.masks)
+        compiled = _compiled(
+            recorder.mode(), _kernels(Sm80BackwardLaunch, problem, shape), _memory_of(q), *_there(given)
+        )
+        found = arrays.empty(q, (2, *given.lse.shape), arrays.dtype_named(q, "float32"))
         _launch(compiled, given, (found,), _numbers(problem, given))
 
 
-@FAMILY.register
-class HopperGradients(Implementation):
+@REGISTRY.register
+class Sm90AttentionBackward(Implementation):
     """One pass of warp groups that multiply from shared memory (`wgmma`), which the copy engine fills; it adds up gradients of queries."""
 
-    plan = Sm90AttentionBackwardConfig
+    config = Sm90AttentionBackwardConfig
     repeats = True
 
-    def supports(self, problem: AttentionGradient, device: Device) -> str | None:
+    def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         of = problem.attention
         if not device.warp_groups:
             return "it is for sm_90a"
@@ -101,58 +103,62 @@ class HopperGradients(Implementation):
             return f"heads of {max(of.head_dims)} elements are more than {_MOST_TOGETHER}"
         return None
 
-    def plans(self, problem: AttentionGradient, device: Device) -> Iterator[Sm90AttentionBackwardConfig]:
-        first = sm90_cost.default_tiling(problem, device)
-        return varied(
+    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardConfig]:
+        first = sm90_cost.default_config(problem, device)
+        return variants(
             first,
-            lambda plan: self.check(problem, plan, device),
-            block_q=(48, 64, 80, 96, 112),
-            stages=(2, 3),
-            held=(0, 1, 2),
+            lambda config: self.check(problem, config, device),
+            tile_m=(48, 64, 80, 96, 112),
+            q_stages=(2, 3),
+            operands_in_regs=(0, 1, 2),
         )
 
-    def cost(self, problem: AttentionGradient, plan: Sm90AttentionBackwardConfig, device: Device) -> float:
-        return sm90_cost.expected(problem, plan, device)
+    def cost(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> float:
+        return sm90_cost.expected(problem, config, device)
 
-    def parts(self, problem: AttentionGradient, plan: Sm90AttentionBackwardConfig, device: Device) -> dict[str, float]:
-        return sm90_cost.parts(problem, plan, device)
+    def cost_terms(
+        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
+    ) -> dict[str, float]:
+        return sm90_cost.parts(problem, config, device)
 
-    def check(self, problem: AttentionGradient, plan: Sm90AttentionBackwardConfig, device: Device) -> None:
-        plan.check(sm90_config.padded(problem.attention.head_dims), device.smem)
+    def check(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> None:
+        config.check(sm90_config.padded(problem.attention.head_dims), device.smem)
 
-    def run(self, problem: AttentionGradient, plan: Sm90AttentionBackwardConfig, given: Given) -> None:
+    def run(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, given: Given) -> None:
         q, of = given.q, problem.attention
         elements = sm90_config.padded(of.head_dims)
-        right, left, capped = problem.masks
+        right, left, capped = problem.attention.masks
         # what hides keys before a query hides those far after it, too: there is one kernel less
         masks = (right or left, left, capped)
-        shape = (problem.dtype, of.head_dims, plan, masks, problem.deterministic, of.packed, of.partial)
-        compiled = _compiled_hopper(recorder.mode(), _kernels(OnePass, problem, shape), _memory_of(q), *_there(given))
-        layers, tiles = q.shape[0], _tiles(problem, plan, q)
-        real, number = (arrays.named_type(q, name) for name in ("float32", "int32"))
+        shape = (problem.dtype, of.head_dims, config, masks, problem.deterministic, of.varlen, of.has_seqused_k)
+        compiled = _compiled_sm90(
+            recorder.mode(), _kernels(Sm90BackwardLaunch, problem, shape), _memory_of(q), *_there(given)
+        )
+        layers, tiles = q.shape[0], _tiles(problem, config, q)
+        real, number = (arrays.dtype_named(q, name) for name in ("float32", "int32"))
         device = devices.current()
-        side, part, parts = sm90_config.side_by_side(problem, plan, device)
-        found = arrays.empty(q, (2, layers, of.heads, tiles * plan.block_q), real)
-        sums = arrays.empty(q, (parts * layers, of.heads, tiles * plan.block_q * elements), real)
+        side, part, parts = sm90_config.side_by_side(problem, config, device)
+        found = arrays.empty(q, (2, layers, of.heads, tiles * config.tile_m), real)
+        sums = arrays.empty(q, (parts * layers, of.heads, tiles * config.tile_m * elements), real)
         turns = None
         if problem.deterministic:
             turns = arrays.empty(q, (parts * layers, of.heads, tiles), number)
         counters = Counters(turns, arrays.empty(q, (1,), number))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
-        early = sm90_config.made_meanwhile(problem, plan, side, parts)
+        early = sm90_config.made_meanwhile(problem, config, side, parts)
         order = (side, part, early, device.multiprocessors)
         numbers = sm90.Numbers(scale, cap, given.scale, left, right, *order, given.softcap or given.scale)
         _launch(compiled, given, (found, sums, counters), numbers)
 
 
-class OnePass:
+class Sm90BackwardLaunch:
     """All kernels of a call."""
 
     def __init__(
         self,
         dtype: Any,
         head_dims: tuple[int, int],
-        tiling: Sm90AttentionBackwardConfig,
+        config: Sm90AttentionBackwardConfig,
         masks: tuple[bool, bool, bool],
         turns: bool,
         packed: bool,
@@ -160,9 +166,9 @@ class OnePass:
         change: Change = NOTHING,
     ) -> None:
         self.dtype, self.turns = dtype, turns
-        self.rows, self.of_sinks = QueryRows(dtype, head_dims[1], tiling.block_q), SinkGradients(tiling.block_q)
+        self.rows, self.of_sinks = BackwardPreprocess(dtype, head_dims[1], config.tile_m), SinkBackward(config.tile_m)
         elements = sm90_config.padded(head_dims)
-        self.main = sm90.HopperBackward(dtype, elements, tiling, masks, turns, packed, partial, change)
+        self.main = sm90.Sm90BackwardKernel(dtype, elements, config, masks, turns, packed, partial, change)
         self.queries = Queries(self.main, head_dims[0])
 
     @cute.jit
@@ -186,14 +192,14 @@ class OnePass:
         self.queries(sums, turns, dq, starts, longest_q, numbers, stream)
 
 
-@FAMILY.register
-class HopperDeepGradients(Implementation):
+@REGISTRY.register
+class Sm90AttentionBackwardHd256(Implementation):
     """Two passes of warp groups that multiply from shared memory (`wgmma`), which the copy engine fills: for heads of more than 128 elements."""
 
-    plan = Sm90AttentionBackwardHd256Config
+    config = Sm90AttentionBackwardHd256Config
     repeats = True
 
-    def supports(self, problem: AttentionGradient, device: Device) -> str | None:
+    def supports(self, problem: AttentionBackwardProblem, device: Device) -> str | None:
         of = problem.attention
         if not device.warp_groups:
             return "it is for sm_90a"
@@ -201,53 +207,59 @@ class HopperDeepGradients(Implementation):
             return f"heads of {max(of.head_dims)} elements are not more than {_MOST_TOGETHER}"
         return None
 
-    def plans(self, problem: AttentionGradient, device: Device) -> Iterator[Sm90AttentionBackwardHd256Config]:
-        return varied(
-            sm90_hd256_config.default_tiling(problem, device),
-            lambda plan: self.check(problem, plan, device),
-            block_q=(48, 64),
-            stages=(3, 4),
-            held=(0, 128, 192),
-            block_k=(32, 48, 64),
-            held_q=(0, 128),
+    def configs(self, problem: AttentionBackwardProblem, device: Device) -> Iterator[Sm90AttentionBackwardHd256Config]:
+        return variants(
+            sm90_hd256_config.default_config(problem, device),
+            lambda config: self.check(problem, config, device),
+            tile_m=(48, 64),
+            q_stages=(3, 4),
+            kv_dims_in_regs=(0, 128, 192),
+            tile_n=(32, 48, 64),
+            q_dims_in_regs=(0, 128),
         )
 
-    def cost(self, problem: AttentionGradient, plan: Sm90AttentionBackwardHd256Config, device: Device) -> float:
-        return sm90_hd256_config.expected(problem, plan, device)
+    def cost(
+        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
+    ) -> float:
+        return sm90_hd256_config.expected(problem, config, device)
 
-    def parts(
-        self, problem: AttentionGradient, plan: Sm90AttentionBackwardHd256Config, device: Device
+    def cost_terms(
+        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
     ) -> dict[str, float]:
-        return sm90_hd256_config.parts(problem, plan, device)
+        return sm90_hd256_config.parts(problem, config, device)
 
-    def check(self, problem: AttentionGradient, plan: Sm90AttentionBackwardHd256Config, device: Device) -> None:
-        plan.check(sm90_hd256_config.padded(problem.attention.head_dims), device.smem)
+    def check(
+        self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
+    ) -> None:
+        config.check(sm90_hd256_config.padded(problem.attention.head_dims), device.smem)
 
-    def run(self, problem: AttentionGradient, plan: Sm90AttentionBackwardHd256Config, given: Given) -> None:
+    def run(self, problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, given: Given) -> None:
         q, of = given.q, problem.attention
-        shape = (problem.dtype, of.head_dims, plan, problem.masks, of.packed, of.partial)
-        compiled = _compiled(recorder.mode(), _kernels(DeepPasses, problem, shape), _memory_of(q), *_there(given))
-        rows = _tiles(problem, plan, q) * plan.block_q
-        found = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.named_type(q, "float32"))
+        shape = (problem.dtype, of.head_dims, config, problem.attention.masks, of.varlen, of.has_seqused_k)
+        compiled = _compiled(
+            recorder.mode(), _kernels(Sm90Hd256BackwardLaunch, problem, shape), _memory_of(q), *_there(given)
+        )
+        rows = _tiles(problem, config, q) * config.tile_m
+        found = arrays.empty(q, (2, q.shape[0], of.heads, rows), arrays.dtype_named(q, "float32"))
         scale, cap, left, right = _factors(of, given)  # type: ignore[arg-type]
         side = sm90_hd256_config.side_by_side(problem, devices.current())
         numbers = sm90_hd256_dkv.Numbers(scale, cap, given.scale, left, right, side, given.softcap or given.scale)
         _launch(compiled, given, (found,), numbers)
 
 
-class DeepPasses:
+class Sm90Hd256BackwardLaunch:
     """All kernels of a call."""
 
     numbers = sm90_hd256_dkv.Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, 1, Float32(1.0))
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], tiling: Sm90AttentionBackwardHd256Config, masks: tuple[bool, bool, bool], packed: bool,
+        self, dtype: Any, head_dims: tuple[int, int], config: Sm90AttentionBackwardHd256Config, masks: tuple[bool, bool, bool], packed: bool,
         partial: bool, change: Change = NOTHING,
     ) -> None:  # fmt: skip
         self.dtype = dtype
-        self.rows, self.of_sinks = QueryRows(dtype, head_dims[1], tiling.block_q), SinkGradients(tiling.block_q)
-        given = (dtype, sm90_hd256_config.padded(head_dims), tiling, masks, packed, partial, change)
-        self.of_keys, self.of_queries = sm90_hd256_dkv.HopperDeepKeys(*given), HopperDeepQueries(*given)
+        self.rows, self.of_sinks = BackwardPreprocess(dtype, head_dims[1], config.tile_m), SinkBackward(config.tile_m)
+        given = (dtype, sm90_hd256_config.padded(head_dims), config, masks, packed, partial, change)
+        self.of_keys, self.of_queries = sm90_hd256_dkv.Sm90Hd256DkDvKernel(*given), Sm90Hd256DqKernel(*given)
 
     @cute.jit
     def __call__(
@@ -264,23 +276,23 @@ class DeepPasses:
         self.of_queries((q, dout), (k, v), dq, found, lengths, slopes, longest_q, numbers, stream)
 
 
-def _numbers(problem: AttentionGradient, given: Given) -> Numbers:
+def _numbers(problem: AttentionBackwardProblem, given: Given) -> Numbers:
     scale, cap, left, right = _factors(problem.attention, given)  # type: ignore[arg-type]
     return Numbers(scale, cap, given.scale, left, right, given.softcap or given.scale)
 
 
-class TwoPasses:
+class Sm80BackwardLaunch:
     """All kernels of a call."""
 
     numbers = Numbers(Float32(1.0), Float32(1.0), Float32(1.0), 0, 0, Float32(1.0))
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], tiling: Sm80AttentionBackwardConfig, masks: tuple[bool, bool, bool],
+        self, dtype: Any, head_dims: tuple[int, int], config: Sm80AttentionBackwardConfig, masks: tuple[bool, bool, bool],
         change: Change = NOTHING,
     ) -> None:  # fmt: skip
         self.dtype = dtype
-        self.rows, self.of_sinks = QueryRows(dtype, head_dims[1]), SinkGradients()
-        made = functools.partial(Pass, dtype, head_dims, tiling, masks, change=change)
+        self.rows, self.of_sinks = BackwardPreprocess(dtype, head_dims[1]), SinkBackward()
+        made = functools.partial(Pass, dtype, head_dims, config, masks, change=change)
         self.of_queries = made(QUERIES, True, False)
         together = max(map(padded, head_dims)) <= _MOST_TOGETHER
         self.of_keys = [made(KEYS, True, True)] if together else [made(KEYS, True, False), made(KEYS, False, True)]
@@ -301,20 +313,20 @@ class TwoPasses:
         self.of_queries((q, dout), (k, v), (dq, None), found, lengths, slopes, longest_q, numbers, stream)
 
 
-def _kernels(kind: type[Any], problem: AttentionGradient, shape: tuple[Any, ...]) -> Any:
+def _kernels(kind: type[Any], problem: AttentionBackwardProblem, shape: tuple[Any, ...]) -> Any:
     """One object for equal shapes and functions of scores."""
-    sloped, functions = problem.attention.sloped, problem.functions
+    sloped, functions = problem.attention.has_alibi, problem.functions
     if functions is None:
-        return launches.made(kind, *shape, SLOPED if sloped else NOTHING)
-    return launches.made_of(functions, lambda: kind(*shape, Change(sloped, functions)), kind, *shape, sloped)
+        return launches.cached_kernel(kind, *shape, SLOPED if sloped else NOTHING)
+    return launches.cached_kernel_of(functions, lambda: kind(*shape, Change(sloped, functions)), kind, *shape, sloped)
 
 
 def _tiles(
-    problem: AttentionGradient, plan: Sm90AttentionBackwardConfig | Sm90AttentionBackwardHd256Config, q: Any
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig | Sm90AttentionBackwardHd256Config, q: Any
 ) -> int:
     """Blocks of queries: each of the sequences that lie one after another has its own."""
     of, queries = problem.attention, q.shape[1]
-    return queries // plan.block_q + of.batches if of.packed else -(-queries // plan.block_q)
+    return queries // config.tile_m + of.batch if of.varlen else -(-queries // config.tile_m)
 
 
 def _launch(compiled: Any, given: Given, made: tuple[Any, ...], numbers: Any) -> None:
@@ -338,7 +350,7 @@ def _described(kernels: Any, space: Any, lengths: tuple[bool, ...], sloped: bool
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(_mode: Any, kernels: TwoPasses | DeepPasses, space: Any, *there: Any) -> Any:
+def _compiled(_mode: Any, kernels: Sm80BackwardLaunch | Sm90Hd256BackwardLaunch, space: Any, *there: Any) -> Any:
     """The function for arrays of any shape and strides with heads of some dimensions."""
     rows, results, more = _described(kernels, space, *there)
     known = [_fake(Float32, modes, space) for modes in (3, 4)]
@@ -346,7 +358,7 @@ def _compiled(_mode: Any, kernels: TwoPasses | DeepPasses, space: Any, *there: A
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled_hopper(_mode: Any, kernels: OnePass, space: Any, *there: Any) -> Any:
+def _compiled_sm90(_mode: Any, kernels: Sm90BackwardLaunch, space: Any, *there: Any) -> Any:
     """The function for arrays of any shape and strides with heads of some dimensions."""
     rows, results, more = _described(kernels, space, *there)
     real = [_fake(Float32, modes, space) for modes in (3, 4, 3)]

@@ -23,17 +23,17 @@ def share_of_clearing(block: Any, grid: Any) -> tuple[Any, Any]:
     return number * _THREADS, Int64(grid[0]) * grid[1] * grid[2] * _THREADS
 
 
-class QueryRows:
+class BackwardPreprocess:
     """The kernel: `found` (2, batch, heads, rows) f32 are the logarithms, binary, and the sums.
 
     The logarithm of a query that sees no key, or does not exist (there may be more rows than queries), is inf: its weights are 0.
-    `block_q`, if it is not 0: of each 16 rows those of a thread of `wgmma`, 0, 1, 8 and 9, then 2, 3, 10 and 11, and so on, lie together, and
+    `tile_m`, if it is not 0: of each 16 rows those of a thread of `wgmma`, 0, 1, 8 and 9, then 2, 3, 10 and 11, and so on, lie together, and
     where sequences lie one after another, each begins with a block of so many rows. `sums` (batch, heads, numbers of a head) and `counters`, if given, are filled
     with zeros.
     """
 
-    def __init__(self, dtype: Any, head_dim_v: int, block_q: int = 0) -> None:
-        self.dtype, self.dim, self.block_q = dtype, head_dim_v, block_q
+    def __init__(self, dtype: Any, head_dim_v: int, tile_m: int = 0) -> None:
+        self.dtype, self.dim, self.tile_m = dtype, head_dim_v, tile_m
         self.lanes = 1 << (head_dim_v // _VALUES - 1).bit_length()
         self.ways = _THREADS // self.lanes
         self.each = min(_EACH, self.lanes)  # numbers of a block's rows are read and written by a thread each
@@ -56,7 +56,7 @@ class QueryRows:
         blocks of its own, and queries of the longest (or None)."""
         rows, batches = found.shape[3], out.shape[0]
         if const_expr(starts is not None):
-            rows, batches = cute.ceil_div(longest, self.block_q) * self.block_q, starts.shape[0] - 1
+            rows, batches = cute.ceil_div(longest, self.tile_m) * self.tile_m, starts.shape[0] - 1
         self.kernel(dout, out, lse, found, sums, counters, starts).launch(
             grid=(cute.ceil_div(rows, self.rows) * out.shape[2], 1, batches),
             block=(_THREADS, 1, 1),
@@ -80,8 +80,8 @@ class QueryRows:
         rows = (Int32(0), Int32(out.shape[1]), Int32(0), Int32(found.shape[3]), batch)
         if const_expr(starts is not None):
             first, queries = stretch(starts, batch, Int32(out.shape[1]))
-            place = tile_of(first, batch, Int32(self.block_q)) * self.block_q
-            rows = (first, queries, place, cute.ceil_div(queries, self.block_q) * self.block_q, Int32(0))
+            place = tile_of(first, batch, Int32(self.tile_m)) * self.tile_m
+            rows = (first, queries, place, cute.ceil_div(queries, self.tile_m) * self.tile_m, Int32(0))
         if block * self.rows < rows[3]:
             self.one_block(dout, out, lse, found, sums, (block, head), rows)
         if const_expr(counters is not None):
@@ -130,7 +130,7 @@ class QueryRows:
         arch.sync_threads()
         if thread < self.rows and own < places:
             place = own
-            if const_expr(self.block_q > 0):
+            if const_expr(self.tile_m > 0):
                 place = (own & ~15) | ((own & 6) << 1) | ((own & 8) >> 2) | (own & 1)
             found[0, batch, head, first_place + place] = logarithm
             found[1, batch, head, first_place + place] = shared[thread] if own < queries else Float32(0.0)
@@ -156,14 +156,14 @@ class Sinks(NamedTuple):
     gradients: Any
 
 
-class SinkGradients:
+class SinkBackward:
     """The kernel of gradients of sinks (heads), given these and what is known of queries: minus the sum of their weights times sums.
 
-    A block of threads has a head, and adds up in a fixed order. `block_q`: as for `QueryRows`.
+    A block of threads has a head, and adds up in a fixed order. `tile_m`: as for `BackwardPreprocess`.
     """
 
-    def __init__(self, block_q: int = 0) -> None:
-        self.block_q = block_q
+    def __init__(self, tile_m: int = 0) -> None:
+        self.tile_m = tile_m
 
     @cute.jit
     def __call__(self, found: cute.Tensor, sinks: Any, starts: Any, rows: Int32, stream: Int64):
@@ -182,9 +182,9 @@ class SinkGradients:
         else:
             for batch in range(starts.shape[0] - 1):
                 first, queries = stretch(starts, batch, rows)
-                if const_expr(self.block_q > 0):
-                    first = tile_of(first, batch, Int32(self.block_q)) * self.block_q
-                    queries = cute.ceil_div(queries, self.block_q) * self.block_q
+                if const_expr(self.tile_m > 0):
+                    first = tile_of(first, batch, Int32(self.tile_m)) * self.tile_m
+                    queries = cute.ceil_div(queries, self.tile_m) * self.tile_m
                 total = total + self.sequence(found, sink, head, Int32(0), first, queries)
         total = arch.warp_reduction_sum(total)
         shared = utils.SmemAllocator().allocate_tensor(Float32, cute.make_layout(_THREADS // 32), 16)

@@ -56,13 +56,13 @@ class Ends(NamedTuple):
 class Pass(Forward):
     """The kernel for some tiles and masks, of the gradients of `side`: that by way of scores, that by way of weights, or both."""
 
-    tiling: Any  # a Sm80AttentionBackwardConfig
+    config: Any  # a Sm80AttentionBackwardConfig
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], tiling: Sm80AttentionBackwardConfig, masks: tuple[bool, bool, bool], side: str,
+        self, dtype: Any, head_dims: tuple[int, int], config: Sm80AttentionBackwardConfig, masks: tuple[bool, bool, bool], side: str,
         of_scores: bool, of_weights: bool, change: Change = NOTHING,
     ) -> None:  # fmt: skip
-        super().__init__(dtype, head_dims, cast("Any", tiling), masks)
+        super().__init__(dtype, head_dims, cast("Any", config), masks)
         self.change = change
         self.side, self.of_scores, self.of_weights = side, of_scores, of_weights
         # in the order of rows of the other side
@@ -80,10 +80,10 @@ class Pass(Forward):
         batches = own[0].shape[0]
         if const_expr(lengths.starts_q is not None):
             batches = lengths.starts_q.shape[0] - 1
-        tiles = cute.ceil_div(longest, self.tiling.block)
+        tiles = cute.ceil_div(longest, self.config.tile_m)
         self.kernel(own, other, to, found, lengths, slopes, numbers).launch(
             grid=(tiles, own[0].shape[2], batches),
-            block=(self.tiling.threads, 1, 1),
+            block=(self.config.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
         )
@@ -98,7 +98,7 @@ class Pass(Forward):
         x_rows, x_length = self.sequence(own[0], own_starts, batch, head)
         y_rows, _ = self.sequence(own[1], own_starts, batch, head)
         _, u_length = self.sequence(other[0], other_starts, batch, Int32(0))
-        if tile * self.tiling.block < x_length:
+        if tile * self.config.tile_m < x_length:
             queries, keys = (x_length, u_length) if self.side == QUERIES else (u_length, x_length)
             if const_expr(used is not None):
                 keys = self.within(used[batch], keys)
@@ -128,7 +128,7 @@ class Pass(Forward):
         """What the other side adds to a tile: sums by way of scores and of weights (or None), and shared memory to stage them."""
         tile, head, batch, ratio = place
         thread = arch.thread_idx()[0]
-        block, step = self.tiling.block, self.tiling.step
+        block, step = self.config.tile_m, self.config.tile_n
         # a head of queries has one of keys, one of keys as many of queries as share it
         share = ratio if const_expr(self.side == KEYS) else Int32(1)
         first_head = head * ratio if const_expr(self.side == KEYS) else head // ratio
@@ -217,7 +217,9 @@ class Pass(Forward):
         """What distances and a function do to scores of rows and columns from the first on, of a sequence and a head; slopes of that."""
         thread = only_here(arch.thread_idx()[0])
         places = (
-            self.mma().get_slice(thread).partition_C(cute.make_identity_tensor((self.tiling.block, self.tiling.step)))
+            self.mma()
+            .get_slice(thread)
+            .partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
         )
         batch, head = place
         scores, slope = weights.products.acc_scores, Float32(0.0)
@@ -227,7 +229,7 @@ class Pass(Forward):
             row, column = places[(0, half), 0, 0]
             row, column = first[0] + row, first[1] + column
             distance = Float32(row + ends.shift - column)
-            for n in range_constexpr(self.tiling.step // 8):
+            for n in range_constexpr(self.config.tile_n // 8):
                 for c in range_constexpr(2):
                     at, other = ((c, half), 0, n), column + (8 * n + c)
                     natural = scores[at] * weights.numbers.natural
@@ -242,7 +244,9 @@ class Pass(Forward):
         """Give scores of rows that do not see each other the weight 0, and slopes 0: functions may give what is no number there."""
         thread = only_here(arch.thread_idx()[0])
         places = (
-            self.mma().get_slice(thread).partition_C(cute.make_identity_tensor((self.tiling.block, self.tiling.step)))
+            self.mma()
+            .get_slice(thread)
+            .partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
         )
         for half in range_constexpr(2):
             row, column = places[(0, half), 0, 0]
@@ -252,7 +256,7 @@ class Pass(Forward):
                 end = Int32(0)
             # relative to the first column of this thread
             begin, end = begin - first_column - column, end - first_column - column
-            for n in range_constexpr(self.tiling.step // 8):
+            for n in range_constexpr(self.config.tile_n // 8):
                 for c in range_constexpr(2):
                     there = end > 8 * n + c
                     if const_expr(self.hides_before):
@@ -275,7 +279,7 @@ class Pass(Forward):
         length: Any,
     ):
         """Write sums, times a factor, by way of shared memory, in whole rows."""
-        block, padded = self.tiling.block, cute.size(memory, mode=[1])
+        block, padded = self.config.tile_m, cute.size(memory, mode=[1])
         thread = only_here(arch.thread_idx()[0])
         rounded = cute.make_rmem_tensor(sums.shape, self.dtype)
         rounded.store((sums.load() * factor).to(self.dtype))

@@ -20,7 +20,7 @@ class Products:
     """
 
     def __init__(self, of: Pass, mma: Any, thread: Any, tiles: Any, rings: Any) -> None:
-        block, step = of.tiling.block, of.tiling.step
+        block, step = of.config.tile_m, of.config.tile_n
         self.mma, self.dtype, self.steps = mma, of.dtype, step // 16
         self.depths = (of.padded // 16, of.padded_v // 16)
         scores = mma.partition_shape_C((block, step))
@@ -40,7 +40,7 @@ class Products:
         lane, first = thread % 32, arch.make_warp_uniform(thread // 32)
         down, across = (lane % 16, lane // 16), (lane % 8 + lane // 16 * 8, lane // 8 % 2)
         widths = (of.padded, of.padded_v)
-        self.own = [_Matrices(x, down, (block, n), first, of.tiling.warps).of(0) for x, n in zip(tiles, widths)]
+        self.own = [_Matrices(x, down, (block, n), first, of.config.warps).of(0) for x, n in zip(tiles, widths)]
         self.as_columns = [_Matrices(x, across, (step, n)) for x, n in zip(rings, widths)]
         self.as_rows = [_Matrices(x, down, (step, n)) for x, n in zip(rings, widths)]
 
@@ -109,7 +109,7 @@ class Weights:
 
     def __init__(self, of: Pass, products: Products, numbers: Any) -> None:
         self.of, self.products, self.numbers = of, products, numbers
-        self.pairs = of.tiling.step // 8
+        self.pairs = of.config.tile_n // 8
         self.by_rows = of.side == "queries"
         known = 2 if self.by_rows else 2 * self.pairs
         self.lowered, self.sums = (cute.make_rmem_tensor((known,), Float32) for _ in range(2))

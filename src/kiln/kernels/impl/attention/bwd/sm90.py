@@ -76,34 +76,34 @@ class Shared(NamedTuple):
     known: Any
 
 
-class HopperBackward(KeyTiles):
+class Sm90BackwardKernel(KeyTiles):
     """The kernel for some tiles and masks (right, left, a cap). `elements`: those of a head, filled up. `turns`: in a fixed order. `packed`:
     sequences lie one after another. `partial`: not all keys exist."""
 
     def __init__(
-        self, dtype: Any, elements: int, tiling: Sm90AttentionBackwardConfig, masks: tuple[bool, bool, bool], turns: bool,
+        self, dtype: Any, elements: int, config: Sm90AttentionBackwardConfig, masks: tuple[bool, bool, bool], turns: bool,
         packed: bool = False, partial: bool = False, change: Change = NOTHING,
     ) -> None:  # fmt: skip
         self.change = change
-        self.dtype, self.elements, self.tiling, self.turns = dtype, elements, tiling, turns
+        self.dtype, self.elements, self.config, self.turns = dtype, elements, config, turns
         self.right, self.left, self.capped = masks
         self.packed, self.partial = packed, partial
         self.keys = KEYS
-        self.values_first = packed or partial or tiling.held > 0
+        self.values_first = packed or partial or config.operands_in_regs > 0
         """Values are needed before the first product."""
         self.by_elements = elements == GROUPS * ROWS
-        self.columns = tiling.block_q if self.by_elements else tiling.block_q // GROUPS
+        self.columns = config.tile_m if self.by_elements else config.tile_m // GROUPS
         """Of dQ^T of a warp group."""
 
     # --- how tiles lie ---
 
     def layouts(self) -> tuple[Any, ...]:
         """Keys and values, queries and gradients of outputs, dS."""
-        of, rows = self.tiling, LayoutEnum.ROW_MAJOR
+        of, rows = self.config, LayoutEnum.ROW_MAJOR
         return (
-            sm90.make_smem_layout_a(rows, (KEYS, of.block_q, self.elements), self.dtype, 1),
-            sm90.make_smem_layout_b(rows, (ROWS, of.block_q, self.elements), self.dtype, of.stages),
-            sm90.make_smem_layout_b(rows, (ROWS, of.block_q, KEYS), self.dtype, BUFFERS),
+            sm90.make_smem_layout_a(rows, (KEYS, of.tile_m, self.elements), self.dtype, 1),
+            sm90.make_smem_layout_b(rows, (ROWS, of.tile_m, self.elements), self.dtype, of.q_stages),
+            sm90.make_smem_layout_b(rows, (ROWS, of.tile_m, KEYS), self.dtype, BUFFERS),
         )
 
     @cute.jit
@@ -118,7 +118,7 @@ class HopperBackward(KeyTiles):
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         maps = [
             *(self.atom(load, x, of_keys, KEYS, elements) for x in own),
-            *(self.atom(load, x, of_queries, self.tiling.block_q, elements) for x in other),
+            *(self.atom(load, x, of_queries, self.config.tile_m, elements) for x in other),
             *(self.atom(store, x, of_results, ROWS, elements) for x in to),
         ]
         batches, _, heads, _ = own[0].shape
@@ -140,7 +140,7 @@ class HopperBackward(KeyTiles):
             numbers,
         ).launch(
             grid=(min(each * heads * batches, numbers.at_once), 1, 1),
-            block=(self.tiling.threads, 1, 1),
+            block=(self.config.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
         )
@@ -154,7 +154,7 @@ class HopperBackward(KeyTiles):
         store_v: cute.CopyAtom, dv: cute.Tensor, rows_k: Any, rows_v: Any, early_dq: Any, found: cute.Tensor, sums: cute.Tensor,
         counters: Any, lengths: Any, slopes: Any, each: Int32, numbers: Any,
     ):  # fmt: skip
-        of = self.tiling
+        of = self.config
         warp_number = arch.make_warp_uniform(arch.warp_idx())
         if warp_number == 0:
             for atom in (load_k, load_v, load_q, load_o, store_k, store_v):
@@ -166,7 +166,7 @@ class HopperBackward(KeyTiles):
             self.ring(stages, size)
             for stages, size in (
                 *((1, KEYS * tile_size),) * 2,
-                *((of.stages, of.block_q * (tile_size + 4)),) * 2,
+                *((of.q_stages, of.tile_m * (tile_size + 4)),) * 2,
             )
         )
         told = Told.create(memory, GROUPS * (GROUP // 32 + 1) + (early_dq is not None))
@@ -191,7 +191,7 @@ class HopperBackward(KeyTiles):
                     Meanwhile(self, blocks, sums, counters.turns, early_dq).run(told)
         else:
             arch.setmaxregister_increase(REGISTERS[1])
-            used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
+            used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.q_stages)
             # of keys, values, and what is told: which of all blocks of keys of this block of threads
             turn = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, 1)
             number = told.heard(turn)
@@ -210,7 +210,7 @@ class HopperBackward(KeyTiles):
                 # the keys of this warp group: how many exist, and which of a block of queries is the first that sees the first of them
                 key = work.block * KEYS + group * ROWS
                 exist = work.keys - key
-                first = key - (work.keys - work.queries) - numbers.right - (span.first + span.count - 1) * of.block_q
+                first = key - (work.keys - work.queries) - numbers.right - (span.first + span.count - 1) * of.tile_m
                 edge, beside = first, Int32(0)
                 # The products of dS with keys are those of the step before, of which there are none in the first.
                 weights.clear_changes(Int32(1))
@@ -259,7 +259,7 @@ class HopperBackward(KeyTiles):
                         beside = beside + 1
                         if beside == share:
                             beside = Int32(0)
-                            edge = edge + of.block_q
+                            edge = edge + of.tile_m
                     warpgroup.wait_group(0)
                     if i > 0:
                         dq.write(i - 1)
@@ -328,9 +328,9 @@ class HopperBackward(KeyTiles):
         make = lambda x: memory.allocate_tensor(self.dtype, x.outer, 1024, x.inner)
         keys, values = (make(of_keys)[None, None, 0] for _ in range(2))
         queries, gradients, changes = make(of_queries), make(of_queries), make(of_changes)
-        block_q = self.tiling.block_q
+        tile_m = self.config.tile_m
         sums = memory.allocate_tensor(Float32, cute.make_layout((GROUPS * ROWS * self.columns, BUFFERS)), 128)
-        known = memory.allocate_tensor(Float32, cute.make_layout((block_q, 2, self.tiling.stages)), 128)
+        known = memory.allocate_tensor(Float32, cute.make_layout((tile_m, 2, self.config.q_stages)), 128)
         return Shared(keys, values, queries, gradients, changes, sums, known)
 
     @cute.jit
@@ -340,7 +340,7 @@ class HopperBackward(KeyTiles):
         """What the warp does that loads: it takes blocks of keys, and tells the others."""
         load_k, k, load_v, v, load_q, q, load_o, o = given
         producer_k, producer_v, producer_q, producer_o = producers
-        block_q = self.tiling.block_q
+        tile_m = self.config.tile_m
         row = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
         telling = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, 1)
         number = blocks.take(begun)
@@ -348,13 +348,13 @@ class HopperBackward(KeyTiles):
             work = blocks.work(number)
             span = blocks.span(work)
             layer, steps = work.layer, span.count * blocks.share
-            to_q, of_q = self.parts(load_q, shared.queries, self.cut(q, work.first_q, block_q, self.elements))
-            to_o, of_o = self.parts(load_o, shared.gradients, self.cut(o, work.first_q, block_q, self.elements))
+            to_q, of_q = self.parts(load_q, shared.queries, self.cut(q, work.first_q, tile_m, self.elements))
+            to_o, of_o = self.parts(load_o, shared.gradients, self.cut(o, work.first_q, tile_m, self.elements))
             for i in range(max(steps, 1)):
                 if i < steps:
                     head, tile = blocks.place(i, span)
                     head = work.head * blocks.share + head
-                    rows = cute.local_tile(found[None, layer, head, None], (1, block_q), (None, work.first_tile + tile))
+                    rows = cute.local_tile(found[None, layer, head, None], (1, tile_m), (None, work.first_tile + tile))
                     stage = producer_q.acquire_and_advance()
                     cute.copy(load_q, of_q[None, tile, head, layer], to_q[None, stage.index], tma_bar_ptr=stage.barrier)
                     with arch.elect_one():
@@ -381,9 +381,9 @@ class HopperBackward(KeyTiles):
         """Clear what comes after a sequence in the last block of queries that see keys, and of their gradients."""
         work = told.work()
         span = blocks.span(work)
-        there = work.queries - (span.first + span.count - 1) * self.tiling.block_q
-        if there < self.tiling.block_q:
-            self.clear([x[None, None, filled.index] for x, filled in tiles], self.tiling.block_q, there, group)
+        there = work.queries - (span.first + span.count - 1) * self.config.tile_m
+        if there < self.config.tile_m:
+            self.clear([x[None, None, filled.index] for x, filled in tiles], self.config.tile_m, there, group)
 
     @cute.jit
     def clear(self, tiles: Any, rows: int, there: Int32, group: Int32):
@@ -408,8 +408,8 @@ class HopperBackward(KeyTiles):
     @cute.jit
     def busy_steps(self, first: Int32, span: Any):
         """Blocks of queries, from the last on, of which some see keys of a warp group; the last is always one, which both clear."""
-        block_q = self.tiling.block_q
-        return min(span.count, max(Int32(1), (2 * block_q - 1 - first) // block_q))
+        tile_m = self.config.tile_m
+        return min(span.count, max(Int32(1), (2 * tile_m - 1 - first) // tile_m))
 
     @cute.jit
     def scores_of(self, edge: Int32, group: Int32, step: Int32, slopes: Any, blocks: Any, told: Any):

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 
 class Figures(NamedTuple):
-    """A tiling to choose from (block_q, stages, held), microseconds of a step, and of beginning and ending a block of keys."""
+    """A config to choose from (tile_m, stages, held), microseconds of a step, and of beginning and ending a block of keys."""
 
-    tiling: tuple[int, int, int]
+    config: tuple[int, int, int]
     step: float
     block: float
 

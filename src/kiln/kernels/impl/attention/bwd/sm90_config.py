@@ -9,7 +9,7 @@ from ....dispatch import arrays
 
 if TYPE_CHECKING:
     from ....dispatch.devices import Device
-    from .problem import AttentionGradient
+    from .problem import AttentionBackwardProblem
 
 GROUP = 128
 """Threads of a warp group."""
@@ -46,15 +46,15 @@ def padded(head_dims: tuple[int, int]) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Sm90AttentionBackwardConfig:
-    """How gradients of attention are cut on Hopper: a block of threads has 128 keys, `block_q` are the queries of a step.
+    """How gradients of attention are cut on Hopper: a block of threads has 128 keys, `tile_m` are the queries of a step.
 
     Two warp groups have 64 keys each; one more loads for them and adds to the gradients of queries. `stages`: buffers of queries and
-    of gradients of outputs. `held`: 1, values are held in registers, 2, keys are, too; 0, neither.
+    of gradients of outputs. `operands_in_regs`: 1, values are held in registers, 2, keys are, too; 0, neither.
     """
 
-    block_q: int = 64
-    stages: int = 2
-    held: int = 0
+    tile_m: int = 64
+    q_stages: int = 2
+    operands_in_regs: int = 0
 
     @property
     def threads(self) -> int:
@@ -63,12 +63,12 @@ class Sm90AttentionBackwardConfig:
 
     def smem_bytes(self, elements: int) -> int:
         """Shared memory of a block for heads of so many elements, filled up."""
-        rows = 2 * KEYS + 2 * self.stages * self.block_q
-        known = 8 * self.stages * self.block_q
+        rows = 2 * KEYS + 2 * self.q_stages * self.tile_m
+        known = 8 * self.q_stages * self.tile_m
         return (
             2 * rows * elements
-            + 2 * BUFFERS * self.block_q * KEYS
-            + 4 * BUFFERS * self.block_q * elements
+            + 2 * BUFFERS * self.tile_m * KEYS
+            + 4 * BUFFERS * self.tile_m * elements
             + known
             + _BARRIERS
         )
@@ -78,12 +78,12 @@ class Sm90AttentionBackwardConfig:
         """Refuse what cannot work for heads of so many elements, filled up, where a block has `capacity` bytes of shared memory."""
         require = arrays.require
         require(
-            self.block_q % 16 == 0 and 16 <= self.block_q <= 256,
+            self.tile_m % 16 == 0 and 16 <= self.tile_m <= 256,
             f"{self}: queries of a step are a multiple of 16, up to 256",
         )
-        require(0 <= self.held <= 2, f"{self}: values, or values and keys, are held in registers")
-        require(self.stages >= 2, f"{self}: there are at least two buffers of queries")
-        taken = elements + self.block_q + self.block_q // 4 + self.held * elements // 4
+        require(0 <= self.operands_in_regs <= 2, f"{self}: values, or values and keys, are held in registers")
+        require(self.q_stages >= 2, f"{self}: there are at least two buffers of queries")
+        taken = elements + self.tile_m + self.tile_m // 4 + self.operands_in_regs * elements // 4
         require(
             taken + _REST <= REGISTERS[1],
             f"{self}: gradients, scores, theirs and weights for heads of {elements} take {taken} registers of a thread, which has "
@@ -98,10 +98,14 @@ class Sm90AttentionBackwardConfig:
         )
 
 
-def _most_seen_by(problem: AttentionGradient) -> int:
+def _most_seen_by(problem: AttentionBackwardProblem) -> int:
     """Queries that see a block of keys, at most."""
     of = problem.attention
-    return of.queries if of.left is None or of.right is None else min(of.queries, of.left + of.right + KEYS)
+    return (
+        of.seqlen_q
+        if of.window_left is None or of.window_right is None
+        else min(of.seqlen_q, of.window_left + of.window_right + KEYS)
+    )
 
 
 def equal_shares(heads: int, wanted: int) -> int:
@@ -110,18 +114,20 @@ def equal_shares(heads: int, wanted: int) -> int:
     return min(near, key=lambda n: max(n / wanted, wanted / n)) if near else -(-heads // -(-heads // wanted))
 
 
-def side_by_side(problem: AttentionGradient, plan: Sm90AttentionBackwardConfig, device: Device) -> tuple[int, int, int]:
+def side_by_side(
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
+) -> tuple[int, int, int]:
     """Heads whose blocks of keys are done side by side, equally many each time; blocks of keys that add to the same sums, and how many parts
     that makes of those of a head."""
     of = problem.attention
-    masked, steps = of.left is not None or of.right is not None, _steps(problem, plan)
-    heads, blocks, at_once = of.heads_k * of.batches, max(1, -(-of.keys // KEYS)), device.multiprocessors
-    in_cache = _IN_CACHE // (of.share * of.queries * padded(of.head_dims) * 8)
+    masked, steps = of.window_left is not None or of.window_right is not None, _steps(problem, config)
+    heads, blocks, at_once = of.heads_k * of.batch, max(1, -(-of.seqlen_k // KEYS)), device.multiprocessors
+    in_cache = _IN_CACHE // (of.group_size * of.seqlen_q * padded(of.head_dims) * 8)
     # blocks of keys that have fewer queries than others are all there are at the end of some heads: enough of them for all multiprocessors
     least = 2 * round(at_once / blocks) if masked else 1
     side = equal_shares(heads, max(1, least, min(in_cache, round(_APART * at_once / steps))))
     parts = 1
-    if problem.deterministic and not masked and not of.packed:
+    if problem.deterministic and not masked and not of.varlen:
         # those of a head that begin together come to the same queries together, and wait for each other
         together = min(blocks, -(-at_once // side))
         lost, all_steps = together * _TURN, max(steps, steps * heads * blocks // at_once)
@@ -132,28 +138,30 @@ def side_by_side(problem: AttentionGradient, plan: Sm90AttentionBackwardConfig, 
     return side, part, -(-blocks // part)
 
 
-def made_meanwhile(problem: AttentionGradient, plan: Sm90AttentionBackwardConfig, side: int, parts: int) -> int:
+def made_meanwhile(
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, side: int, parts: int
+) -> int:
     """Heads of queries whose gradients are made while those of others are computed: all but those that are done last.
 
     None if there are parts, which are added up when all are complete, or if nobody knows when they are; and none if a block of threads has
     fewer steps than that would take beside them.
     """
     of = problem.attention
-    if not problem.deterministic or parts > 1 or of.packed:
+    if not problem.deterministic or parts > 1 or of.varlen:
         return 0
-    each = of.share * -(-of.queries // plan.block_q) / max(1, -(-of.keys // KEYS))
-    enough = _CONVERTED[padded(of.head_dims)] * each <= _steps(problem, plan)
-    return of.share * ((of.heads_k * of.batches - 1) // side * side) if enough else 0
+    each = of.group_size * -(-of.seqlen_q // config.tile_m) / max(1, -(-of.seqlen_k // KEYS))
+    enough = _CONVERTED[padded(of.head_dims)] * each <= _steps(problem, config)
+    return of.group_size * ((of.heads_k * of.batch - 1) // side * side) if enough else 0
 
 
-def seen_by(problem: AttentionGradient) -> float:
+def seen_by(problem: AttentionBackwardProblem) -> float:
     """Queries that see a block of keys, on average."""
     of = problem.attention
     # under a mask on one side half of them, and half of what is around the diagonal
-    one_sided = (of.left is None) != (of.right is None)
+    one_sided = (of.window_left is None) != (of.window_right is None)
     return (_most_seen_by(problem) + KEYS) / 2 if one_sided else _most_seen_by(problem)
 
 
-def _steps(problem: AttentionGradient, plan: Sm90AttentionBackwardConfig) -> int:
+def _steps(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig) -> int:
     """Of a block of threads, on average."""
-    return problem.attention.share * max(1, int(seen_by(problem) // plan.block_q))
+    return problem.attention.group_size * max(1, int(seen_by(problem) // config.tile_m))

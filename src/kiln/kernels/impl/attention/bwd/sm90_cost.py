@@ -4,36 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ....dispatch.explaining import copied_bytes
+from ....dispatch.explaining import bytes_per_us
 from .sm90_coefficients import FIGURES
 from .sm90_config import GROUPS, KEYS, Sm90AttentionBackwardConfig, made_meanwhile, padded, seen_by, side_by_side
 
 if TYPE_CHECKING:
     from ....dispatch.devices import Device
-    from .problem import AttentionGradient
+    from .problem import AttentionBackwardProblem
 
 _CYCLES = 1980.0
 """Of a microsecond, in bursts."""
 _UNKNOWN = 1.05
-"""What a tiling that was not measured is taken to take, of what the units say beside one that was."""
+"""What a config that was not measured is taken to take, of what the units say beside one that was."""
 _LAUNCHES = 6.0
 """Microseconds of three launches."""
 
 
-def default_tiling(problem: AttentionGradient, device: Device) -> Sm90AttentionBackwardConfig:
-    """The cheapest tiling for a problem of those that were measured."""
+def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardConfig:
+    """The cheapest config for a problem of those that were measured."""
     of, elements = problem.attention, padded(problem.attention.head_dims)
-    if elements == 64 and (of.packed or of.partial or of.capped or of.sloped or problem.functions is not None):
-        return Sm90AttentionBackwardConfig(64, held=1)  # else registers are spilled
-    found = (Sm90AttentionBackwardConfig(*figures.tiling) for figures in FIGURES[elements])
-    return min(found, key=lambda plan: expected(problem, plan, device))
+    if elements == 64 and (
+        of.varlen or of.has_seqused_k or of.has_softcap or of.has_alibi or problem.functions is not None
+    ):
+        return Sm90AttentionBackwardConfig(64, operands_in_regs=1)  # else registers are spilled
+    found = (Sm90AttentionBackwardConfig(*figures.config) for figures in FIGURES[elements])
+    return min(found, key=lambda config: expected(problem, config, device))
 
 
-def cycles(plan: Sm90AttentionBackwardConfig, elements: int) -> dict[str, float]:
+def cycles(config: Sm90AttentionBackwardConfig, elements: int) -> dict[str, float]:
     """Cycles of a step side by side: of tensor cores, of shared memory at 128 bytes each, and of the unit for powers."""
-    rows, other = plan.block_q, GROUPS * plan.block_q * elements
+    rows, other = config.tile_m, GROUPS * config.tile_m * elements
     # keys and values for scores and their gradients, unless they are held in registers; queries and gradients of outputs twice each
-    operands = (2 - plan.held) * KEYS * elements + 4 * other
+    operands = (2 - config.operands_in_regs) * KEYS * elements + 4 * other
     # dQ: each warp group has some of the elements, or some of the queries
     by_elements = elements == 64 * GROUPS
     operands += KEYS * elements * (1 if by_elements else GROUPS) + rows * KEYS * (GROUPS if by_elements else 1)
@@ -45,46 +47,48 @@ def cycles(plan: Sm90AttentionBackwardConfig, elements: int) -> dict[str, float]
     }
 
 
-def parts(problem: AttentionGradient, plan: Sm90AttentionBackwardConfig, device: Device) -> dict[str, float]:
+def parts(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> dict[str, float]:
     """Microseconds side by side of the units of a multiprocessor, if nothing waits."""
-    blocks, steps = _work(problem, plan)
+    blocks, steps = _work(problem, config)
     each = blocks * steps / device.multiprocessors / _CYCLES
-    return {name: each * count for name, count in cycles(plan, padded(problem.attention.head_dims)).items()}
+    return {name: each * count for name, count in cycles(config, padded(problem.attention.head_dims)).items()}
 
 
-def expected(problem: AttentionGradient, plan: Sm90AttentionBackwardConfig, device: Device) -> float:
+def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device) -> float:
     """Microseconds that gradients take."""
-    rounds, steps, rest = units(problem, plan, device)
-    step, block = _figures(plan, padded(problem.attention.head_dims))
+    rounds, steps, rest = units(problem, config, device)
+    step, block = _figures(config, padded(problem.attention.head_dims))
     return rounds * (steps * step + block) + rest
 
 
-def units(problem: AttentionGradient, plan: Sm90AttentionBackwardConfig, device: Device) -> tuple[float, float, float]:
+def units(
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig, device: Device
+) -> tuple[float, float, float]:
     """Blocks of keys of a multiprocessor, steps of each, and microseconds of what is before and after."""
     of = problem.attention
-    blocks, steps = _work(problem, plan)
+    blocks, steps = _work(problem, config)
     rounds = blocks / device.multiprocessors
-    if of.left is None and of.right is None:  # all are equally long
+    if of.window_left is None and of.window_right is None:  # all are equally long
         rounds = -(-blocks // device.multiprocessors)
-    side, _, sums = side_by_side(problem, plan, device)
-    early = made_meanwhile(problem, plan, side, sums)
-    rows, heads = of.queries * of.head_dim, of.heads * of.batches
+    side, _, sums = side_by_side(problem, config, device)
+    early = made_meanwhile(problem, config, side, sums)
+    rows, heads = of.seqlen_q * of.head_dim, of.heads * of.batch
     passes = heads * 4 * rows + (heads - early) * rows * (2 + 4 * sums)
-    return max(1.0, rounds), steps, passes / copied_bytes(device) + _LAUNCHES
+    return max(1.0, rounds), steps, passes / bytes_per_us(device) + _LAUNCHES
 
 
-def _figures(plan: Sm90AttentionBackwardConfig, elements: int) -> tuple[float, float]:
+def _figures(config: Sm90AttentionBackwardConfig, elements: int) -> tuple[float, float]:
     """Microseconds of a step and of beginning and ending a block of keys: as measured, or as units say beside what was."""
-    own = (plan.block_q, plan.stages, plan.held)
-    known = {figures.tiling: figures for figures in FIGURES[elements]}
+    own = (config.tile_m, config.q_stages, config.operands_in_regs)
+    known = {figures.config: figures for figures in FIGURES[elements]}
     if own in known:
         return known[own].step, known[own].block
     first = FIGURES[elements][0]
     worst = lambda one: max(cycles(one, elements).values())
-    return _UNKNOWN * first.step * worst(plan) / worst(Sm90AttentionBackwardConfig(*first.tiling)), first.block
+    return _UNKNOWN * first.step * worst(config) / worst(Sm90AttentionBackwardConfig(*first.config)), first.block
 
 
-def _work(problem: AttentionGradient, plan: Sm90AttentionBackwardConfig) -> tuple[int, float]:
+def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardConfig) -> tuple[int, float]:
     """Blocks of threads, and steps of one on average."""
     of = problem.attention
-    return -(-of.keys // KEYS) * of.heads_k * of.batches, of.share * max(1.0, seen_by(problem) / plan.block_q)
+    return -(-of.seqlen_k // KEYS) * of.heads_k * of.batch, of.group_size * max(1.0, seen_by(problem) / config.tile_m)

@@ -14,7 +14,7 @@ from .sm90_config import BUFFERS, GROUP, GROUPS
 from .sm90_mainloop import ROWS
 
 if TYPE_CHECKING:
-    from .sm90 import HopperBackward, Shared
+    from .sm90 import Shared, Sm90BackwardKernel
     from .sm90_mainloop import Products
     from .sm90_scheduler import Blocks
 
@@ -27,7 +27,7 @@ class DQ:
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperBackward, products: Products, shared: Shared, group: Any, thread: Any) -> None:
+    def __init__(self, of: Sm90BackwardKernel, products: Products, shared: Shared, group: Any, thread: Any) -> None:
         self.columns, self.dq, self.group = of.columns, products.dq, group
         self.start = shared.sums[None, 0].iterator + (group * (ROWS * of.columns) + thread * 4)
 
@@ -59,7 +59,7 @@ class Additions:
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperBackward, blocks: Blocks, memory: Any, sums: Any, turns: Any) -> None:
+    def __init__(self, of: Sm90BackwardKernel, blocks: Blocks, memory: Any, sums: Any, turns: Any) -> None:
         self.of, self.blocks, self.memory, self.sums, self.turns = of, blocks, memory, sums, turns
 
     @cute.jit

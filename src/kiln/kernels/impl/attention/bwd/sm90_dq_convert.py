@@ -15,7 +15,7 @@ from ..fwd.query_tile import VALUES, only_here
 from .sm90_dq_postprocess import PART, Turning
 
 if TYPE_CHECKING:
-    from .sm90 import HopperBackward
+    from .sm90 import Sm90BackwardKernel
     from .sm90_scheduler import Blocks
 
 _AT_ONCE = 2
@@ -29,7 +29,7 @@ class Meanwhile:
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperBackward, blocks: Blocks, sums: Any, turns: Any, dq: Any) -> None:
+    def __init__(self, of: Sm90BackwardKernel, blocks: Blocks, sums: Any, turns: Any, dq: Any) -> None:
         self.of, self.blocks, self.sums, self.turns, self.dq = of, blocks, sums, turns, dq
 
     @cute.jit
@@ -58,7 +58,7 @@ class Meanwhile:
 
     def units(self, heads: Any) -> Any:
         """Blocks of queries of so many heads."""
-        return heads * cute.ceil_div(Int32(self.dq.shape[1]), self.of.tiling.block_q)
+        return heads * cute.ceil_div(Int32(self.dq.shape[1]), self.of.config.tile_m)
 
     @cute.jit
     def part(self, number: Int32, turn: Int32):
@@ -87,7 +87,7 @@ class Meanwhile:
             arch.nanosleep(_PAUSE)
         # where nothing has been added there is nothing; a predicate, which takes no register
         nothing = arch.vote_any_sync(adders == 0)
-        turning, first = Turning(of, only_here(arch.lane_idx())), tile * of.tiling.block_q
+        turning, first = Turning(of, only_here(arch.lane_idx())), tile * of.config.tile_m
         start = self.sums[batch, head, None].iterator + cute.assume(first * of.elements, divby=4)
         for number in range(turning.parts // _AT_ONCE * turning.lines):
             line, part = number % turning.lines, number // turning.lines * _AT_ONCE

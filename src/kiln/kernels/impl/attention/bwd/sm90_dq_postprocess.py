@@ -11,7 +11,7 @@ from ..fwd.query_tile import VALUES
 from .sm90_scheduler import stretch, tile_of
 
 if TYPE_CHECKING:
-    from .sm90 import HopperBackward
+    from .sm90 import Sm90BackwardKernel
 
 _WARPS = 8
 _LINE = 8
@@ -30,9 +30,9 @@ class Turning:
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperBackward, lane: Any) -> None:
+    def __init__(self, of: Sm90BackwardKernel, lane: Any) -> None:
         self.of, self.lane = of, lane
-        self.lines, self.parts = of.tiling.block_q // _LINE, of.elements // PART
+        self.lines, self.parts = of.config.tile_m // _LINE, of.elements // PART
 
     def load(self, sums: Any, line: Any, part: Any, to: Any) -> None:
         """Load what a thread needs of a part of a line."""
@@ -73,7 +73,7 @@ class Turning:
 class Queries:
     """The kernel: a block of threads has a block of queries of a head."""
 
-    def __init__(self, of: HopperBackward, dim: int) -> None:
+    def __init__(self, of: Sm90BackwardKernel, dim: int) -> None:
         self.of, self.dim = of, dim
 
     @cute.jit
@@ -92,7 +92,7 @@ class Queries:
         # those of the first heads have been made meanwhile
         batches = starts.shape[0] - 1 if const_expr(starts is not None) else dq.shape[0] - numbers.early // dq.shape[2]
         self.kernel(sums, turns, dq, starts, numbers).launch(
-            grid=(cute.ceil_div(longest, self.of.tiling.block_q), dq.shape[2], batches),
+            grid=(cute.ceil_div(longest, self.of.config.tile_m), dq.shape[2], batches),
             block=(32 * _WARPS, 1, 1),
             stream=stream,
         )
@@ -107,8 +107,8 @@ class Queries:
                 self.convert(sums, turns, dq, factor, (tile, head, batch), tile, Int32(0), Int32(dq.shape[1]))
         else:
             first, queries = stretch(starts, batch, Int32(dq.shape[1]))
-            if tile * self.of.tiling.block_q < queries:
-                of_all = tile_of(first, batch, Int32(self.of.tiling.block_q)) + tile
+            if tile * self.of.config.tile_m < queries:
+                of_all = tile_of(first, batch, Int32(self.of.config.tile_m)) + tile
                 self.convert(sums, turns, dq, factor, (of_all, head, Int32(0)), tile, first, queries)
 
     @cute.jit
@@ -125,7 +125,7 @@ class Queries:
         held.fill(0.0)
         own = arch.make_warp_uniform(arch.warp_idx()) * each
         for layer in range(batch, sums.shape[0], dq.shape[0]):
-            start = sums[layer, head, None].iterator + cute.assume(tile * of.tiling.block_q * of.elements, divby=4)
+            start = sums[layer, head, None].iterator + cute.assume(tile * of.config.tile_m * of.elements, divby=4)
             for n in range_constexpr(each):
                 unit = min(own + n, units - 1)
                 turning.load(start, unit // turning.parts, unit % turning.parts, more[None, n])
@@ -139,6 +139,6 @@ class Queries:
             unit = own + n
             halves = turning.turned(held[None, n], factor)
             query, element = turning.place(unit // turning.parts, unit % turning.parts)
-            query = own_tile * of.tiling.block_q + query
+            query = own_tile * of.config.tile_m + query
             if unit < units and query < queries and element < self.dim:
                 turning.store(halves, dq[batch, first + query, head, None], element)

@@ -11,7 +11,7 @@ from .sm90_config import GROUPS, REGISTERS, equal_shares, seen_by
 
 if TYPE_CHECKING:
     from ....dispatch.devices import Device
-    from .problem import AttentionGradient
+    from .problem import AttentionBackwardProblem
 
 ROWS = 64
 """Keys of a block of threads, and queries of a warp group."""
@@ -43,18 +43,18 @@ def padded(head_dims: tuple[int, int]) -> tuple[int, int]:
 class Sm90AttentionBackwardHd256Config:
     """How gradients of attention are cut on Hopper for heads of more than 128 elements, in two passes.
 
-    For keys and values, a block of threads has 64 keys and steps of `block_q` queries, in `stages` buffers; one warp group has the gradients of values, the other
-    those of keys, and the first `held` elements of keys and values are held in registers. For queries, a block has 128, 64 for each warp group, and steps of `block_k` keys, in
-    `stages_k` buffers, and of as many values, in `stages_v`; `held_q` elements of queries are held in registers.
+    For keys and values, a block of threads has 64 keys and steps of `tile_m` queries, in `stages` buffers; one warp group has the gradients of values, the other
+    those of keys, and the first `kv_dims_in_regs` elements of keys and values are held in registers. For queries, a block has 128, 64 for each warp group, and steps of `tile_n` keys, in
+    `k_stages` buffers, and of as many values, in `v_stages`; `q_dims_in_regs` elements of queries are held in registers.
     """
 
-    block_q: int = 48
-    stages: int = 3
-    held: int = 0
-    block_k: int = 32
-    stages_k: int = 3
-    stages_v: int = 3
-    held_q: int = 0
+    tile_m: int = 48
+    q_stages: int = 3
+    kv_dims_in_regs: int = 0
+    tile_n: int = 32
+    k_stages: int = 3
+    v_stages: int = 3
+    q_dims_in_regs: int = 0
 
     @property
     def threads(self) -> int:
@@ -63,10 +63,10 @@ class Sm90AttentionBackwardHd256Config:
 
     def smem_bytes(self, elements: tuple[int, int]) -> int:
         """Shared memory of a block for heads of so many elements, filled up."""
-        known = 8 * self.stages * self.block_q
-        of_keys = 2 * (ROWS + self.stages * self.block_q) * sum(elements) + 2 * SENT * ROWS * self.block_q + known
-        of_queries = 2 * QUERIES * sum(elements) + 2 * self.block_k * (
-            self.stages_k * elements[0] + self.stages_v * elements[1]
+        known = 8 * self.q_stages * self.tile_m
+        of_keys = 2 * (ROWS + self.q_stages * self.tile_m) * sum(elements) + 2 * SENT * ROWS * self.tile_m + known
+        of_queries = 2 * QUERIES * sum(elements) + 2 * self.tile_n * (
+            self.k_stages * elements[0] + self.v_stages * elements[1]
         )
         return max(of_keys, of_queries) + _BARRIERS
 
@@ -74,20 +74,20 @@ class Sm90AttentionBackwardHd256Config:
     def check(self, elements: tuple[int, int], capacity: int) -> None:
         """Refuse what cannot work for heads of so many elements, filled up, where a block has `capacity` bytes of shared memory."""
         require = arrays.require
-        for name, rows in (("queries", self.block_q), ("keys", self.block_k)):
+        for name, rows in (("queries", self.tile_m), ("keys", self.tile_n)):
             require(rows % 16 == 0 and 16 <= rows <= 256, f"{self}: {name} of a step are a multiple of 16, up to 256")
         require(
-            self.stages >= 2 and self.stages_k >= 2 and self.stages_v >= 1,
+            self.q_stages >= 2 and self.k_stages >= 2 and self.v_stages >= 1,
             f"{self}: there are at least two buffers of queries and of keys, and one of values",
         )
-        for held in (self.held, self.held_q):
+        for held in (self.kv_dims_in_regs, self.q_dims_in_regs):
             require(held >= 0 and held % 16 == 0, f"{self}: elements that are held in registers are a multiple of 16")
         of_keys, of_values = elements
         # sums, scores and what becomes of them, and what is held: of the warp group of values, that of keys, and one of queries
         taken = max(
-            of_values // 2 + self.block_q * 3 // 4 + min(self.held, of_keys) // 4,
-            of_keys // 2 + self.block_q * 3 // 4 + min(self.held, of_values) // 4,
-            of_keys // 2 + self.block_k * 5 // 4 + min(self.held_q, of_keys) // 4,
+            of_values // 2 + self.tile_m * 3 // 4 + min(self.kv_dims_in_regs, of_keys) // 4,
+            of_keys // 2 + self.tile_m * 3 // 4 + min(self.kv_dims_in_regs, of_values) // 4,
+            of_keys // 2 + self.tile_n * 5 // 4 + min(self.q_dims_in_regs, of_keys) // 4,
         )
         require(
             taken + _REST <= REGISTERS[1],
@@ -103,8 +103,8 @@ class Sm90AttentionBackwardHd256Config:
         )
 
 
-def default_tiling(problem: AttentionGradient, device: Device) -> Sm90AttentionBackwardHd256Config:
-    """The tiling for a problem."""
+def default_config(problem: AttentionBackwardProblem, device: Device) -> Sm90AttentionBackwardHd256Config:
+    """The config for a problem."""
     of_keys, of_values = padded(problem.attention.head_dims)
     both = of_keys + of_values
     keys = (48, 3, 128) if both > 384 else (48, 4, 192) if both > 320 else (64, 4, 192)
@@ -114,80 +114,84 @@ def default_tiling(problem: AttentionGradient, device: Device) -> Sm90AttentionB
     return Sm90AttentionBackwardHd256Config(*keys, *queries)
 
 
-def side_by_side(problem: AttentionGradient, device: Device) -> int:
+def side_by_side(problem: AttentionBackwardProblem, device: Device) -> int:
     """Heads of keys whose blocks are done side by side: enough for all multiprocessors, and few enough that what they read is in the L2 cache. Under a mask, some are
     shorter than others, so that there are more of them."""
     of = problem.attention
-    masked = of.left is not None or of.right is not None
-    blocks = max(1, -(-of.keys // ROWS))
-    in_cache = _IN_CACHE // (2 * of.share * of.queries * sum(padded(of.head_dims)))
+    masked = of.window_left is not None or of.window_right is not None
+    blocks = max(1, -(-of.seqlen_k // ROWS))
+    in_cache = _IN_CACHE // (2 * of.group_size * of.seqlen_q * sum(padded(of.head_dims)))
     wanted = max(1, round(device.multiprocessors / blocks), min(in_cache, 4 if masked else 2))
-    return equal_shares(of.heads_k * of.batches, wanted)
+    return equal_shares(of.heads_k * of.batch, wanted)
 
 
 def cycles(
-    plan: Sm90AttentionBackwardHd256Config, elements: tuple[int, int]
+    config: Sm90AttentionBackwardHd256Config, elements: tuple[int, int]
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Cycles of a step side by side, of the pass of keys and of that of queries: of tensor cores, of shared memory at 128 bytes each, and of the unit for powers."""
     of_keys, both = elements[0], sum(elements)
     # left operands of scores and their gradients that are not held, right operands of these and of sums, what comes in; weights, sent and read
-    read = sum(max(0, n - plan.held) for n in elements)
-    moved = 2 * ROWS * read + 3 * 2 * plan.block_q * both + 2 * 2 * ROWS * plan.block_q
+    read = sum(max(0, n - config.kv_dims_in_regs) for n in elements)
+    moved = 2 * ROWS * read + 3 * 2 * config.tile_m * both + 2 * 2 * ROWS * config.tile_m
     # the same for two warp groups, but for weights
-    moved_q = 2 * QUERIES * (both - min(plan.held_q, of_keys)) + 2 * plan.block_k * (GROUPS * (both + of_keys) + both)
+    moved_q = 2 * QUERIES * (both - min(config.q_dims_in_regs, of_keys)) + 2 * config.tile_n * (
+        GROUPS * (both + of_keys) + both
+    )
     return (
         {
-            "tensor cores": 4 * ROWS * plan.block_q * both / 4096,
+            "tensor cores": 4 * ROWS * config.tile_m * both / 4096,
             "shared memory": moved / 128,
-            "powers": ROWS * plan.block_q / 16,
+            "powers": ROWS * config.tile_m / 16,
         },
         {
-            "tensor cores": 2 * QUERIES * plan.block_k * (both + of_keys) / 4096,
+            "tensor cores": 2 * QUERIES * config.tile_n * (both + of_keys) / 4096,
             "shared memory": moved_q / 128,
-            "powers": QUERIES * plan.block_k / 16,
+            "powers": QUERIES * config.tile_n / 16,
         },
     )
 
 
-def _work(problem: AttentionGradient, plan: Sm90AttentionBackwardHd256Config) -> list[tuple[int, float]]:
+def _work(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config) -> list[tuple[int, float]]:
     """Of both passes: blocks of threads, and steps of one on average."""
     of = problem.attention
-    seen = min(seen_by(problem), of.queries)
-    keys = seen * of.keys / max(1, of.queries)  # that a query sees, on average
+    seen = min(seen_by(problem), of.seqlen_q)
+    keys = seen * of.seqlen_k / max(1, of.seqlen_q)  # that a query sees, on average
     return [
-        (-(-of.keys // ROWS) * of.heads_k * of.batches, of.share * max(1.0, seen / plan.block_q)),
-        (-(-of.queries // QUERIES) * of.heads * of.batches, max(1.0, keys / plan.block_k)),
+        (-(-of.seqlen_k // ROWS) * of.heads_k * of.batch, of.group_size * max(1.0, seen / config.tile_m)),
+        (-(-of.seqlen_q // QUERIES) * of.heads * of.batch, max(1.0, keys / config.tile_n)),
     ]
 
 
-def parts(problem: AttentionGradient, plan: Sm90AttentionBackwardHd256Config, device: Device) -> dict[str, float]:
+def parts(
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
+) -> dict[str, float]:
     """Microseconds side by side of the units of a multiprocessor, if nothing waits."""
     found: dict[str, float] = {}
     for (blocks, steps), units in zip(
-        _work(problem, plan), cycles(plan, padded(problem.attention.head_dims)), strict=True
+        _work(problem, config), cycles(config, padded(problem.attention.head_dims)), strict=True
     ):
         for name, count in units.items():
             found[name] = found.get(name, 0.0) + blocks * steps / device.multiprocessors / _CYCLES * count
     return found
 
 
-def expected(problem: AttentionGradient, plan: Sm90AttentionBackwardHd256Config, device: Device) -> float:
+def expected(problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device) -> float:
     """Microseconds that gradients take."""
-    passes, rest = units(problem, plan, device)
+    passes, rest = units(problem, config, device)
     return rest + sum(
         rounds * (over * steps + DEEP_BLOCK) for (rounds, steps), over in zip(passes, DEEP_OVER, strict=True)
     )
 
 
 def units(
-    problem: AttentionGradient, plan: Sm90AttentionBackwardHd256Config, device: Device
+    problem: AttentionBackwardProblem, config: Sm90AttentionBackwardHd256Config, device: Device
 ) -> tuple[list[tuple[float, float]], float]:
     """Of both passes: blocks of threads of a multiprocessor, and microseconds that the busiest unit takes for the steps of each; and microseconds of what is before."""
     of = problem.attention
-    masked, found = of.left is not None or of.right is not None, []
-    for (blocks, steps), each in zip(_work(problem, plan), cycles(plan, padded(of.head_dims)), strict=True):
+    masked, found = of.window_left is not None or of.window_right is not None, []
+    for (blocks, steps), each in zip(_work(problem, config), cycles(config, padded(of.head_dims)), strict=True):
         rounds = blocks / device.multiprocessors
         if not masked:  # all are equally long
             rounds = -(-blocks // device.multiprocessors)
         found.append((max(1.0, rounds), steps * max(each.values()) / _CYCLES))
-    return found, _LAUNCHES + 4 * of.queries * of.heads * of.batches * of.head_dim_v / _BYTES
+    return found, _LAUNCHES + 4 * of.seqlen_q * of.heads * of.batch * of.head_dim_v / _BYTES

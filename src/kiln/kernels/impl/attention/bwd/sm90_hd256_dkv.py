@@ -74,8 +74,8 @@ class Left:
             load = cute.make_tiled_copy_A(cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), dtype), self.of_held)
             loader = load.get_slice(thread)
             first = cute.local_tile(tile, (ROWS, 16 * self.count), (0, 0))
-            self.held = cute.make_rmem_tensor(((2, 2, 2), 1, self.count), dtype)
-            cute.copy(load, loader.partition_S(first), loader.retile(self.held))
+            self.kv_dims_in_regs = cute.make_rmem_tensor(((2, 2, 2), 1, self.count), dtype)
+            cute.copy(load, loader.partition_S(first), loader.retile(self.kv_dims_in_regs))
 
     def right(self, thread: Any, tiles: Any) -> Any:
         """Tiles (row, element, buffer) as right operands."""
@@ -86,7 +86,7 @@ class Left:
         parts = cute.size(self.fragment, mode=[2])
         fragment = begun_here(self.fragment) if self.count < parts else self.fragment
         for k in range(parts):
-            mma, left = (self.of_held, self.held) if k < self.count else (self.mma, fragment)
+            mma, left = (self.of_held, self.kv_dims_in_regs) if k < self.count else (self.mma, fragment)
             mma.set(warpgroup.Field.ACCUMULATE, k > 0)
             cute.gemm(mma, acc, left[None, None, k], right[None, None, k, buffer], acc)
         warpgroup.commit_group()
@@ -119,12 +119,12 @@ class Sums:
 class Side:
     """The products of a warp group: scores (or their gradients) of its keys, left times right, and sums of what becomes of them times `down`."""
 
-    def __init__(self, of: HopperDeepKeys, thread: Any, left: Any, right: Any, down: Any) -> None:
-        block_q = of.tiling.block_q
-        self.left = Left(of.dtype, thread, left, block_q, of.tiling.held)
+    def __init__(self, of: Sm90Hd256DkDvKernel, thread: Any, left: Any, right: Any, down: Any) -> None:
+        tile_m = of.config.tile_m
+        self.left = Left(of.dtype, thread, left, tile_m, of.config.kv_dims_in_regs)
         self.right = self.left.right(thread, right)
-        self.acc_scores = cute.make_rmem_tensor(self.left.mma.partition_shape_C((ROWS, block_q)), Float32)
-        self.sums = Sums(of.dtype, thread, down, block_q)
+        self.acc_scores = cute.make_rmem_tensor(self.left.mma.partition_shape_C((ROWS, tile_m)), Float32)
+        self.sums = Sums(of.dtype, thread, down, tile_m)
         self.weights = self.sums.left
 
     def begin_scores(self, buffer: Any) -> None:
@@ -139,13 +139,13 @@ class Side:
 class SentWeights(Weights):
     """What turns S^T into P^T in one warp group, and dP^T into dS^T in the other, to which P^T is sent."""
 
-    def __init__(self, of: HopperDeepKeys, products: Side, thread: Any, shared: Shared, numbers: Any) -> None:
+    def __init__(self, of: Sm90Hd256DkDvKernel, products: Side, thread: Any, shared: Shared, numbers: Any) -> None:
         self.of, self.products, self.numbers = of, products, numbers
-        self.sixteens = of.tiling.block_q // 16
+        self.sixteens = of.config.tile_m // 16
         self.sloping = of.capped or of.change.function is not None
         self.known, self.first = shared.known, thread % 4 * 4
         self.start = shared.sent[None, 0].iterator + thread * VALUES
-        self.size = ROWS * of.tiling.block_q
+        self.size = ROWS * of.config.tile_m
 
     def _pieces(self, x: Any, step: Any) -> list[tuple[Any, Any]]:
         """What a thread has of a tensor in registers, 16 bytes at a time, and where that is sent."""
@@ -196,15 +196,15 @@ def barrier(first: int, step: Any) -> Any:
     return pipeline.NamedBarrier(first + step % SENT, GROUPS * GROUP)
 
 
-class HopperDeepKeys(KeyTiles):
+class Sm90Hd256DkDvKernel(KeyTiles):
     """The kernel for some tiles and masks (right, left, a cap). `elements`: those of a head of keys and of values, filled up. `packed`:
     sequences lie one after another. `partial`: not all keys exist."""
 
     def __init__(
-        self, dtype: Any, elements: tuple[int, int], tiling: Sm90AttentionBackwardHd256Config, masks: tuple[bool, bool, bool],
+        self, dtype: Any, elements: tuple[int, int], config: Sm90AttentionBackwardHd256Config, masks: tuple[bool, bool, bool],
         packed: bool, partial: bool, change: Change,
     ) -> None:  # fmt: skip
-        self.dtype, self.tiling, self.change, self.turns = dtype, tiling, change, False
+        self.dtype, self.config, self.change, self.turns = dtype, config, change, False
         self.keys = ROWS
         self.of_keys, self.of_values = elements
         self.right, self.left, self.capped = masks
@@ -212,14 +212,14 @@ class HopperDeepKeys(KeyTiles):
 
     def layouts(self) -> tuple[Any, ...]:
         """Keys, values, queries, gradients of outputs."""
-        of, rows = self.tiling, LayoutEnum.ROW_MAJOR
+        of, rows = self.config, LayoutEnum.ROW_MAJOR
         return (
             *(
-                sm90.make_smem_layout_a(rows, (ROWS, of.block_q, n), self.dtype, 1)
+                sm90.make_smem_layout_a(rows, (ROWS, of.tile_m, n), self.dtype, 1)
                 for n in (self.of_keys, self.of_values)
             ),
             *(
-                sm90.make_smem_layout_b(rows, (ROWS, of.block_q, n), self.dtype, of.stages)
+                sm90.make_smem_layout_b(rows, (ROWS, of.tile_m, n), self.dtype, of.q_stages)
                 for n in (self.of_keys, self.of_values)
             ),
         )
@@ -236,7 +236,7 @@ class HopperDeepKeys(KeyTiles):
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         maps = [
             *(self.atom(load, x, tile, ROWS, n) for x, tile, n in zip(own, layouts[:2], both)),
-            *(self.atom(load, x, tile, self.tiling.block_q, n) for x, tile, n in zip(other, layouts[2:], both)),
+            *(self.atom(load, x, tile, self.config.tile_m, n) for x, tile, n in zip(other, layouts[2:], both)),
             *(self.atom(store, x, self.results(n), ROWS, n) for x, n in zip(to, both)),
         ]
         batches, _, heads, _ = own[0].shape
@@ -247,7 +247,7 @@ class HopperDeepKeys(KeyTiles):
         rows = tuple(self.rows_of(x) for x in to) if const_expr(self.packed) else (None, None)
         self.kernel(*(part for one in maps for part in one), *rows, found, lengths, slopes, each, numbers).launch(
             grid=(each * heads * batches, 1, 1),
-            block=(self.tiling.threads, 1, 1),
+            block=(self.config.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
         )
@@ -259,9 +259,9 @@ class HopperDeepKeys(KeyTiles):
         of_keys, of_values, of_queries, of_gradients = self.layouts()
         keys, values = (make(x)[None, None, 0] for x in (of_keys, of_values))
         queries, gradients = make(of_queries), make(of_gradients)
-        of = self.tiling
-        sent = memory.allocate_tensor(self.dtype, cute.make_layout((ROWS * of.block_q, SENT)), 128)
-        known = memory.allocate_tensor(Float32, cute.make_layout((of.block_q, 2, of.stages)), 128)
+        of = self.config
+        sent = memory.allocate_tensor(self.dtype, cute.make_layout((ROWS * of.tile_m, SENT)), 128)
+        known = memory.allocate_tensor(Float32, cute.make_layout((of.tile_m, 2, of.q_stages)), 128)
         return Shared(keys, values, queries, gradients, sent, known)
 
     @cute.kernel
@@ -271,7 +271,7 @@ class HopperDeepKeys(KeyTiles):
         store_v: cute.CopyAtom, dv: cute.Tensor, rows_k: Any, rows_v: Any, found: cute.Tensor, lengths: Any, slopes: Any, each: Int32,
         numbers: Any,
     ):  # fmt: skip
-        of = self.tiling
+        of = self.config
         # gradients of queries, which need nothing from here, begin where blocks of threads are done
         if const_expr(devices.current().overlaps):
             arch.griddepcontrol_launch_dependents()
@@ -281,7 +281,7 @@ class HopperDeepKeys(KeyTiles):
                 cpasync.prefetch_descriptor(atom)
         shared = self.shared()
         pipe_k = self.ring(1, 2 * ROWS * (self.of_keys + self.of_values))
-        pipe_q, pipe_o = (self.ring(of.stages, of.block_q * (2 * n + 4)) for n in (self.of_keys, self.of_values))
+        pipe_q, pipe_o = (self.ring(of.q_stages, of.tile_m * (2 * n + 4)) for n in (self.of_keys, self.of_values))
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
         blocks = Blocks(self, q, k, lengths, each, numbers)
@@ -314,7 +314,7 @@ class HopperDeepKeys(KeyTiles):
                         )
                 # the keys of this block of threads: how many exist, and which of a block of queries is the first that sees the first of them
                 key = work.block * ROWS
-                first = key - (work.keys - work.queries) - numbers.right - (span.first + span.count - 1) * of.block_q
+                first = key - (work.keys - work.queries) - numbers.right - (span.first + span.count - 1) * of.tile_m
                 if warp_number < 2 * GROUP // 32:
                     dv_side = Side(self, thread, shared.keys, shared.queries, shared.gradients)
                     self.of_weights(
@@ -345,19 +345,19 @@ class HopperDeepKeys(KeyTiles):
         load_k, k, load_v, v, load_q, q, load_o, o = given
         producer_k, producer_q, producer_o = producers
         blocks, work, span = place
-        block_q, layer = self.tiling.block_q, work.layer
+        tile_m, layer = self.config.tile_m, work.layer
         stage = producer_k.acquire_and_advance()
         for atom, x, to, n in ((load_k, k, shared.keys, self.of_keys), (load_v, v, shared.values, self.of_values)):
             shared_part, tiles = self.parts(atom, to, self.cut(x, work.first_k, ROWS, n))
             own = tiles[None, work.block, work.head, layer]
             cute.copy(atom, own, shared_part, tma_bar_ptr=stage.barrier)
-        to_q, of_q = self.parts(load_q, shared.queries, self.cut(q, work.first_q, block_q, self.of_keys))
-        to_o, of_o = self.parts(load_o, shared.gradients, self.cut(o, work.first_q, block_q, self.of_values))
+        to_q, of_q = self.parts(load_q, shared.queries, self.cut(q, work.first_q, tile_m, self.of_keys))
+        to_o, of_o = self.parts(load_o, shared.gradients, self.cut(o, work.first_q, tile_m, self.of_values))
         row = cute.make_copy_atom(cpasync.CopyBulkG2SOp(), Float32)
         for i in range(steps):
             head, tile = blocks.place(i, span)
             head = work.head * share + head
-            rows = cute.local_tile(found[None, layer, head, None], (1, block_q), (None, work.first_tile + tile))
+            rows = cute.local_tile(found[None, layer, head, None], (1, tile_m), (None, work.first_tile + tile))
             for which, (producer, load, from_, to) in enumerate(
                 ((producer_q, load_q, of_q, to_q), (producer_o, load_o, of_o, to_o))
             ):
@@ -373,8 +373,8 @@ class HopperDeepKeys(KeyTiles):
         """Clear what comes after a sequence in the last block of queries that see keys: one warp group that of queries, the other that of gradients of outputs."""
         work = blocks.work(Int32(arch.block_idx()[0]))
         span = blocks.span(work)
-        there = work.queries - (span.first + span.count - 1) * self.tiling.block_q
-        if there < self.tiling.block_q:
+        there = work.queries - (span.first + span.count - 1) * self.config.tile_m
+        if there < self.config.tile_m:
             self.clear((tile,), there, thread, GROUP, _CLEARED)
 
     @cute.jit
@@ -387,14 +387,14 @@ class HopperDeepKeys(KeyTiles):
         self, side: Any, weights: Any, pipes: Any, shared: Any, place: Any, keys: Any, slopes: Any, numbers: Any
     ):
         """What the warp group does that has the gradients of values."""
-        of = self.tiling
+        of = self.config
         blocks, share, steps = place
         pipe_o, consumer_q = pipes
         key, first, exist = keys
         edge, beside = first, Int32(0)
         # A constant would be the same register as the zeros that weights begin with, which are no uniform ones, and ptxas would copy from there.
         first_buffer = arch.make_warp_uniform(Int32(0))
-        used_o = pipeline.PipelineState(of.stages, 0, first_buffer, first_buffer)
+        used_o = pipeline.PipelineState(of.q_stages, 0, first_buffer, first_buffer)
         for i in range(steps):
             filled_q = consumer_q.wait_and_advance()
             if const_expr(self.packed):
@@ -427,7 +427,7 @@ class HopperDeepKeys(KeyTiles):
                 beside = beside + 1
                 if beside == share:
                     beside = Int32(0)
-                    edge = edge + of.block_q
+                    edge = edge + of.tile_m
         for n in range_constexpr(SENT):  # all has been read
             barrier(_READ, steps + n).arrive_and_wait()
         if steps > 0:
@@ -440,10 +440,10 @@ class HopperDeepKeys(KeyTiles):
     @cute.jit
     def of_changes(self, side: Any, weights: Any, pipes: Any, shared: Any, place: Any):
         """What the warp group does that has the gradients of keys."""
-        of = self.tiling
+        of = self.config
         blocks, share, steps = place
         pipe_q, consumer_o = pipes
-        used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
+        used_q = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.q_stages)
         for n in range_constexpr(SENT):
             barrier(_READ, Int32(n)).arrive()
         for i in range(steps):

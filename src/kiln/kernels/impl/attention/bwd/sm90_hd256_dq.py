@@ -56,16 +56,16 @@ class Work(NamedTuple):
 class Products:
     """S = Q K^T, dP = dO V^T, and dQ += dS K with dS in registers, of a warp group. All are begun here, and waited for elsewhere."""
 
-    def __init__(self, of: HopperDeepQueries, thread: Any, shared: Shared, group: Any) -> None:
-        block_k = of.tiling.block_k
+    def __init__(self, of: Sm90Hd256DqKernel, thread: Any, shared: Shared, group: Any) -> None:
+        tile_n = of.config.tile_n
         own = lambda x: cute.local_tile(x, (ROWS, cute.size(x, mode=[1])), (group, 0))
-        self.queries = Left(of.dtype, thread, own(shared.queries), block_k, of.tiling.held_q)
-        self.gradients = Left(of.dtype, thread, own(shared.gradients), block_k, 0)
+        self.queries = Left(of.dtype, thread, own(shared.queries), tile_n, of.config.q_dims_in_regs)
+        self.gradients = Left(of.dtype, thread, own(shared.gradients), tile_n, 0)
         self.keys, self.values = (self.queries.right(thread, x) for x in (shared.keys, shared.values))
         self.acc_scores, self.acc_gradients = (
-            cute.make_rmem_tensor(self.queries.mma.partition_shape_C((ROWS, block_k)), Float32) for _ in range(2)
+            cute.make_rmem_tensor(self.queries.mma.partition_shape_C((ROWS, tile_n)), Float32) for _ in range(2)
         )
-        self.dq = Sums(of.dtype, thread, shared.keys, block_k)
+        self.dq = Sums(of.dtype, thread, shared.keys, tile_n)
 
     def begin_scores(self, buffer: Any) -> None:
         """Begin S = Q K^T."""
@@ -80,27 +80,27 @@ class Products:
         self.dq.begin(buffer)
 
 
-class HopperDeepQueries(Tiles):
+class Sm90Hd256DqKernel(Tiles):
     """The kernel for some tiles and masks (right, left, a cap). `elements`: those of a head of keys and of values, filled up. `packed`:
     sequences lie one after another. `partial`: not all keys exist."""
 
     def __init__(
-        self, dtype: Any, elements: tuple[int, int], tiling: Sm90AttentionBackwardHd256Config, masks: tuple[bool, bool, bool],
+        self, dtype: Any, elements: tuple[int, int], config: Sm90AttentionBackwardHd256Config, masks: tuple[bool, bool, bool],
         packed: bool, partial: bool, change: Change,
     ) -> None:  # fmt: skip
-        self.dtype, self.tiling, self.change = dtype, tiling, change
+        self.dtype, self.config, self.change = dtype, config, change
         self.of_keys, self.of_values = elements
         self.right, self.left, self.capped = masks
         self.packed, self.partial = packed, partial
 
     def layouts(self) -> tuple[Any, ...]:
         """Queries, gradients of outputs, keys, values."""
-        of, rows = self.tiling, LayoutEnum.ROW_MAJOR
+        of, rows = self.config, LayoutEnum.ROW_MAJOR
         both = (self.of_keys, self.of_values)
         return (
-            *(sm90.make_smem_layout_a(rows, (QUERIES, of.block_k, n), self.dtype, 1) for n in both),
-            sm90.make_smem_layout_b(rows, (ROWS, of.block_k, self.of_keys), self.dtype, of.stages_k),
-            sm90.make_smem_layout_b(rows, (ROWS, of.block_k, self.of_values), self.dtype, of.stages_v),
+            *(sm90.make_smem_layout_a(rows, (QUERIES, of.tile_n, n), self.dtype, 1) for n in both),
+            sm90.make_smem_layout_b(rows, (ROWS, of.tile_n, self.of_keys), self.dtype, of.k_stages),
+            sm90.make_smem_layout_b(rows, (ROWS, of.tile_n, self.of_values), self.dtype, of.v_stages),
         )
 
     @cute.jit
@@ -114,7 +114,7 @@ class HopperDeepQueries(Tiles):
         load, store = cpasync.CopyBulkTensorTileG2SOp(), cpasync.CopyBulkTensorTileS2GOp()
         maps = [
             *(self.atom(load, x, tile, QUERIES, n) for x, tile, n in zip(own, layouts[:2], both)),
-            *(self.atom(load, x, tile, self.tiling.block_k, n) for x, tile, n in zip(other, layouts[2:], both)),
+            *(self.atom(load, x, tile, self.config.tile_n, n) for x, tile, n in zip(other, layouts[2:], both)),
             self.atom(store, to, self.results(self.of_keys), ROWS, self.of_keys),
         ]
         batches, _, heads, _ = own[0].shape
@@ -124,7 +124,7 @@ class HopperDeepQueries(Tiles):
         rows = self.rows_of(to) if const_expr(self.packed) else None
         self.kernel(*(part for one in maps for part in one), rows, found, lengths, slopes, each, numbers).launch(
             grid=(each * heads * batches, 1, 1),
-            block=(self.tiling.threads, 1, 1),
+            block=(self.config.threads, 1, 1),
             min_blocks_per_mp=1,
             stream=stream,
             use_pdl=devices.current().overlaps,
@@ -156,7 +156,7 @@ class HopperDeepQueries(Tiles):
         if const_expr(lengths.starts_q is not None):
             first_q, queries = stretch(lengths.starts_q, batch, queries)
             first_k, keys = stretch(lengths.starts_k, batch, keys)
-            first_known = tile_of(first_q, batch, Int32(self.tiling.block_q)) * self.tiling.block_q
+            first_known = tile_of(first_q, batch, Int32(self.config.tile_m)) * self.config.tile_m
             layer = Int32(0)
         if const_expr(lengths.used is not None):
             keys = max(Int32(0), min(lengths.used[batch], keys))
@@ -166,15 +166,15 @@ class HopperDeepQueries(Tiles):
     def span(self, work: Any, numbers: Any):
         """The blocks of keys that a block of queries sees, the first, and how many: a query at position p sees keys from p - left to p + right, both
         included."""
-        block_k, behind = self.tiling.block_k, work.keys - work.queries
+        tile_n, behind = self.config.tile_n, work.keys - work.queries
         begin = work.block * QUERIES
         first, end = Int32(0), work.keys
         if const_expr(self.left):
-            first = max(Int32(0), begin + behind - numbers.left) // block_k
+            first = max(Int32(0), begin + behind - numbers.left) // tile_n
         if const_expr(self.right):
             last = min(begin + QUERIES, work.queries) - 1
             end = min(end, last + behind + numbers.right + 1)
-        return first, max(cute.ceil_div(max(end, Int32(0)), block_k) - first, Int32(0))
+        return first, max(cute.ceil_div(max(end, Int32(0)), tile_n) - first, Int32(0))
 
     @cute.kernel
     def kernel(
@@ -182,7 +182,7 @@ class HopperDeepQueries(Tiles):
         k: cute.Tensor, load_v: cute.CopyAtom, v: cute.Tensor, store: cute.CopyAtom, dq: cute.Tensor, rows: Any, found: cute.Tensor,
         lengths: Any, slopes: Any, each: Int32, numbers: Any,
     ):  # fmt: skip
-        block_k = self.tiling.block_k
+        tile_n = self.config.tile_n
         warp_number = arch.make_warp_uniform(arch.warp_idx())
         if warp_number == 0:
             for atom in (load_k, load_v, load_q, load_o, store):
@@ -190,8 +190,8 @@ class HopperDeepQueries(Tiles):
         shared = self.shared()
         pipe_q = self.ring(1, 2 * QUERIES * (self.of_keys + self.of_values))
         pipe_k, pipe_v = (
-            self.ring(stages, 2 * block_k * n)
-            for stages, n in ((self.tiling.stages_k, self.of_keys), (self.tiling.stages_v, self.of_values))
+            self.ring(stages, 2 * tile_n * n)
+            for stages, n in ((self.config.k_stages, self.of_keys), (self.config.v_stages, self.of_values))
         )
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
@@ -215,8 +215,8 @@ class HopperDeepQueries(Tiles):
                         part, tiles = self.parts(load, to, self.cut(x, work.first_q, QUERIES, n))
                         own = tiles[None, work.block, work.head, work.layer]
                         cute.copy(load, own, part, tma_bar_ptr=stage.barrier)
-                    to_k, of_k = self.parts(load_k, shared.keys, self.cut(k, work.first_k, block_k, self.of_keys))
-                    to_v, of_v = self.parts(load_v, shared.values, self.cut(v, work.first_k, block_k, self.of_values))
+                    to_k, of_k = self.parts(load_k, shared.keys, self.cut(k, work.first_k, tile_n, self.of_keys))
+                    to_v, of_v = self.parts(load_v, shared.values, self.cut(v, work.first_k, tile_n, self.of_values))
                     for i in range(steps):
                         tile = first + steps - 1 - i
                         stage = producer_k.acquire_and_advance()
@@ -248,7 +248,7 @@ class HopperDeepQueries(Tiles):
         self, group: Int32, shared: Any, pipe_k: Any, consumers: Any, found: cute.Tensor, slopes: Any, place: Any, target: Any, numbers: Any
     ):  # fmt: skip
         """What a warp group does."""
-        block_k = self.tiling.block_k
+        tile_n = self.config.tile_n
         consumer_q, consumer_k, consumer_v = consumers
         work, first, steps = place
         steps = arch.make_warp_uniform(steps)  # else ptxas has a few instructions more in the loop
@@ -259,18 +259,18 @@ class HopperDeepQueries(Tiles):
         query = work.block * QUERIES + group * ROWS
         known = self.known(found, work, query, thread)
         # of the first row: position, in a block of keys; the last block comes first
-        key = (first + steps - 1) * block_k
+        key = (first + steps - 1) * tile_n
         relative = query + work.keys - work.queries - key
         exist = work.keys - key
         slope = Float32(0.0)
         if const_expr(slopes is not None):
             slope = slopes[min(work.batch, slopes.shape[0] - 1), work.head]
-        used_k = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.tiling.stages_k)
+        used_k = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.config.k_stages)
         for i in range(steps):
             filled_k = consumer_k.wait_and_advance()
             filled_v = consumer_v.wait_and_advance()
             if const_expr(self.packed or self.partial):
-                if exist < block_k:
+                if exist < tile_n:
                     tiles = (shared.keys[None, None, filled_k.index], shared.values[None, None, filled_v.index])
                     self.clear(tiles, exist, arch.thread_idx()[0] - GROUP, GROUPS * GROUP, _CLEARED)
             warpgroup.fence()
@@ -281,12 +281,12 @@ class HopperDeepQueries(Tiles):
             warpgroup.wait_group(2)
             if const_expr(self.capped):
                 self.cap(products.acc_scores, numbers)
-            if exist < block_k or self.partly_seen(relative, numbers):
+            if exist < tile_n or self.partly_seen(relative, numbers):
                 self.hide_keys(products.acc_scores, relative, exist, numbers)
             self.make_weights(
                 products.acc_scores,
                 known,
-                (work.batch, work.head, query, key - i * block_k, relative, slope),
+                (work.batch, work.head, query, key - i * tile_n, relative, slope),
                 numbers,
             )
             warpgroup.wait_group(1)
@@ -296,7 +296,7 @@ class HopperDeepQueries(Tiles):
             warpgroup.wait_group(0)
             filled_v.release()
             self.make_changes(products, known)
-            relative, exist = relative + block_k, exist + block_k
+            relative, exist = relative + tile_n, exist + tile_n
         if steps > 0:
             warpgroup.fence()
             products.begin_sums(used_k.index)
@@ -325,7 +325,7 @@ class HopperDeepQueries(Tiles):
         for half in range_constexpr(2):
             row = query + thread // 32 * 16 + thread % 32 // 4 + 8 * half
             there = min(row, work.queries - 1)
-            # as `QueryRows` lays them
+            # as `BackwardPreprocess` lays them
             place = work.first_known + ((there & ~15) | ((there & 6) << 1) | ((there & 8) >> 2) | (there & 1))
             logarithm, total = (found[which, work.layer, work.head, place] for which in range(2))
             # no branch: ptxas keeps no operand of products in uniform registers around one
@@ -343,7 +343,7 @@ class HopperDeepQueries(Tiles):
         """Whether some query of a warp group does not see some key of a block, in which the first query has this place."""
         found = Boolean(False)
         if const_expr(self.right):
-            found = place + numbers.right < self.tiling.block_k - 1
+            found = place + numbers.right < self.config.tile_n - 1
         if const_expr(self.left):
             found = found | (place + (ROWS - 1) - numbers.left > 0)
         return found
@@ -359,7 +359,7 @@ class HopperDeepQueries(Tiles):
             end = exist - column
             if const_expr(self.right):
                 end = min(end, own + numbers.right + 1)
-            for n in range_constexpr(self.tiling.block_k // 8):
+            for n in range_constexpr(self.config.tile_n // 8):
                 for c in range_constexpr(2):
                     seen = end > 8 * n + c
                     if const_expr(self.left):
@@ -376,7 +376,7 @@ class HopperDeepQueries(Tiles):
             thread = only_here(arch.thread_idx()[0]) % GROUP
             row, column = thread // 32 * 16 + thread % 32 // 4, thread % 4 * 2
             query, key, distance = query + row, key + column, Float32(column - place - row)
-        for n in range(self.tiling.block_k // 8):
+        for n in range(self.config.tile_n // 8):
             for half in range(2):
                 for c in range(2):
                     at = ((c, half, n), 0, 0)
@@ -399,7 +399,7 @@ class HopperDeepQueries(Tiles):
     def make_changes(self, products: Any, known: Any) -> None:
         """dS = P (dP - sums), in the type of operands: eight of a thread are one left operand."""
         weights, gradients = products.acc_scores, products.acc_gradients
-        for k in range(self.tiling.block_k // 16):
+        for k in range(self.config.tile_n // 16):
             for n in range(2 * k, 2 * k + 2):
                 for half in range(2):
                     for c in range(2):

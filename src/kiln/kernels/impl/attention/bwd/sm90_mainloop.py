@@ -14,7 +14,7 @@ from .sm90_config import BUFFERS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from .sm90 import HopperBackward
+    from .sm90 import Sm90BackwardKernel
 
 ROWS = 64
 """Keys of a warp group."""
@@ -49,16 +49,18 @@ class Products:
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperBackward, thread: Any, shared: Any) -> None:
-        elements, block_q = of.elements, of.tiling.block_q
+    def __init__(self, of: Sm90BackwardKernel, thread: Any, shared: Any) -> None:
+        elements, tile_m = of.elements, of.config.tile_m
         self.of, self.thread, self.shared = of, thread, shared
         major, minor = warpgroup.OperandMajorMode.K, warpgroup.OperandMajorMode.MN
         make = lambda *given: sm90.make_trivial_tiled_mma(of.dtype, of.dtype, *given)
-        self.of_scores = make(major, major, Float32, (1, 1, 1), (ROWS, block_q))
+        self.of_scores = make(major, major, Float32, (1, 1, 1), (ROWS, tile_m))
         self.of_sums = make(major, minor, Float32, (1, 1, 1), (ROWS, elements), warpgroup.OperandSource.RMEM)
         self.of_queries = make(minor, major, Float32, (1, 1, 1), (ROWS, of.columns))
-        self.of_held = make(major, major, Float32, (1, 1, 1), (ROWS, block_q), warpgroup.OperandSource.RMEM)
-        self.held = [cute.make_rmem_tensor(((2, 2, 2), 1, elements // 16), of.dtype) for _ in range(of.tiling.held)]
+        self.of_held = make(major, major, Float32, (1, 1, 1), (ROWS, tile_m), warpgroup.OperandSource.RMEM)
+        self.held = [
+            cute.make_rmem_tensor(((2, 2, 2), 1, elements // 16), of.dtype) for _ in range(of.config.operands_in_regs)
+        ]
         scores, sums = (x.get_slice(thread) for x in (self.of_scores, self.of_sums))
         self.queries, self.gradients = (
             self.of_scores.make_fragment_B(scores.partition_B(x)) for x in (shared.queries, shared.gradients)
@@ -67,10 +69,10 @@ class Products:
             self.of_sums.make_fragment_B(sums.partition_B(transposed(x))) for x in (shared.queries, shared.gradients)
         )
         made = lambda mma, shape: cute.make_rmem_tensor(mma.partition_shape_C(shape), Float32)
-        self.acc_scores, self.acc_gradients = (made(self.of_scores, (ROWS, block_q)) for _ in range(2))
+        self.acc_scores, self.acc_gradients = (made(self.of_scores, (ROWS, tile_m)) for _ in range(2))
         self.dk, self.dv = (made(self.of_sums, (ROWS, elements)) for _ in range(2))
         self.dq = made(self.of_queries, (ROWS, of.columns))
-        self.weights, self.rounded = (cute.make_rmem_tensor(((2, 2, 2), 1, block_q // 16), of.dtype) for _ in range(2))
+        self.weights, self.rounded = (cute.make_rmem_tensor(((2, 2, 2), 1, tile_m // 16), of.dtype) for _ in range(2))
 
     def own(self, group: Any) -> Own:
         """Operands of a warp group. In a loop they are made of a number that exists there only: it is less to keep in registers."""
@@ -145,17 +147,17 @@ class Weights:
     __kiln_immutable__ = True
 
     def __init__(
-        self, of: HopperBackward, products: Products, thread: Any, group: Any, shared: Any, numbers: Any
+        self, of: Sm90BackwardKernel, products: Products, thread: Any, group: Any, shared: Any, numbers: Any
     ) -> None:
         self.of, self.products, self.numbers = of, products, numbers
-        self.sixteens = of.tiling.block_q // 16
+        self.sixteens = of.config.tile_m // 16
         self.sloping = of.capped or of.change.function is not None
         self.known = shared.known
         self.first = thread % 4 * 4
         # dS lies (query, key) in shared memory, and is written as (key, query)
         atom = cute.make_copy_atom(warp.StMatrix8x8x16bOp(True, 4), of.dtype)
         self.write = cute.make_tiled_copy_C(atom, products.of_scores)
-        own = cute.local_tile(transposed(shared.changes), (ROWS, of.tiling.block_q, BUFFERS), (group, 0, 0))
+        own = cute.local_tile(transposed(shared.changes), (ROWS, of.config.tile_m, BUFFERS), (group, 0, 0))
         self.places = self.write.get_slice(thread).partition_D(own)
 
     def _four(self, which: int, k: int, buffer: Any) -> Any:

@@ -63,9 +63,9 @@ def stretch(starts: cute.Tensor, batch: Int32, rows: Int32):
 
 
 @cute.jit
-def tile_of(first: Int32, batch: Int32, block_q: Int32):
+def tile_of(first: Int32, batch: Int32, tile_m: Int32):
     """Where the blocks of queries of a sequence begin, if each sequence of a packed array has blocks of its own."""
-    return first // block_q + batch
+    return first // tile_m + batch
 
 
 def _again(value: Any) -> Any:
@@ -105,7 +105,7 @@ class Blocks:
         if const_expr(lengths.starts_q is not None):
             first_q, queries = stretch(lengths.starts_q, batch, queries)
             first_k, rows = stretch(lengths.starts_k, batch, rows)
-            layer, first_tile = Int32(0), tile_of(first_q, batch, Int32(self.of.tiling.block_q))
+            layer, first_tile = Int32(0), tile_of(first_q, batch, Int32(self.of.config.tile_m))
         keys = rows
         if const_expr(lengths.used is not None):
             keys = max(Int32(0), min(lengths.used[batch], rows))
@@ -114,14 +114,14 @@ class Blocks:
     @cute.jit
     def span(self, work: Any):
         """The queries that see a block of keys: a query at position p sees keys from p - left to p + right, both included."""
-        block_q, own, numbers = self.of.tiling.block_q, self.of.keys, self.numbers
+        tile_m, own, numbers = self.of.config.tile_m, self.of.keys, self.numbers
         behind = work.keys - work.queries
         first, end = Int32(0), work.queries
         if const_expr(self.of.right):
-            first = max(Int32(0), work.block * own - behind - numbers.right) // block_q
+            first = max(Int32(0), work.block * own - behind - numbers.right) // tile_m
         if const_expr(self.of.left):
             end = min(work.queries, min(work.block * own + own, work.keys) - behind + numbers.left)
-        count = max(cute.ceil_div(max(end, Int32(0)), block_q) - first, Int32(0))
+        count = max(cute.ceil_div(max(end, Int32(0)), tile_m) - first, Int32(0))
         if work.block * own >= work.keys:
             count = Int32(0)
         return Span(first, count)
@@ -141,7 +141,7 @@ class Blocks:
         """How many blocks of keys of the same part add to a block of queries before this one."""
         first = work.block // self.numbers.part * self.numbers.part
         if const_expr(self.of.left):
-            seen = tile * self.of.tiling.block_q + work.keys - work.queries - self.numbers.left
+            seen = tile * self.of.config.tile_m + work.keys - work.queries - self.numbers.left
             first = max(first, seen // KEYS)
         return work.block - first
 
@@ -151,10 +151,10 @@ class Blocks:
         numbers, keys = self.numbers, Int32(self.keys)
         if const_expr(self.lengths.used is not None):
             keys = max(Int32(0), min(self.lengths.used[batch], keys))
-        position = tile * self.of.tiling.block_q + keys - self.queries
+        position = tile * self.of.config.tile_m + keys - self.queries
         first, end = Int32(0), cute.ceil_div(keys, KEYS)
         if const_expr(self.of.right):
-            end = min(end, max(position + self.of.tiling.block_q - 1 + numbers.right + KEYS, 0) // KEYS)
+            end = min(end, max(position + self.of.config.tile_m - 1 + numbers.right + KEYS, 0) // KEYS)
         if const_expr(self.of.left):
             first = max(position - numbers.left, 0) // KEYS
             if position - numbers.left >= keys:

@@ -132,7 +132,7 @@ class Tiles:
 class KeyTiles(Tiles):
     """Tiles of so many `keys`, whose scores (key, query) with some queries are of 64 keys for each warp group. Masks are `right`, `left`."""
 
-    tiling: Any
+    config: Any
     keys: int
     right: bool
     left: bool
@@ -144,7 +144,7 @@ class KeyTiles(Tiles):
         if const_expr(self.right):
             found = edge + (ROWS - 1) > 0
         if const_expr(self.left):
-            found = found | (edge + numbers.left + numbers.right + 1 < self.tiling.block_q)
+            found = found | (edge + numbers.left + numbers.right + 1 < self.config.tile_m)
         return found
 
     @cute.jit
@@ -156,10 +156,10 @@ class KeyTiles(Tiles):
             # relative to the first column of this thread
             begin = edge + row - thread % 4 * 2
             # all or none: said by a product, no branch comes of it, which all scores would have to be carried around
-            end = (only_here(exist) - row) * self.tiling.block_q
+            end = (only_here(exist) - row) * self.config.tile_m
             if const_expr(self.left):
                 end = min(end, begin + numbers.left + numbers.right + 1)
-            for n in range_constexpr(self.tiling.block_q // 8):
+            for n in range_constexpr(self.config.tile_m // 8):
                 for c in range_constexpr(2):
                     seen = end > 8 * n + c
                     if const_expr(self.right):

@@ -23,12 +23,12 @@ _LOWEST = -1e30
 """The least logarithm: finite, so that differences of two are numbers."""
 
 
-def columns_of_a_part(head_dim_v: int) -> int:
+def partial_columns(head_dim_v: int) -> int:
     """Numbers of a row of a part: the outputs, the logarithm, and what makes it a multiple of 16 bytes."""
     return head_dim_v + WIDTH
 
 
-class Together:
+class CombineRows:
     """What puts parts of a row together: `lanes` threads have `WIDTH` columns each, `ways` groups of them some of the parts. A subclass
     says where parts are."""
 
@@ -106,7 +106,7 @@ class Together:
         return value
 
 
-class PartsSum(Together):
+class CombineKernel(CombineRows):
     """The kernel for outputs of some type: a block of threads has a query and head, some of its warps some of the parts."""
 
     def __init__(self, dtype: Any, head_dim_v: int) -> None:

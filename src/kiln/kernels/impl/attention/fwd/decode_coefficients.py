@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 
 class Figures(NamedTuple):
-    """A tiling to choose from: bits of elements, rows, keys of a step, warps, blocks on a multiprocessor at most. Microseconds of a step, of heads of 128: of a warp of
+    """A config to choose from: bits of elements, rows, keys of a step, warps, blocks on a multiprocessor at most. Microseconds of a step, of heads of 128: of a warp of
     a scheduler, if all its warps issue one after the other, and of a block that is alone; and those of beginning and ending blocks."""
 
     bits: int
-    block_q: int
-    block_k: int
+    tile_m: int
+    tile_n: int
     warps: int
     blocks: int
     issue: float

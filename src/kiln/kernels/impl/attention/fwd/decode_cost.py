@@ -1,4 +1,4 @@
-"""What attention of few queries is expected to take, and the tilings to choose from.
+"""What attention of few queries is expected to take, and the configs to choose from.
 
 Blocks of threads go through their keys at the same time, as many as multiprocessors have room for. Memory bounds them, or the instructions of the warps
 of a scheduler, or, where a block is alone, what it waits for itself. The figures are in `decode_coefficients.py`.
@@ -9,16 +9,16 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ....dispatch.explaining import copied_bytes
-from ....dispatch.registry import works
+from ....dispatch.explaining import bytes_per_us
+from ....dispatch.registry import passes
 from .decode_coefficients import FIGURES, LAUNCH, PART, PARTS, UNEVEN, Figures
-from .sm80_config import MOST_SPLITS, Sm80AttentionConfig
+from .sm80_config import MAX_SPLITS, Sm80AttentionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ....dispatch.devices import Device
-    from ..problem import Attention
+    from ..problem import AttentionProblem
 
 FEW = 64
 """Up to so many queries those of the heads that share keys are put into one tile."""
@@ -35,86 +35,90 @@ _SMALL_PAGE, _PAGED = 16, 1.1
 """What instructions take in pages of fewer rows, of what they take else."""
 
 
-def few(problem: Attention) -> bool:
+def few(problem: AttentionProblem) -> bool:
     """Whether the queries of the heads that share keys fit into one tile."""
-    return problem.queries * problem.share <= FEW
+    return problem.seqlen_q * problem.group_size <= FEW
 
 
-def candidates(problem: Attention, device: Device) -> Iterator[Sm80AttentionConfig]:
-    """Tilings to choose from: those that were measured, as many blocks on a multiprocessor as fit; keys not cut, or into as many parts as give each multiprocessor a
+def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm80AttentionConfig]:
+    """Configs to choose from: those that were measured, as many blocks on a multiprocessor as fit; keys not cut, or into as many parts as give each multiprocessor a
     number of blocks, up to all that run at once, or twice or three times those."""
-    share, width = problem.share, problem.dtype.width
-    rows = problem.queries * share
-    block_q = 16 if rows <= 16 else 32 if rows <= 32 else 64
+    share, width = problem.group_size, problem.dtype.width
+    rows = problem.seqlen_q * share
+    tile_m = 16 if rows <= 16 else 32 if rows <= 32 else 64
     found = {}
     for figures in FIGURES:
-        if (figures.bits, figures.block_q) == (width, block_q):
-            tiling = Sm80AttentionConfig(block_q, figures.block_k, figures.warps, figures.blocks, grouped=share > 1)
-            used = tiling.smem_bytes(*problem.head_dims, width)
+        if (figures.bits, figures.tile_m) == (width, tile_m):
+            config = Sm80AttentionConfig(tile_m, figures.tile_n, figures.warps, figures.blocks, pack_gqa=share > 1)
+            used = config.smem_bytes(*problem.head_dims, width)
             room = max(1, (device.smem + 1024) // (used + 1024))
             for blocks in range(min(room, figures.blocks), 0, -1):
-                one = dataclasses.replace(tiling, blocks_per_sm=blocks)
-                if works(lambda plan: plan.check(*problem.head_dims, device.smem, width), one):
+                one = dataclasses.replace(config, ctas_per_sm=blocks)
+                if passes(lambda candidate: candidate.check(*problem.head_dims, device.smem, width), one):
                     found[one] = True
                     break
-    for tiling in found or (Sm80AttentionConfig(block_q, 32, block_q // 16, 1, grouped=share > 1),):
-        tiles, steps = _work(problem, tiling)
-        blocks = tiling.blocks_per_sm
+    for config in found or (Sm80AttentionConfig(tile_m, 32, tile_m // 16, 1, pack_gqa=share > 1),):
+        tiles, steps = _work(problem, config)
+        blocks = config.ctas_per_sm
         parts = {1}
         for count in (*range(1, blocks + 1), 2 * blocks, 3 * blocks):
-            most = min(steps, MOST_SPLITS, count * device.multiprocessors // tiles)
+            most = min(steps, MAX_SPLITS, count * device.multiprocessors // tiles)
             if most > 1:
                 parts.add(-(-steps // -(-steps // most)))  # fewer, if the longest have as many steps
-        for splits in sorted(parts):
-            yield dataclasses.replace(tiling, splits=splits)
+        for num_splits in sorted(parts):
+            yield dataclasses.replace(config, num_splits=num_splits)
 
 
-def expected(problem: Attention, plan: Sm80AttentionConfig, device: Device) -> float:
+def expected(problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
     """Microseconds that attention takes."""
-    figures = _figures(problem.dtype.width, plan)
-    tiles, steps = _work(problem, plan)
-    rows, sms = min(problem.queries * problem.share, plan.block_q), device.multiprocessors
-    each, total = -(-steps // plan.splits), tiles * plan.splits
-    read = plan.block_k * sum(problem.head_dims) * problem.dtype.width / 8 / (READ * copied_bytes(device))
-    slower = sum(problem.head_dims) / _MEASURED * (_PAGED if 0 < problem.page < _SMALL_PAGE else 1.0)
+    figures = _figures(problem.dtype.width, config)
+    tiles, steps = _work(problem, config)
+    rows, sms = min(problem.seqlen_q * problem.group_size, config.tile_m), device.multiprocessors
+    each, total = -(-steps // config.num_splits), tiles * config.num_splits
+    read = config.tile_n * sum(problem.head_dims) * problem.dtype.width / 8 / (READ * bytes_per_us(device))
+    slower = sum(problem.head_dims) / _MEASURED * (_PAGED if 0 < problem.page_size < _SMALL_PAGE else 1.0)
 
     uneven = max(UNEVEN, min(1.0, _SHORT / each))
 
     def turn(count: int) -> float:
         """So many blocks of threads that run at once. A multiprocessor may have one more than others."""
         deep = -(-count // sms)
-        warps = [-(-min(plan.blocks_per_sm, n) * plan.warps // _SCHEDULERS) for n in (deep, deep + 1)]
+        warps = [-(-min(config.ctas_per_sm, n) * config.warps // _SCHEDULERS) for n in (deep, deep + 1)]
         issued = figures.issue * (warps[0] + uneven * (warps[1] - warps[0]))
         return each * max(slower * figures.alone, slower * issued, count * read) + figures.begin
 
-    turns, rest = divmod(total, plan.blocks_per_sm * sms)
-    took = LAUNCH + turns * turn(plan.blocks_per_sm * sms) + (turn(rest) if rest else 0.0)
-    return took if plan.splits == 1 else took + PARTS + _PIECE * plan.splits + PART * total * rows * problem.head_dim_v
+    turns, rest = divmod(total, config.ctas_per_sm * sms)
+    took = LAUNCH + turns * turn(config.ctas_per_sm * sms) + (turn(rest) if rest else 0.0)
+    return (
+        took
+        if config.num_splits == 1
+        else took + PARTS + _PIECE * config.num_splits + PART * total * rows * problem.head_dim_v
+    )
 
 
-def _work(problem: Attention, plan: Sm80AttentionConfig) -> tuple[int, int]:
+def _work(problem: AttentionProblem, config: Sm80AttentionConfig) -> tuple[int, int]:
     """Tiles, and the steps of each."""
-    share = problem.share if plan.grouped else 1
-    tiles = -(-problem.queries * share // plan.block_q) * (problem.heads // share) * problem.batches
-    return tiles, -(-visible(problem) // plan.block_k)
+    share = problem.group_size if config.pack_gqa else 1
+    tiles = -(-problem.seqlen_q * share // config.tile_m) * (problem.heads // share) * problem.batch
+    return tiles, -(-visible(problem) // config.tile_n)
 
 
-def visible(problem: Attention) -> int:
+def visible(problem: AttentionProblem) -> int:
     """Keys that a query may see, at most."""
-    if problem.left is None or problem.right is None:
-        return problem.keys
-    return min(problem.keys, problem.left + problem.right + problem.queries)
+    if problem.window_left is None or problem.window_right is None:
+        return problem.seqlen_k
+    return min(problem.seqlen_k, problem.window_left + problem.window_right + problem.seqlen_q)
 
 
-def _figures(bits: int, plan: Sm80AttentionConfig) -> Figures:
-    """Those of a tiling, or of the one that is most like it, for as many keys in a step."""
+def _figures(bits: int, config: Sm80AttentionConfig) -> Figures:
+    """Those of a config, or of the one that is most like it, for as many keys in a step."""
 
     def far(one: Figures) -> tuple[int, ...]:
-        own = (bits, plan.block_q, plan.warps, plan.block_k, plan.blocks_per_sm)
+        own = (bits, config.tile_m, config.warps, config.tile_n, config.ctas_per_sm)
         return tuple(
-            abs(a - b) for a, b in zip(own, (one.bits, one.block_q, one.warps, one.block_k, one.blocks), strict=True)
+            abs(a - b) for a, b in zip(own, (one.bits, one.tile_m, one.warps, one.tile_n, one.blocks), strict=True)
         )
 
     found = min(FIGURES, key=far)
-    times = plan.block_k / found.block_k
+    times = config.tile_n / found.tile_n
     return found._replace(issue=times * found.issue, alone=times * found.alone)

@@ -16,7 +16,7 @@ _THREADS, _EACH = 256, 4
 """Threads of a block, and what each copies at once, in pieces of 16 bytes."""
 
 
-class RowsOfPages:
+class GatherPages:
     """(page, row, head, element) to (sequence, row, head, element). Rows that sequences do not have are not written."""
 
     def __init__(self, dtype: Any, head_dim: int, page: int) -> None:
@@ -60,4 +60,4 @@ class RowsOfPages:
         return cute.make_tensor(x.iterator.with_alignment(16), cute.make_layout((self.at_once,)))
 
 
-rows_of_pages = functools.lru_cache(maxsize=64)(RowsOfPages)
+gather_pages_kernel = functools.lru_cache(maxsize=64)(GatherPages)

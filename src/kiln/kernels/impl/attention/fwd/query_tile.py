@@ -25,7 +25,7 @@ class Tile:
     """
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], tiling: Sm80AttentionConfig, share: int = 1, out_dtype: Any = None
+        self, dtype: Any, head_dims: tuple[int, int], config: Sm80AttentionConfig, share: int = 1, out_dtype: Any = None
     ) -> None:
         self.stored, self.narrow = dtype, dtype.width == 8
         self.dtype = Float16 if self.narrow else dtype
@@ -34,7 +34,7 @@ class Tile:
         self.dim, self.dim_v = (dim // pack for dim in head_dims)
         self.padded, self.padded_v = padded(self.dim), padded(self.dim_v)
         self.outputs, self.columns, self.columns_q = head_dims[1], pack * self.padded_v, pack * self.padded
-        self.tiling = tiling
+        self.config = config
         self.share = share
 
     def pieces(self) -> list[tuple[int, list[tuple[int, int]]]]:
@@ -46,7 +46,7 @@ class Tile:
 
     def mma(self) -> Any:
         """The tiled MMA: warps over the queries, 16 columns at a time, so that four matrices of B are loaded at once."""
-        warps = self.tiling.warps
+        warps = self.config.warps
         op = warp.MmaF16BF16Op(self.dtype, Float32, (16, 8, 16))
         return cute.make_tiled_mma(op, (warps, 1, 1), (16 * warps, 16, 16))
 
@@ -57,7 +57,7 @@ class Tile:
             op = cpasync.CopyG2SOp(cpasync.LoadCacheMode.GLOBAL)
         atom = cute.make_copy_atom(op, dtype or self.dtype, num_bits_per_copy=VALUES * self.dtype.width)
         lanes = (64 if padded % 64 == 0 else 32) // VALUES
-        threads = cute.make_layout((self.tiling.threads // lanes, lanes), stride=(lanes, 1))
+        threads = cute.make_layout((self.config.threads // lanes, lanes), stride=(lanes, 1))
         return cute.make_tiled_copy_tv(atom, threads, cute.make_layout((1, VALUES)))
 
 

@@ -23,7 +23,7 @@ from .....cute import arch
 from ....dispatch import devices
 from ....parts.smem_layouts import swizzled
 from ..paged_kv import PagedKeys, Pages
-from .combine import PartsSum
+from .combine import CombineKernel
 from .query_tile import VALUES, Tile, only_here, piece
 from .sm80_epilogue import Epilogue
 from .sm80_fp8_kv import NarrowProducts, widen_queries
@@ -63,7 +63,7 @@ class Numbers(NamedTuple):
     left: Any
     right: Any
     group: Any
-    splits: Any
+    num_splits: Any
 
 
 class Forward(Tile):
@@ -71,10 +71,10 @@ class Forward(Tile):
     and values lie in pages of so many rows. `q_dtype`: queries have another type than keys and values. `score`: a function of scores."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], tiling: Sm80AttentionConfig, masks: tuple[bool, bool, bool],
+        self, dtype: Any, head_dims: tuple[int, int], config: Sm80AttentionConfig, masks: tuple[bool, bool, bool],
         share: int = 1, parts: bool = False, page: int = 0, out_dtype: Any = None, q_dtype: Any = None, score: Any = None,
     ) -> None:  # fmt: skip
-        super().__init__(dtype, head_dims, tiling, share, out_dtype)
+        super().__init__(dtype, head_dims, config, share, out_dtype)
         self.q_dtype = q_dtype or dtype
         self.right, self.left, self.capped = masks
         self.parts, self.page, self.score = parts, page, score
@@ -89,19 +89,19 @@ class Forward(Tile):
         batches = q.shape[0]
         if const_expr(lengths.starts_q is not None):
             batches = lengths.starts_q.shape[0] - 1
-        tiles = cute.ceil_div(longest * self.share, self.tiling.block_q)
+        tiles = cute.ceil_div(longest * self.share, self.config.tile_m)
         results, logarithms = out, lse
         if const_expr(self.parts):
             results, logarithms = found, None
-        group, splits = numbers.group, numbers.splits
+        group, num_splits = numbers.group, numbers.num_splits
         self.kernel(q, k, v, results, logarithms, lengths, of_heads, tiles, numbers).launch(
-            grid=(tiles * group, cute.ceil_div(q.shape[2] // self.share, group), batches * splits),
-            block=(self.tiling.threads, 1, 1),
-            min_blocks_per_mp=self.tiling.blocks_per_sm,
+            grid=(tiles * group, cute.ceil_div(q.shape[2] // self.share, group), batches * num_splits),
+            block=(self.config.threads, 1, 1),
+            min_blocks_per_mp=self.config.ctas_per_sm,
             stream=stream,
         )
         if const_expr(self.parts):
-            PartsSum(self.out_dtype, self.outputs)(found, out, lse, lengths.starts_q, stream)
+            CombineKernel(self.out_dtype, self.outputs)(found, out, lse, lengths.starts_q, stream)
 
     def aligned(self, x: Any) -> Any:
         """(batch, row, head, element) with strides known to be multiples of what is copied at once; of 8 bits pairs as one element."""
@@ -120,11 +120,11 @@ class Forward(Tile):
         tiles: Int32, numbers: Any,
     ):  # fmt: skip
         starts_q, starts_k, used, table = lengths
-        group, splits = numbers.group, numbers.splits
+        group, num_splits = numbers.group, numbers.num_splits
         number, of_heads, layer = arch.block_idx()
         if const_expr(self.parts and devices.current().overlaps):
             arch.griddepcontrol_launch_dependents()
-        batch, part = self.layer(layer, splits)
+        batch, part = self.layer(layer, num_splits)
         tile, head = self.place(number, of_heads, tiles, group)
         group_k = q.shape[2] // (self.share * k.shape[2])
         head_k = head // group_k
@@ -138,7 +138,7 @@ class Forward(Tile):
             v_rows, _ = self.sequence(v, starts_k, batch, head_k)
         if const_expr(used is not None):
             keys = self.within(used[batch], keys)
-        if tile * self.tiling.block_q < queries * self.share and head * self.share < q.shape[2]:
+        if tile * self.config.tile_m < queries * self.share and head * self.share < q.shape[2]:
             place = (batch, head, more.slopes)
             for factors in (more.factors_q, more.factors_k):
                 if const_expr(factors is not None):
@@ -149,7 +149,7 @@ class Forward(Tile):
             # Where results go is found out again, not kept in registers that the loop needs.
             tile, head = self.place(only_here(number), of_heads, tiles, group)
             if const_expr(self.parts):
-                batch, part = self.layer(only_here(layer), splits)
+                batch, part = self.layer(only_here(layer), num_splits)
                 found, _ = self.sequence(out[part, None, None, None, None], starts_q, batch, head, self.share)
                 self.epilogue(more, batch, head, group_k).finish_part(result, found, tile, queries, part == 0)
             else:
@@ -170,9 +170,9 @@ class Forward(Tile):
         factors = more.factors_v
         return Epilogue(self, more.sinks, head, None if factors is None else factors[batch, head // group_k])
 
-    def layer(self, number: Any, splits: Any) -> tuple[Any, Any]:
+    def layer(self, number: Any, num_splits: Any) -> tuple[Any, Any]:
         """The sequence and the part of its keys of a block of threads."""
-        return (number // splits, number % splits) if self.parts else (number, Int32(0))
+        return (number // num_splits, number % num_splits) if self.parts else (number, Int32(0))
 
     def place(self, number: Any, of_heads: Any, tiles: Any, group: Any) -> tuple[Any, Any]:
         """The tile of queries and the head of a block of threads.
@@ -224,9 +224,9 @@ class Forward(Tile):
         part: Int32, place: Any, numbers: Any,
     ):  # fmt: skip
         """The outputs of a tile of queries of one sequence and head, their references and sums; and memory to stage them."""
-        scale, cap, _, left, right, _, splits = numbers
+        scale, cap, _, left, right, _, num_splits = numbers
         thread = arch.thread_idx()[0]
-        block_q, block_k = self.tiling.block_q, self.tiling.block_k
+        tile_m, tile_n = self.config.tile_m, self.config.tile_n
         mma = self.mma()
 
         # A query at position p sees the keys from p - left to p + right, both included.
@@ -234,27 +234,27 @@ class Forward(Tile):
         end = keys
         whole_end = keys
         if const_expr(self.right):
-            end = min(keys, self.position(offset, tile, block_q - 1) + right + 1)
+            end = min(keys, self.position(offset, tile, tile_m - 1) + right + 1)
             whole_end = min(keys, self.position(offset, tile, 0) + right + 1)
         begin = Int32(0)
         whole_begin = Int32(0)
         if const_expr(self.left):
             begin = max(Int32(0), self.position(offset, tile, 0) - left)
-            whole_begin = max(Int32(0), self.position(offset, tile, block_q - 1) - left)
-        last = cute.ceil_div(max(end, Int32(0)), block_k) - 1
-        first = begin // block_k
+            whole_begin = max(Int32(0), self.position(offset, tile, tile_m - 1) - left)
+        last = cute.ceil_div(max(end, Int32(0)), tile_n) - 1
+        first = begin // tile_n
         steps = max(last - first + 1, Int32(0))
         if const_expr(self.parts):
-            each = cute.ceil_div(steps, splits)
+            each = cute.ceil_div(steps, num_splits)
             last = last - part * each
             steps = max(min(steps - part * each, each), Int32(0))
 
         # Shared memory: the tile of Q, two buffers of K, two of V; O later where Q was.
         memory = utils.SmemAllocator()
-        q_layout = swizzled(self.dtype, (block_q, self.columns_q), 1)
-        k_layout = swizzled(self.dtype, (block_k, self.padded, 2), 1)
-        v_layout = swizzled(self.dtype, (block_k, self.padded_v, 2), 1)
-        o_layout = swizzled(self.out_dtype, (block_q, self.columns), 1)
+        q_layout = swizzled(self.dtype, (tile_m, self.columns_q), 1)
+        k_layout = swizzled(self.dtype, (tile_n, self.padded, 2), 1)
+        v_layout = swizzled(self.dtype, (tile_n, self.padded_v, 2), 1)
+        o_layout = swizzled(self.out_dtype, (tile_m, self.columns), 1)
         q_bytes = max(cute.cosize(q_layout), cute.cosize(o_layout)) * self.dtype.width // 8
         q_place = cute.recast_ptr(memory.allocate(q_bytes, 1024), dtype=self.dtype)
         q_tile = cute.make_tensor(q_place, q_layout)
@@ -272,14 +272,14 @@ class Forward(Tile):
         else:
             self.fetch_shared(copy_q, q, q_tile, tile, queries * self.share)
 
-        out_acc = cute.make_rmem_tensor(mma.partition_shape_C((block_q, self.columns)), Float32)
+        out_acc = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, self.columns)), Float32)
         out_acc.fill(0.0)
-        scores = cute.make_rmem_tensor(mma.partition_shape_C((block_q, block_k)), Float32)
-        rows = 2 * self.tiling.m_tiles
+        scores = cute.make_rmem_tensor(mma.partition_shape_C((tile_m, tile_n)), Float32)
+        rows = 2 * self.config.m_tiles
         lowered, sums = (cute.make_rmem_tensor((rows,), Float32) for _ in range(2))
         lowered.fill(NOTHING)
         sums.fill(0.0)
-        probabilities = cute.make_rmem_tensor((8, self.tiling.m_tiles, block_k // 16), self.dtype)
+        probabilities = cute.make_rmem_tensor((8, self.config.m_tiles, tile_n // 16), self.dtype)
 
         multiplying = NarrowProducts if const_expr(self.narrow) else Products
         products = multiplying(self, mma, thread, q_tile, k_ring, v_ring, scores, out_acc, probabilities)
@@ -314,7 +314,7 @@ class Forward(Tile):
                 softmax.cap_scores()
             if const_expr(self.score is not None or place[2] is not None):
                 self.change(scores, block, offset, tile, queries, keys, place, numbers.natural)
-            if (block + 1) * block_k > whole_end or block * block_k < whole_begin:
+            if (block + 1) * tile_n > whole_end or block * tile_n < whole_begin:
                 self.mask(scores, block, offset, tile, keys, left, right)
             found = softmax.maxima()
             if arch.vote_any_sync(softmax.exceeded(found)):
@@ -326,11 +326,11 @@ class Forward(Tile):
 
     def offset(self, tile: Any, behind: Any) -> Any:
         """What `position` needs: where the first query of a tile is, or of all of them where heads share a tile."""
-        return tile * self.tiling.block_q + behind if self.share == 1 else behind
+        return tile * self.config.tile_m + behind if self.share == 1 else behind
 
     def position(self, offset: Any, tile: Any, row: Any) -> Any:
         """The key that the query of a row of a tile is aligned with."""
-        return offset + row if self.share == 1 else offset + (tile * self.tiling.block_q + row) // self.share
+        return offset + row if self.share == 1 else offset + (tile * self.config.tile_m + row) // self.share
 
     @cute.jit
     def fetch(self, copy: Any, source: cute.Tensor, target: cute.Tensor, dim: int, block: Any, rows: Any = None):
@@ -384,19 +384,19 @@ class Forward(Tile):
         """Lower scores by their slopes, and let the function change them."""
         batch, first, slopes = place
         part = self.mma().get_slice(only_here(arch.thread_idx()[0]))
-        places = part.partition_C(cute.make_identity_tensor((self.tiling.block_q, self.tiling.block_k)))
-        for m in range_constexpr(self.tiling.m_tiles):
+        places = part.partition_C(cute.make_identity_tensor((self.config.tile_m, self.config.tile_n)))
+        for m in range_constexpr(self.config.m_tiles):
             for half in range_constexpr(2):
                 row, column = places[(0, half), m, 0]
                 position = self.position(offset, tile, row)
-                start = block * self.tiling.block_k + column
+                start = block * self.config.tile_n + column
                 head = first
                 if const_expr(self.share > 1):
-                    head = first * self.share + (tile * self.tiling.block_q + row) % self.share
+                    head = first * self.share + (tile * self.config.tile_m + row) % self.share
                 if const_expr(slopes is not None):
                     # the last rows of the last tile may be of no head
                     slope = slopes[min(batch, slopes.shape[0] - 1), min(head, slopes.shape[1] - 1)]
-                for n in range_constexpr(self.tiling.block_k // 8):
+                for n in range_constexpr(self.config.tile_n // 8):
                     for c in range_constexpr(2):
                         value = scores[(c, half), m, n] * natural
                         if const_expr(slopes is not None):
@@ -411,11 +411,11 @@ class Forward(Tile):
         self, scores: cute.Tensor, block: Int32, offset: Int32, tile: Int32, keys: Int32, left: Int32, right: Int32
     ):
         """Hide the keys that a query does not see."""
-        block_k = self.tiling.block_k
+        tile_n = self.config.tile_n
         part = self.mma().get_slice(only_here(arch.thread_idx()[0]))
-        places = part.partition_C(cute.make_identity_tensor((self.tiling.block_q, block_k)))
-        start = block * block_k
-        for m in range_constexpr(self.tiling.m_tiles):
+        places = part.partition_C(cute.make_identity_tensor((self.config.tile_m, tile_n)))
+        start = block * tile_n
+        for m in range_constexpr(self.config.m_tiles):
             for half in range_constexpr(2):
                 row, column = places[(0, half), m, 0]
                 # relative to the first column of this thread
@@ -425,7 +425,7 @@ class Forward(Tile):
                 begin = Int32(0)
                 if const_expr(self.left):
                     begin = self.position(offset, tile, row) - left - start - column
-                for n in range_constexpr(block_k // 8):
+                for n in range_constexpr(tile_n // 8):
                     for c in range_constexpr(2):
                         seen = end > 8 * n + c
                         if const_expr(self.left):

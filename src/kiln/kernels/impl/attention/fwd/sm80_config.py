@@ -8,25 +8,25 @@ from ....dispatch import arrays
 
 _REGISTERS = 65536
 """Registers of a multiprocessor."""
-MOST_SPLITS = 256
+MAX_SPLITS = 256
 
 
 @dataclasses.dataclass(frozen=True)
 class Sm80AttentionConfig:
     """How attention is cut: the queries of a block of threads, the keys of a step, warps, blocks on a multiprocessor.
 
-    Each warp has `block_q / warps` queries: 32 of them use what is loaded from shared memory twice as often as 16, and
-    hold twice as much in registers. `splits`: parts that the keys of a query are cut into, each for a block of its own, for
-    where there are fewer blocks than a GPU runs at once; what they find is put together by a second kernel. `grouped`: the
+    Each warp has `tile_m / warps` queries: 32 of them use what is loaded from shared memory twice as often as 16, and
+    hold twice as much in registers. `num_splits`: parts that the keys of a query are cut into, each for a block of its own, for
+    where there are fewer blocks than a GPU runs at once; what they find is put together by a second kernel. `pack_gqa`: the
     queries of a block are those of all heads that share keys.
     """
 
-    block_q: int = 128
-    block_k: int = 32
+    tile_m: int = 128
+    tile_n: int = 32
     warps: int = 4
-    blocks_per_sm: int = 2
-    splits: int = 1
-    grouped: bool = False
+    ctas_per_sm: int = 2
+    num_splits: int = 1
+    pack_gqa: bool = False
 
     @property
     def threads(self) -> int:
@@ -36,18 +36,18 @@ class Sm80AttentionConfig:
     @property
     def m_tiles(self) -> int:
         """Tiles of 16 queries of a warp."""
-        return self.block_q // (16 * self.warps)
+        return self.tile_m // (16 * self.warps)
 
     def smem_bytes(self, head_dim: int, head_dim_v: int, width: int = 16) -> int:
         """Shared memory of a block: the queries or the outputs, of 16 bits, two buffers of keys, two of values, of `width` bits."""
         pack = 16 // width
         d, d_v = padded(head_dim // pack), padded(head_dim_v // pack)
-        return 2 * (self.block_q * pack * max(d, d_v) + 2 * self.block_k * (d + d_v))
+        return 2 * (self.tile_m * pack * max(d, d_v) + 2 * self.tile_n * (d + d_v))
 
     def registers(self, head_dim_v: int, width: int = 16) -> int:
         """Registers of a thread that the accumulators take."""
         pack = 16 // width
-        return self.m_tiles * (pack * padded(head_dim_v // pack) // 2 + self.block_k // 2)
+        return self.m_tiles * (pack * padded(head_dim_v // pack) // 2 + self.tile_n // 2)
 
     @arrays.checked_once
     def check(self, head_dim: int, head_dim_v: int, capacity: int, width: int = 16) -> None:
@@ -55,18 +55,18 @@ class Sm80AttentionConfig:
         require = arrays.require
         require(1 <= self.warps <= 32, f"{self}: a block has 1 to 32 warps")
         require(
-            self.block_q > 0 and self.block_q % (16 * self.warps) == 0,
-            f"{self}: the queries are a multiple of 16 for each warp, and {self.block_q} is none of {16 * self.warps}",
+            self.tile_m > 0 and self.tile_m % (16 * self.warps) == 0,
+            f"{self}: the queries are a multiple of 16 for each warp, and {self.tile_m} is none of {16 * self.warps}",
         )
         copied = max(self.threads // lanes(d * width // 16) for d in (head_dim, head_dim_v))
         require(
-            self.block_k > 0 and self.block_k % 16 == 0 and self.block_k % copied == 0 and self.block_q % copied == 0,
+            self.tile_n > 0 and self.tile_n % 16 == 0 and self.tile_n % copied == 0 and self.tile_m % copied == 0,
             f"{self}: the keys of a step are a multiple of 16, and they and the queries of the {copied} rows that "
             f"{self.threads} threads copy at once",
         )
-        require(self.blocks_per_sm >= 1, f"{self}: at least one block runs on a multiprocessor")
-        require(1 <= self.splits <= MOST_SPLITS, f"{self}: keys are cut into 1 to {MOST_SPLITS} parts")
-        available = min(255, _REGISTERS // (self.threads * self.blocks_per_sm) // 8 * 8)
+        require(self.ctas_per_sm >= 1, f"{self}: at least one block runs on a multiprocessor")
+        require(1 <= self.num_splits <= MAX_SPLITS, f"{self}: keys are cut into 1 to {MAX_SPLITS} parts")
+        available = min(255, _REGISTERS // (self.threads * self.ctas_per_sm) // 8 * 8)
         taken = self.registers(head_dim_v, width)
         require(
             taken + 40 <= available,

@@ -1,4 +1,4 @@
-"""What attention cut by an `Sm80AttentionConfig` is expected to take, and the tiling for a problem."""
+"""What attention cut by an `Sm80AttentionConfig` is expected to take, and the config for a problem."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from typing import TYPE_CHECKING
 
 from . import decode_cost
 from .decode_cost import FEW, visible
-from .sm80_config import MOST_SPLITS, Sm80AttentionConfig, lanes, padded
+from .sm80_config import MAX_SPLITS, Sm80AttentionConfig, lanes, padded
 
 if TYPE_CHECKING:
     from ....dispatch.devices import Device
-    from ..problem import Attention
+    from ..problem import AttentionProblem
 
 _SPEED = {16: 3.5e6, 8: 2.2e6}
 """Multiplications and additions that a multiprocessor does in a microsecond, by the bits of elements: those of 8 are widened."""
 
 
-def default_tiling(problem: Attention, device: Device) -> Sm80AttentionConfig:
-    """The tiling for a problem on a device.
+def default_config(problem: AttentionProblem, device: Device) -> Sm80AttentionConfig:
+    """The config for a problem on a device.
 
     As many keys in a step as registers allow, since every step has its own costs; of few queries the cheapest of those that were measured.
     """
     if decode_cost.few(problem):
         return min(
-            decode_cost.candidates(problem, device), key=lambda plan: decode_cost.expected(problem, plan, device)
+            decode_cost.candidates(problem, device), key=lambda config: decode_cost.expected(problem, config, device)
         )
-    share = problem.share if problem.queries <= FEW else 1
-    chosen = _rows_tiling(problem, device)
-    chosen = dataclasses.replace(chosen, grouped=share > 1)
-    return dataclasses.replace(chosen, splits=splits_for(*_work(problem, chosen), device.multiprocessors))
+    share = problem.group_size if problem.seqlen_q <= FEW else 1
+    chosen = _prefill_config(problem, device)
+    chosen = dataclasses.replace(chosen, pack_gqa=share > 1)
+    return dataclasses.replace(chosen, num_splits=splits_for(*_work(problem, chosen), device.multiprocessors))
 
 
-def expected(problem: Attention, plan: Sm80AttentionConfig, device: Device) -> float:
+def expected(problem: AttentionProblem, config: Sm80AttentionConfig, device: Device) -> float:
     """Microseconds that attention takes."""
     if decode_cost.few(problem):
-        return decode_cost.expected(problem, plan, device)
-    step = 2 * plan.block_q * plan.block_k * (problem.head_dim + problem.head_dim_v) / _SPEED[problem.dtype.width]
-    return step * _time(*_work(problem, plan), device.multiprocessors, plan.splits)
+        return decode_cost.expected(problem, config, device)
+    step = 2 * config.tile_m * config.tile_n * (problem.head_dim + problem.head_dim_v) / _SPEED[problem.dtype.width]
+    return step * _time(*_work(problem, config), device.multiprocessors, config.num_splits)
 
 
-def _work(problem: Attention, plan: Sm80AttentionConfig) -> tuple[int, int, float, int]:
+def _work(problem: AttentionProblem, config: Sm80AttentionConfig) -> tuple[int, int, float, int]:
     """Tiles, the steps of each, what writing and reading a part of one takes in steps, blocks on a multiprocessor."""
-    share = problem.share if plan.grouped else 1
-    rows = problem.queries * share
-    tiles = -(-rows // plan.block_q) * (problem.heads // share) * problem.batches
-    steps = -(-visible(problem) // plan.block_k)
-    written_and_read = 8 * min(rows, plan.block_q) * problem.head_dim_v
-    part_steps = _OF_PARTS * written_and_read / (problem.dtype.width // 8 * plan.block_k * sum(problem.head_dims))
-    return tiles, steps, part_steps, plan.blocks_per_sm
+    share = problem.group_size if config.pack_gqa else 1
+    rows = problem.seqlen_q * share
+    tiles = -(-rows // config.tile_m) * (problem.heads // share) * problem.batch
+    steps = -(-visible(problem) // config.tile_n)
+    written_and_read = 8 * min(rows, config.tile_m) * problem.head_dim_v
+    part_steps = _OF_PARTS * written_and_read / (problem.dtype.width // 8 * config.tile_n * sum(problem.head_dims))
+    return tiles, steps, part_steps, config.ctas_per_sm
 
 
-def _rows_tiling(problem: Attention, device: Device) -> Sm80AttentionConfig:
-    """The tiling for many queries, not cut."""
+def _prefill_config(problem: AttentionProblem, device: Device) -> Sm80AttentionConfig:
+    """The config for many queries, not cut."""
     head_dim, head_dim_v, width = *problem.head_dims, problem.dtype.width
     outputs = padded(head_dim_v)
     if outputs > 128:
@@ -63,10 +63,10 @@ def _rows_tiling(problem: Attention, device: Device) -> Sm80AttentionConfig:
     else:
         tried = [Sm80AttentionConfig(128, keys, 4, 2) for keys in ((64, 32) if outputs <= 96 else (32,))]
         tried += [Sm80AttentionConfig(64, 32, 4, 1)]
-    for tiling in tried:
-        copied = tiling.threads // min(lanes(head_dim * width // 16), lanes(head_dim_v * width // 16))
-        if tiling.smem_bytes(head_dim, head_dim_v, width) <= device.smem and tiling.block_k % copied == 0:
-            return tiling
+    for config in tried:
+        copied = config.threads // min(lanes(head_dim * width // 16), lanes(head_dim_v * width // 16))
+        if config.smem_bytes(head_dim, head_dim_v, width) <= device.smem and config.tile_n % copied == 0:
+            return config
     return tried[-1]
 
 
@@ -83,29 +83,29 @@ _WORTH_IT = 0.97
 
 
 @functools.lru_cache(maxsize=4096)
-def splits_for(tiles: int, steps: int, part_steps: float, blocks_per_sm: int, multiprocessors: int) -> int:
+def splits_for(tiles: int, steps: int, part_steps: float, ctas_per_sm: int, multiprocessors: int) -> int:
     """How many parts the steps of tiles are cut into: those that take least time.
 
     Writing and reading the outputs of a part takes as long as `part_steps` steps.
     """
 
-    def cost(splits: int) -> float:
-        return _time(tiles, steps, part_steps, blocks_per_sm, multiprocessors, splits)
+    def cost(num_splits: int) -> float:
+        return _time(tiles, steps, part_steps, ctas_per_sm, multiprocessors, num_splits)
 
-    best = min(range(1, max(1, min(steps, MOST_SPLITS)) + 1), key=cost)
+    best = min(range(1, max(1, min(steps, MAX_SPLITS)) + 1), key=cost)
     return best if cost(best) < _WORTH_IT * cost(1) else 1
 
 
-def _time(tiles: int, steps: int, part_steps: float, blocks_per_sm: int, multiprocessors: int, splits: int) -> float:
+def _time(tiles: int, steps: int, part_steps: float, ctas_per_sm: int, multiprocessors: int, num_splits: int) -> float:
     """Steps of a block that has a multiprocessor to itself that tiles take whose keys are cut into parts."""
-    at_once = blocks_per_sm * multiprocessors
-    rounds, rest = divmod(tiles * splits, at_once)
-    whole = rounds + _last_round(rounds, rest / at_once, blocks_per_sm)
-    time = blocks_per_sm * (-(-steps // splits) + _STEPS_OF_A_BLOCK) * whole
-    return time if splits == 1 else time + _STEPS_OF_PARTS + part_steps * tiles * splits / multiprocessors
+    at_once = ctas_per_sm * multiprocessors
+    rounds, rest = divmod(tiles * num_splits, at_once)
+    whole = rounds + _last_round(rounds, rest / at_once, ctas_per_sm)
+    time = ctas_per_sm * (-(-steps // num_splits) + _STEPS_OF_A_BLOCK) * whole
+    return time if num_splits == 1 else time + _STEPS_OF_PARTS + part_steps * tiles * num_splits / multiprocessors
 
 
-def _last_round(rounds: int, share: float, blocks_per_sm: int) -> float:
+def _last_round(rounds: int, share: float, ctas_per_sm: int) -> float:
     """How long the last round, after `rounds` whole ones, takes with some share of a whole one's blocks: so much of it. Measured.
 
     Blocks that have a multiprocessor to themselves run faster, but before there are as many as multiprocessors some share one.
@@ -113,8 +113,8 @@ def _last_round(rounds: int, share: float, blocks_per_sm: int) -> float:
     """
     if share == 0.0:
         return 0.0
-    if blocks_per_sm == 1:
+    if ctas_per_sm == 1:
         return 1.0
-    if blocks_per_sm == 2:
+    if ctas_per_sm == 2:
         return 0.55 if share <= 0.25 else max(share, 0.9)
-    return max(share if rounds else math.ceil(share * blocks_per_sm) / blocks_per_sm, _LEAST)
+    return max(share if rounds else math.ceil(share * ctas_per_sm) / ctas_per_sm, _LEAST)

@@ -55,15 +55,15 @@ class Epilogue:
     @cute.jit
     def finish(self, memory: cute.Tensor, result: Any, out: cute.Tensor, lse: Any, tile: Int32, queries: Int32):
         """Divide by the sums, and write the outputs by way of shared memory, in whole rows."""
-        block_q, m_tiles = self.of.tiling.block_q, self.of.tiling.m_tiles
+        tile_m, m_tiles = self.of.config.tile_m, self.of.config.m_tiles
         out_acc, dtype, columns = result[0], self.of.out_dtype, self.of.columns
         thread = only_here(arch.thread_idx()[0])
         mma = self.of.mma()
-        places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((block_q, columns)))
+        places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((tile_m, columns)))
         for m in range_constexpr(m_tiles):
             for half in range_constexpr(2):
                 row, column = places[(0, half), m, 0]
-                row = row + tile * block_q
+                row = row + tile * tile_m
                 total, lowered, inverse = self.total(result, 2 * m + half, row)
                 for n in range_constexpr(columns // 8):
                     for c in range_constexpr(2):
@@ -92,22 +92,22 @@ class Epilogue:
         arch.sync_threads()
         copy = self.of.row_copy(columns, False, dtype).get_slice(thread)
         from_ = copy.partition_S(memory)
-        coords = copy.partition_S(cute.make_identity_tensor((block_q, columns)))
+        coords = copy.partition_S(cute.make_identity_tensor((tile_m, columns)))
         held = cute.make_fragment_like(from_)
         cute.copy(copy, from_, held)
         inside = cute.make_rmem_tensor((1, *held.shape[1:]), Boolean)
         for i in range_constexpr(cute.size(held, mode=[1])):
             for j in range_constexpr(cute.size(held, mode=[2])):
                 row, column = coords[0, i, j]
-                there = tile * block_q + row < queries * self.of.share
+                there = tile * tile_m + row < queries * self.of.share
                 if const_expr(self.of.outputs != columns):
                     there = there & (column < self.of.outputs)
                 inside[0, i, j] = there
                 if const_expr(self.of.share > 1):
-                    place = piece(out, tile * block_q + row, column)
+                    place = piece(out, tile * tile_m + row, column)
                     cute.copy(copy, held[None, i, j], place, pred=inside[None, i, j])
         if const_expr(self.of.share == 1):
-            to = copy.partition_D(cute.local_tile(out, (block_q, columns), (tile, 0)))
+            to = copy.partition_D(cute.local_tile(out, (tile_m, columns), (tile, 0)))
             cute.copy(copy, held, to, pred=inside)
 
     @cute.jit
@@ -116,15 +116,15 @@ class Epilogue:
         first part."""
         out_acc = result[0]
         part = self.of.mma().get_slice(only_here(arch.thread_idx()[0]))
-        places = part.partition_C(cute.make_identity_tensor((self.of.tiling.block_q, self.of.columns)))
+        places = part.partition_C(cute.make_identity_tensor((self.of.config.tile_m, self.of.columns)))
         pieces = [(start, elements) for start, elements in self.of.pieces() if start < self.of.outputs]
         size = len(pieces[0][1])
         store = cute.make_copy_atom(CopyUniversalOp(), Float32, num_bits_per_copy=32 * size)
         held = cute.make_rmem_tensor((size,), Float32)
-        for m in range_constexpr(self.of.tiling.m_tiles):
+        for m in range_constexpr(self.of.config.m_tiles):
             for half in range_constexpr(2):
                 row, column = places[(0, half), m, 0]
-                row = row + tile * self.of.tiling.block_q
+                row = row + tile * self.of.config.tile_m
                 total, lowered, inverse = self.total(result, 2 * m + half, row, first)
                 logarithm = Float32(-float("inf"))
                 if total != 0.0:

@@ -28,18 +28,18 @@ def widen_queries(of: Any, source: Any, target: Any, tile: Int32, rows: Int32):
 
     Those of bf16 that f16 has not are the largest it has.
     """
-    thread, threads = arch.thread_idx()[0], of.tiling.threads
-    block_q, words = of.tiling.block_q, of.columns_q // 4
+    thread, threads = arch.thread_idx()[0], of.config.threads
+    tile_m, words = of.config.tile_m, of.columns_q // 4
     halves, wide = cute.recast_tensor(target, Int32), of.q_dtype.width == 16
     held = cute.make_rmem_tensor((4 if wide else 2,), source.element_type)
     read = cute.make_copy_atom(CopyUniversalOp(), source.element_type, num_bits_per_copy=4 * of.q_dtype.width)
-    for i in range_constexpr(-(-block_q * words // threads)):
+    for i in range_constexpr(-(-tile_m * words // threads)):
         number = thread + i * threads
         row, word = number // words, number % words
-        if number < block_q * words:
+        if number < tile_m * words:
             held.fill(0)
-            if (tile * block_q + row < rows) & (2 * word < of.dim):
-                place = cute.domain_offset((tile * block_q + row, cute.size(held) * word), source).iterator
+            if (tile * tile_m + row < rows) & (2 * word < of.dim):
+                place = cute.domain_offset((tile * tile_m + row, cute.size(held) * word), source).iterator
                 place = place.with_alignment(of.q_dtype.width // 2)
                 cute.copy(read, cute.make_tensor(place, held.layout), held)
             column = word // 4 * 8 + word % 4

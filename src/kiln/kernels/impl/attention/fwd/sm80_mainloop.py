@@ -43,21 +43,21 @@ class Products:
         self, of: Tile, mma: Any, thread: Any, q_tile: Any, k_ring: Any, v_ring: Any, scores: Any, out_acc: Any,
         probabilities: Any,
     ) -> None:  # fmt: skip
-        self.mma, self.m_tiles, self.dtype = mma, of.tiling.m_tiles, of.dtype
+        self.mma, self.m_tiles, self.dtype = mma, of.config.m_tiles, of.dtype
         self.acc_scores, self.acc_out, self.probabilities = scores, out_acc, probabilities
-        block_q, block_k, warps = of.tiling.block_q, of.tiling.block_k, of.tiling.warps
+        tile_m, tile_n, warps = of.config.tile_m, of.config.tile_n, of.config.warps
         depth, depth_v = of.padded // 16, of.padded_v // 16
         self.q_frag = cute.make_rmem_tensor((8, self.m_tiles, depth), of.dtype)
-        self.k_frag = cute.make_rmem_tensor((4, 2, block_k // 16, depth), of.dtype)
-        self.v_frag = cute.make_rmem_tensor((4, 2, depth_v, block_k // 16), of.dtype)
+        self.k_frag = cute.make_rmem_tensor((4, 2, tile_n // 16, depth), of.dtype)
+        self.v_frag = cute.make_rmem_tensor((4, 2, depth_v, tile_n // 16), of.dtype)
         self.rows = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), of.dtype)
         self.columns = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(True, 4), of.dtype)
         lane = thread % 32
         first = arch.make_warp_uniform(thread // 32)
         down, across = (lane % 16, lane // 16), (lane % 8 + lane // 16 * 8, lane // 8 % 2)
-        self.q_from = _Matrices(q_tile, down, (block_q, of.columns_q), first, warps).of(0)
-        self.k_ring = _Matrices(k_ring, across, (block_k, of.padded))
-        self.v_ring = _Matrices(v_ring, down, (block_k, of.padded_v))
+        self.q_from = _Matrices(q_tile, down, (tile_m, of.columns_q), first, warps).of(0)
+        self.k_ring = _Matrices(k_ring, across, (tile_n, of.padded))
+        self.v_ring = _Matrices(v_ring, down, (tile_n, of.padded_v))
 
     def scores(self, buffer: Any) -> None:
         """S = Q K^T."""
@@ -160,8 +160,8 @@ class Softmax:
         self.of = of
         self.acc, self.lowered, self.sums = scores, lowered, sums
         self.probabilities, self.out_acc, self.scale, self.cap = probabilities, out_acc, scale, cap
-        self.pairs = of.tiling.block_k // 8
-        self.rows = [(half, m) for m in range(of.tiling.m_tiles) for half in range(2)]
+        self.pairs = of.config.tile_n // 8
+        self.rows = [(half, m) for m in range(of.config.m_tiles) for half in range(2)]
 
     def cap_scores(self) -> None:
         """Scores s to tanh(s times the factor of the cap); the scale of the softmax has the rest of it."""
@@ -208,7 +208,7 @@ class Softmax:
                     power = cute.math.fma(self.acc[(c, half), m, n], self.scale, self.lowered[number])
                     self.acc[(c, half), m, n] = arch.exp2(power)
                 self.sums[number] = self.sums[number] + (self.acc[(0, half), m, n] + self.acc[(1, half), m, n])
-            for m in range(self.of.tiling.m_tiles):
+            for m in range(self.of.config.m_tiles):
                 target = cute.make_tensor(
                     self.probabilities[None, m, n // 2].iterator + 4 * (n % 2), cute.make_layout(4)
                 )

@@ -71,9 +71,11 @@ class Order:
 
     __kiln_immutable__ = True
 
-    def __init__(self, tiling: Sm90AttentionConfig, group: Any) -> None:
-        following = (group + 1) % tiling.groups
-        self.own, self.next = (pipeline.NamedBarrier(1 + tiling.groups + x, 2 * GROUP) for x in (group, following))
+    def __init__(self, config: Sm90AttentionConfig, group: Any) -> None:
+        following = (group + 1) % config.consumer_warpgroups
+        self.own, self.next = (
+            pipeline.NamedBarrier(1 + config.consumer_warpgroups + x, 2 * GROUP) for x in (group, following)
+        )
 
     def wait(self) -> None:
         """Until it is this warp group's turn."""
@@ -84,20 +86,20 @@ class Order:
         self.next.arrive()
 
 
-class HopperForward:
+class Sm90ForwardKernel:
     """The kernel for some tiles and masks (right, left, cap). `own_outputs`: outputs have shared memory of their own. `share`: heads
     whose queries are in one tile. `packed`: sequences lie one after another; `partial`: not all keys exist. `sloped`: scores
     have slopes. `page`: keys and values lie in pages of so many rows. `out_dtype`: the type of outputs, where it is
     another. `score`: a function of scores.
 
-    Values of 8 bits come as `transposed_values` lays them: (batch or 1, element, head, place of a key)."""
+    Values of 8 bits come as `transpose_v_kernel` lays them: (batch or 1, element, head, place of a key)."""
 
     def __init__(
-        self, dtype: Any, head_dims: tuple[int, int], tiling: Sm90AttentionConfig, masks: tuple[bool, bool, bool],
+        self, dtype: Any, head_dims: tuple[int, int], config: Sm90AttentionConfig, masks: tuple[bool, bool, bool],
         own_outputs: bool, share: int = 1, packed: bool = False, partial: bool = False, sloped: bool = False, page: int = 0,
         out_dtype: Any = None, score: Any = None,
     ) -> None:  # fmt: skip
-        self.dtype, self.tiling, self.own_outputs = dtype, tiling, own_outputs
+        self.dtype, self.config, self.own_outputs = dtype, config, own_outputs
         self.narrow, self.out_dtype = dtype.width == 8, dtype if out_dtype is None else out_dtype
         # in shared memory; what arrays do not have is zeros there
         self.dim, self.dim_v = (padded(dim, dtype.width) for dim in head_dims)
@@ -110,16 +112,16 @@ class HopperForward:
             score,
         )
         # what one copy brings: a block of keys, or a part of it that is in one page; values of 8 bits lie in no pages
-        self.page, self.piece = page, math.gcd(page, tiling.block_k)
-        self.piece_v = tiling.block_k if self.narrow else self.piece
+        self.page, self.piece = page, math.gcd(page, config.tile_n)
+        self.piece_v = config.tile_n if self.narrow else self.piece
         # many small copies: a warp for keys, and one for values
-        self.two_load = self.piece_v < tiling.block_k
+        self.two_load = self.piece_v < config.tile_n
         self.frees_queries = "after"
         """When the next queries may be loaded: at once if they stay in registers; with the last scores, which takes instructions in each
         step and is worth it where tiles are short; after all steps; or not before outputs are stored."""
         if not own_outputs:
             self.frees_queries = "not before"
-        elif tiling.queries_held:
+        elif config.q_in_regs:
             self.frees_queries = "at once"
         elif masks[0]:
             self.frees_queries = "with scores"
@@ -131,10 +133,10 @@ class HopperForward:
         self.looks_again = self.one_loop and self.narrow
         """Whether what masks depend on is read again in each block that has one: few registers are left in the others."""
         parts = self.dim * dtype.width // 256
-        self.begins_here = not tiling.queries_held and parts > _FEW and not (self.capped and self.dim_v > 128)
+        self.begins_here = not config.q_in_regs and parts > _FEW and not (self.capped and self.dim_v > 128)
         """Whether where parts of queries in shared memory begin is computed in each step (`begun_here`). Capped heads of 256 run 2 % longer so."""
         # looking up pages takes some more
-        self.registers = (40, 232) if page and tiling.groups == 2 else tiling.registers
+        self.registers = (40, 232) if page and config.consumer_warpgroups == 2 else config.registers
 
     # --- how tiles lie ---
 
@@ -150,9 +152,9 @@ class HopperForward:
     def mma_scores(self) -> Any:
         """The product of 64 queries and a block of keys."""
         major = warpgroup.OperandMajorMode.K
-        source = warpgroup.OperandSource.RMEM if self.tiling.queries_held else warpgroup.OperandSource.SMEM
+        source = warpgroup.OperandSource.RMEM if self.config.q_in_regs else warpgroup.OperandSource.SMEM
         return sm90.make_trivial_tiled_mma(
-            self.dtype, self.dtype, major, major, Float32, (1, 1, 1), (ROWS, self.tiling.block_k), source
+            self.dtype, self.dtype, major, major, Float32, (1, 1, 1), (ROWS, self.config.tile_n), source
         )
 
     def mma_outputs(self) -> Any:
@@ -169,14 +171,14 @@ class HopperForward:
     def layouts(self, keys: int) -> tuple[Any, Any, Any, Any]:
         """Queries (row, element, group), so many keys (row, element, buffer) and values (element, row, buffer), outputs (row, element,
         group)."""
-        of, rows = self.tiling, LayoutEnum.ROW_MAJOR
+        of, rows = self.config, LayoutEnum.ROW_MAJOR
         return (
-            sm90.make_smem_layout_a(rows, (ROWS, keys, self.dim), self.dtype, of.groups),
-            sm90.make_smem_layout_b(rows, (ROWS, keys, self.dim), self.dtype, of.stages),
+            sm90.make_smem_layout_a(rows, (ROWS, keys, self.dim), self.dtype, of.consumer_warpgroups),
+            sm90.make_smem_layout_b(rows, (ROWS, keys, self.dim), self.dtype, of.kv_stages),
             sm90.make_smem_layout_b(
-                rows if self.narrow else LayoutEnum.COL_MAJOR, (ROWS, self.dim_v, keys), self.dtype, of.stages
+                rows if self.narrow else LayoutEnum.COL_MAJOR, (ROWS, self.dim_v, keys), self.dtype, of.kv_stages
             ),
-            sm90.make_smem_layout_epi(self.out_dtype, rows, (ROWS, self.dim_v), of.groups),
+            sm90.make_smem_layout_epi(self.out_dtype, rows, (ROWS, self.dim_v), of.consumer_warpgroups),
         )
 
     def rows_of(self, x: Any, transposed: bool = False, share: int = 1) -> Any:
@@ -200,7 +202,7 @@ class HopperForward:
         stream: Int64,
     ):  # fmt: skip
         """Launch it for `More` and `Numbers`."""
-        tile_q, _, _, tile_o = (cute.slice_(x, (None, None, 0)) for x in self.layouts(self.tiling.block_k))
+        tile_q, _, _, tile_o = (cute.slice_(x, (None, None, 0)) for x in self.layouts(self.config.tile_n))
         tile_k, tile_v = (
             cute.slice_(self.layouts(piece)[n], (None, None, 0)) for n, piece in ((1, self.piece), (2, self.piece_v))
         )
@@ -216,7 +218,7 @@ class HopperForward:
         if const_expr(self.page > 0):
             keys = more.table.shape[1] * self.page
         self.kernel(*maps, out, queries, keys, lse, more, numbers).launch(
-            grid=(numbers.blocks, 1, 1), block=(self.tiling.threads, 1, 1), min_blocks_per_mp=1, stream=stream
+            grid=(numbers.blocks, 1, 1), block=(self.config.threads, 1, 1), min_blocks_per_mp=1, stream=stream
         )
 
     # --- the kernel ---
@@ -227,13 +229,13 @@ class HopperForward:
         v: cute.Tensor, store_o: cute.CopyAtom, o: cute.Tensor, out: cute.Tensor, queries: Int32, keys: Int32, lse: Any,
         more: Any, numbers: Any,
     ):  # fmt: skip
-        of = self.tiling
+        of = self.config
         warp = arch.make_warp_uniform(arch.warp_idx())
         if warp == 0:
             for atom in (load_q, load_k, load_v, store_o):
                 cpasync.prefetch_descriptor(atom)
         memory = utils.SmemAllocator()
-        layouts = self.layouts(of.block_k)
+        layouts = self.layouts(of.tile_n)
         tile_q, ring_k, ring_v = (memory.allocate_tensor(self.dtype, x.outer, 1024, x.inner) for x in layouts[:3])
         outputs = layouts[3]
         if const_expr(self.own_outputs):
@@ -242,14 +244,14 @@ class HopperForward:
             tile_o = cute.make_tensor(tile_q.iterator, outputs.outer)
         size = self.dtype.width // 8
         pipe_q, pipe_k, pipe_v = (
-            tma_pipe(stages, of.groups * GROUP // 32, count)
+            tma_pipe(stages, of.consumer_warpgroups * GROUP // 32, count)
             for stages, count in (
-                (1, of.block_q * self.dim * size),
-                (of.stages, of.block_k * self.dim * size),
-                (of.stages, of.block_k * self.dim_v * size),
+                (1, of.tile_m * self.dim * size),
+                (of.kv_stages, of.tile_n * self.dim * size),
+                (of.kv_stages, of.tile_n * self.dim_v * size),
             )
         )
-        told = Told.create(memory, self.packed or self.partial, of.groups * GROUP // 32 + self.two_load)
+        told = Told.create(memory, self.packed or self.partial, of.consumer_warpgroups * GROUP // 32 + self.two_load)
         pipeline.pipeline_init_arrive()
         pipeline.pipeline_init_wait()
         batches = q.shape[3]
@@ -281,8 +283,8 @@ class HopperForward:
             scores = Scores(self, products.scores, numbers, more.slopes, more.factors_q is not None)
             epilogue = Epilogue(self, products, softmax, group, store_o, o, tile_o)
             parts = (products, softmax, scores, Order(of, group), pipe_v)
-            used_v = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.stages)
-            if const_expr(of.in_turns) and group == of.groups - 1:
+            used_v = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, of.kv_stages)
+            if const_expr(of.pingpong) and group == of.consumer_warpgroups - 1:
                 Order(of, group).pass_on()
             slot = hearing.wait_and_advance()
             work = told.heard(slot, tiles)
@@ -300,11 +302,11 @@ class HopperForward:
                     for i in range(self.turns(latest - last)):
                         consumer_k.wait_and_advance().release()
                         skipped = consumer_v.wait_and_advance()
-                        self.clear_if_needed(ring_v, skipped, group, work.keys - (latest - i) * of.block_k)
+                        self.clear_if_needed(ring_v, skipped, group, work.keys - (latest - i) * of.tile_n)
                         pipe_v.consumer_release(used_v)
                         used_v.advance()
                 filled_q = consumer_q.wait_and_advance()
-                if const_expr(of.queries_held):
+                if const_expr(of.q_in_regs):
                     products.take_queries()
                     if const_expr(self.frees_queries == "at once"):
                         filled_q.release()
@@ -319,7 +321,7 @@ class HopperForward:
                 softmax.powers(False)
                 softmax.make_weights()
                 filled_v = consumer_v.wait_and_advance()
-                self.clear_if_needed(ring_v, filled_v, group, work.keys - last * of.block_k)
+                self.clear_if_needed(ring_v, filled_v, group, work.keys - last * of.tile_n)
                 look = lambda slot=slot, seen=seen: (
                     self.seen(told.heard(slot, tiles), group) if self.looks_again else seen
                 )
@@ -371,7 +373,7 @@ class HopperForward:
                 slot = hearing.wait_and_advance()
                 work = told.heard(slot, tiles)
             epilogue.wait_for_store()
-            if const_expr(of.in_turns) and group == 0:
+            if const_expr(of.pingpong) and group == 0:
                 Order(of, group).wait()
 
     def turns(self, count: Any) -> Any:
@@ -380,7 +382,7 @@ class HopperForward:
 
     def seen(self, work: Any, group: Any) -> Seen:
         """What the scores of a warp group are of."""
-        row = work.tile * self.tiling.block_q + group * ROWS
+        row = work.tile * self.config.tile_m + group * ROWS
         return Seen(row, work.head, work.batch, work.queries, work.keys)
 
     @cute.jit
@@ -401,26 +403,26 @@ class HopperForward:
         """A block of keys: its scores, and beside them the outputs of the block before. `part`: not all of the block is seen."""
         (products, softmax, scores, order, pipe_v), consumer_k, consumer_v, used_v, _, seen, look, filled_q, _ = given
         filled_k = consumer_k.wait_and_advance()
-        if self.tiling.in_turns:
+        if self.config.pingpong:
             order.wait()
         warpgroup.fence()
         products.begin_scores(filled_k.index)
         products.begin_outputs(used_v.index)
-        if self.tiling.in_turns:
+        if self.config.pingpong:
             order.pass_on()
         warpgroup.wait_group(1)
         filled_k.release()
         self.free_queries(filled_q, left)
         scores.change(block, seen)
         scores.mask(block, look, part)
-        softmax.powers(self.tiling.lazy)
+        softmax.powers(self.config.lazy_rescale)
         # The values of this block are for the next step. Waiting for them is a loop in the machine code, before which ptxas leaves the
         # softmax: without it, it puts most of that off until the outputs are complete.
         consumer_v.wait_and_advance()
         warpgroup.wait_group(0)
         pipe_v.consumer_release(used_v)
         used_v.advance()
-        if self.tiling.lazy:
+        if self.config.lazy_rescale:
             softmax.rescale_if_raised()
         else:
             softmax.rescale()
@@ -437,16 +439,16 @@ class HopperForward:
 
         All warp groups do that together.
         """
-        block_k, chunks = self.tiling.block_k, self.dim_v // VALUES
-        if rows < block_k:
+        tile_n, chunks = self.config.tile_n, self.dim_v // VALUES
+        if rows < tile_n:
             zeros = cute.make_rmem_tensor((VALUES,), self.dtype)
             zeros.fill(0.0)
             first = group * GROUP + arch.thread_idx()[0] % GROUP
-            for i in range(max(rows, 0) * chunks + first, block_k * chunks, self.tiling.groups * GROUP):
+            for i in range(max(rows, 0) * chunks + first, tile_n * chunks, self.config.consumer_warpgroups * GROUP):
                 start = cute.domain_offset((i % chunks * VALUES, i // chunks), values).iterator
                 cute.autovec_copy(zeros, cute.make_tensor(start.with_alignment(16), cute.make_layout((VALUES,))))
             arch.fence_proxy("async.shared", space="cta")
-            pipeline.NamedBarrier(_CLEARING, self.tiling.groups * GROUP).arrive_and_wait()
+            pipeline.NamedBarrier(_CLEARING, self.config.consumer_warpgroups * GROUP).arrive_and_wait()
 
 
-hopper_forward = functools.lru_cache(maxsize=1024)(HopperForward)
+sm90_forward_kernel = functools.lru_cache(maxsize=1024)(Sm90ForwardKernel)

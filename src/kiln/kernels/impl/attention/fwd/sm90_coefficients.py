@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 
 class Figures(NamedTuple):
-    """A tiling to choose from (groups, block_k, stages, in_turns, queries_held), TFLOP/s of a multiprocessor, and what beginning and
+    """A config to choose from (groups, tile_n, stages, pingpong, q_in_regs), TFLOP/s of a multiprocessor, and what beginning and
     ending a tile takes, in microseconds."""
 
-    tiling: tuple[int, int, int, bool, bool]
+    config: tuple[int, int, int, bool, bool]
     speed: float
     tile: float
 

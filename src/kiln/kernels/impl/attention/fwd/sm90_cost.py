@@ -1,4 +1,4 @@
-"""What attention cut by a `Sm90AttentionConfig` is expected to take, and the tilings to choose from.
+"""What attention cut by a `Sm90AttentionConfig` is expected to take, and the configs to choose from.
 
 A multiprocessor computes its tiles one after the other: each has steps, and a beginning and an end of its own. The figures are in
 `sm90_coefficients.py`.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from ....dispatch.explaining import copied_bytes
-from ....dispatch.registry import works
+from ....dispatch.explaining import bytes_per_us
+from ....dispatch.registry import passes
 from .decode_cost import READ
 from .gather_pages import LEAST
 from .sm90_coefficients import FIGURES, Figures
@@ -20,88 +20,90 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from ....dispatch.devices import Device
-    from ..problem import Attention
+    from ..problem import AttentionProblem
 
 _LAUNCH = 4.0
 """Microseconds of a launch."""
 _COUNTER = 2.0
 """Microseconds that a counter of tiles takes."""
 _UNKNOWN = 0.95
-"""What a tiling that was not measured is taken to do, of the speed of the one that is most like it."""
+"""What a config that was not measured is taken to do, of the speed of the one that is most like it."""
 _LEAST_KEYS = 16
 """Keys of a step, at least, and what others are multiples of."""
 
 
-def candidates(problem: Attention, device: Device) -> Iterator[Sm90AttentionConfig]:
-    """Tilings to choose from, the cheapest first."""
+def candidates(problem: AttentionProblem, device: Device) -> Iterator[Sm90AttentionConfig]:
+    """Configs to choose from, the cheapest first."""
     found = dict.fromkeys(
-        _fitting(problem, Sm90AttentionConfig(*f.tiling[:3], True, f.tiling[3], True, f.tiling[4]), device)
+        _fitting(problem, Sm90AttentionConfig(*f.config[:3], True, f.config[3], True, f.config[4]), device)
         for f in _figures(problem)
     )
-    return iter(sorted(found, key=lambda plan: expected(problem, plan, device)))
+    return iter(sorted(found, key=lambda config: expected(problem, config, device)))
 
 
-def default_tiling(problem: Attention, device: Device) -> Sm90AttentionConfig:
-    """The cheapest tiling for a problem."""
+def default_config(problem: AttentionProblem, device: Device) -> Sm90AttentionConfig:
+    """The cheapest config for a problem."""
     return next(candidates(problem, device))
 
 
-def expected(problem: Attention, plan: Sm90AttentionConfig, device: Device) -> float:
+def expected(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> float:
     """Microseconds that attention takes."""
-    return sum(parts(problem, plan, device).values())
+    return sum(parts(problem, config, device).values())
 
 
 def parts(
-    problem: Attention, plan: Sm90AttentionConfig, device: Device, figures: Figures | None = None
+    problem: AttentionProblem, config: Sm90AttentionConfig, device: Device, figures: Figures | None = None
 ) -> dict[str, float]:
     """Microseconds one after the other: of steps, of beginning and ending tiles, of multiprocessors that wait for the last, of launches, of laying
     rows of small pages in succession and values of 8 bits by columns."""
-    figures = figures or figures_of(problem, plan)
-    steps, tiles, waiting = units(problem, plan, device)
+    figures = figures or figures_of(problem, config)
+    steps, tiles, waiting = units(problem, config, device)
     return {
-        "steps": max(steps / figures.speed, problem.bytes / (READ * copied_bytes(device))),
+        "steps": max(steps / figures.speed, problem.bytes / (READ * bytes_per_us(device))),
         "tiles": tiles * figures.tile,
         "waiting": waiting[0] / figures.speed + waiting[1] * figures.tile,
-        "launch": _LAUNCH + (_COUNTER if plan.counted else 0.0),
+        "launch": _LAUNCH + (_COUNTER if config.dynamic_scheduler else 0.0),
         **_of_pages(problem, device),
         **_of_values(problem, device),
     }
 
 
-def _of_pages(problem: Attention, device: Device) -> dict[str, float]:
+def _of_pages(problem: AttentionProblem, device: Device) -> dict[str, float]:
     """What laying rows in succession takes, of keys that there may be."""
-    moved = 2 * laid_bytes(problem) * min(1.0, problem.keys / max(1, problem.room))
-    return {"pages": 2 * _LAUNCH + moved / copied_bytes(device)} if moved else {}
+    moved = 2 * laid_bytes(problem) * min(1.0, problem.seqlen_k / max(1, problem.kv_capacity))
+    return {"pages": 2 * _LAUNCH + moved / bytes_per_us(device)} if moved else {}
 
 
-def _of_values(problem: Attention, device: Device) -> dict[str, float]:
+def _of_values(problem: AttentionProblem, device: Device) -> dict[str, float]:
     """What laying values of 8 bits by columns takes."""
     if problem.dtype.width == 16:
         return {}
-    moved = 2 * problem.batches * problem.keys * problem.heads_k * problem.head_dim_v
-    return {"values": _LAUNCH + moved / copied_bytes(device)}
+    moved = 2 * problem.batch * problem.seqlen_k * problem.heads_k * problem.head_dim_v
+    return {"values": _LAUNCH + moved / bytes_per_us(device)}
 
 
-def laid_bytes(problem: Attention) -> int:
+def laid_bytes(problem: AttentionProblem) -> int:
     """Bytes of keys, and of values of 16 bits, that are laid in succession first: those in pages that the copy engine does not take."""
-    if problem.page % LEAST == 0:
+    if problem.page_size % LEAST == 0:
         return 0
     columns = sum(problem.head_dims) if problem.dtype.width == 16 else problem.head_dim
-    return problem.batches * problem.room * problem.heads_k * columns * problem.dtype.width // 8
+    return problem.batch * problem.kv_capacity * problem.heads_k * columns * problem.dtype.width // 8
 
 
-def units(problem: Attention, plan: Sm90AttentionConfig, device: Device) -> tuple[float, float, tuple[float, float]]:
+def units(
+    problem: AttentionProblem, config: Sm90AttentionConfig, device: Device
+) -> tuple[float, float, tuple[float, float]]:
     """Of a multiprocessor on average: millions of multiplications and additions, tiles; and both of what the last ones do while others
     wait."""
-    share = problem.share if plan.grouped else 1
-    rows = problem.queries * share
-    in_rows = -(-rows // plan.block_q)
-    tiles = in_rows * (problem.heads // share) * problem.batches
-    keys = _keys(problem, plan, in_rows)
-    step = 2 * plan.block_q * sum(problem.head_dims) / 1e6
+    share = problem.group_size if config.pack_gqa else 1
+    rows = problem.seqlen_q * share
+    in_rows = -(-rows // config.tile_m)
+    tiles = in_rows * (problem.heads // share) * problem.batch
+    keys = _keys(problem, config, in_rows)
+    step = 2 * config.tile_m * sum(problem.head_dims) / 1e6
     each = tiles / device.multiprocessors
     if (
-        plan.counted or not plan.persistent
+        config.dynamic_scheduler or not config.persistent
     ):  # the last tiles, which see fewest keys, are done at the same time but for one
         ahead = 0.5 if tiles > device.multiprocessors else 1.0 - each
         return keys * step * each, each, (ahead * keys * step, ahead)
@@ -109,59 +111,62 @@ def units(problem: Attention, plan: Sm90AttentionConfig, device: Device) -> tupl
     return keys * step * each, each, ((rounds - each) * keys * step, rounds - each)
 
 
-def _keys(problem: Attention, plan: Sm90AttentionConfig, tiles: int) -> float:
+def _keys(problem: AttentionProblem, config: Sm90AttentionConfig, tiles: int) -> float:
     """Keys of a tile that are multiplied, on average."""
-    keys, share = problem.keys, problem.share if plan.grouped else 1
-    parts = plan.groups if plan.skips else 1  # what has keys of its own
-    each, seen = plan.block_q // share // parts, 0
+    keys, share = problem.seqlen_k, problem.group_size if config.pack_gqa else 1
+    parts = config.consumer_warpgroups if config.skips else 1  # what has keys of its own
+    each, seen = config.tile_m // share // parts, 0
     some = [tile * parts + part for tile in range(0, tiles, max(1, tiles // 16)) for part in range(parts)]
     for part in some:
-        position = part * each + keys - problem.queries
-        end = keys if problem.right is None else min(keys, position + each + problem.right)
-        begin = 0 if problem.left is None else max(0, position - problem.left)
-        seen += max(1, -(-end // plan.block_k) - begin // plan.block_k)
-    return seen * plan.block_k / len(some)
+        position = part * each + keys - problem.seqlen_q
+        end = keys if problem.window_right is None else min(keys, position + each + problem.window_right)
+        begin = 0 if problem.window_left is None else max(0, position - problem.window_left)
+        seen += max(1, -(-end // config.tile_n) - begin // config.tile_n)
+    return seen * config.tile_n / len(some)
 
 
-def _figures(problem: Attention) -> tuple[Figures, ...]:
+def _figures(problem: AttentionProblem) -> tuple[Figures, ...]:
     bits, dim, dim_v = problem.dtype.width, *problem.head_dims
     return next(found for (width, k, v), found in FIGURES.items() if width == bits and dim <= k and dim_v <= v)
 
 
-def figures_of(problem: Attention, plan: Sm90AttentionConfig) -> Figures:
-    """The figures of a plan, or of the one that is most like it."""
+def figures_of(problem: AttentionProblem, config: Sm90AttentionConfig) -> Figures:
+    """The figures of a config, or of the one that is most like it."""
 
     def far(figures: Figures) -> tuple[int, ...]:
-        groups, block_k, stages, in_turns, held = figures.tiling
-        own = (plan.groups, plan.queries_held, plan.in_turns, plan.stages)
-        differs = sum(a != b for a, b in zip(own, (groups, held, in_turns, stages), strict=True))
-        return abs(groups - plan.groups), abs(block_k - plan.block_k), differs
+        groups, tile_n, stages, pingpong, held = figures.config
+        own = (config.consumer_warpgroups, config.q_in_regs, config.pingpong, config.kv_stages)
+        differs = sum(a != b for a, b in zip(own, (groups, held, pingpong, stages), strict=True))
+        return abs(groups - config.consumer_warpgroups), abs(tile_n - config.tile_n), differs
 
     found = min(_figures(problem), key=far)
     return found if not any(far(found)) else found._replace(speed=_UNKNOWN * found.speed)
 
 
-def _fitting(problem: Attention, tiling: Sm90AttentionConfig, device: Device) -> Sm90AttentionConfig:
-    """A tiling as a problem needs it."""
-    block_k, width = tiling.block_k, problem.dtype.width
-    need = (problem.score is not None) + problem.sloped  # registers, for functions and slopes
+def _fitting(problem: AttentionProblem, config: Sm90AttentionConfig, device: Device) -> Sm90AttentionConfig:
+    """A config as a problem needs it."""
+    tile_n, width = config.tile_n, problem.dtype.width
+    need = (problem.score_mod is not None) + problem.has_alibi  # registers, for functions and slopes
     if need and width == 8:
-        block_k -= 32 * (4 - tiling.groups)
+        tile_n -= 32 * (4 - config.consumer_warpgroups)
     elif (
         width == 8
         and problem.head_dim_v > 128
-        and (problem.left is not None or problem.page % LEAST == 0 < problem.page)
+        and (problem.window_left is not None or problem.page_size % LEAST == 0 < problem.page_size)
     ):
-        block_k -= 32  # for what windows and pages take: else loops would spill, or products wait for each other
-    elif tiling.groups == 3 or tiling.queries_held:
-        block_k -= 16 * need
+        tile_n -= 32  # for what windows and pages take: else loops would spill, or products wait for each other
+    elif config.consumer_warpgroups == 3 or config.q_in_regs:
+        tile_n -= 16 * need
     elif need > 1:
-        block_k = min(48, block_k)
-    while block_k > _LEAST_KEYS and not works(
-        lambda plan: plan.check(*problem.head_dims, device.smem, width), dataclasses.replace(tiling, block_k=block_k)
+        tile_n = min(48, tile_n)
+    while tile_n > _LEAST_KEYS and not passes(
+        lambda resized: resized.check(*problem.head_dims, device.smem, width),
+        dataclasses.replace(config, tile_n=tile_n),
     ):
-        block_k -= _LEAST_KEYS  # heads of two sizes have outputs beside queries, which those that were measured put in their place
-    grouped = problem.share > 1 and problem.queries < tiling.block_q and ROWS % problem.share == 0
+        tile_n -= _LEAST_KEYS  # heads of two sizes have outputs beside queries, which those that were measured put in their place
+    pack_gqa = problem.group_size > 1 and problem.seqlen_q < config.tile_m and ROWS % problem.group_size == 0
     # where tiles are equally long, they need no counter
-    uneven = problem.left is not None or problem.right is not None or problem.packed or problem.partial
-    return dataclasses.replace(tiling, block_k=block_k, grouped=grouped, counted=uneven)
+    uneven = (
+        problem.window_left is not None or problem.window_right is not None or problem.varlen or problem.has_seqused_k
+    )
+    return dataclasses.replace(config, tile_n=tile_n, pack_gqa=pack_gqa, dynamic_scheduler=uneven)

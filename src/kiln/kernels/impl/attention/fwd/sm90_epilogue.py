@@ -12,7 +12,7 @@ from .sm80_epilogue import LN_2, LOG2_E, with_sink
 from .sm90_config import ROWS
 
 if TYPE_CHECKING:
-    from .sm90 import HopperForward
+    from .sm90 import Sm90ForwardKernel
     from .sm90_mainloop import Products, Softmax
 
 GROUP = 128
@@ -25,7 +25,7 @@ class Epilogue:
     __kiln_immutable__ = True
 
     def __init__(
-        self, of: HopperForward, products: Products, softmax: Softmax, group: Any, store: Any, out: Any, tile: Any
+        self, of: Sm90ForwardKernel, products: Products, softmax: Softmax, group: Any, store: Any, out: Any, tile: Any
     ) -> None:
         self.of, self.products, self.softmax, self.group = of, products, softmax, group
         self.store, self.out, self.tile = store, out, tile
@@ -37,7 +37,7 @@ class Epilogue:
         """Divide by the sums, and begin to store."""
         of, softmax, sums = self.of, self.softmax, self.products.sums
         thread = only_here(arch.thread_idx()[0]) % GROUP
-        first = work.tile * of.tiling.block_q + self.group * ROWS
+        first = work.tile * of.config.tile_m + self.group * ROWS
         for half in range_constexpr(2):
             total, lowered = softmax.totals[half], softmax.lowered[half]
             total = total + arch.shuffle_sync_bfly(total, offset=1)
@@ -100,7 +100,7 @@ class Epilogue:
             from_, to = cpasync.tma_partition(
                 self.store, 0, cute.make_layout(1), cute.group_modes(self.tile, 0, 2), cute.group_modes(pieces, 0, 2)
             )
-            place = self.of.row_tile(work.tile * self.of.tiling.groups + self.group)
+            place = self.of.row_tile(work.tile * self.of.config.consumer_warpgroups + self.group)
             cute.copy(self.store, from_[None, self.group], to[None, place, work.head, batch])
             self.stores.producer_commit()
 

@@ -12,7 +12,7 @@ from .query_tile import begun_here
 from .sm80_mainloop import NOTHING, SLACK
 
 if TYPE_CHECKING:
-    from .sm90 import HopperForward
+    from .sm90 import Sm90ForwardKernel
 
 ROWS = 2
 """Rows of scores that a thread has, 8 apart; four threads share a row."""
@@ -30,11 +30,11 @@ mov.b32 {$w0}, {low, high};
 class Products:
     """The two products of a step: S = Q K^T, and O = O + P V with P in registers. Both are begun here, and waited for elsewhere."""
 
-    def __init__(self, of: HopperForward, thread: Any, queries: Any, k_ring: Any, v_ring: Any) -> None:
-        block_k = of.tiling.block_k
+    def __init__(self, of: Sm90ForwardKernel, thread: Any, queries: Any, k_ring: Any, v_ring: Any) -> None:
+        tile_n = of.config.tile_n
         self.of_scores, self.of_outputs = of.mma_scores(), of.mma_outputs()
         first, second = (mma.get_slice(thread) for mma in (self.of_scores, self.of_outputs))
-        self.held, self.begins_here = of.tiling.queries_held, of.begins_here
+        self.held, self.begins_here = of.config.q_in_regs, of.begins_here
         if self.held:
             self.queries = self.of_scores.make_fragment_A(first.partition_shape_A((64, of.dim)))
             atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(False, 4), of.dtype)
@@ -45,10 +45,10 @@ class Products:
             self.queries = self.of_scores.make_fragment_A(first.partition_A(queries))
         self.keys = self.of_scores.make_fragment_B(first.partition_B(k_ring))
         self.values = self.of_outputs.make_fragment_B(second.partition_B(v_ring))
-        self.scores = cute.make_rmem_tensor(self.of_scores.partition_shape_C((64, block_k)), Float32)
+        self.scores = cute.make_rmem_tensor(self.of_scores.partition_shape_C((64, tile_n)), Float32)
         self.sums = cute.make_rmem_tensor(self.of_outputs.partition_shape_C((64, of.dim_v)), Float32)
         inner = (4, 2, 2) if of.narrow else (2, 2, 2)
-        self.weights = cute.make_rmem_tensor((inner, 1, block_k // (32 if of.narrow else 16)), of.dtype)
+        self.weights = cute.make_rmem_tensor((inner, 1, tile_n // (32 if of.narrow else 16)), of.dtype)
 
     def take_queries(self) -> None:
         """Load queries into registers."""
@@ -77,9 +77,9 @@ class Softmax:
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperForward, products: Products, scale: Any, scaled: bool) -> None:
+    def __init__(self, of: Sm90ForwardKernel, products: Products, scale: Any, scaled: bool) -> None:
         self.scores, self.sums, self.weights = products.scores, products.sums, products.weights
-        self.pairs, self.pairs_out = of.tiling.block_k // 8, of.dim_v // 8
+        self.pairs, self.pairs_out = of.config.tile_n // 8, of.dim_v // 8
         self.dtype, self.narrow = of.dtype, of.narrow
         self.common, self.scaled, self.scales = scale, scaled, cute.make_rmem_tensor((1,), Float32)
         # of numbers of 8 bits the smallest are too coarse: the largest weight is not 1
@@ -164,7 +164,7 @@ class Softmax:
             self.weights.store(self.scores.load().to(self.dtype).reshape(self.weights.shape))
             return
         # Of 32 keys a thread has the columns 8 n + 2 q and the next; as a left operand they count as four keys in succession, twice:
-        # `transposed_values` lays keys in this order.
+        # `transpose_v_kernel` lays keys in this order.
         pairs = cute.recast_tensor(self.weights, Int32)
         for k in range(self.pairs // 4):
             for later, half in itertools.product(range(2), range(ROWS)):

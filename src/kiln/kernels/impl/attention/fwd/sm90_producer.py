@@ -12,7 +12,7 @@ from ..paged_kv import Pages
 from .transpose_v import first_place
 
 if TYPE_CHECKING:
-    from .sm90 import HopperForward
+    from .sm90 import Sm90ForwardKernel
 
 
 def partitioned(atom: Any, tile: Any, pieces: Any) -> tuple[Any, Any]:
@@ -27,7 +27,7 @@ class Loader:
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperForward, atoms: Any, tiles: Any, memory: Any, told: Any, table: Any) -> None:
+    def __init__(self, of: Sm90ForwardKernel, atoms: Any, tiles: Any, memory: Any, told: Any, table: Any) -> None:
         (self.load_q, self.q), (self.load_k, self.k), (self.load_v, self.v) = atoms
         self.of, self.tiles, self.memory, self.told, self.table = of, tiles, memory, told, table
         self.share = tiles.heads // self.k.shape[2]  # tiles that share keys
@@ -76,7 +76,7 @@ class Loader:
     def tile(self, work: Any, producers: Any):
         """Load a tile, as far as there are producers: its queries, its keys from the last block to the first, the values of each one
         step behind."""
-        (producer_q, producer_k, producer_v), of, tiling = producers, self.of, self.of.tiling
+        (producer_q, producer_k, producer_v), of, config = producers, self.of, self.of.config
         last, steps, _, _ = self.tiles.span(work)
         q, k, v, layer_q, layer_k = self.q, self.k, self.v, work.batch, work.batch
         if const_expr(of.packed):
@@ -85,7 +85,7 @@ class Loader:
         if const_expr(self.tiles.lengths.starts_k is not None):
             layer_k, first_v = Int32(0), work.first_k
             if const_expr(of.narrow):
-                first_v = first_place(work.first_k, work.batch, tiling.block_k)
+                first_v = first_place(work.first_k, work.batch, config.tile_n)
             k = cute.domain_offset((work.first_k, 0, 0, 0), k)
             v = cute.domain_offset((0, first_v, 0, 0), v)
         to_q, of_q = partitioned(
@@ -93,8 +93,8 @@ class Loader:
         )
         if const_expr(producer_q is not None):
             stage = producer_q.acquire_and_advance()
-            for group in range_constexpr(tiling.groups):
-                rows = of_q[None, of.row_tile(work.tile * tiling.groups + group), work.head, layer_q]
+            for group in range_constexpr(config.consumer_warpgroups):
+                rows = of_q[None, of.row_tile(work.tile * config.consumer_warpgroups + group), work.head, layer_q]
                 cute.copy(self.load_q, rows, to_q[None, group], tma_bar_ptr=stage.barrier)
         head_k = work.head // self.share
         # what a copy fills of a buffer: all of it, or as much as is in one page
@@ -128,8 +128,8 @@ class Loader:
                 cute.copy(load, of[None, block, head, layer], to[None, stage.index], tma_bar_ptr=stage.barrier)
             else:
                 # not unrolled: this warp has few registers
-                for i in dynamic_range(self.of.tiling.block_k // rows, unroll=1):
-                    inner = 0 if page == rows else (block * self.of.tiling.block_k + i * rows) % page // rows
+                for i in dynamic_range(self.of.config.tile_n // rows, unroll=1):
+                    inner = 0 if page == rows else (block * self.of.config.tile_n + i * rows) % page // rows
                     part = of[None, inner, head, arch.shuffle_sync(pages, i)]
                     cute.copy(load, part, to[None, i, stage.index], tma_bar_ptr=stage.barrier)
 
@@ -138,6 +138,6 @@ class Loader:
         """The pages of a block of keys: each lane has that of the piece with its number."""
         found = Int32(0)
         if const_expr(self.of.page > 0):
-            row = max(block, 0) * self.of.tiling.block_k + arch.lane_idx() * self.of.piece
+            row = max(block, 0) * self.of.config.tile_n + arch.lane_idx() * self.of.piece
             found = Pages(self.table[batch, None], self.of.page, Int32(self.k.shape[3])).number(row)
         return found

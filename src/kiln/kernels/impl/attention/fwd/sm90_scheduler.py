@@ -12,7 +12,7 @@ from .....cute import arch
 from .sm90_config import ROWS
 
 if TYPE_CHECKING:
-    from .sm90 import HopperForward
+    from .sm90 import Sm90ForwardKernel
 
 _WARP = 32
 _SLOTS = 2
@@ -34,7 +34,7 @@ class Work(NamedTuple):
 
 class Span(NamedTuple):
     """The blocks of keys that a tile sees: the last, how many, how many of them are masked at the end, and how many are not at the
-    beginning, the last not counted."""
+    beginning, the last not dynamic_scheduler."""
 
     last: Any
     steps: Any
@@ -56,17 +56,17 @@ def stretch(starts: cute.Tensor, batch: Int32, rows: Any):
 
 
 class Tiles:
-    """The tiles of a launch: `queries` and `keys` are those of all sequences (or of all of them together), `heads` are counted once
+    """The tiles of a launch: `queries` and `keys` are those of all sequences (or of all of them together), `heads` are dynamic_scheduler once
     for those that share a tile. Lengths are arrays, or None."""
 
     __kiln_immutable__ = True
 
     def __init__(
-        self, of: HopperForward, queries: Any, keys: Any, heads: Any, batches: Any, lengths: Any, numbers: Any
+        self, of: Sm90ForwardKernel, queries: Any, keys: Any, heads: Any, batches: Any, lengths: Any, numbers: Any
     ) -> None:
         self.of, self.queries, self.keys, self.heads, self.batches = of, queries, keys, heads, batches
         self.lengths, self.numbers = lengths, numbers
-        self.each = of.tiling.block_q // of.share
+        self.each = of.config.tile_m // of.share
         """Queries of a tile."""
 
     @cute.jit
@@ -127,7 +127,7 @@ class Tiles:
         Where they see none, it is one block, all of it masked; and one block where there are no such queries.
         """
         of, numbers, keys, each = self.of, self.numbers, work.keys, self.each
-        block_k = of.tiling.block_k
+        tile_n = of.config.tile_n
         query = work.tile * self.each
         if const_expr(group is not None):
             each = ROWS // of.share
@@ -141,14 +141,14 @@ class Tiles:
         if const_expr(of.left):
             begin = max(Int32(0), position - numbers.left)
             whole_begin = max(Int32(0), position + each - 1 - numbers.left)
-        last = max(cute.ceil_div(end, block_k), Int32(1)) - 1
-        first = begin // block_k
+        last = max(cute.ceil_div(end, tile_n), Int32(1)) - 1
+        first = begin // tile_n
         if const_expr(group is not None):
             first = min(first, last) if query < work.queries else last
         steps = last - first + 1
         # the blocks that are whole are those from `low` to `high`, both included
-        high = min(last - 1, whole_end // block_k - 1)
-        low = max(first, cute.ceil_div(whole_begin, block_k))
+        high = min(last - 1, whole_end // tile_n - 1)
+        low = max(first, cute.ceil_div(whole_begin, tile_n))
         whole = max(high - low + 1, Int32(0))
         masked = min(last - 1 - high, steps - 1) if const_expr(of.right) else Int32(0)
         return Span(last, steps, masked, min(whole, steps - 1 - masked))

@@ -9,7 +9,7 @@ from .....cute import arch
 from .query_tile import only_here
 
 if TYPE_CHECKING:
-    from .sm90 import HopperForward
+    from .sm90 import Sm90ForwardKernel
 
 
 class Seen(NamedTuple):
@@ -41,7 +41,7 @@ class Scores:
 
     __kiln_immutable__ = True
 
-    def __init__(self, of: HopperForward, scores: Any, numbers: Any, slopes: Any, scaled: bool) -> None:
+    def __init__(self, of: Sm90ForwardKernel, scores: Any, numbers: Any, slopes: Any, scaled: bool) -> None:
         self.of, self.scores, self.numbers, self.slopes = of, scores, numbers, slopes
         self.scaled, self.factor = scaled, cute.make_rmem_tensor((1,), Float32)
 
@@ -69,7 +69,7 @@ class Scores:
                 start, query, head, position = self.places(thread, half, block, seen)
                 if const_expr(of.sloped):
                     slope = self.slopes[min(seen.batch, self.slopes.shape[0] - 1), head]
-                for n in range_constexpr(of.tiling.block_k // 8):
+                for n in range_constexpr(of.config.tile_n // 8):
                     for c in range_constexpr(2):
                         key, value = start + 8 * n + c, scores[(c, half, n), 0, 0] * self.natural()
                         if const_expr(of.sloped):
@@ -94,7 +94,7 @@ class Scores:
                 end = seen.keys - start
                 if const_expr(of.right):
                     end = min(end, own + numbers.right + 1)
-                for n in range_constexpr(of.tiling.block_k // 8):
+                for n in range_constexpr(of.config.tile_n // 8):
                     if const_expr(of.bits and n % _AT_ONCE == 0):
                         hidden = from_column(end - 8 * n)
                         if const_expr(of.left):
@@ -113,4 +113,4 @@ class Scores:
         query, head = seen.row + thread // 32 * 16 + thread % 32 // 4 + 8 * half, seen.head
         if of.share > 1:
             query, head = query // of.share, seen.head * of.share + query % of.share
-        return block * of.tiling.block_k + thread % 4 * 2, query, head, query + seen.keys - seen.queries
+        return block * of.config.tile_n + thread % 4 * 2, query, head, query + seen.keys - seen.queries

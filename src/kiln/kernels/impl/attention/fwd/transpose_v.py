@@ -25,33 +25,33 @@ def place_of_key(place: int) -> int:
     return 8 * (i // 2) + 2 * q + i % 2
 
 
-def unit_of_places(block_k: int) -> int:
-    """Sequences that lie one after another have places in multiples of so many, where a step has `block_k` keys."""
-    return math.lcm(block_k, KEYS)
+def unit_of_places(tile_n: int) -> int:
+    """Sequences that lie one after another have places in multiples of so many, where a step has `tile_n` keys."""
+    return math.lcm(tile_n, KEYS)
 
 
 @cute.jit
-def first_place(first_key: Int32, batch: Int32, block_k: int):
+def first_place(first_key: Int32, batch: Int32, tile_n: int):
     """The place of the first key of a sequence among others: no step of one has keys of the next, and nothing is to be added up."""
-    unit = unit_of_places(block_k)
+    unit = unit_of_places(tile_n)
     return (first_key // unit + batch) * unit
 
 
-def places_of_all(keys: int, batches: int, block_k: int) -> int:
+def places_of_all(keys: int, batches: int, tile_n: int) -> int:
     """Places of so many sequences that lie one after another."""
-    unit = unit_of_places(block_k)
+    unit = unit_of_places(tile_n)
     return (keys // unit + batches) * unit
 
 
-class TransposedValues:
-    """(batch, key, head, element) to (batch or 1, element, head, place), places a multiple of 16, for steps of `block_k` keys.
+class TransposeV:
+    """(batch, key, head, element) to (batch or 1, element, head, place), places a multiple of 16, for steps of `tile_n` keys.
 
     Keys have the places of their numbers. Of sequences one after another each begins at its `first_place`; from pages of `page`
     rows values come in order. What does not exist is zero, as far as steps go.
     """
 
-    def __init__(self, dtype: Any, head_dim: int, block_k: int, page: int = 0) -> None:
-        self.dtype, self.dim, self.block_k, self.page = dtype, head_dim, block_k, page
+    def __init__(self, dtype: Any, head_dim: int, tile_n: int, page: int = 0) -> None:
+        self.dtype, self.dim, self.tile_n, self.page = dtype, head_dim, tile_n, page
 
     @cute.jit
     def __call__(self, values: cute.Tensor, out: cute.Tensor, starts: Any, used: Any, table: Any, stream: Int64):
@@ -70,11 +70,11 @@ class TransposedValues:
             batch = self.sequence_at(first, starts, keys)
             there = max(batch, 0)
             first_in, keys = stretch(starts, there, keys)
-            first = first - first_place(first_in, there, self.block_k)
+            first = first - first_place(first_in, there, self.tile_n)
         if const_expr(used is not None):
             keys = within(used[max(batch, 0)], keys)
         # a step sees one block even if there is no key
-        unit = unit_of_places(self.block_k)
+        unit = unit_of_places(self.tile_n)
         if batch >= 0 and first < max(cute.ceil_div(keys, unit), 1) * unit:
             self.lay(values, out, (number, head, layer), (batch, first, layer_in, first_in, keys), table)
 
@@ -85,7 +85,7 @@ class TransposedValues:
         for first in range(0, batches, _WARP):
             batch = first + lane
             start, _ = stretch(starts, min(batch, batches - 1), rows)
-            begun = (batch < batches) & (first_place(start, batch, self.block_k) <= place)
+            begun = (batch < batches) & (first_place(start, batch, self.tile_n) <= place)
             count = count + arch.popc(arch.vote_ballot_sync(begun))
         return count - 1
 
@@ -125,4 +125,4 @@ class TransposedValues:
                 cute.autovec_copy(held, cute.make_tensor(start.with_alignment(16), cute.make_layout((_AT_ONCE,))))
 
 
-transposed_values = functools.lru_cache(maxsize=64)(TransposedValues)
+transpose_v_kernel = functools.lru_cache(maxsize=64)(TransposeV)

@@ -1,9 +1,0 @@
-"""Ahead of time: compiled functions as object files that need neither Kiln nor Python, and how they are loaded again."""
-
-from __future__ import annotations
-
-from .._support import lazy
-
-__getattr__ = lazy.names(
-    __name__, {"export_to_c": ".exporting", "load_module": ".loading", "read_metadata": ".loading"}, ("runtime_files",)
-)

@@ -1,0 +1,34 @@
+"""Entry points: how another framework calls a compiled function. They are registered by name and loaded when first used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import settings
+from .settings import TRUTH, Setting, truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .function import CompiledFunction
+
+settings.register(
+    Setting("KILN_AOT_STRICT", TRUTH, False, "Functions of loaded modules refuse tensors of another layout than the one that was compiled for, which they else take as they are, with a warning.", truth),
+)  # fmt: skip
+
+_loaders: dict[str, Callable[[], Callable[[CompiledFunction], Any] | None]] = {}
+
+
+def register(name: str, load: Callable[[], Callable[[CompiledFunction], Any] | None]) -> None:
+    """`load()` gives what makes the framework's function of a compiled one; None where the framework is not installed."""
+    _loaders[name] = load
+
+
+def through(name: str, compiled: CompiledFunction) -> Any:
+    """Return a compiled function as a framework takes it; itself where there is no such framework."""
+    wrap = _loaders[name]() if name in _loaders else None
+    return compiled if wrap is None else wrap(compiled)
+
+
+exporter: Callable[[], Any]
+"""Gives the module that writes compiled functions as object files (`export_to_c`) and loads them again (`load_module`)."""

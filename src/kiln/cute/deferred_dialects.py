@@ -1,0 +1,15 @@
+"""Kiln's dialects, loaded when a kernel is first traced: they need the MLIR bindings, and importing the language stays quick."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .._support import lazy
+
+if TYPE_CHECKING:
+    from ..dialects import cute, nvgpu
+else:
+    cute = lazy.Module("kiln.dialects.cute")
+    nvgpu = lazy.Module("kiln.dialects.nvgpu")
+
+__all__ = ["cute", "nvgpu"]

@@ -1,0 +1,229 @@
+"""`export_to_c` of compiled functions, and `kiln.export`: from a function to files."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ...base_dsl.options import EnableTVMFFI, HostTarget, parsed_host_target
+from ..arguments import plan
+from ..c.header import check_name, declaration, header
+from ..c.signature import signature_of
+from .conventions import NAMES, Doors
+from .objects import ABI, build, library_file, object_file, processor_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from ...base_dsl.function import CompiledFunction
+    from ...targets.host.elf.objects import Object
+    from ...targets.host.exported import Portable
+
+
+def version() -> str:
+    """Kiln's."""
+    return sys.modules[__name__.partition(".")[0]].__version__
+
+
+def export_to_c(
+    compiled: CompiledFunction,
+    file_path: Any,
+    file_name: str = "",
+    function_prefix: str = "",
+    *,
+    function_name: str = "",
+) -> None:
+    """Write `file_path/file_name.o` and `.h` for C; with `function_name`, the object `file_path` for TVM-FFI."""
+    path = os.fspath(file_path)
+    if function_name:
+        if file_name or function_prefix:
+            raise error(
+                DSLUserCodeTypeError,
+                "export_to_c takes a folder, a file name and a prefix (for C), or the path of an object and a function name (for TVM-FFI)",
+                hint="leave out one of the two",
+            )
+        made, _ = object_and_header([compiled], Doors(tvm_ffi=check_name(function_name, "function name")))
+        write_whole(path, object_file(made))
+        return
+    if not file_name:
+        raise error(
+            DSLUserCodeTypeError,
+            "export_to_c needs the name of the files",
+            hint='export_to_c("build", "gemm") for C, export_to_c("build/gemm.o", function_name="gemm") for TVM-FFI',
+        )
+    if os.path.basename(file_name) != file_name or file_name in (".", "..") or "\0" in file_name:
+        raise error(
+            DSLUserCodeTypeError,
+            f"export_to_c got the file name {file_name!r}, which leads out of the folder {path}",
+            hint="name the folder first: export_to_c(folder, name)",
+        )
+    prefix = check_name(function_prefix or file_name, "prefix")
+    made, text = object_and_header([compiled], Doors(c=prefix))
+    os_errors = contextlib.suppress(FileExistsError)
+    with os_errors, _explained(path):
+        os.makedirs(path, exist_ok=True)
+    write_whole(os.path.join(path, f"{file_name}.o"), object_file(made))
+    write_whole(os.path.join(path, f"{file_name}.h"), text.encode())
+
+
+def export(
+    function: Any,
+    *args: Any,
+    to: Any,
+    name: str = "",
+    archs: Sequence[str] | str = (),
+    ptx: bool = True,
+    doors: Iterable[str] | str = "c",
+    outputs: Mapping[str, Any] | None = None,
+    mutates: Sequence[str] | None = None,
+    host: str = "",
+    options: Any = None,
+    **kwargs: Any,
+) -> list[str]:
+    """Compile a function for several architectures and write one file; the paths of what was written.
+
+    `to` is an object (`.o`), a shared library (`.so`) or a folder, for `name.o`; a header for C comes beside it. `name` is that of the file unless
+    given; `mylib::name` also says where PyTorch's operator is, which without is `kiln::name`. `archs`: `("sm_80", "sm_90a")`, `("cpu",)` or both, by default what this process
+    compiles for; `ptx` adds what later GPUs can run, for plain architectures. `doors` are who may call it: "c", "tvm_ffi", "torch", "jax". Both may be one string with commas. `outputs` and `mutates` are, as for
+    `kiln.torch.op`, parameters that are results, each with the input it is like or its extents, and those that the kernel writes to. `host` is a
+    machine as `--host-target` takes it; other arguments are those of `cute.compile`. Of what `kiln.torch.op` gave, all of that is known.
+    """
+    from ...cute.program.compiling import compile
+    from ...hardware.options import GPUArch
+
+    if hasattr(function, "export_to_c"):
+        raise error(
+            DSLUserCodeTypeError,
+            "kiln.export got a function that is compiled already, and compiles for each architecture itself",
+            hint="kiln.export(function, *arguments, to=...), or compiled.export_to_c(...)",
+        )
+    doors, archs = (
+        [part.strip() for part in each.split(",") if part.strip()] if isinstance(each, str) else list(each)
+        for each in (doors, archs or ())
+    )
+    archs = archs or [""]
+    operator = getattr(function, "for_export", None)
+    if operator is not None:
+        function, known, outputs, mutates = operator
+        name = name or known
+        doors = dict.fromkeys([*doors, "torch"])
+    path = os.fspath(to)
+    stem, kind = os.path.splitext(path)
+    namespace, _, name = name.rpartition("::")
+    if kind not in (".o", ".so"):
+        if not name:
+            raise error(
+                DSLUserCodeTypeError,
+                f"kiln.export into the folder {path} needs a name",
+                hint="name=..., or to= a file that ends in .o or .so",
+            )
+        stem, kind = os.path.join(path, name), ".o"
+    name = check_name(name or os.path.basename(stem).removeprefix("lib" if kind == ".so" else ""), "name")
+    namespace = check_name(namespace or "kiln", "namespace")
+    unknown = [door for door in doors if door not in NAMES]
+    if unknown or not doors:
+        found = f"has no door {unknown[0]!r}" if unknown else "needs a door: nobody could call the file"
+        raise error(DSLUserCodeTypeError, f"kiln.export {found}", hint=f"doors= of {', '.join(NAMES)}")
+    opened = Doors(
+        **{door: f"{namespace}::{name}" if door == "torch" else name for door in doors},
+        outputs=dict(outputs or {}), mutates=mutates,
+    )  # fmt: skip
+    if host:
+        parsed_host_target(host, "host=")
+    common = [options, EnableTVMFFI(True) if "tvm_ffi" in doors else None, HostTarget(host) if host else None]
+    compiled: list[CompiledFunction] = []
+    for arch in archs:
+        chosen = [GPUArch(arch)] if arch not in ("", "cpu") else []
+        target = {"": None, "cpu": "cpu"}.get(arch, "nvidia")
+        made = compile(function, *args, options=[*common, *chosen], target=target, **kwargs)
+        compiled.append(getattr(made, "compiled", made))
+    made, text = object_and_header(compiled, opened, ptx)
+    with _explained(os.path.dirname(path)):
+        os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
+    written = [stem + kind]
+    write_whole(written[0], library_file(made) if kind == ".so" else object_file(made))
+    if text:
+        written.append(f"{stem}.h")
+        write_whole(written[1], text.encode())
+    return written
+
+
+def portable_of(compiled: CompiledFunction, ptx: bool = True) -> Portable:
+    """Its code; refuses what runs in this process only."""
+    found = compiled.executable.portable(ptx)
+    if found is None:
+        raise error(
+            DSLUserCodeTypeError,
+            f"{compiled.function_name} is instrumented code, which cannot be exported",
+            hint="compile it without the sanitizer",
+        )
+    return found
+
+
+def object_and_header(compiled: Sequence[CompiledFunction], doors: Doors, ptx: bool = True) -> tuple[Object, str]:
+    """A function, compiled for one or more architectures, as an object, and the header of its name for C, if it has one."""
+    targets = list(dict.fromkeys(each.target for each in compiled))
+    signatures = [signature_of(each, targets) for each in compiled]
+    signature, function = signatures[0], compiled[0].function_name
+    for each, other in zip(compiled, signatures, strict=True):
+        if other != signature:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{function} takes other arguments on the target {each.target!r} than on {compiled[0].target!r}",
+                hint="write two files",
+            )
+    doors.check(signature)
+    if doors.c:
+        if signature.results[0] != plan.NO_RESULT:
+            raise error(
+                DSLUserCodeTypeError,
+                f"{function} returns a number, and functions of C return whether they failed",
+                hint="write it to a tensor, or export the function for TVM-FFI",
+            )
+        for each in signature.parameters:
+            if each.is_in_c:
+                declaration(doors.c, each)  # refuses what has no form in C
+    portables = [portable_of(each, ptx) for each in compiled]
+    architectures = [each.architecture for each in portables]
+    processor = processor_of(compiled[0].host_target)
+    traced = hashlib.blake2b("\0".join(str(each.__mlir__) for each in compiled).encode(), digest_size=16)
+    metadata = {
+        "abi": ABI, "kiln": version(), "function": function, "target": compiled[0].target, "targets": targets,
+        "host": processor[0], "architectures": architectures, "signature": signature.text, "slots": signature.slots_bytes, "result": list(signature.results),
+        "streams": len(signature.ambient), "prints": any(each.prints for each in portables), "doors": doors.opened,
+        "arguments": [{"name": each.name, **each.about} for each in signature.parameters], "doc": inspect.getdoc(getattr(compiled[0].source, "function", None)) or "",
+        "outputs": dict(doors.outputs), "schema": doors.schema(signature) if doors.torch else "", "traced": traced.hexdigest(),
+        "sizes": {each.architecture: each.image_bytes for each in portables},
+    }  # fmt: skip
+    made = build(portables, signature, processor, metadata, doors)
+    return made, header(doors.c, signature, version(), architectures) if doors.c else ""
+
+
+@contextlib.contextmanager
+def _explained(path: str) -> Any:
+    try:
+        yield
+    except OSError as reason:
+        raise DSLRuntimeError(
+            f"cannot write {path}: {reason.strerror}", hint="name a folder that can be written"
+        ) from None
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Write a file, whole or not at all."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.getpid()}.{threading.get_ident()}")
+    with _explained(path):
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+            os.replace(temporary, path)
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)

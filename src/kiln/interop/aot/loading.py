@@ -1,0 +1,396 @@
+"""`load_module`: exported functions, called from Python again."""
+
+from __future__ import annotations
+
+import ctypes
+import inspect
+import json
+import os
+import sys
+import types
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import packages, settings, target
+from ...base_dsl import typing as numbers
+from ...base_dsl.arguments import AMBIENT_STREAM, number_format, slot_struct
+from ...base_dsl.diagnostics import (
+    DSLCudaRuntimeError,
+    DSLRuntimeError,
+    DSLUserCodeRuntimeError,
+    DSLUserCodeValueError,
+    DSLWarning,
+)
+from ...base_dsl.function import CompiledFunction, describe_key
+from ...base_dsl.parameters import Parameters
+from ...base_dsl.target import Executable
+from ...cute.host import runtime
+from ...cute.host.arguments import StreamNode, TensorNode
+from ...cute.host.stream import current_stream
+from ...cute.host.tensor_forms import DynamicLeaf, TensorSignature, signature
+from ...cute.program.dsl import DSL
+from ...cute.tensor.pointer import AddressSpace
+from ...targets.host import jit
+from ...targets.host.elf import objects as elf
+from ...targets.host.exported import ARGUMENTS_DISAGREE, ASSERT
+from ...targets.host.faults import AssertionFault
+from ..arguments import plan
+from ..c.entry import Failure
+from ..tvm_ffi.exported import TVM_FFI
+from .objects import ABI, META, is_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ...base_dsl.arguments import Node
+
+
+def _read(path: str, foreign: bool) -> tuple[bytes, dict[str, dict[str, Any]]]:
+    """A file, and what it says of its functions; `foreign`: it may be for another machine."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as reason:
+        raise DSLRuntimeError(
+            f"cannot load {path}: {reason.strerror}", hint="give the path of a file that export_to_c wrote"
+        ) from None
+    try:
+        known = metadata(data, foreign)
+    except elf.NotElf as reason:
+        raise DSLRuntimeError(f"{path} {reason}", hint="export the function again") from None
+    if not known:
+        raise DSLRuntimeError(
+            f"{path} has no functions that Kiln exported",
+            hint="give an object that export_to_c wrote, or a library of such",
+        )
+    for about in known.values():
+        if about["abi"] > ABI:
+            raise DSLRuntimeError(
+                f"{path} was exported by Kiln {about['kiln']} with version {about['abi']} of the format, and this Kiln knows versions up to {ABI}",
+                hint="install a newer Kiln",
+            )
+    return data, known
+
+
+def read_metadata(file_path: Any) -> dict[str, dict[str, Any]]:
+    """What an exported file says of its functions, by name."""
+    return _read(os.fspath(file_path), foreign=True)[1]
+
+
+def load_module(file_path: Any, *, enable_tvm_ffi: bool = False) -> Any:
+    """The functions of an exported object, or of a shared library of such."""
+    path = os.fspath(file_path)
+    data, known = _read(path, foreign=False)
+    is_library = elf.File(data).kind == elf.SHARED
+    if not is_whole(data):
+        raise DSLRuntimeError(
+            f"{path} is damaged, or was changed after it was exported: its checksum is not that of its contents",
+            hint="export the function again, or link the object into a shared library",
+        )
+    if enable_tvm_ffi and is_library:
+        tvm_ffi = packages.load("tvm_ffi")
+
+        return tvm_ffi.load_module(os.path.abspath(path))
+    if is_library:
+        try:
+            address_of = _opened(path)
+        except OSError as reason:
+            raise DSLRuntimeError(f"cannot load {path}: {reason}", hint="link it anew") from None
+    else:
+        address_of = _linked(data, known)
+    if enable_tvm_ffi:
+        return _tvm_module(path, known, address_of)
+    DSL.caller.prepare()
+    DSL.caller.wait()  # native code takes the calls, as those of compiled functions
+    return Module(path, {name: _loaded(name, about, address_of) for name, about in known.items()})
+
+
+def _loaded(name: str, about: dict[str, Any], address_of: Callable[[str], int]) -> Any:
+    targets = about.get("targets", [about["target"]])
+    functions = {each: LoadedFunction(name, {**about, "target": each}, address_of) for each in targets}
+    return Either(functions) if len(functions) > 1 else functions[targets[0]]
+
+
+class Either:
+    """An exported function with code for GPUs and for the host: the first array decides."""
+
+    def __init__(self, functions: Mapping[str, LoadedFunction]) -> None:
+        self.functions = functions
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            tell = getattr(value, "__dlpack_device__", None)
+            if tell is not None:
+                on_host = tell()[0] in (plan.CPU, plan.CUDA_HOST)
+                return next(f for name, f in self.functions.items() if (name == "cpu") == on_host)(*args, **kwargs)
+        usable = [f for name, f in self.functions.items() if target.get_target(name).available()]
+        return usable[0](*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(next(iter(self.functions.values())))
+
+
+class Module:
+    """Functions of a file, as attributes."""
+
+    def __init__(self, path: str, functions: Mapping[str, Any]) -> None:
+        self._path, self._functions = path, functions
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._functions:
+            raise AttributeError(f"{self._path} has no function {name!r}; it has {', '.join(self._functions)}")
+        return self._functions[name]
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def __dir__(self) -> list[str]:
+        return list(self._functions)
+
+    def __repr__(self) -> str:
+        return f"<module of {self._path}: {', '.join(self._functions)}>"
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
+    """What an object or library says of its functions, by name; `foreign`: of any machine. Raises `elf.NotElf`."""
+    file = elf.File(data)
+    if file.kind not in (elf.RELOCATABLE, elf.SHARED):
+        raise elf.NotElf("is neither an object nor a shared library")
+    own = jit.host()[0].partition("-")[0]
+    if file.machine != elf.MACHINES.get(own) and not foreign:
+        names = {number: name for name, number in elf.MACHINES.items()}
+        raise elf.NotElf(
+            f"is for {names.get(file.machine, f'the machine {file.machine} of ELF')}, and this machine is {own}"
+        )
+    found: dict[str, dict[str, Any]] = {}
+    for name, _, _, section, value, size in file.symbols(elf.DYNSYM if file.kind == elf.SHARED else elf.SYMTAB):
+        if name.startswith(META) and 0 < section < len(file.headers):
+            header = file.headers[section]
+            at = value - header[3] + header[4]
+            found[name.removeprefix(META)] = _parsed(data[at : at + size], len(data) >= at + size)
+    return found
+
+
+_FIELDS = {
+    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int, "prints": bool, "doors": list,
+    "arguments": list, "architectures": list, "function": str,
+}  # fmt: skip
+
+
+def _parsed(text: bytes, is_there: bool) -> dict[str, Any]:
+    try:
+        about = json.loads(text.rstrip(b"\0")) if is_there else None
+    except ValueError:
+        about = None
+    if isinstance(about, dict) and isinstance(about.get("abi"), int) and about["abi"] > ABI:
+        return {"kiln": "?", **about}  # its other fields are another version's
+    if not isinstance(about, dict) or not all(isinstance(about.get(name), kind) for name, kind in _FIELDS.items()):
+        raise elf.NotElf("is damaged: what it says of its functions cannot be read")
+    return about
+
+
+def _opened(path: str) -> Callable[[str], int]:
+    library = ctypes.CDLL(os.path.abspath(path))
+
+    def address_of(name: str) -> int:
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+
+    return address_of
+
+
+def _linked(data: bytes, known: Mapping[str, Any]) -> Callable[[str], int]:
+    exports: list[str] = []
+    for name, about in known.items():
+        exports += [f"__kiln_slots_{name}", *([f"__tvm_ffi_{name}"] if "tvm_ffi" in about["doors"] else [])]
+    try:
+        library = jit.Library(data, tuple(exports), imports=_tvm_functions() if b"TVMFFI" in data else None)
+    except RuntimeError as reason:
+        raise DSLRuntimeError(f"the object cannot be loaded: {reason}", hint="export the function again") from None
+    return lambda name: library.addresses[name]  # it keeps the code
+
+
+def _tvm_functions() -> dict[str, int]:
+    """TVM-FFI's functions that objects of the first release refer to; 0 for those that are not there."""
+    tvm_ffi = packages.loaded("tvm_ffi")
+    library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi()) if tvm_ffi is not None else ctypes.CDLL(None)
+    found = {name: getattr(library, name, None) for name in TVM_FFI.values()}
+    return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 if f else 0 for name, f in found.items()}
+
+
+def _tvm_module(path: str, known: Mapping[str, Any], address_of: Callable[[str], int]) -> Module:
+    tvm_ffi = packages.load("tvm_ffi")
+
+    functions: dict[str, Any] = {}
+    for name, about in known.items():
+        if "tvm_ffi" in about["doors"]:
+            address = address_of(f"__tvm_ffi_{name}")
+            functions[name] = tvm_ffi.Function.__from_extern_c__(address, keep_alive_object=address_of)
+    return Module(path, functions)
+
+
+# --- calling ---------------------------------------------------------------------------------------------------------
+
+_SLOTS = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
+_libc = ctypes.CDLL(None)
+_libc.free.argtypes = [ctypes.c_void_p]
+
+
+class _Exported(Executable):
+    """The code of an exported function. What does not print is called by native code, as that of compiled functions."""
+
+    artifacts: Mapping[str, Any] = types.MappingProxyType({})
+
+    def __init__(self, name: str, about: Mapping[str, Any], address_of: Callable[[str], int]) -> None:
+        self.address = address_of(f"__kiln_slots_{name}")
+        self._run, self._target, self._prints = _SLOTS(self.address), about["target"], about["prints"]
+        self._keep = address_of
+        if not self._prints:
+            self.report = self._report
+
+    def call(self, address: int) -> None:
+        if self._prints:
+            sys.stdout.flush()  # it prints past Python
+        told = self._run(address)
+        if told:
+            self._report(told)
+
+    def _report(self, record: int) -> None:
+        told = Failure.from_address(record)
+        status, text = told.status, bytes(told.text).partition(b"\0")[0].decode(errors="replace")
+        _libc.free(record)
+        raise _failure(status, text, self._target)
+
+
+def _failure(status: int, text: str, on: str) -> Exception:
+    if status == ARGUMENTS_DISAGREE:
+        return DSLUserCodeValueError(text)
+    if status == ASSERT:
+        return AssertionFault(text)
+    if on == "cpu":
+        return DSLUserCodeRuntimeError(text)
+    return DSLCudaRuntimeError(text, error_code=status)
+
+
+class LoadedFunction(CompiledFunction):
+    """An exported function: takes what the compiled function took."""
+
+    def __init__(self, name: str, about: dict[str, Any], address_of: Callable[[str], int]) -> None:
+        arguments = about["arguments"]
+        keys = {each["name"]: _key(each) for each in arguments if each["kind"] != "none"}
+        streams = [AMBIENT_STREAM] if about["streams"] else []
+        source: Any = types.SimpleNamespace(dsl=DSL, name=name)
+        self.source = source
+        self.parameters = _parameters(name, arguments)
+        self.executable = _Exported(name, about, address_of)
+        self.function_name = name
+        self.names = [each["name"] for each in arguments] + streams
+        self.keys = {**keys, **dict.fromkeys(streams, StreamNode.key)}
+        self.static = {each["name"]: None for each in arguments if each["kind"] == "none"}
+        self.passed = list(self.names)
+        self.ambient = dict.fromkeys(streams, current_stream)
+        self._key_tuple = tuple(self.keys.get(each, ()) for each in self.names)
+        formats = "".join(_formats(key) for key in self.keys.values())
+        self._struct = slot_struct(formats)
+        self.find_address_leaf([(_formats(key), isinstance(key, TensorSignature)) for key in self.keys.values()])
+        self.slot_bytes = max(about["slots"], self._struct.size)
+        self.results_at = about["result"][1]
+        self.has_results = self.returns_number = about["result"][0] != plan.NO_RESULT
+        self.result_kinds = [_result_type(about["result"][0])] if self.has_results else []
+        self._result_struct = slot_struct("".join(map(number_format, self.result_kinds)))
+        self.static_result = None
+        self.target = about["target"]
+        self.learned = None
+        self.for_tvm_ffi = False
+        self.host_target = ""
+
+    def _fitted(self, arguments: dict[str, Any]) -> dict[str, Node]:
+        with target.target(self.target):
+            nodes = dict(zip(arguments, self.parameters.nodes(DSL, arguments), strict=True))
+            for name, expected in self.keys.items():
+                node = nodes[name]
+                if node.key != expected:
+                    fitted = node.fit(expected)
+                    if isinstance(fitted, str):
+                        if not self._takes_anyway(node, expected):
+                            raise self._wrong_argument(name, node, expected, fitted)
+                        warnings.warn(
+                            f"argument {name!r} of {self.function_name} is {describe_key(node.key)}, and it was compiled for "
+                            f"{describe_key(expected)}: its numbers are passed as they are",
+                            DSLWarning,
+                            stacklevel=4,
+                        )
+                        fitted = node
+                    nodes[name] = fitted
+            return nodes
+
+    def _takes_anyway(self, node: Node, expected: Any) -> bool:
+        """Whether a tensor has the numbers that code for another layout takes."""
+        if (
+            settings.get("KILN_AOT_STRICT")
+            or not isinstance(node, TensorNode)
+            or not isinstance(expected, TensorSignature)
+        ):
+            return False
+        found = node.key
+        same = found.dtype is expected.dtype and len(found.shape) == len(expected.shape)
+        reachable = found.memspace is expected.memspace or self.target == "cpu"
+        return same and reachable and found.formats == expected.formats
+
+    def __repr__(self) -> str:
+        return f"<exported function {self.function_name}({', '.join(self.names)})>"
+
+
+def _key(about: dict[str, Any]) -> Any:
+    """The key of arguments that fit."""
+    kind = about["kind"]
+
+    def leaf(x: Any) -> Any:
+        return DynamicLeaf(x["bits"], x["divisibility"]) if isinstance(x, dict) else x
+
+    if kind == "tensor":
+        shape, stride = (tuple(map(leaf, about[part])) for part in ("shape", "stride"))
+        space = AddressSpace[about["memory"]]
+        return signature(getattr(numbers, about["type"]), space, about["alignment"], shape, stride, about["readonly"])
+    if kind == "pointer":
+        return runtime.pointer_signature(
+            getattr(numbers, about["type"]), AddressSpace[about["memory"]], about["alignment"]
+        )[0]
+    if kind == "stream":
+        return StreamNode.key
+    if kind == "number":
+        return getattr(numbers, about["type"])
+    return (tuple, *map(_key, about.get("elements", ())))  # what was compiled in is not known here, and never fits
+
+
+def _formats(key: Any) -> str:
+    """The `struct` formats of the slots of a key."""
+    if isinstance(key, TensorSignature):
+        return key.formats
+    if isinstance(key, runtime.PointerSignature) or key == StreamNode.key:
+        return "Q"
+    if isinstance(key, tuple):
+        return "".join(map(_formats, key[1:]))
+    return number_format(key)
+
+
+def _parameters(name: str, arguments: list[dict[str, Any]]) -> Parameters:
+    def called(*args: Any, **kwargs: Any) -> None: ...
+
+    called.__name__ = called.__qualname__ = name
+    one = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    stub: Any = called
+    stub.__signature__ = inspect.Signature([inspect.Parameter(each["name"], one) for each in arguments])
+    called.__annotations__ = {
+        each["name"]: getattr(numbers, each["type"]) for each in arguments if each["kind"] == "number"
+    }
+    return Parameters(stub)
+
+
+def _result_type(kind: int) -> Any:
+    """The type of a number that a function gives, by a plan's word."""
+    names = {plan.REAL32: "Float32", plan.REAL64: "Float64", plan.TRUTH: "Boolean"}
+    sign = "Int" if kind & 0xFF == plan.SIGNED else "Uint"
+    return getattr(numbers, names.get(kind & 0xFF) or f"{sign}{kind >> 8 << 3}")

@@ -1,0 +1,189 @@
+"""Exported objects: the code of a function for its architectures, what loads and calls it, and metadata, in one file.
+
+An object needs nothing but the C library (and finds the driver, TVM-FFI and PyTorch where they are), and shows nothing but the names
+it is asked for, so that any number of them can be linked together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.diagnostics import DSLRuntimeError
+from ...llvm import binding as llvm
+from ...targets.host import jit
+from ...targets.host.call_context import WRAPPER
+from ...targets.host.elf import objects as elf
+from ...targets.host.elf import shared_library
+from ...targets.host.exported import Word, place_code
+from ..c.entry import Function, entry, unguarded
+from ..c.signature import type_schema
+from ..jax.exported import xla_entry
+from ..torch.exported import torch_entry
+from ..tvm_ffi.exported import tvm_entry
+from ..tvm_ffi.exported_arguments import arguments
+from .thunks import Thunks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ...targets.host.exported import Portable
+    from ...targets.host.jit import Processor
+    from ..c.signature import Signature
+    from .conventions import Doors
+
+ABI = 1
+"""Of metadata and names; a file with a later one is refused."""
+META = "__kiln_meta_"
+"""Before the name of a function: its metadata."""
+CHECK = ".kiln"
+"""The section with the checksum, which linkers leave out."""
+_CHECK_HEAD, _DIGEST = b"kiln aot", 32
+_LIBRARY_CHECK = struct.Struct("<8sQQ32s")
+"""In libraries: what it begins with, the size of the file and of what is loaded, the checksum."""
+_OF_SECTIONS = (6, 11, 12, 13)
+"""Fields of ELF's header that tell of sections."""
+_RECORD = "kiln_function"
+
+
+def processor_of(host_target: str) -> Processor:
+    """What `--host-target` names; empty: the processor that nearly all machines like this one have at least."""
+    from ...base_dsl.options import parsed_host_target
+
+    jit.host()
+    if not host_target:
+        return jit.common()[1]
+    triple, cpu, features = parsed_host_target(host_target)
+    architecture = triple.partition("-")[0]
+    if architecture != jit.host()[0].partition("-")[0]:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    if cpu or features:
+        return jit.supported(triple, cpu or "generic", features)
+    return jit.common_processor(architecture)
+
+
+def build(
+    portables: Sequence[Portable], signature: Signature, processor: Processor, metadata: dict[str, Any], doors: Doors
+) -> elf.Object:
+    """All of it, to be written as an object or as a library."""
+    machine = elf.MACHINES[processor[0].partition("-")[0]]
+    data = elf.Data(machine)
+    addresses = {
+        "plan": data.constant(signature.plan(for_c=True), 8),
+        "full_plan": data.constant(signature.plan(for_c=False), 8),
+        "signature": data.text(signature.text),
+    }
+    for field, passed in (
+        ("names", [each for each in signature.parameters if each.is_in_c]),
+        ("full_names", signature.parameters),
+    ):
+        if passed:
+            addresses[field] = data.records([(Word(), {"address": data.text(each.name)}) for each in passed])
+    on_host = [each for each in portables if each.place is None]
+    on_gpu = [each for each in portables if each.place is not None]
+    for each in on_host:
+        addresses["code"] = data.records([place_code(data, each, f"{WRAPPER}.{each.architecture}")])
+    if on_gpu and on_gpu[0].place is not None:
+        addresses["module"], functions = on_gpu[0].place(data, on_gpu)
+        addresses |= {field: data.symbol(symbol) for field, symbol in functions.items()}
+    thunks = Thunks(_RECORD)
+    where = bool(on_host), bool(on_gpu)
+    if doors.c:
+        thunks.add_c(doors.c, signature)
+    if doors.tvm_ffi:
+        thunks.add_tvm_ffi(doors.tvm_ffi)
+        schema = json.dumps({"type_schema": json.dumps(type_schema(signature))})
+        for what, words in (("metadata", schema), ("doc", metadata["doc"])):
+            if words:
+                data.constant(words.encode() + b"\0", 1, f"kiln_tvm_{what}")
+                thunks.tell_tvm_ffi(f"__tvm_ffi__{what}_{doors.tvm_ffi}", f"kiln_tvm_{what}")
+    if doors.torch:
+        addresses["torch"] = doors.place_torch(data, signature, *where)
+        thunks.add_torch(doors.name)
+    if doors.jax:
+        addresses["xla"] = doors.place_xla(data, signature, *where, metadata["prints"])
+        thunks.add_xla(doors.name)
+    data.records([(Function(), addresses)], _RECORD)
+    thunks.add_slots(doors.name)
+    meta = META + doors.name
+    data.constant(json.dumps(metadata, separators=(",", ":")).encode() + b"\0", 1, meta)
+    objects = [data.object(), thunks.object(processor)]
+    objects += [each.processor_code(processor, f".{each.architecture}") for each in portables]
+    parts = {part.name: part for each in portables for part in each.parts}
+    return elf.linked(_with_parts(objects, parts.values(), processor), {*thunks.names, meta})
+
+
+def object_file(made: elf.Object) -> bytes:
+    """The bytes of an object, with a checksum."""
+    check = elf.Section(CHECK, elf.EXCLUDE)
+    check.append(_CHECK_HEAD + bytes(_DIGEST))
+    made.sections.append(check)
+    return _signed(elf.written(made))
+
+
+def library_file(made: elf.Object) -> bytes:
+    """The bytes of a shared library, with a checksum."""
+    data, loaded = shared_library.written(made)
+    check = _LIBRARY_CHECK.pack(_CHECK_HEAD, len(data), loaded, bytes(_DIGEST))
+    return _signed(data[: shared_library.FREE] + check + data[shared_library.FREE + len(check) :])
+
+
+def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor: Processor) -> list[elf.Object]:
+    """Objects with those of the runtime's parts that they need."""
+    ours = (unguarded, entry, arguments, tvm_entry, torch_entry, xla_entry)
+    rest = [*ours, *(part.code for part in parts if part.name != "signals")]
+    exports = {id(code): set(jit.exports_of(code)) for code in rest}
+    while True:
+        defined = {symbol.name for each in objects for symbol in each.symbols if symbol.is_defined}
+        needed = {symbol.name for each in objects for symbol in each.symbols if not symbol.is_defined} - defined
+        found = [code for code in rest if not needed.isdisjoint(exports[id(code)])]
+        if not found:
+            missing = sorted(name for name in needed if name.startswith("kiln_"))
+            if missing:
+                raise DSLRuntimeError(f"the code needs {', '.join(missing)}, which exported code does not have")
+            return objects
+        for code in found:
+            rest.remove(code)
+            objects = [*objects, elf.read(jit.object_of(code, processor))]
+
+
+# --- checksums -------------------------------------------------------------------------------------------------------
+
+
+def _digest_at(data: bytes) -> int:
+    """Where the checksum lies; -1: there is none."""
+    file, size = elf.File(data), len(_CHECK_HEAD)
+    free = shared_library.FREE
+    if data[free : free + size] == _CHECK_HEAD:
+        return free + _LIBRARY_CHECK.size - _DIGEST
+    for name, header in zip(file.names, file.headers, strict=True):
+        if name == CHECK and data[header[4] : header[4] + size] == _CHECK_HEAD:
+            return header[4] + size
+    return -1
+
+
+def _digest(data: bytes, at: int) -> bytes:
+    """Of all but itself; of a library, of what is loaded: `strip` changes the rest."""
+    held = data[:at] + bytes(_DIGEST) + data[at + _DIGEST :]
+    if at < shared_library.FREE + _LIBRARY_CHECK.size:
+        fields = elf.HEADER.unpack_from(data)
+        head = elf.HEADER.pack(*(0 if number in _OF_SECTIONS else field for number, field in enumerate(fields)))
+        held = head + held[len(head) : _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[2]]
+    return hashlib.blake2b(held, digest_size=_DIGEST).digest()
+
+
+def _signed(data: bytes) -> bytes:
+    at = _digest_at(data)
+    return data[:at] + _digest(data, at) + data[at + _DIGEST :]
+
+
+def is_whole(data: bytes) -> bool:
+    """Whether a file is as it was written. Raises `elf.NotElf`. Nothing is known of libraries that linkers, or tools that change the size, made of ours."""
+    at = _digest_at(data)
+    if elf.File(data).kind == elf.SHARED:
+        if at < 0 or _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[1] != len(data):
+            return True
+    return at >= 0 and data[at : at + _DIGEST] == _digest(data, at)

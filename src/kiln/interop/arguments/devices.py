@@ -1,0 +1,51 @@
+# pyright: reportReturnType=false
+"""Several devices in a process: kernels are launched on that of the first array, whichever is the current one."""
+
+from __future__ import annotations
+
+from ...native import Ptr, i32, i64, inline, local, native, ref, u32, u64
+from . import plan
+from .plan import ArrayRecord, Plan, Record
+from .process import DEVICES, world
+
+_DEVICE_ORDINAL = 9
+"""CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL"""
+
+
+@inline
+def following(record):
+    """The next record."""
+    return Ptr[Record](Ptr(record) + record.size)
+
+
+@native
+def enter_another(header: Ptr[Plan], slots: Ptr) -> bool:
+    known, record = ref(world.place).devices, header.records
+    for _ in range(header.record_count):
+        if record.kind == plan.ARRAY and Ptr[ArrayRecord](record).flags & plan.LAUNCHES != 0:
+            now, wanted, where = local(i32), local(i32), Ptr[u64](slots + record.slot)[0]
+            if known.cuPointerGetAttribute(wanted, i32(_DEVICE_ORDINAL), where) != 0:  # the driver does not know it
+                return False
+            if known.cuCtxGetDevice(now) == 0 and now[0] == wanted[0]:
+                return False
+            if u32(wanted[0]) >= DEVICES:
+                return False
+            context = ref(known.contexts)[i64(wanted[0])]
+            if context[0] == 0 and known.cuDevicePrimaryCtxRetain(context, wanted[0]) != 0:
+                return False
+            return known.cuCtxPushCurrent_v2(context[0]) == 0
+        record = following(record)
+    return False
+
+
+@inline
+def enter(header, slots):
+    """Make the device of a call's first array the current one, if it is not; whether `leave_device` has to undo that."""
+    return ref(world.place).devices.cuCtxGetDevice != None and enter_another(header, slots)
+
+
+@native
+def leave_device(entered: bool) -> None:
+    before = local(u64)
+    if entered:
+        ref(world.place).devices.cuCtxPopCurrent_v2(before)

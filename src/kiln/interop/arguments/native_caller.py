@@ -1,0 +1,264 @@
+"""Calls of jit and compiled functions: plans are made for native code in the calls that Python takes."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl import guards as guarding
+from ...base_dsl import packages
+from ...base_dsl import trace as tracing
+from ...base_dsl.arguments import MAX64, MIN64, element_annotations, is_numeric_type, number_format
+from ...base_dsl.caller import Caller
+from ...base_dsl.function import CompiledFunction, JitFunction
+from ...base_dsl.guards import Guard
+from ...base_dsl.static_key import Met, static_key
+from ...base_dsl.target import choice_guards, get_target, target_key
+from ...base_dsl.typing import Boolean, Float32, Int32, Int64, Integer, Numeric
+from . import loading, plan
+from .plan import Planner
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from ...base_dsl.dependencies import Dependencies
+    from .engine import Engine
+
+_MOST_LESSONS = 8
+"""Calls by which native code gets to know types of arguments of one function; it need not know all."""
+_MOST_PLANS = 16
+"""How often a plan is made anew for classes that change without effect."""
+_MOST_CANDIDATES = 8
+"""Specializations that native code tries."""
+
+
+class NativeCaller(Caller):
+    """Native code takes the calls. A language overrides what follows for its own arguments."""
+
+    # -- what a language provides ------------------------------------------------------------------------
+
+    def record(self, key: Any, annotation: Any, planner: Planner) -> list[int] | None:
+        """The record by which native code takes arguments of a key (see `plan`), or None: Python takes them."""
+        if is_numeric_type(key):
+            return _number_record(key, annotation, planner)
+        if type(key) is tuple and key and isinstance(key[0], type) and issubclass(key[0], (tuple, list)):
+            slot = planner.slot("")
+            children: list[int] = []
+            for child, inner in zip(key[1:], element_annotations(annotation, len(key) - 1), strict=True):
+                made = self.record(child, inner, planner)
+                if made is None:
+                    return None
+                children += made
+            hold = planner.hold() if issubclass(key[0], list) else 0
+            return plan.record(plan.GROUP, slot, [planner.reference(key[0]), len(key) - 1, hold, *children])
+        return None
+
+    def is_array_key(self, key: Any) -> bool:
+        """Whether arguments of a key are arrays, which belong to a framework that may be working on a stream."""
+        return False
+
+    def introduce(self, engine: Engine, value: Any) -> None:
+        """Tell native code about the type of an argument, if it can take such arguments. Nothing by default."""
+
+    # -- learning ----------------------------------------------------------------------------------------
+
+    def prepare(self) -> None:
+        loading.prepare()
+
+    def wait(self) -> None:
+        loading.engine()
+
+    def learn_compiled(self, compiled: CompiledFunction, values: Iterable[Any]) -> None:
+        learned = _learned(compiled)
+        if learned.lessons >= _MOST_LESSONS:
+            return
+        engine = loading.loaded()
+        if engine is None:
+            return
+        learned.lessons += 1
+        for value in values:
+            self.introduce(engine, value)
+        if not hasattr(compiled, "for_caller"):
+            passed = list(compiled.passed)
+            while passed and passed[-1] in compiled.ambient:
+                passed.pop()
+            made = learned.plan(self, passed, compiled.executable.guards, exact=False)
+            if made is not None:
+                _install(engine)
+                _look_at_devices(engine, compiled.target)
+                compiled.for_caller = made
+
+    def learn_jit(
+        self, function: JitFunction, compiled: CompiledFunction, dependencies: Dependencies, values: Iterable[Any]
+    ) -> None:
+        learned = _learned(compiled)
+        moved = dependencies.moved and learned.plans < _MOST_PLANS
+        if (learned.lessons >= _MOST_LESSONS and not moved) or not function.parameters.simple:
+            return
+        engine, guards = loading.loaded(), choice_guards()
+        if engine is None or guards is None:
+            return
+        learned.lessons += 1
+        for value in values:
+            self.introduce(engine, value)
+        if learned.plan_specialization(self, dependencies):
+            _install(engine)
+            _look_at_devices(engine, compiled.target)
+            guards = [Guard(guarding.IS_ZERO, tracing.active), *guards]
+            table, key = guarding.table(guards), target_key()
+            before = getattr(function, "for_caller", ())
+            others = before[3:] if before and before[2] == key else ()
+            kept = [learned, *(each for each in others if each is not learned)][:_MOST_CANDIDATES]
+            addresses = [plan.address_of(each.specialization) for each in kept]
+            words = plan.words([len(kept), plan.address_of(table), *addresses])
+            function.for_caller = (words, (guards, table), key, *kept)
+
+
+class _Plans:
+    """The plans of a compiled function."""
+
+    def __init__(self, compiled: CompiledFunction) -> None:
+        self.lessons = self.plans = 0
+        """Calls by which native code got to know types of arguments, and plans that were made for it."""
+        self.specialization = b""
+        """The plan by which native code takes calls of the jit function this was compiled of."""
+        self._compiled = compiled
+        self._kept: list[Any] = []
+
+    def plan_specialization(self, caller: NativeCaller, dependencies: Dependencies) -> bool:
+        """Make the plan `specialization`, which is valid while nothing has changed; whether there is one."""
+        if not self.specialization or dependencies.moved:
+            self.plans += 1
+            compiled = self._compiled
+            guards = [*compiled.executable.guards, *dependencies.guards()]
+            self.specialization = self.plan(caller, compiled.names, guards, exact=True) or self.specialization
+        return bool(self.specialization)
+
+    def plan(self, caller: NativeCaller, names: list[str], guards: Sequence[Guard], exact: bool) -> bytes | None:
+        """A plan of calls that pass these parameters; None if native code cannot take them."""
+        compiled = self._compiled
+        kinds = {p.kind for p in compiled.parameters.signature.parameters.values()}
+        report, result = compiled.reporter(), result_kind(compiled)
+        if report is None or result is None:
+            return None
+        if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
+            return None
+        planner = Planner(exact, compiled.target)
+        records: list[int] = []
+        for name in names:
+            if name in compiled.static:
+                made = _static_record(compiled.static[name], planner)
+            else:
+                made = caller.record(compiled.keys[name], compiled.parameters.annotation(name), planner)
+            if made is None:
+                return None
+            records += made
+        ambient = [name for name in compiled.ambient if name not in names]
+        if ambient:
+            array = next((i for i, name in enumerate(names) if caller.is_array_key(compiled.keys.get(name))), None)
+            if array is None:
+                return None
+            for _ in ambient:
+                records += plan.record(plan.AMBIENT, planner.slot("Q"), [array])
+        interned = [sys.intern(name) for name in names]
+        table, guard_table = plan.words([id(name) for name in interned]), guarding.table(guards)
+        head = plan.Plan(
+            entry=compiled.executable.address,
+            slots_bytes=max(compiled.slot_bytes, 8),
+            count=len(names),
+            record_count=len(names) + len(ambient),
+            result=result,
+            result_at=compiled.results_at,
+            value=id(compiled.static_result),
+            report=id(report),
+            names=plan.address_of(table),
+            guards=plan.address_of(guard_table),
+            owner=id(compiled),
+            held_bytes=planner.held_bytes,
+        )
+        made = bytes(head) + plan.words(records)
+        # also this plan: another thread may be in a call by it when another one replaces it
+        self._kept += [planner.keep, interned, table, guards, guard_table, report, made]
+        return made
+
+
+def _learned(compiled: CompiledFunction) -> _Plans:
+    if compiled.learned is None:
+        compiled.learned = _Plans(compiled)
+    return compiled.learned
+
+
+@functools.lru_cache(maxsize=1)
+def _install(engine: Engine) -> None:
+    """Let native code take calls; what it does not take comes to the functions that were there before."""
+    engine.add_numbers(Numeric, "_value")
+    engine.install("compiled", CompiledFunction, "__call__", "for_caller", CompiledFunction._run_in_python)
+    engine.install("jit", JitFunction, "__call__", "for_caller", JitFunction._run_in_python)
+
+
+@functools.lru_cache(maxsize=8)
+def _look_at_devices(engine: Engine, name: str) -> None:
+    """Where there are several devices, kernels are launched on that of the first array."""
+    target = get_target(name)
+    if target.several_devices():
+        engine.look_at_devices(target.driver_function)
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def _number_record(kind: type[Numeric], annotation: Any, planner: Planner) -> list[int] | None:
+    """As `ArgumentRules` decides: what may come depends on the annotation."""
+    if not kind._struct_format:
+        return None
+    slot = planner.slot(number_format(kind))
+    annotated = is_numeric_type(annotation)
+    if not issubclass(kind, Integer):
+        types = plan.FLOAT if kind is Float32 else 0
+        if annotated or annotation is float:
+            types = plan.INT | plan.BOOL | plan.FLOAT
+        return plan.record(plan.REAL, slot, [types, id(kind), kind.width // 8])
+    types = plan.BOOL if kind is Boolean else plan.INT if kind in (Int32, Int64) else 0
+    if annotated or (annotation is int and kind is Int32):
+        types = plan.INT | plan.BOOL
+    hole = not annotated and kind is Int64
+    return plan.record(plan.INTEGER, slot, [types, id(kind), max(kind.min, MIN64), min(kind.max, MAX64), hole])
+
+
+def _static_record(value: Any, planner: Planner) -> list[int] | None:
+    """Of an argument that was known while tracing; None if the same object can come to mean another thing."""
+    if type(value) is int and MIN64 <= value <= MAX64:
+        return plan.record(plan.NUMBER, 0, [value])
+    if _is_immutable(value):
+        return plan.record(plan.SAME, 0, [planner.reference(value)])
+    return None
+
+
+def _is_immutable(value: Any) -> bool:
+    if type(value) is tuple:
+        return all(map(_is_immutable, value))
+    if isinstance(value, enum.Enum):
+        met = Met()
+        static_key(value, met)
+        return not met.changeable
+    numpy = packages.loaded("numpy")
+    if numpy is not None and isinstance(value, (numpy.number, numpy.bool_)):
+        return True
+    return value is None or type(value) in (int, bool, float, str, bytes) or isinstance(value, type)
+
+
+def result_kind(compiled: CompiledFunction) -> int | None:
+    """What native code returns; None if that needs Python."""
+    if not compiled.has_results:
+        return plan.NO_RESULT
+    if not compiled.returns_number:
+        return None
+    kind = compiled.result_kinds[0]
+    if kind.width == 1:
+        return plan.TRUTH
+    if kind.is_float:
+        return plan.REAL32 if kind.width == 32 else plan.REAL64
+    return (plan.SIGNED if kind.signed else plan.UNSIGNED) | kind.bytes << 8

@@ -1,0 +1,105 @@
+"""The C header of an exported function."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from .signature import Parameter, c_number, numbers_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .signature import Signature
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def check_name(name: str, what: str) -> str:
+    """A name that C takes."""
+    if not IDENTIFIER.fullmatch(name):
+        raise error(
+            DSLUserCodeTypeError,
+            f"the {what} {name!r} is no name of C",
+            hint="letters, digits and underscores, and no digit first",
+        )
+    return name
+
+
+def tensor_type(prefix: str, parameter: Parameter) -> str:
+    """The type of a tensor: with the parameter's own name, where C takes it."""
+    return f"{prefix}_Tensor_{parameter.name if parameter.name.isascii() else parameter.c_name}_t"
+
+
+def declaration(prefix: str, parameter: Parameter) -> str:
+    """A parameter of the wrapper. Refuses what has no form in C."""
+    name = parameter.c_name
+    if parameter.kind == "tensor":
+        return f"{tensor_type(prefix, parameter)} *{name}"
+    if parameter.kind in ("stream", "pointer"):
+        return f"void *{name}"
+    if parameter.kind == "number":
+        return f"{c_number(parameter.about['type'])} {name}"
+    types = numbers_of(parameter.about) if parameter.kind == "tuple" else None
+    if types is None or len(set(types)) > 1:
+        raise error(
+            DSLUserCodeTypeError,
+            f"argument {parameter.name!r} has no form in C: it holds other things than numbers of one type",
+            hint="pass tensors one by one, or export it for TVM-FFI",
+        )
+    return f"const {c_number(types[0]) if types else 'int32_t'} *{name}"
+
+
+def _fields(leaves: Sequence[Any], name: str) -> list[str]:
+    """The fields of the dynamic ones among extents or strides."""
+    bits = [leaf["bits"] for leaf in leaves if isinstance(leaf, dict)]
+    if len(set(bits)) > 1:
+        return [f"int{width}_t {name[:-1]}_{number};" for number, width in enumerate(bits)]
+    return [f"int{bits[0]}_t {name}[{len(bits)}];"] if bits else []
+
+
+def _layout(about: dict[str, Any]) -> str:
+    def text(leaf: Any) -> str:
+        if not isinstance(leaf, dict):
+            return str(leaf)
+        return "?" if leaf["divisibility"] == 1 else f"?{{div={leaf['divisibility']}}}"
+
+    shape, stride = (", ".join(map(text, about[part])) for part in ("shape", "stride"))
+    return f"({shape}):({stride}) of {about['type']}, address a multiple of {about['alignment']}"
+
+
+def _in_comment(text: str) -> str:
+    """Any text in a comment of C: it does not end it, and continues no line."""
+    return " ".join(text.replace("*/", "* /").replace("/*", "/ *").replace("\\", "/").split())
+
+
+def header(prefix: str, signature: Signature, version: str, architectures: Sequence[str]) -> str:
+    """The text of the file."""
+    passed = [each for each in signature.parameters if each.is_in_c]
+    guard = f"KILN_{prefix.upper()}_H"
+    lines = [
+        f"/* {_in_comment(signature.text)}, exported by Kiln {version} for {', '.join(architectures)}.", " *",
+        " * Functions return 0, a CUresult, or a negative number: -1 - n where argument n does not fit, other ones where",
+        f" * arguments do not fit together. {prefix}_Kernel_Module_Error then tells, in the thread that called,",
+        " * what is wrong. A null module is loaded at the first call.", " */", f"#ifndef {guard}", f"#define {guard}", "",
+        *(f"#include <{name}.h>" for name in ("stddef", "stdint", "stdio", "stdlib")), "",
+        "#ifdef __cplusplus", 'extern "C" {', "#endif", "",
+    ]  # fmt: skip
+    for each in passed:
+        if each.kind == "tensor":
+            about = each.about
+            fields = ["void *data;", *_fields(about["shape"], "dynamic_shapes"), *_fields(about["stride"], "dynamic_strides")]  # fmt: skip
+            lines += [f"/* {_layout(about)} */", "typedef struct {", *(f"  {field}" for field in fields)]
+            lines += [f"}} {tensor_type(prefix, each)};", ""]
+    module = f"{prefix}_Kernel_Module_t"
+    parameters = ", ".join([f"{module} *module", *(declaration(prefix, each) for each in passed)])
+    lines += [
+        "typedef struct {", "  void *function;", f"}} {module};", "",
+        f"int32_t {prefix}_Kernel_Module_Load({module} *module);",
+        f"int32_t {prefix}_Kernel_Module_Unload({module} *module);",
+        f"const char *{prefix}_Kernel_Module_Error(const {module} *module);",
+        f"int32_t cute_dsl_{prefix}_wrapper({parameters});", "",
+        "#ifdef __cplusplus", "}", "#endif", "", "#endif", "",
+    ]  # fmt: skip
+    return "\n".join(lines)

@@ -1,0 +1,268 @@
+"""The parameters of an exported function: how C declares them, how native code takes them, and how metadata tell of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.arguments import AMBIENT_STREAM, is_numeric_type, number_format
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.function import describe_key
+from ...base_dsl.typing import Integer
+from ...cute.host.arguments import StreamNode
+from ...cute.host.runtime import PointerSignature
+from ...cute.host.tensor_forms import DynamicLeaf, TensorSignature
+from ..arguments import plan
+from ..arguments.native_caller import result_kind
+from ..arguments.plan import Planner
+from .entry import ANYTHING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...base_dsl.function import CompiledFunction
+
+_C_NUMBERS = {"Boolean": "uint8_t", "Float32": "float", "TFloat32": "float", "Float64": "double"}
+_WORDS = """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept const
+    const_cast consteval constexpr constinit continue contract_assert co_await co_return co_yield decltype default delete do double
+    dynamic_cast else enum explicit export extern false float for fortran friend goto if inline int long mutable namespace new noexcept not
+    not_eq nullptr operator or or_eq private protected public register reinterpret_cast requires restrict return short signed sizeof
+    static static_assert static_cast struct switch template this thread_local throw true try typedef typeid typename typeof
+    typeof_unqual union unsigned using virtual void volatile wchar_t while xor xor_eq
+
+    BIG_ENDIAN BUFSIZ BYTE_ORDER EOF EXIT_FAILURE EXIT_SUCCESS FILENAME_MAX FOPEN_MAX L_ctermid L_cuserid L_tmpnam LITTLE_ENDIAN
+    MB_CUR_MAX NULL PDP_ENDIAN P_tmpdir PTRDIFF_MAX PTRDIFF_MIN RAND_MAX RENAME_EXCHANGE RENAME_NOREPLACE RENAME_WHITEOUT SEEK_CUR SEEK_DATA
+    SEEK_END SEEK_HOLE SEEK_SET SIG_ATOMIC_MAX SIG_ATOMIC_MIN SIZE_MAX TMP_MAX WCHAR_MAX WCHAR_MIN WCONTINUED WEXITED WEXITSTATUS
+    WIFCONTINUED WIFEXITED WIFSIGNALED WIFSTOPPED WINT_MAX WINT_MIN WNOHANG WNOWAIT WSTOPPED WSTOPSIG WTERMSIG WUNTRACED
+    FD_CLR FD_ISSET FD_SET FD_SETSIZE FD_ZERO NFDBITS alloca assert be16toh be32toh be64toh errno htobe16 htobe32 htobe64 htole16 htole32
+    htole64 i386 le16toh le32toh le64toh linux major makedev minor offsetof stderr stdin stdout strdupa strndupa unix unreachable
+    I complex imaginary max min
+
+    module size_t ptrdiff_t intptr_t uintptr_t intmax_t uintmax_t
+"""
+"""Words of C and C++, macros of what the header includes and others often do, names that it uses itself."""
+_TAKEN = frozenset(_WORDS.split())
+_TAKEN_FORMS = re.compile(
+    r"u?int(_fast|_least)?(8|16|32|64)_t|U?INT(_FAST|_LEAST)?(8|16|32|64|PTR|MAX)_(C|MAX|MIN|WIDTH)|\w+_WIDTH"
+)
+_RESERVED = re.compile(r"_[A-Z_]")
+
+
+def c_names(names: Sequence[str]) -> list[str]:
+    """Names of parameters as C and C++ take them: ASCII, no word or macro of theirs, and each another one."""
+    found: list[str] = []
+    for name in names:
+        made = re.sub(r"[^A-Za-z0-9_]", lambda letter: f"u{ord(letter[0]):04x}", name)
+        made = f"p{made}" if _RESERVED.match(made) else made
+        while made in _TAKEN or _TAKEN_FORMS.fullmatch(made) or made in found or (made != name and made in names):
+            made += "_"
+        found.append(made)
+    return found
+
+
+@dataclasses.dataclass
+class Parameter:
+    """A parameter."""
+
+    name: str
+    about: dict[str, Any]
+    """What metadata say of it."""
+    record: list[int]
+    """As native code takes it."""
+    c_name: str = ""
+
+    @property
+    def kind(self) -> str:
+        return self.about["kind"]
+
+    @property
+    def is_in_c(self) -> bool:
+        """Whether C passes it: None is not."""
+        return self.kind != "none"
+
+
+@dataclasses.dataclass
+class Signature:
+    """What an exported function takes."""
+
+    parameters: list[Parameter]
+    ambient: list[list[int]]
+    """Records of streams that are not passed."""
+    slots_bytes: int
+    results: tuple[int, int]
+    """What it gives (`plan.NO_RESULT`, ...), and where."""
+    text: str
+
+    def plan(self, for_c: bool) -> bytes:
+        """The plan by which native code takes a call."""
+        passed = [each for each in self.parameters if each.is_in_c or not for_c]
+        records = [word for each in passed for word in each.record] + [word for each in self.ambient for word in each]
+        head = plan.Plan(
+            slots_bytes=max(self.slots_bytes, 8), count=len(passed), record_count=len(passed) + len(self.ambient),
+            result=self.results[0], result_at=self.results[1],
+        )  # fmt: skip
+        return bytes(head) + plan.words(records)
+
+
+def c_number(name: str) -> str:
+    """The type of C that holds a number of a type, by name; 16-bit and narrower floats come as their bits."""
+    if name in _C_NUMBERS:
+        return _C_NUMBERS[name]
+    if name.startswith(("Int", "Uint")):
+        return name.lower() + "_t"
+    return "uint16_t" if "16" in name else "uint8_t"
+
+
+def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Signature:
+    """What a compiled function takes once it is exported, with arrays of all `targets`. Refuses what only Python can pass."""
+    planner = Planner(False, compiled.target)
+    targets = targets or (compiled.target,)
+    passed = [name for name in compiled.passed if name != AMBIENT_STREAM]
+    while passed and passed[-1] in compiled.ambient:
+        passed.pop()
+    parameters: list[Parameter] = []
+    for name in passed:
+        if name in compiled.static:
+            parameters.append(Parameter(name, {"kind": "none"}, plan.record(plan.SAME, 0, [0])))
+            continue
+        made = _described(compiled, compiled.keys[name], planner, targets)
+        if made is None:
+            raise error(
+                DSLUserCodeTypeError,
+                f"argument {name!r} of {compiled.function_name} is {describe_key(compiled.keys[name])}, which exported code cannot take",
+                hint="it takes tensors, pointers, streams, numbers, shapes, and tuples of these",
+            )
+        parameters.append(Parameter(name, *made))
+    for parameter, name in zip(parameters, c_names([each.name for each in parameters]), strict=True):
+        parameter.c_name = name
+    ambient = [name for name in compiled.ambient if name not in passed]
+    array = next((i for i, each in enumerate(parameters) if each.kind == "tensor"), 0)
+    streams = [plan.record(plan.AMBIENT, planner.slot("Q"), [array]) for _ in ambient]
+    result = result_kind(compiled)
+    if result is None:
+        raise error(
+            DSLUserCodeTypeError,
+            f"{compiled.function_name} returns more than one number, which exported code cannot",
+            hint="write results to tensors",
+        )
+    briefs = [f"{each.name}: {brief(each.about)}" for each in parameters]
+    text = f"{compiled.function_name}({', '.join(briefs)})"
+    return Signature(parameters, streams, compiled.slot_bytes, (result, compiled.results_at), text)
+
+
+def _described(
+    compiled: CompiledFunction, key: Any, planner: Planner, targets: Sequence[str]
+) -> tuple[dict[str, Any], list[int]] | None:
+    """What metadata say of arguments of a key, and their record; None: exported code cannot take them."""
+    if isinstance(key, TensorSignature):
+        caller: Any = compiled.source.dsl.caller
+        words = caller.record(key, None, planner)
+        if words is None:
+            return None
+        for target in targets:
+            words[_DEVICES] |= caller.record(key, None, Planner(False, target))[_DEVICES]
+        words[_FLAGS] &= plan.READONLY  # which device is meant, doors find out by themselves
+        return _tensor(key), _without_addresses(words)
+    if isinstance(key, PointerSignature):
+        caller = compiled.source.dsl.caller
+        about = {"kind": "pointer", "type": key.dtype.__name__, "memory": key.memspace.name, "alignment": key.alignment}
+        return about, _without_addresses(caller.record(key, None, planner))
+    if key == StreamNode.key:
+        return {"kind": "stream"}, plan.record(plan.STREAM, planner.slot("Q"), [])
+    if is_numeric_type(key):
+        return {"kind": "number", "type": key.__name__}, _number(key, planner)
+    if not isinstance(key, tuple) or not key:
+        return {"kind": "static"}, plan.record(ANYTHING, 0, [])
+    if isinstance(key[0], type) and issubclass(key[0], (tuple, list)):
+        slot = planner.slot("")
+        children = [_described(compiled, child, planner, targets) for child in key[1:]]
+        if None in children:
+            return None
+        made: list[Any] = children
+        about = {"kind": "tuple", "elements": [about for about, _ in made]}
+        records = [word for _, words in made for word in words]
+        return about, plan.record(plan.GROUP, slot, [0, len(made), 0, *records])
+    kinds = [kind for kind in key[1:] if is_numeric_type(kind)]
+    if len(kinds) != len(key) - 1:
+        static = not any(isinstance(part, (TensorSignature, PointerSignature)) for part in key)
+        return ({"kind": "static"}, plan.record(ANYTHING, 0, [])) if static and not kinds else None
+    if len(kinds) == 1 and key[0] == ():
+        return {"kind": "number", "type": kinds[0].__name__}, _number(kinds[0], planner)
+    slot = planner.slot("")
+    records = [word for kind in kinds for word in _number(kind, planner)]
+    elements = [{"kind": "number", "type": kind.__name__} for kind in kinds]
+    return {"kind": "tuple", "elements": elements}, plan.record(plan.GROUP, slot, [0, len(kinds), 0, *records])
+
+
+def _number(kind: Any, planner: Planner) -> list[int]:
+    slot = planner.slot(number_format(kind))
+    if issubclass(kind, Integer):
+        least, greatest = max(kind.min, -(1 << 63)), min(kind.max, (1 << 63) - 1)
+        return plan.record(plan.INTEGER, slot, [plan.INT | plan.BOOL, max(kind.width // 8, 1), least, greatest, 0])
+    types = plan.INT | plan.BOOL | plan.FLOAT if kind.width in (32, 64) else 0
+    return plan.record(plan.REAL, slot, [types, 0, -(-kind.width // 8)])
+
+
+_DEVICES, _FLAGS = plan.ArrayRecord.devices.offset // 8, plan.ArrayRecord.flags.offset // 8
+_ADDRESSES = tuple(
+    getattr(plan.ArrayRecord, name).offset // 8 for name in ("signature", "element", "other_element", "numpy")
+)
+
+
+def _without_addresses(words: Sequence[int]) -> list[int]:
+    """A record of an array without what means something in this process only."""
+    return [0 if number in _ADDRESSES else word for number, word in enumerate(words)]
+
+
+def _tensor(key: TensorSignature) -> dict[str, Any]:
+    def leaf(x: Any) -> Any:
+        return {"bits": x.width, "divisibility": x.divisibility} if isinstance(x, DynamicLeaf) else x
+
+    return {
+        "kind": "tensor", "type": key.dtype.__name__, "shape": list(map(leaf, key.shape)),
+        "stride": list(map(leaf, key.stride)), "alignment": key.alignment, "memory": key.memspace.name,
+        "readonly": key.readonly,
+    }  # fmt: skip
+
+
+def brief(about: dict[str, Any]) -> str:
+    """A parameter in a signature for people."""
+    kind = about["kind"]
+    if kind == "tensor":
+        extents = ", ".join("?" if isinstance(leaf, dict) else str(leaf) for leaf in about["shape"])
+        return f"Tensor([{extents}], {about['type']})"
+    if kind == "tuple":
+        return f"({', '.join(map(brief, about['elements']))})"
+    return {"number": about.get("type", ""), "pointer": f"Pointer({about.get('type')})", "none": "None"}.get(kind, kind)
+
+
+def type_schema(signature: Signature) -> dict[str, Any]:
+    """The types of a function's result and arguments, as TVM-FFI writes them."""
+    results = {plan.NO_RESULT: "None", plan.REAL32: "float", plan.REAL64: "float", plan.TRUTH: "bool"}
+    result = {"type": results.get(signature.results[0] & 0xFF, "int")}
+    return {"type": "ffi.Function", "args": [result, *(_type_schema(each.about) for each in signature.parameters)]}
+
+
+def _type_schema(about: dict[str, Any]) -> dict[str, Any]:
+    kind = about["kind"]
+    if kind == "tuple":
+        return {"type": "Tuple", "args": [_type_schema(each) for each in about["elements"]]}
+    if kind == "number":
+        name = about["type"]
+        return {"type": "bool" if name == "Boolean" else "float" if "Float" in name else "int"}
+    return {"type": {"tensor": "Tensor", "none": "None", "static": "Any"}.get(kind, "ctypes.c_void_p")}
+
+
+def numbers_of(about: dict[str, Any]) -> list[str] | None:
+    """The types of the numbers that a tuple consists of; None if it holds something else."""
+    found: list[str] = []
+    for each in about["elements"]:
+        if each["kind"] == "number":
+            found.append(each["type"])
+        elif each["kind"] == "tuple" and (inner := numbers_of(each)) is not None:
+            found += inner
+        elif each["kind"] != "static":
+            return None
+    return found

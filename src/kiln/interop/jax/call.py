@@ -1,0 +1,412 @@
+"""`cutlass_call`: a kernel as a function of arrays. It is a primitive of JAX, compiled where it is lowered, for that platform."""
+
+from __future__ import annotations
+
+import functools
+import struct
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.core
+import jax.extend.core
+import numpy as np
+from jax.interpreters import ad, batching, mlir
+
+from ..._support import fork_safe
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLUserCodeValueError, error
+from ...base_dsl.typing import Numeric
+from ...cute import compile as compile_function
+from ...cute.host.runtime import as_device_memory, make_fake_stream
+from ...cute.host.stream import Stream
+from . import handler
+from .reader import ARGUMENT, NUMBER, RESULT, STREAM
+from .spec import HOST_ALIGNMENT, TensorSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_PLATFORMS = {"cpu": "cpu", "cuda": "nvidia"}
+_MOST_KEPT = 256
+
+
+def cutlass_call(
+    fn: Callable[..., Any],
+    *,
+    output_shape_dtype: Any = None,
+    input_spec: Any = None,
+    output_spec: Any = None,
+    input_mode: Any = None,
+    output_mode: Any = None,
+    input_output_aliases: Mapping[Any, Any] | None = None,
+    allow_cuda_graph: bool = True,
+    ffi_call_target: str | None = None,
+    compile_options: Any = None,
+    compile_key: Any = None,
+    use_static_tensors: bool = False,
+    vmap_method: str = "sequential",
+    **kwargs: Any,
+) -> Callable[..., Any]:
+    """A function of arrays that runs `fn(stream, *inputs, *outputs, **kwargs)`.
+
+    `output_shape_dtype` is anything with a shape and a dtype, or a tree of those, of which there is one at least; the function gives arrays in the same tree. Specs are
+    `TensorSpec`s, one for each input or output, or trees of them; None stands for the default. `input_mode` and `output_mode` are short
+    for specs that give the mode alone. An output that `input_output_aliases` makes the same as an input, by numbers, is not passed to
+    `fn`. Tensors have dynamic layouts unless `use_static_tensors` or their spec says otherwise. Keyword arguments that are numbers are
+    passed in each call, so one kernel serves all values; others, and those annotated as Constexpr, are compiled in. `compile_key` tells
+    apart functions that look alike. `vmap_method`: "sequential" makes a call for each element; "broadcast_all" one call with one more
+    axis in front, for kernels that take that.
+    """
+    if vmap_method not in ("sequential", "broadcast_all"):
+        raise error(
+            DSLUserCodeValueError,
+            f"cutlass_call() got vmap_method={vmap_method!r}",
+            hint='"sequential" or "broadcast_all"',
+        )
+    outputs, output_tree = jax.tree.flatten(output_shape_dtype)
+    if not outputs:
+        raise error(
+            DSLUserCodeValueError,
+            f"cutlass_call() got output_shape_dtype={output_shape_dtype!r}: JAX leaves out calls that give nothing, and arrays are never written to",
+            hint="say the shape and dtype of an output; one that is to be an input changed is named by input_output_aliases, too",
+        )
+    types = [jax.numpy.result_type(np.dtype(o.dtype)) for o in outputs]  # float64 is float32 where JAX has no 64 bits
+    shapes = tuple(jax.ShapeDtypeStruct(tuple(o.shape), kind) for o, kind in zip(outputs, types, strict=True))
+    output_specs = _specs(output_spec, output_mode, output_tree, len(shapes), "output_spec")
+
+    def call(*inputs: Any) -> Any:
+        leaves, tree = jax.tree.flatten(inputs)
+        specs = _specs(input_spec, input_mode, tree, len(leaves), "input_spec", inputs=len(inputs))
+        aliases = _aliases(input_output_aliases or {}, leaves, shapes)
+        made = _Call(
+            fn, tree, output_tree, shapes, specs, output_specs, aliases, allow_cuda_graph, ffi_call_target,
+            _options(compile_options), compile_key, use_static_tensors, vmap_method, tuple(kwargs.items()),
+        )  # fmt: skip
+        results = _primitive.bind(*leaves, call=made)
+        return jax.tree.unflatten(output_tree, results)
+
+    return call
+
+
+def differentiable(forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with a gradient of kernels: `forward(*inputs)` gives the result and what `backward(saved, gradient)` needs beside the
+    gradient of the result; that gives the gradients of the inputs."""
+
+    @jax.custom_vjp
+    def function(*inputs: Any) -> Any:
+        return forward(*inputs)[0]
+
+    function.defvjp(forward, backward)
+    return function
+
+
+def _options(given: Any) -> Any:
+    return tuple(given) if isinstance(given, (list, tuple)) else given
+
+
+def _specs(
+    given: Any, modes: Any, tree: Any, count: int, name: str, inputs: int | None = None
+) -> tuple[TensorSpec, ...]:
+    """A spec for each leaf of a tree."""
+    if given is not None and modes is not None:
+        raise error(
+            DSLUserCodeValueError,
+            f"cutlass_call() got {name} and the modes alone",
+            hint="TensorSpec(mode=...) says both",
+        )
+    if modes is not None:
+        is_mode = lambda x: x is None or (isinstance(x, (tuple, list)) and all(isinstance(i, int) for i in x))
+        given = jax.tree.map(lambda m: None if m is None else TensorSpec(mode=tuple(m)), modes, is_leaf=is_mode)
+    if given is None:
+        return (TensorSpec(),) * count
+    if isinstance(given, TensorSpec):
+        return (given,) * count
+    is_spec = lambda x: x is None or isinstance(x, TensorSpec)
+    if inputs is not None and isinstance(given, list):
+        given = tuple(given)
+    try:
+        found = _broadcast(given, tree, is_spec)
+    except (ValueError, TypeError):
+        found = None
+    if found is None or len(found) != count or not all(map(is_spec, found)):
+        raise error(
+            DSLUserCodeValueError,
+            f"cutlass_call() got {name}={given!r} for arrays in the tree {tree}",
+            hint="a TensorSpec or None for each array, in the same tree",
+        )
+    return tuple(TensorSpec() if spec is None else spec for spec in found)
+
+
+def _broadcast(given: Any, tree: Any, is_spec: Any) -> list[Any]:
+    """The specs of a prefix of a tree, leaf by leaf."""
+    whole = jax.tree.unflatten(tree, range(tree.num_leaves))
+    found: list[Any] = []
+
+    def add(spec: Any, part: Any) -> None:
+        found.extend([spec] * len(jax.tree.leaves(part)))
+
+    jax.tree.map(add, given, whole, is_leaf=is_spec)
+    return found
+
+
+def _aliases(given: Mapping[Any, Any], leaves: Sequence[Any], shapes: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    found: list[tuple[int, int]] = []
+    for i, o in given.items():
+        if not (0 <= i < len(leaves) and 0 <= o < len(shapes)):
+            raise error(
+                DSLUserCodeValueError,
+                f"cutlass_call() got input_output_aliases={dict(given)}, and has {len(leaves)} inputs and {len(shapes)} outputs",
+            )
+        before, after = leaves[i], shapes[o]
+        if tuple(before.shape) != tuple(after.shape) or np.dtype(before.dtype) != after.dtype:
+            raise error(
+                DSLUserCodeValueError,
+                f"input {i} is {np.dtype(before.dtype)}{tuple(before.shape)} and output {o}, which is to be the same, {after.dtype}{tuple(after.shape)}",
+            )
+        found.append((i, o))
+    return tuple(found)
+
+
+class _Call:
+    """All of a call but its arrays. Equal ones share what is compiled."""
+
+    def __init__(
+        self, fn: Any, tree: Any, output_tree: Any, shapes: tuple[Any, ...], specs: tuple[TensorSpec, ...],
+        output_specs: tuple[TensorSpec, ...], aliases: tuple[tuple[int, int], ...], captured: bool, target: str | None,
+        options: Any, key: Any, static: bool, vmap_method: str, keywords: tuple[tuple[str, Any], ...],
+    ) -> None:  # fmt: skip
+        self._arguments: tuple[Any, ...] = (
+            fn, tree, output_tree, shapes, specs, output_specs, aliases, captured, target, options, key, static, vmap_method,
+            keywords,
+        )  # fmt: skip
+        self.fn, self.tree, self.output_tree, self.shapes = fn, tree, output_tree, shapes
+        self.specs, self.output_specs, self.aliases = specs, output_specs, dict(aliases)
+        self.captured, self.target, self.options, self.static = captured, target, options, static
+        self.vmap_method, self.keywords = vmap_method, dict(keywords)
+        parts = (
+            fn, tree, output_tree, tuple((str(s.shape), str(s.dtype)) for s in shapes), specs, output_specs, aliases, captured,
+            target, options, key, static, vmap_method, tuple((n, type(v), v) for n, v in keywords),
+        )  # fmt: skip
+        try:
+            hash(parts)
+            self._key: Any = parts
+        except TypeError:
+            self._key = id(self)
+
+    def with_axis(self, size: int) -> _Call:
+        """The same of arrays with one more axis in front."""
+        fn, tree, output_tree, shapes, specs, output_specs, *rest = self._arguments
+        longer = tuple(jax.ShapeDtypeStruct((size, *s.shape), s.dtype) for s in shapes)
+        specs, output_specs = (tuple(spec.with_axis() for spec in each) for each in (specs, output_specs))
+        return _Call(fn, tree, output_tree, longer, specs, output_specs, *rest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Call) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return getattr(self.fn, "__name__", "kernel")
+
+    def compiled(self, avals: Sequence[Any], platform: str) -> tuple[Any, list[int]]:
+        """What the handler knows of the function for arrays of these shapes (the function itself if it does not know it), and the
+        numbers that calls pass."""
+        shapes = tuple(
+            (str(a.shape) if self._symbolic(avals) or self._is_static() else len(a.shape), str(a.dtype)) for a in avals
+        )
+        where = (self, shapes, platform)
+        with _lock:
+            if where not in _compiled:
+                if len(_compiled) >= _MOST_KEPT:
+                    del _compiled[next(iter(_compiled))]
+                _compiled[where] = self._compile(avals, platform)
+            return _compiled[where]
+
+    def numbers(self, compiled: Any) -> dict[str, Any]:
+        """The keyword arguments that calls pass."""
+        return {name: value for name, value in self.keywords.items() if name in compiled.keys}
+
+    def _is_static(self) -> bool:
+        return self.static or any(spec.static or spec.divisibility for spec in (*self.specs, *self.output_specs))
+
+    def _symbolic(self, avals: Sequence[Any]) -> bool:
+        return not all(isinstance(extent, int) for a in (*avals, *self.shapes) for extent in a.shape)
+
+    def _compile(self, avals: Sequence[Any], platform: str) -> tuple[Any, list[int]]:
+        on_host = platform == "cpu"
+        sources: list[Any] = [(STREAM, 0 if on_host else 1, "the stream is not known", (), ())]
+
+        def fakes(
+            kind: int, arrays: Sequence[Any], specs: Sequence[TensorSpec], what: str, skip: Any = ()
+        ) -> list[Any]:
+            made: list[Any] = []
+            for index, (array, spec) in enumerate(zip(arrays, specs, strict=True)):
+                name, rank = f"{what} {index}", len(array.shape)
+                if index in skip:
+                    made.append(None)
+                    continue
+                fake = spec.checked(rank, name).fake(array.shape, array.dtype, self.static, on_host, name)
+                made.append(fake)
+                says = f"{name} does not fit what was compiled, a {fake}: extents, multiples or alignment"
+                sources.append((kind, index, says, spec.order(rank), spec.major(rank)))
+            return made
+
+        inputs = fakes(ARGUMENT, avals, self.specs, "input")
+        same = set(self.aliases.values())
+        outputs = fakes(RESULT, self.shapes, self.output_specs, "output", same)
+        arguments = jax.tree.unflatten(self.tree, inputs)
+        results = self._results(outputs, same)
+        made = compile_function(
+            self.fn, make_fake_stream(), *arguments, *results, options=self.options, target=_PLATFORMS[platform],
+            **self.keywords,
+        )  # fmt: skip
+        compiled = getattr(made, "compiled", made)
+        numbers: list[int] = []
+        for name, value in self.keywords.items():
+            if name in compiled.keys:
+                sources.append((NUMBER, len(numbers), f"the number {name} is out of its range", (), ()))
+                numbers.append(_word(name, value, compiled.keys[name]))
+        return handler.add(compiled, sources) or self._unknown(compiled, platform), numbers
+
+    def _unknown(self, compiled: Any, platform: str) -> Any:
+        """A function that XLA cannot call by itself: Python calls it, where memory is the host's."""
+        if platform == "cpu":
+            return compiled
+        raise error(
+            DSLUserCodeTypeError,
+            f"{self!r} cannot be called from JAX: its parameters are not arrays, numbers and groups of them alone",
+        )
+
+    def _results(self, outputs: list[Any], same: set[int]) -> list[Any]:
+        """The outputs as the function takes them: one by one, in their tree, without those that are inputs."""
+        if not same:
+            tree = jax.tree.unflatten(self.output_tree, outputs)
+            return list(tree) if type(tree) is tuple else [tree] if outputs else []
+        return [output for output in outputs if output is not None]
+
+
+_compiled: dict[Any, tuple[Any, list[int]]] = {}
+_lock = fork_safe.rlock()
+
+
+def _word(name: str, value: Any, kind: Any) -> int:
+    """A number as a word of an attribute."""
+    if not (isinstance(kind, type) and issubclass(kind, Numeric)):
+        raise error(
+            DSLUserCodeTypeError,
+            f"the keyword {name} is {type(value).__name__}, which a call from JAX cannot pass",
+            hint="annotate it as Constexpr, so that it is compiled in",
+        )
+    plain = getattr(value, "value", value)
+    return struct.unpack("<q", struct.pack("<d", plain))[0] if kind.is_float else int(plain)
+
+
+# --- the primitive ---------------------------------------------------------------------------------------------------
+
+_primitive = jax.extend.core.Primitive("kiln_call")
+_primitive.multiple_results = True
+
+
+@_primitive.def_abstract_eval
+def _abstract(*avals: Any, call: _Call) -> list[Any]:
+    return [jax.core.ShapedArray(shape.shape, shape.dtype) for shape in call.shapes]
+
+
+@functools.lru_cache(maxsize=_MOST_KEPT)
+def _jitted(call: _Call) -> Any:
+    return jax.jit(lambda *arrays: _primitive.bind(*arrays, call=call))
+
+
+@_primitive.def_impl
+def _run(*arrays: Any, call: _Call) -> Any:
+    return _jitted(call)(*arrays)
+
+
+def _lower(platform: str, context: Any, *operands: Any, call: _Call) -> Any:
+    known, numbers = call.compiled(context.avals_in, platform)
+    if not isinstance(known, handler.Known):
+        return mlir.lower_fun(functools.partial(_call_python, known, call), multiple_results=True)(context, *operands)
+    target = call.target or (handler.TARGET if call.captured else handler.UNCAPTURED)
+    handler.register(target, "cpu" if platform == "cpu" else "CUDA", call.captured)
+    minor_first = lambda avals, specs: [
+        tuple(reversed(s.major(len(a.shape)))) for a, s in zip(avals, specs, strict=True)
+    ]
+    for_export = getattr(context.module_context.lowering_parameters, "for_export", True)
+    rule = jax.ffi.ffi_lowering(
+        target,
+        operand_layouts=minor_first(context.avals_in, call.specs),
+        result_layouts=minor_first(context.avals_out, call.output_specs),
+        operand_output_aliases=call.aliases,
+    )
+    return rule(context, *operands, **handler.attributes(known, numbers, for_export))
+
+
+for _platform in _PLATFORMS:
+    mlir.register_lowering(_primitive, functools.partial(_lower, _platform), platform=_platform)
+
+
+def _aligned(shape: Any, dtype: Any, contents: Any = None) -> Any:
+    """An array as aligned as XLA's, and writable."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    memory = np.empty(size + HOST_ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % HOST_ALIGNMENT
+    made = memory[start : start + size].view(dtype).reshape(shape)
+    if contents is not None:
+        made[...] = contents
+    return made
+
+
+def _call_python(compiled: Any, call: _Call, *arrays: Any) -> Any:
+    """A call that Python makes: under the sanitizer, for example."""
+    in_place = {o: i for i, o in call.aliases.items()}
+
+    def run(*given: Any) -> Any:
+        inputs = [_aligned(x.shape, x.dtype, x) for x in given]
+        outputs = [
+            inputs[in_place[o]] if o in in_place else _aligned(s.shape, s.dtype) for o, s in enumerate(call.shapes)
+        ]
+        seen = lambda arrays, specs: [
+            as_device_memory(x.transpose(spec.order(x.ndim))) for x, spec in zip(arrays, specs, strict=True)
+        ]
+        arguments = jax.tree.unflatten(call.tree, seen(inputs, call.specs))
+        passed = [None if o in in_place else x for o, x in enumerate(seen(outputs, call.output_specs))]
+        compiled(Stream(0), *arguments, *call._results(passed, set(in_place)), **call.numbers(compiled))
+        return outputs
+
+    return jax.pure_callback(run, list(call.shapes), *arrays)
+
+
+def _no_derivative(*_: Any, call: _Call) -> Any:
+    raise error(
+        DSLUserCodeTypeError,
+        f"{call!r} has no derivative: JAX cannot see into a kernel",
+        hint="give it one: kiln.jax.differentiable(forward, backward), or jax.custom_vjp",
+    )
+
+
+ad.primitive_jvps[_primitive] = lambda primals, tangents, call: _no_derivative(call=call)
+
+
+def _batched(arrays: Sequence[Any], axes: Sequence[Any], *, call: _Call) -> Any:
+    if call.vmap_method == "sequential":
+        moved = [a if d is None else jax.numpy.moveaxis(a, d, 0) for a, d in zip(arrays, axes, strict=True)]
+        mapped = [a for a, d in zip(moved, axes, strict=True) if d is not None]
+
+        def one(parts: Any) -> Any:
+            rest = iter(parts)
+            return _primitive.bind(
+                *(a if d is None else next(rest) for a, d in zip(moved, axes, strict=True)), call=call
+            )
+
+        results = jax.lax.map(one, mapped)
+    else:
+        size = next(a.shape[d] for a, d in zip(arrays, axes, strict=True) if d is not None)
+        moved = [
+            jax.numpy.broadcast_to(a, (size, *a.shape)) if d is None else jax.numpy.moveaxis(a, d, 0)
+            for a, d in zip(arrays, axes, strict=True)
+        ]
+        results = _primitive.bind(*moved, call=call.with_axis(size))
+    return results, [0] * len(results)
+
+
+batching.primitive_batchers[_primitive] = _batched

@@ -1,0 +1,183 @@
+"""XLA's way in: one native handler per process, and the calls that it knows, by the keys of their contents."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import json
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from ..._support import fork_safe
+from ...base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeValueError, error
+from ..arguments import loading, plan
+from . import reader as xla
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...base_dsl.function import CompiledFunction
+
+TARGET, UNCAPTURED = "kiln_call", "kiln_call_uncaptured"
+_targets = [TARGET, UNCAPTURED]
+_known: dict[bytes, Any] = {}
+_ABI = 1
+"""Of what call sites carry."""
+_lock = fork_safe.lock()
+
+
+def get_export_disabled_safety_checks() -> Sequence[Any]:
+    """For `jax.export.export(f, disabled_checks=...)`: the targets of calls, which JAX does not know to be stable."""
+    from jax import export  # JAX before 0.7 does not load it by itself
+
+    return [export.DisabledSafetyCheck.custom_call(name) for name in _targets]
+
+
+@functools.lru_cache(maxsize=1)
+def _addresses() -> dict[str, int]:
+    loading.prepare()
+    engine = loading.engine()
+    if engine is None:
+        raise error(
+            DSLRuntimeError,
+            "calls from JAX are taken by native code, which is not there",
+            hint="unset KILN_NATIVE_CALLS",
+        )
+    addresses = engine.load(xla.doors)
+    ctypes.c_uint64.from_address(addresses["kiln_xla_loader"]).value = id(_load)
+    return addresses
+
+
+@functools.lru_cache
+def register(name: str, platform: str, capturable: bool = True) -> None:
+    """Make the handler known to XLA by a name."""
+    symbol = "kiln_xla_call" if capturable else "kiln_xla_call_uncaptured"
+    function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(_addresses()[symbol])
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform=platform, api_version=1)
+    if name not in _targets:
+        _targets.append(name)
+
+
+Source = tuple[int, int, str, "Sequence[int]", "Sequence[int]"]
+"""Of a leaf: kind, index, what to say if it does not fit, order of modes, of memory."""
+
+
+def add(compiled: CompiledFunction, sources: Sequence[Source]) -> Known | None:
+    """Let the handler know a compiled function; None if only Python can call it."""
+    found = getattr(compiled, "for_caller", None)
+    if found is None:
+        return None
+    made = Known(compiled.function_name, compiled.target, str(compiled.__mlir__), found, sources)
+    made.add(compiled.reporter(), compiled)
+    return made
+
+
+class Known:
+    """What the handler knows of a compiled function, all of it but addresses of this process."""
+
+    def __init__(self, name: str, target: str, module: str, found: bytes, sources: Sequence[Source]) -> None:
+        self.name, self.target, self.module, self.plan, self.sources = name, target, module, found, sources
+        contents = [module, target, repr(list(sources))]
+        self.key = hashlib.sha256("\0".join(contents).encode()).digest()
+
+    def add(self, report: Any, owner: Any) -> None:
+        """Tell the handler, once. `owner` keeps the code."""
+        with _lock:
+            if self.key in _known:
+                return
+            told = functools.partial(_told, report)
+            texts = [ctypes.create_string_buffer(f"{self.name}: {says}".encode()) for _, _, says, _, _ in self.sources]
+            listed = [
+                xla.Source(
+                    kind, index, ctypes.addressof(text), (ctypes.c_int64 * 8)(*order), (ctypes.c_int64 * 8)(*major)
+                )
+                for (kind, index, _, order, major), text in zip(self.sources, texts, strict=True)
+            ]
+            head = xla.Call((ctypes.c_uint64 * 4).from_buffer_copy(self.key), 0, plan.address_of(self.plan), id(told))
+            memory = ctypes.create_string_buffer(bytes(head) + b"".join(map(bytes, listed)))
+            _added()(ctypes.addressof(memory))
+            _known[self.key] = memory, texts, told, self.plan, owner
+
+    def packed(self) -> bytes:
+        """For other processes. The module is compiled there, for what that machine has."""
+        facts = {"abi": _ABI, "name": self.name, "target": self.target, "sources": list(self.sources)}
+        texts = (json.dumps(facts).encode(), self.plan, self.module.encode())
+        return zlib.compress(b"".join(len(text).to_bytes(8, "little") + text for text in texts))
+
+    @staticmethod
+    def unpacked(data: bytes) -> Known:
+        data, parts = zlib.decompress(data), []
+        while data:
+            size = int.from_bytes(data[:8], "little")
+            parts.append(data[8 : 8 + size])
+            data = data[8 + size :]
+        facts = json.loads(parts[0])
+        if facts["abi"] > _ABI:
+            raise ValueError(
+                f"it was exported by a newer Kiln: version {facts['abi']} of the format, and this one reads {_ABI}"
+            )
+        sources = [
+            (kind, index, says, tuple(order), tuple(major)) for kind, index, says, order, major in facts["sources"]
+        ]
+        return Known(facts["name"], facts["target"], parts[2].decode(), parts[1], sources)
+
+
+def _load(data: bytes) -> str | None:
+    """Compile what a call site carries; what is wrong, if anything."""
+    try:
+        from ...base_dsl.function import reported
+        from ...cute.program.dsl import DSL
+        from ...mlir import context, ir, require_dialect
+
+        known = Known.unpacked(data)
+        for dialect in DSL.dialects():
+            require_dialect(dialect)
+        with context(), ir.Location.unknown():
+            module = ir.Module.parse(known.module)
+        executable = DSL.compile_module(module, known.name, None, known.target)
+        head = plan.Plan.from_buffer_copy(known.plan)
+        head.entry, head.names, head.guards, head.value, head.report, head.owner = executable.address, 0, 0, 0, 0, 0
+        known.plan = bytes(head) + known.plan[ctypes.sizeof(plan.Plan) :]
+        assert executable.report is not None
+        known.add(functools.partial(reported, executable.report, ""), executable)
+    except Exception as failure:
+        return f"the exported kernel cannot be loaded: {failure}"
+    return None
+
+
+@functools.lru_cache(maxsize=1)
+def _added() -> Any:
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_addresses()["kiln_xla_add"])
+
+
+def _told(report: Any, record: int) -> str | bytes | None:
+    """What went wrong in a call, if anything; bytes if an argument is wrong. Text that was printed comes out here."""
+    try:
+        report(record)
+    except DSLUserCodeValueError as failure:
+        return str(failure).encode()
+    except DSLBaseError as failure:
+        return str(failure)
+    except Exception as failure:
+        return f"{type(failure).__name__}: {failure}"
+    return None
+
+
+def attributes(known: Known, numbers: Sequence[int], for_export: bool) -> dict[str, Any]:
+    """What a call site carries; for other processes the code, too."""
+    carried: dict[str, Any] = {
+        "kiln_key": np.frombuffer(known.key, np.uint64),
+        "kiln_args": np.array([number & (1 << 64) - 1 for number in numbers] or [0], np.uint64),
+    }
+    if for_export:
+        carried["kiln_code"] = np.frombuffer(known.packed(), np.uint8)
+    return carried
+
+
+for _platform in ("cpu", "CUDA"):  # what was exported elsewhere is called without anything having been compiled here
+    register(TARGET, _platform)
+    register(UNCAPTURED, _platform, capturable=False)

@@ -1,0 +1,153 @@
+"""How a kernel sees an array of JAX: types of elements, order of modes, what is static, what extents are multiples of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, DSLUserCodeValueError, error
+from ...base_dsl.numeric.meta import TYPES
+from ...cute.host import runtime
+from ...cute.host.arrays import numpy_element_type
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+HOST_ALIGNMENT = 64
+"""The least that XLA gives arrays on the host."""
+_MOST_MODES = 8
+
+
+def cutlass_to_jax_dtype(dtype: Any) -> Any:
+    """JAX's type of elements of one of the language."""
+    for kind in TYPES.values():
+        if kind is dtype and kind._numpy_name is not None:
+            import ml_dtypes
+
+            name = kind._numpy_name.rstrip("_")
+            return np.dtype(getattr(ml_dtypes, name, name))
+    raise error(DSLUserCodeTypeError, f"JAX has no type of elements for {getattr(dtype, '__name__', dtype)}")
+
+
+def jax_to_cutlass_dtype(dtype: Any) -> Any:
+    """The language's type of elements of one of JAX."""
+    return numpy_element_type(np.dtype(dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """How a kernel sees one array."""
+
+    layout: tuple[int, ...] | None = None
+    """The order in which XLA lays out its axes, from the slowest on; by default row-major."""
+    mode: tuple[int, ...] | None = None
+    """Which axis each mode of the tensor is; by default in order."""
+    static: bool | None = None
+    """Whether its shape and strides are compiled in; None: as the call says."""
+    ptr_assumed_align: int = 256
+    """What its address is a multiple of, in bytes (on the host at most 64)."""
+    divisibility: int | tuple[int | None, ...] | None = None
+    """What its extents are multiples of, all or axis by axis."""
+
+    def __post_init__(self) -> None:
+        for name in ("layout", "mode"):
+            given = getattr(self, name)
+            if given is None:
+                continue
+            object.__setattr__(self, name, tuple(given))
+            if sorted(given) != list(range(len(given))):
+                raise error(
+                    DSLUserCodeValueError, f"TensorSpec({name}={tuple(given)}): not an order of {len(given)} axes"
+                )
+        if isinstance(self.divisibility, list):
+            object.__setattr__(self, "divisibility", tuple(self.divisibility))
+        align = self.ptr_assumed_align
+        if align < 1 or align & (align - 1):
+            raise error(DSLUserCodeValueError, f"TensorSpec(ptr_assumed_align={align}): not a power of two")
+
+    def checked(self, rank: int, what: str) -> TensorSpec:
+        """Itself, if it is one of arrays of that rank."""
+        if rank > _MOST_MODES:
+            raise error(
+                DSLUserCodeValueError, f"{what} has {rank} axes, and a call takes arrays of at most {_MOST_MODES}"
+            )
+        for name in ("layout", "mode", "divisibility"):
+            given = getattr(self, name)
+            if isinstance(given, tuple) and len(given) != rank:
+                raise error(
+                    DSLUserCodeValueError,
+                    f"TensorSpec({name}={given}) has {len(given)} entries, and {what} has {rank} axes",
+                )
+        return self
+
+    def with_axis(self) -> TensorSpec:
+        """The same of arrays with one more axis in front."""
+        moved = {
+            name: None if given is None else (0, *(axis + 1 for axis in given))
+            for name, given in (("layout", self.layout), ("mode", self.mode))
+        }
+        multiples = self.divisibility
+        return dataclasses.replace(
+            self, **moved, divisibility=(None, *multiples) if isinstance(multiples, tuple) else multiples
+        )
+
+    def order(self, rank: int) -> tuple[int, ...]:
+        return tuple(range(rank)) if self.mode is None else self.mode
+
+    def major(self, rank: int) -> tuple[int, ...]:
+        return tuple(range(rank)) if self.layout is None else self.layout
+
+    def fake(self, shape: Sequence[Any], dtype: Any, static: bool, on_host: bool, what: str) -> Any:
+        """The tensor to compile for. Axes may be symbolic: those of one name are tied together."""
+        rank, kind = len(shape), jax_to_cutlass_dtype(dtype)
+        multiples = self.divisibility if isinstance(self.divisibility, tuple) else (self.divisibility,) * rank
+        static = static if self.static is None else self.static
+        if static and not all(isinstance(extent, int) for extent in shape):
+            raise error(
+                DSLUserCodeValueError, f"{what} has the symbolic shape {tuple(shape)} and was asked to be static"
+            )
+        for extent, multiple in zip(shape, multiples, strict=True):
+            if multiple and isinstance(extent, int) and extent % multiple:
+                raise error(
+                    DSLUserCodeValueError,
+                    f"{what} has the extent {extent}, which is no multiple of {multiple} (divisibility)",
+                )
+        extents = [
+            extent if static else _dynamic(extent, multiple) for extent, multiple in zip(shape, multiples, strict=True)
+        ]
+        strides: list[Any] = [None] * rank
+        step: Any = 1
+        for axis in reversed(self.major(rank)):
+            strides[axis] = step if isinstance(step, int) else runtime.sym_int64(divisibility=step.divisibility)
+            step = step * extents[axis] if static else _product(step, extents[axis])
+        align = min(self.ptr_assumed_align, HOST_ALIGNMENT) if on_host else self.ptr_assumed_align
+        order = self.order(rank)
+        return runtime.make_fake_tensor(
+            kind, tuple(extents[axis] for axis in order), tuple(strides[axis] for axis in order), assumed_align=align
+        )
+
+
+def _product(step: Any, extent: Any) -> Any:
+    before = step if isinstance(step, int) else step.divisibility
+    return runtime.sym_int64(divisibility=before * extent.divisibility)
+
+
+def _dynamic(extent: Any, multiple: int | None) -> Any:
+    if isinstance(extent, int):
+        return runtime.sym_int(divisibility=multiple or 1)
+    known = multiple or 1
+    for factor in (4096, 2048, 1024, 512, 256, 128, 64, 32, 16, 8, 4, 2):
+        if factor > known and _is_multiple(extent, factor):
+            known = factor
+            break
+    return runtime.sym_int(divisibility=known, symbol=str(extent))
+
+
+def _is_multiple(extent: Any, factor: int) -> bool:
+    """Whether a symbolic extent is one, whatever its variables are."""
+    try:
+        return isinstance(extent % factor, int) and extent % factor == 0
+    except Exception:  # not decidable
+        return False

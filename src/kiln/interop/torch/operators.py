@@ -1,0 +1,579 @@
+"""Kernels as operators of PyTorch, which `torch.compile`, `torch.export` and autograd know.
+
+    rms_norm = kiln.torch.op("mylib::rms_norm", launch, outputs={"y": "x"})
+    y = rms_norm(x, weight, 1e-6)  # torch.ops.mylib.rms_norm; schema (Tensor x, Tensor weight, float eps) -> Tensor
+
+The schema comes from the function's parameters: outputs and streams are not passed. Tensors on the host go to the CPU target, those of CUDA
+to the GPU, on torch's current stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import inspect
+import re
+import types
+import typing
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ...base_dsl import packages
+from ...base_dsl.arguments import AMBIENT_STREAM
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error
+from ...base_dsl.function import JitFunction
+from ...base_dsl.parameters import Parameters
+from ...base_dsl.target import target, target_name
+from ...base_dsl.typing import Boolean, Constexpr, Numeric
+from ...cute.host.stream import current_stream
+from ...cute.tensor.tensor import Tensor
+from ..arguments import plan
+from . import reader as native
+from .dispatch import Extent, Kernel, door, keep_text, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+_NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*\Z")
+_PLAIN = {int: "SymInt", float: "float", bool: "bool", str: "str"}
+_DEVICES = ("CPU", "CUDA")
+_is_compiling = torch.compiler.is_dynamo_compiling
+"""Dynamo takes it to be true, and sees only the operator. All else that traces is told by tensors and modes."""
+_CALL = """
+def make(kiln_compiles, kiln_direct, kiln_with_gradients):
+    def __call__(kiln_self{names}):
+        if kiln_compiles():
+            return kiln_self.default({passed})
+        found = kiln_direct({passed})
+        if found is NotImplemented:
+            found = kiln_with_gradients({passed})
+        return kiln_self.default({passed}) if found is NotImplemented else found
+    return __call__
+"""
+_kept: list[Any] = []
+"""Libraries: an operator is gone when its library is."""
+_made_at: dict[str, Span | None] = {}
+"""Where each operator was made."""
+
+
+class Operator:
+    """An operator of PyTorch made of a function of the language. Calling it calls the operator.
+
+    `outputs` says how each output is made, by parameter: the name of an input, for a tensor like that one; a tuple of extents, `("x.0", "w.1", 64)`,
+    each that of an input's axis, the value of an input, or a number, and at its end the type, if it is not that of the first input; or a function of
+    the inputs that makes it (also of fake ones, so of their shapes alone). Outputs that are no parameters are what the function returns. `mutates` are inputs that the kernel writes to: autograd is told,
+    and tensors that PyTorch's own operators would not write to are refused; such an operator has no gradient. `backward(*saved, *gradients)` gives the
+    gradients of the tensor inputs in their order, None for those that have none; `save` names the inputs and outputs it needs. `vmap="leading"`:
+    the kernel takes one more axis in front of all its tensors; by default it is called for each element. `autocast`: the type that floating
+    inputs have under autocast; True for the one that autocast is told to use. `tags` are more of torch's, as `torch.Tag.cudagraph_unsafe` for a kernel that prints.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Any,
+        *,
+        outputs: Mapping[str, str | tuple[Any, ...] | Callable[..., Any]] | None = None,
+        mutates: Sequence[str] = (),
+        backward: Callable[..., Any] | None = None,
+        save: Sequence[str] = (),
+        vmap: str | None = None,
+        autocast: torch.dtype | bool | None = None,
+        tags: Sequence[torch.Tag] = (),
+    ) -> None:
+        if not _NAME.match(name):
+            raise error(DSLUserCodeTypeError, f"an operator is called namespace::name, not {name!r}")
+        if vmap not in (None, "leading"):
+            raise error(DSLUserCodeTypeError, f"op() got vmap={vmap!r}", hint='"leading", or nothing')
+        self.name, self._function = name, function
+        self._outputs, self._mutates, self._backward, self._save = (
+            dict(outputs or {}),
+            tuple(mutates),
+            backward,
+            tuple(save),
+        )
+        self._tags = tuple(tags)
+        self._refuse_another(name)
+        self._read_parameters()
+        self.schema = self._make_schema()
+        self._kernel = self._native_kernel()
+        library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
+        _kept.append(library)
+        self._library, self._vmap, self._autocast = library, self._leading if vmap else self._each, autocast
+        self.default = self._define(name)
+        _made_at[name] = next(iter(call_chain()), None)
+        self._defaults = [p.default for p in self._parameters if p.name in self._inputs and p.default is not p.empty]
+        self._direct, self._with_gradients = self._direct_call(), self._call_with_gradients()
+        self._name_parameters()
+        if not self._mutates:
+            torch.library.register_autograd(name, self._gradient, setup_context=self._keep_for_gradient, lib=library)
+        if self._kernel is not None:
+            hidden = self._beside("python").partition("::")[2]
+            library.define(hidden + self.schema.replace("(", "(int failed, " if self._inputs else "(int failed", 1))
+            for device in _DEVICES:
+                library.impl(hidden, self._run_telling, device)
+
+    def _refuse_another(self, name: str) -> None:
+        """Refuse a name that has an operator, and say where that was made."""
+        namespace, _, short = name.partition("::")
+        if not hasattr(getattr(torch.ops, namespace), short):
+            return
+        first = _made_at.get(name)
+        raise error(
+            DSLUserCodeTypeError,
+            f"there is an operator {name} already" + ("" if first else ", and kiln.torch.op did not make it"),
+            hint="another name: PyTorch knows one operator of a name, as long as the process lives",
+            notes=((first, f"{name} was made here"),) if first else (),
+        )
+
+    def _beside(self, what: str) -> str:
+        """The name of another operator that serves this one."""
+        namespace, _, short = self.name.partition("::")
+        return f"{namespace}::_{short}_{what}"
+
+    def _define(self, name: str) -> Any:
+        namespace, _, short = name.partition("::")
+        library, autocast = self._library, self._autocast
+        strides = getattr(
+            torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order
+        )  # torch 2.8 has the first
+        tags = (torch.Tag.pt2_compliant_tag, strides, *self._tags)
+        library.define(short + self.schema, tags=tags)
+        for device in _DEVICES:
+            if self._kernel is not None:
+                self._kernel.register(name, device)
+            else:
+                library.impl(short, self._run_plainly, device)
+        torch.library.register_fake(name, self._make_outputs, lib=library)
+        torch.library.register_vmap(name, self._vmap, lib=library)
+        made = getattr(getattr(torch.ops, namespace), short).default
+        if autocast:
+            kept = [place for place, name in enumerate(self._inputs) if name in self._mutates]
+            for device in _DEVICES:
+                library.impl(
+                    short, functools.partial(_casting, made, device.lower(), autocast, kept), f"Autocast{device}"
+                )
+        return made
+
+    def _native_kernel(self) -> Kernel | None:
+        """What takes calls natively; None if Python does."""
+        if not isinstance(self._function, JitFunction) or (self._returns and self._outputs):
+            return None
+        sources = [
+            (native.STREAM, 0)
+            if p.name in self._streams
+            else (native.OUTPUT, list(self._outputs).index(p.name))
+            if p.name in self._outputs
+            else (native.INPUT, self._inputs.index(p.name))
+            for p in self._parameters
+        ]
+        if not self._streams:
+            sources.append((native.STREAM, 0))
+        try:
+            inputs = [self._kinds[name] for name in self._inputs]
+            written = [name in self._mutates for name in self._inputs]
+            return Kernel(self._function, self._beside("python"), inputs, sources, len(self._outputs), written)
+        except RuntimeError:
+            return None
+
+    def _direct_call(self) -> Callable[..., Any]:
+        """What makes a call without the dispatcher, or returns NotImplemented where that would do more than call the kernel."""
+        found = door()
+        defaults = self._defaults
+        if self._kernel is not None:
+            return self._kernel.direct(defaults) or _through_the_dispatcher
+        if found is None or found.is_direct is None:
+            return _through_the_dispatcher
+        is_direct = found.is_direct
+        return lambda *args: self._run_plainly(*args) if is_direct(*args) else NotImplemented
+
+    def _call_with_gradients(self) -> Callable[..., Any]:
+        """What makes a call for which the dispatcher would only do autograd's part; it takes half as long as torch's own for operators."""
+        found, has_lists = door(), "Tensor[]" in (self._kinds[name] for name in self._inputs)
+        asks = None if found is None or self._mutates or has_lists else found.asks_for_gradients
+        if asks is None:
+            return _through_the_dispatcher
+        function = type(self.name.replace("::", "_"), (torch.autograd.Function,), {
+            "forward": staticmethod(self._forward), "backward": staticmethod(self._gradient),
+        })  # fmt: skip
+        count, defaults = len(self._inputs), self._defaults
+
+        def call(*args: Any) -> Any:
+            missing = count - len(args)
+            if not 0 <= missing <= len(defaults) or not asks(*args):
+                return NotImplemented
+            return function.apply(*args, *defaults[len(defaults) - missing :])
+
+        return call
+
+    def _forward(self, ctx: Any, *args: Any) -> Any:
+        found = self._direct(*args)
+        result = self.default(*args) if found is NotImplemented else found
+        self._keep_for_gradient(ctx, args, result)
+        return result
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs and not _is_compiling():
+            found = self._direct(*args)
+            if found is NotImplemented:
+                found = self._with_gradients(*args)
+            if found is not NotImplemented:
+                return found
+        return self.default(*args, **kwargs)
+
+    def _name_parameters(self) -> None:
+        """Give this operator a `__call__` with its own parameters, so that no tuple or dictionary is made of arguments: a third of what a call costs beyond its launch."""
+        inputs = [p for p in self._parameters if p.name in self._inputs]
+        optional = [p.default is not p.empty for p in inputs]
+        if optional != sorted(optional):
+            return  # one that is passed by name alone
+        names = "".join(f", {p.name}" for p in inputs)
+        scope: dict[str, Any] = {}
+        exec(_CALL.format(names=names, passed=names[2:]), scope)
+        call = scope["make"](_is_compiling, self._direct, self._with_gradients)
+        call.__defaults__, call.__qualname__ = tuple(self._defaults), self.name
+        kind: Any = type(
+            "Operator", (Operator,), {"__call__": call, "__module__": __name__, "__doc__": Operator.__doc__}
+        )
+        self.__class__ = kind
+
+    @property
+    def for_export(self) -> tuple[Any, str, Mapping[str, Any], Sequence[str]]:
+        """What `kiln.export` asks for: the function, the name, outputs as native code makes them, what is mutated."""
+        if self._returns and self._outputs:
+            raise self._wrong("it has outputs that are no parameters", "export a function that writes to its outputs")
+        made: dict[str, Any] = {}
+        for name, like in self._outputs.items():
+            if callable(like):
+                raise self._wrong(f"Python makes the output {name!r}", 'say the input that it is like, or its extents: ("x.0", "n", 64)')  # fmt: skip
+            made[name] = (
+                like if isinstance(like, str) else tuple(each for each in like if not isinstance(each, torch.dtype))
+            )
+        return self._function, self.name, made, self._mutates
+
+    def __repr__(self) -> str:
+        return f"<operator {self.name}{self.schema}>"
+
+    # -- what it takes -----------------------------------------------------------------------------------
+
+    def _read_parameters(self) -> None:
+        plain = inspect.unwrap(getattr(self._function, "function", self._function))
+        parameters = getattr(self._function, "parameters", None) or Parameters(plain)
+        self._parameters = list(parameters.signature.parameters.values())
+        names = [parameter.name for parameter in self._parameters]
+        launches = hasattr(self._function, "parameters")  # a jit function, which has its outputs as parameters
+        self._returns = not any(name in names for name in self._outputs) and not (launches and self._outputs)
+        for what, given in (("outputs", () if self._returns else self._outputs), ("mutates", self._mutates)):
+            for name in given:
+                if name not in names:
+                    raise self._wrong(f"{what} names {name!r}", f"it has the parameters {', '.join(names)}")
+        for name in set(self._outputs) & set(self._mutates):
+            raise self._wrong(
+                f"{name!r} is an output and mutated", "an output is made by the operator, what is mutated is passed"
+            )
+        self._kinds: dict[str, str] = {}
+        self._streams: set[str] = set()
+        for parameter in self._parameters:
+            kind = _kind(parameter, parameters.annotation(parameter.name))
+            if kind == "stream":
+                self._streams.add(parameter.name)
+            elif kind is None:
+                raise self._wrong(
+                    f"torch has no type for the parameter {parameter.name!r}",
+                    "annotate it: cute.Tensor, a numeric type, int, float, bool, str, or a list of tensors",
+                )
+            else:
+                self._kinds[parameter.name] = kind
+        self._inputs = [name for name in self._kinds if name not in self._outputs]
+        self._shapes = {
+            name: self._extents(name, given) for name, given in self._outputs.items() if isinstance(given, tuple)
+        }
+        for name, like in self._outputs.items():
+            if isinstance(like, str) and like not in self._inputs:
+                raise self._wrong(
+                    f"the output {name!r} is to be like {like!r}", f"inputs are {', '.join(self._inputs)}"
+                )
+        for name in self._save:
+            if name not in self._inputs and name not in self._outputs:
+                raise self._wrong(f"save names {name!r}", f"there are {', '.join([*self._inputs, *self._outputs])}")
+
+    def _extents(self, name: str, given: tuple[Any, ...]) -> tuple[list[Extent], torch.dtype | None]:
+        """The extents of an output, each as an input and its axis (-1: its value; no input: a number), and its type."""
+        dtype = given[-1] if given and isinstance(given[-1], torch.dtype) else None
+        found: list[Extent] = []
+        for extent in given[: len(given) - (dtype is not None)]:
+            of, _, axis = extent.partition(".") if isinstance(extent, str) else ("", "", "")
+            kind = self._kinds.get(of) if of in self._inputs else None
+            if isinstance(extent, int) and extent >= 0:
+                found.append((-1, extent))
+            elif (kind == "Tensor" and axis.isdigit()) or (kind == "SymInt" and not axis):
+                found.append((self._inputs.index(of), int(axis or -1)))
+            else:
+                raise self._wrong(
+                    f"the output {name!r} is to have the extent {extent!r}",
+                    'an extent is a number, an axis of a tensor that is an input ("x.0"), or an int that is one ("n")',
+                )
+        if dtype is None and "Tensor" not in (self._kinds[name] for name in self._inputs):
+            raise self._wrong(f"the output {name!r} has no type", "say it at the end of its extents: torch.float32")
+        return found, dtype
+
+    def _wrong(self, what: str, hint: str) -> Exception:
+        return error(DSLUserCodeTypeError, f"the operator {self.name}: {what}", hint=hint, depth=2)
+
+    def _make_schema(self) -> str:
+        parts: list[str] = []
+        letters = iter("abcdefghijklmnopqrstuvwxyz")
+        defaults = {p.name: p.default for p in self._parameters if p.default is not p.empty}
+        for name in self._inputs:
+            kind = self._kinds[name]
+            if name in self._mutates:
+                kind = kind.replace("Tensor", f"Tensor({next(letters)}!)")
+            default = f"={_literal(defaults[name])}" if name in defaults else ""
+            parts.append(f"{kind} {name}{default}")
+        results = ["Tensor"] * len(self._outputs)
+        returned = results[0] if len(results) == 1 else f"({', '.join(results)})"
+        return f"({', '.join(parts)}) -> {returned}"
+
+    # -- running -----------------------------------------------------------------------------------------
+
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
+        given = self._bound(args, kwargs)
+        devices = {name: t.device for name, value in given.items() for t in _tensors(value)}
+        kinds = set(devices.values())
+        if len(kinds) > 1:
+            where = ", ".join(f"{name} on {device}" for name, device in devices.items())
+            raise RuntimeError(f"{self.name} got {where}: all tensors of a call are on one device")
+        made = None if self._returns else self._make_outputs(*args, **kwargs)
+        outputs = (
+            {}
+            if made is None
+            else dict(zip(self._outputs, made if isinstance(made, tuple) else (made,) if self._outputs else ()))
+        )
+        written = [(name, t) for name in self._mutates for t in _tensors(given[name])]
+        for name, tensor in written:
+            self._refuse_writing(name, tensor)
+        known = [*outputs.values(), *(tensor for _, tensor in written)]
+        if known and not (self._returns and self._outputs) and not any(tensor.numel() for tensor in known):
+            return made  # there is nothing to write
+        for _, tensor in written:
+            torch.autograd.graph.increment_version(tensor)
+        with _on(next(iter(kinds), None)):
+            passed = {
+                p.name: current_stream() if p.name in self._streams else outputs.get(p.name, given.get(p.name))
+                for p in self._parameters
+            }
+            positional = [passed[p.name] for p in self._parameters if p.kind is not p.KEYWORD_ONLY]
+            named = {p.name: passed[p.name] for p in self._parameters if p.kind is p.KEYWORD_ONLY}
+            if not self._streams and isinstance(self._function, JitFunction):
+                named[AMBIENT_STREAM] = current_stream()
+            if self._kernel is None:
+                returned = self._function(*positional, **named)
+            else:
+                returned = self._function._run_in_python(*positional, **named)
+                self._kernel.learn([self._described(name, x) for name, x in outputs.items()])
+        return returned if self._returns and self._outputs else made
+
+    def _refuse_writing(self, name: str, x: torch.Tensor) -> None:
+        """Refuse to write to a tensor where PyTorch's own operators do; as `may_write` of native code."""
+        if x.numel() and any(extent > 1 and not step for extent, step in zip(x.shape, x.stride())):
+            why = native.REPEATED
+        elif x.is_inference() and not torch.is_inference_mode_enabled():
+            why = native.INFERENCE
+        elif x.requires_grad and torch.is_grad_enabled():
+            why = native.WITH_GRADIENT
+        else:
+            return
+        raise RuntimeError(f"{self.name}: argument {name!r}: {why}")
+
+    def _described(self, name: str, made: torch.Tensor) -> tuple[int, list[Extent] | None, torch.dtype] | None:
+        """How native code makes an output; None if it cannot."""
+        like = self._outputs[name]
+        if isinstance(like, str):
+            return self._inputs.index(like), None, made.dtype
+        return (0, self._shapes[name][0], made.dtype) if name in self._shapes else None
+
+    def _run_plainly(self, *args: Any, **kwargs: Any) -> Any:
+        """Errors are of the class that native code raises, too."""
+        try:
+            return self._run(*args, **kwargs)
+        except Exception as failure:
+            raise RuntimeError(text_of(failure)) from failure
+
+    def _run_telling(self, failed: int, *args: Any) -> Any:
+        """The call comes from native code, which raises the error whose text it is given."""
+        try:
+            return self._run(*args)
+        except BaseException as failure:
+            ctypes.c_uint64.from_address(failed).value = plan.address_of(keep_text(failure))
+            nothing = tuple(torch.empty(0) for _ in self._outputs)
+            return nothing[0] if len(nothing) == 1 else nothing or None
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        given = dict(zip(self._inputs, args)) | dict(kwargs)
+        for parameter in self._parameters:
+            if parameter.name in self._inputs and parameter.name not in given:
+                given[parameter.name] = parameter.default
+        return given
+
+    def _make_outputs(self, *args: Any, **kwargs: Any) -> Any:
+        """The outputs of a call, without contents: also for fake tensors and for those of the device meta."""
+        given = self._bound(args, kwargs)
+        made = tuple(self._make_output(name, given) for name in self._outputs)
+        return made[0] if len(made) == 1 else made or None
+
+    def _make_output(self, name: str, given: Mapping[str, Any]) -> torch.Tensor:
+        like, inputs = self._outputs[name], [given[name] for name in self._inputs]
+        if isinstance(like, str):
+            return torch.empty_like(given[like])
+        if callable(like):
+            return like(*inputs)
+        extents, dtype = self._shapes[name]
+        first = next((x for x in inputs if isinstance(x, torch.Tensor)), None)
+        shape = [n if i < 0 else inputs[i] if n < 0 else inputs[i].shape[n] for i, n in extents]
+        device = None if first is None else first.device
+        return torch.empty(shape, dtype=dtype or (None if first is None else first.dtype), device=device)
+
+    # -- gradients ---------------------------------------------------------------------------------------
+
+    def _keep_for_gradient(self, ctx: Any, inputs: Sequence[Any], output: Any) -> None:
+        outputs = output if isinstance(output, tuple) else (output,)
+        known = dict(zip(self._inputs, inputs)) | dict(zip(self._outputs, outputs))
+        saved = [known[name] for name in self._save]
+        ctx.save_for_backward(*(x for x in saved if isinstance(x, torch.Tensor)))
+        ctx.others = [None if isinstance(x, torch.Tensor) else x for x in saved]
+        ctx.are_tensors = [isinstance(x, torch.Tensor) for x in saved]
+
+    def _gradient(self, ctx: Any, *gradients: Any) -> Any:
+        if self._backward is None:
+            raise RuntimeError(
+                f"the operator {self.name} has no gradient: give it one, op(..., backward=..., save=...), or call it under torch.no_grad()"
+            )
+        tensors = iter(ctx.saved_tensors)
+        saved = [next(tensors) if is_tensor else other for is_tensor, other in zip(ctx.are_tensors, ctx.others)]
+        found = self._backward(*saved, *gradients)
+        found = iter(found if isinstance(found, (tuple, list)) else (found,))
+        return tuple(next(found, None) if self._kinds[name].startswith("Tensor") else None for name in self._inputs)
+
+    # -- vmap --------------------------------------------------------------------------------------------
+
+    def _each(self, info: Any, axes: Any, *args: Any) -> Any:
+        """A call for each element."""
+        results: list[Any] = []
+        for number in range(info.batch_size):
+            picked = [_picked(value, axis, number) for value, axis in zip(args, axes)]
+            result = self.default(*picked)
+            results.append(result if isinstance(result, tuple) else (result,))
+        if not self._outputs:
+            return None, None
+        stacked = tuple(torch.stack(each) for each in zip(*results))
+        return (stacked[0], 0) if len(stacked) == 1 else (stacked, (0,) * len(stacked))
+
+    def _leading(self, info: Any, axes: Any, *args: Any) -> Any:
+        """One call, with the axis in front of every tensor."""
+        moved = [_moved(value, axis, info.batch_size) for value, axis in zip(args, axes)]
+        result = self.default(*moved)
+        return result, (0,) * len(result) if isinstance(result, tuple) else 0
+
+
+def _casting(operator: Any, device: str, autocast: torch.dtype | bool, kept: Sequence[int], *args: Any) -> Any:
+    """A call under autocast: as torch's own operators, those of 64 bits and on other devices are left as they are; and what is written to, at the places `kept`."""
+    kind = torch.get_autocast_dtype(device) if autocast is True else autocast
+
+    def cast(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [cast(each) for each in value]
+        wanted = isinstance(value, torch.Tensor) and value.is_floating_point() and value.dtype != torch.float64
+        return value.to(kind) if wanted and value.device.type == device else value
+
+    with _without_autocast()():
+        return operator(*(value if place in kept else cast(value) for place, value in enumerate(args)))
+
+
+@functools.lru_cache(maxsize=1)
+def _without_autocast() -> Callable[[], Any]:
+    """A function that gives what turns autocast off while it is open."""
+    with packages.leaning_on("torch autocast"):
+        of, keys, guard = torch._C.DispatchKeySet, torch._C.DispatchKey, torch._C._ExcludeDispatchKeyGuard
+        both = of(keys.AutocastCPU) | of(keys.AutocastCUDA)
+        return lambda: guard(both)
+
+    def turned_off() -> Any:
+        stack = contextlib.ExitStack()
+        for device in _DEVICES:
+            stack.enter_context(torch.autocast(device.lower(), enabled=False))
+        return stack
+
+    return turned_off
+
+
+@contextlib.contextmanager
+def _on(device: torch.device | None) -> Iterator[None]:
+    """While open, kernels are launched on the device of a call's tensors."""
+    if device is not None and device.type == "cuda" and device.index != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            yield
+    elif device is not None and device.type == "cpu" and target_name() != "cpu":
+        with target("cpu"):
+            yield
+    else:
+        yield
+
+
+def _through_the_dispatcher(*_: Any) -> Any:
+    return NotImplemented
+
+
+def _kind(parameter: inspect.Parameter, annotation: Any) -> str | None:
+    """Torch's type of a parameter; "stream" for one that is not passed, None if there is none."""
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        return None
+    name = getattr(annotation, "__name__", "")
+    if "CUstream" in name or "Stream" in name or (annotation is None and parameter.name == "stream"):
+        return "stream"
+    origin, inner = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (typing.Union, types.UnionType):
+        rest = [part for part in inner if part is not type(None)]
+        found = _kind(parameter, rest[0]) if len(rest) == 1 else None
+        return found and found + "?"
+    if annotation is Tensor or annotation is torch.Tensor:
+        return "Tensor" + ("?" if parameter.default is None else "")
+    if origin in (list, tuple) and inner and inner[0] is Tensor:
+        return "Tensor[]"
+    if (
+        annotation is Constexpr
+        or origin is Constexpr
+        or (annotation is None and parameter.default is not parameter.empty)
+    ):
+        kind = inner[0] if inner else type(parameter.default)
+        return _PLAIN.get(kind)
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    if isinstance(annotation, type) and issubclass(annotation, Numeric):
+        return "bool" if annotation is Boolean else "float" if annotation.is_float else "SymInt"
+    return None
+
+
+def _literal(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [t for t in value if isinstance(t, torch.Tensor)] if isinstance(value, (list, tuple)) else []
+
+
+def _picked(value: Any, axis: Any, number: int) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_picked(x, a, number) for x, a in zip(value, axis)]
+    return value.select(axis, number) if axis is not None else value
+
+
+def _moved(value: Any, axis: Any, size: int) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_moved(x, a, size) for x, a in zip(value, axis)]
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.movedim(axis, 0) if axis is not None else value.expand(size, *value.shape)

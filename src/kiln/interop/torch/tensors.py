@@ -1,0 +1,323 @@
+"""PyTorch tensors for programs: element types, streams, tensors with known contents, and tensors like others.
+
+Types that torch lacks or cannot compute with (8-bit floats and narrower) are kept in tensors of bytes. They are
+converted on the host: rounded to nearest even, and values beyond the largest finite one become that one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any
+
+import torch
+
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.typing import Boolean, Float8E4M3FN, Float8E5M2, Float8E8M0FNU
+from ...cute.host.arrays import torch_dtype
+from ...cute.runtime import from_dlpack
+from ...cute.tensor.pointer import AddressSpace
+
+__all__ = [
+    "GaussianInitConfig",
+    "RandomInitConfig",
+    "ScalarInitConfig",
+    "TensorInitType",
+    "as_tensor",
+    "convert_cute_tensor",
+    "create_and_permute_torch_tensor",
+    "create_cute_tensor_for_fp8",
+    "current_stream",
+    "cute_tensor_like",
+    "default_stream",
+    "dtype",
+    "from_dlpack",
+    "get_leading_dim",
+    "matrix",
+]
+
+
+def dtype(ty: Any) -> torch.dtype:
+    """The torch dtype of a numeric type. Two Float4E2M1FN make one element of torch's."""
+    return torch_dtype(ty)
+
+
+def _is_narrow(ty: Any) -> bool:
+    """Whether values of the type are kept in bytes: torch cannot fill tensors of it, or compute with them."""
+    return (ty.width < 8 and ty is not Boolean) or (ty.is_float and ty.width == 8)
+
+
+# --- streams ---------------------------------------------------------------------------------------------------------
+
+
+def current_stream() -> Any:
+    """Torch's current stream, as cuda-bindings' `CUstream`."""
+    from ...cuda import stream
+
+    return stream(torch.cuda.current_stream().cuda_stream)
+
+
+def default_stream() -> Any:
+    """Torch's default stream, as cuda-bindings' `CUstream`."""
+    from ...cuda import stream
+
+    return stream(torch.cuda.default_stream().cuda_stream)
+
+
+# --- tensors with known contents -------------------------------------------------------------------------------------
+
+
+class TensorInitType(enum.Enum):
+    """How a new tensor is filled."""
+
+    SKIP = "skip"
+    SCALAR = "scalar"
+    RANDOM = "random"
+    GAUSSIAN = "gaussian"
+
+
+@dataclasses.dataclass
+class RandomInitConfig:
+    """Integers from `min_val` to `max_val`, both included, each as likely."""
+
+    min_val: int = -2
+    max_val: int = 2
+
+
+@dataclasses.dataclass
+class ScalarInitConfig:
+    """One value."""
+
+    value: float = 0.0
+
+
+@dataclasses.dataclass
+class GaussianInitConfig:
+    """`scale` times normally distributed numbers."""
+
+    mean: float = 0.0
+    std: float = 1.0
+    scale: float = 1.0
+
+
+_CONFIGS = {
+    TensorInitType.RANDOM: RandomInitConfig,
+    TensorInitType.SCALAR: ScalarInitConfig,
+    TensorInitType.GAUSSIAN: GaussianInitConfig,
+}
+
+
+def create_and_permute_torch_tensor(
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    permute_order: tuple[int, ...] | None = None,
+    init_type: TensorInitType = TensorInitType.RANDOM,
+    init_config: RandomInitConfig | ScalarInitConfig | GaussianInitConfig | None = None,
+    device: torch.device | None = None,
+) -> torch.Tensor:
+    """A new tensor, compact in the order of `shape`, with its modes then put in the order `permute_order`."""
+    if init_type is TensorInitType.SKIP:
+        tensor = torch.empty(*shape, dtype=dtype, device=device)
+    else:
+        kind = _CONFIGS[init_type]
+        config = kind() if init_config is None else init_config
+        if not isinstance(config, kind):
+            raise error(
+                DSLUserCodeTypeError,
+                f"init_config is a {type(config).__name__} and init_type is {init_type.name}",
+                hint=f"pass a {kind.__name__}",
+            )
+        tensor = _filled(shape, config, dtype, device).to(dtype)
+    return tensor if permute_order is None else tensor.permute(permute_order)
+
+
+def _filled(shape: tuple[int, ...], config: Any, dtype: torch.dtype, device: torch.device | None) -> torch.Tensor:
+    if isinstance(config, ScalarInitConfig):
+        return torch.full(shape, config.value, dtype=torch.float64, device=device)
+    if isinstance(config, GaussianInitConfig):
+        return torch.empty(*shape, dtype=torch.float32, device=device).normal_(config.mean, config.std) * config.scale
+    low, high = config.min_val, config.max_val
+    if not (dtype.is_signed or dtype.is_floating_point) and low < 0:
+        low, high = 0, high - low
+    return torch.randint(low, high + 1, shape, dtype=torch.int32, device=device)
+
+
+def matrix(
+    l: int,
+    mode0: int,
+    mode1: int,
+    is_mode0_major: bool,
+    cutlass_dtype: Any,
+    init_type: TensorInitType = TensorInitType.RANDOM,
+    init_config: RandomInitConfig | ScalarInitConfig | GaussianInitConfig | None = None,
+    device: torch.device | None = None,
+) -> torch.Tensor:
+    """`l` matrices as a tensor of shape (mode0, mode1, l), the major mode fastest and `l` slowest.
+
+    Values for types that torch cannot compute with come as float32: `cute_tensor_like` converts them.
+    """
+    shape = (l, mode1, mode0) if is_mode0_major else (l, mode0, mode1)
+    order = (2, 1, 0) if is_mode0_major else (1, 2, 0)
+    kind = torch.float32 if _is_narrow(cutlass_dtype) else dtype(cutlass_dtype)
+    if init_config is None and init_type is TensorInitType.RANDOM and _is_unsigned(cutlass_dtype):
+        init_config = RandomInitConfig(0, 4)
+    return create_and_permute_torch_tensor(shape, kind, order, init_type, init_config, device)
+
+
+def _is_unsigned(ty: Any) -> bool:
+    return ty is Float8E8M0FNU or (ty.is_integer and not ty.signed)
+
+
+def get_leading_dim(torch_tensor: torch.Tensor) -> int:
+    """The dimension along which elements are adjacent; of several, the one whose extent is not 1."""
+    ones = [i for i, stride in enumerate(torch_tensor.stride()) if stride == 1]
+    longer = [i for i in ones if torch_tensor.shape[i] != 1]
+    if not ones:
+        raise error(DSLUserCodeTypeError, f"no dimension of strides {tuple(torch_tensor.stride())} has stride 1")
+    return (longer or ones)[-1]
+
+
+# --- tensors like others ---------------------------------------------------------------------------------------------
+
+
+def cute_tensor_like(
+    data_ref: torch.Tensor,
+    cutlass_dtype: Any,
+    is_dynamic_layout: bool,
+    assumed_align: int | None = None,
+    enable_tvm_ffi: bool = False,
+) -> tuple[Any, torch.Tensor]:
+    """A tensor on the GPU (where there is none, on the host) with the values and the layout of another.
+
+    Returns the tensor for kernels and the torch tensor whose memory it is. For types that torch cannot compute with
+    the latter has bytes; elements of less than a byte are packed along the leading dimension.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if _is_narrow(cutlass_dtype):
+        storage = _to_bytes(data_ref, cutlass_dtype).to(device)
+    else:
+        storage = torch.empty_strided(
+            data_ref.shape, data_ref.stride(), dtype=dtype(cutlass_dtype), device=device
+        ).copy_(data_ref)
+    tensor = from_dlpack(storage, assumed_align=assumed_align)
+    if tensor.element_type is not cutlass_dtype:
+        tensor.element_type = cutlass_dtype
+    if is_dynamic_layout:
+        tensor = tensor.mark_layout_dynamic(leading_dim=get_leading_dim(storage))
+    return tensor, storage
+
+
+def convert_cute_tensor(
+    f32_torch_tensor: torch.Tensor,
+    cute_tensor: Any,
+    dtype: Any,
+    is_dynamic_layout: bool = True,
+    enable_tvm_ffi: bool = False,
+) -> Any:
+    """Write float32 values into a tensor of a type that torch cannot compute with; of other types, leave it as it is.
+
+    Returns the tensor.
+    """
+    if not _is_narrow(dtype):
+        return cute_tensor
+    if tuple(f32_torch_tensor.shape) != tuple(cute_tensor.shape):
+        raise error(
+            DSLUserCodeTypeError,
+            f"values of shape {tuple(f32_torch_tensor.shape)} for a tensor of shape {cute_tensor.shape}",
+        )
+    from ...cute.testing import convert
+
+    device = "cuda" if cute_tensor.memspace is AddressSpace.gmem else "cpu"
+    values = torch.empty_strided(
+        f32_torch_tensor.shape, f32_torch_tensor.stride(), dtype=torch.float32, device=device
+    ).copy_(f32_torch_tensor)
+    source = from_dlpack(values)
+    if is_dynamic_layout:
+        source = source.mark_layout_dynamic(leading_dim=get_leading_dim(values))
+    convert(source, cute_tensor)
+    return cute_tensor
+
+
+def create_cute_tensor_for_fp8(
+    storage_tensor: Any,
+    dtype: Any,
+    leading_dim: int,
+    source_f32_tensor: Any = None,
+    assumed_align: int = 16,
+    mark_dynamic_layout: bool = True,
+) -> Any:
+    """A tensor on the memory of a torch tensor, all of its layout dynamic but the stride 1 of the leading mode; static
+    without `mark_dynamic_layout`.
+
+    For 8-bit floats the torch tensor has bytes; `source_f32_tensor` gives their values, which are converted into it.
+    """
+    tensor = from_dlpack(storage_tensor, assumed_align=assumed_align)
+    if dtype in (Float8E4M3FN, Float8E5M2):
+        tensor.element_type = dtype
+    if mark_dynamic_layout:
+        tensor = tensor.mark_layout_dynamic(leading_dim=leading_dim)
+    if dtype in (Float8E4M3FN, Float8E5M2) and source_f32_tensor is not None:
+        tensor = convert_cute_tensor(source_f32_tensor, tensor, dtype)
+    return tensor
+
+
+def _to_bytes(values: torch.Tensor, ty: Any) -> torch.Tensor:
+    """Values of a narrow type as bytes on the host, with the layout of `values` (packed along its leading dimension)."""
+    import numpy
+
+    rounded = _rounded(values.detach().cpu().to(torch.float32), ty)
+    if ty.width == 8:
+        return torch.empty_strided(values.shape, values.stride(), dtype=torch.uint8).copy_(torch.from_numpy(rounded))
+    if ty.width != 4:
+        raise TypeError(f"{ty.__name__} elements of {ty.width} bits have no layout in torch")
+    leading = get_leading_dim(values)
+    if values.shape[leading] % 2:
+        raise error(DSLUserCodeTypeError, f"{values.shape[leading]} elements of 4 bits are not whole bytes")
+    pairs = numpy.moveaxis(rounded, leading, -1) & 0xF
+    packed = numpy.moveaxis(pairs[..., 0::2] | (pairs[..., 1::2] << 4), -1, leading)
+    strides = [stride if i == leading else stride // 2 for i, stride in enumerate(values.stride())]
+    shape = list(packed.shape)
+    return torch.empty_strided(shape, strides, dtype=torch.uint8).copy_(torch.from_numpy(packed))
+
+
+def _rounded(values: torch.Tensor, ty: Any) -> Any:
+    """The bit patterns of values, one to a byte, as a numpy array."""
+    import ml_dtypes
+    import numpy
+
+    if ty.is_integer:
+        low, high = (-(1 << ty.width - 1), (1 << ty.width - 1) - 1) if ty.signed else (0, (1 << ty.width) - 1)
+        return numpy.clip(numpy.rint(values.numpy()), low, high).astype(numpy.int8).view(numpy.uint8)
+    kind = getattr(ml_dtypes, ty._numpy_name)
+    limits = ml_dtypes.finfo(kind)
+    clipped = numpy.clip(values.numpy(), float(limits.min), float(limits.max))
+    return clipped.astype(kind).view(numpy.uint8)
+
+
+def as_tensor(pointer: Any, shape: Any, torch_type: torch.dtype) -> torch.Tensor:
+    """A torch tensor, compact with the last mode fastest, on memory that a pointer (or an int) points to.
+
+    The memory must outlive the tensor.
+    """
+    import ctypes
+    import math
+
+    from ...base_dsl.target import target_name
+
+    address = pointer if isinstance(pointer, int) else int(pointer.toint() if hasattr(pointer, "toint") else pointer)
+    extents = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    size = math.prod(extents) * torch_type.itemsize
+    if target_name() == "cpu":
+        data = torch.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=torch.uint8)
+    else:
+        data = torch.as_tensor(_DeviceBytes(address, size), device="cuda")
+    return data.view(torch_type).view(extents)
+
+
+class _DeviceBytes:
+    """Bytes on a GPU, for libraries that know CUDA's array interface."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3, "strides": None,
+        }  # fmt: skip

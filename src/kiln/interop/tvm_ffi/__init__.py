@@ -1,0 +1,1 @@
+"""TVM-FFI's calling convention, in this process and in exported objects."""

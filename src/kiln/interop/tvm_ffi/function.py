@@ -1,0 +1,140 @@
+"""TVM-FFI: a compiled function as a `tvm_ffi.Function`, which C++, registries and other frameworks take.
+
+Python's calls of it are those of the compiled function, with keywords; all others go through native code
+(`calls/caller/tvm_ffi.py`) without Python, but for the first launch and for what ends in an error.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import tvm_ffi  # pyright: ignore[reportMissingImports]
+
+from ...base_dsl.diagnostics import DSLBaseError
+from ..arguments import loading, plan
+from ..arguments.arrays import DLTensor
+from . import reader as native
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ...base_dsl.function import CompiledFunction
+
+
+class KilnFunction(tvm_ffi.Function):
+    """A compiled function. Attributes that TVM-FFI's functions lack (`__ptx__`, `resources`, ...) are those of `compiled`."""
+
+    __slots__ = ("compiled", "for_caller")
+
+    def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
+        return self.compiled(*args, **kwargs)
+
+    __call__ = _run_in_python
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("compiled", "for_caller"):
+            raise AttributeError(name)
+        return getattr(self.compiled, name)
+
+    def __repr__(self) -> str:
+        return f"<KilnFunction {self.compiled.call_signature()}>"
+
+
+def of(compiled: CompiledFunction) -> Any:
+    """A compiled function as one of TVM-FFI's; itself where there is no native code to take the calls."""
+    engine = loading.engine()
+    if engine is None:
+        return compiled
+    entry = _entry(engine)
+    found = getattr(compiled, "for_caller", None)
+    takes_none = compiled.has_results or compiled.static_result is None
+    keys = [compiled.keys.get(name) for name in compiled.passed]
+    python, report = _raising_plainly(compiled, keys), _raising_plainly(compiled.reporter() or compiled)
+    words = [
+        plan.address_of(found) if found is not None and takes_none else 0,
+        python.__chandle__(), report.__chandle__(), _stream_function(),
+    ]  # fmt: skip
+    handle = _Handle(plan.words(words))
+    handle.kept = (compiled, found, python, report)
+    made = KilnFunction.__new__(KilnFunction)
+    made.__move_handle_from__(tvm_ffi.Function.__from_extern_c__(entry, keep_alive_object=handle))
+    made.compiled = compiled
+    if found is not None:
+        made.for_caller = found
+    return made
+
+
+class _Handle(bytes):
+    """What native code finds of a function (`native.Door`), and what must live as long."""
+
+    kept: tuple[Any, ...]
+
+
+@functools.lru_cache(maxsize=1)
+def _entry(engine: Any) -> int:
+    """The address of TVM-FFI's way in."""
+    entry = engine.load(native.doors)["kiln_call_by_tvm_ffi"]
+    engine.install("door", KilnFunction, "__call__", "for_caller", KilnFunction._run_in_python)
+    return entry
+
+
+@functools.lru_cache(maxsize=1)
+def _stream_function() -> int:
+    library = ctypes.CDLL(tvm_ffi.libinfo.find_libtvm_ffi())
+    return ctypes.cast(library.TVMFFIEnvGetStream, ctypes.c_void_p).value or 0
+
+
+def _raising_plainly(function: Callable[..., Any], keys: Sequence[Any] = ()) -> Any:
+    """A function for TVM-FFI that raises errors of Python's own classes: it knows no others. `keys` are those of its arguments."""
+
+    def call(*args: Any) -> Any:
+        try:
+            return function(*itertools.starmap(_plain, itertools.zip_longest(args, keys[: len(args)])))
+        except DSLBaseError as failure:
+            kind = next((kind for kind in (ValueError, TypeError) if isinstance(failure, kind)), RuntimeError)
+            raise kind(str(failure)) from None
+
+    return tvm_ffi.convert(call)
+
+
+class _Managed(ctypes.Structure):
+    _fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+
+class _Lent:
+    """A tensor that C++ passes by its address: TVM-FFI's object of it does not survive being asked for DLPack."""
+
+    def __init__(self, tensor: Any) -> None:
+        rank, kind, device = len(tensor.shape), tensor.dtype, tensor.device
+        self._device = device.dlpack_device_type(), device.index
+        self._numbers = (ctypes.c_int64 * (2 * rank))(*tensor.shape, *tensor.strides)
+        places = ctypes.addressof(self._numbers), ctypes.addressof(self._numbers) + 8 * rank
+        bits = kind.type_code | kind.bits << 8 | kind.lanes << 16
+        self._managed = _Managed(DLTensor(tensor.data_ptr(), *self._device, rank, bits, *places, 0))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, **_: Any) -> Any:
+        make = ctypes.pythonapi.PyCapsule_New
+        make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        return make(ctypes.addressof(self._managed), b"dltensor", None)
+
+
+def _plain(value: Any, key: Any = None) -> Any:
+    """An argument as Python's own calls pass it. TVM-FFI does not tell tuples, named ones and lists apart: it is the one of the key."""
+    if isinstance(value, tvm_ffi.Tensor) and not value.__chandle__():
+        return _Lent(value)
+    if isinstance(value, (tvm_ffi.Array, tvm_ffi.Shape)):
+        kind, *keys = key if isinstance(key, tuple) and key else (tuple,)
+        elements = list(itertools.starmap(_plain, itertools.zip_longest(value, keys[: len(value)])))
+        if not isinstance(kind, type) or not issubclass(kind, (tuple, list)):
+            return tuple(elements)
+        names = getattr(kind, "_fields", None)
+        if names is None:
+            return kind(elements)
+        return kind(*elements) if len(elements) == len(names) else tuple(elements)  # which is refused
+    return value

@@ -1,0 +1,279 @@
+# pyright: reportReturnType=false
+"""Calls by TVM-FFI's convention: `int call(void *handle, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result)`.
+
+C++ programs, registries and other languages call compiled functions so, with or without the GIL. Arguments are read by the
+plan that Python's calls go by (`calls/plan.py`); what it does not foresee goes to a TVM-FFI function that Python made, which also
+raises the errors.
+"""
+
+from __future__ import annotations
+
+from ...native import (
+    Array,
+    Fn,
+    Library,
+    Ptr,
+    address,
+    f32,
+    f64,
+    i32,
+    i64,
+    inline,
+    local,
+    native,
+    ref,
+    struct,
+    u8,
+    u32,
+    u64,
+)
+from ..arguments import plan
+from ..arguments.arrays import DLTensor, allowed, fit
+from ..arguments.cpython import Object, PyGILState_Ensure, PyGILState_Release
+from ..arguments.devices import enter, leave_device
+from ..arguments.plan import ArrayRecord, GroupRecord, IntegerRecord, Plan, RealRecord, Record, ValueRecord
+from ..arguments.planned_calls import following, guards_hold
+from ..arguments.process import world
+
+NONE, INT, BOOL, FLOAT, OPAQUE, DL_TENSOR, TENSOR, ARRAY, LIST = 0, 1, 2, 3, 4, 7, 70, 71, 75
+"""Type indices of arguments."""
+
+
+NO_ARRAY = -1
+"""DLPack's type in the record of a pointer."""
+
+
+@struct
+class Argument:
+    """TVMFFIAny."""
+
+    type: i32
+    length: u32
+    value: u64
+
+
+@struct
+class TensorObject:
+    head: Array[u64, 3]
+    tensor: DLTensor
+
+
+@struct
+class ArrayObject:
+    head: Array[u64, 3]
+    elements: Ptr[Argument]
+    count: i64
+
+
+@struct
+class FunctionObject:
+    head: Array[u64, 3]
+    call: Fn[[Ptr, Ptr[Argument], i32, Ptr[Argument]], i32]
+
+
+@struct
+class Door:
+    """What a function's handle, a `bytes` object, holds."""
+
+    plan: Ptr[Plan]
+    """Null: Python takes every call."""
+    python: Ptr[FunctionObject]
+    """Takes the same arguments."""
+    report: Ptr[FunctionObject]
+    """Takes what compiled code returned, and raises."""
+    stream: Fn[[i32, i32], u64]
+    """Tells the stream of a device, by its kind and number, that the caller's framework works on."""
+
+
+doors = Library("tvm_ffi", prefix="kiln_")
+
+
+@native
+def read_tensor(argument: Ptr[Argument]) -> Ptr[DLTensor]:
+    """The tensor of an argument; null if it is none."""
+    if argument.type == TENSOR:
+        return ref(Ptr[TensorObject](Ptr(argument.value))).tensor
+    if argument.type == DL_TENSOR:
+        return Ptr[DLTensor](Ptr(argument.value))
+    return None
+
+
+@native
+def take_tensor(record: Ptr[ArrayRecord], argument: Ptr[Argument], place: Ptr[u64]) -> bool:
+    if record.dlpack == NO_ARRAY and argument.type == OPAQUE:
+        place[0] = argument.value
+        return argument.value & record.alignment == 0
+    tensor, compact = read_tensor(argument), local(i64, plan.MAX_RANK)
+    if tensor == None:
+        return False
+    rank = i64(tensor.rank)
+    if i64(tensor.type) != record.dlpack or rank != record.rank or not allowed(record, False, u64(tensor.device)):
+        return False
+    strides = tensor.strides
+    if strides == None:
+        strides, step = Ptr[i64](compact), i64(1)
+        for number in range(rank):
+            mode = rank - 1 - number
+            compact[mode] = step
+            step *= tensor.shape[mode]
+    return fit(record, tensor.data + tensor.offset, tensor.shape, strides, place)
+
+
+@native
+def take_integer(record: Ptr[IntegerRecord], argument: Ptr[Argument], place: Ptr[i64]) -> bool:
+    kind, number = argument.type, i64(argument.value)
+    bit = i64(plan.INT) if kind == INT else i64(plan.BOOL) if kind == BOOL else i64(0)
+    if record.types & bit == 0 or number < record.least or number > record.greatest:
+        return False
+    if record.hole != 0 and number == i64(i32(number)):
+        return False
+    place[0] = number
+    return True
+
+
+@native
+def take_real(record: Ptr[RealRecord], argument: Ptr[Argument], place: Ptr[u64]) -> bool:
+    """A float too large for 32 bits is left to Python, which refuses it."""
+    kind = argument.type
+    bit = i64(plan.FLOAT) if kind == FLOAT else i64(plan.INT) if kind == INT else i64(0)
+    if record.types & bit == 0:
+        return False
+    number = ref(argument[0]).value
+    wide = Ptr[f64](number)[0] if kind == FLOAT else f64(i64(argument.value))
+    if record.bytes != 4:
+        Ptr[f64](place)[0] = wide
+        return True
+    short = f32(wide)
+    if short - short != 0 and wide - wide == 0:
+        return False
+    place[0] = 0
+    Ptr[f32](place)[0] = short
+    return True
+
+
+@native
+def take(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr) -> bool:
+    """Whether an argument is one that a record describes; its leaves are in the slots."""
+    kind, place = record.kind, Ptr[u64](slots + record.slot)
+    if kind == plan.ARRAY:
+        return take_tensor(Ptr[ArrayRecord](record), argument, place)
+    if kind == plan.INTEGER:
+        return take_integer(Ptr[IntegerRecord](record), argument, Ptr[i64](place))
+    if kind == plan.REAL:
+        return take_real(Ptr[RealRecord](record), argument, place)
+    if kind == plan.STREAM:
+        place[0] = argument.value
+        return argument.type == OPAQUE
+    if kind == plan.SAME:
+        return is_same(Ptr[Object](Ptr[ValueRecord](record).value), argument)
+    if kind == plan.NUMBER:
+        return argument.type == INT and i64(argument.value) == Ptr[ValueRecord](record).value
+    return kind == plan.GROUP and take_group(Ptr[GroupRecord](record), argument, slots)
+
+
+@native
+def is_same(value: Ptr[Object], argument: Ptr[Argument]) -> bool:
+    """Whether an argument is an object that was known while tracing: None, True or False."""
+    if argument.type == NONE:
+        return value == world.place.none
+    return argument.type == BOOL and value == (world.place.true if argument.value != 0 else world.place.false)
+
+
+@native
+def take_group(record: Ptr[GroupRecord], argument: Ptr[Argument], slots: Ptr) -> bool:
+    if argument.type != ARRAY and argument.type != LIST:
+        return False
+    array, element = Ptr[ArrayObject](Ptr(argument.value)), record.elements
+    if array.count != record.count:
+        return False
+    for number in range(record.count):
+        if not take(element, array.elements + number, slots):
+            return False
+        element = following(element)
+    return True
+
+
+@native
+def take_all(door: Ptr[Door], arguments: Ptr[Argument], count: i64, slots: Ptr) -> bool:
+    """Whether the arguments of a call are as the plan says; the slots are filled."""
+    header = door.plan
+    record = header.records
+    if count != header.count:
+        return False
+    for number in range(header.record_count):
+        if record.kind == plan.AMBIENT:
+            tensor = read_tensor(arguments + Ptr[ValueRecord](record).value)
+            if tensor == None:
+                return False
+            stream = u64(0)
+            if tensor.device != plan.CPU:
+                stream = door.stream(i32(tensor.device), i32(tensor.device_number))
+            Ptr[u64](slots + record.slot)[0] = stream
+        else:
+            if not take(record, arguments + number, slots):
+                return False
+        record = following(record)
+    return True
+
+
+@native
+def valid(header: Ptr[Plan]) -> bool:
+    """Whether the plan holds now. Guards look at Python's objects."""
+    if header.guards.count == 0:
+        return True
+    state = PyGILState_Ensure()
+    hold = guards_hold(header.guards)
+    PyGILState_Release(state)
+    return hold
+
+
+@native
+def give(header: Ptr[Plan], slots: Ptr, result: Ptr[Argument]) -> None:
+    """Write the result of a call."""
+    kind, place = header.result & 0xFF, slots + header.result_at
+    if kind == plan.NO_RESULT:
+        return
+    bits, wide = Ptr[u64](place)[0], local(f64)
+    if kind == plan.REAL32 or kind == plan.REAL64:
+        wide[0] = f64(Ptr[f32](place)[0]) if kind == plan.REAL32 else Ptr[f64](place)[0]
+        result.type = FLOAT
+        result.value = Ptr[u64](wide)[0]
+    elif kind == plan.TRUTH:
+        result.type = BOOL
+        result.value = bits & 1
+    else:
+        above = (64 - 8 * (header.result >> 8)) & 63  # what lies above the bytes of an integer is undefined
+        raised = bits << u64(above)
+        result.type = INT
+        result.value = u64(i64(raised) >> above) if kind == plan.SIGNED else raised >> u64(above)
+
+
+@inline
+def leave(function, arguments, count, result):
+    """Let another function take a call."""
+    return function.call(Ptr(function), arguments, count, result)
+
+
+@doors.export
+def call_by_tvm_ffi(handle: Ptr[Object], arguments: Ptr[Argument], count: i32, result: Ptr[Argument]) -> i32:
+    """0, or -1: the error is where TVM-FFI keeps them."""
+    door = Ptr[Door](Ptr(handle) + plan.BYTES_DATA)
+    header = door.plan
+    if header == None:
+        return leave(door.python, arguments, count, result)
+    slots = Ptr(local(u8, header.slots_bytes))
+    if not valid(header) or not take_all(door, arguments, i64(count), slots):
+        return leave(door.python, arguments, count, result)
+    entered = enter(header, slots)
+    record = header.entry(slots)
+    leave_device(entered)
+    if record != None:
+        told = local(Argument)
+        told.type = INT
+        told.length = 0
+        told.value = address(record)
+        status = leave(door.report, told, i32(1), result)
+        if status != 0:
+            return status
+    give(header, slots, result)
+    return 0

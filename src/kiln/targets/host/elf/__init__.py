@@ -1,0 +1,1 @@
+"""64-bit ELF files: relocatable objects, shared libraries, and a linker that loads objects into memory."""

@@ -1,0 +1,395 @@
+# pyright: reportReturnType=false
+"""Objects that Kiln wrote, put into memory by native code: a linker for the few relocations that they have.
+
+Sections are laid out by kinds of memory, with one place for an address (GOT) and one jump to what is far away for each symbol. Every
+offset of the file is looked at before it is followed.
+"""
+
+from __future__ import annotations
+
+from ....native import (
+    Array,
+    Library,
+    Ptr,
+    address,
+    extern,
+    i32,
+    i64,
+    local,
+    native,
+    ref,
+    size_of,
+    struct,
+    u8,
+    u16,
+    u32,
+    u64,
+)
+from ..libc import calloc, dlsym, memcpy
+from .objects import ALLOC, EXECUTE, MACHINES, NOBITS, RELA, RELOCATABLE, SYMTAB, WRITE
+
+SUCCESS, INVALID_ARGUMENT, CANNOT_READ, NOT_AN_OBJECT, OTHER_MACHINE, DAMAGED, UNKNOWN_SYMBOL, NO_MEMORY, NOT_FOUND, CALL_FAILED = range(10)  # fmt: skip
+ERRORS = {
+    "Success": "no error",
+    "Invalid_Argument": "a null pointer, or nothing to load",
+    "Cannot_Read": "the file or library cannot be opened",
+    "Not_An_Object": "this is neither an object nor a shared library",
+    "Other_Machine": "it was exported for another machine",
+    "Damaged": "the object is truncated or damaged",
+    "Unknown_Symbol": "the object needs a function that this process does not have",
+    "No_Memory": "there is not enough memory",
+    "Not_Found": "there is no exported function of this name",
+    "Call_Failed": "the call failed: the last argument points to its status",
+}
+"""Their names and what they mean, by number."""
+
+_PAGE = 65536
+_READ, _WRITE, _EXECUTE = 1, 2, 4
+_PRIVATE_ANONYMOUS, _FAILED = 34, (1 << 64) - 1
+_STUB = 16
+
+
+@struct
+class Header:
+    magic: Array[u8, 16]
+    kind: u16
+    machine: u16
+    version: u32
+    entry: u64
+    segments: u64
+    sections: u64
+    flags: u32
+    bytes: u16
+    segment_bytes: u16
+    segment_count: u16
+    section_bytes: u16
+    section_count: u16
+    names: u16
+
+
+@struct
+class Section:
+    name: u32
+    kind: u32
+    flags: u64
+    address: u64
+    offset: u64
+    size: u64
+    link: u32
+    info: u32
+    alignment: u64
+    entry_bytes: u64
+
+
+@struct
+class Symbol:
+    name: u32
+    info: u8
+    other: u8
+    section: u16
+    value: u64
+    size: u64
+
+
+@struct
+class Relocation:
+    offset: u64
+    kind: u32
+    symbol: u32
+    addend: i64
+
+
+@struct
+class Module:
+    """What was loaded: an object, or libraries."""
+
+    file: Ptr
+    size: u64
+    memory: u64
+    memory_size: u64
+    places: Ptr[u64]
+    """Where each section lies; 0: nowhere."""
+    got: u64
+    stubs: u64
+    symbols: Ptr[Symbol]
+    symbol_count: u64
+    names: Ptr
+    names_size: u64
+    libraries: Ptr[Ptr]
+    library_count: u64
+    unloads: Ptr[u64]
+    """Functions that give back what functions have loaded."""
+    unload_count: u64
+
+
+machine = Library("machine", prefix="kiln_").variable("machine", i32)
+"""ELF's number of the machine that this is compiled for; who makes the archive writes it."""
+
+
+@extern
+def mmap(where: Ptr, bytes_: u64, protection: i32, flags: i32, file: i32, offset: i64) -> Ptr: ...
+
+
+@extern
+def mprotect(where: Ptr, bytes_: u64, protection: i32) -> i32: ...
+
+
+@extern
+def munmap(where: Ptr, bytes_: u64) -> i32: ...
+
+
+@native
+def fits(offset: u64, bytes_: u64, size: u64) -> bool:
+    return offset <= size and bytes_ <= size - offset
+
+
+@native
+def rounded(number: u64, alignment: u64) -> u64:
+    return (number + alignment - 1) & (u64(0) - alignment)
+
+
+@native
+def check(module: Ptr[Module], machine: i32) -> i32:
+    """Whether all that the headers name lies in the file; finds the symbols."""
+    size, header = module.size, Ptr[Header](module.file)
+    if not fits(0, size_of(Header), size) or Ptr[u32](module.file)[0] != 0x464C457F:
+        return NOT_AN_OBJECT
+    if header.magic[4] != 2 or header.magic[5] != 1 or header.kind != RELOCATABLE:
+        return NOT_AN_OBJECT
+    if i32(header.machine) != machine:
+        return OTHER_MACHINE
+    count = u64(header.section_count)
+    if (
+        header.section_bytes != size_of(Section)
+        or not fits(header.sections, count * size_of(Section), size)
+        or header.sections & 7 != 0
+    ):
+        return DAMAGED
+    sections = Ptr[Section](module.file + header.sections)
+    for number in range(count):
+        each = ref(sections)[number]
+        if each.kind != NOBITS and not fits(each.offset, each.size, size):
+            return DAMAGED
+        if each.size > 1 << 40 or each.alignment > _PAGE or each.alignment & (each.alignment - 1) != 0:
+            return DAMAGED
+        if each.kind == SYMTAB and each.link < count:
+            names = ref(sections)[each.link]
+            if each.offset & 7 != 0 or names.kind == NOBITS or names.size == 0:
+                return DAMAGED
+            if Ptr[u8](module.file)[names.offset + names.size - 1] != 0:
+                return DAMAGED
+            module.symbols = Ptr[Symbol](module.file + each.offset)
+            module.symbol_count = each.size // size_of(Symbol)
+            module.names = module.file + names.offset
+            module.names_size = names.size
+    if module.symbols == None:
+        return DAMAGED
+    for number in range(module.symbol_count):
+        if u64(module.symbols[number].name) >= module.names_size:
+            return DAMAGED
+    return 0
+
+
+@native
+def belongs(flags: u64, kind: i32) -> bool:
+    """To the memory of a kind: 0 code, 1 constants, 2 what changes."""
+    if flags & ALLOC == 0:
+        return False
+    if flags & WRITE != 0:
+        return kind == 2
+    return kind == (0 if flags & EXECUTE != 0 else 1)
+
+
+@native
+def lay_out(module: Ptr[Module], ends: Ptr[u64]) -> None:
+    """Give each section its place, counted from the start of the memory; and where each kind of memory ends."""
+    header = Ptr[Header](module.file)
+    sections, at = Ptr[Section](module.file + header.sections), u64(0)
+    for kind in (0, 1, 2):
+        for number in range(u64(header.section_count)):
+            each = ref(sections)[number]
+            if belongs(each.flags, i32(kind)):
+                at = rounded(at, each.alignment if each.alignment != 0 else u64(1))
+                module.places[number] = at + 1  # 0 stands for none
+                at += each.size
+        at = rounded(at, 16)
+        if kind == 0:
+            module.stubs = at
+            at += module.symbol_count * _STUB
+        elif kind == 1:
+            module.got = at
+            at += module.symbol_count * 8
+        at = rounded(at, _PAGE)
+        ends[kind] = at
+
+
+@native
+def resolve(module: Ptr[Module], number: u64, found: Ptr[u64]) -> i32:
+    """The address of a symbol."""
+    symbol, header = ref(module.symbols)[number], Ptr[Header](module.file)
+    if symbol.section == 0xFFF1:
+        found[0] = symbol.value
+        return 0
+    if symbol.section != 0:
+        if symbol.section >= header.section_count:
+            return DAMAGED
+        place = module.places[symbol.section]
+        found[0] = place + symbol.value
+        return 0 if place != 0 else i32(DAMAGED)
+    name = module.names + u64(symbol.name)
+    found[0] = 0
+    if number == 0:
+        return 0
+    found[0] = address(dlsym(None, name))
+    return i32(UNKNOWN_SYMBOL) if found[0] == 0 and symbol.info >> 4 != 2 else i32(0)
+
+
+@native
+def is_near(difference: i64) -> bool:
+    return difference == i64(i32(difference))
+
+
+@native
+def stub_of(module: Ptr[Module], number: u64, target: u64, is_arm: bool) -> u64:
+    """A jump to a target that is far away."""
+    place = module.stubs + number * _STUB
+    words = Ptr[u32](Ptr(place))
+    if is_arm:
+        words[0] = 0x58000050  # ldr x16, the next words
+        words[1] = 0xD61F0200  # br x16
+        Ptr[u64](Ptr(place))[1] = target
+    else:
+        words[0] = 0x25FF  # jmp to what lies after this instruction
+        words[1] = 0
+        word = local(u64)
+        word[0] = target
+        memcpy(Ptr(place + 6), word, 8)
+    return place
+
+
+@native
+def relocate_x86(module: Ptr[Module], kind: u32, place: u64, number: u64, target: u64, addend: i64) -> i32:
+    value, to = Ptr(place), target
+    if kind == 1:
+        Ptr[u64](value)[0] = target + u64(addend)
+        return 0
+    if kind == 9 or kind == 41 or kind == 42:
+        to = module.got + 8 * number
+        Ptr[u64](Ptr(to))[0] = target
+    difference = i64(to + u64(addend) - place)
+    if kind == 4 and not is_near(difference):
+        difference = i64(stub_of(module, number, target, False) + u64(addend) - place)
+    if kind == 24:
+        Ptr[i64](value)[0] = difference
+        return 0
+    if (kind != 2 and kind != 4 and kind != 9 and kind != 41 and kind != 42) or not is_near(difference):
+        return DAMAGED
+    Ptr[i32](value)[0] = i32(difference)
+    return 0
+
+
+@native
+def relocate_arm(module: Ptr[Module], kind: u32, place: u64, number: u64, target: u64, addend: i64) -> i32:
+    word, to = Ptr[u32](Ptr(place)), target + u64(addend)
+    if kind == 257:
+        Ptr[u64](Ptr(place))[0] = to
+        return 0
+    if kind == 260:
+        Ptr[u64](Ptr(place))[0] = to - place
+        return 0
+    if kind == 261:
+        Ptr[i32](Ptr(place))[0] = i32(i64(to - place))
+        return 0 if is_near(i64(to - place)) else i32(DAMAGED)
+    if kind == 282 or kind == 283:
+        steps = i64(to - place) >> 2
+        if steps < -(1 << 25) or steps >= 1 << 25:
+            steps = i64(stub_of(module, number, to, True) - place) >> 2
+        word[0] = (word[0] & 0xFC000000) | (u32(steps) & 0x3FFFFFF)
+        return 0
+    if kind == 311 or kind == 312:
+        to = module.got + 8 * number
+        Ptr[u64](Ptr(to))[0] = target
+    if kind == 275 or kind == 311:
+        pages = (i64(to & (u64(0) - 4096)) - i64(place & (u64(0) - 4096))) >> 12
+        if pages < -(1 << 20) or pages >= 1 << 20:
+            return DAMAGED
+        word[0] = (word[0] & 0x9F00001F) | ((u32(pages) & 3) << 29) | (((u32(pages) >> 2) & 0x7FFFF) << 5)
+        return 0
+    shift = u32(0)
+    if kind == 284:
+        shift = u32(1)
+    elif kind == 285:
+        shift = u32(2)
+    elif kind == 286 or kind == 312:
+        shift = u32(3)
+    elif kind == 299:
+        shift = u32(4)
+    elif kind != 277 and kind != 278:
+        return DAMAGED
+    word[0] = (word[0] & 0xFFC003FF) | (((u32(to) & 4095) >> shift) << 10)
+    return 0
+
+
+@native
+def relocate(module: Ptr[Module], is_arm: bool) -> i32:
+    header = Ptr[Header](module.file)
+    sections = Ptr[Section](module.file + header.sections)
+    for number in range(u64(header.section_count)):
+        each = ref(sections)[number]
+        if each.kind == RELA and each.info < u32(header.section_count):
+            base, bytes_ = module.places[each.info], sections[each.info].size
+            if base != 0:
+                if each.offset & 7 != 0:
+                    return DAMAGED
+                entries = Ptr[Relocation](module.file + each.offset)
+                for position in range(each.size // size_of(Relocation)):
+                    entry, found = ref(entries)[position], local(u64)
+                    wide = entry.kind == 1 or entry.kind == 24 or entry.kind == 257 or entry.kind == 260
+                    if not fits(entry.offset, u64(8) if wide else u64(4), bytes_):
+                        return DAMAGED
+                    if u64(entry.symbol) >= module.symbol_count:
+                        return DAMAGED
+                    status = resolve(module, u64(entry.symbol), found)
+                    if status != 0:
+                        return status
+                    place, symbol = base + entry.offset, u64(entry.symbol)
+                    if is_arm:
+                        status = relocate_arm(module, entry.kind, place, symbol, found[0], entry.addend)
+                    else:
+                        status = relocate_x86(module, entry.kind, place, symbol, found[0], entry.addend)
+                    if status != 0:
+                        return status
+    return 0
+
+
+@native
+def place_object(module: Ptr[Module]) -> i32:
+    """Put the object of a module into memory."""
+    is_arm = machine.value == MACHINES["aarch64"]
+    status = check(module, machine.value)
+    if status != 0:
+        return status
+    header, ends = Ptr[Header](module.file), local(u64, 3)
+    module.places = Ptr[u64](calloc(u64(header.section_count) + 1, 8))
+    if module.places == None:
+        return NO_MEMORY
+    lay_out(module, ends)
+    memory = mmap(None, ends[2], _READ | _WRITE, _PRIVATE_ANONYMOUS, -1, 0)
+    if address(memory) == _FAILED:
+        return NO_MEMORY
+    module.memory = address(memory)
+    module.memory_size = ends[2]
+    module.stubs += module.memory
+    module.got += module.memory
+    sections = Ptr[Section](module.file + header.sections)
+    for number in range(u64(header.section_count)):
+        if module.places[number] != 0:
+            module.places[number] += module.memory - 1
+            if sections[number].kind != NOBITS:
+                memcpy(Ptr(module.places[number]), module.file + sections[number].offset, sections[number].size)
+    status = relocate(module, is_arm)
+    if status != 0:
+        return status
+    mprotect(memory, ends[0], _READ | _EXECUTE)
+    mprotect(memory + ends[0], ends[1] - ends[0], _READ)
+    return 0

@@ -1,0 +1,542 @@
+"""`kiln bench`: how long a kernel takes, beside what it is compared with, in one run.
+
+Candidates take turns in workers; ratios are of times of the same round. Everything is written to the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...base_dsl.diagnostics import DSLWarning
+from ...hardware import current, driver, nvml
+from ...hardware.devices import Model
+from ...measure import clocks
+from ...measure.comparison import ROUNDS, Comparison, in_rounds
+from ...measure.measurement import Measurement
+from .. import devices
+from ..core import command_line, worker_case
+from ..core.cases import Case, key_of, load
+from ..core.command_line import EXIT
+from ..core.contracts import ContractError
+from ..core.environment import environment
+from ..core.records import Record, journal_of
+from ..core.runners import Job, Local, Outcome, Runner
+from ..profile import jobs as profile_jobs
+from . import jobs
+from .jobs import KERNEL, PEERS
+
+_TIMEOUT = 300.0
+"""Seconds for what compiles or is measured long; whatever hangs is ended then."""
+_IMPORT_TIMEOUT = 120.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """Something to time: the kernel of a Case, or one of what it is compared with."""
+
+    name: str
+    case: Case
+    what: str
+    config: dict[str, Any] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Benched:
+    """A Case, a Problem and its candidates, timed."""
+
+    case: Case
+    problem: dict[str, Any]
+    config: dict[str, Any] | None
+    comparison: Comparison | None
+    """None if the kernel, which comes first, could not be timed."""
+    failed: dict[str, dict[str, Any]]
+    """What could not be timed, by name: `status` and `message`."""
+    dtype: str | None
+    work: tuple[float, float] | None
+    """Operations and bytes."""
+    model: Model | None
+
+    def rates(self, found: Measurement) -> dict[str, float]:
+        """`tflops`, `tbs` and `roofline` (the part of the peak that is reached), as far as they are known."""
+        if self.work is None or not found.us or found.protocol == "cpu-wall":
+            return {}
+        flops, size = self.work
+        made = {"tflops": flops / found.us / 1e6, "tbs": size / found.us / 1e6}
+        least = self.model and self.model.least_us(flops, size, self.dtype)
+        if least:
+            made["roofline"] = least / found.us
+        return made
+
+
+def bench(
+    case: Any,
+    problem: Any = None,
+    against: Sequence[str] = ("reference",),
+    config: Any = None,
+    *,
+    runner: Runner | None = None,
+    **options: Any,
+) -> Comparison:
+    """Time a Case's kernel beside others; the kernel is the first of the Comparison. Options: l2, steady, rounds, seed."""
+    case = load(case)
+    if not command_line.on_gpu() and not command_line.asked_for_cpu():
+        text = "bench() times the CPU target, for there is no GPU: this says nothing about one. KILN_TARGET=cpu says that it is meant"
+        warnings.warn(text, DSLWarning, stacklevel=2)
+    if config == "tuned":
+        from ..tune import tuned_file
+
+        config = tuned_file.tuned_config(case, case.problem(problem))
+    candidates = [Candidate(KERNEL, case, KERNEL, config), *peers(case, against, config)]
+    found = timed(candidates, case.problem(problem), runner=runner, **options)
+    if found.comparison is None:
+        raise RuntimeError(f"{case.name} could not be timed: {found.failed[KERNEL]['message']}")
+    return found.comparison
+
+
+def peers(case: Case, names: Sequence[str], config: Any) -> list[Candidate]:
+    """What a Case is compared with, by name; "all" are the reference and all baselines."""
+    known = [*PEERS, *case.baselines]
+    wanted = [each for name in names for each in (["reference", *case.baselines] if name == "all" else [name])]
+    for name in wanted:
+        if name not in known:
+            raise ContractError(
+                f"--against {name}: {case.name} can be compared with {', '.join([*known, 'all'])}", case.file
+            )
+    return [Candidate(name, case, name, config) for name in dict.fromkeys(wanted)]
+
+
+# --- turns -----------------------------------------------------------------------------------------------------------
+
+
+class _Failed(Exception):
+    def __init__(self, name: str, outcome: Outcome) -> None:
+        super().__init__(name)
+        self.name, self.outcome = name, outcome
+        self.error = outcome.error or {}
+
+    @property
+    def gone(self) -> bool:
+        """Whether its worker ended, perhaps by another's fault."""
+        return self.error.get("type") == jobs.Gone.__name__
+
+    def described(self) -> dict[str, Any]:
+        status = "crash" if self.gone else self.outcome.status
+        found = {"status": status, **{name: self.error.get(name) for name in ("type", "message", "file", "line")}}
+        if status in ("crash", "timeout", "oom"):  # nothing but what it printed says why
+            found["stderr"] = self.outcome.stderr[-2000:]
+        return found
+
+
+class _Held:
+    """A candidate in a worker, as `in_rounds` wants it."""
+
+    def __init__(self, candidate: Candidate, runner: Runner) -> None:
+        self.candidate, self._runner = candidate, runner
+        self.batches: list[list[float]] = []
+        self.wrong: str | None = None
+
+    def do(self, function: str, **arguments: Any) -> Any:
+        name = self.candidate.name
+        job = Job(f"{jobs.__name__}:{function}", {"name": name, **arguments}, **command_line.job_options(_TIMEOUT))
+        for outcome in self._runner.run([job]):
+            if outcome.status == "ok":
+                return outcome.result
+            error = outcome.error or {}
+            if error.get("type") == "ContractError":
+                raise ContractError(error.get("message", ""), error.get("file"), error.get("line"))
+            raise _Failed(name, outcome)
+        raise AssertionError("a job without an outcome")
+
+    def warm_up(self) -> None:
+        self.do("warm_up")
+
+    def run(self) -> list[float]:
+        self.batches.append(self.do("turn"))
+        return self.batches[-1]
+
+    def result(self, at_least_us: float = 0.0) -> Measurement:
+        found = self.do("result", at_least_us=at_least_us)
+        self.wrong = found["wrong"]
+        return Measurement.from_json(found["measurement"])
+
+
+def timed(
+    candidates: Sequence[Candidate],
+    problem: Mapping[str, Any],
+    *,
+    l2: str = "cold",
+    steady: bool = False,
+    quick: bool = False,
+    rounds: int = ROUNDS,
+    seed: int = 0,
+    runner: Runner | None = None,
+    progress: Any = lambda text="", steps=1: None,
+) -> Benched:
+    """Time candidates in turns. One that fails is left out, and the others begin anew; without the first there is nothing."""
+    first = candidates[0]
+    model = current.device().model if command_line.on_gpu() and driver.available() else None
+    work = first.case.flops_bytes(problem)
+    left, failed, restarted = list(candidates), dict[str, dict[str, Any]](), False
+    dtype: str | None = None
+    shared = {"problem": dict(problem), "seed": seed, "l2": l2, "steady": steady, "quick": quick}
+    with _runners(candidates, runner) as runners:
+        while left and left[0] is first:
+            held = {each.name: _Held(each, runners[each.case.where]) for each in left}
+            try:
+                for name, each in held.items():
+                    progress(f"prepares {name}", 0)
+                    given = {
+                        "where": each.candidate.case.where,
+                        "what": each.candidate.what,
+                        "config": each.candidate.config,
+                    }
+                    ready = each.do("hold", **given, **shared, workers=len(runners))
+                    dtype = dtype or ready["dtype"]
+                least = model and work and model.least_us(*work, dtype, most=True)
+                comparison = in_rounds(
+                    held, rounds=rounds, seed=seed, at_least_us=least or 0.0, after_each=lambda: progress("measures")
+                )
+            except _Failed as reason:
+                if reason.gone and not restarted:
+                    restarted = True
+                    continue
+                failed[reason.name] = reason.described()
+                left = [each for each in left if each.name != reason.name]
+                continue
+            failed |= {name: {"status": "cheat", "message": each.wrong} for name, each in held.items() if each.wrong}
+            return Benched(first.case, dict(problem), first.config, comparison, failed, dtype, work, model)
+    return Benched(first.case, dict(problem), first.config, None, failed, dtype, work, model)
+
+
+@contextlib.contextmanager
+def _runners(candidates: Sequence[Candidate], runner: Runner | None) -> Iterator[dict[str, Runner]]:
+    """A worker for each Case: two revisions of one module cannot live in a process."""
+    with contextlib.ExitStack() as stack:
+        made: dict[str, Runner] = {}
+        for where, case in {each.case.where: each.case for each in candidates}.items():
+            own = case.runner if isinstance(case, worker_case.DistantCase) else None
+            made[where] = runner or own or stack.enter_context(Local(jobs=1))
+        yield made
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def record(found: Benched, options: Mapping[str, Any]) -> Record:
+    """What goes to the journal: the kernel's time, and beside it what it was compared with."""
+    own = found.comparison.measurements[KERNEL] if found.comparison else None
+    wrong = found.failed.get(KERNEL) or ({"type": "Compiled", "message": own.error} if own and own.error else None)
+    protocol = (own.protocol if own else "") + (" steady" if options.get("steady") else "")
+    env = environment()
+    more: dict[str, Any] = {"against": {}, **(found.rates(own) if own else {}), "source": found.case.digest()}
+    if found.comparison:
+        for name, ratio in found.comparison.ratios.items():
+            peer = found.comparison.measurements[name]
+            more["against"][name] = {
+                "us": [peer.low, peer.us, peer.high],
+                "ratio": [ratio.low, ratio.median, ratio.high],
+                "verdict": found.comparison.verdicts[name],
+                "flags": peer.flags,
+                "status": peer.status,
+            }
+    more["against"] |= {name: why for name, why in found.failed.items() if name != KERNEL}
+    words = [f"--l2={options['l2']}", *(["--steady"] if options.get("steady") else [])]
+    return Record(
+        "bench",
+        key_of("bench", found.case, found.problem, found.config, env, protocol),
+        found.case.name,
+        found.problem,
+        found.config,
+        str(found.failed[KERNEL]["status"]) if KERNEL in found.failed else own.status if own else "error",
+        us=[own.low, own.us, own.high] if own else None,
+        n=own.n if own else 0,
+        protocol=protocol,
+        env=env,
+        clock=own.to_json()["clock"] if own else {},
+        flags=own.flags if own else [],
+        error=wrong,
+        again=command_line.again("bench", found.case, found.problem, *words, config=found.config),
+        more=more,
+    )
+
+
+# --- the verb --------------------------------------------------------------------------------------------------------
+
+
+def parser() -> Any:
+    made = command_line.arguments("kiln bench", "Time a kernel beside what it is compared with.", several=True)
+    more = made.add_argument_group("how it is measured")
+    more.add_argument(
+        "--against", action="append", metavar="NAMES",
+        help="what to compare with: reference, torch.compile, names of `baselines`, all; by default all; `none`",
+    )  # fmt: skip
+    more.add_argument("--l2", choices=("cold", "warm", "rotate"), default="cold", help="the L2 cache before each call")
+    more.add_argument("--steady", action="store_true", help="back to back, without idleness: what is left under load")
+    more.add_argument("--lock", metavar="base|max|MHZ", nargs="?", const="base", help="hold the GPU's clock meanwhile")
+    more.add_argument("--strict", action="store_true", help="exit status 5 if a flag makes the numbers doubtful")
+    more.add_argument("--since", metavar="REV", help="time the kernel of this git revision, too")
+    more.add_argument(
+        "--gate", type=float, metavar="RATIO", help="fail unless it is so many times as fast as each other"
+    )
+    more.add_argument("--quick", action="store_true", help="fewer samples")
+    more.add_argument("--no-verify", action="store_true", help="do not check results first")
+    return made
+
+
+@command_line.report_errors
+def main(argv: Sequence[str]) -> int:
+    args = command_line.parse(parser(), argv)
+    with contextlib.ExitStack() as workers:
+
+        def there(where: str) -> Case:
+            return worker_case.load(
+                where, workers.enter_context(Local(jobs=1)), **command_line.job_options(_IMPORT_TIMEOUT)
+            )
+
+        first, *others = [command_line.open_case(args, where, load=there) for where in args.case]
+        return _run(args, first, others, there)
+
+
+def _run(args: Any, first: Case, others: list[Case], there: Callable[[str], Case]) -> int:
+    here = driver.available() and command_line.on_gpu()
+    estimating = not here and not command_line.asked_for_cpu()
+    if here and (why := command_line.refused(first)):
+        print(f"{why}: nothing was measured", file=sys.stderr)
+        return EXIT.NOT_HERE
+    chosen = command_line.problems(args, first)
+    peers(first, _against(args), None)  # a misspelt name is told before anything is done
+    if not args.no_verify and not _verified(first, chosen, args):
+        return EXIT.FAILED
+    if estimating:
+        return _estimate(first, chosen, args)
+    printed, statuses = list[dict[str, Any]](), list[int]()
+    with contextlib.ExitStack() as stack:
+        older = stack.enter_context(revision(first, args.since, there)) if args.since else None
+        if args.lock:
+            stack.enter_context(_locked(args.lock))
+        for problem in chosen:
+            found = _benched(args, first, others, older, problem)
+            options = {"l2": args.l2, "steady": args.steady}
+            made = record(found, options)
+            journal_of(first).append(made)
+            printed.append(dataclasses.asdict(made))
+            show(found, args)
+            statuses.append(_status(found, args))
+    reached = devices.in_words(devices.ceilings(environment()["uuid"])) if here and not args.quiet else ""
+    if reached:
+        command_line.console(args).print(f"this GPU reaches: {reached}", markup=False)
+    command_line.write_json(args, printed)
+    return max(statuses, key=[EXIT.GOOD, EXIT.UNTRUSTED, EXIT.FAILED].index)
+
+
+def _against(args: Any) -> list[str]:
+    return [name for text in args.against or ["all"] for name in text.split(",") if name != "none"]
+
+
+def _benched(args: Any, first: Case, others: list[Case], older: Case | None, problem: Mapping[str, Any]) -> Benched:
+    config = command_line.config(args, first, problem)
+    candidates = [Candidate(KERNEL, first, KERNEL, config)]
+    for case in others:
+        name = case.name if case.name != first.name else case.where
+        candidates.append(Candidate(name, case, KERNEL, command_line.config(args, case, problem)))
+    if older is not None:
+        candidates.append(Candidate(f"{KERNEL} of {args.since}", older, KERNEL, config))
+    candidates += peers(first, _against(args), config)
+    with command_line.progress(None, first.name, args.quiet) as advance:
+        return timed(
+            candidates, problem, l2=args.l2, steady=args.steady, quick=args.quick, seed=args.seed, progress=advance
+        )
+
+
+def _verified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> bool:
+    """Whether results are right; what the journal knows to be is not checked again."""
+    from ..verify import cli as verify
+
+    known, env = journal_of(case).by_key(), environment()
+    for problem in problems:
+        config = command_line.config(args, case, problem)
+        before = known.get(key_of("verify", case, problem, config, env, verify.PROTOCOL))
+        if before is not None and before.status == "ok":
+            continue
+        verdict = verify.verify(case, problems=[problem], config=config, quick=True, quiet=args.quiet)
+        if not verdict.ok:
+            command_line.console(args).print(str(verdict), markup=False)
+            print("It was not timed: it has to be right first (--no-verify times it all the same).", file=sys.stderr)
+            return False
+    return True
+
+
+@contextlib.contextmanager
+def _locked(wanted: str) -> Iterator[None]:
+    try:
+        with clocks.locked(nvml.Gpu(driver.uuid(0)), wanted) as mhz:
+            print(f"the clock is held at {mhz} MHz", file=sys.stderr)
+            yield
+    except nvml.NvmlError as refused:
+        hint = (
+            f"; an administrator may: {devices.by_administrator(driver.uuid(0), 'lock', wanted)}"
+            if refused.permission
+            else ""
+        )
+        raise ContractError(f"--lock {wanted}: {refused}{hint}") from None
+
+
+@contextlib.contextmanager
+def revision(case: Case, name: str, load: Callable[[str], Case] = load) -> Iterator[Case]:
+    """While open, the Case as it was at a revision of its git repository, in a folder of its own."""
+    if not case.file:
+        raise ContractError(f"--since {name}: {case.name} has no file")
+    file = Path(case.file).resolve()
+
+    def git(*words: str) -> bytes:
+        done = subprocess.run(["git", "-C", str(file.parent), *words], capture_output=True, check=False)
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().splitlines()
+            raise ContractError(f"--since {name}: git {words[0]}: {said[-1] if said else 'failed'}")
+        return done.stdout
+
+    top = Path(git("rev-parse", "--show-toplevel").decode().strip())
+    commit = git("rev-parse", "--verify", f"{name}^{{commit}}").decode().strip()
+    with tempfile.TemporaryDirectory(prefix="kiln-since-") as folder:
+        archive = git("-C", str(top), "archive", commit)
+        subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+        there = Path(folder) / file.relative_to(top)
+        if not there.is_file():
+            raise ContractError(f"--since {name}: there was no {file.relative_to(top)} then")
+        _, colon, plan = case.where.partition(".py:")
+        yield load(f"{there}:{plan}" if colon else str(there))
+
+
+def _status(found: Benched, args: Any) -> int:
+    if found.comparison is None or KERNEL in found.failed:
+        return EXIT.FAILED
+    own = found.comparison.measurements[KERNEL]
+    if own.error:
+        return EXIT.FAILED
+    if "too-fast" in own.flags:
+        from ..verify.cheating import CHECKS
+
+        print(f"physics: {CHECKS['physics']}: flops_bytes says too much, or not all was computed", file=sys.stderr)
+        return EXIT.FAILED
+    if args.gate is not None:
+        slow = [name for name, ratio in found.comparison.ratios.items() if ratio.high < args.gate]
+        if slow:
+            print(f"--gate {args.gate}: not so many times as fast as {', '.join(slow)}", file=sys.stderr)
+            return EXIT.FAILED
+    if args.strict and not all(each.trusted for each in found.comparison.measurements.values()):
+        return EXIT.UNTRUSTED
+    return EXIT.GOOD
+
+
+# --- printing --------------------------------------------------------------------------------------------------------
+
+
+def _us(value: float) -> str:
+    """Four digits, without an exponent."""
+    return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def show(found: Benched, args: Any) -> None:
+    """Print the table of a problem."""
+    out = command_line.console(args)
+    problem = " ".join(f"{name}={value}" for name, value in found.problem.items())
+    out.print(f"{found.case.name} {problem}{f' config={found.config}' if found.config else ''}".strip(), markup=False)
+    rows: list[list[str]] = []
+    measured = found.comparison.measurements if found.comparison else {}
+    for name, one in measured.items():
+        rates = found.rates(one)
+        ratio = found.comparison.ratios.get(name) if found.comparison else None
+        rows.append(
+            [
+                name,
+                "-" if one.error else _us(one.us),
+                "" if one.error else f"[{_us(one.low)}, {_us(one.high)}]",
+                f"{rates['tflops']:.4g}" if "tflops" in rates else "",
+                f"{rates['tbs']:.3g}" if "tbs" in rates else "",
+                f"{rates['roofline']:.0%}" if "roofline" in rates else "",
+                f"{one.clock_mhz:.0f}" if one.clock_mhz else "",
+                f"{one.watts:.0f}" if one.watts else "",
+                f"{ratio.median:.3f} [{ratio.low:.3f}, {ratio.high:.3f}]" if ratio else "1",
+                found.comparison.verdicts.get(name, "") if found.comparison else "",
+                ", ".join([*([one.error] if one.error else []), *one.flags]),
+            ]
+        )
+    rows += [
+        [name, "-", *[""] * 8, f"{why['status']}: {why['message']}"]
+        for name, why in found.failed.items()
+        if name not in measured
+    ]
+    head = ["", "us", "95 %", "TFLOP/s", "TB/s", "roofline", "MHz", "W", "time / kernel's", "", "flags"]
+    used = [at for at in range(len(head)) if at < 2 or any(row[at] for row in rows)]
+    widths = {at: max(len(row[at]) for row in [head, *rows]) for at in used}
+    for row in [head, *rows]:
+        cells = [row[at].ljust(widths[at]) if at in (0, 9, 10) else row[at].rjust(widths[at]) for at in used]
+        out.print("  ".join(cells).rstrip(), markup=False)
+    for name, why in found.failed.items():
+        for line in why.get("stderr", "").strip().splitlines()[-5:]:
+            out.print(f"{name}: {line}", markup=False)
+    own = measured.get(KERNEL)
+    if own is not None:
+        where = (
+            "the CPU target, by the clock on the wall: this says nothing about a GPU"
+            if own.protocol == "cpu-wall"
+            else own.protocol
+        )
+        out.print(f"{own.n} samples, {where}" + (f", floor {own.floor:.2f} us" if own.floor else ""), markup=False)
+    if KERNEL in found.failed and found.comparison:
+        out.print(f"{found.failed[KERNEL]['status']}: {found.failed[KERNEL]['message']}", markup=False)
+
+
+def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> int:
+    """What can be said without a GPU."""
+    out = command_line.console(args)
+    written: list[dict[str, Any]] = []
+    device = current.device()
+    model = device.model
+    with (
+        _runners([Candidate(KERNEL, case, KERNEL, None)], None) as runners,
+        command_line.progress(len(problems), f"compiles {case.name}", args.quiet) as step,
+    ):
+        for problem in problems:
+            config = command_line.config(args, case, problem)
+            given = {"where": case.where, "problem": dict(problem), "config": config, "seed": args.seed}
+            job = Job(f"{profile_jobs.__name__}:static", given, **command_line.job_options(_TIMEOUT))
+            (outcome,) = runners[case.where].run([job])
+            step()
+            text = " ".join(f"{name}={value}" for name, value in problem.items())
+            if outcome.status != "ok":
+                out.print(f"{case.name} {text}: {outcome.status}: {(outcome.error or {}).get('message')}", markup=False)
+                continue
+            work = case.flops_bytes(problem)
+            least = model and work and model.least_us(*work, outcome.result["dtype"])
+            kernels = outcome.result["kernels"]
+            said = f"at least {least:.4g} us by the roofline" if least else "no roofline: flops_bytes is not defined"
+            out.print(f"{case.name} {text}\nESTIMATE for {device.name}, nothing was measured: {said}", markup=False)
+            for one in kernels:
+                out.print(
+                    f"  {one['kernel']}: grid {one['grid']}, {one['registers']} registers, "
+                    f"{one['static_smem'] + one['dynamic_smem']} bytes of shared memory, occupancy {one['occupancy']:.0%} "
+                    f"(limited by {one['limited_by']})",
+                    markup=False,
+                )
+            written.append(
+                {
+                    "case": case.name,
+                    "problem": dict(problem),
+                    "estimate_us": least,
+                    "device": device.name,
+                    "kernels": kernels,
+                }
+            )
+    command_line.write_json(args, written)
+    checked = "" if args.no_verify else " Results were checked on the CPU target."
+    print(f"There is no GPU: nothing was timed.{checked} --target cpu times the CPU target.", file=sys.stderr)
+    return EXIT.NOT_HERE

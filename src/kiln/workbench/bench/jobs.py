@@ -1,0 +1,146 @@
+"""What workers do for `kiln bench`: they hold what is timed between turns, so that candidates of several processes can take turns."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...base_dsl import packages
+from ...measure import measurement, timers
+from ..core.cases import Case
+from ..core.contracts import ContractError, is_array
+from ..verify import jobs as checking
+
+KERNEL = "kernel"
+PEERS = ("reference", "torch.compile")
+"""What every Case can be compared with, besides its `baselines`."""
+
+_held: dict[str, _Held] = {}
+
+
+class _Held:
+    """A candidate between turns: its batches, and what its calls gave."""
+
+    def __init__(self, case: Case, function: Callable[..., Any], inputs: list[Any], options: Mapping[str, Any]) -> None:
+        self.last: Any = None
+        # Outputs of the kernel's timed calls have to be what a call that is not timed gave.
+        self.wanted = None if case.mutates or case.nondeterministic else fingerprint(function(*inputs))
+        effort = measurement.QUICK if options["quick"] else measurement.NORMAL
+
+        def call(*arrays: Any) -> Any:
+            self.last = function(*arrays)
+            return self.last
+
+        timer = timers.timer()
+        self.series = measurement.Series(call, tuple(inputs), options["l2"], options["steady"], effort, timer)
+        self.series.watch.own = options["workers"]
+
+    def complaint(self) -> str | None:
+        """What is wrong with the output of the last timed call."""
+        if self.wanted is None or self.last is None or fingerprint(self.last) == self.wanted:
+            return None
+        return "outputs of timed calls are not those of a call that is not timed"
+
+
+def hold(
+    name: str, where: str, what: str, problem: dict[str, Any], config: dict[str, Any] | None, seed: int, **options: Any
+) -> dict[str, Any]:
+    """Make a candidate ready: `what` is the kernel, the reference, the reference compiled by PyTorch, or a baseline."""
+    case, _ = checking.opened(where)
+    inputs = _inputs(case, problem, seed)
+    _held[name] = _Held(case, candidate(case, what, problem, config), inputs, options)
+    return {"dtype": dtype_of(inputs), "protocol": _held[name].series.batch.protocol}
+
+
+class Gone(Exception):
+    """The worker that held a candidate is no more."""
+
+
+def _of(name: str) -> _Held:
+    try:
+        return _held[name]
+    except KeyError:
+        raise Gone(f"the worker that held {name} ended") from None
+
+
+def warm_up(name: str) -> None:
+    """Run until times are steady."""
+    _of(name).series.warm_up()
+
+
+def turn(name: str) -> list[float]:
+    """Time one batch: microseconds of each call."""
+    return _of(name).series.run()
+
+
+def result(name: str, at_least_us: float) -> dict[str, Any]:
+    """What the turns say; `wrong` if outputs are."""
+    held = _of(name)
+    return {"measurement": held.series.result(at_least_us).to_json(), "wrong": held.complaint()}
+
+
+_made: dict[str, list[Any]] = {}
+
+
+def _inputs(case: Case, problem: dict[str, Any], seed: int) -> list[Any]:
+    """Of a problem; the same arrays for all candidates, unless one changes them."""
+    if case.mutates:
+        return case.inputs(problem, seed)
+    key = json.dumps((case.where, problem, seed), sort_keys=True)
+    if key not in _made:
+        _made.clear()
+        _made[key] = case.inputs(problem, seed)
+    return _made[key]
+
+
+def candidate(case: Case, what: str, problem: Mapping[str, Any], config: Any) -> Callable[..., Any]:
+    """A function of the inputs."""
+    if what == KERNEL:
+        return case.bound(config, problem)
+    if what == "reference":
+        return functools.partial(case.reference, problem=problem)
+    if what == "torch.compile":
+        try:
+            torch = packages.load("torch")
+        except ImportError:
+            raise ContractError("torch.compile needs PyTorch: pip install torch") from None
+        return torch.compile(functools.partial(case.reference, problem=problem))
+    return case.baselines[what]
+
+
+def fingerprint(output: Any) -> str:
+    """A hash of the bits of all arrays of an output."""
+    digest = hashlib.blake2b(digest_size=16)
+    for array in arrays_of(output):
+        digest.update(repr((tuple(array.shape), str(array.dtype))).encode())
+        if hasattr(array, "detach"):  # PyTorch's; by bytes, for numpy has not all of its types
+            import torch
+
+            array = array.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy()
+        digest.update(array.tobytes() if hasattr(array, "tobytes") else bytes(memoryview(array)))
+    return digest.hexdigest()
+
+
+def arrays_of(output: Any) -> list[Any]:
+    """The arrays of a tensor, a tuple, a list or a dict of them, in order."""
+    if is_array(output):
+        return [output]
+    if isinstance(output, Mapping):
+        output = [output[name] for name in sorted(output)]
+    return [array for one in output for array in arrays_of(one)] if isinstance(output, (list, tuple)) else []
+
+
+_TYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int8": "i8", "uint8": "i8"}
+
+
+def dtype_of(inputs: list[Any]) -> str | None:
+    """By which of a GPU's peaks a problem is judged: that of the largest input's type."""
+    arrays = [array for one in inputs for array in arrays_of(one)]
+    if not arrays:
+        return None
+    largest = max(arrays, key=lambda array: getattr(array, "nbytes", 0))
+    name = str(largest.dtype).removeprefix("torch.")
+    return "f8" if name.startswith("float8") else "f4" if name.startswith("float4") else _TYPES.get(name)

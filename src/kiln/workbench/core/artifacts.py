@@ -1,0 +1,58 @@
+"""What was compiled, as files: MLIR, LLVM, PTX, cubin, SASS of each function, and what its kernels need of a GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.compiler import safe_name
+from ...base_dsl.diagnostics import DSLBaseError
+from ...hardware.occupancy import occupancy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+KINDS = {"mlir": "mlir", "llvm": "ll", "ptx": "ptx", "cubin": "cubin", "sass": "sass"}
+"""Artefacts and how their files end."""
+
+
+def write_artifacts(launches: Iterable[Any], folder: Path) -> list[Path]:
+    """Write what launches of a dry run are made of to a folder: files named after kernels, and `resources.json`; the paths.
+
+    A kernel that was launched several times is written once. What cannot be made here is left out, and `resources.json` says why.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Path] = []
+    resources: dict[str, dict[str, Any]] = {}
+    for launch in launches:
+        name = safe_name(launch.kernel)
+        if name in resources:
+            resources[name]["launches"] += 1
+            continue
+        resources[name] = resources_of(launch)
+        for kind, ending in KINDS.items():
+            try:
+                data = launch.artifacts.get(kind)
+            except DSLBaseError as reason:
+                resources[name].setdefault("missing", {})[kind] = str(reason)
+                continue
+            if data:
+                written.append(folder / f"{name}.{ending}")
+                written[-1].write_bytes(data.encode() if isinstance(data, str) else data)
+    written.append(folder / "resources.json")
+    written[-1].write_text(json.dumps(resources, indent=2) + "\n")
+    return written
+
+
+def resources_of(launch: Any) -> dict[str, Any]:
+    """What a launch needs of a GPU, as JSON."""
+    used = dataclasses.asdict(launch.resources)
+    used |= {"smem": launch.resources.static_smem + launch.smem, "dynamic_smem": launch.smem}
+    runs = occupancy(launch.arch, math.prod(launch.block), used["registers"], used["smem"], used["barriers"])
+    return {
+        "arch": launch.arch, "grid": launch.grid, "block": launch.block, "cluster": launch.cluster, "launches": 1,
+        **used, "blocks_per_multiprocessor": runs.blocks, "limited_by": runs.limiter,
+    }  # fmt: skip

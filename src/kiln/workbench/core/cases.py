@@ -1,0 +1,545 @@
+"""Cases: kernels with what is needed to check, time and tune them.
+
+A Case is a contract module (contracts.py) or a `KernelPlan`. A Problem is a dict of JSON values, a Config a dict of such or a dataclass that becomes one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import importlib
+import inspect
+import itertools
+import json
+import os
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ...base_dsl import packages
+from . import source_closure
+from .contracts import (
+    NAMES,
+    REQUIRED,
+    ContractError,
+    check_names,
+    contract_error,
+    import_file,
+    import_name,
+    is_array,
+    line_of,
+    short,
+)
+
+
+class Problem(dict[str, Any]):
+    """A problem's fields, as items and as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(f"the problem has no field {name!r}; it has: {', '.join(self) or 'none'}") from None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A config, and why it cannot be used; `value` is what the contract gave, a dict or a Tiling."""
+
+    config: dict[str, Any]
+    reasons: tuple[str, ...] = ()
+    value: Any = field(default=None, compare=False)
+
+    @property
+    def valid(self) -> bool:
+        """Whether nothing speaks against it."""
+        return not self.reasons
+
+
+class Case:
+    """A kernel and what belongs to it. `where` loads it again, in another process, too."""
+
+    def __init__(
+        self, name: str, where: str, file: str | None, names: Mapping[str, Any], of_plan: bool = False
+    ) -> None:
+        self.name, self.where, self.file = name, where, file
+        self._listings: dict[str, list[tuple[dict[str, Any], Any]]] = {}
+        self._names, self._of_plan = names, of_plan
+        self.sources = source_closure.source_files(Path(file)) if file else {}
+        self.arch: str | None = names.get("arch")
+        self.tolerance: Any = names.get("tolerance")
+        self.baselines: dict[str, Callable[..., Any]] = dict(names.get("baselines") or {})
+        self.mutates: Any = names.get("mutates", ())
+        self.aliases = bool(names.get("aliases"))
+        self.nondeterministic = bool(names.get("nondeterministic"))
+        self.streams = bool(names.get("streams"))
+        self._check_declarations()
+        self.problems = self._all_problems()
+
+    def __repr__(self) -> str:
+        return f"<Case {self.name}: {self.where}>"
+
+    # Problems
+
+    def problem(self, which: int | Mapping[str, Any] | None = None) -> Problem:
+        """A problem by its number, or the first one with other values for some fields."""
+        if which is None or isinstance(which, int):
+            number = which or 0
+            if not -len(self.problems) <= number < len(self.problems):
+                raise ContractError(f"there is no problem {number}: {self.name} has {len(self.problems)}", self.file)
+            return Problem(self.problems[number])
+        return self.changed(self.problems[0], which)
+
+    def changed(self, problem: Mapping[str, Any], given: Mapping[str, Any]) -> Problem:
+        """A problem with other values for some fields, which must be of the same types."""
+        made = Problem(problem)
+        for name, value in given.items():
+            if name not in made:
+                near = difflib.get_close_matches(name, made, 1)
+                meant = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(made) or 'none'}"
+                raise ContractError(f"the problems of {self.name} have no field {name!r}{meant}")
+            made[name] = _like(made[name], value, name)
+        return made
+
+    def _all_problems(self) -> list[Problem]:
+        defaults = self._defaults()
+        listed = self._names.get("problems")
+        if callable(listed):
+            listed = self._called("problems", listed)
+        if listed is None:
+            missing = [name for name, value in defaults.items() if value is MISSING]
+            if missing:
+                raise self._bad(
+                    f"get_inputs has parameters without a default, and there is no `problems`: {', '.join(missing)}; "
+                    f"write problems = [{{{', '.join(f'{name!r}: ...' for name in missing)}}}]",
+                    "get_inputs",
+                )
+            return [Problem(defaults)]
+        if not isinstance(listed, (list, tuple)) or not listed or not all(isinstance(each, Mapping) for each in listed):
+            raise self._bad(f"`problems` is a list of dicts with at least one, not {short(listed)}", "problems")
+        made: list[Problem] = []
+        for number, each in enumerate(listed):
+            problem = Problem({name: value for name, value in defaults.items() if value is not MISSING} | dict(each))
+            unknown = [] if defaults.get("**") else [name for name in problem if name not in defaults]
+            missing = [name for name in defaults if name not in problem and name != "**"]
+            problem.pop("**", None)
+            if unknown or missing:
+                what = f"has {unknown[0]!r}, which get_inputs does not take" if unknown else f"lacks {missing[0]!r}"
+                raise self._bad(
+                    f"problem {number} {what}; get_inputs takes: {', '.join(defaults) or 'nothing'}", "problems"
+                )
+            try:
+                json.dumps(problem)
+            except TypeError as reason:
+                raise self._bad(f"problem {number} is no JSON ({reason}): name types by text", "problems") from None
+            made.append(problem)
+        return made
+
+    def _defaults(self) -> dict[str, Any]:
+        """The fields of problems: parameters of get_inputs with their defaults; `**` if it takes any."""
+        if "fields" in self._names:
+            return dict(self._names["fields"])
+        found: dict[str, Any] = {}
+        for name, parameter in inspect.signature(self._names["get_inputs"]).parameters.items():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                found["**"] = True
+            elif parameter.kind is not parameter.VAR_POSITIONAL:
+                found[name] = MISSING if parameter.default is parameter.empty else parameter.default
+        return found
+
+    # What runs the user's functions
+
+    def inputs(self, problem: Mapping[str, Any], seed: int = 0) -> list[Any]:
+        """The inputs of a problem; those of a seed are always the same."""
+        seed_everything(seed)
+        made = self._called("get_inputs", self._names["get_inputs"], **problem)
+        if not isinstance(made, (list, tuple)):
+            raise self._bad(f"get_inputs returns a list of arrays, not {short(made)}", "get_inputs")
+        if not any(map(is_array, made)):
+            raise self._bad(f"get_inputs returns arrays (torch, numpy), not {short(list(made))}", "get_inputs")
+        return list(made)
+
+    def kernel(self, *inputs: Any, config: Any = None, problem: Mapping[str, Any] | None = None) -> Any:
+        """Run the kernel, with a config if one is given; whatever it raises comes out."""
+        return self.bound(config, problem)(*inputs)
+
+    def bound(self, config: Any = None, problem: Mapping[str, Any] | None = None) -> Callable[..., Any]:
+        """The kernel as a function of the inputs, for calls that are timed: the config is looked up now."""
+        more = self._with_problem(problem)
+        if config is not None or self._needs_config:
+            more["config"] = self._config_value(config, problem)
+        return functools.partial(self._names["kernel_fn"], **more)
+
+    def reference(self, *inputs: Any, problem: Mapping[str, Any] | None = None) -> Any:
+        """What the kernel should give; whatever goes wrong is an error of the contract."""
+        return self._called("reference_fn", self._names["reference_fn"], *inputs, **self._with_problem(problem))
+
+    def oracle(self, *inputs: Any, problem: Mapping[str, Any] | None = None) -> Any:
+        """`oracle_fn`, or else `reference_fn`, of inputs that should be in fp64."""
+        name = "oracle_fn" if self._names.get("oracle_fn") else "reference_fn"
+        return self._called(name, self._names[name], *inputs, **self._with_problem(problem))
+
+    def flops_bytes(self, problem: Mapping[str, Any]) -> tuple[float, float] | None:
+        """Floating-point operations and bytes of the algorithm; None where the contract does not say."""
+        function = self._names.get("flops_bytes")
+        if function is None:
+            return None
+        made = self._called("flops_bytes", function, **problem)
+        if isinstance(made, Mapping) and {"flops", "bytes"} <= made.keys():
+            made = made["flops"], made["bytes"]
+        if not isinstance(made, (tuple, list)) or len(made) != 2:
+            raise self._bad(f"flops_bytes returns (flops, bytes), not {short(made)}", "flops_bytes")
+        return float(made[0]), float(made[1])
+
+    # Configs
+
+    def configs(self, problem: Mapping[str, Any]) -> list[Choice]:
+        """All configs in canonical order, each once; those that are refused carry the reasons."""
+        return [Choice(config, tuple(self._reasons(value, problem)), value) for config, value in self._listed(problem)]
+
+    def _listed(self, problem: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
+        """The configs and what the contract gave for each; asked of it once for a problem."""
+        name = json.dumps(problem, sort_keys=True)
+        if name not in self._listings:
+            self._listings[name] = self._list(problem)
+        return self._listings[name]
+
+    def _list(self, problem: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
+        listed = self._names.get("configs")
+        if callable(listed):
+            listed = self._called("configs", listed, **problem)
+        if isinstance(listed, Mapping):
+            if not all(isinstance(values, (list, tuple)) for values in listed.values()):
+                raise self._bad("`configs` as a dict has a list for each name: their product is meant", "configs")
+            listed = [dict(zip(listed, values)) for values in itertools.product(*listed.values())]
+        if listed is not None and not isinstance(listed, (list, tuple)):
+            raise self._bad(
+                f"`configs` is a list of dicts or Tilings, or a dict of lists, not {short(listed)}", "configs"
+            )
+        found: dict[str, tuple[dict[str, Any], Any]] = {}
+        for value in listed or ():
+            config = self._as_dict(value)
+            found.setdefault(json.dumps(config, sort_keys=True), (config, value))
+        return list(found.values())
+
+    def reasons(self, config: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
+        """Why a config is refused for a problem; nothing: it is not."""
+        return self._reasons(self._config_value(config, problem), problem)
+
+    @property
+    def has_configs(self) -> bool:
+        """Whether there is anything to choose."""
+        return self._names.get("configs") is not None
+
+    def perf_model(self, config: Mapping[str, Any], problem: Mapping[str, Any], device: Any) -> float | None:
+        """Predicted microseconds; None where the contract predicts nothing."""
+        function = self._names.get("perf_model")
+        if function is None:
+            return None
+        return float(
+            self._called("perf_model", function, self._config_value(config, problem), Problem(problem), device)
+        )
+
+    @property
+    def _needs_config(self) -> bool:
+        if not self.has_configs or self._of_plan:
+            return False
+        parameter = inspect.signature(self._names["kernel_fn"]).parameters.get("config")
+        return parameter is not None and parameter.default is parameter.empty
+
+    def _config_value(self, config: Any, problem: Mapping[str, Any] | None) -> Any:
+        """What the kernel is given for a config: the contract's own object."""
+        problem = problem if problem is not None else self.problems[0]
+        choices = self._listed(problem) if self.has_configs else []
+        if config is None:
+            return next((value for _, value in choices if not self._reasons(value, problem)), None)
+        if not isinstance(config, Mapping):
+            return config
+        for known, value in choices:
+            if known == config:
+                return value
+        kind = type(choices[0][1]) if choices else dict
+        return kind(**config) if is_dataclass(kind) else dict(config)
+
+    def _as_dict(self, value: Any) -> dict[str, Any]:
+        made = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        try:
+            if not isinstance(made, Mapping):
+                raise TypeError(f"{short(value)} is neither a dict nor a dataclass")
+            return json.loads(json.dumps(dict(made)))
+        except TypeError as reason:
+            raise self._bad(f"a config is no JSON: {reason}", "configs") from None
+
+    def _reasons(self, value: Any, problem: Mapping[str, Any]) -> list[str]:
+        """Why a config is refused."""
+        found: list[str] = []
+        whole = self._names["plan_of"](problem) if self._of_plan else Problem(problem)
+        if hasattr(value, "validate"):
+            found += _said(value.validate, whole)
+        if self._names.get("validate") is not None:
+            from kiln.hardware import current
+
+            found += _said(self._names["validate"], value, whole, current.device())
+        return found
+
+    # The verbs
+
+    def verify(self, problems: Any = "all", **options: Any) -> Any:
+        """Check the kernel: `kiln.workbench.verify.verify`."""
+        return importlib.import_module("kiln.workbench.verify").verify(self, problems=problems, **options)
+
+    def checks(self, **options: Any) -> Any:
+        """What `verify` checks, one by one, for `pytest.mark.parametrize`."""
+        return importlib.import_module("kiln.workbench.verify").checks(self, **options)
+
+    def bench(self, problem: Any = None, **options: Any) -> Any:
+        """Time the kernel: `kiln.workbench.bench.bench`."""
+        return importlib.import_module("kiln.workbench.bench").bench(self, problem, **options)
+
+    def tune(self, problem: Any = None, **options: Any) -> Any:
+        """Choose a config: `kiln.workbench.tune.tune`."""
+        return importlib.import_module("kiln.workbench.tune").tune(self, problem, **options)
+
+    def profile(self, problem: Any = None, **options: Any) -> Any:
+        """Look at where time goes: `kiln.workbench.profile.profile`."""
+        return importlib.import_module("kiln.workbench.profile").profile(self, problem, **options)
+
+    def digest(self) -> str:
+        """A hash of the sources: the contract's file and the files of its project that it imports, as they were when loaded."""
+        if not any(map(source_closure.is_project, self.sources)):  # a kernel of Kiln's own
+            from kiln.base_dsl import cache
+
+            return cache.sources_hash()
+        return source_closure.digest(self.sources)
+
+    # Ground
+
+    def _with_problem(self, problem: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {"problem": problem if problem is not None else self.problems[0]} if self._of_plan else {}
+
+    def _called(self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """A function of the contract called; what it raises is the contract's fault, told at the user's line."""
+        try:
+            return function(*arguments, **options)
+        except ContractError:
+            raise
+        except Exception as error:
+            raise contract_error(f"{name} raised", error, self.sources, self.file) from error
+
+    def _bad(self, message: str, name: str) -> ContractError:
+        value = self._names.get(name)
+        code = getattr(inspect.unwrap(value), "__code__", None) if callable(value) else None
+        line = code.co_firstlineno if code is not None else line_of(self.file, name)
+        return ContractError(message, self.file, line)
+
+    def _check_declarations(self) -> None:
+        if not callable(self._names.get("kernel_fn")):
+            raise self._bad(f"kernel_fn is a function, not {short(self._names.get('kernel_fn'))}", "kernel_fn")
+        for name in ("reference_fn", "get_inputs", "oracle_fn", "flops_bytes", "validate", "perf_model"):
+            value = self._names.get(name)
+            if value is not None and not callable(value):
+                raise self._bad(f"{name} is a function, not {short(value)}", name)
+        if self.arch is not None:
+            try:
+                arch_fits(self.arch, None)
+            except ValueError as reason:
+                raise self._bad(f"arch = {self.arch!r}: {reason}", "arch") from None
+        if not all(map(callable, self.baselines.values())):
+            raise self._bad("`baselines` is a dict of names and functions", "baselines")
+        if self.has_configs and not self._of_plan:
+            parameters = inspect.signature(self._names["kernel_fn"]).parameters.values()
+            if not any(each.name == "config" or each.kind is each.VAR_KEYWORD for each in parameters):
+                raise self._bad(
+                    "there are `configs`, so kernel_fn takes config=: write kernel_fn(..., config=None)", "kernel_fn"
+                )
+        if isinstance(self.tolerance, str) and self.tolerance != "exact":
+            raise self._bad(f"tolerance is {NAMES['tolerance']}, not {self.tolerance!r}", "tolerance")
+        if isinstance(self.tolerance, Mapping):
+            unknown = self.tolerance.keys() - {"rtol", "atol", "factor"}
+            if unknown:
+                raise self._bad(f"tolerance has rtol and atol, or factor, not {sorted(unknown)[0]!r}", "tolerance")
+
+
+# Loading
+
+
+def load(where: Any) -> Case:
+    """The Case of a file, `pkg.module`, either with `:Plan`, a module, or a KernelPlan class or object."""
+    if isinstance(where, Case):
+        return where
+    if isinstance(where, ModuleType):
+        return _of_module(where, where.__file__ or where.__name__, None)
+    if not isinstance(where, (str, os.PathLike)):
+        return _of_plan(
+            where, f"{getattr(where, '__module__', '?')}:{getattr(where, '__qualname__', type(where).__qualname__)}"
+        )
+    text = os.fspath(where)
+    name, plan = text, None
+    found = re.fullmatch(r"(.+):([A-Za-z_]\w*)", text)
+    if found and not os.path.exists(text):
+        name, plan = found.group(1), found.group(2)
+    if os.path.isdir(name) and os.path.isfile(os.path.join(name, "kernel.py")):
+        name = os.path.join(name, "kernel.py")
+    if name.endswith(".py") or os.sep in name or os.path.isfile(name):
+        path = Path(name).resolve()
+        if not path.is_file():
+            near = difflib.get_close_matches(path.name, [each.name for each in path.parent.glob("*.py")], 1)
+            raise ContractError(f"there is no file {name}" + (f"; did you mean {near[0]}?" if near else ""))
+        module = import_file(path)
+        return _of_module(module, f"{path}:{plan}" if plan else str(path), plan)
+    if name == "kiln.kernels":
+        from . import library_cases
+
+        return library_cases.case(plan)
+    module = import_name(name)
+    return _of_module(module, text, plan)
+
+
+def _of_module(module: ModuleType, where: str, plan: str | None) -> Case:
+    file = module.__file__
+    names = vars(module)
+    if plan is not None:
+        if plan not in names:
+            near = difflib.get_close_matches(plan, [name for name in names if not name.startswith("_")], 1)
+            raise ContractError(f"there is no {plan!r} in it" + (f"; did you mean {near[0]!r}?" if near else ""), file)
+        return _of_plan(names[plan], where)
+    plans = [each for each in names.values() if _is_plan(each) and each.__module__ == module.__name__]
+    if plans and not any(name in names for name in REQUIRED):
+        if len(plans) > 1:
+            offered = ", ".join(f"{where}:{each.__name__}" for each in plans)
+            raise ContractError(f"it has several plans; name one: {offered}", file)
+        return _of_plan(plans[0], f"{where}:{plans[0].__name__}")
+    check_names(names, file)
+    stem = Path(file).stem if file else module.__name__
+    return Case(stem if stem != "kernel" or not file else Path(file).resolve().parent.name, where, file, names)
+
+
+def _is_plan(value: Any) -> bool:
+    wanted = ("prepare_inputs", "reference_fn", "plan")
+    return isinstance(value, type) and all(callable(getattr(value, name, None)) for name in wanted)
+
+
+def _of_plan(plan: Any, where: str) -> Case:
+    """A KernelPlan, class or object, as a Case: its fields are the problem."""
+    kind = plan if isinstance(plan, type) else type(plan)
+    if not _is_plan(kind) or not is_dataclass(kind):
+        raise ContractError(
+            f"{where} is no contract module and no KernelPlan: a dataclass with prepare_inputs, reference_fn, plan"
+        )
+    file = inspect.getsourcefile(kind)
+    problem_fields = [each for each in fields(kind) if each.init]
+
+    def default(each: Any) -> Any:
+        if not isinstance(plan, type):
+            return getattr(plan, each.name)
+        return each.default_factory() if each.default_factory is not MISSING else each.default
+
+    def made(problem: Mapping[str, Any]) -> Any:
+        return kind(**problem)
+
+    def kernel(*inputs: Any, problem: Mapping[str, Any], config: Any = None) -> Any:
+        kernel = made(problem).plan(*inputs)
+        result = kernel.run(config)
+        outputs = kernel.output_tensors if result is None else result
+        return outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
+
+    names: dict[str, Any] = {
+        "fields": {each.name: default(each) for each in problem_fields},
+        "plan_of": made,
+        "kernel_fn": kernel,
+        "reference_fn": lambda *inputs, problem: made(problem).reference_fn(*inputs),
+        "get_inputs": lambda **problem: made(problem).prepare_inputs(),
+    }
+    if hasattr(kind, "oracle_fn"):
+        names["oracle_fn"] = lambda *inputs, problem: made(problem).oracle_fn(*inputs)
+    for method, name in (("_autotune_configs", "configs"), ("_algorithmic_flops_bytes", "flops_bytes")):
+        if hasattr(kind, method) and _says_something(kind, method):
+            names[name] = lambda method=method, **problem: getattr(made(problem), method)()
+    for name in ("problems", "tolerance", "baselines", "arch", "mutates", "aliases", "nondeterministic", "streams"):
+        if getattr(kind, name, None) is not None:
+            names[name] = getattr(kind, name)
+    if not isinstance(plan, type):
+        names["problems"] = [names["fields"]]
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
+    return Case(snake, where, file, names, of_plan=True)
+
+
+def _says_something(kind: type, method: str) -> bool:
+    """Whether a plan has a method of its own, not the one that all plans inherit."""
+    base = next((each for each in kind.__mro__ if each.__name__ == "KernelPlan"), None)
+    return base is None or getattr(base, method, None) is not getattr(kind, method)
+
+
+# Values
+
+
+def seed_everything(seed: int) -> None:
+    """Seed what contracts draw random numbers from: Python's, numpy's and torch's generators."""
+    import numpy
+
+    random.seed(seed)
+    numpy.random.seed(seed % 2**32)
+    torch = packages.loaded("torch")
+    if torch is not None:
+        torch.manual_seed(seed)
+
+
+def _like(old: Any, value: Any, name: str) -> Any:
+    """A value for a field in the type of the one it had; text is read as JSON."""
+    if isinstance(value, str) and not isinstance(old, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = {"True": True, "False": False, "None": None}.get(value, value)
+    good = old is None or type(value) is type(old) or (isinstance(old, float) and isinstance(value, int))
+    if not good:
+        raise ContractError(f"{name}={value!r}: the field {name!r} takes {type(old).__name__}, as in {name}={old!r}")
+    return float(value) if isinstance(old, float) else value
+
+
+def _said(function: Callable[..., Any], *arguments: Any) -> list[str]:
+    """The reasons a `validate` gives: by what it returns or by raising."""
+    try:
+        answer = function(*arguments)
+    except Exception as error:
+        return [f"{type(error).__name__}: {error}"]
+    if isinstance(answer, str):
+        return [answer]
+    if isinstance(answer, (list, tuple)):
+        return [str(each) for each in answer]
+    if answer is None or bool(answer):
+        return []
+    return [str(each) for each in getattr(answer, "reasons", None) or ["refused by validate, without a reason"]]
+
+
+# Architectures, keys
+
+
+def arch_fits(wanted: str, name: str | None) -> bool:
+    """Whether an architecture (`sm_90a`; a device's capability as `sm_90`) is one of those a contract names.
+
+    `sm_80+` is any from there on; `sm_90a` is code for 9.0 alone; names are separated by commas.
+    """
+    from kiln.hardware.architectures import generation_of, refusal
+
+    here = generation_of(name or "sm_80")
+    return not refusal(wanted, (here.major, here.minor))
+
+
+def key_of(
+    kind: str,
+    case: Case,
+    problem: Mapping[str, Any],
+    config: Mapping[str, Any] | None,
+    env: Mapping[str, Any],
+    protocol: str = "",
+) -> str:
+    """A hash of all that a result depends on: sources, versions, GPU model, driver, problem, config, how it was measured."""
+    versions = {name: env.get(name) for name in ("kiln", "ptxas", "gpu", "driver")}
+    whole: Sequence[Any] = (kind, protocol, case.name, case.digest(), versions, dict(problem), config)
+    return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:32]

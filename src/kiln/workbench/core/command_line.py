@@ -1,0 +1,392 @@
+"""What the verbs that take a CASE share: arguments, exit codes, what they print on, progress, errors.
+
+@command.report_errors
+def main(argv):
+    parser = command.arguments("kiln verify", "Check a kernel.")
+    args = command.parse(parser, argv)
+    case = command.open_case(args)
+    for problem in command.problems(args, case): ...
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import functools
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .contracts import ContractError
+from .runners import InfrastructureLost
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .cases import Case, Problem
+
+
+class EXIT:
+    """Exit statuses of the verbs."""
+
+    GOOD = 0
+    FAILED = 1
+    """The kernel failed what was asked."""
+    BAD_USE = 2
+    """Bad use, or a bad contract."""
+    NOT_HERE = 3
+    """Not possible on this machine; what was possible is printed."""
+    LOST = 4
+    """Workers could not be started; the journal has what was done."""
+    UNTRUSTED = 5
+    """Measured, but not to be trusted (`--strict`)."""
+    INTERRUPTED = 130
+
+
+class NotHere(Exception):
+    """Something is not possible on this machine: exit status 3."""
+
+
+_ENVIRONMENT = {"target": "KILN_TARGET", "arch": "CUTE_DSL_ARCH"}
+
+
+def arguments(prog: str, description: str, several: bool = False) -> argparse.ArgumentParser:
+    """A parser with what every verb takes that works on a Case; `several` cases where the verb compares them."""
+    parser = argparse.ArgumentParser(
+        prog=prog,
+        description=description,
+        allow_abbrev=False,
+        epilog="Fields of the problem are options, too: --m 512 --dtype float16.",
+    )
+    parser.add_argument(
+        "case",
+        metavar="CASE",
+        nargs="+" if several else None,
+        help="a contract: a file, `pkg.module`, or either with `:Plan`",
+    )
+    shared = parser.add_argument_group("what to run")
+    shared.add_argument("--problem", metavar="N|all", help="the problem with this number, from 0 on, or all of them")
+    shared.add_argument(
+        "--set", metavar="K=V", action="append", default=[], help="another value for a field of the problem"
+    )
+    shared.add_argument(
+        "--config", metavar="N|JSON|tuned", help="the config with this number, this one, or the tuned one"
+    )
+    shared.add_argument("--arch", metavar="SM", help="compile for this architecture: sm_90a")
+    shared.add_argument(
+        "--target", choices=("cpu", "nvidia"), help="where kernels run; by default the GPU, if there is one"
+    )
+    shared.add_argument("--seed", type=int, default=0, metavar="N", help="of the inputs")
+    output = parser.add_argument_group("what to print")
+    output.add_argument("--json", metavar="FILE|-", help="write the results as JSON; - is standard output")
+    output.add_argument("--quiet", action="store_true", help="print failures only, and no progress")
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
+    """The arguments; options that the parser does not know are `fields` of the problem, by name."""
+    args, others = parser.parse_known_args(list(argv))
+    args.fields = {}
+    words = iter(others)
+    word = next(words, None)
+    while word is not None:
+        if not word.startswith("--") or word == "--":
+            parser.error(f"unrecognized argument: {word}")
+        name, given, value = word[2:].partition("=")
+        word = next(words, None)
+        if not given:
+            value = "true"  # `--causal`
+            if word is not None and (not word.startswith("-") or _is_number(word)):
+                value, word = word, next(words, None)
+        args.fields[name.replace("-", "_")] = value
+    for each in args.set:
+        name, given, value = each.partition("=")
+        if not given:
+            parser.error(f"--set {each}: write --set name=value")
+        args.fields[name] = value
+    args.words = list(argv)
+    args.options = [word[2:] for action in parser._actions for word in action.option_strings if word.startswith("--")]
+    return args
+
+
+def _is_number(word: str) -> bool:
+    with contextlib.suppress(ValueError):
+        float(word)
+        return True
+    return False
+
+
+def open_case(args: argparse.Namespace, where: str | None = None, load: Callable[[str], Case] | None = None) -> Case:
+    """Load the CASE, for the target and architecture that were asked for. Workers that are started later take them, too."""
+    from kiln.hardware import driver
+
+    from . import cases
+
+    for name, variable in _ENVIRONMENT.items():
+        if getattr(args, name, None):
+            os.environ[variable] = getattr(args, name)
+    if os.environ.get("KILN_TARGET") == "nvidia" and not driver.available():
+        raise NotHere(f"the target nvidia was asked for, and there is no NVIDIA GPU here: {why_no_gpu()}")
+    case = (load or cases.load)(where or args.case)
+    # Without a GPU a contract's own architecture is as good as any.
+    if (
+        case.arch
+        and not os.environ.get("CUTE_DSL_ARCH")
+        and not on_gpu()
+        and not cases.arch_fits(case.arch, _default())
+    ):
+        os.environ["CUTE_DSL_ARCH"] = case.arch.split(",")[0].strip().rstrip("+")
+    return case
+
+
+def why_no_gpu() -> str:
+    """Why the driver shows no GPU to this process."""
+    from . import driver_info
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    said = driver_info.driver().problem or "the driver shows none to this process"
+    return said if visible is None else f"{said} (CUDA_VISIBLE_DEVICES={visible!r})"
+
+
+def asked_for_cpu() -> bool:
+    """Whether the CPU target was asked for, by --target or by KILN_TARGET: only then it is timed."""
+    return os.environ.get("KILN_TARGET") == "cpu"
+
+
+def on_gpu() -> bool:
+    """Whether kernels run on a GPU here, by what was asked for."""
+    from kiln.base_dsl.target import get_target
+
+    return not get_target().on_host
+
+
+def job_options(timeout: float) -> dict[str, Any]:
+    """What the jobs of a Case have in common: a worker that was started before the architecture was known is not used again."""
+    from kiln.hardware import driver
+
+    arch = os.environ.get("CUTE_DSL_ARCH")
+    return {
+        "needs_gpu": on_gpu() and driver.available(),
+        "timeout": timeout,
+        "env": {"CUTE_DSL_ARCH": arch} if arch else {},
+    }
+
+
+def refused(case: Case) -> str | None:
+    """Why a Case cannot run on the GPU that is here (or, without one, on the architecture that was asked for)."""
+    from kiln.hardware import current
+
+    from .cases import arch_fits
+
+    name = current.architecture().name
+    if not case.arch or arch_fits(case.arch, name):
+        return None
+    return f"{case.name} is for {case.arch}, and this is {name}"
+
+
+def _default() -> str:
+    from kiln.hardware.architectures import DEFAULT
+
+    return DEFAULT
+
+
+def problems(args: argparse.Namespace, case: Case, default: str = "0") -> list[Problem]:
+    """The problems that were asked for, with the fields that were given."""
+    for name in args.fields:
+        if case.problems and name not in case.problems[0]:
+            near = difflib.get_close_matches(name, [*case.problems[0], *args.options], 1)
+            meant = f"did you mean --{near[0]}?" if near else f"its fields are: {', '.join(case.problems[0]) or 'none'}"
+            raise ContractError(f"--{name} is no option, and no field of the problems of {case.name}; {meant}")
+    which = args.problem or default
+    if which == "all":
+        chosen: list[Mapping[str, Any]] = [*case.problems]
+    else:
+        try:
+            chosen = [case.problem(int(which))]
+        except ValueError:
+            raise ContractError(f"--problem {which}: a number or `all`") from None
+    made = [case.changed(each, args.fields) for each in chosen]
+    return [each for number, each in enumerate(made) if each not in made[:number]]
+
+
+def config(args: argparse.Namespace, case: Case, problem: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The config that was asked for; None for the kernel's own choice."""
+    text = args.config
+    if text is None:
+        return None
+    if text == "tuned":
+        from ..tune import tuned_file
+
+        return tuned_file.tuned_config(case, problem)
+    choices = case.configs(problem)
+    if text.lstrip("-").isdigit():
+        if not -len(choices) <= int(text) < len(choices):
+            raise ContractError(f"--config {text}: {case.name} has {len(choices)} configs for this problem", case.file)
+        return choices[int(text)].config
+    try:
+        made = json.loads(text)
+    except ValueError:
+        made = None
+    if not isinstance(made, dict):
+        raise ContractError(f"--config {text}: a number, a JSON object, or `tuned`")
+    return made
+
+
+def again(verb: str, case: Case, problem: Mapping[str, Any], *more: str, config: Any = None) -> str:
+    """A command line that does one thing again."""
+    words = ["kiln", verb, _near(case.where)]
+    for name, value in problem.items():
+        text = value if isinstance(value, str) else json.dumps(value)
+        words += [f"--set={name}={text}"] if name in _OWN else [f"--{name}={text}"]
+    if config is not None:
+        words.append(f"--config={json.dumps(config, separators=(',', ':'))}")
+    target = os.environ.get("KILN_TARGET")
+    words += [f"--target={target}"] if target else []
+    return shlex.join([*words, *more])
+
+
+_OWN = frozenset(
+    {
+        "also",
+        "against",
+        "arch",
+        "atol",
+        "budget",
+        "check",
+        "compute_sanitizer",
+        "config",
+        "fresh",
+        "gate",
+        "gpus",
+        "help",
+        "jobs",
+        "json",
+        "kernel",
+        "kinds",
+        "l2",
+        "lines",
+        "lock",
+        "max_elements",
+        "memory",
+        "problem",
+        "prof_type",
+        "quick",
+        "quiet",
+        "ray",
+        "read",
+        "replay",
+        "rtol",
+        "search",
+        "seed",
+        "set",
+        "since",
+        "steady",
+        "strict",
+        "target",
+        "timeout",
+        "together",
+        "top",
+    }
+)
+"""Options of the verbs: a field of such a name is given by `--set`."""
+
+
+def _near(where: str) -> str:
+    if not os.path.isabs(where):
+        return where
+    near = os.path.relpath(where)
+    return near if not near.startswith("..") else where
+
+
+# Printing
+
+
+def console(args: argparse.Namespace | None = None) -> Console:
+    """What results are printed on: standard output, or nothing where JSON goes there. Plain and unwrapped when piped."""
+    from rich.console import Console
+
+    to_json = args is not None and getattr(args, "json", None) == "-"
+    stream = sys.stderr if to_json else sys.stdout
+    return Console(file=stream, highlight=False, soft_wrap=True, width=None if stream.isatty() else 160)
+
+
+def write_json(args: argparse.Namespace, data: Any) -> None:
+    """Write what `--json` asks for, if it does."""
+    if not args.json:
+        return
+    text = json.dumps(data, indent=2) + "\n"
+    if args.json == "-":
+        sys.stdout.write(text)
+    else:
+        with open(args.json, "w") as file:
+            file.write(text)
+
+
+@contextlib.contextmanager
+def progress(total: int | None, what: str, quiet: bool = False) -> Iterator[Callable[..., None]]:
+    """Shows how far something is, on standard error. Gives a function to call after each step, with what comes next.
+
+    A bar on a terminal; plain lines elsewhere, the first after two seconds, then one in ten seconds at most.
+    """
+    if quiet:
+        yield lambda text="", steps=1: None
+        return
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=total)
+
+            def advance(text: str = "", steps: int = 1) -> None:
+                bar.update(task, advance=steps, description=f"{what} {text}".rstrip())
+
+            yield advance
+        return
+    done, due = 0, time.monotonic() + 2
+
+    def say(text: str = "", steps: int = 1) -> None:
+        nonlocal done, due
+        done += steps
+        now = time.monotonic()
+        if now > due:
+            due = now + 10
+            print(f"{what}: {done}{f' of {total}' if total else ''} {text}".rstrip(), file=sys.stderr, flush=True)
+
+    yield say
+
+
+def report_errors(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], int]:
+    """A verb's `main` that ends with the exit status of what went wrong, and says it in the user's terms."""
+
+    @functools.wraps(main)
+    def wrapped(argv: Sequence[str]) -> int:
+        before = {name: os.environ.get(name) for name in _ENVIRONMENT.values()}
+        try:
+            return main(argv)
+        except ContractError as error:
+            print(error, file=sys.stderr)
+            return EXIT.BAD_USE
+        except NotHere as error:
+            print(error, file=sys.stderr)
+            return EXIT.NOT_HERE
+        except InfrastructureLost as error:
+            print(f"{error}\nWhat was done is in the journal; the same command goes on.", file=sys.stderr)
+            return EXIT.LOST
+        except KeyboardInterrupt:
+            print("interrupted; the same command goes on", file=sys.stderr)
+            return EXIT.INTERRUPTED
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+    return wrapped

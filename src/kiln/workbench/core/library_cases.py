@@ -1,0 +1,143 @@
+"""The kernel library's functions as Cases: `kiln tune kiln.kernels:gemm`.
+
+Their configs are those of the implementations that can compute the problem, expected fastest first; a config is the name of its
+class and its fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import kiln
+from kiln import kernels
+from kiln.base_dsl.target import get_target
+from kiln.kernels.dispatch import registry
+from kiln.kernels.tuned_configs import config_from_dict, config_to_dict
+
+from .cases import Case, ContractError
+
+if TYPE_CHECKING:
+    from kiln.hardware.devices import Device
+
+
+class _Function(NamedTuple):
+    """What there is to know of a function: a problem, the shapes of its arrays, what it should give, options of the call."""
+
+    problem: dict[str, Any]
+    shapes: Callable[..., list[tuple[int, ...]]]
+    reference: Callable[..., Any]
+    options: dict[str, Any] = {}
+
+
+def _functional() -> Any:
+    import torch
+
+    return torch.nn.functional
+
+
+def _attention(q: Any, k: Any, v: Any) -> Any:
+    heads_first = (x.transpose(1, 2) for x in (q, k, v))
+    return _functional().scaled_dot_product_attention(*heads_first).transpose(1, 2)
+
+
+_ROWS = {"m": 4096, "n": 4096, "dtype": "float16"}
+_FUNCTIONS = {
+    "gemm": _Function(
+        {"m": 4096, "n": 4096, "k": 4096, "dtype": "float16"},
+        lambda m, n, k: [(m, k), (k, n)],
+        lambda a, b: a @ b,
+    ),
+    "flash_attention": _Function(
+        {"batch": 4, "length": 2048, "heads": 16, "dim": 128, "dtype": "float16"},
+        lambda batch, length, heads, dim: 3 * [(batch, length, heads, dim)],
+        _attention,
+    ),
+    "softmax": _Function(
+        _ROWS,
+        lambda m, n: [(m, n)],
+        lambda x: _functional().softmax(x, -1),
+    ),
+    "rms_norm": _Function(
+        _ROWS,
+        lambda m, n: [(m, n), (n,)],
+        lambda x, weight: _functional().rms_norm(x, x.shape[-1:], weight, 1e-6),
+    ),
+    "layer_norm": _Function(
+        _ROWS,
+        lambda m, n: [(m, n), (n,), (n,)],
+        lambda x, weight, bias: _functional().layer_norm(x, x.shape[-1:], weight, bias),
+    ),
+    "sum": _Function(
+        _ROWS,
+        lambda m, n: [(m, n)],
+        lambda x: x.sum(1),
+        {"axis": 1},
+    ),
+}
+
+
+def case(name: str | None) -> Case:
+    """The Case of a function of `kiln.kernels`."""
+    if name not in _FUNCTIONS:
+        raise ContractError(f"kiln.kernels:{name or '?'} is no Case; there are: {', '.join(_FUNCTIONS)}")
+    function = _FUNCTIONS[name]
+
+    def kernel_fn(*inputs: Any, config: Mapping[str, Any] | None = None) -> Any:
+        return getattr(kernels, name)(*inputs, **function.options, config=config_from_dict(config))
+
+    def get_inputs(dtype: str, **sizes: int) -> list[Any]:
+        import torch
+
+        here = "cpu" if get_target().on_host or not torch.cuda.is_available() else "cuda"
+        return [torch.randn(shape, dtype=getattr(torch, dtype), device=here) for shape in function.shapes(**sizes)]
+
+    def configs(**problem: Any) -> list[dict[str, Any]]:
+        asked = _asked(name, problem)
+        return [config_to_dict(choice.config) for choice in asked[0].choices(asked[1], _device())]
+
+    def validate(config: Mapping[str, Any], problem: Mapping[str, Any], device: Device) -> list[str]:
+        of, asked = _asked(name, problem)
+        return of.validate(asked, config_from_dict(config), device)
+
+    def perf_model(config: Mapping[str, Any], problem: Mapping[str, Any], device: Device) -> float:
+        of, asked = _asked(name, problem)
+        return of.choose(asked, device, config_from_dict(config)).implementation.cost(
+            asked, config_from_dict(config), device
+        )
+
+    def flops_bytes(**problem: Any) -> tuple[float, float]:
+        asked = _asked(name, problem)[1]
+        return asked.flops, asked.bytes
+
+    names = {
+        "fields": function.problem,
+        "kernel_fn": kernel_fn,
+        "reference_fn": function.reference,
+        "get_inputs": get_inputs,
+        "configs": configs,
+        "validate": validate,
+        "perf_model": perf_model,
+        "flops_bytes": flops_bytes,
+    }
+    return Case(name, f"kiln.kernels:{name}", None, names)
+
+
+def _device() -> Device:
+    from kiln.hardware import current
+
+    return current.device()
+
+
+def _asked(name: str, problem: Mapping[str, Any]) -> tuple[registry.Registry, Any]:
+    """The family and its problem that a call is about, found by making the call without computing anything."""
+    import torch
+
+    function = _FUNCTIONS[name]
+    sizes = {field: value for field, value in problem.items() if field != "dtype"}
+    arrays = [torch.empty(shape, dtype=getattr(torch, problem["dtype"])) for shape in function.shapes(**sizes)]
+    with kiln.target("cpu"), registry.collecting_problems() as asked:
+        getattr(kernels, name).__wrapped__(
+            *arrays, **function.options
+        )  # past the recorder, which would keep an empty call
+    return asked[0]

@@ -1,0 +1,410 @@
+"""Many machines: a runner that hands jobs to a Ray cluster (extra `ray`).
+
+Ray places jobs and outlives machines. It isolates, searches, stores and resumes nothing: on its node a job runs in a worker of the
+same kind as here, so that whatever it does is an outcome; journal, search and choice stay with the process that asked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import json
+import logging
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ...base_dsl import packages
+from . import contracts, source_closure
+from .command_line import NotHere
+from .contracts import ContractError
+from .environment import environment
+from .runners import InfrastructureLost, Job, Local, Outcome, Runner
+
+EXCLUDED = (".kiln", ".git", ".venv", "venv", "__pycache__", "*.pyc", ".pytest_cache", ".ruff_cache", "node_modules")
+"""What of a project is not sent, besides what its `.gitignore` names."""
+MOST_BYTES = 100 << 20
+"""Of a project that is sent."""
+ATTEMPTS = 3
+"""Machines that a job may lose before it is `lost`."""
+_PATIENCE = 180.0
+"""Seconds beside its own time that a job may take for a worker to start, and for a node to answer."""
+_PROJECT = "{{kiln-project}}"
+
+
+@dataclasses.dataclass
+class _Slot:
+    """Room for one job at a time on a node: a core, or a GPU."""
+
+    node: str
+    name: str
+    gpu: str | None = None
+    busy: bool = False
+
+
+@dataclasses.dataclass
+class _Flight:
+    job: Job
+    slot: _Slot
+    deadline: float
+    attempt: int
+
+
+class Ray(Runner):
+    """Jobs on a cluster: `auto` (of this machine's environment), `ray://host:10001`, an address, or `local`: one for this run alone.
+
+    The folder `project` (see `project_of`) is sent to the nodes; Kiln is installed there, or sent as well (`ship_kiln`). Nodes that have another version
+    are named in `left_out` and get no jobs.
+    """
+
+    def __init__(
+        self,
+        address: str = "auto",
+        timeout: float = 60.0,
+        memory: int | None = None,
+        project: Path | None = None,
+        ship_kiln: bool = False,
+    ) -> None:
+        self.timeout, self.memory, self.project = timeout, memory, project
+        self._ray = _import_ray()
+        self._own = not self._ray.is_initialized()
+        self._connect(address, ship_kiln)
+        self.nodes, self.left_out = self._ask_nodes()
+        for why in self.left_out:
+            print(f"left out: {why}", file=sys.stderr)
+        self.model = next((gpu for node in self.nodes for gpu in node["gpus"]), None)
+        self._slots = [slot for node in self.nodes for slot in _slots(node)]
+        self._perform = self._ray.remote(perform_on_node)
+        self._flights: dict[Any, _Flight] = {}
+        if not self._slots:
+            self.close()
+            raise InfrastructureLost("no node of the cluster can be used: " + "; ".join(self.left_out))
+
+    # -- the cluster
+
+    def _connect(self, address: str, ship_kiln: bool) -> None:
+        if not self._own:
+            return
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        shared = {name: value for name, value in os.environ.items() if name.startswith(("KILN_", "CUTE_DSL_"))}
+        shared.pop("CUTE_DSL_CACHE_DIR", None)  # a folder of this machine
+        runtime: dict[str, Any] = {"env_vars": shared}
+        if self.project is not None:
+            runtime |= {"working_dir": str(self.project), "excludes": list(EXCLUDED)}
+        if ship_kiln:
+            runtime["py_modules"] = [str(Path(__file__).resolve().parents[2])]
+        options: dict[str, Any] = {"runtime_env": runtime, "log_to_driver": False, "logging_level": logging.ERROR}
+        try:
+            if address == "local":
+                self._ray.init(address="local", include_dashboard=False, **options)
+            else:
+                self._ray.init(address=address, **options)
+        except (ConnectionError, ValueError, RuntimeError) as failed:
+            raise InfrastructureLost(f"no Ray cluster at {address!r}: {failed}") from None
+
+    def _ask_nodes(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """What the nodes have, those that can be used; and why others cannot."""
+        ask = self._ray.remote(_reporter())
+        asked = {
+            ask.options(num_cpus=0, scheduling_strategy=self._on(node["NodeID"], False)).remote(): node
+            for node in self._ray.nodes()
+            if node["Alive"]
+        }
+        good: list[dict[str, Any]] = []
+        bad: list[str] = []
+        wanted = own_versions()
+        for reference, node in asked.items():
+            name = f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"
+            try:
+                found = self._ray.get(reference, timeout=_PATIENCE)
+            except Exception as failed:  # whatever Ray says: a node that cannot answer cannot work
+                bad.append(
+                    f"{name}: {str(failed).strip().splitlines()[-1] if str(failed).strip() else type(failed).__name__}"
+                )
+                continue
+            differing = [
+                f"{what} {found[what] or 'is missing'}, here {here}"
+                for what, here in wanted.items()
+                if found[what] != here
+            ]
+            if differing:
+                bad.append(f"{name}: {', '.join(differing)}")
+            else:
+                resources = node["Resources"]
+                good.append(
+                    {
+                        **found,
+                        "id": node["NodeID"],
+                        "name": node["NodeManagerHostname"],
+                        "cpus": int(resources.get("CPU", 0)),
+                        "gpus": found["gpus"][: int(resources.get("GPU", 0))],
+                    }
+                )
+        return good, bad
+
+    def _on(self, node: str, soft: bool) -> Any:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # pyright: ignore[reportMissingImports]
+
+        return NodeAffinitySchedulingStrategy(node, soft)
+
+    @property
+    def models(self) -> list[str]:
+        """The GPU models of the cluster."""
+        return sorted({gpu for node in self.nodes for gpu in node["gpus"]})
+
+    @property
+    def timers(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """GPUs of the chosen model."""
+        return max(1, sum(slot.gpu is not None and slot.gpu == self.model for slot in self._slots))
+
+    def environment(self) -> dict[str, Any]:
+        """That of the nodes with GPUs of the chosen model."""
+        for node in self.nodes:
+            if self.model is not None and self.model in node["gpus"]:
+                return {**environment(), "gpu": self.model, "driver": node["driver"], "uuid": None}
+        return {**environment(), "gpu": None, "driver": None, "uuid": None}
+
+    @property
+    def arch(self) -> str | None:
+        """The architecture of the chosen model."""
+        return next((node["arch"] for node in self.nodes if self.model in node["gpus"]), None)
+
+    # -- jobs
+
+    def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
+        """Outcomes as they come. A job whose machine is lost runs elsewhere."""
+        coming, waiting = iter(jobs), deque[tuple[Job, int]]()
+        more = True
+        try:
+            while True:
+                for slot in self._slots:
+                    if slot.busy:
+                        continue
+                    found = _for(slot, waiting, self.model)
+                    while found is None and more:
+                        job = next(coming, None)
+                        more = job is not None
+                        if job is not None:
+                            waiting.append((job, 1))
+                            found = _for(slot, waiting, self.model)
+                            if found is None and len(waiting) > 4 * len(self._slots):
+                                break
+                    if found is not None:
+                        self._begin(slot, *found)
+                if not self._flights:
+                    if waiting:
+                        job, _ = waiting.popleft()
+                        yield Outcome(job, "lost", error={"type": "Lost", "message": "no node is left for the job"})
+                    elif not more:
+                        return
+                    continue
+                yield from self._arrivals(waiting)
+        finally:
+            self._cancel()
+
+    def _begin(self, slot: _Slot, job: Job, attempt: int) -> None:
+        slot.busy = True
+        arguments = json.dumps(job.arguments)
+        if self.project is not None:
+            arguments = arguments.replace(str(self.project), _PROJECT)
+        timeout = job.timeout or self.timeout
+        # Where all nodes will do, Ray itself takes another one for a node that died.
+        options: dict[str, Any] = {
+            "scheduling_strategy": self._on(slot.node, soft=not self.left_out),
+            "num_cpus": 1,
+            "max_retries": ATTEMPTS,
+            "retry_exceptions": False,
+        }
+        if slot.gpu is not None:
+            options |= {"num_cpus": 0, "num_gpus": 1}
+        work = {
+            "do": job.do,
+            "arguments": arguments,
+            "timeout": timeout,
+            "memory": job.memory or self.memory,
+            "env": job.env,
+        }
+        reference = self._perform.options(**options).remote(json.dumps(work), slot.gpu is not None)
+        self._flights[reference] = _Flight(job, slot, time.monotonic() + 2 * timeout + _PATIENCE, attempt)
+
+    def _arrivals(self, waiting: deque[tuple[Job, int]]) -> Iterator[Outcome]:
+        try:
+            ready, _ = self._ray.wait(list(self._flights), num_returns=1, timeout=1.0)
+        except Exception as failed:
+            raise InfrastructureLost(f"the cluster is gone: {failed}") from None
+        for reference in ready:
+            flight = self._flights.pop(reference)
+            flight.slot.busy = False
+            try:
+                yield self._outcome(flight, json.loads(self._ray.get(reference)))
+            except self._ray.exceptions.RayError as failed:
+                yield from self._lost(flight, waiting, failed)
+        for reference, flight in list(self._flights.items()):
+            if time.monotonic() > flight.deadline:
+                del self._flights[reference]
+                flight.slot.busy = False
+                self._ray.cancel(reference, force=True)
+                yield from self._lost(flight, waiting, TimeoutError("its node did not answer in time"))
+
+    def _outcome(self, flight: _Flight, answer: dict[str, Any]) -> Outcome:
+        found = json.loads(json.dumps(answer).replace(_PROJECT, str(self.project))) if self.project else answer
+        return Outcome(flight.job, **{**found, "gpu": flight.slot.gpu})
+
+    def _lost(self, flight: _Flight, waiting: deque[tuple[Job, int]], failed: BaseException) -> Iterator[Outcome]:
+        """The machine, not the job, is at fault: another one tries, but not for ever."""
+        alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
+        self._slots = [slot for slot in self._slots if slot.node in alive]
+        if flight.attempt < ATTEMPTS and self._slots:
+            waiting.append((flight.job, flight.attempt + 1))
+            return
+        said = str(failed).strip().splitlines()
+        error = {"type": type(failed).__name__, "message": said[0] if said else "the machine was lost"}
+        yield Outcome(flight.job, "lost", error=error, node=flight.slot.name)
+
+    def _cancel(self) -> None:
+        for reference, flight in self._flights.items():
+            flight.slot.busy = False
+            self._ray.cancel(reference, force=True)
+        self._flights.clear()
+
+    def close(self) -> None:
+        """Cancel what is under way and leave the cluster; one of our own ends."""
+        if self._own and self._ray.is_initialized():
+            if hasattr(self, "_flights"):
+                self._cancel()
+            self._ray.shutdown()
+
+
+def of_case(address: str, where: str, timeout: float, memory: int | None = None, ship_kiln: bool = False) -> Ray:
+    """A runner for a Case, named as `cases.load` takes it."""
+    project = project_of(contracts.path_of(where))
+    return Ray(address, timeout=timeout, memory=memory, project=project, ship_kiln=ship_kiln)
+
+
+def _import_ray() -> Any:
+    try:
+        return packages.load("ray")
+    except ImportError:
+        raise NotHere("--ray needs Ray: pip install 'kiln-dsl[ray]'") from None
+
+
+def _slots(node: dict[str, Any]) -> Iterator[_Slot]:
+    for _ in range(node["cpus"]):
+        yield _Slot(node["id"], node["name"])
+    for gpu in node["gpus"]:
+        yield _Slot(node["id"], node["name"], gpu)
+
+
+def _for(slot: _Slot, waiting: deque[tuple[Job, int]], model: str | None) -> tuple[Job, int] | None:
+    if slot.gpu is not None and slot.gpu != model:
+        return None
+    for one in waiting:
+        if one[0].needs_gpu == (slot.gpu is not None):
+            waiting.remove(one)
+            return one
+    return None
+
+
+# --- on the nodes ----------------------------------------------------------------------------------------------------
+
+
+def own_versions() -> dict[str, Any]:
+    """What has to be the same on every node, or times are of different things."""
+    from kiln.base_dsl import cache
+
+    here = environment()
+    return {"kiln": here["kiln"], "sources": cache.sources_hash()[:12], "ptxas": here["ptxas"]}
+
+
+def _reporter() -> Any:
+    """A function that says what a node has; by value, for Kiln may not be there."""
+
+    def report() -> dict[str, Any]:
+        found: dict[str, Any] = {"kiln": None, "sources": None, "ptxas": None, "driver": None, "arch": None, "gpus": []}
+        try:
+            from kiln.hardware import architectures, driver
+            from kiln.workbench.core import ray_runner  # noqa: PLW0406
+            from kiln.workbench.core.environment import environment
+        except ImportError:
+            return found
+        found |= ray_runner.own_versions()
+        if driver.available():
+            found["gpus"] = [driver.device_name(number) for number in range(driver.device_count())]
+            found["arch"] = architectures.of_capability(*driver.capability(0)).name
+            found["driver"] = environment()["driver"]
+        return found
+
+    return report
+
+
+_here: dict[bool, Local] = {}
+"""Of a process of the cluster: what runs its jobs, one after another in the same worker."""
+
+
+def perform_on_node(work: str, on_gpu: bool) -> str:
+    """Run a job in a worker of this machine; the outcome as JSON."""
+    given = json.loads(work)
+    if on_gpu not in _here:
+        _here[on_gpu] = Local(1, [0] if on_gpu else [])
+    arguments = json.loads(given["arguments"].replace(_PROJECT, os.getcwd()))
+    job = Job(given["do"], arguments, on_gpu, given["timeout"], given["memory"], given["env"])
+    (outcome,) = _here[on_gpu].run([job])
+    answer = {name: getattr(outcome, name) for name in ("status", "result", "error", "stderr", "seconds", "node")}
+    return json.dumps(answer).replace(os.getcwd(), _PROJECT)
+
+
+# --- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def project_of(file: Path) -> Path | None:
+    """The folder that is sent to other machines for a contract: its own, or that of its package; None for one of Kiln's own.
+
+    Refuses what cannot be sent whole.
+    """
+    sources = source_closure.source_files(file)
+    if not any(map(source_closure.is_project, sources)):
+        return None
+    folder = file.resolve().parent
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
+    for other in sources:
+        if folder not in other.parents:
+            raise ContractError(
+                f"it imports {other}, which is outside of {folder}: other machines get that folder and nothing else; "
+                "move the file into it, or install it there",
+                file,
+            )
+    sizes = _sizes(folder)
+    total = sum(sizes.values())
+    if total > MOST_BYTES:
+        largest = sorted(sizes, key=lambda name: -sizes[name])[:3]
+        named = ", ".join(f"{name} ({sizes[name] >> 20} MiB)" for name in largest)
+        raise ContractError(
+            f"{folder} has {total >> 20} MiB, and {MOST_BYTES >> 20} MiB are sent to other machines at most; "
+            f"exclude what kernels do not need in its .gitignore: {named}"
+        )
+    return folder
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Bytes of the files and folders of a project that would be sent."""
+    ignored = list(EXCLUDED)
+    if (folder / ".gitignore").is_file():
+        lines = (folder / ".gitignore").read_text().splitlines()
+        ignored += [line.strip().strip("/") for line in lines if line.strip() and not line.startswith(("#", "!"))]
+    found: dict[str, int] = {}
+    for place, folders, files in os.walk(folder):
+        inside = os.path.relpath(place, folder)
+        names = {name: name if inside == "." else f"{inside}/{name}" for name in [*folders, *files]}
+        kept = {n for n, whole in names.items() if not any(fnmatch.fnmatch(x, p) for p in ignored for x in (n, whole))}
+        folders[:] = [name for name in folders if name in kept]
+        for name in files:
+            if name in kept and not os.path.islink(os.path.join(place, name)):
+                top = name if inside == "." else inside.split("/")[0]
+                found[top] = found.get(top, 0) + os.path.getsize(os.path.join(place, name))
+    return found

@@ -1,0 +1,289 @@
+"""Machine code as nvdisasm prints it: instructions with their source lines, what kind each is, and loops."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ...hardware import source_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+CLASSES = {
+    "tensor": "matrix products",
+    "fp": "arithmetic of floating-point numbers and conversions",
+    "int": "arithmetic of integers, bits, predicates, moves between registers",
+    "lanes": "exchange between the threads of a warp",
+    "global": "loads, stores and atomics of global memory by threads",
+    "shared": "loads, stores and atomics of shared memory",
+    "local": "local memory: spills, and arrays indexed by what is not known",
+    "constant": "loads of constants: arguments of the kernel",
+    "copy": "asynchronous copies to and from shared memory",
+    "tmem": "tensor memory",
+    "barrier": "barriers, fences and waits",
+    "control": "branches, calls and what is no work",
+    "uniform": "done once for a warp",
+}
+"""Kinds of instructions, in the order of tables."""
+
+_PREFIXES = (
+    # the first that an instruction's name begins with; order matters
+    ("tensor", r"[HQIBDO]G?MMA\b|UTC[A-Z0-9]*MMA"),
+    ("local", r"LDL|STL"),
+    ("copy", r"LDGSTS|UTMA(?!CMD)|UBLK"),
+    ("barrier", r"BAR\b|B2R|SYNCS|U?DEPBAR|LDGDEPBAR|ARRIVES|WARPSYNC|MEMBAR|FENCE|ERRBAR|CGAERRBAR|UCGABAR|WARPGROUP|UTCBAR|UTMACMDFLUSH|ACQBULK|PREEXIT|NANOSLEEP|CCTL"),
+    ("tmem", r"LDTM|STTM|UTCCP|UTCSHIFT|UTCATOMSWS|LDT\b|STT\b"),
+    ("global", r"LDG|STG|RED|ATOMG|ATOM\b|LD\b|ST\b|SULD|SUST|TEX|TLD"),
+    ("shared", r"LDS|STS|ATOMS|STAS"),
+    ("lanes", r"SHFL|VOTE\b|MATCH|REDUX|MOVM"),
+    ("control", r"BRA|BRX|BRXU|JMP|JMX|CALL|RET|EXIT|BSSY|BSYNC|BREAK|BMOV|YIELD|KILL|NOP|BPT|RPCMOV|USETMAXREG|ELECT"),
+    ("constant", r"LDC|ULDC|LDCU"),
+    ("uniform", r"U(?!SETMAXREG)|R2UR|S2UR|VOTEU|CREDUX"),
+    ("fp", r"F|H|D(?=ADD|FMA|MUL|SETP|MNMX)|MUFU|I2F|RRO"),
+)  # fmt: skip
+_CLASSES = tuple((name, re.compile(pattern)) for name, pattern in _PREFIXES)
+_INTEGERS = re.compile(r"FLO\b|FNS\b")
+
+
+def class_of(name: str) -> str:
+    """The class of an instruction by its name, as in "LDG.E.128"."""
+    if _INTEGERS.match(name):
+        return "int"
+    return next((found for found, pattern in _CLASSES if pattern.match(name)), "int")
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One instruction; `place` is a file and a line, ("", 0) if not known."""
+
+    address: int
+    name: str
+    operands: str
+    conditional: bool = False
+    """Whether it has a predicate; a branch then may not be taken."""
+    place: tuple[str, int] = ("", 0)
+
+    @property
+    def kind(self) -> str:
+        """One of `CLASSES`."""
+        return class_of(self.name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+    """The instructions that are on a way from a place back to it, loops within it included."""
+
+    instructions: tuple[Instruction, ...]
+    place: tuple[str, int]
+    """That of its branch back, which is the loop's own line."""
+    depth: int = 0
+    """How many loops it is within."""
+
+    @property
+    def products(self) -> int:
+        """Its tensor instructions."""
+        return sum(each.kind == "tensor" for each in self.instructions)
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether it does nothing but ask whether something has happened."""
+        return not any(
+            each.kind in ("tensor", "global", "local", "copy", "tmem") for each in self.instructions
+        ) and any(each.name.startswith(("SYNCS", "NANOSLEEP")) for each in self.instructions)
+
+
+_KERNEL = re.compile(r"^\.text\.(\S+):")
+_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
+_LABEL = re.compile(r"^(\.L_\w+):")
+_CODE = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
+_ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX")
+"""Instructions behind which it may go on elsewhere, or not at all."""
+_TARGET = re.compile(r"`\((\.L_\w+)\)")
+
+
+def kernels(text: str) -> dict[str, Code]:
+    """The code of each kernel of a module, by name."""
+    found: dict[str, Code] = {}
+    code: Code | None = None
+    place = ("", 0)
+    for line in text.splitlines():
+        if start := _KERNEL.match(line):
+            code = found[start.group(1)] = Code([], {})
+            place = ("", 0)
+        elif code is None:
+            continue
+        elif at := _LINE.match(line):
+            place = (source_paths.decoded(at.group(1)), int(at.group(2)))
+        elif label := _LABEL.match(line):
+            code.labels[label.group(1)] = len(code.instructions)
+        elif one := _CODE.match(line):
+            address, predicate, name, operands = one.groups()
+            # BRA.U UP0, `(...) has its predicate among the operands
+            conditional = bool(predicate) or (name.startswith("BRA") and not operands.startswith("`"))
+            code.instructions.append(Instruction(int(address, 16), name, operands, conditional, place))
+    for code in found.values():
+        code.drop_padding()
+        code.place_first_rounds()
+    return found
+
+
+@dataclasses.dataclass
+class Code:
+    """The instructions of a kernel, and where its labels are among them."""
+
+    instructions: list[Instruction]
+    labels: dict[str, int]
+
+    def drop_padding(self) -> None:
+        """Leave out what is behind the last instruction that can be reached: a branch to itself, and nothing."""
+        while self.instructions and (self.instructions[-1].name == "NOP" or self._is_trap(len(self.instructions) - 1)):
+            del self.instructions[-1]
+
+    def place_first_rounds(self) -> None:
+        """Give the first round of a wait, which ptxas puts before the loop without a line, the line of the others."""
+        for index in range(len(self.instructions) - 1):
+            asks, target = self.instructions[index], self._target(index + 1)
+            if "TRYWAIT" in asks.name and target is not None and target < len(self.instructions):
+                again = self.instructions[target]
+                if target != index and (again.name, again.operands) == (asks.name, asks.operands):
+                    for one in (index, index + 1):
+                        self.instructions[one] = dataclasses.replace(self.instructions[one], place=again.place)
+
+    def _is_trap(self, index: int) -> bool:
+        return self._target(index) == index
+
+    def _target(self, index: int) -> int | None:
+        one = self.instructions[index]
+        named = _TARGET.search(one.operands) if one.name.startswith("BRA") else None
+        return self.labels.get(named.group(1)) if named else None
+
+    def mix(self) -> dict[str, int]:
+        """How many instructions there are of each class; classes without any are left out."""
+        return mix(self.instructions)
+
+    def by_line(self) -> dict[tuple[str, int], list[Instruction]]:
+        """The instructions of each source line."""
+        found: dict[tuple[str, int], list[Instruction]] = {}
+        for one in self.instructions:
+            found.setdefault(one.place, []).append(one)
+        return found
+
+    def loops(self) -> list[Loop]:
+        """All loops, in the order of their code, outer ones first.
+
+        A branch back is a loop's if what it goes to is on every way to it: waits that stand behind the code jump back, too.
+        """
+        starts, following = self._blocks()
+        above = _dominators(following)
+        bodies: dict[int, set[int]] = {}
+        for block, nexts in enumerate(following):
+            for header in nexts:
+                if header in above[block]:
+                    bodies.setdefault(header, {header}).update(_reaching(block, header, following))
+        ends = [*starts[1:], len(self.instructions)]
+        found: list[Loop] = []
+        for header, body in sorted(bodies.items()):
+            inside = sum(body < other for other in bodies.values())
+            last = max((block for block in body if header in following[block]), default=header)
+            code = tuple(
+                self.instructions[place] for block in sorted(body) for place in range(starts[block], ends[block])
+            )
+            found.append(Loop(code, self.instructions[ends[last] - 1].place, inside))
+        return found
+
+    def _blocks(self) -> tuple[list[int], list[list[int]]]:
+        """Where blocks of instructions begin that are executed in a row, and which can follow each."""
+        count = len(self.instructions)
+        branches = [index for index in range(count) if self.instructions[index].name.startswith(_ENDS)]
+        starts = sorted(
+            {
+                0,
+                *(place for place in self.labels.values() if place < count),
+                *(i + 1 for i in branches if i + 1 < count),
+            }
+        )
+        number = {start: block for block, start in enumerate(starts)}
+        following: list[list[int]] = []
+        for block, end in enumerate([*starts[1:], count]):
+            last, nexts = self.instructions[end - 1], []
+            target = self._target(end - 1)
+            if target is not None and target in number:
+                nexts.append(number[target])
+            if block + 1 < len(starts) and (last.conditional or not last.name.startswith(_ENDS)):
+                nexts.append(block + 1)
+            following.append(nexts)
+        return starts, following
+
+    def bytes_loaded_at_a_time(self) -> int:
+        """The most bytes that a thread has asked of global memory and not yet used: loads wait for nothing until one is used."""
+        pending: dict[int, tuple[int, int]] = {}
+        most = 0
+        for order, one in enumerate(self.instructions):
+            used = set(registers(one.operands))
+            loads = one.name.startswith("LDG") and not one.name.startswith(("LDGSTS", "LDGDEPBAR"))
+            target = next(iter(registers(one.operands)), None) if loads else None
+            # Loads come back in order: waiting for one is waiting for those before it.
+            waited = max((pending[register][0] for register in used - {target} if register in pending), default=-1)
+            pending = {register: load for register, load in pending.items() if load[0] > waited}
+            if target is not None:
+                size = access_bytes(one.name)
+                for register in range(target, target + max(1, size // 4)):
+                    pending[register] = (order, size)
+            most = max(most, sum(size for _, size in {load[0]: load for load in pending.values()}.values()))
+        return most
+
+
+def _dominators(following: Sequence[Sequence[int]]) -> list[set[int]]:
+    """For each block those that are on every way to it, itself included. What nothing leads to is called: a way's beginning."""
+    before: list[list[int]] = [[] for _ in following]
+    for block, nexts in enumerate(following):
+        for each in nexts:
+            before[each].append(block)
+    every = set(range(len(following)))
+    above = [every if block and before[block] else {block} for block in range(len(following))]
+    changed = True
+    while changed:
+        changed = False
+        for block in range(1, len(following)):
+            made = {block}.union(set.intersection(*(above[each] for each in before[block])) if before[block] else ())
+            changed, above[block] = changed or made != above[block], made
+    return above
+
+
+def _reaching(block: int, header: int, following: Sequence[Sequence[int]]) -> set[int]:
+    """The blocks from which one is reached without passing the header."""
+    found, waiting = {header}, [block]
+    while waiting:
+        if (one := waiting.pop()) not in found:
+            found.add(one)
+            waiting += [each for each, nexts in enumerate(following) if one in nexts]
+    return found
+
+
+def mix(instructions: Sequence[Instruction]) -> dict[str, int]:
+    """How many instructions there are of each class."""
+    counted = Counter(one.kind for one in instructions)
+    return {name: counted[name] for name in CLASSES if counted[name]}
+
+
+def access_bytes(name: str) -> int:
+    """Bytes that one thread moves by a load or store of this name."""
+    for part in name.split(".")[1:]:
+        if part in ("64", "128", "256"):
+            return int(part) // 8
+        if part in ("U8", "S8"):
+            return 1
+        if part in ("U16", "S16"):
+            return 2
+    return 4
+
+
+def registers(operands: str) -> Iterator[int]:
+    """The numbers of the registers that are named, in order; of a pair both."""
+    for number, pair in re.findall(r"\bR(\d+)(\.64)?\b", operands):
+        yield int(number)
+        if pair:
+            yield int(number) + 1

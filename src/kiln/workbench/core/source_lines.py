@@ -1,0 +1,309 @@
+"""Which line of a program each line of a compiler's text comes from: MLIR, LLVM IR, PTX and SASS, read as they are printed.
+
+Every reader gives a `Text`: lines as people want to read them, without the notes on places, and for each line its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import re
+from collections.abc import Iterator
+
+from ...hardware import source_paths
+
+Place = tuple[str, int]
+"""A file and a line of it, from 1."""
+
+
+@dataclasses.dataclass
+class Text:
+    """Lines, and where each comes from; None: from nowhere in the program."""
+
+    lines: list[str] = dataclasses.field(default_factory=list)
+    places: list[Place | None] = dataclasses.field(default_factory=list)
+    labels: list[str] = dataclasses.field(default_factory=list)
+    """What stands for the number of a line, where there is something better: addresses of SASS."""
+    calls: set[tuple[Place, Place]] = dataclasses.field(default_factory=set)
+    """Places of inlined functions, each with the place that called it."""
+
+    def add(self, line: str, place: Place | None, label: str = "") -> None:
+        self.lines.append(line)
+        self.places.append(place)
+        self.labels.append(label)
+
+
+# --- MLIR ------------------------------------------------------------------------------------------------------------
+
+_ALIAS = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
+_DEBUG_ALIAS = re.compile(r"^#(?:loc|di_)\w*(?: =|\Z)")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
+
+
+def read_mlir(text: str) -> Text:
+    """MLIR with locations (`get_asm(enable_debug_info=True)`)."""
+    aliases = {found[1]: found[2] for line in text.splitlines() if (found := _ALIAS.match(line))}
+    known: dict[str, list[Place]] = {}
+
+    def chain(words: str) -> list[Place]:
+        if words not in known:
+            known[words] = list(_chain(words, aliases))
+        return known[words]
+
+    made = Text()
+    open_lines: list[list[int]] = []  # of each operation whose regions are open: it is placed behind the last of them
+    for raw in text.splitlines():
+        if _DEBUG_ALIAS.match(raw):
+            continue
+        line, last = _without_locations(raw)
+        mine: list[int] = [len(made.lines)]
+        made.add(line, None)
+        if line.lstrip().startswith("}") and open_lines:
+            mine = [*open_lines.pop(), *mine]
+        if line.endswith("{"):
+            open_lines.append(mine)
+        elif last:
+            places = chain(last)
+            made.calls.update(itertools.pairwise(places))
+            for number in mine:
+                made.places[number] = places[0] if places else None
+    return made
+
+
+def _without_locations(line: str) -> tuple[str, str]:
+    """A line without its `loc(...)`, and what the last of them says if it ends the line."""
+    kept, at, last = "", 0, ""
+    while (start := _find_location(line, at)) >= 0:
+        end = _closing(line, start + len(" loc"))
+        kept += line[at:start]
+        last = line[start + len(" loc(") : end] if end == len(line) - 1 else ""
+        at = end + 1
+    return kept + line[at:], last
+
+
+def _find_location(line: str, at: int) -> int:
+    """Where the next ` loc(` is that is not in a string."""
+    found = line.find(" loc(", at)
+    if found < 0 or '"' not in line[at:found]:
+        return found
+    strings = [match.span() for match in _STRING.finditer(line, at)]
+    while found >= 0 and any(begin <= found < end for begin, end in strings):
+        found = line.find(" loc(", found + 1)
+    return found
+
+
+def _closing(line: str, at: int) -> int:
+    """The parenthesis that closes the one at `at`."""
+    depth, strings = 0, {match.start(): match.end() for match in _STRING.finditer(line, at)}
+    while at < len(line):
+        if at in strings:
+            at = strings[at]
+            continue
+        depth += {"(": 1, ")": -1}.get(line[at], 0)
+        if not depth:
+            return at
+        at += 1
+    return len(line) - 1
+
+
+def _chain(words: str, aliases: dict[str, str]) -> Iterator[Place]:
+    """The places of a location: where it is, then the calls that led there."""
+    if words in aliases:
+        yield from _chain(aliases[words], aliases)
+    elif found := _FILE.match(words):
+        if int(found[2]):
+            yield _unescaped(found[1]), int(found[2])
+    elif words.startswith("callsite("):
+        callee, caller = _parts(words[len("callsite(") : -1], " at ")
+        yield from _chain(callee, aliases)
+        yield from _chain(caller, aliases)
+    elif words.startswith("fused"):
+        for part in _parts(words[words.rindex("[") + 1 : -1], ", "):
+            if places := list(_chain(part, aliases)):
+                yield from places
+                return
+    elif found := re.match(r'"(?:[^"\\]|\\.)*"\((.*)\)$', words):
+        yield from _chain(found[1], aliases)
+
+
+def _unescaped(text: str) -> str:
+    r"""A path as MLIR and LLVM print it: `\22` is a quote."""
+
+    def character(found: re.Match[bytes]) -> bytes:
+        return b"\\" if found[1] == b"\\" else bytes.fromhex(found[1].decode())
+
+    path = re.sub(rb"\\([0-9A-Fa-f]{2}|\\)", character, text.encode(errors="surrogateescape"))
+    return os.path.normpath(path.decode(errors="surrogateescape"))
+
+
+def _of_ptx(text: str) -> str:
+    return os.path.normpath(source_paths.decoded(text))
+
+
+def _parts(words: str, separator: str) -> list[str]:
+    """Split at separators that are in no parentheses, brackets or strings."""
+    parts, depth, begin, at = [""], 0, 0, 0
+    strings = {match.start(): match.end() for match in _STRING.finditer(words)}
+    while at < len(words):
+        if at in strings:
+            at = strings[at]
+            continue
+        depth += {"(": 1, "[": 1, "<": 1, ")": -1, "]": -1, ">": -1}.get(words[at], 0)
+        if not depth and words.startswith(separator, at):
+            parts[-1] = words[begin:at]
+            parts.append("")
+            begin = at = at + len(separator)
+            continue
+        at += 1
+    parts[-1] = words[begin:]
+    return parts
+
+
+# --- LLVM IR ---------------------------------------------------------------------------------------------------------
+
+_METADATA = re.compile(r"^(!\d+) = (?:distinct )?!(DI\w+)\((.*)\)$")
+_FIELD = re.compile(r'(\w+): (![0-9]+|"[^"]*"|[^,]+)')
+_PLACED = re.compile(r",? !dbg (!\d+)")
+_NAMED = re.compile(r"^!llvm\.(?:dbg|module\.flags|ident)")
+
+
+def read_llvm(text: str) -> Text:
+    """LLVM IR with metadata on lines; what only serves the metadata is left out."""
+    nodes = {found[1]: (found[2], dict(_FIELD.findall(found[3]))) for line in text.splitlines() if (found := _METADATA.match(line))}  # fmt: skip
+
+    def file_of(name: str) -> str:
+        while name in nodes:
+            kind, fields = nodes[name]
+            if kind == "DIFile":
+                return _unescaped(os.path.join(fields["directory"].strip('"'), fields["filename"].strip('"')))
+            name = fields.get("file") or fields.get("scope", "")
+        return ""
+
+    known: dict[str, Place | None] = {}
+
+    def place_of(name: str) -> Place | None:
+        if name not in known:
+            kind, fields = nodes.get(name, ("", {}))
+            line, file = int(fields.get("line", 0)), file_of(fields.get("scope", ""))
+            if kind == "DISubprogram":
+                file = file_of(fields.get("file", ""))
+            known[name] = (file, line) if file and line else None
+        return known[name]
+
+    made = Text()
+    for raw in text.splitlines():
+        if _METADATA.match(raw) or _NAMED.match(raw):
+            continue
+        found = _PLACED.search(raw)
+        made.add(_PLACED.sub("", raw), place_of(found[1]) if found else None)
+    return _without_blank_ends(made)
+
+
+# --- PTX -------------------------------------------------------------------------------------------------------------
+
+_PTX_FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"')
+_PTX_LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)\s+(\d+)")
+_PTX_NOISE = re.compile(r"^\s*(?:\.file\b|\$L__(?:tmp|func_\w*)\d+:|\.section\s+\.debug|// (?:begin|end) inline asm)")
+_PTX_OTHER = re.compile(r"^\s*(?:\.(?!pragma)|[$\w]+:\s*$|[{}()]?\s*$|//)")
+
+
+def read_ptx(text: str) -> Text:
+    """PTX with `.loc`; an instruction comes from the one before it."""
+    files = {found[1]: _of_ptx(found[2]) for line in text.splitlines() if (found := _PTX_FILE.match(line))}
+    made, place, inside = Text(), None, 0
+    for raw in text.splitlines():
+        if found := _PTX_LOC.match(raw):
+            place = (files[found[1]], int(found[2])) if int(found[2]) and found[1] in files else None
+            continue
+        if _PTX_NOISE.match(raw):
+            continue
+        inside += raw.count("{") - raw.count("}")
+        if not inside:
+            place = None
+        made.add(raw.expandtabs(4).rstrip(), place if inside and not _PTX_OTHER.match(raw) else None)
+    return _without_blank_ends(made)
+
+
+# --- SASS ------------------------------------------------------------------------------------------------------------
+
+_SASS_LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
+_SASS_CODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?(\S.*?)\s*(?:;.*)?$")
+_SASS_KERNEL = re.compile(r"^\.text\.(\S+):")
+_SASS_NOISE = re.compile(r"^\s*(?:\.|//-|//## )")
+
+
+def read_sass(text: str) -> Text:
+    """SASS as `nvdisasm -g -c` prints it: kernels, labels, instructions by address."""
+    made, place, inside = Text(), None, False
+    for raw in text.splitlines():
+        if found := _SASS_KERNEL.match(raw):
+            made.add(f"{found[1]}:", None)
+            place = None
+        elif found := _SASS_LINE.match(raw):
+            here = (_of_ptx(found[1]), int(found[2]))
+            if not inside:  # lines that follow are the calls that led here
+                place = here if here[1] else None
+            inside = bool(found[3])
+            if inside:
+                made.calls.add((here, (_of_ptx(found[3]), int(found[4]))))
+        elif found := _SASS_CODE.match(raw):
+            made.add(f"{(found[2] or '').strip():>5} {found[3]}", place, found[1])
+            inside = False
+        elif raw.startswith(".L_"):
+            made.add(raw.strip(), None)
+    return _without_padding(made)
+
+
+def _without_padding(text: Text) -> Text:
+    """SASS without what stands behind the end of each kernel and is never reached: a branch to itself, and nothing."""
+    kept = Text(calls=text.calls)
+
+    def drop_padding() -> None:
+        while kept.lines and (instruction_of(kept.lines[-1]) in ("NOP", "BRA") or kept.lines[-1].startswith(".L_")):
+            label = kept.lines[-2].rstrip(":") if len(kept.lines) > 1 else ""
+            if "BRA" in kept.lines[-1] and f"({label})" not in kept.lines[-1]:
+                return
+            for part in (kept.lines, kept.places, kept.labels):
+                part.pop()
+
+    for line, place, label in zip(text.lines, text.places, text.labels):
+        if not label and not line.startswith(".L_"):
+            drop_padding()
+        kept.add(line, place, label)
+    drop_padding()
+    return kept
+
+
+def instruction_of(line: str) -> str:
+    """The name of the instruction in a line that `read_sass` made, or nothing."""
+    found = re.match(r"^(?: +|@!?U?P\w+ +| *@!?U?P\w+ +)([A-Z][A-Z0-9_.a-z]*)", line)
+    return found[1] if found else ""
+
+
+_LIVE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/.*?// \|\s*(\d*)\s*\|")
+
+
+def read_live_registers(text: str) -> dict[tuple[str, str], int]:
+    """By kernel and address, how many registers are in use, as `nvdisasm -c -plr -lrm count` prints it."""
+    live: dict[tuple[str, str], int] = {}
+    kernel = ""
+    for raw in text.splitlines():
+        if found := _SASS_KERNEL.match(raw):
+            kernel = found[1]
+        elif (found := _LIVE.match(raw)) and found[2]:
+            live[kernel, found[1]] = int(found[2])
+    return live
+
+
+def _without_blank_ends(text: Text) -> Text:
+    """One blank line at most at a time, and none at the ends."""
+    kept = Text()
+    for line, place, label in zip(text.lines, text.places, text.labels):
+        if line.strip() or (kept.lines and kept.lines[-1].strip()):
+            kept.add(line, place, label)
+    while kept.lines and not kept.lines[-1].strip():
+        for part in (kept.lines, kept.places, kept.labels):
+            part.pop()
+    return kept

@@ -1,0 +1,261 @@
+"""Runs a program, or a Case, in a process of its own and keeps everything that the compiler makes of its kernels.
+
+Nothing is launched (a dry run), so no GPU is needed; what the program computes from results is therefore wrong, and an error it
+ends with after its kernels were compiled is noted only. A second run, on the CPU target, finds bank conflicts and what the
+sanitizer has to say.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...base_dsl.compiler import Compilation, Watcher, watchers
+from ...base_dsl.target import target
+from ...hardware import toolchain
+from .. import run
+
+
+@dataclasses.dataclass
+class Subject:
+    """What to look at: the words of a program's command line, or a Case with a problem and a config."""
+
+    program: list[str] = dataclasses.field(default_factory=list)
+    case: str = ""
+    problem: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """`number`, and in `set` other values for fields."""
+    config: str | None = None
+    """A number of the Case's configs, JSON, or `tuned`."""
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.case or next((word for word in self.program if word != "-m"), "program"))
+
+
+@dataclasses.dataclass
+class Compiled:
+    """What was made of one jit function."""
+
+    entry: str
+    arch: str
+    states: list[tuple[str, str]]
+    """The module of its kernels with locations: as traced (with the host's function), then after each pass."""
+    llvm: str
+    ptx: str
+    sass: str
+    live: str
+    """SASS with the numbers of live registers."""
+    kernels: list[dict[str, Any]]
+    """Of each kernel its name, file, line and resources."""
+
+
+@dataclasses.dataclass
+class Kept:
+    """What a run of a subject left."""
+
+    compiled: list[Compiled]
+    launches: list[dict[str, Any]]
+    failure: str = ""
+    """The error that the program ended with."""
+    ptxas: str = ""
+    config: Any = None
+    """Of a Case."""
+    accesses: list[dict[str, Any]] = dataclasses.field(default_factory=list[dict[str, Any]])
+    """To shared memory, as the CPU target counted them."""
+    findings: list[dict[str, Any]] = dataclasses.field(default_factory=list[dict[str, Any]])
+    """Of the sanitizer."""
+    unobserved: str = ""
+    """Why there are none of both."""
+
+
+class _Keeper(Watcher):
+    def __init__(self, sass: bool) -> None:
+        self.compiled: list[Compiled] = []
+        self._sass = sass
+        self._states: list[tuple[Compilation, str, str]] = []
+
+    def state(self, compilation: Compilation, name: str) -> None:
+        if name == "traced":
+            self._states.clear()
+        self._states.append((compilation, name, compilation.module.operation.get_asm(enable_debug_info=True)))
+
+    def made(self, entry: str, executable: Any) -> None:
+        states, self._states = self._states, []
+        if "ptx" not in executable.artifacts or not states:
+            return
+        host = states[0][0]  # its later passes are of the host's function
+        mine = [(of, name, text) for of, name, text in states if of.name == host.name]  # others: parts of the runtime
+        kept = [(name, text) for number, (of, name, text) in enumerate(mine) if not number or of is not host]
+        made = executable.artifacts
+        cubin = made.get("cubin")
+        sass, live = "", ""
+        if cubin and self._sass and toolchain.find("nvdisasm"):
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:  # two runs of nvdisasm at a time
+                counting = pool.submit(live_registers, cubin)
+                sass, live = made["sass"], counting.result()
+        infos = executable.code.kernels
+        kernels = [
+            {
+                "name": info.name,
+                "file": info.file,
+                "line": info.line,
+                **dataclasses.asdict(executable.resources[info.name]),
+                "smem": executable.resources[info.name].static_smem,
+                "dynamic": executable.resources[info.name].dynamic_smem,
+            }
+            for info in infos
+            if info.name in executable.resources
+        ] or [{"name": info.name, "file": info.file, "line": info.line} for info in infos]
+        arch = executable.code.arch.name
+        self.compiled.append(Compiled(entry, arch, kept, made["llvm"], made["ptx"], sass, live, kernels))
+
+
+def live_registers(cubin: bytes) -> str:
+    """The code with the number of live registers at each instruction; nothing if this nvdisasm cannot."""
+    tool = toolchain.find("nvdisasm")
+    assert tool is not None
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(cubin)
+        file.flush()
+        done = subprocess.run([str(tool.path), "-c", "-plr", "-lrm", "count", file.name], capture_output=True, text=True, check=False)  # fmt: skip
+    return done.stdout if not done.returncode else ""
+
+
+@contextlib.contextmanager
+def keeping(sass: bool = True) -> Iterator[Kept]:
+    """While open, calls compile for the NVIDIA target and launch nothing, and what is compiled is kept; all of it is there at the end."""
+    keeper = _Keeper(sass)
+    tool = toolchain.find("ptxas")
+    kept = Kept(keeper.compiled, [], ptxas=(tool.version() or "") if tool else "")
+    watchers.append(keeper)
+    try:
+        with target("nvidia") as chosen, chosen.dry_run() as launches:
+            yield kept
+    finally:
+        watchers.remove(keeper)
+        names = ("kernel", "arch", "grid", "block", "cluster", "smem")
+        kept.launches += [{name: getattr(one, name) for name in names} for one in launches]
+
+
+# --- the process -----------------------------------------------------------------------------------------------------
+
+
+def keep(subject: Subject, arch: str = "", sass: bool = True, timeout: float = 600.0) -> Kept:
+    """Run a subject in a process of its own, which compiles for an architecture and launches nothing."""
+    variables = {"KILN_TARGET": "nvidia", "CUTE_DSL_LINEINFO": "1"} | ({"CUTE_DSL_ARCH": arch} if arch else {})
+    with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
+        out = Path(folder) / "kept.json"
+        asked = json.dumps({**dataclasses.asdict(subject), "out": str(out), "sass": sass})
+        try:
+            done = _python(["-m", __spec__.name, asked], variables, timeout)
+        except subprocess.TimeoutExpired:
+            return Kept([], [], f"it took longer than {timeout:.0f} s")
+        if not out.exists():
+            return Kept([], [], f"the program ended its process ({_ending(done.returncode)})\n{done.stderr[-2000:]}")
+        found = json.loads(out.read_text())
+    return Kept(**found | {"compiled": [Compiled(**one) for one in found["compiled"]]})
+
+
+def observe(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
+    """Run a subject on the CPU target: `accesses`, `findings` and `unobserved` of `Kept`. Problems of Cases are made small."""
+    with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
+        banks, findings = Path(folder) / "banks.json", Path(folder) / "findings.json"
+        variables = {
+            "KILN_TARGET": "cpu",
+            "KILN_SANITIZE": "race,memory,sync,banks",
+            "KILN_BANK_CONFLICTS_REPORT": str(banks),
+            "KILN_SANITIZE_REPORT": str(findings),
+        }
+        asked = json.dumps({**dataclasses.asdict(subject), "out": "", "sass": False})
+        try:
+            done = _python(["-m", __spec__.name, asked], variables, timeout)
+        except subprocess.TimeoutExpired:
+            return {
+                "unobserved": f"Neither bank conflicts nor findings of the sanitizer: the CPU target took longer than {timeout:.0f} s."
+            }
+        read = [json.loads(file.read_text()) if file.exists() else [] for file in (banks, findings)]
+        last = [line for line in done.stderr.splitlines() if line.strip()][-1:]
+        why = f"On the CPU target the program ended with {last[0].strip()}" if done.returncode and last else ""
+        return {"accesses": read[0], "findings": read[1], "unobserved": why}
+
+
+def _python(words: list[str], variables: dict[str, str], timeout: float) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(Path(__file__).parents[3]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": path} | variables
+    return subprocess.run(
+        [sys.executable, *words], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True, timeout=timeout, errors="replace", check=False,
+    )  # fmt: skip
+
+
+def _ending(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"status {status}"
+
+
+def _run(subject: Subject) -> Any:
+    """Run it; the config of a Case."""
+    from kiln import _alias
+
+    from .. import serve_cuda
+
+    _alias.take_over()
+    serve_cuda.activate()  # tensors and streams of programs that are written for a GPU
+    if subject.program:
+        run.execute(subject.program)
+        return None
+    from ..core import cases
+
+    case = cases.load(subject.case)
+    problem = case.changed(case.problem(subject.problem.get("number", 0)), subject.problem.get("set", {}))
+    config = None if subject.config is None else _config(case, problem, subject.config)
+    if os.environ.get("KILN_TARGET") == "cpu":
+        from ..verify import jobs as checking
+
+        problem = checking.describe(case.where, dict(problem), _FEW_ELEMENTS)["problem"]
+    case.kernel(*case.inputs(problem), config=config, problem=problem)
+    return config
+
+
+_FEW_ELEMENTS = 1 << 14
+"""Of the inputs of a Case where it runs on the CPU target, under the sanitizer: what is found at a line is found in few blocks, too."""
+
+
+def _config(case: Any, problem: Any, text: str) -> Any:
+    import argparse
+
+    from ..core import command_line
+
+    return command_line.config(argparse.Namespace(config=text), case, problem)
+
+
+def main(argv: Sequence[str]) -> None:
+    """The process's own part."""
+    asked = json.loads(argv[0])
+    out, sass = asked.pop("out"), asked.pop("sass")
+    subject = Subject(**asked)
+    if not out:
+        _run(subject)
+        return
+    with keeping(sass) as kept:
+        try:
+            kept.config = _run(subject)
+        except SystemExit as end:
+            kept.failure = f"status {end.code}" if end.code not in (0, None) else ""
+        except BaseException as error:
+            kept.failure = f"{type(error).__name__}: {error}"
+    Path(out).write_text(json.dumps(dataclasses.asdict(kept)))
+    sys.stdout.flush()
+    os._exit(0)  # threads and exit handlers of the program have nothing to add
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,222 @@
+"""`kiln inspect`: what the compiler makes of a program's kernels, as a page, an outline or a table, without a GPU."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from ...base_dsl.diagnostics import DSLBaseError
+from .. import run
+from ..core import command_line
+
+_WITH_VALUE = ("--html", "--json", "--arch", "--config", "--problem", "--set", "--timeout")
+_USAGE = """kiln inspect [--html PAGE] [--json FILE] [--outline] [--resources] [--arch ARCH] (PROGRAM.py | -m MODULE | CASE) [ARGS ...]
+       kiln inspect --bank-conflicts [--json FILE] (PROGRAM.py | -m MODULE | -) [ARGS ...]
+       kiln inspect (FILE.o | FILE.so)"""
+
+
+@command_line.report_errors
+def main(argv: Sequence[str]) -> int:
+    """The verb."""
+    parser = _parser()
+    args, program = _split(parser, argv)
+    if not program or program == ["-m"]:
+        parser.error("name a program to run: a file, `-m module`, or `-` for standard input")
+    if program[0].endswith((".o", ".so")):
+        return _describe_exported(program[0])
+    if args.bank_conflicts:
+        if args.html or args.outline or args.resources:
+            parser.error("--bank-conflicts prints a table of its own; in a page they are in the margin")
+        os.environ["KILN_SANITIZE"] = "banks"
+        os.environ["KILN_BANK_CONFLICTS_REPORT"] = os.path.abspath(args.json) if args.json else "-"
+        return run.main(["--target", "cpu", "--", *program])
+    if not (args.html or args.json or args.outline or args.resources):
+        parser.error("say what to look at: --html PAGE, --json FILE, --outline, --resources, --bank-conflicts")
+    if args.html and args.html != "-" and not os.path.isdir(os.path.dirname(os.path.abspath(args.html))):
+        parser.error(f"--html {args.html}: there is no such folder")
+    if program[0] == "-":
+        parser.error("a program on standard input has no lines to show: save it as a file")
+    if args.arch:
+        from ...hardware.architectures import Arch
+
+        if args.arch not in Arch.__members__:
+            parser.error(f"--arch {args.arch}: there are {', '.join(Arch.__members__)}")
+    return _look(args, program, parser)
+
+
+def _describe_exported(path: str) -> int:
+    """What an exported file says of its functions, as JSON."""
+    from ...base_dsl import doors
+
+    try:
+        known = doors.exporter().read_metadata(path)
+    except DSLBaseError as reason:
+        print(f"kiln inspect: {reason}", file=sys.stderr)
+        return command_line.EXIT.BAD_USE
+    print(json.dumps(known, indent=2))
+    return 0
+
+
+def _look(args: argparse.Namespace, program: list[str], parser: argparse.ArgumentParser) -> int:
+    from . import capture
+    from .capture import Subject
+
+    is_case = program[0] != "-m" and names_case(program[0])
+    if not is_case and (args.config or args.problem or args.set):
+        parser.error(f"--config, --problem and --set are for Cases, and {program[0]} is none: it has no kernel_fn and get_inputs, and no KernelPlan")  # fmt: skip
+    if not is_case and program[0] != "-m" and not os.path.exists(program[0]):
+        parser.error(f"there is no file {program[0]}")
+    given = [f"--set={one}" for one in args.set] + (program[1:] if is_case else [])
+    problem = {"number": args.problem, "set": command_line.parse(_fields(), given).fields}
+    subjects = [
+        Subject(case=program[0], problem=problem, config=config) if is_case else Subject(program=program)
+        for config in (args.config or [None])
+    ]
+    whole = bool(args.html or args.json)
+    watched = whole and not args.no_run
+    names = f"{subjects[0].name} for {args.arch}" if args.arch else subjects[0].name
+    what = f"compiling {names} (nothing is launched)" + (", running it on the CPU target" if watched else "")
+    with (
+        ThreadPoolExecutor(2) as pool,
+        command_line.progress(len(subjects) * (1 + watched), what, args.quiet) as advance,
+    ):
+        compiling = [pool.submit(capture.keep, one, args.arch, whole) for one in subjects]
+        observing = [pool.submit(capture.observe, one, args.timeout) for one in subjects] if watched else []
+        for one in (*compiling, *observing):
+            one.add_done_callback(lambda _: advance())
+        runs = [one.result() for one in compiling]
+        for kept, seen in zip(runs, observing):
+            for name, value in seen.result().items():
+                setattr(kept, name, value)
+    for kept in runs:
+        if kept.failure.startswith("ContractError: "):
+            print(kept.failure.removeprefix("ContractError: "), file=sys.stderr)
+            return command_line.EXIT.BAD_USE
+        if not kept.compiled:
+            print(f"kiln inspect: no kernel was compiled{f': {kept.failure}' if kept.failure else ''}", file=sys.stderr)
+            return 1
+    status = 0
+    if args.outline:
+        from . import outline
+
+        print("\n\n".join(outline.outline(one, kept) for kept in runs for one in kept.compiled))
+    if args.resources:
+        from . import outline
+
+        print(outline.resources(runs))
+    if whole:
+        status = _write_page(args, subjects, runs)
+    return status
+
+
+def _write_page(args: argparse.Namespace, subjects: list[Any], runs: list[Any]) -> int:
+    from . import model as inspect_model
+    from . import page
+
+    subject = subjects[0]
+    again = ["kiln", "inspect", *(subject.program or [subject.case]), "--html", *(["--arch", args.arch] if args.arch else [])]  # fmt: skip
+    stalls = inspect_model.stalls_of(subject.case or subject.program[0])
+    model = inspect_model.build(runs, subject.name, shlex.join(again), stalls)
+    if args.json:
+        text = json.dumps(model)
+        print(text) if args.json == "-" else Path(args.json).write_text(text)
+    if args.html:
+        made = page.page(model)
+        try:
+            Path(args.html).write_text(made, encoding="utf-8")
+        except OSError as reason:
+            print(f"kiln inspect: {args.html} cannot be written: {reason.strerror}", file=sys.stderr)
+            return 2
+        kernels = ", ".join(dict.fromkeys(kernel["name"] for unit in model["units"] for kernel in unit["kernels"]))
+        print(f"{args.html}: {kernels} ({len(made) // 1024} KiB)", file=sys.stderr if args.json == "-" else sys.stdout)
+    for note in model["notes"]:
+        _say(note, args)
+    return 0
+
+
+def names_case(where: str) -> bool:
+    """Whether a word names a Case: a module, `module:Plan`, a folder, or a file that has a contract or a plan."""
+    if os.path.isdir(where):
+        return os.path.isfile(os.path.join(where, "kernel.py"))
+    file, _, plan = where.partition(":") if not os.path.exists(where) else (where, "", "")
+    if not os.path.isfile(file):
+        return not file.endswith(".py") and bool(re.fullmatch(r"[A-Za-z_]\w*(\.\w+)+(:\w+)?|\w+:\w+", where))
+    if plan:
+        return True
+    try:
+        with open(file, "rb") as source:
+            tree = ast.parse(source.read())
+    except (SyntaxError, ValueError):
+        return False
+    names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    plans = [
+        node for node in tree.body if isinstance(node, ast.ClassDef) and any("KernelPlan" in ast.unparse(base) for base in node.bases)
+    ]  # fmt: skip
+    return bool(plans) or {"kernel_fn", "get_inputs"} <= names
+
+
+def _fields() -> argparse.ArgumentParser:
+    """For words behind a Case: fields of its problem."""
+    parser = argparse.ArgumentParser(prog="kiln inspect", add_help=False, allow_abbrev=False)
+    parser.add_argument("--set", action="append", default=[])
+    return parser
+
+
+def _say(text: str, args: argparse.Namespace) -> None:
+    if not args.quiet:
+        print(f"kiln inspect: {text}", file=sys.stderr)
+
+
+def _split(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Our options, and the program with its own. Ours stand before the program; behind it they are ours if none stands before."""
+    before, program = run.split(argv, _WITH_VALUE)
+    args = parser.parse_args(before)
+    if before or not program:
+        return args, program
+    first = program[:2] if program[0] == "-m" else program[:1]
+    rest = program[len(first) :]
+    theirs: list[str] = []
+    if "--" in rest:
+        at = rest.index("--")
+        rest, theirs = rest[:at], rest[at + 1 :]
+    args, unknown = parser.parse_known_args(rest)
+    return args, [*first, *unknown, *theirs]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kiln inspect",
+        usage=_USAGE,
+        allow_abbrev=False,
+        description="Compile the kernels of a program (or of a Case) as a GPU would need them, without one, and show what became of "
+        "every line. Options stand before the program, or behind it; a program that has options of the same names is given them "
+        "behind `--`.",
+    )
+    parser.add_argument(
+        "--html", metavar="PAGE", help="write one page with Python, MLIR, LLVM, PTX and SASS side by side"
+    )
+    parser.add_argument("--outline", action="store_true", help="print how kernels are built: tensor maps, grid, clusters, shared memory, roles, barriers, pipelines, products")  # fmt: skip
+    parser.add_argument("--resources", action="store_true", help="print registers, spills, shared memory and occupancy")
+    parser.add_argument(
+        "--bank-conflicts",
+        action="store_true",
+        help="run on the CPU target and count bank conflicts of shared memory, for each line that accesses it",
+    )
+    parser.add_argument("--arch", default="", help="the architecture to compile for, such as sm_90a; default: that of the GPU, else sm_90a")  # fmt: skip
+    parser.add_argument("--config", action="append", metavar="N|JSON|tuned", help="the config of a Case; given twice, a page compares the two")  # fmt: skip
+    parser.add_argument("--problem", type=int, default=0, metavar="N", help="the problem of a Case, by number")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="another value for a field of the problem; also as --NAME VALUE behind the Case")  # fmt: skip
+    parser.add_argument("--no-run", action="store_true", help="do not run the program on the CPU target for bank conflicts and findings of the sanitizer")  # fmt: skip
+    parser.add_argument("--timeout", type=float, default=120.0, metavar="S", help="seconds that run may take (120)")
+    parser.add_argument("--json", metavar="FILE", help="write what the page is made of, or the counts of --bank-conflicts, as JSON")  # fmt: skip
+    parser.add_argument("--quiet", action="store_true", help="no words on standard error")
+    return parser

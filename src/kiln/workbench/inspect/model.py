@@ -1,0 +1,250 @@
+"""What a page of `kiln inspect --html` shows, as one JSON value: texts, the line of the program that each of their lines comes
+from, and what is known of each line of the program.
+
+    files    the program's sources: path, name, lines
+    units    one for each compiled function (and config): name, config, kernels, notes, texts, columns, calls
+      texts    kind (mlir, llvm, ptx, sass), title, lines, labels, places: for each line [file, line], or null
+      columns  id, title, help, values: {"file:line": number}, details: {"file:line": words}
+      outline  [[title, [[words, place, depth], ...]], ...]: how the kernels are built
+      calls    [[file, line], [file, line]]: the first is in a function that was inlined at the second
+    diffs    of the first unit and each other one of another config: {"kind/title": [[same, from, to, from, to], ...]}
+
+Files are numbers of `files`, lines count from 1 there and from 0 in texts.
+"""
+
+from __future__ import annotations
+
+import collections
+import difflib
+import os
+import re
+from typing import Any
+
+from ..core import source_lines
+from ..core.sass import class_of
+from ..core.source_lines import Place, Text, instruction_of
+from ..report.model import words
+from .capture import Compiled, Kept
+
+
+class Files:
+    """The program's files by number."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+        self._numbers: dict[str, int | None] = {}
+
+    def number(self, path: str) -> int | None:
+        """None: there is no such file to show."""
+        if path not in self._numbers:
+            try:
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    lines = file.read().expandtabs(8).splitlines()
+            except OSError:
+                self._numbers[path] = None
+                return None
+            self._numbers[path] = len(self.found)
+            self.found.append({"path": path, "name": os.path.basename(path), "lines": lines})
+        return self._numbers[path]
+
+    def place(self, place: Place | None) -> list[int] | None:
+        if place is None:
+            return None
+        number = self.number(place[0])
+        return None if number is None or place[1] > len(self.found[number]["lines"]) else [number, place[1]]
+
+
+def build(
+    runs: list[Kept], title: str, command: str = "", stalls: list[dict[Place, float]] | None = None
+) -> dict[str, Any]:
+    """The model of what runs left; `stalls` are those of profiles, of which the first counts that is of this program."""
+    from kiln import __version__
+
+    files = Files()
+    units: list[dict[str, Any]] = []
+    said: list[str] = []
+    for kept in runs:
+        for one in kept.compiled:
+            unit = _unit(one, kept, files)
+            unit["columns"] += _observed(files, kept, stalls or [])
+            units.append(unit)
+        where = f" ({words(kept.config)})" if kept.config is not None else ""
+        if kept.failure and kept.compiled:
+            said.append(f"The program ended with {kept.failure.splitlines()[0]}{where}. Its kernels were compiled before; nothing was launched, so results were not there to check.")  # fmt: skip
+        if kept.unobserved:
+            said.append(kept.unobserved + where)
+    if units and not any(text["kind"] == "sass" for text in units[0]["texts"]):
+        said.append("There is no ptxas or nvdisasm here, so there is no SASS: pip install 'kiln-dsl[cuda]'.")
+    return {
+        "title": title, "command": command, "kiln": __version__, "ptxas": next((kept.ptxas for kept in runs), ""), "notes": said,
+        "files": files.found, "units": units, "diffs": _diffs(units),
+    }  # fmt: skip
+
+
+def _unit(one: Compiled, kept: Kept, files: Files) -> dict[str, Any]:
+    """What there is to show of one compiled function."""
+    for kernel in one.kernels:  # first, so that the file of the first kernel is the first to be shown
+        files.place((os.path.normpath(kernel["file"]), kernel["line"]) if kernel["file"] else None)
+    texts: list[tuple[str, str, Text]] = []
+    for name, state in one.states:
+        text = source_lines.read_mlir(state)
+        if not texts or text.lines != texts[-1][2].lines:  # passes that changed nothing are not shown
+            texts.append(("mlir", name, text))
+    texts.append(("llvm", "optimized", source_lines.read_llvm(one.llvm)))
+    texts.append(("ptx", one.arch, source_lines.read_ptx(one.ptx)))
+    if one.sass:
+        texts.append(("sass", one.arch, source_lines.read_sass(one.sass)))
+    calls = {call for _, _, text in texts for call in text.calls}
+    unit = {
+        "name": one.entry, "arch": one.arch, "config": None if kept.config is None else words(kept.config),
+        "kernels": [described(kernel, one.arch, kept.launches) for kernel in one.kernels],
+        "texts": [
+            {"kind": kind, "title": title, "lines": text.lines, "labels": text.labels if any(text.labels) else None,
+             "places": [files.place(place) for place in text.places]}
+            for kind, title, text in texts
+        ],
+        "calls": sorted([inner, outer] for a, b in calls if (inner := files.place(a)) and (outer := files.place(b)) and inner != outer),
+        "columns": [], "outline": _outline(one, kept, files),
+    }  # fmt: skip
+    by_kind = {text["kind"]: text for text in unit["texts"]}
+    if "sass" in by_kind:
+        unit["columns"] = _of_sass(by_kind["sass"], source_lines.read_live_registers(one.live))
+    else:
+        counts = collections.Counter(f"{place[0]}:{place[1]}" for place in by_kind["ptx"]["places"] if place)
+        unit["columns"] = [_column("ptx", "PTX", "instructions of PTX", counts)]
+    return unit
+
+
+def _outline(one: Compiled, kept: Kept, files: Files) -> list[Any]:
+    """How the kernels are built: [title, [[words, place, depth], ...]]."""
+    from .outline import sections
+
+    found = sections(one, kept).items()
+    return [[title, [[item.words, files.place(item.place), item.depth] for item in items]] for title, items in found]
+
+
+def described(kernel: dict[str, Any], arch: str, launches: list[dict[str, Any]]) -> dict[str, Any]:
+    """A kernel with its first launch and how many of its blocks a multiprocessor takes."""
+    launched = [one for one in launches if one["kernel"] == kernel["name"] and one["arch"] == arch]
+    first = launched[0] if launched else {}
+    made = {**kernel, "launches": len(launched), **{name: first.get(name) for name in ("grid", "block", "cluster")}}
+    made["file"] = os.path.basename(kernel["file"])
+    if first:
+        made["dynamic"] = first["smem"]
+    return made | resident(made, arch)
+
+
+def resident(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
+    """Occupancy of a kernel, where its launch and its registers are known."""
+    if not kernel.get("block") or not kernel.get("registers"):
+        return {}
+    from ...hardware.occupancy import occupancy
+
+    threads = 1
+    for extent in kernel["block"]:
+        threads *= extent
+    shared = kernel.get("smem", 0) + kernel.get("dynamic", 0)
+    found = occupancy(arch, threads, kernel["registers"], shared, kernel.get("barriers", 0))
+    return {"blocks": found.blocks, "warps": found.warps, "most_warps": found.most_warps, "limiter": found.limiter}
+
+
+def _column(name: str, title: str, words: str, values: Any, details: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"id": name, "title": title, "help": words, "values": dict(values), "details": details or {}}
+
+
+def _of_sass(text: dict[str, Any], live: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
+    """Columns that are counted in SASS; the text is given the live registers of its lines."""
+    counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    most: dict[str, int] = {}
+    registers: list[int | None] = []
+    kernel = ""
+    for line, label, place in zip(text["lines"], text["labels"] or [], text["places"]):
+        if not label:
+            kernel = line[:-1] if line.endswith(":") and not line.startswith(".L_") else kernel
+        used = live.get((kernel, label)) if label else None
+        registers.append(used)
+        if label and place:
+            at = f"{place[0]}:{place[1]}"
+            counts[at][class_of(instruction_of(line))] += 1
+            most[at] = max(most.get(at, 0), used or 0)
+    details = {at: ", ".join(f"{n} {name}" for name, n in found.most_common()) for at, found in counts.items()}
+    columns = [_column("sass", "SASS", "machine instructions", {at: sum(c.values()) for at, c in counts.items()}, details)]  # fmt: skip
+    if live:
+        text["live"] = registers
+        columns.append(_column("live", "live", "the most registers in use at a time in the line's instructions", most))  # fmt: skip
+    local = {at: found["local"] for at, found in counts.items() if found["local"]}
+    if local:
+        columns.append(_column("local", "local", "instructions that access local memory: spilled registers, or arrays that are indexed", local))  # fmt: skip
+    return columns
+
+
+def _observed(files: Files, kept: Kept, stalls: list[dict[Place, float]]) -> list[dict[str, Any]]:
+    """Columns of what happened when the program ran."""
+
+    def at(where: Any) -> str | None:
+        place = files.place((os.path.normpath(where["file"]), where["line"])) if where else None
+        return f"{place[0]}:{place[1]}" if place else None
+
+    columns: list[dict[str, Any]] = []
+    lost: collections.Counter[str] = collections.Counter()
+    said: dict[str, list[str]] = collections.defaultdict(list)
+    for one in kept.accesses:
+        where = at(one["span"])
+        if where:
+            lost[where] += one["conflicts"]
+            said[where].append(f"{one['operation']} of {one['width']} bytes: {one['wavefronts']} wavefronts, {one['ideal']} without conflicts, {one['worst']}-way at worst")  # fmt: skip
+    if lost:
+        columns.append(_column("banks", "conflicts", "wavefronts of shared memory lost to bank conflicts, counted on the CPU target", lost, {a: "; ".join(w) for a, w in said.items()}))  # fmt: skip
+    found: dict[str, list[str]] = collections.defaultdict(list)
+    for one in kept.findings:
+        for where in filter(None, {at(one["span"]), at(one["other_span"])}):
+            found[where].append(one["message"])
+    if found:
+        columns.append(_column("findings", "findings", "findings of the sanitizer on the CPU target", {a: len(w) for a, w in found.items()}, {a: "; ".join(w) for a, w in found.items()}))  # fmt: skip
+    shown = {one["path"] for one in files.found}
+    last = next((one for one in stalls if any(file in shown for file, _ in one)), {})
+    samples = {at({"file": file, "line": line}): share for (file, line), share in last.items() if file in shown}
+    if samples:
+        columns.append(_column("stalls", "stalls %", "of the samples of the last profile, in percent", samples))
+    return columns
+
+
+def stalls_of(where: str) -> list[dict[Place, float]]:
+    """By line, percent of the samples of each profile in the journal beside a file, the last profile first."""
+    from ..core.records import Journal
+
+    file = where.partition(":")[0]
+    folder = os.path.join(file if os.path.isdir(file) else os.path.dirname(os.path.abspath(file)), ".kiln")
+    found: list[dict[Place, float]] = []
+    for record in Journal(folder).read()[0]:
+        if record.kind == "profile" and record.more.get("prof_type") == "ncu":
+            counts: collections.Counter[Place] = collections.Counter()
+            for kernel in record.more["kernels"]:
+                for one in kernel["lines"]:
+                    counts[os.path.normpath(one["file"]), one["line"]] += sum(one["counts"].values())
+            found.insert(0, {place: round(100 * count / counts.total(), 1) for place, count in counts.items() if count})
+    return found
+
+
+# --- two configs -----------------------------------------------------------------------------------------------------
+
+_NUMBERS = re.compile(r"%[\w.#:]+|\b[UR]*R\d+|\bU?P\d\b|0x[0-9a-f]+|`?\(?\.?\$?L_?_?\w+\)?|!\d+|\bB\d\b|\d+")
+
+
+def _diffs(units: list[dict[str, Any]]) -> dict[str, Any]:
+    """Where texts of the first unit and of one of another config differ, names of registers and values aside."""
+    diffs: dict[str, Any] = {}
+    for number, other in enumerate(units[1:], 1):
+        first = next((n for n, unit in enumerate(units[:number]) if unit["name"] == other["name"]), None)
+        if first is None or units[first]["config"] == other["config"]:
+            continue
+        texts = {f"{text['kind']}/{text['title']}": text for text in units[first]["texts"]}
+        found: dict[str, Any] = {}
+        for text in other["texts"]:
+            key = f"{text['kind']}/{text['title']}"
+            if key in texts:
+                a, b = ([_NUMBERS.sub("#", line).strip() for line in one["lines"]] for one in (texts[key], text))
+                matcher = difflib.SequenceMatcher(None, a, b)
+                found[key] = [[int(tag == "equal"), *rest] for tag, *rest in matcher.get_opcodes()]
+        diffs[f"{first}:{number}"] = found
+    return diffs

@@ -1,0 +1,322 @@
+"""How kernels are built, read from the traced module: what one asks when reading a program one does not know.
+
+Tensor maps, launch, shared memory by buffer, roles of warps, barriers with their counts, pipelines and stages, copies, products,
+each with its line.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+import linecache
+import os
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..core import source_lines
+from ..core.source_lines import Place
+from ..report.model import words
+from .capture import Compiled, Kept
+
+
+@dataclasses.dataclass
+class Item:
+    """One line of an outline."""
+
+    words: str
+    place: Place | None = None
+    depth: int = 0
+
+
+@dataclasses.dataclass
+class Operation:
+    """An operation of the module as it is printed."""
+
+    result: str
+    name: str
+    operands: list[str]
+    attributes: dict[str, str]
+    place: Place | None
+    function: str
+    type: str
+    """Of its result."""
+    branches: tuple[tuple[Place, str], ...]
+    """The branches of the program that it stands in: the line of each, and `if` or `else`."""
+
+
+_OP = re.compile(r'^\s*(?:(%[\w#:, ]+) = )?"?([a-z_]\w*(?:\.\w+)+)"?(.*)$')
+_ATTRIBUTE = re.compile(r'([\w.]+) = (array<[^>]*>|"[^"]*"|[^,}]+)')
+_FUNCTION = re.compile(r"func\.func @([\w$.-]+)")
+_CONSTANT = re.compile(r"^\s*(%\w+) = arith\.constant (-?\d+|true|false)\b")
+
+
+def operations(text: source_lines.Text) -> tuple[list[Operation], dict[tuple[str, str], int]]:
+    """The operations of a module, and its whole numbers by function and name."""
+    found: list[Operation] = []
+    numbers: dict[tuple[str, str], int] = {}
+    function = ""
+    open_branches: list[tuple[Place, str] | None] = []
+    for line, place in zip(text.lines, text.places):
+        if start := _FUNCTION.search(line):
+            function = start[1]
+        if constant := _CONSTANT.match(line):
+            word = constant[2]
+            numbers[function, constant[1]] = int(word == "true") if word.isalpha() else int(word)
+        if line.lstrip().startswith("}") and open_branches:
+            branch = open_branches.pop()
+            if line.endswith("{"):
+                open_branches.append((branch[0], "else") if branch else None)
+        elif line.endswith("{"):
+            is_branch = "scf.if" in line and place and linecache.getline(*place).lstrip().startswith(("if ", "elif "))
+            open_branches.append((place, "if") if is_branch and place else None)
+        if op := _OP.match(line):
+            operands = re.findall(r"%[\w#]+", (op[3].split(")")[0] if op[3].startswith("(") else op[3]))
+            between = op[3][op[3].find("{") :] if "{" in op[3] else ""
+            attributes = {name: value.strip('"').split(" : ")[0] for name, value in _ATTRIBUTE.findall(between)}
+            branches = tuple(branch for branch in open_branches if branch)
+            found.append(
+                Operation(
+                    op[1] or "", op[2], operands, attributes, place, function, op[3].rpartition("-> ")[2], branches
+                )
+            )
+    return found, numbers
+
+
+def sections(one: Compiled, kept: Kept) -> dict[str, list[Item]]:
+    """The parts of an outline by title; those that have nothing are not there."""
+    ops, numbers = operations(source_lines.read_mlir(one.states[0][1]))
+
+    def number(op: Operation, which: int) -> int | str:
+        return numbers.get((op.function, op.operands[which]), "?") if which < len(op.operands) else "?"
+
+    by_name: dict[str, list[Operation]] = collections.defaultdict(list)
+    for op in ops:
+        by_name[op.name.removeprefix("cute_nvgpu.").removeprefix("cute.")].append(op)
+    made = {
+        "launches": [_launch(op, number, kept) for op in by_name["launch"]],
+        "tensor maps": [_tensor_map(op) for op in by_name["tensor_map_encode"]],
+        "shared memory": _shared(by_name, numbers),
+        "roles": _roles(ops),
+        "pipelines": _pipelines(by_name, number),
+        "barriers": _barriers(by_name, number),
+        "copies": _counted(_copies(by_name)),
+        "products": _counted((op.place, _product(op)) for name in ("wgmma", "mma_sync") for op in by_name[name]),
+    }
+    return {title: items for title, items in made.items() if items}
+
+
+def _launch(op: Operation, number: Callable[[Operation, int], int | str], kept: Kept) -> Item:
+    sizes = [[number(op, 3 * part + axis) for axis in range(3)] for part in range(3)]
+    name = op.attributes.get("kernel", "?").lstrip("@")
+    launched = next((one for one in kept.launches if one["kernel"] == name), None)
+    if launched:
+        sizes = [launched["grid"], launched["block"], launched["cluster"]]
+    words = [f"{title} {_extents(size)}" for title, size in zip(("grid", "block", "cluster"), sizes) if title != "cluster" or list(size) != [1, 1, 1]]  # fmt: skip
+    words += [f"{launched['smem']} bytes of dynamic shared memory"] if launched and launched["smem"] else []
+    names = {"cute.min_blocks": "min. blocks {}", "cute.max_threads": "max. threads {}", "cute.preferred_cluster": "preferred cluster {}"}  # fmt: skip
+    words += [text.format(op.attributes[name]) for name, text in names.items() if name in op.attributes]
+    words += [text for name, text in (("cute.use_pdl", "dependent launch"), ("cute.cooperative", "cooperative")) if name in op.attributes]  # fmt: skip
+    return Item(f"{name}: {', '.join(words)}", op.place)
+
+
+def _extents(size: Iterable[Any]) -> str:
+    return " x ".join(map(str, size))
+
+
+def _tensor_map(op: Operation) -> Item:
+    has = op.attributes
+    box = " x ".join(re.findall(r"\d+", has.get("box", has.get("pixel_box", "")).partition(":")[2]))
+    words = [f"box {box} of {has.get('element')}", f"swizzle {has.get('swizzle')}"]
+    words += [f"{name} {has[name]}" for name, usual in (("interleave", "none"), ("fill", "zeros"), ("promotion", "")) if has.get(name, usual) != usual]  # fmt: skip
+    return Item(f"{has.get('tensor', '')}: {', '.join(words)}", op.place)
+
+
+def _shared(by_name: dict[str, list[Operation]], numbers: dict[tuple[str, str], int]) -> list[Item]:
+    """Allocations; of one for several buffers, a structure, also where each begins."""
+    items: list[Item] = []
+    total = 0
+    for op in by_name["alloc_smem"]:
+        size = int(op.attributes["bytes"])
+        total += size
+        items.append(Item(f"{size:>7} bytes, aligned to {op.attributes['alignment']}", op.place))
+        parts: dict[int, Place | None] = {}
+        for one in (*by_name["cast_ptr"], *by_name["ptr_add"]):  # a structure is one of bytes
+            if one.function == op.function and one.operands[0] == op.result and one.place != op.place:
+                offset = numbers.get((op.function, one.operands[1])) if len(one.operands) > 1 else 0
+                if offset is not None and "i8" in op.type:
+                    parts.setdefault(offset, one.place)
+        starts = sorted(parts)
+        if len(starts) > 1:
+            for start, end in itertools.pairwise([*starts, size]):
+                items.append(Item(f"{end - start:>7} bytes at {start}", parts[start], 1))
+    return [*items, Item(f"{total:>7} bytes in all")] if len(by_name["alloc_smem"]) > 1 else items
+
+
+_DOES = {
+    "tma_load": "loads by TMA", "tma_store": "stores by TMA", "bulk_load": "bulk loads", "bulk_store": "bulk stores", "cp_async": "cp.async",
+    "wgmma": "products", "mma_sync": "products", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix", "mbarrier_wait": "waits",
+    "mbarrier_arrive": "arrives", "wgmma_wait": "waits for products", "cp_async_wait": "waits for cp.async", "cp_async_bulk_wait": "waits for stores",
+    "barrier": "barriers", "set_max_register": "registers",
+}  # fmt: skip
+
+
+def _roles(ops: list[Operation]) -> list[Item]:
+    """The branches of kernels in which warps do different things, with what they do and where."""
+    doing: dict[tuple[tuple[Place, str], ...], dict[str, list[str]]] = {}
+    for op in ops:
+        words = _DOES.get(op.name.removeprefix("cute_nvgpu."))
+        if not op.branches or not words or not op.place:
+            continue
+        what = op.attributes["count"] if words == "registers" else _where(op.place, op.branches[0][0][0])
+        for depth in range(1, len(op.branches) + 1):  # so that the outer ones come first
+            doing.setdefault(op.branches[:depth], {})
+        done = doing[op.branches].setdefault(words, [])
+        if what not in done:
+            done.append(what)
+    if not any("registers" in did or len(did) > 1 for did in doing.values()):
+        return []
+    items: list[Item] = []
+    for branches, did in doing.items():
+        place, which = branches[-1]
+        source = linecache.getline(*place).strip() if which == "if" else "else:"
+        words = "; ".join(f"{name} {', '.join(where)}" if name == "registers" else f"{name} (line {', '.join(where)})" for name, where in did.items())  # fmt: skip
+        items.append(Item(f"{source}  {words}".rstrip(), place, len(branches) - 1))
+    return items
+
+
+def _where(place: Place, home: str) -> str:
+    """A line; with its file if that is not `home`."""
+    return str(place[1]) if place[0] == home else f"{os.path.basename(place[0])}:{place[1]}"
+
+
+def _statement(place: Place | None) -> str:
+    return linecache.getline(*place).strip() if place else ""
+
+
+def _pipelines(by_name: dict[str, list[Operation]], number: Callable[[Operation, int], int | str]) -> list[Item]:
+    """Rings of buffers: lines that make several barriers at once; those of data first, then those of room."""
+    items: list[Item] = []
+    expected = {(op.place, number(op, 2)) for op in by_name["mbarrier_arrive"] if number(op, 2) not in (0, "?")}
+    expected |= {(op.place, number(op, 1)) for op in by_name["mbarrier_expect_tx"]}
+    for place, counts in _inits(by_name, number).items():
+        kind = re.search(r"\b(Pipeline\w+)", _statement(place))
+        runs = [(count, len(list(group))) for count, group in itertools.groupby(counts)]
+        if not kind and len(counts) < 2:
+            continue
+        stages = runs[0][1] if len(runs) > 1 or kind else len(counts)
+        if len(runs) == 1 and kind:
+            stages = max(1, len(counts) // 2)
+        arrivals = " and ".join(dict.fromkeys(_arrivals(count) for count, _ in runs))
+        words = f"{kind[1] if kind else 'barriers'}: {stages} stage{'s' if stages != 1 else ''}, {len(counts)} mbarriers of {arrivals}"
+        bytes_ = sorted({str(count) for _, count in expected})
+        if kind and "Tma" in kind[1] and len(bytes_) == 1:
+            words += f", {bytes_[0]} bytes a stage"
+        items.append(Item(words, place))
+    return items
+
+
+def _arrivals(count: int | str) -> str:
+    return "1 arrival" if count == 1 else f"{count} arrivals"
+
+
+def _inits(
+    by_name: dict[str, list[Operation]], number: Callable[[Operation, int], int | str]
+) -> dict[Place | None, list[int | str]]:
+    found: dict[Place | None, list[int | str]] = collections.defaultdict(list)
+    for op in by_name["mbarrier_init"]:
+        found[op.place].append(number(op, 1))
+    return found
+
+
+def _barriers(by_name: dict[str, list[Operation]], number: Callable[[Operation, int], int | str]) -> list[Item]:
+    found: list[tuple[Place | None, str]] = []
+    for op in by_name["mbarrier_init"]:
+        found.append((op.place, f"mbarrier of {_arrivals(number(op, 1))}"))
+    for op in by_name["barrier"]:
+        which, threads = number(op, 0), number(op, 1)
+        named = "" if which == 0 else f"barrier {which}: "
+        found.append(
+            (op.place, f"{named}all threads of the block" if threads == 0 else f"barrier {which}: {threads} threads")
+        )
+    for op in by_name["barrier_arrive"]:
+        found.append((op.place, f"barrier {number(op, 0)}: {number(op, 1)} threads, arrives only"))
+    for op in by_name["cluster_arrive"]:
+        found.append((op.place, "all threads of the cluster"))
+    return _counted(found)
+
+
+def _copies(by_name: dict[str, list[Operation]]) -> Iterable[tuple[Place | None, str]]:
+    for op in by_name["tma_load"]:
+        yield op.place, "TMA load, multicast" if op.attributes.get("multicast") == "true" else "TMA load"
+    for op in by_name["tma_store"]:
+        yield op.place, f"TMA store{', ' + op.attributes['reduction'] if 'reduction' in op.attributes else ''}"
+    for name, text in (("bulk_load", "bulk load"), ("bulk_store", "bulk store"), ("bulk_send", "bulk copy to another block")):  # fmt: skip
+        for op in by_name[name]:
+            yield op.place, text
+    for op in by_name["cp_async"]:
+        yield op.place, f"cp.async of {op.attributes.get('size')} bytes"
+    for name in ("ldmatrix", "stmatrix"):
+        for op in by_name[name]:
+            yield op.place, f"{name} x{op.attributes.get('count')}{', transposed' if 'transpose' in op.attributes else ''}"  # fmt: skip
+
+
+def _product(op: Operation) -> str:
+    has = op.attributes
+    m = has.get("m", "64" if op.name.endswith("wgmma") else "?")
+    unit = "wgmma" if op.name.endswith("wgmma") else "mma.sync"
+    orders = f", A {has['a_major']}-major, B {has['b_major']}-major" if "a_major" in has else ""
+    return f"{unit} m{m}n{has.get('n')}k{has.get('k')} {has.get('a_type')} x {has.get('b_type')}{orders}"
+
+
+def _counted(found: Iterable[tuple[Place | None, str]]) -> list[Item]:
+    counts = collections.Counter(found)
+    ordered = sorted(counts, key=lambda key: (key[0] or ("", 0), key[1]))
+    return [Item(f"{counts[key]} x {key[1]}" if counts[key] > 1 else key[1], key[0]) for key in ordered]
+
+
+# --- as text ---------------------------------------------------------------------------------------------------------
+
+
+def outline(one: Compiled, kept: Kept) -> str:
+    """The outline of a compiled function, as text."""
+    home = one.kernels[0]["file"] if one.kernels else ""
+    lines = [f"{one.entry} for {one.arch}" + (f", {os.path.basename(home)}" if home else "")]
+    for title, items in sections(one, kept).items():
+        lines += ["", title]
+        places = [_where(item.place, home) if item.place else "" for item in items]
+        width = max(5, *map(len, places))
+        for item, where in zip(items, places):
+            source = _statement(item.place) if title != "roles" else ""
+            shown = f"  {where:>{width}}  {'  ' * item.depth}{item.words}"
+            lines.append(f"{shown:<72}  | {source[:70]}" if source and len(shown) <= 90 else shown)
+    return "\n".join(lines)
+
+
+def resources(runs: list[Kept]) -> str:
+    """A table of what kernels need of a GPU."""
+    from .model import described
+
+    head = ("kernel", "config", "arch", "registers", "spills", "local", "shared", "threads", "blocks/SM", "occupancy", "limited by")  # fmt: skip
+    rows: list[tuple[str, ...]] = [head]
+    for kept in runs:
+        for one in kept.compiled:
+            for kernel in one.kernels:
+                rows.append(_row(described(kernel, one.arch, kept.launches), one.arch, kept.config))
+    if all(not row[1] for row in rows[1:]):
+        rows = [(row[0], *row[2:]) for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+def _row(kernel: dict[str, Any], arch: str, config: Any) -> tuple[str, ...]:
+    threads = kernel["block"] and kernel["block"][0] * kernel["block"][1] * kernel["block"][2]
+    known = "registers" in kernel
+    share = f"{100 * kernel['warps'] / kernel['most_warps']:.0f} %" if kernel.get("most_warps") else "?"
+    return (
+        kernel["name"], words(config), arch, str(kernel["registers"]) if known else "no ptxas",
+        str(kernel["spill_stores"] + kernel["spill_loads"]) if known else "?", str(kernel["stack"]) if known else "?",
+        str(kernel.get("smem", 0) + kernel.get("dynamic", 0)), str(threads or "?"), str(kernel.get("blocks", "?")), share,
+        kernel.get("limiter", "?"),
+    )  # fmt: skip

@@ -1,0 +1,48 @@
+"""A model of `kiln inspect` as one HTML file that needs nothing else: no server, no network."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+_PAGE = Path(__file__).parents[1] / "page"
+
+
+def page(model: dict[str, Any]) -> str:
+    """The page of a model (inspect_model.py)."""
+    from . import highlight
+
+    colours = highlight.Colours()
+    for file in model["files"]:
+        file["runs"] = colours.runs("python", file["lines"])
+    for unit in model["units"]:
+        for text in unit["texts"]:
+            text["runs"] = colours.runs(text["kind"], text["lines"])
+    packed = zlib.compress(json.dumps(model, separators=(",", ":")).encode(), 9)
+    return fill("inspect.html", title=html.escape(f"{model['title']} · kiln inspect"), style=part("base.css") + part("inspect.css"),
+                script=part("inspect.js"), model=base64.b64encode(packed).decode())  # fmt: skip
+
+
+def part(name: str) -> str:
+    """A file of the folder `page`."""
+    return (_PAGE / name).read_text(encoding="utf-8")
+
+
+def fill(name: str, **values: str) -> str:
+    """A page with values in place of `{{names}}`."""
+    text = part(name)
+    for value in values:
+        assert text.count(f"{{{{{value}}}}}") == 1, value
+    for value, replacement in values.items():
+        text = text.replace(f"{{{{{value}}}}}", replacement)
+    return text
+
+
+def model_of(text: str) -> dict[str, Any]:
+    """The model in a page."""
+    packed = text.split('<script id="model" type="text/plain">')[1].split("</script>", maxsplit=1)[0]
+    return json.loads(zlib.decompress(base64.b64decode(packed)))

@@ -1,0 +1,384 @@
+"""Claims of the knowledge base, measured: what a case's kernel is, does and takes under a config.
+
+Most metrics need no GPU: they are read off what was compiled (a dry run), counted on the CPU target, or found by the sanitizer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...hardware import toolchain
+from ..core import sass
+from . import pages as kb_pages
+from .pages import Claim, Page
+
+METRICS = {
+    "registers": "of a thread (the most of all kernels)",
+    "spills": "bytes that registers ran out for",
+    "local": "bytes of a thread's own memory",
+    "shared": "bytes of shared memory of a block",
+    "blocks": "that a multiprocessor runs at a time",
+    "warps": "that a multiprocessor runs at a time",
+    "messages": "that ptxas has against the kernel: products that wait for each other, requests for registers it ignores",
+    "message": "the text of the first of them",
+    "instructions": "in all, as they stand in the program",
+    "sass:REGEX": "instructions whose name begins so",
+    "mix:CLASS": "instructions of a class of `sass.CLASSES`",
+    "loop:REGEX": "the same in the innermost loops with matrix products",
+    "per_mma": "instructions in these loops for each matrix product",
+    "operations": "of the traced program",
+    "bank_conflicts": "wavefronts of shared memory that are lost to conflicts",
+    "findings": "of the sanitizer",
+    "finding": "the text of the first of them",
+    "error": "largest error against fp64, relative to the larger of the value and the root mean square",
+    "refused": "what the error says that the call raises",
+    "number:NAME": "a number that the case's `numbers(config, problem)` counts",
+    "ratio": "time before over time after the change; on a GPU",
+}
+"""What can be claimed of a case."""
+
+_DRY = (
+    "registers",
+    "spills",
+    "local",
+    "shared",
+    "blocks",
+    "warps",
+    "messages",
+    "message",
+    "instructions",
+    "per_mma",
+    "operations",
+    "sass",
+    "mix",
+    "loop",
+)
+_MODES = dict.fromkeys(_DRY, "dry") | {
+    "bank_conflicts": "banks", "findings": "sanitize", "finding": "sanitize", "error": "run", "refused": "refused",
+    "number": "number", "ratio": "time",
+}  # fmt: skip
+
+
+def mode_of(metric: str) -> str | None:
+    """How a metric is found out; None for one that there is not."""
+    name, _, rest = metric.partition(":")
+    return _MODES.get(name) if bool(rest) == (f"{name}:" in " ".join(METRICS)) else None
+
+
+@dataclasses.dataclass
+class Result:
+    """What was found of a claim. `value` is None where it could not be measured, and `why` says why not."""
+
+    claim: Claim
+    value: Any = None
+    before: Any = None
+    why: str = ""
+    skipped: bool = False
+    failed: bool = False
+    """Whether measuring it ended with an error."""
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is an answer, good or bad."""
+        compared = self.claim.before is None or self.before is not None or self.claim.metric == "ratio"
+        return self.value is not None and compared and not self.failed
+
+    @property
+    def holds(self) -> bool:
+        return self.measured and self.claim.expect.holds(self.value, self.before)
+
+    def row(self) -> list[str]:
+        """As a row of the page's table."""
+        found = "holds" if self.holds else "does not hold"
+        return kb_pages.row_of(self.claim, _short(self.before), _short(self.value), found + self.note)
+
+    @property
+    def note(self) -> str:
+        return f" ({self.why})" if self.why else ""
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    text = " ".join(str(value).split())
+    return text if len(text) <= 90 else text[:87] + "..."
+
+
+# --- one measurement, in a process of its own ------------------------------------------------------------------------
+
+
+def measure(
+    case: str, problem: Any, config: Any, mode: str, metrics: list[str], arch: str = "sm_90a", baseline: str | None = None,
+    before: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """The metrics of a case under a config, by name. The values are JSON."""
+    from ..core.cases import load
+
+    # A case is loaded for one way of measuring: kernels that were compiled for a GPU are not those of the CPU target.
+    made = load(case)
+    chosen = made.problem(problem)
+    choices = made.configs(chosen)
+    config = ({**choices[0].config, **(config or {})}) if choices else config
+    if mode == "number":
+        numbers = made._names.get("numbers")
+        found = numbers(config, chosen) if numbers else {}
+        missing = [name for name in (metric.partition(":")[2] for metric in metrics) if name not in found]
+        if missing:
+            raise ValueError(
+                f"the case counts no number {missing[0]!r}: its numbers() gives {', '.join(found) or 'nothing'}"
+            )
+        return {metric: found[metric.partition(":")[2]] for metric in metrics}
+    if mode == "time":
+        first = {**choices[0].config, **(before or {})} if choices else before
+        return _ratio(made, chosen, first, config, baseline)
+    inputs = made.inputs(chosen)
+    if mode == "dry":
+        return _static(made, chosen, inputs, config, metrics, arch)
+    import kiln
+
+    with kiln.target("cpu"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if mode == "banks":
+            with kiln.bank_conflicts() as report:
+                made.kernel(*inputs, config=config, problem=chosen)
+            return {"bank_conflicts": report.conflicts}
+        if mode == "sanitize":
+            with kiln.sanitize(raises=False) as report, contextlib.suppress(Exception):
+                made.kernel(*inputs, config=config, problem=chosen)  # one that ends early has its findings, too
+            first = str(report.findings[0]).splitlines()[0] if report.findings else ""
+            return {"findings": len(report), "finding": first.partition(": ")[2]}
+        if mode == "refused":
+            try:
+                made.kernel(*inputs, config=config, problem=chosen)
+            except Exception as reason:
+                where = (
+                    os.path.dirname(os.path.abspath(made.file or case)) + os.sep
+                )  # the same words wherever the pages lie
+                return {"refused": f"{type(reason).__name__}: {reason}".replace(where, "")}
+            return {"refused": ""}
+        return {"error": _error(made, chosen, inputs, config)}
+
+
+def _error(case: Any, problem: Any, inputs: list[Any], config: Any) -> float:
+    import numpy as np
+
+    def exact(x: Any) -> Any:
+        wide = np.asarray(x.cpu() if hasattr(x, "cpu") else x)
+        return wide.astype(np.float64) if wide.dtype.kind not in "iub" else wide
+
+    wanted = exact(case.oracle(*map(exact, inputs), problem=problem))
+    found = exact(case.kernel(*inputs, config=config, problem=problem))
+    scale = np.maximum(np.abs(wanted), np.sqrt((wanted**2).mean()))
+    return float((np.abs(found - wanted) / scale).max())
+
+
+def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: list[str], arch: str) -> dict[str, Any]:
+    from ...hardware.occupancy import occupancy
+    from ...testing import dry_run
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with dry_run(arch) as launches:
+            case.kernel(*inputs, config=config, problem=problem)
+    if not launches:
+        raise ValueError("the kernel launched nothing")
+    used = [launch.resources for launch in launches]
+    messages = [text for each in used for text in each.messages]
+    shared = [each.static_smem + launch.smem for each, launch in zip(used, launches)]
+    runs = [
+        occupancy(arch, _product(launch.block), each.registers, bytes_, each.barriers)
+        for launch, each, bytes_ in zip(launches, used, shared)
+    ]
+    found: dict[str, Any] = {
+        "registers": max(each.registers for each in used),
+        "spills": sum(each.spill_stores + each.spill_loads for each in used),
+        "local": max(each.stack for each in used),
+        "shared": max(shared),
+        "blocks": min(each.blocks for each in runs),
+        "warps": min(each.warps for each in runs),
+        "messages": len(messages),
+        "message": messages[0] if messages else "",
+    }
+    if "operations" in metrics:
+        texts = {id(launch.artifacts): launch.artifacts["mlir"] for launch in launches}
+        found["operations"] = sum(
+            len(re.findall(r"^\s+(?:%|\"|[a-z]\w*\.)", text, re.MULTILINE)) for text in texts.values()
+        )
+    read = [name for name in metrics if name not in found]
+    if read:
+        found |= _instructions({id(each.artifacts): each.artifacts["sass"] for each in launches}.values(), read)
+    return {name: found[name] for name in metrics}
+
+
+def _product(numbers: Iterable[int]) -> int:
+    made = 1
+    for number in numbers:
+        made *= number
+    return made
+
+
+def _instructions(texts: Iterable[str], metrics: list[str]) -> dict[str, Any]:
+    names: list[str] = []
+    looped: list[str] = []
+    for text in texts:
+        for code in sass.kernels(text).values():
+            names += [one.name for one in code.instructions]
+            working = [loop for loop in code.loops() if loop.products]
+            for loop in working:
+                own = {one.address for one in loop.instructions}
+                if not any({one.address for one in other.instructions} < own for other in working):
+                    looped += [one.name for one in loop.instructions]
+    found: dict[str, Any] = {}
+    for metric in metrics:
+        kind, _, pattern = metric.partition(":")
+        if kind == "instructions":
+            found[metric] = len(names)
+        elif kind == "mix":
+            found[metric] = sum(sass.class_of(name) == pattern for name in names)
+        elif kind == "per_mma":
+            products = sum(sass.class_of(name) == "tensor" for name in looped)
+            if not products:
+                raise ValueError("no loop of the kernel has matrix products")
+            found[metric] = len(looped) / products
+        else:
+            found[metric] = sum(bool(re.match(pattern, name)) for name in (looped if kind == "loop" else names))
+    return found
+
+
+def _ratio(case: Any, problem: Any, before: Any, after: Any, baseline: str | None) -> dict[str, Any]:
+    """Time before over time after, with its interval, both times and what is to be known of them."""
+    from ...measure.comparison import compare
+
+    inputs = case.inputs(problem)
+    if baseline is not None and baseline not in case.baselines:
+        raise ValueError(f"no baseline {baseline!r}; the case has: {', '.join(case.baselines) or 'none'}")
+
+    def run_before() -> Any:
+        return case.baselines[baseline](*inputs) if baseline else case.kernel(*inputs, config=before, problem=problem)
+
+    def run_after() -> Any:
+        return case.kernel(*inputs, config=after, problem=problem)
+
+    found = compare({"after": run_after, "before": run_before})
+    times = found.measurements
+    return {
+        "ratio": found.ratio,
+        "interval": [found.low, found.high],
+        "us": [times["before"].us, times["after"].us],
+        "flags": sorted({*times["before"].flags, *times["after"].flags}),
+    }
+
+
+# --- all claims of pages ---------------------------------------------------------------------------------------------
+
+
+def device() -> str | None:
+    """The GPU that claims about one can be measured on."""
+    from ..core.environment import environment
+
+    return environment()["gpu"]
+
+
+def _tools(metric: str) -> tuple[str, ...]:
+    """What a metric of compiled code is read with."""
+    of_ptxas = ("registers", "spills", "local", "shared", "blocks", "warps", "messages", "message", "operations")
+    return ("ptxas",) if metric in of_ptxas else ("ptxas", "nvdisasm")
+
+
+class Checking:
+    """The claims of pages, and what was found of them so far. Several claims about one config of a case are one job."""
+
+    def __init__(self, pages: Iterable[Page], folder: Path, metrics: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.results = [
+            (page, Result(claim))
+            for page in pages
+            for claim in page.claims
+            if not metrics or claim.metric.partition(":")[0] in metrics
+        ]
+        self._jobs: dict[str, dict[str, Any]] = {}
+        self._users: dict[str, list[tuple[Result, str]]] = {}
+        here = device()
+        for _, result in self.results:
+            self._plan(result, here)
+
+    def _plan(self, result: Result, here: str | None) -> None:
+        claim = result.claim
+        mode = mode_of(claim.metric)
+        if mode is None:
+            result.why = f"there is no metric {claim.metric!r}; there are: {', '.join(METRICS)}"
+            return
+        on_gpu = claim.on is not None or mode == "time"
+        if on_gpu and (here is None or (claim.on or "").lower() not in here.lower()):
+            result.skipped, result.why = True, f"needs {claim.on or 'a GPU'}, and here is {here or 'no GPU'}"
+            return
+        tool = (
+            next((tool for tool in _tools(claim.metric) if not toolchain.find(tool)), None) if mode == "dry" else None
+        )
+        if tool:
+            result.skipped, result.why = True, f"needs {tool}: pip install 'kiln-dsl[cuda]'"
+            return
+        shared = {
+            "case": str(kb_pages.case_file(self.folder, claim.case)),
+            "problem": claim.problem,
+            "mode": mode,
+            "arch": claim.arch,
+        }
+        if mode == "time":
+            shared |= {"before": claim.before, "baseline": claim.baseline}
+        self._want(result, "value", {**shared, "config": claim.after})
+        if claim.before is not None and mode != "time":
+            self._want(result, "before", {**shared, "config": claim.before})
+
+    def _want(self, result: Result, side: str, arguments: dict[str, Any]) -> None:
+        key = json.dumps(arguments, sort_keys=True)
+        metrics = self._jobs.setdefault(key, {**arguments, "metrics": []})["metrics"]
+        if result.claim.metric not in metrics:
+            metrics.append(result.claim.metric)
+        self._users.setdefault(key, []).append((result, side))
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def run(self, runner: Any, tell: Callable[..., None] = lambda *_: None) -> None:
+        """Measure. Cases come one after the other."""
+        from ..core.runners import Job
+
+        jobs = [
+            Job(
+                "kiln.workbench.kb.claims:measure",
+                arguments,
+                needs_gpu=arguments["mode"] == "time",
+                timeout=300,
+                tag=key,
+            )
+            for key, arguments in sorted(self._jobs.items(), key=lambda item: (item[1]["case"], item[0]))
+        ]
+        for outcome in runner.run(jobs):
+            for result, side in self._users[outcome.job.tag]:
+                _take(result, side, outcome)
+            tell()
+
+
+def _take(result: Result, side: str, outcome: Any) -> None:
+    if outcome.status != "ok":
+        error, last = outcome.error or {}, " ".join(outcome.stderr.strip().splitlines()[-2:])
+        said = f"; it printed: {last}" if last and outcome.status != "error" else ""
+        result.failed, result.why = True, f"{outcome.status}: {error.get('type')}: {error.get('message')}{said}"
+        return
+    setattr(result, side, outcome.result[result.claim.metric])
+    if "interval" in outcome.result:
+        low, high = outcome.result["interval"]
+        flags = "".join(f", {flag}" for flag in outcome.result["flags"])
+        times = " and ".join(f"{us:.4g}" for us in outcome.result["us"])
+        result.why = f"{low:.3g} to {high:.3g}; {times} us{flags}"

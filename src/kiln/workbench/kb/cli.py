@@ -1,0 +1,249 @@
+"""`kiln kb`: what is known about kernels, with claims that are measured.
+
+kiln kb search WORDS         pages, documentation, errors and examples, with path and line
+kiln kb show NAME            a page
+kiln kb examples --goal G    what to read, in which order
+kiln kb check [NAME ...]     measure the claims of pages anew, write their tables
+kiln kb new NAME             begin a page; --from KEY takes its claim from the journal
+kiln kb index [--check]      write docs/knowledge/README.md
+kiln kb log CASE -m TEXT     add to the kernel's devlog in docs/kernels
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...base_dsl import packages
+from ..core.command_line import EXIT, progress, report_errors
+from . import pages as kb_pages
+from .pages import PageError
+
+_NO_PAGES = (
+    "There is no knowledge base here: no docs/knowledge in this folder or above it, and this Kiln is installed without "
+    "its own. `kiln kb` knows Kiln's pages in a checkout; --folder names a project."
+)
+
+
+@report_errors
+def main(argv: Sequence[str]) -> int:
+    args = _parser().parse_args(argv)
+    try:
+        packages.load("yaml")
+    except ImportError:
+        print("kiln kb reads YAML: pip install 'kiln-dsl[workbench]' (PyYAML)", file=sys.stderr)
+        return EXIT.NOT_HERE
+    folder = kb_pages.root(Path(args.folder) if args.folder else None)
+    try:
+        return args.do(args, folder)
+    except PageError as error:
+        print(f"kiln kb: {error}", file=sys.stderr)
+        return EXIT.BAD_USE
+
+
+def _search(args: argparse.Namespace, folder: Path) -> int:
+    from .search import places, search
+
+    folders = kb_pages.read_from(folder)
+    if not folders:
+        print(_NO_PAGES, file=sys.stderr)
+        return EXIT.NOT_HERE
+    found = search((place for each in folders for place in places(each)), args.words)
+    if not found:
+        looked = ", ".join(kb_pages.shown(each / "docs") for each in folders)
+        print(f"nothing in {looked} has {' or '.join(map(repr, args.words))}", file=sys.stderr)
+        return 1
+    for place in found:
+        print(f"{kb_pages.shown(place.path)}:{place.line}: {place.title}")
+        if excerpt := _excerpt(place.text, args.words):
+            print(f"    {excerpt}")
+    return 0
+
+
+def _excerpt(text: str, words: list[str]) -> str:
+    skipped = ("```", "|--", "The whole program")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(skipped)]
+    best = max(lines, key=lambda line: sum(word.lower() in line.lower() for word in words), default="")
+    return best if len(best) <= 140 else best[:137] + "..."
+
+
+def _show(args: argparse.Namespace, folder: Path) -> int:
+    folders = kb_pages.read_from(folder) or [folder]
+    has = [each for each in folders if any(args.name in (path.stem, path.name) for path in kb_pages.files(each))]
+    page = kb_pages.find((has or folders[::-1])[0], args.name)
+    body = page.text.split("---\n", 2)[2].strip()
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.markdown import Markdown
+
+        Console().print(Markdown(body))
+    else:
+        print(f"{kb_pages.shown(page.path)}\n\n{body}")
+    return 0
+
+
+def _index(args: argparse.Namespace, folder: Path) -> int:
+    made, path = kb_pages.index(folder), folder / kb_pages.INDEX
+    if args.check:
+        current = path.is_file() and path.read_text() == made
+        if not current:
+            print(f"{kb_pages.shown(path)} is not what the pages say: run `kiln kb index`", file=sys.stderr)
+        return 0 if current else 1
+    path.write_text(made)
+    print(f"{kb_pages.shown(path)}: {len(kb_pages.pages(folder))} pages")
+    return 0
+
+
+def _check(args: argparse.Namespace, folder: Path) -> int:
+    from ..core.runners import Inline, Local
+    from . import claims
+
+    pages = [kb_pages.find(folder, name) for name in args.names] or kb_pages.pages(folder)
+    checking = claims.Checking(pages, folder, args.metric.split(",") if args.metric else ())
+    results = checking.results
+    if not results:
+        print("kiln kb check: there is no claim to measure", file=sys.stderr)
+        return EXIT.FAILED
+    try:
+        with Inline() if args.inline else Local(jobs=args.jobs) as runner:
+            with progress(len(checking), "measured", args.quiet) as tell:
+                checking.run(runner, tell)
+    finally:  # what was measured before an interruption is not lost
+        if not args.no_write:
+            for page in pages:
+                rows = [result.row() for owner, result in results if owner is page and result.measured]
+                text = page.written({f"{row[0]} {row[4]}": row for row in rows})
+                if text != page.text:
+                    page.path.write_text(text)
+    for page, result in results:
+        if result.skipped:
+            continue
+        place = f"{kb_pages.shown(page.path)}:{result.claim.line}"
+        if not result.holds:
+            print(f"{place}: does not hold: {result.claim}: found {_value(result)}{result.note}")
+        elif not args.quiet:
+            print(f"{place}: holds: {result.claim}: {_value(result)}")
+    wrong = sum(not result.holds and not result.skipped for _, result in results)
+    skipped = [result.why for _, result in results if result.skipped]
+    counts = f"{len(results) - wrong - len(skipped)} hold, {wrong} do not, {len(skipped)} skipped"
+    print(f"{len(results)} claims of {len(pages)} pages: {counts}" + (f" ({skipped[0]})" if skipped else ""))
+    return EXIT.FAILED if wrong else EXIT.NOT_HERE if len(skipped) == len(results) else EXIT.GOOD
+
+
+def _value(result: Any) -> str:
+    before = f" (before: {result.before})" if result.before is not None else ""
+    return f"{result.value!r}{before}"
+
+
+def _new(args: argparse.Namespace, folder: Path) -> int:
+    kind = args.kind
+    if not args.name.replace("-", "").isalnum() or args.name != args.name.lower():
+        print(f"kiln kb new: {args.name!r}: a name is lower-case words with hyphens between them", file=sys.stderr)
+        return 2
+    path = folder / kb_pages.KINDS[kind] / f"{args.name}.md"
+    if path.exists():
+        print(f"kiln kb new: {kb_pages.shown(path)} exists", file=sys.stderr)
+        return 2
+    evidence, source = [{"claim": "TODO", "case": "TODO", "metric": "TODO", "expect": "TODO"}], "TODO"
+    if args.key:
+        from .devlog import claim_of
+
+        evidence, source = claim_of(args.key, Path(args.journal), folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(kb_pages.new(args.title or args.name.replace("-", " ").capitalize(), kind, evidence, source))
+    print(f"{kb_pages.shown(path)}: fill in what says TODO, then `kiln kb check {args.name}` and `kiln kb index`")
+    return 0
+
+
+def _examples(args: argparse.Namespace, folder: Path) -> int:
+    from .search import examples
+
+    folders = [each for each in kb_pages.read_from(folder) if examples(each)["examples"]]
+    if not folders:
+        print(_NO_PAGES, file=sys.stderr)
+        return EXIT.NOT_HERE
+    found = examples(folders[0])
+    if args.goal is None:
+        print("goals:")
+        for goal, path in found["paths"].items():
+            print(f"  {goal:<18} {path['about']}")
+        print("\n`kiln kb examples --goal GOAL` says what to read, in which order; --all lists every example.")
+        if not args.all:
+            return 0
+        chosen = found["examples"]
+    else:
+        if args.goal not in found["paths"]:
+            import difflib
+
+            near = difflib.get_close_matches(args.goal, found["paths"], 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(found['paths'])}"
+            print(f"kiln kb examples: no goal {args.goal!r}; {hint}", file=sys.stderr)
+            return 2
+        by_path = {example["path"]: example for example in found["examples"]}
+        chosen = [by_path[path] for path in found["paths"][args.goal]["read"]]
+        print(found["paths"][args.goal]["about"])
+    for number, example in enumerate(chosen, 1):
+        runs = example["runs"]
+        print(
+            f"{number:3}. {example['path']}  [{example['arch']}]\n     {example['teaches']}\n     runs on Kiln: {runs}"
+        )
+    return 0
+
+
+def _log(args: argparse.Namespace, folder: Path) -> int:
+    from .devlog import log
+
+    print(log(args.case, args.message, args.patterns, folder))
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kiln kb",
+        description="Search the knowledge base, measure its claims anew, and add to it.",
+        epilog="Exit status: 0; 1 a claim does not hold, the index is not current, nothing was found; 2 a page is not what it has "
+        "to be; 3 everything needs a device that is not here.",
+    )
+    parser.add_argument(
+        "--folder", help="the project's folder; by default the nearest one up from here with docs/knowledge"
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="search|show|new|index|check|examples|log")
+
+    def verb(name: str, do: Any, what: str) -> argparse.ArgumentParser:
+        made = verbs.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
+        made.set_defaults(do=do)
+        return made
+
+    search = verb("search", _search, "find pages, documentation, errors and examples by words")
+    search.add_argument("words", nargs="+", metavar="WORD")
+    verb("show", _show, "show a page").add_argument("name", metavar="NAME")
+    index = verb("index", _index, "write the index of all pages")
+    index.add_argument("--check", action="store_true", help="say only whether it is current")
+    check = verb("check", _check, "measure the claims of pages anew, and write what was found into their tables")
+    check.add_argument("names", nargs="*", metavar="NAME", help="pages; by default all")
+    check.add_argument("--no-write", action="store_true", help="leave the pages as they are")
+    check.add_argument("--metric", help="only claims about these metrics, with commas between them")
+    check.add_argument("--jobs", type=int, default=1, help="processes that measure what needs no GPU")
+    check.add_argument("--inline", action="store_true", help="measure in this process: quicker, and a crash ends it")
+    check.add_argument("--quiet", action="store_true", help="say only what does not hold")
+    new = verb("new", _new, "begin a page")
+    new.add_argument("name", metavar="NAME", help="words with hyphens between them")
+    new.add_argument("--kind", choices=kb_pages.KINDS, default="optimization")
+    new.add_argument("--title")
+    new.add_argument(
+        "--from", dest="key", metavar="KEY", help="the claim is what the journal's record of this key measured"
+    )
+    new.add_argument("--journal", default=".kiln", help="the folder of the journal (.kiln)")
+    shown = verb("examples", _examples, "say what to read to learn something, in which order")
+    shown.add_argument("--goal", help="what to learn; without it: the goals")
+    shown.add_argument("--all", action="store_true", help="list every example")
+    log = verb("log", _log, "add an entry to a kernel's devlog in docs/kernels")
+    log.add_argument("case", metavar="CASE", help="a contract module or plan, as the other verbs take it")
+    log.add_argument("-m", "--message", required=True, help="what was done, and what came of it")
+    log.add_argument(
+        "--patterns", nargs="*", default=[], metavar="NAME", help="pages of the knowledge base that were used"
+    )
+    return parser

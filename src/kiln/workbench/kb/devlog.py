@@ -1,0 +1,129 @@
+"""Devlogs of kernels, and claims for new pages: both are readings of the journal."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ..core.contracts import ContractError
+from ..core.records import Journal, Record
+from . import pages
+from .pages import PageError
+
+FOLDER = "docs/kernels"
+
+
+def claim_of(key: str, journal: Path, folder: Path) -> tuple[list[dict[str, Any]], str]:
+    """A claim for a new page, that the config of a record is as fast against another as the journal says; and its source."""
+    records, _ = Journal(journal).read()
+    found = [record for record in records if record.key.startswith(key)]
+    if not records:
+        raise PageError(
+            "no records here: --journal names the folder .kiln beside the contract", journal / "records.jsonl"
+        )
+    if not found:
+        raise PageError(f"no record has a key that begins with {key!r}", journal / "records.jsonl")
+    record = found[-1]
+    # The slowest of the same problem is what a reader would compare it with.
+    rivals = [
+        other for other in records
+        if other.case == record.case and other.problem == record.problem and other.us and other.config != record.config
+    ]  # fmt: skip
+    case = _case_name(record, folder)
+    claim: dict[str, Any] = {"claim": "TODO: say what the change does", "case": case, "problem": record.problem}
+    gpu = record.env.get("gpu")
+    if record.us and rivals and gpu:
+        slowest = max(rivals, key=lambda other: (other.us or [0, 0, 0])[1])
+        assert slowest.us
+        ratio = slowest.us[1] / record.us[1]
+        claim |= {
+            "change": {"from": slowest.config, "to": record.config},
+            "metric": "ratio",
+            "expect": f">= {0.97 * ratio:.2f}",
+        }
+        claim["on"] = gpu.removeprefix("NVIDIA ").split()[0]
+    else:
+        claim |= {"change": {"to": record.config}, "metric": "findings", "expect": "== 0"}
+    return [
+        claim
+    ], f"journal record {record.key[:12]}, `{record.again}`" if record.again else f"journal record {record.key[:12]}"
+
+
+def _case_name(record: Record, folder: Path) -> str:
+    """The case's file as pages name it: from the project's folder."""
+    where = record.more.get("file") or _file_of(record.again) or record.case
+    try:
+        return Path(where).resolve().relative_to(folder.resolve()).as_posix()
+    except ValueError:
+        return where
+
+
+def _file_of(again: str) -> str | None:
+    return next((word.partition(":")[0] for word in again.split() if word.partition(":")[0].endswith(".py")), None)
+
+
+def log(case: str, message: str, patterns: list[str], folder: Path) -> str:
+    """Add an entry to the case's devlog; says where."""
+    from ..core.cases import load
+    from ..core.environment import environment
+    from ..core.records import journal_of
+
+    if not message.strip():
+        raise ContractError("--message is empty: say what was done, and what came of it")
+    message = message.strip()
+    made = load(case)
+    links = [
+        (page.title, os.path.relpath(page.path, folder / FOLDER))
+        for page in (pages.find(folder, name) for name in patterns)
+    ]
+    path = folder / FOLDER / f"{made.name}.md"
+    text = (
+        path.read_text()
+        if path.is_file()
+        else f"# {made.name}\n\nDevlog of `{pages.shown(Path(made.file or case))}`, the latest entry last.\n"
+    )
+    before = _times(text)
+    records, _ = journal_of(made).read()
+    rows: dict[str, str] = {}
+    for record in records:
+        if record.case == made.name and record.us and record.status == "ok":
+            name = f"{json.dumps(record.problem)} {json.dumps(record.config) if record.config else ''}".strip()
+            was = before.get(name)
+            change = f"{record.us[1] / was:.3f}" if was else ""
+            rows[name] = f"| {name} | {record.us[1]:.2f} | {was if was is not None else ''} | {change} |"
+    env = environment()
+    parts = [
+        f"## {datetime.date.today().isoformat()}: {message.splitlines()[0]}",
+        f"Revision {_revision(folder)}, {env['gpu'] or 'no GPU'}, Kiln {env['kiln']}, sources {made.digest()[:12]}.",
+    ]
+    if rest := "\n".join(message.splitlines()[1:]).strip():
+        parts.append(rest)
+    if rows:
+        parts.append(
+            "\n".join(["| problem, config | us | entry before | ratio |", "|---|--:|--:|--:|", *rows.values()])
+        )
+    if links:
+        parts.append("Patterns used: " + ", ".join(f"[{title}]({where})" for title, where in links) + ".")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.rstrip() + "\n\n" + "\n\n".join(parts) + "\n")
+    return f"{pages.shown(path)}: {len(rows)} times from the journal"
+
+
+def _times(text: str) -> dict[str, float]:
+    """The latest time of each row in a devlog."""
+    return {name: float(us) for name, us in re.findall(r"^\| (\{.*?) \| ([\d.]+) \|", text, re.MULTILINE)}
+
+
+def _revision(folder: Path) -> str:
+    try:
+        found = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=folder, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()

@@ -1,0 +1,378 @@
+"""Pages of the knowledge base: Markdown with a head in YAML, and the index of them all.
+
+A page is true as long as its `evidence` holds: claims that `kb_claims.py` measures. This module reads and writes pages; it runs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+KINDS = {
+    "optimization": "docs/knowledge/optimizations",
+    "anti-pattern": "docs/knowledge/anti-patterns",
+    "cute-dsl optimization": "docs/knowledge/languages/cute-dsl/optimizations",
+    "cute-dsl anti-pattern": "docs/knowledge/languages/cute-dsl/anti-patterns",
+}
+"""Kinds of pages and their folders: what holds for any language, and what is about CuTe's."""
+FIELDS = ("title", "kind", "when", "arch", "metrics", "source", "status", "evidence")
+STATUSES = {
+    "measured": "every claim was measured where it is about, and held",
+    "unmeasured": "a claim has not been measured yet",
+    "refuted": "a claim did not hold when it was last measured",
+}
+SECTIONS = (
+    "When to Apply", "Mechanism", "Affected Metrics", "Implementation", "Source", "Performance Evidence", "Generalization",
+    "Pitfalls", "Interactions",
+)  # fmt: skip
+INDEX = "docs/knowledge/README.md"
+CASES = "docs/knowledge/cases"
+BEGIN, END = "<!-- evidence: written by `kiln kb check` -->", "<!-- end of evidence -->"
+EVIDENCE_FIELDS = {"claim", "case", "problem", "change", "metric", "expect", "on", "arch"}
+_HEAD = re.compile(r"\A---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
+
+
+class PageError(Exception):
+    """A page is not what it has to be. The verb prints it and ends with exit status 2."""
+
+    def __init__(self, message: str, path: Path, line: int = 1) -> None:
+        super().__init__(message)
+        self.message, self.path, self.line = message, path, line
+
+    def __str__(self) -> str:
+        return f"{shown(self.path)}:{self.line}: {self.message}"
+
+
+def shown(path: Path) -> str:
+    """A path as seen from the current directory, if it is below."""
+    try:
+        return path.resolve().relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return str(path)
+
+
+# --- expectations ----------------------------------------------------------------------------------------------------
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt,
+}  # fmt: skip
+_EXPECT = re.compile(r"(==|!=|<=|>=|<|>)\s*(?:(-?[\d.]+(?:e-?\d+)?)(?:\s*\*\s*(before))?|(before))")
+
+
+@dataclasses.dataclass(frozen=True)
+class Expectation:
+    """What is said of a number, `>= 1.05`, `<= 0.5 * before`, `< before`, or of a text: `has race`."""
+
+    text: str
+
+    @property
+    def wrong(self) -> str | None:
+        """Why this cannot be read, or None."""
+        if self.text.startswith("has ") or _EXPECT.fullmatch(self.text):
+            return None
+        return f"expect: {self.text!r} is neither `has TEXT` nor an operator (== != < <= > >=) with a number, `before`, or NUMBER * before"
+
+    @property
+    def needs_before(self) -> bool:
+        return not self.text.startswith("has ") and "before" in self.text
+
+    def holds(self, value: Any, before: Any = None) -> bool:
+        """Whether it is so."""
+        if self.text.startswith("has "):
+            return self.text[4:].strip() in str(value)
+        found = _EXPECT.fullmatch(self.text)
+        assert found is not None
+        sign, number, times, alone = found.groups()
+        limit = before if alone else float(number) * (before if times else 1)
+        return _OPERATORS[sign](value, limit)
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """An item of evidence: what a metric of a case is, or becomes by a change."""
+
+    claim: str
+    case: str
+    metric: str
+    expect: Expectation
+    problem: Any = None
+    """A number of the case's problems, or fields that differ from the first."""
+    before: dict[str, Any] | None = None
+    """A config, and `after` the one that the claim is about; None for the case's first."""
+    after: dict[str, Any] | None = None
+    baseline: str | None = None
+    """In place of `before`: a name of the case's baselines."""
+    on: str | None = None
+    """Part of the name of the GPU it is about; None where none is needed."""
+    arch: str = "sm_90a"
+    line: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.claim} ({self.metric} {self.expect.text})"
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Page:
+    path: Path
+    head: dict[str, Any]
+    claims: list[Claim]
+    text: str
+
+    @property
+    def name(self) -> str:
+        return self.path.stem
+
+    @property
+    def title(self) -> str:
+        return self.head["title"]
+
+    def rows(self) -> dict[str, list[str]]:
+        """What the table of evidence says, by claim and expectation."""
+        found = re.search(f"{re.escape(BEGIN)}(.*?){re.escape(END)}", self.text, re.DOTALL)
+        rows = [_cells(line) for line in (found.group(1) if found else "").splitlines() if line.startswith("|")]
+        return {f"{row[0]} {row[4]}": row for row in rows[2:] if len(row) == 6}
+
+    def written(self, results: dict[str, list[str]]) -> str:
+        """The page with results, rows by claim and expectation, in its table; what has none keeps what it had."""
+        known = self.rows()
+        lines = ["| claim | on | before | after | expected | found |", "|---|---|--:|--:|---|---|"]
+        found: list[str] = []
+        for claim in self.claims:
+            row = row_of(claim)
+            key = f"{row[0]} {row[4]}"
+            row = results.get(key) or known.get(key) or row
+            found.append(row[5])
+            lines.append("| " + " | ".join(row) + " |")
+        table = f"{BEGIN}\n" + "\n".join(lines) + f"\n{END}"
+        status = "refuted" if any(each.startswith("does not") for each in found) else "measured"
+        if any(each == UNMEASURED for each in found):
+            status = "unmeasured"
+        text = re.sub(f"{re.escape(BEGIN)}.*?{re.escape(END)}", lambda _: table, self.text, flags=re.DOTALL)
+        return re.sub(r"(?m)^status: .*$", f"status: {status}", text, count=1)
+
+
+UNMEASURED = "not measured yet"
+
+
+def row_of(claim: Claim, before: str = "", after: str = "", found: str = UNMEASURED) -> list[str]:
+    """A row of the table of evidence."""
+    cells = (claim.claim, claim.on or "any machine", before, after, f"{claim.metric} {claim.expect.text}", found)
+    return [cell.replace("|", "\\|") for cell in cells]
+
+
+def _cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def root(start: Path | None = None) -> Path:
+    """The nearest folder up from here that has a knowledge base; here, if none has."""
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / "docs" / "knowledge").is_dir():
+            return folder
+    return here
+
+
+def read_from(folder: Path) -> list[Path]:
+    """Where to look something up: the project's knowledge base, and Kiln's own where Kiln runs from a checkout."""
+    kiln = Path(__file__).resolve().parents[4]
+    return [each for each in dict.fromkeys((folder, kiln)) if (each / "docs" / "knowledge").is_dir()]
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for place in KINDS.values() for path in (folder / place).glob("*.md"))
+
+
+def pages(folder: Path) -> list[Page]:
+    """All pages of a project, by folder and name."""
+    return [read(path, folder) for path in files(folder)]
+
+
+def find(folder: Path, name: str) -> Page:
+    """A page by its name or path."""
+    matching = [path for path in files(folder) if name in (path.stem, path.name, shown(path))]
+    if not matching:
+        import difflib
+
+        near = difflib.get_close_matches(name, [path.stem for path in files(folder)], 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise PageError(f"there is no page {name!r}{hint}", folder / "docs" / "knowledge")
+    return read(matching[0], folder)
+
+
+def read(path: Path, folder: Path) -> Page:
+    """A page, checked: its head, sections, and that its code is the case's."""
+    import yaml
+
+    text = path.read_text()
+    found = _HEAD.match(text)
+    if not found:
+        raise PageError("a page begins with `---`, its head in YAML, and `---`", path)
+    try:
+        head = yaml.safe_load(found.group(1))
+        lines = _lines(yaml.compose(found.group(1)))
+    except yaml.YAMLError as reason:
+        mark = getattr(reason, "problem_mark", None)
+        said = getattr(reason, "problem", None) or str(reason)
+        raise PageError(f"the head is no YAML: {said}", path, mark.line + 2 if mark else 1) from None
+    if not isinstance(head, dict):
+        raise PageError("the head is a mapping", path)
+
+    def line(*where: Any) -> int:
+        return lines.get(where, lines.get(where[:1], 0)) + 2
+
+    for name in head:
+        if name not in FIELDS:
+            raise PageError(f"{name!r} is no field of a page; there are: {', '.join(FIELDS)}", path, line(name))
+    missing = [name for name in FIELDS if head.get(name) in (None, "", [])]
+    if missing:
+        raise PageError(f"{missing[0]!r} is missing", path, line(missing[0]))
+    if head["kind"] not in KINDS:
+        raise PageError(f"kind: {head['kind']!r} is none of: {', '.join(KINDS)}", path, line("kind"))
+    if path.parent != (folder / KINDS[head["kind"]]).resolve() and path.parent != folder / KINDS[head["kind"]]:
+        raise PageError(f"kind: a page of this kind is in {KINDS[head['kind']]}", path, line("kind"))
+    if head["status"] not in STATUSES:
+        raise PageError(f"status: {head['status']!r} is none of: {', '.join(STATUSES)}", path, line("status"))
+    if not isinstance(head["evidence"], list):
+        raise PageError("evidence: a list of claims", path, line("evidence"))
+    claims = [_claim(item, path, line("evidence", number)) for number, item in enumerate(head["evidence"])]
+    page = Page(path, head, claims, text)
+    _check_body(page, folder)
+    return page
+
+
+def _claim(item: Any, path: Path, line: int) -> Claim:
+    if not isinstance(item, dict):
+        raise PageError("evidence: a claim is a mapping", path, line)
+    item = {"on" if name is True else name: value for name, value in item.items()}  # YAML takes a plain `on` for true
+    for name in item:
+        if name not in EVIDENCE_FIELDS:
+            raise PageError(f"evidence: {name!r} is none of: {', '.join(sorted(EVIDENCE_FIELDS))}", path, line)
+    for name in ("claim", "case", "metric", "expect"):
+        if name not in item:
+            raise PageError(f"evidence: {name!r} is missing", path, line)
+    expect = Expectation(str(item["expect"]).strip())
+    if expect.wrong:
+        raise PageError(f"evidence: {expect.wrong}", path, line)
+    change = item.get("change") or {}
+    if not isinstance(change, dict) or not change.keys() <= {"from", "to", "baseline"}:
+        raise PageError("evidence: change has `from` and `to`, configs, or `baseline` in place of `from`", path, line)
+    wants_before = expect.needs_before or item["metric"] == "ratio"
+    if wants_before and "from" not in change and "baseline" not in change:
+        raise PageError("evidence: the change says neither `from` nor `baseline`: nothing to compare with", path, line)
+    known = {name: item[name] for name in ("problem", "on", "arch") if item.get(name) is not None}
+    return Claim(
+        item["claim"], item["case"], str(item["metric"]), expect, before=change.get("from"), after=change.get("to"),
+        baseline=change.get("baseline"), line=line, **known,
+    )  # fmt: skip
+
+
+def _lines(node: Any, where: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], int]:
+    """The line of each field, and of each item of evidence, from 0."""
+    found: dict[tuple[Any, ...], int] = {}
+    for key, value in getattr(node, "value", ()) if node is not None and node.id == "mapping" else ():
+        found[(*where, key.value)] = key.start_mark.line
+        if value.id == "sequence":
+            found |= {(*where, key.value, number): item.start_mark.line for number, item in enumerate(value.value)}
+    return found
+
+
+def _check_body(page: Page, folder: Path) -> None:
+    lines = page.text.splitlines()
+    heads = [(line[3:].strip(), number) for number, line in enumerate(lines, 1) if line.startswith("## ")]
+    if tuple(name for name, _ in heads) != SECTIONS:
+        names = [name for name, _ in heads]
+        wrong = next((name for name in SECTIONS if name not in names), names[0] if names else "")
+        raise PageError(f"the sections are, in this order: {', '.join(SECTIONS)}; see {wrong!r}", page.path)
+    if f"# {page.title}" not in lines:
+        raise PageError(f"the page's heading is its title, `# {page.title}`", page.path)
+    if BEGIN not in page.text or END not in page.text:
+        line = dict(heads)["Performance Evidence"]
+        raise PageError(f"the section has the marks `{BEGIN}` and `{END}`", page.path, line)
+    cases = {case_file(folder, claim.case) for claim in page.claims}
+    for case in cases:
+        if not case.is_file():
+            raise PageError(f"evidence: there is no case {shown(case)}", page.path, page.claims[0].line)
+    # What a page shows is what is measured: its lines are lines of its cases.
+    source = {line.strip() for case in cases for line in case.read_text().splitlines()}
+    for number, line in _code(lines):
+        if line.strip() and line.strip() not in source and not line.strip().startswith("#"):
+            raise PageError(f"{line.strip()!r} is no line of {', '.join(sorted(map(shown, cases)))}", page.path, number)
+
+
+def _code(lines: list[str]) -> Iterator[tuple[int, str]]:
+    inside = False
+    for number, line in enumerate(lines, 1):
+        if line.startswith("```"):
+            inside = line == "```python"
+        elif inside:
+            yield number, line
+
+
+def case_file(folder: Path, case: str) -> Path:
+    """The file of a case: a name of `docs/knowledge/cases`, or a path from the project's folder."""
+    return folder / case if "/" in case else folder / CASES / f"{case}.py"
+
+
+# --- the index, and a new page ---------------------------------------------------------------------------------------
+
+
+def index(folder: Path) -> str:
+    """The text of the index."""
+    parts = [
+        "# Knowledge",
+        "What makes kernels fast, and what makes them wrong. Each page says when it applies, shows code that runs, and makes claims which\n"
+        "`kiln kb check` measures anew: counts of instructions, registers, bank conflicts, findings of the sanitizer and numerical errors on any\n"
+        "machine, times on the GPU that is named. A page whose claim does not hold is marked `refuted`.",
+        "This index is made by `kiln kb index`. `kiln kb search WORDS` finds pages, documentation, errors and examples; `kiln kb new` begins a page.",
+    ]
+    all_pages = pages(folder)
+    for kind in KINDS:
+        mine = [page for page in all_pages if page.head["kind"] == kind]
+        if not mine:
+            continue
+        parts.append(f"## {kind[0].upper()}{kind[1:]}s")
+        base = (folder / INDEX).parent
+        rows = [
+            f"| [{page.title}]({page.path.relative_to(base).as_posix()}) | {page.head['when']} | {page.head['arch']} | {page.head['status']} |"
+            for page in mine
+        ]
+        parts.append("\n".join(["| page | when | architectures | status |", "|---|---|---|---|", *rows]))
+    return "\n\n".join(parts) + "\n"
+
+
+def new(title: str, kind: str, evidence: list[dict[str, Any]], source: str = "TODO") -> str:
+    """The text of a page that somebody is to fill in."""
+    import yaml
+
+    title = " ".join(title.split())
+    head = {
+        "title": title,
+        "kind": kind,
+        "when": "TODO: one line",
+        "arch": "sm_80+",
+        "metrics": ["TODO"],
+        "source": source,
+        "status": "unmeasured",
+        "evidence": evidence,
+    }
+    hints = {
+        "When to Apply": "- TODO: which kernels, which shapes, which bottleneck",
+        "Mechanism": "TODO: why it works, and by which functions",
+        "Affected Metrics": "- TODO",
+        "Implementation": "TODO: lines of the case, in a block of Python",
+        "Source": source,
+        "Performance Evidence": f"{BEGIN}\n{END}",
+        "Generalization": "TODO: what holds on other devices and for other kernels",
+        "Pitfalls": "- TODO",
+        "Interactions": "- TODO: other pages",
+    }
+    body = "\n\n".join(f"## {name}\n\n{text}" for name, text in hints.items())
+    return f"---\n{yaml.safe_dump(head, sort_keys=False, width=120)}---\n\n# {title}\n\n{body}\n"

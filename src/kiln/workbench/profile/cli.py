@@ -1,0 +1,433 @@
+"""`kiln profile`: where the time of a kernel goes, as far as can be found out here."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core import command_line, worker_case
+from ..core.command_line import EXIT
+from ..core.contracts import ContractError
+from ..core.runners import Job, Local, Outcome, Runner
+from . import kernel_ranges, ncu, nsys
+from .ncu import CannotProfile
+from .result import KernelProfile, LineProfile, Profile, compared, shorter, with_calls
+from .static_profile import StaticProfile
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ..core.cases import Case
+
+PROF_TYPES = {
+    "disabled": "the time only, as `kiln bench` measures it",
+    "annotation": "the time, with NVTX ranges for a profiler that watches",
+    "ncu": "counters and stalls by line, by Nsight Compute",
+    "nsys": "the time line of host and GPU, by Nsight Systems",
+    "trace": "ranges inside the kernel (`cute.testing.range`), as a file for Perfetto",
+    "static": "what the machine code tells: needs no GPU",
+}
+TIMEOUT = 300.0
+CONFLICTS_TIMEOUT = 20.0
+"""Seconds that counting bank conflicts may take; the rest of a profile does not wait longer."""
+
+
+@command_line.report_errors
+def main(argv: Sequence[str]) -> int:
+    """`kiln profile CASE [CASE2]`, or `kiln profile --read FILE [--read FILE2]`."""
+    parser = _parser()
+    args = command_line.parse(parser, argv)
+    console = command_line.console(args)
+    if args.read:
+        if args.case:
+            parser.error("--read FILE takes no CASE")
+        found = [read(each) for each in args.read]
+    else:
+        if not 1 <= len(args.case) <= 2:
+            parser.error("name a CASE, or two to compare")
+        if args.check:
+            for where in args.case:
+                status = _verified(where, args)
+                if status not in (EXIT.GOOD, EXIT.NOT_HERE):
+                    return status
+        if args.prof_type == "disabled":
+            return _bench(args)
+        with Local(jobs=1, timeout=TIMEOUT) as runner:
+            found = [_one(where, args, runner) for where in args.case]
+    command_line.write_json(args, [each.to_json() for each in found])
+    if not args.quiet:
+        for each in found:
+            for note in each.notes:
+                console.print(note, markup=False)
+        parts: list[RenderableType] = [part for each in found for part in tables(each, args.lines, args.kernel)]
+        if len(found) == 2:
+            parts = [*compared(*found), *parts]
+        for part in parts:
+            console.print(part, markup=False)
+    for each in found:
+        if each.failed:
+            print(f"{each.name}: {each.failed}", file=sys.stderr)
+    if any(each.failed for each in found):
+        return EXIT.FAILED
+    return EXIT.NOT_HERE if any(each.missing for each in found) else EXIT.GOOD
+
+
+def _parser() -> argparse.ArgumentParser:
+    described = "; ".join(f"{name}: {what}" for name, what in PROF_TYPES.items())
+    parser = command_line.arguments("kiln profile", f"Say where the time of a kernel goes. {described}.", several=True)
+    for action in parser._actions:
+        if action.dest == "case":
+            action.nargs, action.default, action.required = "*", [], False
+    parser.add_argument("--prof_type", choices=PROF_TYPES, default="static", help="how (default: %(default)s)")
+    parser.add_argument("--check", action="store_true", help="verify first")
+    parser.add_argument("--kernel", metavar="NAME", default="", help="show kernels with this in their name only")
+    parser.add_argument(
+        "--lines", type=int, default=10, metavar="N", help="show so many source lines (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--read", metavar="FILE", action="append", help="show a report of ncu (.ncu-rep) or an export of nsys (.sqlite)"
+    )
+    return parser
+
+
+def _verified(where: str, args: argparse.Namespace) -> int:
+    from ..verify import cli as verify
+
+    fields = [word for name, value in args.fields.items() for word in ("--set", f"{name}={value}")]
+    which = [word for name in ("problem", "config") if (given := getattr(args, name)) for word in (f"--{name}", given)]
+    own = [f"--{name}={given}" for name in ("target", "arch") if (given := getattr(args, name))]
+    return verify.main([where, *fields, *which, *own, "--quick"])
+
+
+def _bench(args: argparse.Namespace) -> int:
+    from ..bench import cli as bench
+
+    own = {"--prof_type", "--lines", "--kernel"}
+    words, skip = [], False
+    for word in args.words:
+        if not skip and word.partition("=")[0] not in {*own, "--check"}:
+            words.append(word)
+        skip = not skip and word in own
+    return bench.main([*words, *(["--no-verify"] if args.check else [])])
+
+
+def _one(where: str, args: argparse.Namespace, runner: Runner) -> Profile:
+    def there(where: str) -> Case:
+        options = command_line.job_options(TIMEOUT)
+        return worker_case.load(where, runner, **options | ({"needs_gpu": False} if args.prof_type == "static" else {}))
+
+    case = command_line.open_case(args, where, load=there)
+    (problem,) = command_line.problems(args, case)[:1]
+    chosen = command_line.config(args, case, problem)
+    with command_line.progress(None, f"profiling {case.name}", args.quiet):
+        return profile(case, problem, args.prof_type, config=chosen, seed=args.seed, runner=runner)
+
+
+def read(path: str) -> Profile:
+    """What is in a report of ncu, or in an export of nsys."""
+    if Path(path).suffix == ".sqlite":
+        return nsys.read(path)
+    try:
+        return ncu.read(path)
+    except CannotProfile as reason:
+        return Profile("ncu", Path(path).stem, [], notes=[str(reason)], missing=str(reason))
+
+
+# --- profiles --------------------------------------------------------------------------------------------------------
+
+
+def profile(
+    case: Case,
+    problem: Mapping[str, Any] | int | None = None,
+    prof_type: str = "static",
+    *,
+    config: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    runner: Runner | None = None,
+    timeout: float = TIMEOUT,
+) -> Profile:
+    """Profile one call of a Case. What cannot be done here becomes a static profile, whose `missing` says why.
+
+    A kernel that does not compile, crashes or hangs gives a profile without kernels, whose `failed` says what happened.
+    """
+    if prof_type not in PROF_TYPES:
+        raise ContractError(f"no prof_type {prof_type!r}; there are: {', '.join(PROF_TYPES)}")
+    fields = case.problem(problem) if isinstance(problem, int) or problem is None else problem
+    if prof_type == "disabled":
+        return case.bench(fields, config=config)
+    job = {"where": case.where, "problem": dict(fields), "config": config, "seed": seed}
+    own = runner if runner is not None else Local(jobs=1, timeout=timeout)
+    status = None
+    try:
+        found = _profile(case, prof_type, job, own, timeout)
+    except _Failed as failure:
+        status = failure.outcome.status
+        found = Profile(prof_type, case.name, [], failed=str(failure))
+    finally:
+        if runner is None:
+            own.close()
+    return _recorded(case, fields, config, prof_type, found, status or ("skipped" if found.missing else "ok"))
+
+
+def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, timeout: float) -> Profile:
+    missing = ""
+    report = _folder(case) / f"{case.name}-{_short_key(job)}"
+    try:
+        if prof_type == "trace":
+            path = kernel_ranges.file_for(report)
+            tracing = {"CUTE_DSL_DISABLE_FILE_CACHING": "1"}  # the code has the address of this trace's memory
+            tracing |= ncu.ON_GPU if command_line.on_gpu() else {}
+            traced = Job(f"{_JOBS}:trace", {**job, "path": str(path)}, needs_gpu=command_line.on_gpu(), env=tracing)
+            return kernel_ranges.profile_of(_done(runner, traced), case.name)
+        if prof_type != "static":
+            reason = command_line.refused(case) or ("" if command_line.on_gpu() else "there is no NVIDIA GPU here")
+            if reason:
+                raise CannotProfile(reason)
+            if prof_type == "ncu":
+                found = ncu.record(job, report.with_name(f"{report.name}.ncu-rep"), timeout)
+                (compiled,) = runner.run([Job(f"{_JOBS}:static", job)])
+                if compiled.status == "ok":  # the report does not know which calls were inlined
+                    for kernel in found.kernels:
+                        kernel.lines = with_calls(kernel.lines, compiled.result["calls"])
+            elif prof_type == "nsys":
+                found = nsys.record(job, report.with_name(f"{report.name}.sqlite"), timeout)
+            else:
+                found = _annotated(job, runner)
+            found.name = case.name
+            return found
+    except CannotProfile as reason:
+        missing = str(reason)
+    found = static(case, job, runner)
+    if missing:
+        found.missing = missing
+        found.notes.insert(0, f"{prof_type} is not possible here: {missing}\nThe static profile instead:")
+    return found
+
+
+def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
+    """What the machine code says, and bank conflicts counted on the CPU target. For the Case's own architecture, if this GPU's is none."""
+    from ...hardware import current, devices
+
+    own = str(case.arch).split(",")[0].strip().rstrip("+") if command_line.refused(case) else None
+    compiled_for = {"CUTE_DSL_ARCH": own} if own else command_line.job_options(TIMEOUT)["env"]
+    done = _done(runner, Job(f"{_JOBS}:static", job, env=compiled_for))
+    kernels = [StaticProfile.from_json(each) for each in done["kernels"]]
+    found = Profile("static", case.name, [_kernel(each, done["calls"]) for each in kernels], counted="instructions")
+    found.extra["static"] = done["kernels"]
+    work, device = case.flops_bytes(job["problem"]), devices.device_of(own) if own else current.device()
+    found.extra["work"] = [*work, done["dtype"]] if work else None
+    if work and device.model and (least := device.model.least_us(*work, done["dtype"])) is not None:
+        if len(kernels) == 1:
+            found.kernels[0].metrics["Roofline (us)"] = least
+        found.notes.append(
+            f"{work[0]:.3g} operations and {work[1]:.3g} bytes take {least:.3g} us at least on {device.name}"
+        )
+    if any(each.mix.get("shared") for each in kernels):
+        counting = Job(f"{_JOBS}:conflicts", job, timeout=CONFLICTS_TIMEOUT, env={"KILN_TARGET": "cpu"})
+        (outcome,) = runner.run([counting])
+        if outcome.status == "ok":
+            found.extra["bank_conflicts"] = outcome.result["places"]
+            if outcome.result["problem"] != job["problem"]:
+                fields = ", ".join(f"{name}={value}" for name, value in outcome.result["problem"].items())
+                found.notes.append(f"bank conflicts are those of a smaller problem: {fields}")
+        else:
+            why = (outcome.error or {}).get("message", outcome.status)
+            found.notes.append(f"bank conflicts were not counted: {why}")
+    return found
+
+
+_JOBS = "kiln.workbench.profile.jobs"
+
+
+class _Failed(Exception):
+    """A job did not end well, for a reason that is the kernel's."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        error = outcome.error or {}
+        kind = "" if error.get("type") in (None, outcome.status) else f"{error['type']}: "
+        # What a process that ended itself had to say comes last, but for Python's own traceback, the innermost frame first.
+        said, _, traceback = outcome.stderr.partition("Fatal Python error")
+        last = "\n  ".join(["", *said.strip().splitlines()[-5:]]) if outcome.status == "crash" else ""
+        frame = re.search(r'File "([^"]+)", line (\d+)', traceback)
+        file, line = frame.groups() if frame else (error.get("file"), error.get("line"))
+        place = f" ({file}:{line})" if file and line else ""
+        super().__init__(f"{outcome.status}: {kind}{error.get('message', '')}{place}{last}")
+        self.outcome = outcome
+
+
+def _done(runner: Runner, job: Job) -> Any:
+    """The result of a job."""
+    (outcome,) = runner.run([job])
+    if outcome.status == "ok":
+        return outcome.result
+    error = outcome.error or {}
+    if error.get("type") == "ContractError":
+        raise ContractError(error["message"], error.get("file"), error.get("line"))
+    raise _Failed(outcome)
+
+
+def _kernel(found: StaticProfile, calls: Sequence[Any]) -> KernelProfile:
+    runs = found.occupancy
+    return KernelProfile(
+        found.kernel,
+        {
+            "Theoretical%": 100 * runs.fraction,
+            "Limited by": runs.limiter,
+            "Registers/thread": found.registers,
+            "SMEM/block (KB)": found.smem / 1024,
+            "Spills (B)": found.spill_stores + found.spill_loads,
+            "Local memory (B)": found.stack,
+            "Grid": "x".join(map(str, found.grid)),
+            "Block": "x".join(map(str, found.block)),
+            **({"Cluster": "x".join(map(str, found.cluster))} if math.prod(found.cluster) > 1 else {}),
+            "Blocks/SM": runs.blocks,
+            "Instructions": sum(found.mix.values()),
+            "In flight/SM (KB)": found.bytes_in_flight / 1024,
+        },
+        with_calls([LineProfile(line.file, line.line, line.mix) for line in found.lines], calls),
+        found.launches,
+    )
+
+
+def _annotated(job: dict[str, Any], runner: Runner) -> Profile:
+    measured = _done(runner, Job(f"{_JOBS}:annotated", job, needs_gpu=True, env=ncu.ON_GPU))
+    done = _done(runner, Job(f"{_JOBS}:static", job))
+    kernels = [_kernel(StaticProfile.from_json(each), done["calls"]) for each in done["kernels"]]
+    low, median, high = measured["us"]
+    clock = measured["clock"].get("sm_mhz")
+    note = f"one call: {median:.4g} us [{low:.4g}, {high:.4g}], {measured['n']} samples, {measured['protocol']}"
+    notes = [", ".join([note, *([f"{clock:.0f} MHz"] if clock else []), *measured["flags"]])]
+    if not measured["nvtx"]:
+        notes.append("no NVTX ranges were marked: pip install nvtx")
+    if len(kernels) == 1 and kernels[0].launches == 1:
+        kernels[0].metrics["Duration (us)"] = median
+    return Profile("annotation", "", kernels, "instructions", notes, {"measurement": measured})
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def _folder(case: Case) -> Path:
+    from ..core.records import journal_of
+
+    return journal_of(case).folder / "profiles"
+
+
+def _short_key(job: Mapping[str, Any]) -> str:
+    import hashlib
+    import json
+
+    return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _recorded(
+    case: Case, problem: Mapping[str, Any], config: Mapping[str, Any] | None, asked: str, found: Profile, status: str
+) -> Profile:
+    """The profile, noted in the journal."""
+    from ..core.cases import key_of
+    from ..core.environment import environment
+    from ..core.records import Record, journal_of
+
+    env, protocol = environment(), f"profile-{asked}"
+    times = [kernel.metrics["Duration (us)"] for kernel in found.kernels if "Duration (us)" in kernel.metrics]
+    total = float(sum(each for each in times if not isinstance(each, str)))
+    record = Record(
+        "profile",
+        key_of("profile", case, problem, config, env, protocol),
+        case.name,
+        dict(problem),
+        dict(config) if config else None,
+        status,
+        us=[total] * 3 if times else None,
+        n=len(times),
+        protocol=protocol,
+        env=env,
+        error={"type": asked, "message": why} if (why := found.failed or found.missing) else None,
+        again=command_line.again("profile", case, problem, f"--prof_type={asked}", config=config),
+        more={
+            "prof_type": found.prof_type,
+            "kernels": [kernel.to_json() for kernel in found.kernels],
+            "source": case.digest(),
+        },
+    )
+    journal_of(case).append(record)
+    return found
+
+
+# --- what is shown besides -------------------------------------------------------------------------------------------
+
+
+def tables(found: Profile, lines: int, kernel: str = "") -> list[RenderableType]:
+    """What is printed of a profile."""
+    parts = found.tables(lines, kernel)
+    for each in map(StaticProfile.from_json, found.extra.get("static", ())):
+        if kernel in each.kernel:
+            parts += _static_tables(each, found.extra.get("work"))
+    conflicts = [
+        each for each in found.extra.get("bank_conflicts", ()) if kernel in each["kernel"] and each["conflicts"]
+    ]
+    if conflicts:
+        parts.append(_conflicts_table(conflicts[:lines]))
+    elif "bank_conflicts" in found.extra:
+        parts.append("no bank conflicts of shared memory (counted on the CPU target)\n")
+    parts += nsys.tables(found.extra.get("timeline"))
+    parts += kernel_ranges.tables(found.extra.get("trace"))
+    return parts
+
+
+def _static_tables(found: StaticProfile, work: Sequence[Any] | None) -> list[RenderableType]:
+    from ...hardware import devices
+    from .result import add_row, new_table
+
+    parts: list[RenderableType] = []
+    if found.unread:
+        parts.append(f"{found.kernel}: no instructions: {found.unread}")
+    for message in found.messages:
+        parts.append(f"{found.kernel}: ptxas: {message}")
+    if found.mix:
+        total = sum(found.mix.values())
+        table = new_table("instructions", *found.mix, "all", left=(0,))
+        add_row(table, found.kernel, *map(str, found.mix.values()), str(total))
+        for loop in found.loops:
+            each = "" if loop.per_product is None else f", {loop.per_product:.1f} per MMA"
+            name = f"{'  ' * loop.depth}loop at {shorter(loop.file)}:{loop.line}{each}"
+            add_row(table, name, *(str(loop.mix.get(kind, "")) for kind in found.mix), str(loop.instructions))
+        parts.append(table)
+    local = [line for line in found.lines if line.local_loads or line.local_stores]
+    if local:
+        table = new_table("local memory", "stores", "loads", left=(0,))
+        for line in sorted(local, key=lambda line: -line.local_loads - line.local_stores)[:10]:
+            add_row(table, f"{shorter(line.file)}:{line.line}", str(line.local_stores), str(line.local_loads))
+        parts.append(table)
+    table = new_table("on", "arch", "blocks/SM", "warps", "%", "limited by", "waves", "least us", left=(0, 1, 5))
+    for model in devices.table().values():
+        runs = found.occupancy_on(model.generation)
+        waves = f"{found.waves(model):.2f}" if runs.blocks else "-"
+        least = model.least_us(*work) if work else None
+        cells = (
+            runs.blocks,
+            runs.warps,
+            f"{100 * runs.fraction:.0f}",
+            runs.limiter,
+            waves,
+            f"{least:.3g}" if least else "-",
+        )
+        add_row(table, model.name, f"sm_{model.generation.number}", *cells)
+    parts += [table, f"With the registers that ptxas gave it for {found.arch}.\n"]
+    return parts
+
+
+def _conflicts_table(places: Sequence[Mapping[str, Any]]) -> RenderableType:
+    from .result import add_row, new_table
+
+    table = new_table("bank conflicts", "lost", "wavefronts", "worst", "operation", left=(0, 4))
+    for each in places:
+        where = f"{shorter(each['span']['file'])}:{each['span']['line']}" if each["span"] else "?"
+        operation = f"{each['operation']} {each['width']} B"
+        add_row(table, where, str(each["conflicts"]), str(each["wavefronts"]), f"{each['worst']}-way", operation)
+    return table

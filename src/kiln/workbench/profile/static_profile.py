@@ -1,0 +1,236 @@
+"""What a kernel will need and do, read from its machine code: no GPU is asked.
+
+with kiln.testing.dry_run("sm_90a") as launches:
+    main(x, y)
+for found in static_profile(launches):
+    print(found.kernel, found.occupancy, found.mix)
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import dataclasses
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...base_dsl.diagnostics import DSLBaseError
+from ...hardware.occupancy import Occupancy, occupancy
+from ..core import sass
+from ..core.source_lines import read_mlir
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ...hardware.architectures import Generation
+    from ...hardware.devices import Device, Model
+
+
+@dataclasses.dataclass(frozen=True)
+class LineCost:
+    """The instructions of a source line, by class (`sass.CLASSES`)."""
+
+    file: str
+    line: int
+    mix: dict[str, int]
+    local_stores: int = 0
+    local_loads: int = 0
+
+    @property
+    def instructions(self) -> int:
+        """All of them."""
+        return sum(self.mix.values())
+
+
+@dataclasses.dataclass(frozen=True)
+class LoopCost:
+    """A loop: its line, how many loops it is within, and the instructions of one round, loops within it counted once."""
+
+    file: str
+    line: int
+    depth: int
+    mix: dict[str, int]
+
+    @property
+    def instructions(self) -> int:
+        """All of them."""
+        return sum(self.mix.values())
+
+    @property
+    def products(self) -> int:
+        """Matrix products."""
+        return self.mix.get("tensor", 0)
+
+    @property
+    def per_product(self) -> float | None:
+        """Instructions for each matrix product."""
+        return self.instructions / self.products if self.products else None
+
+
+@dataclasses.dataclass(frozen=True)
+class StaticProfile:
+    """A kernel as it was compiled and would be launched; sizes in bytes."""
+
+    kernel: str
+    arch: str
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    cluster: tuple[int, ...]
+    registers: int
+    spill_stores: int
+    spill_loads: int
+    stack: int
+    """Local memory of a thread."""
+    static_smem: int
+    dynamic_smem: int
+    barriers: int
+    launches: int = 1
+    """How often it is launched like this."""
+    mix: dict[str, int] = dataclasses.field(default_factory=dict[str, int])
+    lines: tuple[LineCost, ...] = ()
+    """In the order of files and lines."""
+    loops: tuple[LoopCost, ...] = ()
+    """In the order of the code; loops that only wait for something are left out."""
+    loaded_at_a_time: int = 0
+    """Bytes that a thread has asked of global memory, at most, before it needs some of them."""
+    copies: bool = False
+    """Whether shared memory is filled by asynchronous copies."""
+    messages: tuple[str, ...] = ()
+    """What ptxas says about the kernel."""
+    unread: str = ""
+    """Why nothing is known of the code."""
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return math.prod(self.block)
+
+    @property
+    def smem(self) -> int:
+        """Of a block."""
+        return self.static_smem + self.dynamic_smem
+
+    @property
+    def occupancy(self) -> Occupancy:
+        """On the architecture it was compiled for."""
+        return self.occupancy_on(self.arch)
+
+    def occupancy_on(self, architecture: str | Generation) -> Occupancy:
+        """On another one, where ptxas may use other registers."""
+        return occupancy(architecture, self.threads, self.registers, self.smem, self.barriers)
+
+    def waves(self, device: Device | Model) -> float:
+        """How often the device is filled with blocks. Infinite if not one fits."""
+        at_a_time = self.occupancy_on(device.generation).blocks * device.multiprocessors
+        return math.prod(self.grid) / at_a_time if at_a_time else math.inf
+
+    @property
+    def bytes_in_flight(self) -> int:
+        """The most that a multiprocessor can have asked of memory: loads into registers, and shared memory that copies fill."""
+        return self.occupancy.blocks * (self.threads * self.loaded_at_a_time + (self.smem if self.copies else 0))
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON, with what follows from its numbers."""
+        runs = self.occupancy
+        return {
+            **dataclasses.asdict(self),
+            "blocks_per_multiprocessor": runs.blocks,
+            "occupancy": runs.fraction,
+            "limited_by": runs.limiter,
+            "bytes_in_flight": self.bytes_in_flight,
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> StaticProfile:
+        """What `to_json` gave."""
+        own = {field.name: data[field.name] for field in dataclasses.fields(StaticProfile) if field.name in data}
+        own |= {name: tuple(own.get(name, ())) for name in ("grid", "block", "cluster", "messages")}
+        own["lines"] = tuple(LineCost(**each) for each in own.get("lines", ()))
+        own["loops"] = tuple(LoopCost(**each) for each in own.get("loops", ()))
+        return StaticProfile(**own)
+
+
+def static_profile(launches: Iterable[Any]) -> list[StaticProfile]:
+    """The profiles of launches of a dry run, in order; launches of a kernel that are alike are one."""
+    found: dict[tuple[Any, ...], StaticProfile] = {}
+    code: dict[int, Any] = {}
+    for launch in launches:
+        key = (launch.kernel, launch.arch, launch.grid, launch.block, launch.cluster, launch.smem, id(launch.artifacts))
+        if key in found:
+            found[key] = dataclasses.replace(found[key], launches=found[key].launches + 1)
+            continue
+        if id(launch.artifacts) not in code:
+            code[id(launch.artifacts)] = _disassembled(launch.artifacts)
+        found[key] = _profile(launch, code[id(launch.artifacts)])
+    return list(found.values())
+
+
+def calls_of(launches: Iterable[Any]) -> list[tuple[str, int, str, int]]:
+    """Lines of functions that were inlined into the kernels of launches, each with a line that called them, in order."""
+    made = list(launches)
+    bodies = {
+        _body(remark.file, remark.line) for launch in made for remark in launch.remarks if remark.kind == "resources"
+    }
+    texts = {id(launch.artifacts): launch.artifacts["mlir_located"] for launch in made}
+    pairs = {pair for text in texts.values() for pair in read_mlir(text).calls}
+    # Lines of a kernel itself are "called" where it is launched, which is no line of the kernel.
+    return sorted(
+        (*line, *caller)
+        for line, caller in pairs
+        if not any(line[0] == file and first <= line[1] <= last for file, first, last in bodies)
+    )
+
+
+def _body(file: str, line: int) -> tuple[str, int, int]:
+    """The lines of the function that begins at a line, or has it among its decorators; the line itself if there is none."""
+    with contextlib.suppress(OSError, SyntaxError, ValueError):
+        for node in ast.walk(ast.parse(Path(file).read_bytes())):
+            if isinstance(node, ast.FunctionDef):
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                if first <= line <= node.body[0].lineno and node.end_lineno:
+                    return file, first, node.end_lineno
+    return file, line, line
+
+
+def _disassembled(artifacts: Mapping[str, Any]) -> dict[str, sass.Code] | str:
+    """The code of kernels by name, or why there is none."""
+    try:
+        text = artifacts.get("sass")
+    except DSLBaseError as reason:
+        return str(reason)
+    return (
+        sass.kernels(text) if text else "there is no machine code: ptxas was not found (pip install nvidia-cuda-nvcc)"
+    )
+
+
+def _profile(launch: Any, read: dict[str, sass.Code] | str) -> StaticProfile:
+    used = launch.resources
+    code = read.get(launch.kernel) if isinstance(read, dict) else None
+    known: dict[str, Any] = {
+        "unread": read if isinstance(read, str) else "" if code else "the kernel is not in the code"
+    }
+    if code is not None:
+        mix = code.mix()
+        known |= {
+            "mix": mix,
+            "lines": tuple(_line(*place, found) for place, found in sorted(code.by_line().items()) if place[0]),
+            "loops": tuple(
+                LoopCost(*loop.place, loop.depth, sass.mix(loop.instructions))
+                for loop in code.loops()
+                if not loop.only_waits
+            ),
+            "loaded_at_a_time": code.bytes_loaded_at_a_time(),
+            "copies": any(one.name.startswith(("LDGSTS", "UTMALDG", "UBLKCP.S.G")) for one in code.instructions),
+        }
+    return StaticProfile(
+        launch.kernel, launch.arch, tuple(launch.grid), tuple(launch.block), tuple(launch.cluster), used.registers,
+        used.spill_stores, used.spill_loads, used.stack, used.static_smem, launch.smem, used.barriers,
+        messages=tuple(used.messages), **known,
+    )  # fmt: skip
+
+
+def _line(file: str, line: int, found: list[sass.Instruction]) -> LineCost:
+    stores = sum(one.name.startswith("STL") for one in found)
+    loads = sum(one.name.startswith("LDL") for one in found)
+    return LineCost(file, line, sass.mix(found), stores, loads)

@@ -1,0 +1,95 @@
+"""`kiln report`: what the journals say, as one page with figures, as CSV or as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...base_dsl import packages
+from ..core.command_line import EXIT
+from ..core.records import Journal, Record
+
+
+def main(argv: Sequence[str]) -> int:
+    """The verb."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    folder = Path(args.folder)
+    if not folder.exists():
+        parser.error(f"there is no folder {folder}")
+    records, torn = read(folder)
+    if args.case:
+        known = sorted({record.case for record in records})
+        records = [record for record in records if record.case == args.case]
+        if not records and known:
+            parser.error(f"no records of {args.case!r}; there are: {', '.join(known)}")
+    if not records:
+        print(f"kiln report: no records below {folder}; verify, bench, tune and profile write them", file=sys.stderr)
+        return EXIT.FAILED
+    if args.csv:
+        _write_csv(args.csv, records)
+    if args.json:
+        data = {"torn": torn, "records": [dataclasses.asdict(record) for record in records]}
+        _write(args.json, json.dumps(data, indent=2) + "\n")
+    if args.output or not (args.csv or args.json):
+        return _write_page(args.output or "report.html", folder, records, torn)
+    return EXIT.GOOD
+
+
+def read(folder: Path) -> tuple[list[Record], int]:
+    """The records of all journals in a folder and below it, and how many lines are none."""
+    files = [folder / "records.jsonl"] if (folder / "records.jsonl").is_file() else sorted(folder.rglob(".kiln/records.jsonl"))  # fmt: skip
+    read = [Journal(file.parent).read() for file in files]
+    return [record for records, _ in read for record in records], sum(torn for _, torn in read)
+
+
+def _write_page(output: str, folder: Path, records: list[Record], torn: int) -> int:
+    try:
+        packages.load("plotly")
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        print("kiln report: figures need plotly: pip install plotly, or write the records with --csv FILE", file=sys.stderr)  # fmt: skip
+        return EXIT.NOT_HERE
+    from . import model as report_model
+    from . import page
+
+    model = report_model.build(records, torn)
+    _write(output, page.page(model, folder.resolve().name or str(folder), get_plotlyjs()))
+    cases = ", ".join(f"{case['name']} ({case['records']})" for case in model["cases"])
+    print(f"{output}: {cases}" + (f"; {torn} torn lines left out" if torn else ""))
+    return EXIT.GOOD
+
+
+def _write_csv(path: str, records: list[Record]) -> None:
+    from . import model as report_model
+
+    with (sys.stdout if path == "-" else open(path, "w", newline="", encoding="utf-8")) as file:  # fmt: skip
+        writer = csv.writer(file)
+        writer.writerow(report_model.COLUMNS)
+        writer.writerows(report_model.rows(records))
+
+
+def _write(path: str, text: str) -> None:
+    if path == "-":
+        sys.stdout.write(text)
+    else:
+        Path(path).write_text(text, encoding="utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kiln report",
+        description="Show what the journals in a folder (.kiln/records.jsonl, also further below) say: rooflines, sweeps, the history of "
+        "tuning, failures and how to repeat them, environments. One page that needs no network.",
+    )
+    parser.add_argument("folder", metavar="DIR", nargs="?", default=".", help="where to look (the current folder)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the page to write (report.html)")
+    parser.add_argument("--csv", metavar="FILE|-", help="write one row for each record")
+    parser.add_argument("--json", metavar="FILE|-", help="write the records")
+    parser.add_argument("--case", metavar="NAME", help="only records of this Case")
+    return parser

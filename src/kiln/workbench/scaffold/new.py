@@ -1,0 +1,122 @@
+"""`kiln new NAME`: a folder with a kernel that works, its test, its benchmark, and the commands to go on with."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from kiln.base_dsl import packages
+
+from ..core.command_line import EXIT, report_errors
+from ..core.contracts import ContractError
+from ..verify import cli as verify
+from .generated_files import class_name, is_name, write_files
+
+TEMPLATES = Path(__file__).with_name("templates")
+KINDS = {
+    "elementwise": "a function of each element, tiles with predicates",
+    "reduction": "sums of rows: warps, shared memory",
+    "gemm": "a product of matrices on tensor cores",
+    "attention": "softmax(q k) v in one pass over the keys",
+    "plan": "a KernelPlan with tilings to tune",
+    "empty": "a copy, to be replaced",
+}
+"""What there are templates of."""
+
+_TEST = '''"""Checks kernel.py, one test for each kind of data and of layout: what `kiln verify` does."""
+
+from pathlib import Path
+
+import pytest
+from kiln import workbench as wb
+
+CASE = wb.load(Path(__file__).with_name("kernel.py"))
+
+
+@pytest.mark.parametrize("check", CASE.checks(), ids=str)
+def test_my_kernel(check):
+    check.run()
+'''
+
+_BENCH = '''"""Times kernel.py beside its baselines: what `kiln bench` does."""
+
+import sys
+from pathlib import Path
+
+from kiln.workbench.main import main
+
+sys.exit(main(["bench", str(Path(__file__).with_name("kernel.py")), *sys.argv[1:]]))
+'''
+
+_SCRIPT = """import sys
+
+from kiln.workbench.main import main
+
+sys.exit(main(["{verb}", *sys.argv[1:]]))
+"""
+
+
+@report_errors
+def main(argv: Sequence[str]) -> int:
+    args = _parser().parse_args(argv)
+    if not is_name(args.name):
+        raise ContractError(f"{args.name!r} is no name for a kernel: letters, digits and underscores, no digit first")
+    parents = args.package.split(".") if args.package is not None else []
+    for part in parents:
+        if not is_name(part):
+            raise ContractError(
+                f"--package {args.package}: {part!r} is no name of a package: names with dots between them, as in my.kernels; "
+                "it is made in the current folder"
+            )
+    folder = Path(*parents, args.name)
+    files = contents(args.name, args.kind)
+    there = [name for name in files if (folder / name).exists()]
+    if there and not args.force:
+        raise ContractError(f"{folder / there[0]} is there already; --force writes over it")
+    write_files(folder, files)
+    for part in [*folder.parents][:-1]:
+        (part / "__init__.py").touch()
+    print("\n".join(f"wrote {folder / name}" for name in files), file=sys.stderr)
+    if not packages.is_here("torch"):
+        print("the kernel needs PyTorch: pip install torch", file=sys.stderr)
+        return EXIT.NOT_HERE
+    # Small problems: what is written here is known to be right, what may be missing is a tool on this machine.
+    status = verify.main([str(folder / "kernel.py"), "--quick", "--max-elements=16384"])
+    if status == EXIT.GOOD:
+        print(f"\nIt works. Now:\n  cd {folder}\n  kiln verify kernel.py\n  kiln bench kernel.py")
+    return status
+
+
+def contents(name: str, kind: str) -> dict[str, str]:
+    """The files of a new kernel."""
+    camel = class_name(name)
+    renamed = lambda text: (
+        re.sub(r"\bmy_kernel\b", name, text).replace("MyKernel", camel).replace("_my_kernel", f"_{name}")
+    )
+    return {
+        "__init__.py": "",  # so that pytest takes the tests of two kernels for two modules
+        "kernel.py": renamed((TEMPLATES / f"{kind}.py").read_text()),
+        "test_kernel.py": renamed(_TEST),
+        "bench_kernel.py": renamed(_BENCH),
+        "scripts/verify_kernel.py": _SCRIPT.format(verb="verify"),
+        "scripts/benchmark_kernel.py": _SCRIPT.format(verb="bench"),
+    }
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="kiln new",
+        description="Make a folder with a kernel that works, its test and its benchmark.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="kinds:\n" + "\n".join(f"  {kind:<12} {what}" for kind, what in KINDS.items()),
+    )
+    parser.add_argument("name", metavar="NAME", help="of the kernel and of its folder")
+    parser.add_argument(
+        "--kind", choices=KINDS, default="elementwise", help="what to start from (default: elementwise)"
+    )
+    parser.add_argument("--package", metavar="PKG", help="make it part of a Python package, as in my.kernels")
+    parser.add_argument("--force", action="store_true", help="write over files that are there")
+    return parser

@@ -1,0 +1,139 @@
+"""What a program has, read from its syntax tree: jit functions, kernels, options of its command line. It is not run."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.contracts import ContractError
+
+
+@dataclass
+class Source:
+    """A file, and what its syntax tree says."""
+
+    path: Path
+    data: bytes
+    tree: ast.Module
+    imports: list[str]
+    names: dict[str, ast.FunctionDef | ast.ClassDef]
+    """What it defines at the top."""
+    jit: dict[str, ast.FunctionDef] = field(default_factory=dict[str, ast.FunctionDef])
+    """Functions with `@cute.jit`, methods as Class.name."""
+    kernels: dict[str, ast.FunctionDef] = field(default_factory=dict[str, ast.FunctionDef])
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Of its command line, with their defaults: values, or None where they are no constants."""
+
+    @property
+    def text(self) -> str:
+        return self.data.decode()
+
+    @property
+    def hash(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    @property
+    def licence(self) -> str:
+        """What the file says about its licence: the line that names it, else the first copyright line."""
+        lines = [line.strip("# \t") for line in self.text.splitlines()[:60]]
+        for word in ("SPDX-License-Identifier", "icense", "opyright"):
+            for line in lines:
+                if word in line:
+                    return line
+        return "the file names no licence"
+
+
+def beside(sources: Sequence[Source], but: Sequence[str]) -> dict[str, Source]:
+    """The files that sources import from beside them, or from the folder above, and those that these import; by name. Not `but`."""
+    found: dict[str, Source] = {}
+    waiting = list(sources)
+    while waiting:
+        each = waiting.pop()
+        for top in sorted({name.partition(".")[0] for name in each.imports}):
+            here, above = each.path.resolve().parents[:2]
+            path = here / f"{top}.py"
+            if not path.is_file() and importlib.util.find_spec(top) is None:
+                path = above / f"{top}.py"
+            if path.is_file() and top not in (*found, *but):
+                found[top] = read(path)
+                waiting.append(found[top])
+    return found
+
+
+def read(path: Path) -> Source:
+    """A file's source, without running it."""
+    try:
+        data = path.read_bytes()
+    except OSError as reason:
+        raise ContractError(f"cannot read {path}: {reason.strerror}") from None
+    try:
+        tree = ast.parse(data, str(path))
+    except SyntaxError as reason:
+        raise ContractError(f"SyntaxError: {reason.msg}", path, reason.lineno) from None
+    except ValueError as reason:
+        raise ContractError(f"no Python: {reason}", path) from None
+    definitions = (ast.FunctionDef, ast.ClassDef)
+    found = Source(
+        path, data, tree, list(_imports(tree)), {node.name: node for node in tree.body if isinstance(node, definitions)}
+    )
+    for name, node in _functions(tree):
+        decorators = {ast.unparse(each).partition("(")[0].rpartition(".")[2] for each in node.decorator_list}
+        if "jit" in decorators:
+            found.jit[name] = node
+        if "kernel" in decorators:
+            found.kernels[name] = node
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add_argument":
+            _option(node, found.options)
+    return found
+
+
+def _functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name, node
+        elif isinstance(node, ast.ClassDef):
+            yield from ((f"{node.name}.{each.name}", each) for each in node.body if isinstance(each, ast.FunctionDef))
+
+
+def _imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def _option(call: ast.Call, options: dict[str, Any]) -> None:
+    names = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    long = next((name for name in names if name.startswith("--")), None)
+    if long is None:
+        return
+    given = {each.arg: each.value for each in call.keywords}
+    default: Any = None
+    if "default" in given:
+        try:
+            default = ast.literal_eval(given["default"])
+        except ValueError:
+            default = ast.unparse(given["default"]).rpartition(".")[2]  # cutlass.Float16
+    elif "action" in given and ast.unparse(given["action"]) == "'store_true'":
+        default = False
+    options[long[2:].replace("-", "_")] = default
+
+
+def parameters(node: ast.FunctionDef) -> list[tuple[str, str, str | None]]:
+    """Name, annotation and default of each parameter but self."""
+    args = [*node.args.posonlyargs, *node.args.args]
+    defaults = [None] * (len(args) - len(node.args.defaults)) + [ast.unparse(each) for each in node.args.defaults]
+    args += node.args.kwonlyargs
+    defaults += [ast.unparse(each) if each else None for each in node.args.kw_defaults]
+    return [
+        (arg.arg, ast.unparse(arg.annotation) if arg.annotation else "", default)
+        for arg, default in zip(args, defaults)
+        if arg.arg not in ("self", "cls")
+    ]

@@ -1,0 +1,150 @@
+"""What workers do for `kiln tune`: compile a config without running it, check and time one, compare some."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kiln import DSLBaseError, cute, mlir, testing  # noqa: F401  (the compiler: loaded before the time of the first job begins)
+from kiln.hardware import current
+from kiln.measure import comparison, measurement
+from kiln.measure.statistics import Stopping
+
+from ...tunings import canonical
+from ..core.cases import Case
+from ..core.environment import environment
+from ..core.worker import described
+from ..verify import jobs as checking
+from . import predicted_time
+
+_PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
+"""Enough to see that a config is far slower than another."""
+_FINAL = measurement.Effort(warmup=0.3)
+"""Of every finalist: their warm-ups take turns, too, with all others'."""
+TOO_SLOW = 2.0
+"""Configs that take so many times as long as the best are not measured any better."""
+
+
+def _case(where: str) -> Case:
+    """A worker loads a Case once, for many jobs."""
+    return checking.opened(where)[0]
+
+
+def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
+    """The configs of a problem with what speaks against each and the times that the contract predicts; its flops and bytes."""
+    case, device = _case(where), current.device()
+    return {
+        "choices": [
+            {
+                "config": choice.config,
+                "reasons": list(choice.reasons),
+                "predicted_us": case.perf_model(choice.config, problem, device) if choice.valid else None,
+            }
+            for choice in case.configs(problem)
+        ],
+        "flops_bytes": case.flops_bytes(problem),
+    }
+
+
+def compile_config(
+    where: str, problem: Mapping[str, Any], config: Mapping[str, Any], arch: str | None, seed: int
+) -> dict[str, Any]:
+    """What a dry run says of a config: its launches, or why it cannot be compiled.
+
+    `unknown` is an error that is not the compiler's: it may come of nothing having run.
+    """
+    case = _case(where)
+    inputs = case.inputs(problem, seed)
+    try:
+        with testing.dry_run(arch) as launches:
+            case.kernel(*inputs, config=config, problem=problem)
+    except testing.CantImplementError as refused:
+        return {"status": "invalid", "message": str(refused), "type": "CantImplementError"}
+    except DSLBaseError as failed:
+        line = failed.span.line if failed.span else None
+        return {"status": "compile_error", "message": str(failed), "type": type(failed).__name__, "line": line}
+    except Exception as failed:
+        status = "compile_error" if getattr(failed, "while_tracing", False) else "unknown"
+        line = described(failed)["line"]
+        return {"status": status, "message": str(failed), "type": type(failed).__name__, "line": line}
+    return {"status": "ranked", "launches": [predicted_time.launch_facts(launch) for launch in launches]}
+
+
+def screen(
+    where: str,
+    problem: Mapping[str, Any],
+    config: Mapping[str, Any],
+    seed: int,
+    best_us: float | None = None,
+    reference: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Check a config on integers and on normal numbers, and time it for a short while.
+
+    Where several GPUs time, each times the config `reference` as well, every so often: `reference_us`.
+    """
+    case = _case(where)
+    for kind in ("integers", "normal"):
+        found = checking.check(where, kind, dict(problem), seed, config=dict(config))
+        if found["status"] not in ("ok", "skipped"):
+            status = "invalid" if found["status"] == "refused" else found["status"]
+            return {"status": status, "message": f"{kind}: {found['message']}", "type": kind}
+    inputs = case.inputs(problem, seed)
+    if reference is not None:
+        beside = _beside(functools.partial(case.bound(reference, problem), *inputs), canonical([problem, reference]))
+        return {**_timed(functools.partial(case.bound(config, problem), *inputs), best_us), **beside}
+    return _timed(functools.partial(case.bound(config, problem), *inputs), best_us)
+
+
+def _timed(call: Any, best_us: float | None) -> dict[str, Any]:
+    if best_us is not None:
+        pilot = measurement.measure(call, effort=_PILOT)
+        if pilot.low > TOO_SLOW * best_us:
+            return _facts(pilot) | {"flags": [*pilot.flags, "cut-short"]}
+    return _facts(measurement.measure(call, effort=measurement.QUICK))
+
+
+_EVERY = 20
+"""Jobs of a worker after which the reference is timed again."""
+_references: dict[str, list[float]] = {}
+"""Microseconds of references, and how many jobs have used them."""
+
+
+def _beside(call: Any, name: str) -> dict[str, Any]:
+    """What the reference takes on this GPU, and which one it is."""
+    if name not in _references or _references[name][1] >= _EVERY:
+        _references[name] = [measurement.measure(call, effort=measurement.QUICK).us, 0]
+    _references[name][1] += 1
+    return {"reference_us": _references[name][0], "uuid": environment()["uuid"]}
+
+
+def _facts(found: measurement.Measurement) -> dict[str, Any]:
+    return {
+        "status": "error" if found.error else "ok",
+        "message": found.error,
+        "us": [found.low, found.us, found.high],
+        "n": found.n,
+        "protocol": found.protocol,
+        "clock": {name: value for name, value in found.clocks._asdict().items() if name != "flags"},
+        "flags": list(found.flags),
+    }
+
+
+def compare(where: str, problem: Mapping[str, Any], configs: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
+    """Compare configs with each other, round by round."""
+    case = _case(where)
+    inputs = case.inputs(problem, seed)
+    calls = {
+        str(number): functools.partial(case.bound(config, problem), *inputs) for number, config in enumerate(configs)
+    }
+    for call in calls.values():
+        call()  # compiles, or loads: none of the others' time
+    found = comparison.compare(calls, seed=seed, effort=_FINAL)
+    measured = list(found.measurements.values())
+    return {
+        "rounds": [found.rounds[name] for name in calls],
+        "protocol": measured[0].protocol,
+        "flags": sorted({flag for one in measured for flag in one.flags}),
+        "clock": _facts(measured[0])["clock"],
+        "error": next((one.error for one in measured if one.error), None),
+    }

@@ -1,0 +1,92 @@
+"""In which order configs are measured: by what they are expected to take, from what the compiler made of them.
+
+The prediction orders and does nothing else: a config is never refused for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...hardware.occupancy import occupancy
+
+if TYPE_CHECKING:
+    from ...hardware.devices import Device
+
+ENOUGH_OCCUPANCY = 0.25
+"""More warps than that hide no more latency."""
+_NEXT_LAUNCH = 2.0
+"""Microseconds that every launch after the first adds."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """`us` orders configs; where the least time of the problem is not known it is a factor. `no_fit`: why it cannot run."""
+
+    us: float
+    spills: int = 0
+    no_fit: str = ""
+
+
+def launch_facts(launch: Any) -> dict[str, Any]:
+    """What is kept of a launch of a dry run, as JSON."""
+    used = launch.resources
+    return {
+        "kernel": launch.kernel,
+        "grid": list(launch.grid),
+        "block": list(launch.block),
+        "cluster": list(launch.cluster),
+        "smem": launch.smem + used.static_smem,
+        "registers": used.registers,
+        "spills": used.spill_stores + used.spill_loads,
+        "local": used.stack,
+        "barriers": used.barriers,
+    }
+
+
+def predict(launches: Sequence[Mapping[str, Any]], device: Device, floor: float = 1.0) -> Prediction:
+    """What one call with these launches is expected to take on a device, of a problem that takes `floor` microseconds at least.
+
+    Longer by what the busiest multiprocessor has to do more than the average one, and where too few warps are resident to hide
+    latency. Launches share the time by their threads.
+    """
+    total = sum(_product(launch["grid"]) * _product(launch["block"]) for launch in launches)
+    factor, spills = 0.0, 0
+    for launch in launches:
+        blocks, threads = _product(launch["grid"]), _product(launch["block"])
+        fit = occupancy(device.generation, max(threads, 1), launch["registers"], launch["smem"], launch["barriers"])
+        if not fit.blocks:
+            return Prediction(float("inf"), 0, _why_not(launch, threads, fit.limiter, device))
+        spills += launch["spills"]
+        if not blocks:
+            continue
+        busiest = -(-blocks // device.multiprocessors)
+        resident = min(busiest, fit.blocks) * -(-threads // 32) / fit.most_warps
+        share = blocks * threads / total
+        factor += share * busiest * device.multiprocessors / blocks / min(1.0, resident / ENOUGH_OCCUPANCY)
+    return Prediction(floor * (factor or 1.0) + _NEXT_LAUNCH * max(0, len(launches) - 1), spills)
+
+
+def _why_not(launch: Mapping[str, Any], threads: int, limiter: str, device: Device) -> str:
+    takes = f"{threads} threads, {launch['registers']} registers each, {launch['smem']} bytes of shared memory"
+    return f"a block of {launch['kernel']} ({takes}) does not fit on {device.name}: {limiter}"
+
+
+def order(predictions: Iterable[tuple[int, Prediction | None]]) -> list[int]:
+    """Places in the order to measure them: those that spill after those that do not, unknown ones last, then canonically."""
+
+    def rank(item: tuple[int, Prediction | None]) -> tuple[int, float, int]:
+        place, prediction = item
+        if prediction is None:
+            return (2, 0.0, place)
+        return (1 if prediction.spills else 0, prediction.us, place)
+
+    return [place for place, _ in sorted(predictions, key=rank)]
+
+
+def _product(extents: Iterable[int]) -> int:
+    result = 1
+    for extent in extents:
+        result *= extent
+    return result

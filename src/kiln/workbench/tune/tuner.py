@@ -1,0 +1,506 @@
+"""The tuner: lists, validates, compiles, ranks, screens and compares the configs of a Case, and keeps a Record of each step.
+
+All that is known between two jobs is in the journal: a run that is ended in whatever way goes on where it was. Two tuners may work
+on one Case at a time; what one has begun the other leaves to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...tunings import canonical
+from ..core import command_line, worker_case
+from ..core.cases import Case, Choice, arch_fits, key_of
+from ..core.environment import environment
+from ..core.records import Journal, Record, journal_of
+from ..core.runners import Job, Local, Outcome, Runner
+from . import predicted_time, selection, tuned_file
+from .config_locks import Claims
+from .tuned_file import Tuning
+
+if TYPE_CHECKING:
+    from ...hardware.devices import Device
+    from .optuna_search import Search
+
+JOBS = "kiln.workbench.tune.jobs"
+RANK, SCREEN, FINAL = "rank/1", "screen/1", "final/1"
+"""The stages a config goes through, as part of keys."""
+AGAIN = frozenset({"lost", "pruned", "skipped"})
+"""Statuses that the next run does not take for an answer."""
+_WAIT = 0.2
+"""Seconds between two looks at what another tuner has begun."""
+
+
+@dataclass
+class Settings:
+    """What can be asked of a tuner."""
+
+    top: int = 64
+    search: str = "rank"
+    """`rank`: the most promising first. `tpe`: Optuna proposes."""
+    budget: float | None = None
+    """Seconds after which no new job is begun."""
+    timeout: float = 60.0
+    fresh: bool = False
+    """Measure what the journal already has."""
+    together: bool = False
+    seed: int = 0
+    target: str | None = None
+    """`cpu`: time on the CPU target, whatever there is."""
+    arch: str | None = None
+    only: Sequence[Mapping[str, Any]] = ()
+    """Configs to try in place of the Case's."""
+
+
+@dataclass(frozen=True)
+class _Config:
+    """A config in the running for a problem; `predicted_us` is what the contract says."""
+
+    place: int
+    choice: Choice
+    predicted_us: float | None = None
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Something that is done to configs of a problem, and the Record that is made of each outcome."""
+
+    name: str
+    runner: Runner
+    problem: Mapping[str, Any]
+    protocol: str
+    job_of: Callable[[_Config], Job]
+    record_of: Callable[[_Config, str, Outcome], Record]
+
+
+class Tuner:
+    """Tunes one Case. `timing` runs what is timed; on the CPU target a runner of one worker, so that nothing disturbs it."""
+
+    def __init__(
+        self,
+        case: Case,
+        settings: Settings,
+        runner: Runner,
+        timing: Runner | None = None,
+        report: Callable[[str, int, int], None] = lambda stage, done, total: None,
+        journal: Journal | None = None,
+    ) -> None:
+        self.case, self.settings, self.runner, self.timing = case, settings, runner, timing or runner
+        self.report = report
+        self.journal = journal or journal_of(case)
+        self.env = _environment(settings.target, self.timing)
+        self.model = str(self.env["gpu"] or "cpu")
+        self.on_gpu = settings.target != "cpu" and self.env["gpu"] is not None
+        self.times = self.on_gpu or settings.target == "cpu"
+        there = getattr(self.timing, "arch", None)
+        if there is not None and settings.arch is None:
+            settings = self.settings = dataclasses.replace(settings, arch=there)
+        self.device, self.arch = _device_and_arch(case, settings, self.on_gpu)
+        self.started = time.time()
+        self.deadline = None if settings.budget is None else time.monotonic() + settings.budget
+        self.result = Tuning(case)
+        self._claims = Claims(self.journal)
+        self._known: dict[str, Record] = {}
+        self._size = -1
+        self._least = 1.0
+
+    # -- all problems
+
+    def tune(self, problems: Sequence[Mapping[str, Any]]) -> Tuning:
+        """Tune for each problem, or for all of them together."""
+        own = {canonical(problem): self.states(problem) for problem in problems}
+        last = {name: [states[place] for place in sorted(states)] for name, states in own.items()}
+        self.result.records = last
+        if not self.times:
+            return self.result
+        kept: dict[str, list[Record]] = {}
+        for name, wanted in selection.finals(last, self.settings.together).items():
+            kept[name] = [*last[name], *self._compared(json.loads(name), wanted)]
+            self.result.finals[name] = selection.compared(kept[name], wanted)
+        self.result.decisions = selection.decisions(kept, self.settings.together)
+        if not self.settings.only:  # some of the configs are no choice
+            tuned_file.write(self.case, self.model, self.result.decisions, last)
+        return self.result
+
+    def states(self, problem: Mapping[str, Any]) -> dict[int, Record]:
+        """List, compile, rank and screen: the last Record of every config for a problem, by its place in the list."""
+        configs = self._described(problem)
+        states: dict[int, Record] = {}
+        for config in configs:
+            if not config.choice.valid:
+                states[config.place] = self._refused(problem, config)
+        valid = [config for config in configs if config.choice.valid]
+        if self.settings.search == "tpe":
+            self._by_search(problem, valid, states)
+            return states
+        promising = self._promising(valid)
+        order = self._rank(problem, promising, states)
+        if not self.times:
+            return states
+        measured = order[: self.settings.top]
+        for config in valid:
+            if config not in measured and (config not in promising or config in order):
+                before = states.get(config.place)
+                us = before.more.get("predicted_us") if before else config.predicted_us
+                states[config.place] = self._pruned(problem, config, us)
+        self._screen(problem, measured, states)
+        return states
+
+    def _described(self, problem: Mapping[str, Any]) -> list[_Config]:
+        """What a worker says of the problem and its configs: the contract runs there alone."""
+        given = {"where": self.case.where, "problem": dict(problem)}
+        job = Job(f"{JOBS}:describe", given, self.on_gpu, self.settings.timeout, env=self._job_env())
+        # Not in the worker that times, where that needs no GPU: a job that is not its first is tried twice if it hangs.
+        said = worker_case.result_of(self.timing if self.on_gpu else self.runner, job)
+        self._least = self._least_us(problem, said["flops_bytes"])
+        listed = [
+            _Config(place, Choice(one["config"], tuple(one["reasons"])), one["predicted_us"])
+            for place, one in enumerate(said["choices"])
+        ]
+        if not self.settings.only:
+            return listed
+        known = {canonical(config.choice.config): config for config in listed}
+        others = (_Config(len(listed) + n, Choice(dict(config))) for n, config in enumerate(self.settings.only))
+        return [known.get(canonical(config.choice.config), config) for config in others]
+
+    def _promising(self, valid: Sequence[_Config]) -> Sequence[_Config]:
+        """The configs to compile: all, unless the Case predicts times itself, and there are many more than will be measured."""
+        most = 2 * self.settings.top
+        if len(valid) <= most or any(config.predicted_us is None for config in valid):
+            return valid
+        best = sorted(valid, key=lambda config: (config.predicted_us or 0.0, config.place))[:most]
+        return sorted(best, key=lambda config: config.place)
+
+    def _by_search(self, problem: Mapping[str, Any], valid: list[_Config], states: dict[int, Record]) -> None:
+        from .optuna_search import BATCH, Search
+
+        search: Search = Search([config.choice.config for config in valid], self.settings.seed)
+        told: list[tuple[int, float | None]] = []
+        for batch in range(-(-min(self.settings.top, len(valid)) // BATCH)):
+            asked = search.propose(batch, told, min(BATCH, self.settings.top - len(told)))
+            chosen = [valid[place] for place in asked]
+            order = self._rank(problem, chosen, states)
+            if self.times:
+                self._screen(problem, order, states)
+            for place in asked:
+                record = states.get(valid[place].place)
+                told.append((place, record.us[1] if record and record.status == "ok" and record.us else None))
+            if self._is_over():
+                break
+
+    # -- stages
+
+    def _rank(self, problem: Mapping[str, Any], configs: Sequence[_Config], states: dict[int, Record]) -> list[_Config]:
+        """Compile configs without a GPU; those that may run, in the order to measure them."""
+
+        def job(config: _Config) -> Job:
+            given = self._given(problem) | {"config": config.choice.config, "arch": self.arch}
+            return Job(f"{JOBS}:compile_config", given, timeout=self.settings.timeout)
+
+        stage = _Stage("compile", self.runner, problem, f"{RANK} {self.arch}", job, self._compiled)
+        self._run(stage, configs, states)
+        known: list[tuple[int, predicted_time.Prediction | None]] = []
+        for config in configs:
+            record = states.get(config.place)
+            if record is not None and record.status == "ranked":
+                us = record.more.get("predicted_us")
+                known.append(
+                    (config.place, None if us is None else predicted_time.Prediction(us, record.more["spills"]))
+                )
+        by_place = {config.place: config for config in configs}
+        return [by_place[place] for place in predicted_time.order(known)]
+
+    def _least_us(self, problem: Mapping[str, Any], work: Sequence[float] | None) -> float:
+        """Microseconds that the device needs for a problem at its peaks; 1 where that is not known."""
+        model = self.device.model
+        dtype = str(problem.get("dtype", "float32")).replace("float", "f")
+        return (model.least_us(work[0], work[1], dtype) if work and model else None) or 1.0
+
+    def _screen(self, problem: Mapping[str, Any], configs: Sequence[_Config], states: dict[int, Record]) -> None:
+        """Check and time configs one by one."""
+        reference: dict[str, Any] = {}
+
+        def job(config: _Config) -> Job:
+            good = [r for r in states.values() if r.status == "ok" and r.us]
+            best = min((r.us[1] for r in good if r.us), default=None)
+            given = self._given(problem) | {"config": config.choice.config, "best_us": best}
+            if self.timing.timers > 1 and good:
+                reference.setdefault("config", good[0].config)
+                given["reference"] = reference["config"]
+            return Job(f"{JOBS}:screen", given, self.on_gpu, self.settings.timeout, env=self._job_env())
+
+        def screened(config: _Config, key: str, outcome: Outcome) -> Record:
+            before = states.get(config.place)
+            predicted = before.more.get("predicted_us") if before else None
+            return self._timed(problem, config, key, outcome, predicted)
+
+        self._run(_Stage("screen", self.timing, problem, self._of_target(SCREEN), job, screened), configs, states)
+
+    def _compared(self, problem: Mapping[str, Any], wanted: Sequence[selection.Candidate]) -> list[Record]:
+        """The Record of the comparison of some configs: of the journal, or made now. None for fewer than two."""
+        if len(wanted) < 2:
+            return []
+        configs = [one.config for one in wanted]
+        places = [one.place for one in wanted]
+        given = self._given(problem) | {"configs": configs}
+        timeout = self.settings.timeout + 15 * len(wanted)
+
+        def finished(config: _Config, key: str, outcome: Outcome) -> Record:
+            record = self._timed(problem, config, key, outcome, None)
+            record.config = None
+            if record.status == "ok":
+                rounds = outcome.result["rounds"]
+                record.more["finalists"] = [
+                    {"config": one, "place": place, "us": selection.summary(times), "rounds": times}
+                    for one, place, times in zip(configs, places, rounds, strict=True)
+                ]
+            return record
+
+        states: dict[int, Record] = {}
+        whole = _Config(0, Choice({"finalists": configs}))
+        job = Job(f"{JOBS}:compare", given, self.on_gpu, timeout, env=self._job_env())
+        stage = _Stage("compare", self.timing, problem, self._of_target(FINAL), lambda _: job, finished)
+        self._run(stage, [whole], states)
+        for record in states.values():
+            if record.status != "ok":
+                reason = str((record.error or {}).get("message", "")).partition("\n")[0]
+                self.result.notes.append(f"the comparison of the best failed: {record.status}: {reason}")
+        return list(states.values())
+
+    def _given(self, problem: Mapping[str, Any]) -> dict[str, Any]:
+        return {"where": self.case.where, "problem": dict(problem), "seed": self.settings.seed}
+
+    def _job_env(self) -> dict[str, str]:
+        return job_env(self.on_gpu)
+
+    def _of_target(self, stage: str) -> str:
+        return f"{stage} {'gpu' if self.on_gpu else 'cpu'}"
+
+    # -- jobs
+
+    def _run(self, stage: _Stage, configs: Sequence[_Config], states: dict[int, Record]) -> None:
+        """Have each config's Record in `states`: from the journal, from a job, or from another tuner that is at it."""
+        self.report(stage.name, 0, len(configs))
+        waiting, done = list(configs), 0
+        while waiting and not self._is_over():
+            elsewhere: list[_Config] = []
+            for found in stage.runner.run(self._jobs(stage, waiting, states, elsewhere)):
+                config, key = found.job.tag
+                states[config.place] = self._keep(stage.record_of(config, key, found))
+                self._claims.free(key)
+                self.result.measured += 1
+                done += 1
+                self.report(stage.name, done, len(configs))
+            if elsewhere:
+                time.sleep(_WAIT)
+            waiting = elsewhere
+
+    def _jobs(
+        self, stage: _Stage, configs: Sequence[_Config], states: dict[int, Record], elsewhere: list[_Config]
+    ) -> Iterator[Job]:
+        """Jobs for what nobody has done and nobody is at; Records of what is done go to `states`."""
+        for config in configs:
+            if self._is_over():
+                return
+            key = key_of("tune", self.case, stage.problem, config.choice.config, self.env, stage.protocol)
+            found = self._answer(key)
+            if found is None and not self._claims.take(key):
+                elsewhere.append(config)
+                continue
+            if found is None:
+                found = self._answer(key)  # it may have been written just before it was free
+            if found is None:
+                yield dataclasses.replace(stage.job_of(config), tag=(config, key))
+            else:
+                self._claims.free(key)
+                states[config.place] = found
+
+    def _is_over(self) -> bool:
+        if self.deadline is not None and time.monotonic() > self.deadline:
+            self.result.stopped = True
+        return self.result.stopped
+
+    def _answer(self, key: str) -> Record | None:
+        """What the journal has for a key, other tuners' Records included."""
+        size = self.journal.file.stat().st_size if self.journal.file.exists() else 0
+        if size != self._size:
+            self._known, self._size = self.journal.by_key(), size
+        found = self._known.get(key)
+        if found is None or found.status in AGAIN:
+            return None
+        return None if self.settings.fresh and found.more.get("at", 0.0) < self.started else found
+
+    def _keep(self, record: Record) -> Record:
+        self.journal.append(record)
+        return record
+
+    # -- records
+
+    def _refused(self, problem: Mapping[str, Any], config: _Config) -> Record:
+        key = key_of("tune", self.case, problem, config.choice.config, self.env, "list/1")
+        reason = "; ".join(config.choice.reasons)
+        found = self._answer(key)
+        return found or self._keep(
+            self._record(problem, config, key, "invalid", "list/1", message=reason, kind="validate")
+        )
+
+    def _pruned(self, problem: Mapping[str, Any], config: _Config, predicted: float | None) -> Record:
+        key = key_of("tune", self.case, problem, config.choice.config, self.env, self._of_target(SCREEN))
+        found = self._answer(key)  # measured in a run with a larger --top: that counts
+        if found is not None:
+            return found
+        known = self._known.get(key)
+        record = self._record(problem, config, key, "pruned", SCREEN)
+        record.more["predicted_us"] = predicted
+        return known if known is not None and known.status == "pruned" else self._keep(record)
+
+    def _compiled(self, config: _Config, key: str, outcome: Outcome) -> Record:
+        problem = outcome.job.arguments["problem"]
+        said = outcome.result if outcome.status == "ok" else {}
+        status, message, kind = outcome.status, "", ""
+        if outcome.status == "ok":
+            status = "ranked" if said["status"] == "unknown" else said["status"]
+            message, kind = said.get("message", ""), said.get("type", "")
+        elif status in ("crash", "timeout") and compiling(outcome.stderr):
+            status = f"compile_{status}"
+        launches = said.get("launches")
+        prediction = predicted_time.predict(launches, self.device, self._least) if launches else None
+        if prediction is not None and prediction.no_fit:
+            status, message, kind = "no_fit", prediction.no_fit, "NoFit"
+        elif config.predicted_us is not None:
+            prediction = predicted_time.Prediction(config.predicted_us)
+        record = self._record(problem, config, key, status, RANK, outcome, message, kind)
+        if launches:
+            record.more["launches"] = launches
+        if prediction is not None and status == "ranked":
+            record.more |= {"predicted_us": prediction.us, "spills": prediction.spills}
+        if record.error is not None and said.get("line"):
+            record.error["line"] = said["line"]
+        return record
+
+    def _timed(
+        self, problem: Mapping[str, Any], config: _Config, key: str, outcome: Outcome, predicted: float | None
+    ) -> Record:
+        said = outcome.result if outcome.status == "ok" else {}
+        message = said.get("message") or said.get("error") or ""
+        status = outcome.status if outcome.status != "ok" else said.get("status") or ("error" if message else "ok")
+        record = self._record(problem, config, key, status, SCREEN, outcome, message, said.get("type", ""))
+        record.us, record.n = said.get("us"), said.get("n", 0)
+        record.protocol = said.get("protocol", "")
+        record.clock, record.flags = said.get("clock") or {}, list(said.get("flags") or ())
+        if predicted is not None:
+            record.more["predicted_us"] = predicted
+        if said.get("reference_us"):
+            record.more["reference"] = outcome.job.arguments["reference"]
+            record.more["reference_us"], record.env["uuid"] = said["reference_us"], said["uuid"]
+        return record
+
+    def _record(
+        self,
+        problem: Mapping[str, Any],
+        config: _Config,
+        key: str,
+        status: str,
+        stage: str,
+        outcome: Outcome | None = None,
+        message: str = "",
+        kind: str = "",
+    ) -> Record:
+        error: dict[str, Any] | None = None
+        if message:
+            error = {"type": kind or "error", "message": message, "line": None}
+        elif outcome is not None and outcome.error:
+            error = {name: outcome.error.get(name) for name in ("type", "message", "file", "line")}
+            place = last_place(outcome.stderr)
+            if place and error.get("line") is None:
+                error["file"], error["line"] = place
+        env = dict(self.env)
+        if outcome is not None and outcome.node:
+            env["node"] = outcome.node
+        more = {"stage": stage, "place": config.place, "at": round(time.time(), 3), "source": self.case.digest()}
+        if outcome is not None:
+            more["seconds"] = round(outcome.seconds, 3)
+        again = command_line.again("tune", self.case, problem, "--fresh", config=config.choice.config)
+        return Record(
+            "tune", key, self.case.name, dict(problem), config.choice.config, status, protocol=stage, env=env, error=error,
+            again=again, more=more,
+        )  # fmt: skip
+
+
+def job_env(on_gpu: bool) -> dict[str, str]:
+    """The variables of workers that time."""
+    arch = os.environ.get("CUTE_DSL_ARCH")
+    # The dry runs leave code with source lines in the cache; asked for the same, nothing is compiled twice.
+    own = {"CUTE_DSL_LINEINFO": "1"} if on_gpu else {"KILN_TARGET": "cpu"}
+    return own | ({"CUTE_DSL_ARCH": arch} if arch else {})
+
+
+def _environment(target: str | None, timing: Runner) -> dict[str, Any]:
+    """Of what is timed: this machine's, or that of the machines that a runner has."""
+    here = getattr(timing, "environment", environment)()
+    return {**here, "gpu": None, "uuid": None, "driver": None} if target == "cpu" else here
+
+
+def _device_and_arch(case: Case, settings: Settings, on_gpu: bool) -> tuple[Device, str]:
+    """What predictions are for, and what dry runs compile for."""
+    from ...base_dsl.target import get_target
+    from ...hardware import current
+    from ...hardware.devices import device_of
+
+    arch = settings.arch or current.architecture(target=get_target("nvidia")).name
+    if case.arch and not settings.arch and not on_gpu and not arch_fits(case.arch, arch):
+        arch = re.split(r"[,+ ]", case.arch.strip())[0]  # what the kernel is for, whatever is here
+    return (current.device() if on_gpu and not settings.arch else device_of(arch)), arch
+
+
+def compiling(stderr: str) -> bool:
+    """Whether what a worker said of its stack before it ended shows it tracing or compiling."""
+    return any(
+        path.endswith(os.path.join("base_dsl", "dsl.py")) and function in ("trace", "compile_module")
+        for path, _, function in _frames(stderr)
+    )
+
+
+def last_place(stderr: str) -> tuple[str, int] | None:
+    """The innermost line of a stack, as faulthandler prints it, that is not Kiln's or Python's own."""
+    own = str(Path(__file__).resolve().parents[2])
+    for path, line, _ in _frames(stderr):
+        if not path.startswith((own, "<")) and f"{os.sep}lib{os.sep}python" not in path:
+            return path, line
+    return None
+
+
+def _frames(stderr: str) -> list[tuple[str, int, str]]:
+    found = re.findall(r'^  File "(.+)", line (\d+) in (\S+)', stderr, re.MULTILINE)
+    return [(path, int(line), function) for path, line, function in found]
+
+
+def skip(case: Case, problems: Sequence[Mapping[str, Any]], why: str) -> None:
+    """Keep on record that a Case cannot be tuned here."""
+    env = environment()
+    for problem in problems:
+        key = key_of("tune", case, problem, None, env, "skip/1")
+        error = {"type": "Arch", "message": why, "line": None}
+        again = command_line.again("tune", case, problem)
+        journal_of(case).append(
+            Record("tune", key, case.name, dict(problem), None, "skipped", env=env, error=error, again=again)
+        )
+
+
+def local_runners(
+    settings: Settings, jobs: int, gpus: Sequence[int | str] | None, memory: int | None
+) -> tuple[Runner, Runner]:
+    """For compiling, and for timing: on the CPU target one worker that nothing disturbs."""
+    if settings.target == "cpu":
+        many = Local(jobs, [], settings.timeout, memory)
+        return many, many if jobs == 1 else Local(1, [], settings.timeout, memory)
+    one = Local(jobs, gpus, settings.timeout, memory)
+    return one, one

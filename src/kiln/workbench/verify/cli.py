@@ -1,0 +1,454 @@
+"""`kiln verify CASE`: whether a kernel is right.
+
+Each problem is checked on several kinds of data, with odd extents, other strides and shifted addresses, for determinism and
+against self-deception, and on the CPU target under the sanitizer. All of it runs in workers (runners.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..core import command_line, ray_runner, worker_case
+from ..core.cases import Case, Problem, key_of, load
+from ..core.command_line import EXIT
+from ..core.contracts import ContractError
+from ..core.environment import environment
+from ..core.records import Record, journal_of
+from ..core.runners import Inline, Job, Local, Outcome, Runner
+from ..core.worker_case import raise_bad_contract
+from ..profile import ncu
+from . import jobs as checking
+from .jobs import LAYOUT_KINDS
+from .verdicts import FATAL, KINDS, Result, Verdict, first_line
+
+QUICK = ("normal", "integers")
+PROTOCOL = "verify/1"
+MAX_ELEMENTS = 1 << 18
+MAX_ON_GPU = 1 << 27
+"""Of inputs: a check keeps copies of them, and of the results in fp64."""
+TIMEOUT = 120.0
+MOST_FATAL = 2
+"""After so many checks that cost their worker the others are not tried."""
+
+
+# Doing it
+
+
+@dataclass
+class Options:
+    """How a Case is checked."""
+
+    kinds: Sequence[str] = tuple(KINDS)
+    seeds: Sequence[int] = (0, 1, 2)
+    config: dict[str, Any] | None = None
+    tolerance: dict[str, float] | None = None
+    max_elements: int | None = None
+    """None: `MAX_ELEMENTS` on the CPU target, `MAX_ON_GPU` on a GPU."""
+    timeout: float = TIMEOUT
+
+    def __post_init__(self) -> None:
+        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        if unknown:
+            raise ContractError(f"there is no kind of check {unknown[0]!r}; there are: {', '.join(KINDS)}")
+
+
+def verify(
+    case: Any,
+    problems: Any = "all",
+    seeds: int | Sequence[int] = 3,
+    kinds: Iterable[str] | None = None,
+    config: Any = None,
+    tolerance: dict[str, float] | None = None,
+    runner: Runner | None = None,
+    quick: bool = False,
+    quiet: bool = True,
+    record: bool = True,
+    **more: Any,
+) -> Verdict:
+    """Check a Case on problems: "all", a number, one problem or a list of them. Records go to its journal."""
+    case = load(case)
+    seeds = [0] if quick else list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    kinds = tuple(kinds or (QUICK if quick else KINDS))
+    if tolerance is not None:  # of finite numbers
+        kinds = tuple(kind for kind in kinds if kind != "special") if set(kinds) == set(KINDS) else kinds
+    options = Options(kinds, seeds, config, tolerance, **more)
+    verdict = Verdict(case, _where_it_runs())
+    reason = command_line.refused(case)
+    if reason:
+        verdict.skipped = reason
+        return verdict
+    own = runner is None
+    # What a notebook or a program defines itself no worker can load.
+    runner = runner or (Inline() if case.where.startswith("__main__:") else Local(timeout=options.timeout))
+    try:
+        _run(case, _problems(case, problems), options, runner, verdict, quiet)
+    finally:
+        if own:
+            runner.close()
+    if record:
+        _record(case, verdict, options)
+    return verdict
+
+
+def _problems(case: Case, asked: Any) -> list[Problem]:
+    if asked == "all":
+        return case.problems
+    if isinstance(asked, (list, tuple)):
+        return [case.problem(each) for each in asked]
+    return [case.problem(asked)]
+
+
+def _where_it_runs() -> str:
+    from kiln.hardware import current
+
+    name = current.architecture().name
+    return f"{current.device().name}, {name}" if command_line.on_gpu() else f"CPU target, {name}"
+
+
+def _run(
+    case: Case, problems: Sequence[Problem], options: Options, runner: Runner, verdict: Verdict, quiet: bool
+) -> None:
+    if isinstance(runner, Inline) and not isinstance(case, worker_case.DistantCase):
+        checking.use(case)
+    on_gpu, common = command_line.on_gpu(), _common(options.timeout)
+    limit = options.max_elements or (MAX_ON_GPU if on_gpu else MAX_ELEMENTS)
+    jobs: list[Job] = []
+    arguments = [{"where": case.where, "problem": dict(each), "max_elements": limit} for each in problems]
+    with command_line.progress(len(arguments), f"verify {case.name}, problems", quiet) as step:
+        for outcome in runner.run(Job(f"{checking.__name__}:describe", each, **common) for each in arguments):
+            step()
+            raise_bad_contract(outcome)
+            if outcome.status != "ok":
+                tag = {"kind": "normal", "problem": outcome.job.arguments["problem"]}
+                verdict.checks.append(_result(case, tag, outcome, options))
+                continue
+            asked = next(each for each in problems if dict(each) == outcome.job.arguments["problem"])
+            verdict.problems.append((asked, outcome.result))
+            verdict.checks += _left_out(outcome.result, options)
+            for each in _plan(case, outcome.result, options, on_gpu):
+                given = {"where": case.where, "config": options.config, "tolerance": options.tolerance}
+                words = {name: value for name, value in each.items() if name not in ("label", "base", "shown")}
+                jobs.append(Job(f"{checking.__name__}:check", given | words, tag=each, **common))
+    verdict.problems.sort(key=lambda each: problems.index(each[0]))
+    with command_line.progress(len(jobs), f"verify {case.name}", quiet) as step:
+        verdict.checks += _checked(case, jobs, options, runner, step)
+
+
+def _checked(case: Case, jobs: list[Job], options: Options, runner: Runner, step: Callable[..., None]) -> list[Result]:
+    """The results of checks, in their order."""
+    done: dict[int, Result] = {}
+    order = {id(job.tag): number for number, job in enumerate(jobs)}
+    fatal: list[str] = []
+
+    def until_fatal() -> Iterator[Job]:
+        for number, job in enumerate(jobs):
+            if len(fatal) < MOST_FATAL or job.tag["kind"] == "sanitizer":  # which says why
+                yield job
+                continue
+            # Each would cost a worker, or all of its time.
+            tag, text = job.tag, f"{MOST_FATAL} checks before ended by {', '.join(dict.fromkeys(fatal))}"
+            kind = tag.get("shown", tag["kind"])
+            done[number] = Result(kind, tag["problem"], tag["seed"], tag["label"], "skipped", text, base=tag["base"])
+
+    for outcome in runner.run(until_fatal()):
+        tag = outcome.job.tag
+        step(f"{tag.get('shown', tag['kind'])} {tag['label']}".strip())
+        if tag["kind"] == "normal" and not tag["label"]:
+            raise_bad_contract(outcome)
+        result = done[order[id(tag)]] = _result(case, tag, outcome, options)
+        fatal += [result.status] if result.status in FATAL else []
+    return [done[number] for number in sorted(done)]
+
+
+def _common(timeout: float) -> dict[str, Any]:
+    """What the jobs have in common."""
+    return {"needs_gpu": command_line.on_gpu(), "timeout": timeout, "env": _environment(timeout)}
+
+
+def _environment(timeout: float) -> dict[str, str]:
+    from kiln.base_dsl.target import get_target
+
+    arch = os.environ.get("CUTE_DSL_ARCH")
+    # The CPU target knows where each warp of an endless kernel is, which is more than its end would say.
+    patience = os.environ.get("KILN_CPU_TIMEOUT") or f"{timeout / 2:g}"
+    return {"KILN_TARGET": get_target().name, "KILN_CPU_TIMEOUT": patience, **({"CUTE_DSL_ARCH": arch} if arch else {})}
+
+
+def _plan(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bool) -> list[dict[str, Any]]:
+    """The checks of one problem: what `checking.check` is given, and a label for each."""
+    problem, first = described["problem"], options.seeds[0]
+    found: list[dict[str, Any]] = []
+
+    def add(kind: str, seed: int = first, label: str = "", problem: dict[str, Any] = problem, **more: Any) -> None:
+        found.append(
+            {"kind": kind, "problem": problem, "seed": seed, "label": label, "base": described["problem"], **more}
+        )
+
+    for kind in options.kinds:
+        if kind == "odd":
+            for name in described["extents"]:
+                size = problem[name]
+                for label, value in ((f"{name}+1", size + 1), (f"{name}-1", size - 1), (f"{name}=1", 1)):
+                    if value > 0 and value != size and (label[-2:] != "=1" or size > 2):
+                        add("normal", label=label, problem={**problem, name: value}, variant=True)
+                        found[-1]["shown"] = "odd"
+        elif kind in LAYOUT_KINDS:
+            for layout in LAYOUT_KINDS[kind]:
+                add(kind, label="" if layout == kind else layout, layout=layout)
+        elif kind == "deterministic":
+            if not case.nondeterministic:
+                add(kind)
+        elif kind == "streams":
+            if on_gpu and not case.streams:
+                add(kind)
+        elif kind == "sanitizer":
+            if not on_gpu:
+                add(kind)
+        elif kind == "repeated":
+            add(kind)
+        else:
+            for seed in options.seeds:
+                add(kind, seed)
+    return found
+
+
+def _left_out(described: Mapping[str, Any], options: Options) -> list[Result]:
+    """Kinds of checks that a contract or an option leaves no room for."""
+    reasons: dict[str, str] = {}
+    if "odd" in options.kinds and not described["extents"]:
+        reasons["odd"] = "get_inputs takes no sizes: give it parameters, as in get_inputs(m=1024, n=512)"
+    if options.tolerance is not None and "special" not in options.kinds and "wide" in options.kinds:
+        reasons["special"] = "rtol and atol are about finite numbers; --kinds=special compares patterns of NaN"
+    problem = described["problem"]
+    return [Result(kind, problem, 0, "", "skipped", text, base=problem) for kind, text in reasons.items()]
+
+
+def _result(case: Case, tag: Mapping[str, Any], outcome: Outcome, options: Options) -> Result:
+    """An outcome as the result of a check."""
+    kind, seed, problem = tag.get("shown", tag["kind"]), tag.get("seed", 0), tag["problem"]
+    found: dict[str, Any] = outcome.result if outcome.status == "ok" else {}
+    if outcome.status != "ok":
+        error = outcome.error or {}
+        message = error.get("message", "")
+        is_contract = error.get("type") == "ContractError"
+        if is_contract and (tag["kind"] != "normal" or tag.get("variant")):
+            found = {"status": "skipped", "message": message}
+        else:
+            text = message if outcome.status != "error" else f"{error.get('type')}: {message}"
+            found = {"status": outcome.status, "message": text, "raised": error if error.get("traceback") else None}
+    words = [f"--kinds={tag['kind']}", f"--seed={seed}"]
+    words += [f"--rtol={options.tolerance['rtol']}", f"--atol={options.tolerance['atol']}"] if options.tolerance else []
+    made = Result(
+        kind, problem, seed, tag.get("label", ""), found.pop("status"), seconds=outcome.seconds, stderr=outcome.stderr
+    )
+    for name in ("message", "error", "bound", "how", "notes", "output", "raised"):
+        if found.get(name) is not None:
+            setattr(made, name, found[name])
+    made.again = command_line.again("verify", case, problem, *words, config=options.config)
+    made.base = tag.get("base", problem)
+    if made.status == "device_error" and command_line.on_gpu():
+        made.notes = [*made.notes, "with --compute-sanitizer, NVIDIA's sanitizer says which access it was"]
+    return made
+
+
+def _record(case: Case, verdict: Verdict, options: Options) -> None:
+    """A Record for each problem, and one for each check that failed."""
+    journal, env = journal_of(case), environment()
+    whole = set(options.kinds) >= set(QUICK)
+    for asked, described in verdict.problems:
+        mine = [check for check in verdict.checks if check.base == described["problem"]]
+        for each in [check for check in mine if not check.ok]:
+            key = key_of(
+                "verify", case, each.problem, options.config, env, f"{PROTOCOL}:{each.kind}:{each.variant}:{each.seed}"
+            )
+            journal.append(_made(case, key, each.problem, options, env, each.status, each))
+        if whole and mine:
+            bad = next((check for check in mine if not check.ok), None)
+            key = key_of("verify", case, asked, options.config, env, PROTOCOL)
+            more = {"checks": len(mine), "checked": described["problem"]}  # it may have been made smaller
+            journal.append(_made(case, key, asked, options, env, bad.status if bad else "ok", bad, **more))
+
+
+def _made(
+    case: Case,
+    key: str,
+    problem: Mapping[str, Any],
+    options: Options,
+    env: dict[str, Any],
+    status: str,
+    check: Result | None,
+    **more: Any,
+) -> Record:
+    error = {"type": check.kind, "message": check.message, "line": (check.raised or {}).get("line")} if check else None
+    again = check.again if check else command_line.again("verify", case, problem, config=options.config)
+    about = {"variant": check.variant, "seed": check.seed, "output": check.output} if check else {}
+    return Record(
+        "verify",
+        key,
+        case.name,
+        dict(problem),
+        options.config,
+        status,
+        protocol=PROTOCOL,
+        env=env,
+        error=error,
+        again=again,
+        more={**about, **more, "source": case.digest()},
+    )
+
+
+def verified(case: Case, problem: Mapping[str, Any], config: Any = None) -> Record | None:
+    """The last Record of verifying a problem as the sources are now; None if there is none."""
+    key = key_of("verify", case, problem, config, environment(), PROTOCOL)
+    return journal_of(case).by_key().get(key)
+
+
+# For pytest
+
+
+class Check:
+    """One kind of check of one problem, for `pytest.mark.parametrize`: `run` fails as an assertion does."""
+
+    def __init__(self, case: Case, problem: Problem, kind: str) -> None:
+        self.case, self.problem, self.kind = case, problem, kind
+
+    def __str__(self) -> str:
+        fields = "-".join(str(value) for value in self.problem.values())
+        return f"{self.kind}-{fields}" if fields else self.kind
+
+    __repr__ = __str__
+
+    def run(self, runner: Runner | None = None) -> None:
+        """Do it, in a worker that all checks of this process share; what the kernel refuses is skipped."""
+        verdict = verify(self.case, [self.problem], kinds=[self.kind], runner=runner or _shared(), record=False)
+        if verdict.failures:
+            raise AssertionError(verdict.failures[0].report())
+        if not verdict.ok:
+            import pytest
+
+            texts = [check.message for check in verdict.checks] or [verdict.skipped or KINDS[self.kind]]
+            pytest.skip(first_line(texts[0]))
+
+
+_runner: Local | None = None
+
+
+def _shared() -> Local:
+    global _runner
+    if _runner is None:
+        _runner = Local(timeout=TIMEOUT)
+        atexit.register(_runner.close)
+    return _runner
+
+
+def checks(case: Any, kinds: Iterable[str] = tuple(KINDS)) -> list[Check]:
+    """The checks of all problems of a Case: `@pytest.mark.parametrize("check", case.checks(), ids=str)`."""
+    case = load(case)
+    gpu_only = () if command_line.on_gpu() else ("streams",)
+    return [Check(case, problem, kind) for problem in case.problems for kind in kinds if kind not in gpu_only]
+
+
+# The command
+
+
+@command_line.report_errors
+def main(argv: Sequence[str]) -> int:
+    parser = _parser()
+    args = command_line.parse(parser, argv)
+    runner = make_runner(args)
+    with runner:
+        # A cluster has its own copy of the project, so what the contract says is read here.
+        there = None if args.ray else lambda where: worker_case.load(where, runner, **_common(args.timeout))
+        case = command_line.open_case(args, load=there)
+        verdicts = _verdicts(args, case, runner)
+        checked = [described["problem"] for _, described in verdicts[0].problems]
+        config = command_line.config(args, case, checked[0]) if checked else None
+    out = command_line.console(args)
+    for verdict in verdicts:
+        verdict.print(out, args.quiet)
+    command_line.write_json(
+        args, verdicts[0].to_json() if len(verdicts) == 1 else [each.to_json() for each in verdicts]
+    )
+    status = max(verdict.exit_status for verdict in verdicts)
+    if args.compute_sanitizer and not status and checked:
+        job = {"where": case.where, "problem": checked[0], "config": config, "seed": args.seed}
+        status = _compute_sanitizer(job, args.timeout, out)
+    return status
+
+
+def _verdicts(args: argparse.Namespace, case: Case, runner: Runner) -> list[Verdict]:
+    problems = command_line.problems(args, case, default="0" if args.fields else "all")
+    if (args.rtol is None) != (args.atol is None):
+        args.rtol, args.atol = args.rtol or 0.0, args.atol or 0.0
+    options: dict[str, Any] = {
+        "seeds": [args.seed] if args.quick or args.kinds else [args.seed + number for number in range(args.seeds)],
+        "kinds": [kind.strip() for kind in args.kinds.split(",")] if args.kinds else None,
+        "quick": args.quick,
+        "quiet": args.quiet,
+        "config": command_line.config(args, case, problems[0]),
+        "tolerance": {"rtol": args.rtol, "atol": args.atol} if args.rtol is not None else None,
+        "max_elements": args.max_elements,
+        "timeout": args.timeout,
+        "runner": runner,
+    }
+    found = [verify(case, problems, **options)]
+    if args.also == "cpu" and command_line.on_gpu():
+        os.environ["KILN_TARGET"] = "cpu"
+        found.append(verify(case, problems, **options))
+    return found
+
+
+def make_runner(args: argparse.Namespace) -> Runner:
+    """Where checks run: in workers of this machine, or on a cluster."""
+    if args.ray:
+        return ray_runner.of_case(args.ray, args.case, args.timeout)
+    return Local(timeout=args.timeout)
+
+
+def _compute_sanitizer(job: Mapping[str, Any], timeout: float, out: Any) -> int:
+    """Run the kernel once more, under NVIDIA's compute-sanitizer: a call of its own, since all that a process does is slow there."""
+    tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if tool is None or not command_line.on_gpu():
+        out.print("compute-sanitizer: " + ("it is not on PATH" if tool is None else "there is no GPU"), markup=False)
+        return EXIT.NOT_HERE
+    try:
+        # What the driver answers to Kiln's own questions, as that there is no context yet, is no error of the kernel's.
+        said, status = ncu.ended([tool, "--report-api-errors", "no", "--error-exitcode", "9"], job, timeout, calls=0)
+    except ncu.CannotProfile as reason:
+        out.print(f"compute-sanitizer: {reason}", markup=False)
+        return EXIT.NOT_HERE
+    out.print(said.strip() if status else "compute-sanitizer: no errors", markup=False)
+    if status and ncu.NO_GPU in said:
+        return EXIT.NOT_HERE
+    return EXIT.FAILED if status else EXIT.GOOD
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = command_line.arguments(
+        "kiln verify",
+        "Check a kernel against its reference: several kinds of data, odd extents, other strides, determinism, "
+        "self-deception, and without a GPU races and bounds, on the CPU target.",
+    )
+    group = parser.add_argument_group("what to check")
+    group.add_argument("--kinds", metavar="LIST", help=f"some of {', '.join(KINDS)}; with one seed each")
+    group.add_argument("--quick", action="store_true", help=f"only {' and '.join(QUICK)}, with one seed")
+    group.add_argument("--seeds", type=int, default=3, metavar="N", help="how many seeds (default 3)")
+    group.add_argument("--rtol", type=float, help="compare as torch.testing.assert_close does, finite numbers only")
+    group.add_argument("--atol", type=float, help="the same, absolute")
+    group.add_argument(
+        "--max-elements",
+        type=int,
+        metavar="N",
+        help=f"make problems smaller (default: {MAX_ELEMENTS}, on a GPU {MAX_ON_GPU})",
+    )
+    group.add_argument("--also", choices=("cpu",), help="on a GPU: check on the CPU target, too, with its sanitizer")
+    group.add_argument("--compute-sanitizer", action="store_true", help="on a GPU: run once under NVIDIA's sanitizer")
+    group.add_argument("--timeout", type=float, default=TIMEOUT, metavar="S", help="seconds for one check")
+    group.add_argument("--ray", metavar="ADDRESS", help="work on a Ray cluster: auto, ray://host:10001, local")
+    return parser

@@ -1,0 +1,394 @@
+"""Arrays for checks: filled in several ways, laid out in several ways, between bytes that nobody may change.
+
+Everything here takes arrays of torch and of numpy; others are passed on as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...base_dsl import packages
+
+KINDS = {
+    "normal": "as get_inputs draws them",
+    "integers": "small integers, of which all sums are exact",
+    "wide": "magnitudes from 2^-8 to 2^8",
+    "special": "NaN, infinities, -0 and subnormal numbers among them",
+}
+LAYOUTS = {
+    "": "as get_inputs lays them out",
+    "transposed": "the last two modes in the other order in memory",
+    "rows apart": "every second row of a larger array, of one mode every second element",
+    "shifted": "one element after an aligned address",
+}
+
+_ZONE = 4096
+_ALIGNMENT = 128
+_PATTERN = 0xA5
+
+
+def is_torch(x: Any) -> bool:
+    """Whether something is a tensor of torch."""
+    torch = packages.loaded("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def is_floating(x: Any) -> bool:
+    """Whether an array holds floats, narrow ones included."""
+    if is_torch(x):
+        return x.dtype.is_floating_point
+    return isinstance(x, np.ndarray) and _is_float(x.dtype)
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    if dtype.kind == "f":
+        return True
+    import ml_dtypes
+
+    try:
+        ml_dtypes.finfo(dtype)
+    except ValueError:
+        return False
+    return dtype.kind == "V" or dtype.name.startswith(("bfloat", "float"))
+
+
+def dtype_name(x: Any) -> str:
+    """For example "float16"."""
+    return str(x.dtype).removeprefix("torch.")
+
+
+def roundoff(x: Any) -> float:
+    """Half the distance from 1 to the next number of an array's type; 0 for integers."""
+    if not is_floating(x):
+        return 0.0
+    if is_torch(x):
+        import torch
+
+        return torch.finfo(x.dtype).eps / 2
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(x.dtype).eps) / 2
+
+
+# From and to numbers
+
+
+def numbers(x: Any) -> np.ndarray:
+    """An array's elements in numpy: floats as fp64, integers as they are."""
+    if is_torch(x):
+        x = x.detach()
+        x = x.double() if x.dtype.is_floating_point else x
+        return x.cpu().resolve_conj().numpy()
+    x = np.asarray(x)
+    return x.astype(np.float64) if _is_float(x.dtype) else x
+
+
+def plain(x: Any) -> Any:
+    """An array of another library as one of numpy; torch's and numpy's as they are."""
+    return x if is_torch(x) or isinstance(x, np.ndarray) else np.asarray(x)
+
+
+def alike(*arrays: Any) -> tuple[Any, list[Any]]:
+    """The library that can compute with all of some arrays (torch, where they lie, or numpy), and their elements there as
+    `numbers` gives them."""
+    if all(map(is_torch, arrays)) and len({x.device for x in arrays}) == 1:
+        import torch
+
+        plain = [x.detach() for x in arrays]
+        return torch, [x.double() if x.dtype.is_floating_point else x for x in plain]
+    return np, [numbers(x) for x in arrays]
+
+
+def rounded(values: Any, like: Any) -> Any:
+    """Numbers of fp64, of torch or numpy, rounded once to an array's type, as fp64 again."""
+    if not is_floating(like):
+        return values
+    if is_torch(like):
+        import torch
+
+        there = values if is_torch(values) else torch.from_numpy(values)
+        back = there.to(like.dtype).double()
+        return back if is_torch(values) else back.numpy()
+    with np.errstate(over="ignore"):
+        return values.astype(like.dtype).astype(np.float64)
+
+
+def bits(x: Any) -> bytes:
+    """What an array's elements are made of, in order."""
+    if is_torch(x):
+        import torch
+
+        return x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return np.ascontiguousarray(x).tobytes()
+
+
+def clone(x: Any) -> Any:
+    """A copy with memory of its own and the same strides."""
+    if is_torch(x):
+        return x.detach().clone()
+    return x.copy(order="K") if isinstance(x, np.ndarray) else x
+
+
+def in_fp64(x: Any) -> Any:
+    """A copy with floats as fp64."""
+    if not is_floating(x):
+        return clone(x)
+    return x.detach().double() if is_torch(x) else x.astype(np.float64)
+
+
+@contextlib.contextmanager
+def computing_in_fp64() -> Iterator[None]:
+    """While open, torch makes fp64 of whatever narrower float is asked for, so that `x.float()` loses nothing."""
+    torch = packages.loaded("torch")
+    if torch is None:
+        yield
+        return
+    from torch.overrides import TorchFunctionMode
+
+    narrow = {torch.float32, torch.float16, torch.bfloat16}
+    casts = {torch.Tensor.float: torch.Tensor.double, torch.Tensor.half: torch.Tensor.double}
+    casts[torch.Tensor.bfloat16] = torch.Tensor.double
+
+    def wide(value: Any) -> Any:
+        return torch.float64 if isinstance(value, torch.dtype) and value in narrow else value
+
+    class Fp64(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return casts.get(func, func)(
+                *map(wide, args), **{name: wide(each) for name, each in (kwargs or {}).items()}
+            )
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Fp64():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+# Filling
+
+_DRAWN = 16_777_213
+"""So many integers are drawn, a prime number; arrays of more have the same ones again and again."""
+
+
+def fill(x: Any, kind: str, seed: int, number: int) -> None:
+    """Overwrite the floats of an input by data of a kind; integers, which may be indices, stay."""
+    if kind == "normal" or not is_floating(x):
+        return
+    draw = np.random.default_rng([seed, number])
+    if kind == "integers":
+        # Not around zero: sums then grow past what 8 bits of a bf16 hold, and stay exact in fp32.
+        values = np.resize(draw.integers(-1, 4, min(math.prod(x.shape), _DRAWN), np.int8), x.shape)
+    elif kind == "wide":
+        values = np.exp2(draw.uniform(-8, 8, x.shape)) * draw.choice([-1.0, 1.0], x.shape)
+    else:
+        values = numbers(x).copy()
+        flat = values.reshape(-1)
+        special = np.array([np.nan, np.inf, -np.inf, -0.0, _subnormal(x), -_subnormal(x)])
+        count = min(flat.size, max(1, min(12, flat.size // 64)))
+        places = draw.choice(flat.size, count, replace=False)
+        flat[places] = special[draw.permutation(count) % len(special)]
+    assign(x, values)
+
+
+def assign(x: Any, values: np.ndarray) -> None:
+    """Write numbers into an array in place."""
+    if is_torch(x):
+        import torch
+
+        x.copy_(torch.from_numpy(np.ascontiguousarray(values)).to(x.device))  # where there may be more threads
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            x[...] = values.astype(x.dtype)
+
+
+def _subnormal(x: Any) -> float:
+    if is_torch(x):
+        import torch
+
+        return torch.finfo(x.dtype).smallest_normal / 2
+    import ml_dtypes
+
+    return float(ml_dtypes.finfo(x.dtype).smallest_normal) / 2
+
+
+# Laying out, between zones of known bytes
+
+
+class Zone:
+    """An array in a buffer of its own, with all other bytes of the buffer known."""
+
+    def __init__(self, like: Any, shape: Sequence[int], strides: Sequence[int], shift: int = 0) -> None:
+        """Elements are `strides` apart; the first is `shift` elements after an aligned address."""
+        self.shape, self.strides = tuple(shape), tuple(strides)
+        size = like.element_size() if is_torch(like) else like.itemsize
+        span = size * (shift + 1 + sum((n - 1) * step for n, step in zip(shape, strides) if n))
+        total = -(-(2 * _ZONE + _ALIGNMENT + span) // size) * size
+        self._like, self._size = like, size
+        self._bytes: Any
+        if is_torch(like):
+            import torch
+
+            self._bytes = torch.full((total,), _PATTERN, dtype=torch.uint8, device=like.device)
+            address = self._bytes.data_ptr()
+        else:
+            self._bytes = np.full(total, _PATTERN, np.uint8)
+            address = self._bytes.ctypes.data
+        self._begin = _ZONE + -address % _ALIGNMENT + shift * size
+        self.array = self._view(self._bytes)
+        self._before = self._copy()
+
+    def _copy(self) -> Any:
+        return self._bytes.clone() if is_torch(self._like) else self._bytes.copy()
+
+    def _view(self, memory: Any) -> Any:
+        """The array's place in a buffer."""
+        if not is_torch(self._like):
+            steps = [step * self._size for step in self.strides]
+            return np.ndarray(self.shape, self._like.dtype, memory.data, self._begin, steps)
+        elements = memory.view(self._like.dtype)
+        return elements.as_strided(self.shape, self.strides, elements.storage_offset() + self._begin // self._size)
+
+    def remember(self) -> None:
+        """Take what is in the array now for its contents."""
+        self._before = self._copy()
+
+    def unchanged(self) -> bool:
+        """Whether the array holds what it was given."""
+        return self._same(self._bytes, self._before)
+
+    def spilled(self) -> bool:
+        """Whether bytes around the array, or between its elements, have changed."""
+        allowed = self._before.clone() if is_torch(self._like) else self._before.copy()
+        if is_torch(self._like):
+            self._view(allowed).copy_(self.array)
+        else:
+            self._view(allowed)[...] = self.array
+        return not self._same(self._bytes, allowed)
+
+    def _same(self, one: Any, other: Any) -> bool:
+        if is_torch(self._like):
+            import torch
+
+            return torch.equal(one, other)
+        return np.array_equal(one, other)
+
+
+def placed(x: Any, layout: str = "") -> Zone | None:
+    """An input's contents in a zone, in a layout of `LAYOUTS`; None if it cannot be laid out so."""
+    if not _is_plain(x):
+        return None
+    size = x.element_size() if is_torch(x) else x.itemsize
+    strides = list(x.stride()) if is_torch(x) else [step // size for step in x.strides]
+    shape, shift = list(x.shape), 0
+    if len(shape) < {"transposed": 2, "rows apart": 1}.get(layout, 0):
+        return None
+    if layout == "transposed":
+        order = sorted(range(len(shape)), key=lambda mode: strides[mode])
+        row, column = order.index(len(shape) - 2), order.index(len(shape) - 1)
+        order[row], order[column] = order[column], order[row]
+        strides = _packed(shape, order)
+    elif layout == "rows apart":
+        row = max(0, len(shape) - 2)
+        strides = _packed([2 * n if mode == row else n for mode, n in enumerate(shape)], [*reversed(range(len(shape)))])
+        strides[row] *= 2
+    elif layout == "shifted":
+        shift = 1
+    if not _disjoint(shape, strides):
+        return None
+    zone = Zone(x, shape, strides, shift)
+    if is_torch(x):
+        zone.array.copy_(x.detach())
+    else:
+        zone.array[...] = x
+    zone.remember()
+    return zone
+
+
+def _is_plain(x: Any) -> bool:
+    """Whether an array is elements at strides."""
+    if is_torch(x):
+        import torch
+
+        return x.layout is torch.strided and not x.dtype.is_complex
+    return isinstance(x, np.ndarray) and x.dtype != object
+
+
+def _packed(shape: Sequence[int], order: Sequence[int]) -> list[int]:
+    """Strides of an array without gaps; `order` has the modes from the one whose elements are next to each other on."""
+    strides, step = [0] * len(shape), 1
+    for mode in order:
+        strides[mode] = step
+        step *= max(1, shape[mode])
+    return strides
+
+
+def _disjoint(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether no two elements share memory."""
+    reach = 0
+    for step, extent in sorted((step, extent) for step, extent in zip(strides, shape) if extent > 1):
+        if step <= reach:
+            return False
+        reach += step * (extent - 1)
+    return True
+
+
+# Memory that a kernel's function asks for
+
+
+@contextlib.contextmanager
+def poisoned_memory() -> Iterator[list[Zone]]:
+    """While open, what torch and numpy give as empty is full of NaN, and lies in zones, which are noted in a list."""
+    zones: list[Zone] = []
+
+    def poisoned(made: Any) -> Any:
+        strides = made.stride() if is_torch(made) else [step // made.itemsize for step in made.strides]
+        if not _disjoint(made.shape, strides) or 0 in made.shape:
+            return made
+        zone = Zone(made, made.shape, strides)
+        _poison(zone.array)
+        zone.remember()
+        zones.append(zone)
+        return zone.array
+
+    plain = {name: getattr(np, name) for name in ("empty", "empty_like")}
+    with contextlib.ExitStack() as stack:
+        torch = packages.loaded("torch")
+        if torch is not None:
+            stack.enter_context(_poisoning(torch, poisoned))
+        try:
+            for name, function in plain.items():
+                setattr(np, name, lambda *args, _f=function, **options: poisoned(_f(*args, **options)))
+            yield zones
+        finally:
+            for name, function in plain.items():
+                setattr(np, name, function)
+
+
+def _poisoning(torch: Any, poisoned: Any) -> Any:
+    from torch.overrides import TorchFunctionMode
+
+    # By name: `torch.empty` seen through other modes is still called so.
+    names = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
+
+    class Poison(TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            made = func(*args, **(kwargs or {}))
+            plain = type(made) is torch.Tensor and getattr(func, "__name__", "") in names
+            return poisoned(made) if plain and made.layout is torch.strided and not made.dtype.is_complex else made
+
+    return Poison()
+
+
+def _poison(x: Any) -> None:
+    """NaN, or an unlikely integer. Types that can hold neither stay as they are."""
+    value = float("nan") if is_floating(x) else 85
+    with contextlib.suppress(RuntimeError, NotImplementedError):
+        x.fill_(value) if is_torch(x) else x.fill(value)

@@ -1,0 +1,435 @@
+"""One check of a kernel, as a job of a worker: inputs are made, the kernel runs, the reference and the oracle after it.
+
+Nothing here prints or keeps records; what comes back is JSON (`Result` says what of).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from kiln import DSLBaseError, DSLCudaRuntimeError
+from kiln.base_dsl import packages
+from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLUserCodeRuntimeError
+from kiln.testing import CantImplementError
+
+from ..core import cases, contracts
+from ..core.cases import Case
+from ..core.contracts import ContractError
+from . import cheating, input_arrays, judge, lost_inputs
+
+LAYOUT_KINDS = {"strided": ("transposed", "rows apart"), "shifted": ("shifted",)}
+
+REFUSALS = (CantImplementError, DSLBaseError, ValueError, NotImplementedError, AssertionError)
+FAULTS = (DSLUserCodeRuntimeError, DSLCudaRuntimeError, CompilerDiagnosticError)
+"""Errors of Kiln that are no refusal: the kernel ran, or should have compiled."""
+
+_probed: set[str] = set()
+_loaded: dict[str, tuple[Case, cheating.Tools]] = {}
+
+
+def opened(where: str, anew: bool = False) -> tuple[Case, cheating.Tools]:
+    """The Case, loaded once in this process, and the tools as they were before."""
+    if anew or where not in _loaded:
+        tools = cheating.Tools(contracts.prepare(contracts.path_of(where)))
+        case = cases.load(where)
+        _loaded[where] = _loaded[case.where] = case, tools
+    return _loaded[where]
+
+
+def use(case: Case) -> None:
+    """Have checks in this process take a Case as it is, without loading it again."""
+    _loaded[case.where] = case, cheating.Tools(case.sources)
+
+
+# Problems
+
+
+def describe(where: str, problem: dict[str, Any], max_elements: int | None = None) -> dict[str, Any]:
+    """A problem, shrunk until its inputs have no more than so many elements; which of its fields are extents; its inputs."""
+    case, _ = opened(where)
+    made = cases.Problem(problem)
+    arrays = _arrays(case, made)
+    fixed: set[str] = set()
+    while max_elements and _elements(arrays) > max_elements:
+        sizes = {name: value for name, value in made.items() if _is_size(value) and value > 1 and name not in fixed}
+        if not sizes:
+            break
+        name = max(sizes, key=lambda each: sizes[each])
+        tried = cases.Problem(made | {name: sizes[name] // 2})
+        smaller = _possible(case, tried)
+        if smaller is None or _elements(smaller) >= _elements(arrays):
+            fixed.add(name)
+        else:
+            made, arrays = tried, smaller
+    shapes = [x.shape for x in arrays]
+    extents = []
+    for name, value in made.items():
+        other = _possible(case, cases.Problem(made | {name: value + 1})) if _is_size(value) else None
+        if other is not None and [x.shape for x in other] != shapes:
+            extents.append(name)
+    text = [f"{input_arrays.dtype_name(x)} {'x'.join(map(str, x.shape)) or 'scalar'}" for x in arrays]
+    return {"problem": dict(made), "extents": extents, "elements": _elements(arrays), "inputs": text}
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _arrays(case: Case, problem: Mapping[str, Any]) -> list[Any]:
+    return [x for x in case.inputs(problem) if contracts.is_array(x)]
+
+
+def _possible(case: Case, problem: Mapping[str, Any]) -> list[Any] | None:
+    with contextlib.suppress(ContractError):
+        return _arrays(case, problem)
+    return None
+
+
+def _elements(arrays: Sequence[Any]) -> int:
+    total = 0
+    for x in arrays:
+        count = 1
+        for extent in x.shape:
+            count *= int(extent)
+        total += count
+    return total
+
+
+# Checks
+
+
+def check(where: str, kind: str, problem: dict[str, Any], seed: int = 0, **options: Any) -> dict[str, Any]:
+    """Do one check; what came of it: `status`, and whatever of `message`, `error`, `bound`, `how`, `notes`, `output`."""
+    case, tools = opened(where)
+    trial = _Trial(case, problem, seed, **options)
+    found = {"deterministic": trial.deterministic, "sanitizer": trial.sanitizer, "repeated": trial.repeated,
+             "streams": trial.streams}.get(kind)  # fmt: skip
+    with contextlib.ExitStack() as stack:
+        stack.callback(_forget)
+        try:
+            result = found() if found is not None else trial.values(kind)
+        except ContractError:
+            raise
+        except Exception as error:
+            if not trial.running:
+                raise
+            result = _raised(error, may_refuse=kind in LAYOUT_KINDS or trial.variant)
+    changed = tools.changed()
+    if changed and result["status"] in ("ok", "refused"):
+        result = _cheat("honest-tools", changed[0])
+    return result
+
+
+def _forget() -> None:
+    """Give back what a check allocated: the next one may need it."""
+    torch = packages.loaded("torch")
+    if torch is not None and torch.cuda.is_available() and hasattr(torch.cuda, "empty_cache"):
+        torch.cuda.empty_cache()
+
+
+def _raised(error: Exception, may_refuse: bool) -> dict[str, Any]:
+    from ..core.worker import described, status_of
+
+    if status_of(error) in ("oom", "device_error"):
+        raise error  # the worker ends itself
+    found = described(error)
+    name = type(error).__name__
+    text = str(error) if isinstance(error, DSLBaseError) else f"{name}: {error}".rstrip(": ")
+    if may_refuse and isinstance(error, REFUSALS) and not isinstance(error, FAULTS):
+        return {"status": "refused", "message": text}
+    status = "timeout" if isinstance(error, TimeoutError) else "error"
+    return {"status": status, "message": f"kernel_fn raised {text}", "raised": found}
+
+
+def _cheat(name: str, seen: str) -> dict[str, Any]:
+    return {"status": "cheat", "check": name, "message": f"{name}: {seen}\n{cheating.CHECKS[name]}"}
+
+
+class _Trial:
+    """One problem and seed; `running` is whether the kernel's own code runs."""
+
+    def __init__(
+        self,
+        case: Case,
+        problem: dict[str, Any],
+        seed: int,
+        config: dict[str, Any] | None = None,
+        layout: str = "",
+        tolerance: Any = None,
+        variant: bool = False,
+    ) -> None:
+        self.case, self.problem, self.seed = case, cases.Problem(problem), seed
+        self.config, self.layout, self.variant = config, layout, variant
+        self.tolerance = case.tolerance if tolerance is None else tolerance
+        self.running = False
+
+    # Steps
+
+    def prepare(self, kind: str, seed: int | None = None) -> None:
+        """Make the inputs: `zones` for those that could be laid out, `inputs` for the kernel, `copies` for the reference."""
+        seed = self.seed if seed is None else seed
+        given = self.case.inputs(self.problem, seed)
+        self.zones = [input_arrays.placed(x, self.layout) if contracts.is_array(x) else None for x in given]
+        if self.layout and not any(self.zones):
+            raise _NotTried("no input has modes enough for it, in an array of torch or numpy")
+        if self.layout:  # arrays of fewer modes stay as they are
+            self.zones = [zone or input_arrays.placed(x) for zone, x in zip(self.zones, given)]
+        self.inputs = [x if zone is None else zone.array for zone, x in zip(self.zones, given)]
+        if kind != "normal" and not any(map(input_arrays.is_floating, self.inputs)):
+            raise _NotTried("no input holds floats, of torch or numpy")
+        for number, (zone, x) in enumerate(zip(self.zones, self.inputs)):
+            input_arrays.fill(x, kind, seed, number)
+            if zone is not None:
+                zone.remember()
+        self.copies = [input_arrays.clone(x) if contracts.is_array(x) else x for x in self.inputs]
+
+    def call(self) -> list[Any]:
+        """Run the kernel; its outputs."""
+        self.running = True
+        with cheating.Watch() as self.watch, input_arrays.poisoned_memory() as self.made:
+            result = self.case.kernel(*self.inputs, config=self.config, problem=self.problem)
+        self._synchronize()
+        self.running = False
+        return self._outputs(result, self.inputs, "kernel_fn")
+
+    def _synchronize(self) -> None:
+        torch = packages.loaded("torch")
+        if torch is not None and any(input_arrays.is_torch(x) and x.is_cuda for x in self.inputs):
+            torch.cuda.synchronize()
+
+    def _outputs(self, result: Any, inputs: Sequence[Any], name: str) -> list[Any]:
+        if result is None and self.case.mutates:
+            return [
+                x for number, x in enumerate(inputs) if cheating.mutated(self.case, number) and contracts.is_array(x)
+            ]
+        found = list(result.values()) if isinstance(result, Mapping) else result
+        found = list(found) if isinstance(found, (list, tuple)) else [found]
+        if not found or not all(map(contracts.is_array, found)):
+            what = (
+                "None (return the output, or declare what it `mutates`)" if result is None else contracts.short(result)
+            )
+            message = f"{name} returns an array, or a tuple or dict of them, not {what}"
+            raise ContractError(message, self.case.file, contracts.line_of(self.case.file, name))
+        return found
+
+    def complaints(self, outputs: Sequence[Any]) -> dict[str, Any] | None:
+        """The first check against self-deception that a call failed."""
+        found = self.watch.complaints(self.case) | cheating.of_outputs(self.case, self.inputs, outputs)
+        for number, zone in enumerate(self.zones):
+            if zone is None:
+                continue
+            if not cheating.mutated(self.case, number) and not zone.unchanged():
+                where = "bytes around it" if zone.spilled() else "its contents"
+                found.setdefault("inputs-unchanged", f"the kernel changed input {number}: {where}")
+            elif zone.spilled():
+                return {"status": "wrong", "message": f"the kernel wrote outside input {number}, which it may change"}
+        if any(zone.spilled() for zone in self.made):
+            text = (
+                "the kernel wrote outside memory it was given: bytes before, after or between the elements of an output"
+            )
+            return {"status": "wrong", "message": text}
+        return next((_cheat(name, seen) for name, seen in found.items()), None)
+
+    def compare(self, outputs: Sequence[Any], exact: bool) -> dict[str, Any]:
+        """Judge outputs by the reference and the oracle, which run now."""
+        wide = [input_arrays.in_fp64(x) if contracts.is_array(x) else x for x in self.copies]
+        references = self._outputs(self.case.reference(*self.copies, problem=self.problem), self.copies, "reference_fn")
+        with input_arrays.computing_in_fp64():
+            oracle = self._outputs(self.case.oracle(*wide, problem=self.problem), wide, "reference_fn")
+        if len(outputs) != len(references):
+            return _wrong(f"the kernel gives {len(outputs)} outputs, the reference {len(references)}")
+        found: dict[str, Any] = {"status": "ok", "error": 0.0, "bound": 0.0, "how": "", "notes": []}
+        for number, each in enumerate(zip(outputs, references, oracle)):
+            mine, theirs, truth = map(input_arrays.plain, each)
+            for what, one, other in (
+                ("shape", tuple(mine.shape), tuple(theirs.shape)),
+                ("type", input_arrays.dtype_name(mine), input_arrays.dtype_name(theirs)),
+            ):
+                if one != other:
+                    return _wrong(f"output {number} has {what} {one}, the reference's {other}")
+            judged = judge.judge(mine, theirs, truth, self.tolerance, exact)
+            found["notes"] = sorted({*found["notes"], *judged.notes})
+            if judged.ok:
+                worse = judged.error / (judged.bound or 1) >= found["error"] / (found["bound"] or 1)
+                if worse or not found["how"]:
+                    found |= {"error": judged.error, "bound": judged.bound, "how": judged.how}
+                continue
+            seen = judge.findings(mine, theirs, judged, _tile(self.config))
+            shape = "x".join(map(str, mine.shape)) or "scalar"
+            name = f"output {number} ({input_arrays.dtype_name(mine)} {shape})"
+            if not _written(mine, theirs):
+                return _cheat("poisoned-memory", f"no element of {name} was written")
+            text = f"{seen['wrong']} of {seen['elements']} elements of {name} are wrong"
+            measured = {"error": judged.error, "bound": judged.bound, "how": judged.how, "notes": found["notes"]}
+            return {"status": "wrong", "message": text, "output": seen, **measured}
+        return found
+
+    # Kinds of checks
+
+    def values(self, kind: str) -> dict[str, Any]:
+        """Results on data of a kind, in the layout."""
+        try:
+            self.prepare("normal" if kind in LAYOUT_KINDS else kind)
+        except _NotTried as reason:
+            return {"status": "skipped", "message": str(reason)}
+        outputs = self.call()
+        complaint = self.complaints(outputs)
+        if complaint is not None and complaint["status"] == "cheat":
+            return complaint
+        result = self.compare(outputs, exact=kind == "integers")
+        if result["status"] == "wrong" and "output" in result:
+            result["output"]["look"] += self._lost(result["output"]["where"])
+        # Wrong values say more than a byte beside them.
+        return complaint or result if result["status"] == "ok" else result
+
+    def _lost(self, where: Sequence[str]) -> list[str]:
+        """What the inputs have to do with results that are wrong everywhere; looked for once in a process."""
+        spread = any(text.startswith(("all elements", "scattered")) for text in where)
+        if not spread or self.case.mutates or self.case.where in _probed:
+            return []
+        _probed.add(self.case.where)
+        kernel = lambda *inputs: self._outputs(
+            self.case.kernel(*inputs, config=self.config, problem=self.problem), inputs, "kernel_fn"
+        )
+        reference = lambda *inputs: self._outputs(
+            self.case.reference(*inputs, problem=self.problem), inputs, "reference_fn"
+        )
+        try:
+            return lost_inputs.lost(self.copies, kernel, reference)
+        except Exception:  # it is only a hint
+            return []
+
+    def repeated(self) -> dict[str, Any]:
+        """New contents behind the same pointers, three times; the last ones of a seed that nobody could know."""
+        self.prepare("normal")
+        first = [input_arrays.bits(x) for x in self.call()]
+        for seed in (self.seed + 1, int.from_bytes(os.urandom(4), "little")):
+            fresh = self.case.inputs(self.problem, seed)
+            for zone, x, new in zip(self.zones, self.inputs, fresh):
+                if contracts.is_array(x):
+                    input_arrays.assign(x, input_arrays.numbers(new))
+                if zone is not None:
+                    zone.remember()
+            self.copies = [input_arrays.clone(x) if contracts.is_array(x) else x for x in self.inputs]
+            outputs = self.call()
+            now = [input_arrays.bits(x) for x in outputs]
+            result = self.compare(outputs, exact=False)
+            if result["status"] != "ok":
+                if now == first:
+                    return _cheat("same-pointers", "the inputs changed in place, and the result did not")
+                if seed != self.seed + 1:
+                    return _cheat("unseen-seed", f"right before, wrong with seed {seed}: {result['message']}")
+                return result
+        return result
+
+    def deterministic(self) -> dict[str, Any]:
+        """Three runs give the same bits, on the CPU target under different schedules."""
+        self.prepare("normal")
+        seen: list[list[bytes]] = []
+        for schedule in ("0", "1", "2"):
+            for x, copy in zip(self.inputs, self.copies):
+                if contracts.is_array(x):
+                    input_arrays.assign(x, input_arrays.numbers(copy))
+            with _schedule(schedule):
+                seen.append([input_arrays.bits(x) for x in self.call()])
+            if seen[-1] != seen[0]:
+                where = f"run {len(seen)}" + (f" (schedule KILN_CPU_SEED={schedule})" if _on_host() else "")
+                text = f"{where} gave other bits than the first, for the same inputs (or nondeterministic = True)"
+                return {"status": "nondeterministic", "message": text}
+        return {"status": "ok", "how": "three runs" + (" under three schedules" if _on_host() else "")}
+
+    def sanitizer(self) -> dict[str, Any]:
+        """One run on the CPU target that looks for races and misuse of memory and synchronization."""
+        import kiln
+
+        self.prepare("normal")
+        with kiln.sanitize(raises=False) as report:
+            self.call()
+        if not report.findings:
+            return {"status": "ok", "how": "no races, nothing out of bounds, no misused barriers"}
+        first = report.findings[0]
+        more = len(report.findings) - 1
+        return _wrong(f"{first.kind}: {first}" + (f"\nand {more} more" if more else ""))
+
+    def streams(self) -> dict[str, Any]:
+        """On a GPU: work that the stream still has to do comes before the kernel's."""
+        torch = packages.loaded("torch")
+        self.prepare("normal")
+        if torch is None or not all(
+            input_arrays.is_torch(x) and x.is_cuda for x in self.inputs if contracts.is_array(x)
+        ):
+            return {"status": "skipped", "message": "the inputs are no tensors of torch on a GPU"}
+        self.call()  # compiles
+        fresh = [
+            input_arrays.clone(x) if contracts.is_array(x) else x for x in self.case.inputs(self.problem, self.seed + 1)
+        ]
+        torch.cuda.synchronize()
+        torch.cuda._sleep(40_000_000)  # cycles: the stream is busy while the host goes on
+        for x, new in zip(self.inputs, fresh):
+            if contracts.is_array(x):
+                x.copy_(new)
+        self.running = True
+        outputs = self._outputs(
+            self.case.kernel(*self.inputs, config=self.config, problem=self.problem), self.inputs, "kernel_fn"
+        )
+        outputs = [x.clone() for x in outputs]
+        torch.cuda.synchronize()
+        self.running = False
+        self.copies = fresh
+        result = self.compare(outputs, exact=False)
+        if result["status"] != "ok":
+            return _cheat("stream-order", f"it did not wait for what the stream had to do before: {result['message']}")
+        return result
+
+
+class _NotTried(Exception):
+    pass
+
+
+def _wrong(message: str) -> dict[str, Any]:
+    return {"status": "wrong", "message": message}
+
+
+def _written(mine: Any, theirs: Any) -> bool:
+    """Whether an output has anything but the NaN that was in memory before."""
+    got = input_arrays.numbers(mine)
+    is_poison = input_arrays.is_floating(mine) and got.size > 0 and bool(np.isnan(got).all())
+    return not is_poison or bool(np.isnan(input_arrays.numbers(theirs)).all())
+
+
+def _tile(config: Mapping[str, Any] | None) -> tuple[int, ...] | None:
+    """The tile of an output that a config has, by the usual names."""
+    if not config:
+        return None
+    for names in (("tile_m", "tile_n"), ("block_m", "block_n"), ("bm", "bn")):
+        if all(isinstance(config.get(name), int) for name in names):
+            return tuple(config[name] for name in names)
+    tile = config.get("tile")
+    if isinstance(tile, (list, tuple)) and len(tile) >= 2 and all(isinstance(each, int) for each in tile):
+        return tuple(tile[:2])
+    return None
+
+
+def _on_host() -> bool:
+    from kiln.base_dsl.target import get_target
+
+    return get_target().on_host
+
+
+@contextlib.contextmanager
+def _schedule(seed: str) -> Iterator[None]:
+    """The order of threads and blocks on the CPU target."""
+    before = os.environ.get("KILN_CPU_SEED")
+    os.environ["KILN_CPU_SEED"] = seed
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["KILN_CPU_SEED"]
+        else:
+            os.environ["KILN_CPU_SEED"] = before

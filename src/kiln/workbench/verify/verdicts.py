@@ -1,0 +1,248 @@
+"""What came of checking a kernel: results of checks, and the verdict on all of them, in words."""
+
+from __future__ import annotations
+
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..core.cases import Case, Problem
+from ..core.command_line import EXIT
+
+KINDS = {
+    "normal": "data as get_inputs draws it",
+    "integers": "small integers: results must be equal, bit for bit",
+    "wide": "magnitudes from 2^-8 to 2^8",
+    "special": "NaN, infinities, -0 and subnormal numbers among the data",
+    "odd": "each extent one more, one less, and 1",
+    "strided": "inputs transposed in memory, and every second row of a larger array",
+    "shifted": "inputs that begin one element after an aligned address",
+    "repeated": "new contents behind the same pointers, of a seed not seen before",
+    "streams": "on a GPU: what the stream has to do comes first",
+    "deterministic": "three runs give the same bits; on the CPU target under three schedules",
+    "sanitizer": "on the CPU target: races, bounds, uninitialized memory, barriers",
+}
+"""What is checked, in this order."""
+
+FATAL = ("crash", "timeout", "oom", "device_error")
+"""Statuses of checks that cost their worker."""
+
+
+@dataclass
+class Result:
+    """One check done: of one problem, kind of data, seed and layout."""
+
+    kind: str
+    problem: dict[str, Any]
+    seed: int
+    variant: str
+    """What differs from the problem as it is: "m+1", "transposed"."""
+    status: str
+    """One of the statuses of records, or `refused`: the kernel said that it does not take this."""
+    message: str = ""
+    error: float = 0.0
+    bound: float = 0.0
+    how: str = ""
+    notes: list[str] = field(default_factory=list)
+    output: dict[str, Any] | None = None
+    """Of wrong results: how many, the first, the worst, where they lie, what they look like."""
+    raised: dict[str, Any] | None = None
+    stderr: str = ""
+    seconds: float = 0.0
+    again: str = ""
+    base: dict[str, Any] = field(default_factory=dict)
+    """The problem that this one is a variant of, or itself."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong: it passed, was refused or was not possible."""
+        return self.status in ("ok", "refused", "skipped")
+
+    def report(self) -> str:
+        """A failure in full: what, where, what it looks like, and the command that does it again."""
+        of = f" {self.variant}" if self.variant else ""
+        fields = " ".join(f"{name}={value}" for name, value in self.problem.items())
+        lines = [f"{self.kind}{of}, seed {self.seed}{': ' + fields if fields else ''}", *self.message.splitlines()]
+        if self.output is not None:
+            lines += _shown(self.output, self)
+        if self.raised is not None and self.raised.get("traceback"):
+            lines += self.raised["traceback"].rstrip().splitlines()[-12:]
+        tail = _printed(self.stderr) if self.status in FATAL else []
+        lines += ["it printed:", *(f"  {line}" for line in tail)] if tail else []
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n  ".join([*lines, f"again: {self.again}"])
+
+
+def _printed(text: str) -> list[str]:
+    """The last lines that a worker printed, of tracebacks only the user's own."""
+    others = (str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"], "<frozen")
+    lines = [line for line in text.strip().splitlines() if not any(f'File "{each}' in line for each in others)]
+    return lines[-16:]
+
+
+def _shown(output: Mapping[str, Any], result: Result) -> list[str]:
+    element = lambda each: (
+        f"[{', '.join(map(str, each['index']))}]: got {_short(each['got'])}, expected {_short(each['expected'])}"
+    )
+    lines = [f"first at {element(output['first'])}"]
+    lines += [f"where: {text}" for text in output["where"]]
+    lines += [f"look: {text}" for text in output["look"]]
+    worst = [element(each) for each in output["worst"] if each != output["first"]][:3]
+    lines += [f"worst at {text}" for text in worst]
+    if result.bound and result.error > result.bound:
+        lines.append(f"error {result.error:.3g}, allowed {result.bound:.3g}: {result.how}")
+    elif result.how and not result.bound:
+        lines.append(f"allowed: {result.how}")
+    return lines
+
+
+def _short(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+class Verdict:
+    """What came of checking a Case."""
+
+    def __init__(self, case: Case, where: str) -> None:
+        self.case, self.where = case, where
+        self.checks: list[Result] = []
+        self.problems: list[tuple[Problem, dict[str, Any]]] = []
+        """Each problem that was asked for, with what it became here (`checking.describe`)."""
+        self.skipped = ""
+        """Why nothing was done."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether every check passed, and something was checked."""
+        return (
+            not self.skipped and all(check.ok for check in self.checks) and any(c.status == "ok" for c in self.checks)
+        )
+
+    @property
+    def failures(self) -> list[Result]:
+        """The checks that did not pass."""
+        return [check for check in self.checks if not check.ok]
+
+    @property
+    def exit_status(self) -> int:
+        """Of the command."""
+        return EXIT.NOT_HERE if self.skipped else EXIT.GOOD if self.ok else EXIT.FAILED
+
+    def lines(self) -> list[tuple[str, str, str]]:
+        """One for each kind of check of each problem: kind, status, details; a problem begins with its name."""
+        found: list[tuple[str, str, str]] = []
+        for asked, described in self.problems:
+            fields = "".join(f" {name}={value}" for name, value in described["problem"].items())
+            shrunk = " (made smaller)" if dict(asked) != described["problem"] else ""
+            found.append(("", "", f"{self.case.name}{fields}{shrunk}: {', '.join(described['inputs'])}; {self.where}"))
+            mine = [check for check in self.checks if check.base == described["problem"]]
+            for kind in KINDS:
+                of_kind = [check for check in mine if check.kind == kind]
+                if of_kind:
+                    found.append((kind, *_summary(of_kind)))
+        return found
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it."""
+        return {
+            "case": self.case.name,
+            "ok": self.ok,
+            "where": self.where,
+            "skipped": self.skipped,
+            "checks": [asdict(each) for each in self.checks],
+        }
+
+    def __str__(self) -> str:
+        if self.skipped:
+            return f"skipped: {self.skipped}"
+        lines = [f"  {kind:<14} {status:<8} {text}".rstrip() if kind else text for kind, status, text in self.lines()]
+        failures = self.failures
+        if failures:
+            full = _in_full(failures)
+            lines += ["", *(f"FAILED {each.report()}" for each in full)]
+            lines += [
+                f"also {each.kind} {each.variant}: {each.again}" for each in distinct(failures) if each not in full
+            ]
+        return "\n".join(lines)
+
+    def print(self, out: Any, quiet: bool = False) -> None:
+        """Print it on a console of rich; `quiet`: failures only."""
+        from rich.text import Text
+
+        if self.skipped:
+            out.print(f"skipped: {self.skipped}", markup=False)
+            return
+        colours = {"ok": "green", "FAILED": "bold red", "refused": "yellow", "not tried": "dim"}
+        for kind, status, text in [] if quiet else self.lines():
+            coloured = (f"{status:<9} ", colours.get(status, ""))
+            out.print(Text.assemble("  ", f"{kind:<14} ", coloured, text) if kind else Text(text, style="bold"))
+        failures = distinct(self.failures)
+        if failures:
+            out.print()
+            full = _in_full(failures)
+            for each in full:
+                out.print(Text.assemble(("FAILED ", "bold red"), each.report()))
+            failures = [each for each in failures if each not in full]
+            for each in failures[:4]:
+                out.print(
+                    Text.assemble(("also ", "bold red"), f"{each.kind} {each.variant}".rstrip(), f": {each.again}")
+                )
+            if len(failures) > 4:
+                out.print(Text.assemble(("also ", "bold red"), f"{len(failures) - 4} more"))
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        rows = "".join(
+            f"<tr><td>{escape(kind)}<td>{escape(status)}<td>{escape(text)}" for kind, status, text in self.lines()
+        )
+        failure = f"<pre>{escape(self.failures[0].report())}</pre>" if self.failures else ""
+        return f"<table>{rows}</table>{failure}"
+
+
+def _in_full(failures: Sequence[Result]) -> list[Result]:
+    """What is told in full: the first failure, and what the sanitizer has to say of it."""
+    return [failures[0], *(each for each in failures[1:] if each.kind == "sanitizer")][:2]
+
+
+def distinct(failures: Sequence[Result]) -> list[Result]:
+    """One for each kind and variant."""
+    return list({(each.kind, each.variant): each for each in reversed(failures)}.values())[::-1]
+
+
+def _summary(checks: Sequence[Result]) -> tuple[str, str]:
+    """Status and details of the checks of one kind."""
+    failed = [check for check in checks if not check.ok]
+    if failed:
+        first = failed[0]
+        variant = f"{first.variant}: " if first.variant else ""
+        where = f", first at {first.output['first']['index']}" if first.output else ""
+        more = f" ({len(failed)} of {len(checks)} checks)" if len(checks) > 1 else ""
+        return "FAILED", f"{first.status}: {variant}{first_line(first.message)}{where}{more}"
+    passed = [check for check in checks if check.status == "ok"]
+    rest = [check for check in checks if check.status != "ok"]
+    if not passed:
+        return _word(rest[0].status), "; ".join(dict.fromkeys(first_line(check.message) for check in rest))
+    others = [f"{check.variant} {_word(check.status)}: {first_line(check.message)}" for check in rest]
+    worst = max(passed, key=lambda check: check.error / check.bound if check.bound else 0.0)
+    if worst.bound == 1.0:
+        text = f"{100 * worst.error:.0f} % of {worst.how}"
+    elif worst.bound:
+        text = f"error {worst.error:.2g}, allowed {worst.bound:.2g}"
+    else:
+        text = worst.how
+    variants = list(dict.fromkeys(check.variant for check in passed if check.variant))
+    seeds = len({check.seed for check in passed})
+    counted = ", ".join(variants) if variants else f"{seeds} seeds" if seeds > 1 else ""
+    notes = [f"({note})" for note in worst.notes]
+    return "ok", "; ".join(filter(None, [counted, text, *dict.fromkeys(others), *notes]))
+
+
+def _word(status: str) -> str:
+    return "not tried" if status == "skipped" else status
+
+
+def first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else ""

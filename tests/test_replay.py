@@ -1,0 +1,88 @@
+"""The programs that compare revisions: names do not count, recorded times are read, renamed configs are found."""
+
+from __future__ import annotations
+
+import config_names
+import library_variants
+import normalise
+import pytest
+from choices import Chosen, chosen, recorded
+
+
+def test_symbols_of_ir_are_numbered():
+    text = """module {
+  func.func @main(%arg0: i32 loc("file.py":3:1)) {
+    "cute.launch"(%0) {kernel = @Old_kernel} : (i32) -> ()
+    call @external(%0) : (i32) -> ()
+  }
+  func.func @Old_kernel(%arg0: i32) attributes {cute.kernel} {
+  }
+}
+#loc = loc("file.py":1:1)
+"""
+    assert normalise.ir(text) == normalise.ir(text.replace("Old_kernel", "New_kernel").replace("file.py", "other.py"))
+    assert normalise.ir(text) != normalise.ir(text.replace("external", "another"))
+    assert normalise.ir(text) != normalise.ir(text.replace("i32", "i64"))
+
+
+def test_symbols_of_ptx_are_numbered():
+    text = """.version 8.8
+.target sm_90a
+.extern .shared .align 1024 .b8 dynamic_smem[];
+.visible .entry Old_kernel(
+	.param .align 8 .b8 Old_kernel_param_0[48]
+)
+{
+	.loc	1 7 3
+	ld.param.b32 	%r202, [Old_kernel_param_0+16]; // comment
+	mov.b32 	%r203, dynamic_smem;
+$L__BB0_1:
+	ret;
+}
+	.section	.debug_str
+"""
+    found = normalise.ptx(text)
+    assert found == normalise.ptx(text.replace("Old_kernel", "New_kernel").replace("1 7 3", "2 8 4"))
+    assert "[s1_param_0+16];" in found
+    assert "$L__BB0_1:" in found
+    assert "debug" not in found
+    assert found != normalise.ptx(text.replace("%r203", "%r204"))
+
+
+def test_every_recorded_gemm_is_known():
+    found = recorded.gemms()
+    forty = [shape for shape in recorded.gemm_shapes() if shape.kind in recorded.FORTY]
+    assert len(forty) == 40
+    assert {shape.name for shape in forty} <= {*found}
+    assert all(measured.best <= max(measured.times.values()) for measured in found.values())
+
+
+@pytest.mark.parametrize("family", ["attention", "attention decode", "mla", "attention backward"])
+def test_recorded_configs_have_their_fields(family):
+    for measured in recorded.everything()[family].values():
+        for config in measured.times:
+            assert len(config.values) == len(recorded.fields_of(family, config.kind))
+
+
+def test_a_renamed_config_is_the_recorded_one():
+    old = {"class": "HopperTiling", "implementation": "A", "fields": {"block_mnk": [128, 256, 64], "stages": 4}}
+    new = {
+        "class": "Sm90GemmConfig",
+        "implementation": "B",
+        "fields": {"tile_shape_mnk": [128, 256, 64], "ab_stages": 4},
+    }
+    one, other = chosen(old), chosen(new)
+    assert isinstance(one, Chosen)
+    assert isinstance(other, Chosen)
+    assert (one.kind, one.fields) == (other.kind, other.fields)
+
+
+def test_a_class_without_a_line_is_found_by_its_fields():
+    known = {"LatentTiling": ("shares", "turned", "early"), "Tiling": ("block_mnk", "warps_mn", "stages", "splits")}
+    found = config_names.recorded_name("MlaConfig", {"num_splits": 132, "swap_ab": False, "prefetch": 4}, known)
+    assert found == ("LatentTiling", {"shares": 132, "turned": False, "early": 4})
+
+
+def test_targets_have_cases_of_every_family():
+    for target in ("sm_80", "sm_90a", "sm_100a"):
+        assert {name.partition("/")[0] for name in library_variants.variants(target)} == {*library_variants.FAMILIES}

@@ -1,0 +1,172 @@
+"""Code, messages and pages use the words of docs/glossary.md, and no private ones for the same things."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import tokenize
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE, KERNELS = "src/kiln/", "src/kiln/kernels/"
+
+
+class Word(NamedTuple):
+    """A private word: a regular expression for it, what to write instead, and below which folder it is banned."""
+
+    pattern: str
+    instead: str
+    below: str = SOURCE
+
+
+IDENTIFIERS = (
+    Word("given", "the name of the thing, or Arguments"),
+    Word("told|heard", "work broadcast, or the name of the thing"),
+    Word("latents?", "compressed KV (mla, ckv)"),
+    Word("doors?", "entry point"),
+    Word("meanwhile", "overlapped"),
+    Word("passports?", "argument record"),
+    Word("products", "gemm, mma, wgmma"),
+    Word("sums", "accumulators, partials, row_sum"),
+    Word("multiprocessors?", "sm, sm_count"),
+    Word("product", "gemm, mma", KERNELS),
+    Word("tilings?|plans?", "config", KERNELS),
+    Word("factors?", "scale", KERNELS),
+    Word("figures?", "coefficients", KERNELS),
+    Word("rings?", "stages, pipeline", KERNELS),
+    Word("turned", "transposed, swap_ab", KERNELS),
+    Word("swapped", "swap_ab", KERNELS),
+    Word("odd", "unaligned", KERNELS),
+    Word("deep", "hd256", KERNELS),
+    Word("few", "decode, small_m", KERNELS),
+    Word("lowered|powers|totals", "row_max, p, row_sum", KERNELS),
+    Word("shares?", "group_size, split", KERNELS),
+    Word("follows?", "epilogue", KERNELS),
+    Word("asked", "problem, arguments", KERNELS),
+    Word("found|made", "the name of the thing", KERNELS),
+)
+"""Words of which no identifier and no file name is composed."""
+
+PROSE = (
+    Word(r"copy engines?", "TMA", ""),
+    Word(r"multiprocessors?", "SM", ""),
+    Word(r"blocks? of threads", "CTA", ""),
+    Word(r"warp groups?", "warpgroup", ""),
+    Word(r"latents", "compressed KV", ""),
+    Word(r"doors", "entry points", ""),
+    Word(r"matrix products?", "GEMM, MMA", ""),
+    Word(r"products? of (?:a warp|warp|matrices|groups|arrays|blocks|weights)", "GEMM, MMA", ""),
+    Word(r"(?:two|three|five|its|their) products", "MMAs", ""),
+    Word(r"sums of (?:a warp|warp|products|blocks|threads|tiles)", "accumulators, partials", ""),
+    Word(r"(?:what|that) follows (?:the|a|it|them)\b", "epilogue", ""),
+    Word(r"(?:rows|arrays) that begin anywhere", "unaligned rows", ""),
+    Word(r"products?", "GEMM, MMA", KERNELS),
+    Word(r"sums", "accumulators, partials, row_sum", KERNELS),
+    Word(r"tilings?", "config", KERNELS),
+)
+"""Phrases that no docstring, comment, message or page contains."""
+
+
+class Allowed(NamedTuple):
+    """A private word that one file may use, and why."""
+
+    file: str
+    word: str
+    reason: str
+
+
+ALLOWED: tuple[Allowed, ...] = ()
+"""At most 60. The list only shrinks."""
+
+TO_REWRITE: tuple[str, ...] = (
+    "README.md",
+    "benchmarks/",
+    "docs/",
+    "examples/",
+    "src/kiln/",
+    "tools/",
+)
+"""Paths below which files still have private words. The list only shrinks."""
+
+
+def files() -> list[Path]:
+    """Return what the test reads: sources, examples, benchmarks and pages."""
+    sources = [file for top in ("src/kiln", "examples", "benchmarks", "tools") for file in (ROOT / top).rglob("*.py")]
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    return sorted(file for file in [*sources, *pages] if file.name != "glossary.md")
+
+
+def words(name: str) -> list[str]:
+    """Return the words of an identifier, in lower case: `HopperRows_of` has hopper, rows, of."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def names_and_prose(file: Path) -> tuple[set[tuple[int, str]], list[tuple[int, str]]]:
+    """Return a file's identifiers, its path's parts among them as line 0, and its text for people; both with lines."""
+    names = {(0, part) for part in file.relative_to(ROOT).with_suffix("").parts}
+    text = file.read_text()
+    if file.suffix == ".md":
+        return names, list(enumerate(text.splitlines(), 1))
+    prose: list[tuple[int, str]] = []
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME:
+            names.add((token.start[0], token.string))
+        elif token.type == tokenize.COMMENT:
+            prose.append((token.start[0], token.string))
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            prose += enumerate(node.value.splitlines(), node.lineno)
+    return names, prose
+
+
+def banned(table: tuple[Word, ...], path: str) -> tuple[re.Pattern[str], dict[str, str]] | None:
+    """Return what finds the words of a table that are banned at a path, and what to write for each group of them."""
+    words = [word for word in table if path.startswith(word.below)]
+    pattern = "|".join(f"(?P<w{number}>{word.pattern})" for number, word in enumerate(words))
+    instead = {f"w{number}": word.instead for number, word in enumerate(words)}
+    return (re.compile(rf"\b(?:{pattern})\b", re.IGNORECASE), instead) if words else None
+
+
+def private_words(file: Path) -> list[tuple[int, str, str]]:
+    """Return the private words of a file: line, word, what to write instead."""
+    path = file.relative_to(ROOT).as_posix()
+    allowed = {one.word for one in ALLOWED if one.file == path}
+    names, prose = names_and_prose(file)
+    wrong: list[tuple[int, str, str]] = []
+    for table, lines in ((IDENTIFIERS, [(line, " ".join(words(name))) for line, name in names]), (PROSE, prose)):
+        if (search := banned(table, path)) is not None:
+            for line, text in lines:
+                wrong += [(line, m[0].lower(), search[1][str(m.lastgroup)]) for m in search[0].finditer(text)]
+    return sorted({one for one in wrong if one[1] not in allowed})
+
+
+def test_no_private_words() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line}: {word!r}, write: {instead}"
+        for file in files()
+        if not file.relative_to(ROOT).as_posix().startswith(TO_REWRITE)
+        for line, word, instead in private_words(file)
+    ]
+    assert wrong == []
+
+
+def test_private_words_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "ROOT", tmp_path)
+    file = tmp_path / KERNELS / "latents" / "kernel.py"
+    file.parent.mkdir(parents=True)
+    file.write_text('"""Rows of the copy engine."""\n\nMOST_SUMS = 1  # for warp groups\ncheck_sum = "product"\n')
+    assert {(line, word) for line, word, _ in private_words(file)} == {
+        (0, "latents"), (3, "sums"), (1, "copy engine"), (3, "warp groups"), (4, "product")
+    }  # fmt: skip
+
+
+def test_exceptions_are_few_and_used() -> None:
+    assert len(ALLOWED) <= 60
+    assert all(one.reason for one in ALLOWED)
+    assert not {one.word for one in ALLOWED} & {"given", "told", "latents", "doors", "meanwhile"}
+    stale = [one for one in ALLOWED if one.word not in (ROOT / one.file).read_text().lower()]
+    assert stale == []
