@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import numbers
 from typing import TYPE_CHECKING, Any
 
 from .... import Float32
 from ...dispatch import arrays, devices
 from ...dispatch.recorder import kernel_function
-from ...dispatch.registry import Implementation, Registry
+from ...dispatch.registry import Registry
 from .arguments import GemmArguments
 from .gemm import GemmCall, are_block_scales, readable, scale_tensor
 from .implementations import REGISTRY as GEMM
+from .implementations import Fallback
 from .problem import GemmProblem, GroupedGemmProblem
 from .sm90_grouped import Sm90GroupedGemm
 from .sm90_padded import Sm90PaddedGemm
@@ -135,19 +135,14 @@ class PerGroupFallbackConfig:
 
 
 @REGISTRY.register
-class PerGroupFallback(Implementation):
+class PerGroupFallback(Fallback):
     """A GEMM for each group with bounds that the host reads, or one batched GEMM, if rows that do not count may be computed."""
 
     config = PerGroupFallbackConfig
+    repeats = False
 
     def supports(self, problem: GroupedGemmProblem, device: Device) -> str | None:
         return None
-
-    def configs(self, problem: GroupedGemmProblem, device: Device) -> list[PerGroupFallbackConfig]:
-        return [PerGroupFallbackConfig()]
-
-    def cost(self, problem: GroupedGemmProblem, config: PerGroupFallbackConfig, device: Device) -> float:
-        return math.inf
 
     def run(self, problem: GroupedGemmProblem, config: PerGroupFallbackConfig, args: GemmArguments) -> None:
         if not problem.contiguous:

@@ -9,14 +9,14 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, Any
 
-from .... import Float32
+from .... import Float32, Int32
 from ....utils import schedulers
 from ...dispatch import arrays, devices, launches
+from ...dispatch.problem import TensorLayout
 from ...dispatch.registry import Implementation, Registry
 from . import sm80_cost
 from .arguments import GemmArguments
 from .epilogue_fusion import EpilogueFusion
-from .mixed_input import DequantizeFallback
 from .problem import FLOATS8, INTEGERS, SCALE_BLOCK, GemmProblem
 from .simt import SimtGemmKernel
 from .sm80 import Sm80GemmKernel
@@ -229,28 +229,33 @@ _NO_ROW_SUM = "its CTAs have parts of rows only, and row_sum adds whole rows"
 _NO_BLOCK_SCALES = "block scales multiply accumulators of 128 elements of K, and it accumulates all of K"
 
 
+class Fallback(Implementation):
+    """An implementation for every target and alignment that leaves the GEMM to others; it is taken where nothing else can."""
+
+    repeats = True
+
+    def configs(self, problem: GemmProblem, device: Device) -> list[Any]:
+        return [self.config()]
+
+    def cost(self, problem: GemmProblem, config: Any, device: Device) -> float:
+        return math.inf
+
+
 @dataclasses.dataclass(frozen=True)
 class BlockScaledFallbackConfig:
     """A GEMM for each block of 128 of K, with the config expected to be fastest, that adds to the accumulators before."""
 
 
 @REGISTRY.register
-class BlockScaledFallback(Implementation):
-    """Block-scaled GEMM for every target and alignment: one GEMM for each block of K."""
+class BlockScaledFallback(Fallback):
+    """Block-scaled GEMM: one GEMM for each block of K."""
 
     config = BlockScaledFallbackConfig
-    repeats = True
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.reduces_rows:
             return _NO_ROW_SUM
         return None if problem.block_scales else "there are no block scales"
-
-    def configs(self, problem: GemmProblem, device: Device) -> list[BlockScaledFallbackConfig]:
-        return [BlockScaledFallbackConfig()]
-
-    def cost(self, problem: GemmProblem, config: BlockScaledFallbackConfig, device: Device) -> float:
-        return math.inf
 
     def run(self, problem: GemmProblem, config: BlockScaledFallbackConfig, args: GemmArguments) -> None:
         """Accumulate in f32, and run the epilogue on the last accumulators."""
@@ -270,8 +275,7 @@ class BlockScaledFallback(Implementation):
         outs, inputs = (args.out, *args.extra_outs), args.epilogue_inputs
         for partial, *rest in zip(*map(arrays.slices, (acc, *outs, *inputs)), strict=True):
             out, *extra = rest[:count]
-            batch = args._replace(out=out, extra_outs=extra, epilogue_inputs=rest[count:])
-            reduce_partials(problem, partial, batch)
+            reduce_partials(problem, partial, args._replace(out=out, extra_outs=extra, epilogue_inputs=rest[count:]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -280,20 +284,13 @@ class RowSumFallbackConfig:
 
 
 @REGISTRY.register
-class RowSumFallback(Implementation):
-    """GEMM with row sums for every target, type and alignment."""
+class RowSumFallback(Fallback):
+    """GEMM with row sums, for every element type: one more result, and a reduction."""
 
     config = RowSumFallbackConfig
-    repeats = True
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         return None if problem.reduces_rows else "there is no row_sum"
-
-    def configs(self, problem: GemmProblem, device: Device) -> list[RowSumFallbackConfig]:
-        return [RowSumFallbackConfig()]
-
-    def cost(self, problem: GemmProblem, config: RowSumFallbackConfig, device: Device) -> float:
-        return math.inf
 
     def run(self, problem: GemmProblem, config: RowSumFallbackConfig, args: GemmArguments) -> None:
         from ..reduction import reductions  # start-up: few GEMMs need another family
@@ -304,7 +301,76 @@ class RowSumFallback(Implementation):
         reductions.sum(values, -1, out=arrays.reshaped(args.row_sum, problem.shape[:2]))
 
 
-REGISTRY.register(DequantizeFallback(REGISTRY))
+_PASS_US, _PASS_TB_PER_S = 4.0, 3.5
+"""The time to begin a pass over B, and its bandwidth, on an H200."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DequantizeFallbackConfig:
+    """B is converted to the type of A, times scales of groups, and multiplied with the config expected to be fastest."""
+
+
+@REGISTRY.register
+class DequantizeFallback(Fallback):
+    """GEMM with an integer B: dequantisation kernels, then a GEMM of one element type."""
+
+    config = DequantizeFallbackConfig
+
+    def supports(self, problem: GemmProblem, device: Device) -> str | None:
+        return None if problem.mixed_input else "a and b have one element type"
+
+    def cost(self, problem: GemmProblem, config: DequantizeFallbackConfig, device: Device) -> float:
+        return sum(self.cost_terms(problem, config, device).values())
+
+    def cost_terms(self, problem: GemmProblem, config: DequantizeFallbackConfig, device: Device) -> dict[str, float]:
+        """Return the times of the GEMM and of the passes over B: low and high halves of bytes have two passes that write every
+        other element, and scales of groups are multiplied in place."""
+        dequantized = self.dequantized(problem)
+        passes = 1 + 3 * problem.int4 + (problem.group_scales is not None)
+        moved = passes * (problem.b.bytes + dequantized.b.bytes) / 1e6 / _PASS_TB_PER_S
+        return {"GEMM": REGISTRY.choose(dequantized, device).cost, "dequantisation": passes * _PASS_US + moved}
+
+    def dequantized(self, problem: GemmProblem) -> GemmProblem:
+        """Return the same problem with B of A's type, contiguous in K."""
+        (batches, _, n), k = problem.b.shape, problem.k
+        b = TensorLayout(problem.dtype, (batches, k, n), (n * k if batches > 1 else 0, 1, k))
+        return dataclasses.replace(problem, b=b, int4=False, group_scales=None)
+
+    def run(self, problem: GemmProblem, config: DequantizeFallbackConfig, args: GemmArguments) -> None:
+        from ..elementwise.elementwise import elementwise  # start-up: few GEMMs need another family
+
+        batches, k, n = problem.b.shape[0], problem.k, problem.shape[2]
+        b = arrays.transposed(arrays.empty(args.a, (batches, n, k), None))  # (L, K, N), K contiguous
+        if problem.int4:
+            pairs = arrays.split(b, 1, k // 2)  # neighbours in K
+            for half, function in enumerate((_low, _high)):
+                elementwise(function, args.b, out=arrays.part(pairs, 2, half))
+        if problem.group_scales is not None:
+            groups = problem.group_scales.shape[1]
+            source, target = (arrays.split(x, 1, groups) for x in (b if problem.int4 else args.b, b))
+            elementwise(_scaled, source, arrays.part(args.group_scales, 2, None), out=target)
+        elif not problem.int4:
+            elementwise(_converted, args.b, out=b)
+        dequantized = dataclasses.replace(self.dequantized(problem), b=arrays.layout_of(b))
+        REGISTRY.run(dequantized, devices.current(), args._replace(b=b, group_scales=None))
+
+
+def _low(pair: Any) -> Any:
+    return (pair.to(Int32) << 28) >> 28
+
+
+def _high(pair: Any) -> Any:
+    return (pair.to(Int32) << 24) >> 28
+
+
+def _converted(weight: Any) -> Any:
+    return weight.to(Float32)
+
+
+def _scaled(weight: Any, scale: Any) -> Any:
+    return weight.to(Float32) * scale.to(Float32)
+
+
 REGISTRY.register(Sm90MixedInputGemm)
 REGISTRY.register(Sm90PaddedGemm(Sm90Gemm()))
 REGISTRY.register(Sm90Gemm)

@@ -8,6 +8,7 @@ from .... import Int32, Int64, const_expr, cute, range_constexpr
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp
 from ...dispatch import devices
+from ...parts.tensor_views import permuted
 
 _THREADS = 128
 _LANES = 4
@@ -27,24 +28,19 @@ class PermuteA:
         self.word_k = word_k
 
     @cute.jit
-    def __call__(self, a: cute.Tensor, permuted: cute.Tensor, rest: Any, stream: Int64):
+    def __call__(self, a: cute.Tensor, out: cute.Tensor, rest: Any, stream: Int64):
         """Launch the kernel; K is a multiple of a stage."""
         batches, rows, k = a.shape
-        a, permuted = (self.aligned(x) for x in (a, permuted))
-        self.kernel(a, permuted).launch(
+        a, out = (permuted(x, None, 8) for x in (a, out))  # rows begin at multiples of 16 bytes
+        self.kernel(a, out).launch(
             grid=(batches * rows, cute.ceil_div(k, _THREADS * _LANES * self.word_k), 1),
             block=(_THREADS, 1, 1),
             stream=stream,
             use_pdl=devices.current().overlaps,
         )
 
-    def aligned(self, x: Any) -> Any:
-        """Return a tensor whose rows are known to begin at multiples of 16 bytes."""
-        stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=8) for s in x.stride)
-        return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=stride))
-
     @cute.kernel
-    def kernel(self, a: cute.Tensor, permuted: cute.Tensor):
+    def kernel(self, a: cute.Tensor, out: cute.Tensor):
         words, word_k, half = self.words, self.word_k, self.word_k // 2
         row, block, _ = arch.block_idx()
         batch, row = row // a.shape[1], row % a.shape[1]
@@ -61,7 +57,7 @@ class PermuteA:
                 cute.make_layout((word_k, _LANES), stride=(1, words * word_k)),
             )
             target = cute.make_tensor(
-                permuted[batch, row, None].iterator + cute.assume(Int32(stage + word * _LANES), divby=8),
+                out[batch, row, None].iterator + cute.assume(Int32(stage + word * _LANES), divby=8),
                 cute.make_layout((2 * _LANES, half)),
             )
             load, store = (
@@ -74,5 +70,5 @@ class PermuteA:
                     for side in range_constexpr(2):
                         paired[side, lane, pair] = loaded[pair + half * side, lane]
             for pair in range_constexpr(half):
-                out = cute.make_tensor(paired[None, None, pair].iterator, cute.make_layout((2 * _LANES,)))
-                cute.copy(store, out, target[None, pair])
+                both = cute.make_tensor(paired[None, None, pair].iterator, cute.make_layout((2 * _LANES,)))
+                cute.copy(store, both, target[None, pair])

@@ -5,6 +5,7 @@ An epilogue gets the accumulators of each thread, whatever the main loop was; sh
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,6 +41,7 @@ class EpilogueTensors(NamedTuple):
         return self._replace(outs=outs, inputs=inputs)
 
 
+@dataclasses.dataclass(eq=False)
 class Sm80Epilogue:
     """Writes the values of combine(acc, alpha, beta, *inputs) of a tile, each to a result. With `split_k` the CTAs of a cluster
     add their accumulators first.
@@ -47,22 +49,20 @@ class Sm80Epilogue:
     `input_widths`: how many neighbours in N of each epilogue input one access loads; None: accumulators are at most scaled.
     """
 
-    load_registers = 64
+    tile: tuple[int, int]
+    threads: int
+    split_k: int
+    acc_dtype: Any
+    out_types: tuple[Any, ...]
+    out_width: int
+    combine: Callable[..., Any]
+    input_widths: tuple[int, ...] | None
+    load_registers: int = 64
     """Registers for inputs and accumulators that are loaded before results are written."""
 
-    def __init__(
-        self, tile: tuple[int, int], threads: int, split_k: int, acc_dtype: Any, out_types: tuple[Any, ...], out_width: int,
-        combine: Callable[..., Any], input_widths: tuple[int, ...] | None,
-    ) -> None:  # fmt: skip
-        self.tile = tile
-        self.threads = threads
-        self.split_k = split_k
-        self.acc_dtype = acc_dtype
-        self.out_types = out_types
-        self.out_dtype = out_types[0]
-        self.out_width = out_width
-        self.combine = combine
-        self.input_widths = input_widths
+    @property
+    def out_dtype(self) -> Any:
+        return self.out_types[0]
 
     @cute.jit
     def write(self, acc: RegisterAccumulator, thread: Int32, rank: Any, smem: Any, tensors: EpilogueTensors, tile: Any):

@@ -12,6 +12,7 @@ from .... import Boolean, Float32, Int32, Int64, const_expr, cute, pipeline, ran
 from ....cute import arch
 from ...dispatch import devices
 from ...parts.accumulator import RegisterAccumulator
+from ...parts.tensor_views import permuted
 from .sm80_epilogue import EpilogueTensors, Sm80Epilogue
 
 if TYPE_CHECKING:
@@ -27,8 +28,7 @@ class MultistageGemmKernel:
     def __init__(
         self, a: Operand, b: Operand, config: Sm80GemmConfig, scheduler: SingleTileScheduler, epilogue: Sm80Epilogue
     ) -> None:
-        self.a = a
-        self.b = b
+        self.a, self.b = a, b
         self.config = config
         self.scheduler = scheduler
         self.epilogue = epilogue
@@ -66,12 +66,12 @@ class MultistageGemmKernel:
     @cute.jit
     def __call__(self, a: cute.Tensor, b: cute.Tensor, d: Any, rest: Any, alpha: Float32, beta: Float32, stream: Int64):
         """Launch the kernel for (L, M, K), (L, K, N) and (L, M, N): the first result; then the others and the epilogue inputs."""
-        a = self.permuted(a, [1, 2, 0], self.a.width)  # (M, K, L)
-        b = self.permuted(b, [2, 1, 0], self.b.width)  # (N, K, L)
+        a = permuted(a, [1, 2, 0], self.a.width)  # (M, K, L)
+        b = permuted(b, [2, 1, 0], self.b.width)  # (N, K, L)
         scales, rest = self.group_scale_tensors(rest)
         extra = len(self.epilogue.out_types) - 1
-        d = [self.permuted(x, [1, 2, 0], self.epilogue.out_width) for x in (d, *rest[:extra])]  # (M, N, L)
-        inputs = [self.permuted(x, [1, 2, 0], w) for x, w in zip(rest[extra:], self.epilogue.input_widths or ())]
+        d = [permuted(x, [1, 2, 0], self.epilogue.out_width) for x in (d, *rest[:extra])]  # (M, N, L)
+        inputs = [permuted(x, [1, 2, 0], w) for x, w in zip(rest[extra:], self.epilogue.input_widths or ())]
         self.kernel(a, b, EpilogueTensors(d, inputs, alpha, beta), scales, self.scheduler.divisors(d[0])).launch(
             grid=self.scheduler.grid(d[0]),
             block=(self.config.threads, 1, 1),
@@ -80,12 +80,6 @@ class MultistageGemmKernel:
             min_blocks_per_mp=self.min_ctas_per_sm(),
             use_pdl=devices.current().overlaps,
         )
-
-    def permuted(self, x: Any, modes: list[int], width: int) -> Any:
-        """Return a tensor with its modes in another order, strides known to be multiples of the width of an access."""
-        layout = cute.select(x.layout, mode=modes)
-        stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride)
-        return cute.make_tensor(x.iterator, cute.make_layout(layout.shape, stride=stride))
 
     def group_scale_tensors(self, rest: Any) -> tuple[Any, Any]:
         """Return the scales of groups of K, and the rest of the tensors."""

@@ -15,6 +15,7 @@ from .... import Float32, Int32, cute, minimum
 from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp, cpasync, warp
 from ...parts.dequantize import int4_pairs, int8_pairs
+from ...parts.tensor_views import permuted
 from .operand_copies import Int4OperandCopy, OperandCopy
 from .sm80_epilogue import EpilogueTensors, Sm80Epilogue
 from .sm80_mainloop import MultistageGemmKernel
@@ -49,7 +50,7 @@ class Sm80MixedInputGemmKernel(MultistageGemmKernel):
         return mixed_input_smem_bytes(self.config, self.int4, self.group_size)
 
     def group_scale_tensors(self, rest: Any) -> tuple[Any, Any]:
-        return ([self.permuted(rest[0], [2, 1, 0], 1)], rest[1:]) if self.group_size else ([], rest)
+        return ([permuted(rest[0], [2, 1, 0], 1)], rest[1:]) if self.group_size else ([], rest)
 
     def group_scales(self, acc: RegisterAccumulator, scales: Any, smem: Any, tile_n: Any, thread: Any) -> Any:
         if not self.group_size:

@@ -17,6 +17,7 @@ from ....cute.nvgpu import cpasync, warpgroup
 from ....utils import LayoutEnum, sm90
 from ....utils.schedulers import GemmTile
 from ...parts.accumulator import RegisterAccumulator
+from ...parts.tensor_views import permuted
 from ...parts.tma_producer import TmaLoads, TmaOperand, cluster_coord
 from .sm80_epilogue import EpilogueTensors
 from .sm90_block_scales import LANES, BlockScaleLoader, BlockScales
@@ -104,11 +105,10 @@ class Sm90GemmKernel:
         """Return a tensor with its modes in another order, strides known to be multiples of a width; `rounded`: f32 is TF32."""
         if x.element_type is Float32 and rounded:
             x = cute.recast_tensor(x, TFloat32)
-        layout = cute.select(x.layout, mode=modes)
-        stride = [s if isinstance(s, int) else cute.assume(s, divby=width) for s in layout.stride]
-        return cute.make_tensor(
-            x.iterator, cute.make_layout(layout.shape, stride=(*stride[:2], stride[2] if batched else 0))
-        )
+        x = permuted(x, modes, width)
+        if batched:
+            return x
+        return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=(*x.stride[:2], 0)))
 
     def scale_tensors(self, rest: Any) -> tuple[Any, Any]:
         """Return the block scales, (M, K / 128, L) and (N / 128, K / 128, L), and the rest of the tensors."""

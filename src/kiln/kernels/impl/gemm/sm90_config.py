@@ -155,79 +155,57 @@ class Sm90GemmConfig:
         self, dtype: Any, out_types: tuple[Any, ...], promoted: bool, device: Device, block_scaled: bool = False
     ) -> None:
         """Refuse a config that cannot work for elements of some types."""
-        (_, n, k), bits = self.tile_shape_mnk, dtype.width
+        (_, n, k), bits, registers = self.tile_shape_mnk, dtype.width, self.acc_registers(promoted)
         out_bits, *extra_bits = (kind.width for kind in out_types)
-        arrays.require(
-            not dtype.is_integer or n % 16 == 0 or n in _SMALL_INTEGER_N,
-            f"{self}: N of a tile of integers must be a multiple of 16, or {' or '.join(map(str, _SMALL_INTEGER_N))}",
-        )
-        arrays.require(
-            not self.transpose_out
-            or (self.swap_ab and self.split_k_cluster == 1 and all(kind.width == 16 for kind in out_types)),
-            f"{self}: transpose_out is for results of 16 bits with swap_ab and without split_k_cluster",
-            hint="transpose_out=False",
-        )
-        if self.smem_epilogue or self.transpose_out:
-            arrays.require(n % 8 == 0 and n <= 256, f"{self}: N of a tile must be a multiple of 8, and at most 256")
-        else:
-            arrays.require(
-                n % 16 == 0 and n <= 256 and self.epi_tile_n(out_bits, bool(extra_bits), tuple(extra_bits)) > 0,
-                f"{self}: N of a tile must be at most 256, and epilogue tiles with rows of "
-                f"{', '.join(map(str, _SWIZZLE_BYTES))} bytes of {', '.join(kind.__name__ for kind in out_types)}",
-            )
-        arrays.require(
-            k * bits // 8 in _SWIZZLE_BYTES,
-            f"{self}: K of a stage must be {', '.join(map(str, _SWIZZLE_BYTES))} bytes: "
-            f"{', '.join(str(span * 8 // bits) for span in _SWIZZLE_BYTES)} of {dtype.__name__}",
-        )
-        arrays.require(self.ab_stages >= 2, f"{self}: there must be at least 2 stages")
-        arrays.require(
-            self.epi_stages >= 2, f"{self}: epi_stages must be at least 2: one is stored while another is written"
-        )
-        self._check_cluster()
-        registers = self.acc_registers(promoted)
-        arrays.require(
-            registers <= MAX_ACC_REGISTERS,
-            f"{self}: a thread has {registers} accumulators; it may have {MAX_ACC_REGISTERS}",
-            hint="a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False",
-        )
         used = self.smem_bytes(bits, out_bits, tuple(extra_bits), block_scaled)
-        arrays.require(
-            used <= device.smem,
-            f"{self} takes {used} bytes of shared memory, and a CTA has {device.smem}",
-            hint="fewer stages or a smaller tile",
-        )
+        spans, out_names = ", ".join(map(str, _SWIZZLE_BYTES)), ", ".join(kind.__name__ for kind in out_types)
+        transposable = self.swap_ab and self.split_k_cluster == 1 and all(kind.width == 16 for kind in out_types)
+        by_threads = self.smem_epilogue or self.transpose_out
+        by_tma = n % 16 == 0 and n <= 256 and self.epi_tile_n(out_bits, bool(extra_bits), tuple(extra_bits)) > 0
+        self._require(
+            (not dtype.is_integer or n % 16 == 0 or n in _SMALL_INTEGER_N,
+             f"N of a tile of integers must be a multiple of 16, or {' or '.join(map(str, _SMALL_INTEGER_N))}"),
+            (not self.transpose_out or transposable,
+             "transpose_out is for results of 16 bits with swap_ab and without split_k_cluster", "transpose_out=False"),
+            (not by_threads or (n % 8 == 0 and n <= 256), "N of a tile must be a multiple of 8, and at most 256"),
+            (by_threads or by_tma,
+             f"N of a tile must be at most 256, and epilogue tiles with rows of {spans} bytes of {out_names}"),
+            (k * bits // 8 in _SWIZZLE_BYTES,
+             f"K of a stage must be {spans} bytes: {', '.join(str(x * 8 // bits) for x in _SWIZZLE_BYTES)} of {dtype.__name__}"),
+            (self.ab_stages >= 2, "there must be at least 2 stages"),
+            (self.epi_stages >= 2, "epi_stages must be at least 2: one is stored while another is written"),
+        )  # fmt: skip
+        self._check_cluster()
+        self._require(
+            (registers <= MAX_ACC_REGISTERS, f"a thread has {registers} accumulators; it may have {MAX_ACC_REGISTERS}",
+             "a smaller tile" if self.warpgroups_per_tile == 2 else "a smaller tile, or pingpong=False"),
+            (used <= device.smem, f"it takes {used} bytes of shared memory, and a CTA has {device.smem}",
+             "fewer stages or a smaller tile"),
+        )  # fmt: skip
 
     def _check_cluster(self) -> None:
         """Refuse extents of tile and cluster that do not go together."""
-        (m, n, _), (cluster_m, cluster_n) = self.tile_shape_mnk, self.cluster_shape_mn
-        rows = ATOM_M * self.warpgroups_per_tile
-        arrays.require(m % rows == 0, f"{self}: M of a tile must be a multiple of {rows}, the rows of its warpgroups")
-        arrays.require(
-            self.raster_group <= _MAX_RASTER_GROUP,
-            f"{self}: raster_group is {self.raster_group}; it must be at most {_MAX_RASTER_GROUP}",
-        )
-        arrays.require(self.cluster_size <= 8, f"{self}: a cluster has {self.cluster_size} CTAs; it may have 8")
-        arrays.require(
-            self.split_k_cluster * self.split_k == 1 or (cluster_m, cluster_n) == (1, 1),
-            f"{self}: with split-K the cluster is the CTAs of a tile",
-            hint="cluster_shape_mn=(1, 1)",
-        )
-        arrays.require(
-            n % (8 * self.split_k_cluster) == 0 or self.split_k_cluster == 1,
-            f"{self}: each of the {self.split_k_cluster} CTAs that share a tile writes as many of its {n} columns, which must be a "
-            "multiple of 8",
-        )
-        rows_a, rows_b = m // cluster_n, n // cluster_m
-        arrays.require(
-            m % (8 * cluster_n) == 0 and n % (8 * cluster_m) == 0,
-            f"{self}: each CTA of a cluster loads {rows_a} rows of A and {rows_b} of B for all; they must be multiples of 8",
-        )
-        arrays.require(
-            rows_a <= _MAX_BOX_ROWS,
-            f"{self}: each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}",
-            hint="a smaller tile",
-        )
+        (m, n, _), (cluster_m, cluster_n), split_k = self.tile_shape_mnk, self.cluster_shape_mn, self.split_k_cluster
+        rows, rows_a, rows_b = ATOM_M * self.warpgroups_per_tile, m // cluster_n, n // cluster_m
+        self._require(
+            (m % rows == 0, f"M of a tile must be a multiple of {rows}, the rows of its warpgroups"),
+            (self.raster_group <= _MAX_RASTER_GROUP,
+             f"raster_group is {self.raster_group}; it must be at most {_MAX_RASTER_GROUP}"),
+            (self.cluster_size <= 8, f"a cluster has {self.cluster_size} CTAs; it may have 8"),
+            (split_k * self.split_k == 1 or (cluster_m, cluster_n) == (1, 1),
+             "with split-K the cluster is the CTAs of a tile", "cluster_shape_mn=(1, 1)"),
+            (split_k == 1 or n % (8 * split_k) == 0,
+             f"each of the {split_k} CTAs that share a tile writes as many of its {n} columns, which must be a multiple of 8"),
+            (m % (8 * cluster_n) == 0 and n % (8 * cluster_m) == 0,
+             f"each CTA of a cluster loads {rows_a} rows of A and {rows_b} of B for all; they must be multiples of 8"),
+            (rows_a <= _MAX_BOX_ROWS,
+             f"each CTA of a cluster loads {rows_a} rows of A, and a TMA box has at most {_MAX_BOX_ROWS}", "a smaller tile"),
+        )  # fmt: skip
+
+    def _require(self, *rules: tuple[Any, ...]) -> None:
+        """Refuse the config by the first of some rules that does not hold: (whether it holds, the rule, a hint)."""
+        for holds, rule, *hint in rules:
+            arrays.require(holds, f"{self}: {rule}", *hint)
 
     def check_split_k_smem(self, row_bytes: int) -> None:
         """Refuse split-K in a cluster whose accumulators do not fit where the stages of A were, with some bytes of each row."""

@@ -43,10 +43,9 @@ class SmemEpilogue(Sm80Epilogue):
         self.columns = n // config.split_k_cluster
         tile = (self.columns, m) if config.swap_ab else (m, self.columns)
         threads = config.warpgroups_per_tile * WARPGROUP_THREADS
-        super().__init__(tile, threads, 1, acc_dtype, out_types, out_width, combine, input_widths)
+        registers = 16 if config.mma_warpgroups > 2 else 64
+        super().__init__(tile, threads, 1, acc_dtype, out_types, out_width, combine, input_widths, registers)
         self.config = config
-        if config.mma_warpgroups > 2:
-            self.load_registers = 16
         self.ragged = ragged
 
     def tma_stores(self, d: Any) -> tuple[Any, Any]:

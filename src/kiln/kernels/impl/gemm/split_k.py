@@ -9,6 +9,7 @@ from ....cute import arch
 from ....cute.nvgpu import CopyUniversalOp
 from ...dispatch import arrays, devices, launches
 from ...dispatch.problem import TensorLayout
+from ...parts.tensor_views import permuted
 from .arguments import GemmArguments
 from .problem import GemmProblem
 
@@ -88,7 +89,7 @@ class SplitKReduction:
         """Launch the kernel for partials (S, M, N), results and epilogue inputs (1, M, N)."""
         extra = len(self.out_types) - 1
         inputs = rest[extra:]
-        partials, d = self.aligned(partials), [self.aligned(x) for x in (d, *rest[:extra])]
+        partials, *d = (permuted(x, None, self.width) for x in (partials, d, *rest[:extra]))
         row_vectors = d[0].shape[2] // self.width
         self.kernel(partials, d, inputs, alpha, beta, cute.fast_divmod_create_divisor(max(row_vectors, 1))).launch(
             grid=(cute.ceil_div(row_vectors * d[0].shape[1], _THREADS), 1, 1),
@@ -97,11 +98,6 @@ class SplitKReduction:
             min_blocks_per_mp=_CTAS_PER_SM,
             use_pdl=devices.current().overlaps,
         )
-
-    def aligned(self, x: Any) -> Any:
-        """Return a tensor whose rows are known to begin at multiples of the width."""
-        stride = tuple(s if isinstance(s, int) else cute.assume(s, divby=self.width) for s in x.stride)
-        return cute.make_tensor(x.iterator, cute.make_layout(x.shape, stride=stride))
 
     @cute.kernel
     def kernel(self, partials: cute.Tensor, d: Any, inputs: Any, alpha: Float32, beta: Float32, row_vectors: Any):
