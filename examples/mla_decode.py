@@ -24,7 +24,7 @@ FEW = 32
 
 
 @dataclass(frozen=True)
-class Shares(wb.Sm80GemmConfig):
+class Shares(wb.Tiling):
     """Blocks of threads on each multiprocessor, one after another, among which the latents of all sequences are divided; and eighths of the
     scores of a block that are begun before the weights of the block before are there, if tokens and heads are the rows of products."""
 

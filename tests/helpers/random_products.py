@@ -342,7 +342,7 @@ def attempt(name: str, seed: int) -> None:
         with registry.collecting_problems() as asked:
             made.function(*made.arrays, **made.options)
         config, count = config_of(rng, *asked[0]), one_of(rng, 1, 2, 66)
-        with mock.patch.object(devices, "clusters", lambda size: count):
+        with mock.patch.object(devices, "max_active_clusters", lambda size: count):
             runs = []
             for _ in range(2):
                 found = made.function(*made.arrays, **made.options, config=config)

@@ -13,7 +13,7 @@ import pytest
 from kiln.base_dsl.diagnostics import DSLRuntimeError
 from kiln.hardware import driver, toolchain
 from kiln.workbench import doctor
-from kiln.workbench.core import driver_info
+from kiln.workbench.core import environment
 
 
 def program(path: Path, text: str) -> Path:
@@ -90,14 +90,14 @@ class TestToolchain:
 class TestDriver:
     def test_without_a_driver(self, monkeypatch):
         monkeypatch.setattr(driver, "library", lambda: None)
-        found = driver_info.driver()
+        found = environment.cuda_driver()
         assert found.gpus == []
         assert found.problem is not None
         assert "libcuda.so.1" in found.problem
 
     def test_a_library_that_is_not_a_driver(self, monkeypatch):
         monkeypatch.setattr(driver, "library", lambda: ctypes.CDLL(None))
-        found = driver_info.driver()
+        found = environment.cuda_driver()
         assert found.gpus == []
         assert found.problem is not None
         assert "has no cuDeviceGetCount" in found.problem
@@ -143,15 +143,15 @@ def test_requirements_are_those_of_the_distribution(monkeypatch):
 
 
 def test_a_gpu_is_described(monkeypatch):
-    one = driver_info.Gpu("Some GPU", "sm_90", 140 * 2**30, 132)
-    findings = by_name(doctor._gpus(driver_info.Driver(None, "580.1", "13.0", [one])))
+    one = environment.Gpu("Some GPU", "sm_90", 140 * 2**30, 132)
+    findings = by_name(doctor._gpus(environment.Driver(None, "580.1", "13.0", [one])))
     assert findings["gpu", "driver"].value == "580.1, CUDA 13.0"
     assert findings["gpu", "device 0"].value == "Some GPU, sm_90, 132 SMs, 140 GiB"
 
 
 def test_a_driver_that_shows_no_gpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    finding = by_name(doctor._gpus(driver_info.Driver(None, "580.1", "13.0", [])))["gpu", "devices"]
+    finding = by_name(doctor._gpus(environment.Driver(None, "580.1", "13.0", [])))["gpu", "devices"]
     assert finding.state == "missing"
     assert finding.remedy == "unset CUDA_VISIBLE_DEVICES, which is ''"
 

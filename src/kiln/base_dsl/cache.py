@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 Loaded = TypeVar("Loaded")
 
 LIMIT = 2 << 30
-"""Bytes the directory may hold; past it, the entries used longest ago go."""
+"""The bytes the directory may hold; past it, the entries used longest ago go."""
 _MAGIC = b"KILN cache 3\n"
 _SUFFIX = ".kiln"
 _TEMPORARY = ".kiln-"
-"""How names of entries begin that are being written."""
+"""The prefix of entries that are being written."""
 _WRITING = 3600
-"""Seconds after which a temporary file is one that somebody left behind."""
+"""The seconds after which a temporary file counts as left behind."""
 _TRIM_EVERY = 64
 _stores = 0
 
@@ -64,7 +64,7 @@ class Entry(NamedTuple):
 # --- compiling through the cache -------------------------------------------------------------------------------------
 
 compilations = 0
-"""How many modules this process has asked for, compiled or found: what is timed must not add to it."""
+"""The number of modules this process has compiled or loaded: timed code must not add to it."""
 
 
 def compile_module(target: Target, module: ir.Module, entry: str, options: CompileOptions | None) -> Executable:
@@ -146,7 +146,7 @@ _loaded = time.time()
 
 def _sources() -> Iterator[str]:
     """The paths of the sources that turn a module into code, in order."""
-    for room in ("aot", "base_dsl", "calls", "dialects", "hardware", "native", "targets"):
+    for room in ("base_dsl", "dialects", "hardware", "interop", "native", "targets"):
         for folder, folders, names in os.walk(os.path.join(_ROOT, room)):
             folders.sort()
             yield from (f"{folder}{os.sep}{name}" for name in sorted(names) if name.endswith(".py"))

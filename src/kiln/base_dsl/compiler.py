@@ -151,13 +151,14 @@ def _function_around(op: ir.Operation) -> ir.Operation | None:
 
 
 class Watcher:
-    """Sees what compilations make, while it is in `watchers`: nothing comes from the cache then. For tools that show it."""
+    """Sees the results of compilations while it is in `watchers`; nothing comes from the cache then. For tools that
+    show them."""
 
     def state(self, compilation: Compilation, name: str) -> None:
-        """A module as it is now: `name` is "traced", or the pass that was just run."""
+        """Receive a module as it is now: `name` is "traced", or the pass that was just run."""
 
     def made(self, entry: str, executable: Any) -> None:
-        """What was made of the function `entry`."""
+        """Receive the executable of the function `entry`."""
 
 
 watchers: list[Watcher] = []
@@ -267,7 +268,7 @@ class Compilation:
         return self.write(suffix, data, tempfile.mkdtemp(prefix="kiln-"))
 
     def write(self, suffix: str, data: str | bytes, directory: str = "") -> str:
-        """Write a file named after the function, to the dump directory if no other is given; its path."""
+        """Write a file named after the function, by default to the dump directory, and return its path."""
         directory = directory or settings.get("CUTE_DSL_DUMP_DIR")
         path = os.path.join(directory, f"{safe_name(self.name)}.{suffix}")
         try:
@@ -283,14 +284,14 @@ class Compilation:
 
 
 class Artifacts(Mapping[str, Any]):
-    """What a compilation made, by name; each is rendered when first asked for."""
+    """The results of a compilation by name; each is rendered when first used."""
 
     def __init__(self) -> None:
         self._renderers: dict[str, Callable[[], Any]] = {}
         self._rendered: dict[str, Any] = {}
 
     def add(self, name: str, render: Callable[[], Any]) -> None:
-        """Say how to make an artefact."""
+        """Register how to make an artefact."""
         self._renderers[name] = render
 
     def __getitem__(self, name: str) -> Any:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class TracedFunction:
     """A function of the language: rewritten when first needed.
 
-    What it is made of can be given anew, as a function's can: `__code__`, `__defaults__`, `__kwdefaults__`.
+    Its parts can be replaced, as a function's can: `__code__`, `__defaults__`, `__kwdefaults__`.
     """
 
     __kiln_static__ = True
@@ -45,7 +45,7 @@ class TracedFunction:
         return self.function, self.preprocess, {k: v for k, v in vars(self).items() if k not in self._own}
 
     def _look_again(self) -> None:
-        """Notice that the function was given other code or defaults."""
+        """Notice that the function got other code or defaults."""
         function, before = self.function, self._made_of
         if function.__code__ is before[0] and function.__defaults__ is before[1]:
             if function.__kwdefaults__ is before[2] is None:
@@ -138,7 +138,7 @@ class TracedFunction:
 
 
 def _made_of(function: types.FunctionType) -> tuple[Any, ...]:
-    """What a function can be given anew."""
+    """Return the replaceable parts of a function."""
     named = function.__kwdefaults__
     parts = (function.__code__, function.__defaults__, named)
     return (*parts, *named, *named.values()) if named else parts
@@ -151,7 +151,7 @@ def _rewritten_lambda(value: Any) -> Any:
 
     try:
         return rewrite(value)
-    except DSLRuntimeError:  # no source: it still runs as it is, if it needs no rewriting
+    except DSLRuntimeError:  # without a source it still runs as it is, if it needs no rewriting
         return value
 
 

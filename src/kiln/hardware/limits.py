@@ -19,7 +19,7 @@ BLOCK = (1024, 1024, 64)
 """Threads of a block along x, y, z."""
 THREADS_PER_BLOCK = 1024
 WARP = 32
-WARP_GROUP = 128
+WARPGROUP = 128
 PORTABLE_CLUSTER = 8
 """Blocks of a cluster on every architecture that has clusters. More are for those whose row says so, and a launch has to allow them."""
 STATIC_SMEM = 48 << 10
@@ -211,8 +211,8 @@ def broken_register_rule(threads: int, blocks: int, wanted: int, given: int | No
     `given` is the fewest registers that a thread of the block keeps when it gives some back; None if none does.
     """
     start = registers_at_start(threads, blocks)
-    others = max(threads - WARP_GROUP, 0)
-    most = (start * threads - min(start, given or start) * others) // min(threads, WARP_GROUP)
+    others = max(threads - WARPGROUP, 0)
+    most = (start * threads - min(start, given or start) * others) // min(threads, WARPGROUP)
     if wanted <= most:
         return None
     return (

@@ -109,7 +109,7 @@ class Function:
         try:
             given = inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as reason:
-            raise error(DSLUserCodeTypeError, f"{self.name}: {reason}", hint="see its definition", depth=2) from None
+            raise error(DSLUserCodeTypeError, f"{self.name}: {reason}", hint="see its definition") from None
         given.apply_defaults()
         return list(given.arguments.values())
 

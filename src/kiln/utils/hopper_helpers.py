@@ -59,7 +59,7 @@ def make_trivial_tiled_mma(
     else:
         a, b, acc = (getattr(x, "__name__", repr(x)) for x in (a_dtype, b_dtype, acc_dtype))
         raise type_error(
-            f"there is no warp-group MMA of {a} and {b} with sums in {acc}",
+            f"there is no WGMMA of {a} and {b} with sums in {acc}",
             "Float16 twice, BFloat16 twice, two of Float8E4M3FN and Float8E5M2, of Int8 and Uint8, or of Float32 and TFloat32 "
             "(sums in Float32)",
         )

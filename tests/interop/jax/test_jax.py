@@ -281,7 +281,7 @@ def test_multiples_of_symbolic_extents_are_checked():
 def test_code_of_a_newer_kiln_is_refused():
     from kiln.interop.jax import handler
 
-    known = handler.Known("f", "cpu", "module", b"", [])
+    known = handler.HandledCall("f", "cpu", "module", b"", [])
     newer = known.packed()
     try:
         handler._ABI += 1

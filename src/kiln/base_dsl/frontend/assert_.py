@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def rewrite(rw: Rewriter, node: ast.Assert) -> list[ast.stmt]:
-    """Return the message is evaluated only if the check fails or is left to run time."""
+    """Rewrite an `assert`: its message is evaluated only if the check fails or is left to run time."""
     text = ast.Constant(ast.unparse(node.test))
     mark_test(node.test)
     test = rw.expression(node.test)

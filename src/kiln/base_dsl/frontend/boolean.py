@@ -19,7 +19,7 @@ _TRUTH = "_kiln_only_truth"
 
 
 def mark_test(node: ast.expr) -> None:
-    """Say of an expression, before it is rewritten, that nothing but its truth is asked for."""
+    """Mark an expression, before it is rewritten, of which only the truth is used."""
     if isinstance(node, ast.BoolOp):
         setattr(node, _TRUTH, True)
         for value in node.values:
@@ -32,7 +32,7 @@ def mark_test(node: ast.expr) -> None:
 
 
 def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
-    """`a and b and c` hands the operands over unevaluated, but for the first."""
+    """Rewrite `a and b and c`: all operands but the first are handed over unevaluated."""
     how = [isinstance(node.op, ast.And), getattr(node, _TRUTH, False)]
     first = outer.visit(node.values[0])
     others = [rw.thunk(v, outer) for v in node.values[1:]]
@@ -41,12 +41,12 @@ def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
 
 
 def rewrite_not(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
-    """Return `not x`."""
+    """Rewrite `not x`."""
     return ast.copy_location(rw.hook("not_", [node.operand]), node)
 
 
 def rewrite_invert(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
-    """Return `~x`: as a test it is looked at when it runs."""
+    """Rewrite `~x`: as a test it is checked when it runs."""
     return ast.copy_location(rw.hook("inverted", [node.operand]), node) if getattr(node, _TRUTH, False) else node
 
 
@@ -104,7 +104,8 @@ def _truth(x: Any) -> Any:
 
 
 def _and_values(last: Any, kept: Any) -> Any:
-    """Return the first operand of `and` is its value only where it is zero, and there is a zero of the other's type."""
+    """Return how the arms of `and` make values of one type: the first operand is the result only where it is zero, and
+    the other's type has a zero."""
     if not _is_number(last) or not _is_number(kept):
         return None
     return (lambda: last), (lambda: type(last)(0))

@@ -39,7 +39,7 @@ def _is_none(*operands: ast.expr) -> bool:
 
 
 def _is(left: Any, right: Any) -> bool:
-    """Identity, where it is what Python would say."""
+    """Return `a is b`, where that is what Python would say."""
     if left is right:
         return True
     numbers = all(isinstance(x, (bool, int, float, Numeric)) for x in (left, right))

@@ -232,7 +232,7 @@ class JumpLowering:
         return out
 
     def _compound(self, stmt: ast.stmt, brk: str | None, cont: str | None, nested: bool, depth: int) -> ast.stmt:
-        """Return `with`, `try`, `match`: the statement itself stays, its blocks are lowered."""
+        """Lower `with`, `try`, `match`: the statement itself stays, its blocks are lowered."""
         if not any(_blocks(stmt)):
             return stmt
 

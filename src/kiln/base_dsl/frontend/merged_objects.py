@@ -1,7 +1,7 @@
-"""Objects that a region chose between: what was two objects becomes a third, made of the chosen values.
+"""Objects that a region chose between: two objects become a third, made of the chosen values.
 
-Python would go on with one of the two, so that a later change in place is seen under both names. Here it is seen under
-one of them only. Such a change is refused where both are still in use; reading is right.
+Python would go on with one of the two, so that a later change in place is visible under both names. Here it is visible
+under one of them only. Such a change is an error where both are still in use; reading is right.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Noted:
     def setting(
         self, set_: Callable[[Any], None], make: Callable[[Iterator[Any]], Any], first: Any, second: Any, name: str
     ) -> Callable[[Iterator[Any]], None]:
-        """What makes a merged value and sets it, noting what it is made of."""
+        """Return what makes a merged value and sets it, noting its origins."""
 
         def run(values: Iterator[Any]) -> None:
             merged = make(values)
@@ -110,7 +110,7 @@ def _copied(merged: Any, origins: list[Any]) -> set[int]:
 
 
 def with_origins(objects: Iterable[int]) -> set[int]:
-    """Objects and those that they were made of, by identity."""
+    """Return objects and those that they were made of, by identity."""
     merged = tracing.require("a loop").merged
     found, todo = set[int](), list(objects)
     while todo:
@@ -141,9 +141,10 @@ def _two_objects(name: str) -> tuple[str, str]:
 
 
 def without_cached(snapshot: Snapshot, changes: dict[int, Any]) -> dict[tuple[int, str], Any]:
-    """Attributes that objects gained in a region, but for cached properties: these are computed anew where they are read next.
+    """Return attributes that objects gained in a region, but for cached properties: these are computed again where they
+    are read next.
 
-    That gives the same, unless the object changes: such a change is refused.
+    That gives the same, unless the object changes: such a change is an error.
     """
     gained = snapshot.new_attributes()
     for key in list(gained):
@@ -186,7 +187,7 @@ def look_again(watched: list[Watched]) -> None:
 
 
 def _changed(state: Snapshot) -> Iterator[str]:
-    """Where something is not as it was."""
+    """Return the path of something that has changed."""
     yield from (path for path, _ in state.resized())
     changed = [(state.slots[index], state.values[index]) for index in state.changes()]
     for slot, before in [*changed, *state.reassigned()]:
@@ -227,8 +228,8 @@ def _frames() -> Iterator[types.FrameType]:
 
 
 def _read_later(frame: types.FrameType) -> list[tuple[str, Any]]:
-    """Variables that a function may read from here on, read off its byte code: names that are loaded further on, or in a loop
-    around this place."""
+    """Return variables that a function may read from here on, read off its byte code: names loaded further on, or in a
+    loop around this place."""
     code = frame.f_code
     again = code.co_name.startswith("__kiln_body")  # the body of a loop, which may run once more
     names = _loaded_after(code, -1 if again else frame.f_lasti)
@@ -250,7 +251,7 @@ def _places(_code: types.CodeType) -> dict[int, frozenset[str]]:
 
 
 def _loaded_after(code: types.CodeType, offset: int) -> frozenset[str]:
-    """Names of variables that code loads behind a place, or in a loop around it."""
+    """Return the names of variables that code loads after a place, or in a loop around it."""
     known = _places(code)
     found = known.get(offset)
     if found is None:

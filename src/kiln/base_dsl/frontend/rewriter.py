@@ -157,7 +157,7 @@ def _mark_rewritten(code: types.CodeType, name: str) -> None:
 
 
 def _names(code: types.CodeType) -> Iterator[str]:
-    """The names that a function and those in it use."""
+    """Return the names that a function and those in it use."""
     yield from (*code.co_names, *code.co_varnames, *code.co_cellvars, *code.co_freevars)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -165,7 +165,7 @@ def _names(code: types.CodeType) -> Iterator[str]:
 
 
 def _mangle(module: ast.Module, code: types.CodeType, qualname: str) -> None:
-    """Private names (`self.__x`) were mangled when the class was compiled; do the same outside the class."""
+    """Mangle private names (`self.__x`), as the compiler did in the class, for code outside the class."""
     owner = ""
     parts = [p for p in qualname.split(".") if p != "<locals>"]
     if len(parts) > 1:
@@ -459,7 +459,7 @@ class Rewriter:
 
     @property
     def first_parameter(self) -> str | None:
-        """The first parameter of the function being rewritten (for `super()`)."""
+        """Return the first parameter of the function being rewritten (for `super()`)."""
         return self._scopes[-1].first_parameter if self._scopes else None
 
     def construct(
@@ -600,7 +600,7 @@ _ASSIGNING = frozenset((ast.Assign, ast.AugAssign, ast.AnnAssign, ast.NamedExpr,
 
 
 def _assigned_names(node: Any) -> set[str]:
-    """Names that a node of these kinds assigns itself."""
+    """Return the names that a node of these kinds assigns itself."""
     return names_of(*(node.targets if isinstance(node, ast.Assign) else [node.target]))[1]
 
 
@@ -634,7 +634,7 @@ def _suspension(node: ast.FunctionDef) -> ast.AST | None:
     """Return the first `yield` or `await` of a function's own body."""
     todo: list[Any] = [*node.body]
     found: list[Any] = []
-    for each in todo:  # the list grows meanwhile
+    for each in todo:  # the list grows in the loop
         if isinstance(each, (ast.Yield, ast.YieldFrom, ast.Await)):
             found.append(each)
         elif not isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)):

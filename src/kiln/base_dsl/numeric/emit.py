@@ -61,7 +61,7 @@ def _attributes(text: str) -> dict[str, ir.Attribute]:
 
 
 def float_attributes() -> dict[str, ir.Attribute] | None:
-    """Flags of every float operation: none, unless the language says so with `fastmath = "contract"` or the like.
+    """Return the flags of float operations: none, unless the language says so with `fastmath = "contract"` or the like.
 
     This is the only place they come from. Contraction of a*b+c is a choice of the language or the target, not ours.
     """
@@ -83,14 +83,15 @@ INTEGER_OPS = {
 
 
 def integer(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
-    """Add, sub, mul, and, or, xor: they wrap, and signs do not matter."""
+    """Emit add, sub, mul, and, or, xor: they wrap, and signs do not matter."""
     return emit_value(INTEGER_OPS[name], ir_type(t, n), (a, b))
 
 
 def integer_floordiv(
     t: Any, a: ir.Value, b: ir.Value, n: int | None = None, *, nonneg: bool = False, divisor: int | None = None
 ) -> ir.Value:
-    """Division rounding down. `nonneg`: both sides are known not to be negative. `divisor`: the value of `b`, if known."""
+    """Emit a division rounding down. `nonneg`: both sides are known not to be negative. `divisor`: the value of `b`, if
+    known."""
     vt = ir_type(t, n)
     if divisor is not None and divisor > 0 and divisor & (divisor - 1) == 0:
         # LLVM does not find this for a dividend of unknown sign: floordivsi by 2**k stays 6 instructions.
@@ -110,7 +111,7 @@ def integer_floordiv(
 
 
 def integer_division(t: Any, a: ir.Value, b: ir.Value, n: int | None = None, *, divisor: int | None = None) -> ir.Value:
-    """Division rounding toward zero. `divisor`: the value of `b`, if known."""
+    """Emit a division rounding toward zero. `divisor`: the value of `b`, if known."""
     if t._zero_extends or divisor == -1:
         return integer_floordiv(t, a, b, n, divisor=divisor)
     return emit_value("arith.divsi", ir_type(t, n), (a, b))
@@ -119,7 +120,7 @@ def integer_division(t: Any, a: ir.Value, b: ir.Value, n: int | None = None, *, 
 def integer_mod(
     t: Any, a: ir.Value, b: ir.Value, n: int | None = None, *, nonneg: bool = False, divisor: int | None = None
 ) -> ir.Value:
-    """Remainder of the division rounding down: it has the sign of the divisor."""
+    """Emit the remainder of the division rounding down: it has the sign of the divisor."""
     vt = ir_type(t, n)
     if divisor is not None and divisor > 0 and divisor & (divisor - 1) == 0:
         return emit_value("arith.andi", vt, (a, constant(t, divisor - 1, n)))
@@ -148,7 +149,7 @@ def _rounded_up(t: Any, remainder: ir.Value, b: ir.Value, n: int | None) -> ir.V
 
 
 SIGNED_AMOUNT = "signed_amount"
-"""Attribute of shifts whose amount may be negative: Python raises then. For targets that tell."""
+"""The attribute of shifts whose amount may be negative, where Python raises: for targets that report it."""
 
 
 def shift_left(
@@ -166,7 +167,8 @@ def shift_right(
     t: Any, a: ir.Value, amount: ir.Value, n: int | None = None, *, nonneg: bool = False,
     may_be_negative: bool = False,
 ) -> ir.Value:  # fmt: skip
-    """`a >> amount` rounding down; 0 or -1 from `amount == width` on, and by a negative amount. `nonneg`: `a` is not negative."""
+    """Emit `a >> amount` rounding down; 0 or -1 from `amount == width` on, and by a negative amount. `nonneg`: `a` is
+    not negative."""
     vt = ir_type(t, n)
     attributes = _amount_attributes(may_be_negative)
     if t._zero_extends or nonneg:
@@ -201,7 +203,7 @@ def compare_ir(op: str, predicate: int, a: ir.Value, b: ir.Value, n: int | None)
 
 
 def integer_compare(name: str, t: Any, a: ir.Value, b: ir.Value, n: int | None = None) -> ir.Value:
-    """`name` is lt, le, gt, ge, eq or ne."""
+    """Emit a comparison; `name` is lt, le, gt, ge, eq or ne."""
     return compare_ir("arith.cmpi", (_UNSIGNED if t._zero_extends else _SIGNED)[name], a, b, n)
 
 
@@ -286,7 +288,8 @@ def _float_mod(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
 
 
 def _float_floordiv(t: Any, a: ir.Value, b: ir.Value, n: int | None) -> ir.Value:
-    """Through the exact remainder, as Python does: floor(a / b) is one too much where a / b rounds up to an integer."""
+    """Emit `//` through the exact remainder, as Python does: floor(a / b) is one too much where a / b rounds up to an
+    integer."""
     vt = ir_type(t, n)
     zero, one = constant(t, 0.0, n), constant(t, 1.0, n)
     remainder, _, wrong = _float_remainder(t, a, b, n)

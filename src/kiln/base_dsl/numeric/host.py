@@ -66,7 +66,7 @@ def in_range(t: Any, value: Plain) -> bool:
 
 
 def wrap(t: IntegerMeta, value: int) -> int:
-    """`value` modulo 2**width, in the range of `t`."""
+    """Return `value` modulo 2**width, in the range of `t`."""
     if t.is_boolean:
         return bool(value)
     if t.min <= value <= t.max:
@@ -101,7 +101,7 @@ def text(t: Any, value: Plain) -> str:
 
 
 def divide(a: float, b: float) -> float:
-    """IEEE division."""
+    """Return the IEEE quotient."""
     if b != 0.0:
         return a / b
     if a == 0.0 or a != a:
@@ -110,21 +110,21 @@ def divide(a: float, b: float) -> float:
 
 
 def float_mod(a: float, b: float) -> float:
-    """Python's `%`; NaN where Python raises."""
+    """Return Python's `%`; NaN where Python raises."""
     if b == 0.0 or math.isinf(a) or a != a or b != b:
         return math.nan
     return a % b
 
 
 def float_floordiv(a: float, b: float) -> float:
-    """Python's `//`; by zero as IEEE division does."""
+    """Return Python's `//`; by zero as IEEE division does."""
     if b == 0.0:
         return divide(a, b)
     return a // b
 
 
 def float_pow(a: float, b: float) -> float:
-    """IEEE power: NaN for a negative base with a fractional exponent, infinity for an overflow."""
+    """Return the IEEE power: NaN for a negative base with a fractional exponent, infinity for an overflow."""
     try:
         result = math.pow(a, b)
     except OverflowError:

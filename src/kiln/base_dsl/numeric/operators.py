@@ -72,7 +72,7 @@ def integer_constant(t: Any, value: int) -> ir.Value:
 
 
 def arithmetic_type(t: Any) -> Any:
-    """Boolean counts as Int32 in arithmetic."""
+    """Return the type of arithmetic: Int32 for Boolean."""
     return INTEGERS[32, True] if t.is_integer and t.is_boolean else t
 
 
@@ -112,7 +112,7 @@ _BITWISE = frozenset(("and", "or", "xor"))
 
 
 def binary(name: str, a: Any, b: Any, reflected: bool = False) -> Any:
-    """`a name b` (or the other way round) for a typed scalar `a`."""
+    """Return `a name b` (or the other way round) for a typed scalar `a`."""
     t = type(a)
     if type(b) is not t:
         t = meet(a, b)
@@ -368,7 +368,7 @@ def _power_modulo(base: Any, exponent: Any, modulus: Any) -> Any:
 
 
 def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
-    """By repeated squaring, in type `t`."""
+    """Return a power by repeated squaring, in type `t`."""
     if isinstance(t, IntegerMeta) and exponent < 0:
         t = float_of(t)
     x = operand(base, t)
@@ -394,7 +394,7 @@ def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
 
 
 def _comparison_type(a: Any, b: Any) -> Any:
-    """Return where two numbers are compared: integers in a type that has all values of both."""
+    """Return the type in which two numbers are compared: integers in one that has all values of both."""
     s, t = type(a), type(b)
     if isinstance(s, IntegerMeta) and isinstance(t, IntegerMeta):
         if s.is_boolean or t.is_boolean:
@@ -406,7 +406,7 @@ def _comparison_type(a: Any, b: Any) -> Any:
 
 
 def compare(name: str, a: Any, b: Any) -> Any:
-    """`name` is lt, le, gt, ge, eq or ne. The result is a Boolean."""
+    """Return a comparison as a Boolean; `name` is lt, le, gt, ge, eq or ne."""
     t = type(a)
     if type(b) is not t:
         t = _comparison_type(a, b)

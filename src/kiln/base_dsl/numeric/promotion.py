@@ -50,8 +50,8 @@ def _common_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
 
 
 def _common_own_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
-    """Return a program's own types meet others as the types do that they are made of, and stay where the result has
-    that type.
+    """Return the common type where one is a program's own: it meets others as the type it is made of, and stays where
+    the result has that type.
 
     Of two that could stay, the one made from the other does; if neither is, neither does.
     """
@@ -92,8 +92,8 @@ def float_of(t: Any) -> Any:
 
 @contextmanager
 def array_rules() -> Iterator[None]:
-    """For functions of arrays: inside, types meet as numpy's and PyTorch's do. A Python scalar takes the type of the value beside
-    it where that keeps its kind, and `/` of integers is a float for vectors, too."""
+    """Decorate a function of arrays: inside, types meet as numpy's and PyTorch's do. A Python scalar takes the type of
+    the value beside it where that keeps its kind, and `/` of integers is a float for vectors, too."""
     before = _array_rules.set(True)
     try:
         yield

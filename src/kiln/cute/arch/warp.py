@@ -16,7 +16,7 @@ from .values import FULL_MASK, choice, i1, i32, kernel_only, number
 
 
 class ShflKind(enum.Enum):
-    """From which lane a shuffle reads."""
+    """The lane from which a shuffle reads."""
 
     idx = "idx"
     up = "up"
@@ -202,11 +202,12 @@ def vote_ballot_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: A
 
 
 _chosen: weakref.WeakSet[tracing.FunctionFrame] = weakref.WeakSet()
-"""The kernels in which one thread of the warp is being told what to do."""
+"""The kernels in which an `elect_one` region is open."""
 
 
 class IfOpRegion:
-    """`with elect_one():` runs its body in one thread of the warp. Within another one there is nothing left to choose."""
+    """The region of `with elect_one():`, which one thread of the warp runs. Inside another such region it changes
+    nothing."""
 
     _point: Any
 

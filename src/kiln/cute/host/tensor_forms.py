@@ -186,7 +186,7 @@ class Form:
         self.tail = found.leaves_of(0, shape, strides)[1:]
         """What is passed after the address."""
         device = plan.CUDA if found.memspace is AddressSpace.gmem else plan.CPU
-        self.argument_record = plan.Passport(
+        self.argument_record = plan.ArgumentRecord(
             found, device, found.dtype, found.readonly, shape, strides, found.formats, self.tail
         )
         """Makes what native code reads of a tensor, of its address."""

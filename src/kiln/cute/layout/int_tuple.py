@@ -80,7 +80,7 @@ def _collect_leaves(a: tuple[Any, ...], leaves: list[Any]) -> None:
 
 
 def flatten_tree(a: Any) -> Any:
-    """Like :func:`flatten_to_tuple`, but a leaf stays a leaf."""
+    """Return :func:`flatten_to_tuple`'s tuple, but a leaf stays a leaf."""
     return flatten_to_tuple(a) if isinstance(a, tuple) else a
 
 
@@ -150,7 +150,7 @@ def tree_rank(t: Any) -> int:
 
 
 def tree_depth(t: Any) -> int:
-    """0 for a leaf, 1 more than the deepest element for a tuple."""
+    """Return 0 for a leaf, 1 more than the deepest element for a tuple."""
     if not isinstance(t, tuple):
         return 0
     return 1 + max((tree_depth(v) for v in t), default=0)
@@ -169,7 +169,7 @@ def tree_get(t: Any, path: Iterable[int]) -> Any:
 
 
 def tree_equal(a: Any, b: Any) -> Any:
-    """Equality of two trees: a bool where it is known, otherwise a dynamic Boolean."""
+    """Return whether two trees are equal: a bool where it is known, otherwise a dynamic Boolean."""
     if isinstance(a, tuple) != isinstance(b, tuple):
         return False
     if not isinstance(a, tuple):
@@ -191,7 +191,7 @@ def tree_equal(a: Any, b: Any) -> Any:
 
 
 def may_be_equal(a: Any, b: Any) -> bool:
-    """False if two trees are known to differ in structure or in a static leaf."""
+    """Return False if two trees are known to differ in structure or in a static leaf."""
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(may_be_equal(x, y) for x, y in zip(a, b))
     if isinstance(a, tuple) or isinstance(b, tuple):

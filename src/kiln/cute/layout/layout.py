@@ -141,7 +141,7 @@ class Layout(Drawn):
         return known
 
     def __call__(self, *coord: Any) -> Any:
-        """The offset at a coordinate, or the layout that is left if the coordinate has None in it."""
+        """Return the offset at a coordinate, or the layout that is left if the coordinate has None in it."""
         c = coord[0] if len(coord) == 1 else coord
         if has_underscore(c):
             from .modes import slice_
@@ -173,14 +173,14 @@ class Layout(Drawn):
         return _coord_at(idx, self._shape, self._stride)
 
     def get_flat_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """Like :meth:`get_hier_coord`, with one index per top-level mode."""
+        """Return :meth:`get_hier_coord` with one index per top-level mode."""
         coord = self.get_hier_coord(idx)
         if not isinstance(self._shape, tuple):
             return coord
         return tuple(crd2idx(c, s) for c, s in zip(coord, self._shape))
 
     def get_1d_coord(self, idx: Any, *, loc: Any = None, ip: Any = None) -> Any:
-        """Like :meth:`get_hier_coord`, as one index into the shape."""
+        """Return :meth:`get_hier_coord` as one index into the shape."""
         return crd2idx(self.get_hier_coord(idx), self._shape)
 
     def __eq__(self, other: object) -> Any:
@@ -197,7 +197,7 @@ class Layout(Drawn):
         return not equal if isinstance(equal, bool) else equal == False  # noqa: E712  a dynamic Boolean has no "not"
 
     def __kiln_content__(self) -> Any:
-        """What keys know of it."""
+        """Return the parts that keys compare."""
         return self._shape, self._stride
 
     def __hash__(self) -> int:
@@ -418,7 +418,7 @@ def rank(obj: Any, mode: Any = (), **kwargs: Any) -> int:
 
 
 def depth(a: Any, *, loc: Any = None, ip: Any = None) -> int:
-    """How deeply a tuple, or the shape of a layout or tensor, is nested; 0 for a leaf."""
+    """Return how deeply a tuple, or the shape of a layout or tensor, is nested; 0 for a leaf."""
     return tree_depth(_shape_of(a))
 
 

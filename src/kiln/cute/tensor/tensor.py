@@ -41,9 +41,9 @@ __all__ = [
 ]  # fmt: skip
 
 _PRINTED_ELEMENTS = 256
-"""Up to so many elements `printf` prints with a tensor; `print_tensor` prints any number."""
+"""The most elements that `printf` prints with a tensor; `print_tensor` prints any number."""
 RMEM_ALIGNMENT = 32
-"""Bytes the memory of a register tensor is aligned to."""
+"""The alignment of a register tensor's memory, in bytes."""
 
 
 class Tensor:
@@ -90,7 +90,7 @@ class Tensor:
         return self.element_type
 
     _dtype = dtype
-    """As programs for CuTe DSL also ask for it."""
+    """The same, by the name that programs for CuTe DSL also use."""
 
     @property
     def memspace(self) -> AddressSpace:
@@ -175,7 +175,7 @@ class TracedTensor(Tensor):
         raise type_error("a tensor cannot be iterated over", "loop over indices: for i in range(cute.size(t))")
 
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> Tensor:
-        """Only for tensors outside a trace."""
+        """Raise an error: only tensors outside a trace can be marked."""
         raise type_error(
             "mark_layout_dynamic is called on arguments, before the call", "from_dlpack(x).mark_layout_dynamic()"
         )
@@ -234,7 +234,7 @@ class TracedTensor(Tensor):
             part.store(value)
 
     def _slice(self, coord: Any, by_thread: bool = False) -> TracedTensor:
-        """What is left; `by_thread`: the coordinate is that of a thread."""
+        """Return the rest of a slice; `by_thread`: the coordinate is that of a thread."""
         coord = self._coordinate(coord)
         extents = None if self._extents is None else self._extents.sliced(coord)
         iterator, rest = self._iterator.sliced(self._layout, coord, self.offset_layout, by_thread)
@@ -248,7 +248,7 @@ class TracedTensor(Tensor):
         return made
 
     def _known_slice(self, coord: Any, offset: Any, rest: Layout) -> TracedTensor:
-        """What is left, of a static layout at a static coordinate."""
+        """Return the rest of a slice, of a static layout at a static coordinate."""
         extents = None if self._extents is None else self._extents.sliced(coord)
         return self._part(self._iterator.moved(offset), rest, extents)
 

@@ -16,6 +16,7 @@ from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
 from ...base_dsl.numeric.convert import bitcast as emit_bitcast
 from ...base_dsl.numeric.convert import convert as emit_convert
+from ...base_dsl.numeric.dunders import both_ways, one_way
 from ...base_dsl.numeric.operators import arithmetic_type, check_chosen
 from ...base_dsl.numeric.promotion import (
     by_array_rules,
@@ -38,7 +39,7 @@ __all__ = [
 
 
 class ReductionOp(enum.Enum):
-    """How `TensorSSA.reduce` combines elements."""
+    """The operation by which `TensorSSA.reduce` combines elements."""
 
     ADD = enum.auto()
     MUL = enum.auto()
@@ -50,9 +51,63 @@ class ReductionOp(enum.Enum):
 
 
 class VectorTruthError(DSLUserCodeTypeError):
-    """A branch, or a logical operator, asks whether a vector is true: one of a `function` that was given vectors, if it is known which."""
+    """A branch or a logical operator asks whether a vector is true; `function` is the one that was called with vectors,
+    if known."""
 
     function: Any = None
+
+
+def _binary(name: str, x: TensorSSA, other: Any, flip: bool = False) -> Any:
+    t = _meet(x, other)
+    if t is None:
+        return NotImplemented
+    if t.is_integer:
+        if name == "truediv" and by_array_rules():
+            t = float_of(t)
+        elif name not in ("and", "or", "xor"):
+            t = arithmetic_type(t)
+    elif name in ("and", "or", "xor"):
+        return NotImplemented
+    known = plain_scalar(other) if not isinstance(other, (TensorSSA, Numeric)) else None
+    a, b, shape = _operands(x, other, t)
+    if flip:
+        a, b, known = b, a, None
+    count = product(shape)
+    if not t.is_integer:
+        return TensorSSA(emit.floating(name, t, a, b, count), shape, t)
+    if name in _DIVISIONS:
+        divisor = int(host.cast(t, known)) if known is not None else None
+        if divisor == 0:
+            raise type_error("an integer vector is divided by the constant 0")
+        made = _DIVISIONS[name](t, a, b, count, divisor=divisor)
+    else:
+        made = emit.integer(name, t, a, b, count)
+    return TensorSSA(made, shape, t)
+
+
+def _compare(name: str, x: TensorSSA, other: Any) -> Any:
+    t = _meet(x, other, operand_type if x._dtype.is_float else weak_type)
+    if t is None:
+        return NotImplemented
+    if t.is_integer and isinstance(other, (TensorSSA, Numeric)):
+        s = other.dtype
+        if not s.is_boolean and not x._dtype.is_boolean:
+            t = holding_both(x._dtype, s)
+    a, b, shape = _operands(x, other, t)
+    return TensorSSA(emit.compare(name, t, a, b, product(shape)), shape, Boolean)
+
+
+def _shift(name: str, x: TensorSSA, other: Any, flip: bool = False) -> Any:
+    t = _meet(x, other)
+    if t is None or not t.is_integer:
+        return NotImplemented
+    t = arithmetic_type(t)
+    a, b, shape = _operands(x, other, t)
+    if flip:
+        a, b = b, a
+    shift = emit.shift_left if name == "lshift" else emit.shift_right
+    made = shift(t, a, b, product(shape), may_be_negative=t.signed)
+    return TensorSSA(made, shape, t)
 
 
 class TensorSSA:
@@ -135,7 +190,8 @@ class TensorSSA:
         )
 
     __array_ufunc__ = None
-    """numpy's numbers leave arithmetic with a vector to it, and numpy's functions refuse one."""
+    """The priority over numpy: its numbers leave arithmetic with a vector to the vector, and its functions
+    refuse one."""
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise type_error(
@@ -295,122 +351,17 @@ class TensorSSA:
         """Return `op(self, other)`, or `op(other, self)` with `flip`, for an operator of the module `operator`."""
         return op(other, self) if flip else op(self, other)
 
-    def _binary(self, name: str, other: Any, flip: bool = False) -> Any:
-        found = _meet(self, other)
-        if found is None:
-            return NotImplemented
-        t = found
-        if t.is_integer:
-            if name == "truediv" and by_array_rules():
-                t = float_of(t)
-            elif name not in ("and", "or", "xor"):
-                t = arithmetic_type(t)
-        elif name in ("and", "or", "xor"):
-            return NotImplemented
-        known = plain_scalar(other) if not isinstance(other, (TensorSSA, Numeric)) else None
-        a, b, shape = _operands(self, other, t)
-        if flip:
-            a, b, known = b, a, None
-        count = product(shape)
-        if not t.is_integer:
-            return TensorSSA(emit.floating(name, t, a, b, count), shape, t)
-        if name in _DIVISIONS:
-            divisor = int(host.cast(t, known)) if known is not None else None
-            if divisor == 0:
-                raise type_error("an integer vector is divided by the constant 0")
-            made = _DIVISIONS[name](t, a, b, count, divisor=divisor)
-        else:
-            made = emit.integer(name, t, a, b, count)
-        return TensorSSA(made, shape, t)
-
-    def _compare(self, name: str, other: Any) -> Any:
-        t = _meet(self, other, operand_type if self._dtype.is_float else weak_type)
-        if t is None:
-            return NotImplemented
-        if t.is_integer and isinstance(other, (TensorSSA, Numeric)):
-            s = other.dtype
-            if not s.is_boolean and not self._dtype.is_boolean:
-                t = holding_both(self._dtype, s)
-        a, b, shape = _operands(self, other, t)
-        return TensorSSA(emit.compare(name, t, a, b, product(shape)), shape, Boolean)
-
-    def _shift(self, name: str, other: Any, flip: bool = False) -> Any:
-        t = _meet(self, other)
-        if t is None or not t.is_integer:
-            return NotImplemented
-        t = arithmetic_type(t)
-        a, b, shape = _operands(self, other, t)
-        if flip:
-            a, b = b, a
-        shift = emit.shift_left if name == "lshift" else emit.shift_right
-        made = shift(t, a, b, product(shape), may_be_negative=t.signed)
-        return TensorSSA(made, shape, t)
-
-    def __add__(self, other: Any) -> Any:
-        return self._binary("add", other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._binary("add", other, True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._binary("sub", other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._binary("sub", other, True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._binary("mul", other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._binary("mul", other, True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._binary("truediv", other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._binary("truediv", other, True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._binary("floordiv", other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._binary("floordiv", other, True)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._binary("mod", other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._binary("mod", other, True)
-
-    def __and__(self, other: Any) -> Any:
-        return self._binary("and", other)
-
-    def __rand__(self, other: Any) -> Any:
-        return self._binary("and", other, True)
-
-    def __or__(self, other: Any) -> Any:
-        return self._binary("or", other)
-
-    def __ror__(self, other: Any) -> Any:
-        return self._binary("or", other, True)
-
-    def __xor__(self, other: Any) -> Any:
-        return self._binary("xor", other)
-
-    def __rxor__(self, other: Any) -> Any:
-        return self._binary("xor", other, True)
-
-    def __lshift__(self, other: Any) -> Any:
-        return self._shift("lshift", other)
-
-    def __rlshift__(self, other: Any) -> Any:
-        return self._shift("lshift", other, True)
-
-    def __rshift__(self, other: Any) -> Any:
-        return self._shift("rshift", other)
-
-    def __rrshift__(self, other: Any) -> Any:
-        return self._shift("rshift", other, True)
+    __add__, __radd__ = both_ways(_binary, "add")
+    __sub__, __rsub__ = both_ways(_binary, "sub")
+    __mul__, __rmul__ = both_ways(_binary, "mul")
+    __truediv__, __rtruediv__ = both_ways(_binary, "truediv")
+    __floordiv__, __rfloordiv__ = both_ways(_binary, "floordiv")
+    __mod__, __rmod__ = both_ways(_binary, "mod")
+    __and__, __rand__ = both_ways(_binary, "and")
+    __or__, __ror__ = both_ways(_binary, "or")
+    __xor__, __rxor__ = both_ways(_binary, "xor")
+    __lshift__, __rlshift__ = both_ways(_shift, "lshift")
+    __rshift__, __rrshift__ = both_ways(_shift, "rshift")
 
     def __pow__(self, other: Any) -> Any:
         t = _meet(self, other)
@@ -423,7 +374,7 @@ class TensorSSA:
         return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
 
     def _power(self, exponent: int) -> TensorSSA:
-        """By repeated squaring."""
+        """Return a power by repeated squaring."""
         base, result = self, None
         while exponent:
             if exponent & 1:
@@ -441,23 +392,7 @@ class TensorSSA:
         b, a, shape = _operands(self, other, t)
         return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("lt", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare("le", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare("gt", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare("ge", other)
-
-    def __eq__(self, other: Any) -> Any:
-        return self._compare("eq", other)
-
-    def __ne__(self, other: Any) -> Any:
-        return self._compare("ne", other)
+    __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = one_way(_compare, "lt", "le", "gt", "ge", "eq", "ne")
 
     def __pos__(self) -> TensorSSA:
         return self
@@ -563,7 +498,7 @@ _DIVISIONS = {
     "mod": emit.integer_mod,
     "truediv": emit.integer_division,
 }
-"""Of vectors of integers: `/` is C's, as CuTe has it, and not Python's."""
+"""The divisions of integer vectors: `/` is C's, as CuTe has it, and not Python's."""
 
 _REDUCTIONS = {
     ReductionOp.ADD: ("add", "add"),
@@ -672,12 +607,12 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, *, loc: Any = None, ip
 
 
 def zeros_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Zeros in the shape of a value or tensor."""
+    """Return zeros in the shape of a value or tensor."""
     return full_like(a, 0, dtype)
 
 
 def ones_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Ones in the shape of a value or tensor."""
+    """Return ones in the shape of a value or tensor."""
     return full_like(a, 1, dtype)
 
 

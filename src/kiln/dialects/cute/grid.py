@@ -5,7 +5,7 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import ir
-from ..declaration import PURE, Operand, Result
+from ..declaration import PURE, Operand, OptionalAttr, Result
 from ..definition import I32, I64, attributes, int_type, one_of
 from .packing import is_pack, pack, unpack
 from .types import Cute
@@ -63,14 +63,56 @@ def index(which: str, dim: int | None = None) -> ir.Value:
     return emit_value(f"cute.{which}", int_type(32), (), attributes(dim=dim))
 
 
-LAUNCH_OPTIONS = {
-    "cute.cooperative": ir.UnitAttr, "cute.use_pdl": ir.UnitAttr, "cute.max_threads": ir.IntegerAttr,
-    "cute.min_blocks": ir.IntegerAttr, "cute.preferred_cluster": ir.DenseI32ArrayAttr, "cute.carveout": ir.IntegerAttr,
-    "cute.merge_smem": ir.UnitAttr, EVENTS: ir.ArrayAttr,
-}  # fmt: skip
+class LaunchFields:
+    """The fields that `cute.launch` and `cute_nvgpu.driver_launch` share."""
+
+    grid_x: Operand[I64]
+    grid_y: Operand[I64]
+    grid_z: Operand[I64]
+    block_x: Operand[I64]
+    block_y: Operand[I64]
+    block_z: Operand[I64]
+    cluster_x: Operand[I64]
+    cluster_y: Operand[I64]
+    cluster_z: Operand[I64]
+    smem: Operand[I64]
+    stream: Operand[I64]
+    arguments: Operand[Any]
+    cooperative: OptionalAttr[ir.UnitAttr]
+    use_pdl: OptionalAttr[ir.UnitAttr]
+    max_threads: OptionalAttr[ir.IntegerAttr]
+    min_blocks: OptionalAttr[ir.IntegerAttr]
+    preferred_cluster: OptionalAttr[ir.DenseI32ArrayAttr]
+    carveout: OptionalAttr[ir.IntegerAttr]
+    merge_smem: OptionalAttr[ir.UnitAttr]
+    events: OptionalAttr[ir.ArrayAttr]
+
+    @property
+    def grid(self) -> "tuple[ir.Value, ir.Value, ir.Value]":
+        """The extents of the grid."""
+        return self.grid_x, self.grid_y, self.grid_z
+
+    @property
+    def block(self) -> "tuple[ir.Value, ir.Value, ir.Value]":
+        """The extents of a CTA."""
+        return self.block_x, self.block_y, self.block_z
+
+    @property
+    def cluster(self) -> "tuple[ir.Value, ir.Value, ir.Value]":
+        """The extents of a cluster."""
+        return self.cluster_x, self.cluster_y, self.cluster_z
+
+    def check(self) -> str:
+        return "" if is_pack(self.arguments) else "takes its arguments as a tuple (`pack`)"
+
+    def kernel_arguments(self) -> "tuple[list[ir.Value], dict[str, list[ir.Value]]]":
+        """Returns the arguments of the kernel, and handle, flags and trigger of each event by its name."""
+        values, names = unpack(self.arguments), self.events or ()
+        count = len(values) - 3 * len(names)
+        return values[:count], {name: values[count + 3 * n : count + 3 * n + 3] for n, name in enumerate(names)}
 
 
-class Launch(Cute.Operation, name="launch"):
+class Launch(LaunchFields, Cute.Operation, name="launch", prefix="cute."):
     """Run the function `kernel` once for each thread of a grid. Host functions only.
 
     `kernel` names a `func.func` of the module that has the unit attribute `cute.kernel` and no results. Sizes are
@@ -88,24 +130,7 @@ class Launch(Cute.Operation, name="launch"):
     is shared memory. `cute.merge_smem`: static shared memory of branches that exclude each other overlaps.
     """
 
-    grid_x: Operand[I64]
-    grid_y: Operand[I64]
-    grid_z: Operand[I64]
-    block_x: Operand[I64]
-    block_y: Operand[I64]
-    block_z: Operand[I64]
-    cluster_x: Operand[I64]
-    cluster_y: Operand[I64]
-    cluster_z: Operand[I64]
-    smem: Operand[I64]
-    stream: Operand[I64]
-    arguments: Operand[Any]
     kernel: ir.FlatSymbolRefAttr
-    OPTIONAL = LAUNCH_OPTIONS
-
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return "" if is_pack(op.operands[11]) else "takes its arguments as a tuple (`pack`)"
 
 
 def launch(
@@ -129,11 +154,3 @@ def launch(
     given = {name: value for name, value in options.items() if value is not None}
     operands = (*grid, *block, *cluster, smem, stream, pack(arguments))
     return emit("cute.launch", (), operands, {"kernel": ir.FlatSymbolRefAttr.get(kernel), **given})
-
-
-def launch_parts(op: ir.Operation) -> tuple[list[ir.Value], dict[str, list[ir.Value]]]:
-    """The kernel's arguments of a launch, and its events by name: handle, flags, trigger."""
-    values = unpack(op.operands[len(op.operands) - 1])
-    names = [name.value for name in op.attributes[EVENTS]] if EVENTS in op.attributes else []
-    count = len(values) - 3 * len(names)
-    return values[:count], {name: values[count + 3 * n : count + 3 * n + 3] for n, name in enumerate(names)}

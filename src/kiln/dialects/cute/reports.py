@@ -7,7 +7,7 @@ from typing import Any
 from ...base_dsl.trace import emit
 from ...mlir import ir
 from ..declaration import Operand
-from ..definition import I1, text
+from ..definition import I1
 from .packing import is_pack, pack, unpack
 from .types import Cute
 
@@ -22,9 +22,8 @@ class Printf(Cute.Operation, name="printf"):
     arguments: Operand[Any]
     format: ir.StringAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _broken_format(op.operands[0], text(op, "format"))
+    def check(self) -> str:
+        return _broken_format(self.arguments, self.format)
 
 
 def printf(format_: str, arguments: Sequence[ir.Value] = ()) -> ir.Operation:
@@ -42,12 +41,11 @@ class Assert(Cute.Operation, name="assert_"):
     arguments: Operand[Any]
     message: ir.StringAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        arguments = op.operands[1]
+    def check(self) -> str:
+        arguments = self.arguments
         if is_pack(arguments) and len(unpack(arguments)) > 8:
             return f"has {len(unpack(arguments))} arguments: at most 8 are possible"
-        return _broken_format(arguments, text(op, "message"))
+        return _broken_format(arguments, self.message)
 
 
 def assert_(condition: ir.Value, message: str, arguments: Sequence[ir.Value] = ()) -> ir.Operation:

@@ -10,17 +10,13 @@ from ...base_dsl.trace import emit, emit_value
 from ...hardware import mma_shapes
 from ...mlir import ir
 from ..cute import info
-from ..declaration import PURE, Operand, Result
-from ..definition import I1, I64, Pointer, attributes, int_type, number, one_of, text
+from ..declaration import PURE, Operand, OptionalAttr, Result
+from ..definition import I1, I64, Pointer, attributes, int_type, one_of
 from .dialect import CuteNvgpu, wrong_space
 
 Major = one_of("k", "mn")
 SWIZZLES = {"none": 0, "128b": 1, "64b": 2, "32b": 3}
 """How operands lie in shared memory, and the numbers descriptors have for it."""
-WITH_NEXT = "with_next"
-"""An attribute of a product, which the NVIDIA target makes: nothing happens between it and the next one."""
-REGISTERS, FIRST = "registers", "first_register"
-"""Attributes that the NVIDIA target makes: how the names of registers begin that sums are in, and the number of the first."""
 _SUMS = {"f32": "f32", "f16": "f16", "i32": "s32"}
 
 
@@ -37,13 +33,11 @@ class MatrixDescriptor(CuteNvgpu.Operation, name="matrix_descriptor", traits=PUR
     stride: ir.IntegerAttr
     swizzle: one_of(*SWIZZLES)
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        for name in ("leading", "stride"):
-            size = number(op, name)
+    def check(self) -> str:
+        for name, size in (("leading", self.leading), ("stride", self.stride)):
             if size % 16 or not 0 <= size < 1 << 18:
                 return f"has {name}={size}: a multiple of 16 below {1 << 18}"
-        return wrong_space(op.operands[0], "operand", "smem")
+        return wrong_space(self.pointer, "operand", "smem")
 
 
 def matrix_descriptor(pointer: ir.Value, leading: int, stride: int, swizzle: str) -> ir.Value:
@@ -71,23 +65,24 @@ class Wgmma(CuteNvgpu.Operation, name="wgmma"):
     b_type: ir.StringAttr
     a_major: Major
     b_major: Major
+    with_next: OptionalAttr[ir.BoolAttr]
+    registers: OptionalAttr[ir.StringAttr]
+    first_register: OptionalAttr[ir.IntegerAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        d, a, _b, _accumulate = op.operands
-        sums, shape = str(info(d.type).element), (64, number(op, "n"), number(op, "k"))
-        a_type, b_type = text(op, "a_type"), text(op, "b_type")
+    def check(self) -> str:
+        sums, shape = str(info(self.d.type).element), (64, self.n, self.k)
+        a_type, b_type = self.a_type, self.b_type
         if sums not in _SUMS:
             return f"has sums of {sums}: {', '.join(_SUMS)}"
         if rule := mma_shapes.refusal("wgmma", shape, a_type, b_type, _SUMS[sums]):
             return rule
-        in_registers = str(a.type) != "i64"
-        for what, element, major in (("A", a_type, text(op, "a_major")), ("B", b_type, text(op, "b_major"))):
+        in_registers = str(self.a.type) != "i64"
+        for what, element, major in (("A", a_type, self.a_major), ("B", b_type, self.b_major)):
             if major == "mn" and mma_shapes.BITS[element] != 16:
                 return f"has {what} of {element} contiguous along {'MN'[what == 'B']}: only 16-bit elements are"
-        if in_registers and text(op, "a_major") == "mn":
+        if in_registers and self.a_major == "mn":
             return "has A in registers contiguous along M: in registers it is along K"
-        return wrong_space(d, "sums", "rmem") or (wrong_space(a, "A", "rmem") if in_registers else "")
+        return wrong_space(self.d, "sums", "rmem") or (wrong_space(self.a, "A", "rmem") if in_registers else "")
 
 
 def wgmma(
@@ -122,9 +117,8 @@ class WgmmaWait(CuteNvgpu.Operation, name="wgmma_wait"):
 
     count: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        count = number(op, "count")
+    def check(self) -> str:
+        count = self.count
         return "" if 0 <= count <= 7 else f"leaves {count} groups: 0 to 7"
 
 
@@ -142,10 +136,10 @@ class HoldRegisters(CuteNvgpu.Operation, name="hold_registers"):
 
     pointer: Operand[Pointer]
     count: ir.IntegerAttr
+    registers: OptionalAttr[ir.StringAttr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return wrong_space(op.operands[0], "elements", "rmem")
+    def check(self) -> str:
+        return wrong_space(self.pointer, "elements", "rmem")
 
 
 def hold_registers(pointer: ir.Value, count: int, name: str, point: ir.InsertionPoint, location: ir.Location) -> None:

@@ -175,7 +175,7 @@ def metadata(data: bytes, foreign: bool) -> dict[str, dict[str, Any]]:
 
 
 _FIELDS = {
-    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int, "prints": bool, "doors": list,
+    "abi": int, "kiln": str, "target": str, "signature": str, "slots": int, "result": list, "streams": int, "prints": bool, "entry_points": list,
     "arguments": list, "architectures": list, "function": str,
 }  # fmt: skip
 
@@ -204,7 +204,7 @@ def _opened(path: str) -> Callable[[str], int]:
 def _linked(data: bytes, known: Mapping[str, Any]) -> Callable[[str], int]:
     exports: list[str] = []
     for name, about in known.items():
-        exports += [f"__kiln_slots_{name}", *([f"__tvm_ffi_{name}"] if "tvm_ffi" in about["doors"] else [])]
+        exports += [f"__kiln_slots_{name}", *([f"__tvm_ffi_{name}"] if "tvm_ffi" in about["entry_points"] else [])]
     try:
         library = jit.Library(data, tuple(exports), imports=_tvm_functions() if b"TVMFFI" in data else None)
     except RuntimeError as reason:
@@ -225,7 +225,7 @@ def _tvm_module(path: str, known: Mapping[str, Any], address_of: Callable[[str],
 
     functions: dict[str, Any] = {}
     for name, about in known.items():
-        if "tvm_ffi" in about["doors"]:
+        if "tvm_ffi" in about["entry_points"]:
             address = address_of(f"__tvm_ffi_{name}")
             functions[name] = tvm_ffi.Function.__from_extern_c__(address, keep_alive_object=address_of)
     return Module(path, functions)

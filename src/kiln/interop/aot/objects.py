@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ...targets.host.exported import Portable
     from ...targets.host.jit import Processor
     from ..c.signature import Signature
-    from .conventions import Doors
+    from .conventions import EntryPoints
 
 ABI = 1
 """Of metadata and names; a file with a later one is refused."""
@@ -66,7 +66,11 @@ def processor_of(host_target: str) -> Processor:
 
 
 def build(
-    portables: Sequence[Portable], signature: Signature, processor: Processor, metadata: dict[str, Any], doors: Doors
+    portables: Sequence[Portable],
+    signature: Signature,
+    processor: Processor,
+    metadata: dict[str, Any],
+    names: EntryPoints,
 ) -> elf.Object:
     """All of it, to be written as an object or as a library."""
     machine = elf.MACHINES[processor[0].partition("-")[0]]
@@ -91,24 +95,24 @@ def build(
         addresses |= {field: data.symbol(symbol) for field, symbol in functions.items()}
     thunks = Thunks(_RECORD)
     where = bool(on_host), bool(on_gpu)
-    if doors.c:
-        thunks.add_c(doors.c, signature)
-    if doors.tvm_ffi:
-        thunks.add_tvm_ffi(doors.tvm_ffi)
+    if names.c:
+        thunks.add_c(names.c, signature)
+    if names.tvm_ffi:
+        thunks.add_tvm_ffi(names.tvm_ffi)
         schema = json.dumps({"type_schema": json.dumps(type_schema(signature))})
         for what, words in (("metadata", schema), ("doc", metadata["doc"])):
             if words:
                 data.constant(words.encode() + b"\0", 1, f"kiln_tvm_{what}")
-                thunks.tell_tvm_ffi(f"__tvm_ffi__{what}_{doors.tvm_ffi}", f"kiln_tvm_{what}")
-    if doors.torch:
-        addresses["torch"] = doors.place_torch(data, signature, *where)
-        thunks.add_torch(doors.name)
-    if doors.jax:
-        addresses["xla"] = doors.place_xla(data, signature, *where, metadata["prints"])
-        thunks.add_xla(doors.name)
+                thunks.tell_tvm_ffi(f"__tvm_ffi__{what}_{names.tvm_ffi}", f"kiln_tvm_{what}")
+    if names.torch:
+        addresses["torch"] = names.place_torch(data, signature, *where)
+        thunks.add_torch(names.name)
+    if names.jax:
+        addresses["xla"] = names.place_xla(data, signature, *where, metadata["prints"])
+        thunks.add_xla(names.name)
     data.records([(Function(), addresses)], _RECORD)
-    thunks.add_slots(doors.name)
-    meta = META + doors.name
+    thunks.add_slots(names.name)
+    meta = META + names.name
     data.constant(json.dumps(metadata, separators=(",", ":")).encode() + b"\0", 1, meta)
     objects = [data.object(), thunks.object(processor)]
     objects += [each.processor_code(processor, f".{each.architecture}") for each in portables]

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 KERNEL, META, START = "kiln_torch_kernel", "kiln_torch_meta", "kiln_torch_start"
 """Functions that nobody finds by their names."""
 _TYPES = {"float": "f32", "double": "f64"}
-_ALIGNMENT, _RANK, _LEAVES = (getattr(plan.ArrayRecord, name).offset // 8 for name in ("alignment", "rank", "leaves"))
 
 
 class Thunks:
@@ -147,10 +146,10 @@ def _take(
     b.store(absent, found)
     there = b.if_(b.compare("eq", absent, b.i64(0)))
     wrong = there.i64(0)
-    for words in signature.ambient:
-        there.store(there.i64(0), there.byte_gep(slots, words[2]))
+    for record in signature.ambient:
+        there.store(there.i64(0), there.byte_gep(slots, plan.Record.from_buffer_copy(record).slot))
     for each, value in zip(passed, given, strict=True):
-        place = there.byte_gep(slots, each.record[2])
+        place = there.byte_gep(slots, plan.Record.from_buffer_copy(each.record).slot)
         if each.kind == "number":
             there.store(there.i64(0), place)
             there.store(value, place)
@@ -164,17 +163,17 @@ def _take(
 
 def _take_tensor(b: Builder, parameter: Parameter, value: ir.Value, place: ir.Value) -> ir.Value:
     """The address, dynamic extents and dynamic strides in a tensor's structure, as `entry.take_struct` has them; of a pointer, the address."""
-    record, i64, wrong, offset = parameter.record, int_type(64), b.i64(0), 8
+    i64, wrong, offset = int_type(64), b.i64(0), 8
 
     def forbid(number: ir.Value, bits: int) -> None:
         nonlocal wrong
         wrong = b.binary("ori", wrong, b.binary("andi", number, b.i64(bits)))
 
     data = b.value("llvm.ptrtoint", i64, (value,)) if parameter.kind == "pointer" else b.load(i64, value)
-    forbid(data, record[_ALIGNMENT])
+    forbid(data, plan.ArrayRecord.from_buffer_copy(parameter.record).alignment)
     b.store(data, place)
-    for number in range(2 * record[_RANK]):
-        kind, divisor = record[_LEAVES + 2 * number : _LEAVES + 2 * number + 2]
+    for dynamic in plan.leaves_of(parameter.record):
+        kind, divisor = dynamic.kind, dynamic.number
         if kind == plan.STATIC:
             continue
         size = 8 if kind == plan.DYNAMIC64 else 4

@@ -90,7 +90,7 @@ entry = Library("aot", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 @entry.export
 def say(said: Ptr[Text], words: Ptr) -> None:
-    """Add a text. Doors call it rather than have its code at every place."""
+    """Append a text. Entry points call it rather than contain its code."""
     put(said, words)
 
 

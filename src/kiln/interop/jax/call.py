@@ -19,7 +19,7 @@ from ...cute import compile as compile_function
 from ...cute.host.runtime import as_device_memory, make_fake_stream
 from ...cute.host.stream import Stream
 from . import handler
-from .reader import ARGUMENT, NUMBER, RESULT, STREAM
+from .calls import ARGUMENT, NUMBER, RESULT, STREAM
 from .spec import HOST_ALIGNMENT, TensorSpec
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ class _Call:
 
     def _compile(self, avals: Sequence[Any], platform: str) -> tuple[Any, list[int]]:
         on_host = platform == "cpu"
-        sources: list[Any] = [(STREAM, 0 if on_host else 1, "the stream is not known", (), ())]
+        sources = [handler.Source(STREAM, 0 if on_host else 1, "the stream is not known")]
 
         def fakes(
             kind: int, arrays: Sequence[Any], specs: Sequence[TensorSpec], what: str, skip: Any = ()
@@ -247,8 +247,8 @@ class _Call:
                     continue
                 fake = spec.checked(rank, name).fake(array.shape, array.dtype, self.static, on_host, name)
                 made.append(fake)
-                says = f"{name} does not fit what was compiled, a {fake}: extents, multiples or alignment"
-                sources.append((kind, index, says, spec.order(rank), spec.major(rank)))
+                mismatch = f"{name} does not fit what was compiled, a {fake}: extents, multiples or alignment"
+                sources.append(handler.Source(kind, index, mismatch, spec.order(rank), spec.major(rank)))
             return made
 
         inputs = fakes(ARGUMENT, avals, self.specs, "input")
@@ -264,7 +264,7 @@ class _Call:
         numbers: list[int] = []
         for name, value in self.keywords.items():
             if name in compiled.keys:
-                sources.append((NUMBER, len(numbers), f"the number {name} is out of its range", (), ()))
+                sources.append(handler.Source(NUMBER, len(numbers), f"the number {name} is out of its range"))
                 numbers.append(_word(name, value, compiled.keys[name]))
         return handler.add(compiled, sources) or self._unknown(compiled, platform), numbers
 
@@ -324,7 +324,7 @@ def _run(*arrays: Any, call: _Call) -> Any:
 
 def _lower(platform: str, context: Any, *operands: Any, call: _Call) -> Any:
     known, numbers = call.compiled(context.avals_in, platform)
-    if not isinstance(known, handler.Known):
+    if not isinstance(known, handler.HandledCall):
         return mlir.lower_fun(functools.partial(_call_python, known, call), multiple_results=True)(context, *operands)
     target = call.target or (handler.TARGET if call.captured else handler.UNCAPTURED)
     handler.register(target, "cpu" if platform == "cpu" else "CUDA", call.captured)

@@ -15,6 +15,7 @@ from ...base_dsl.target import Executable, Target
 from ...dialects import cute
 from ...dialects.definition import verify
 from ...hardware import current
+from ...hardware.architectures import Arch
 from ..host import faults, signals
 from ..lowering.sites import Site
 from .faults import explain
@@ -166,6 +167,17 @@ class CpuTarget(Target):
     def launch_guards(self) -> Sequence[Guard]:
         """They hold while the settings for launches are what they were."""
         return launch_settings.guards()
+
+    def passes(self) -> dict[str, str]:
+        from .pass_table import PASSES
+
+        return {name: step.what for name, step in PASSES.items()}
+
+    def run_passes(self, text: str, names: Sequence[str], arch: str) -> str:
+        from ..lowering.pass_table import run_passes
+        from .pass_table import PASSES
+
+        return run_passes(PASSES, text, names, Arch.from_string(arch))
 
     def fingerprint(self, options: CompileOptions | None = None) -> str:
         """Everything besides the module that the machine code depends on."""

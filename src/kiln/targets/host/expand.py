@@ -23,7 +23,7 @@ from ..lowering.builder import (
     ptr_type,
     symbol,
 )
-from ..lowering.expansion import Handler, Handlers, begin, expand_operations, find_work
+from ..lowering.expansion import AnyOp, Handler, Handlers, begin, expand_operations, find_work
 from ..lowering.memory import lowered_type
 from ..lowering.sites import Site
 from .arithmetic import computes_in_f32, in_f32
@@ -84,7 +84,7 @@ class Expansion:
     outlined: set[str] = dataclasses.field(default_factory=set)
     """Functions that are to be called and never inlined."""
 
-    def site(self, op: ir.Operation, kind: str, message: str, kernel: str, types: tuple[str, ...] = ()) -> int:
+    def site(self, op: AnyOp, kind: str, message: str, kernel: str, types: tuple[str, ...] = ()) -> int:
         """Register a place that can fail; its number."""
         span, calls = source_span(op.location)
         self.sites.append(Site(kind, message, span, calls, kernel, types))
@@ -178,7 +178,7 @@ class Expander(lowering.Expander):
         state.accesses = state.accesses or name.endswith(_ACCESSES)
         state.repeats = state.repeats or name in _LOOPS
         if name.startswith(_NUMBERS) and computes_in_f32(op):
-            return in_f32
+            return Handler(in_f32)
         return self.module.handlers.get(name)
 
     def pointer_in(self, space: str) -> ir.Type:

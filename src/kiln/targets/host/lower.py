@@ -46,12 +46,12 @@ def lower(compilation: Compilation, expansion: Expansion) -> str:
     """LLVM IR text of a module with the function that the compilation is named after; the expansion says how, and finds out."""
     entry = compilation.name
     with context():
-        compilation.run("expand-narrow-floats", expand_narrow_floats)
+        compilation.run("narrow-floats", expand_narrow_floats)
         signature = _signature(compilation.module, entry)
-        compilation.run("expand-cute", lambda _: expand_module(expansion))
+        compilation.run("expansion", lambda _: expand_module(expansion))
         compilation.run("wrap-entry", lambda module: _wrap(expansion, module, entry, *signature))
-        compilation.run("group-structured", splitting.group_structured)
-        compilation.run("to-llvm", TO_LLVM)
+        compilation.run("splitting", splitting.group_structured)
+        compilation.run("llvm-conversion", TO_LLVM)
         compilation.run("finish", expansion.finish_lowered)
         compilation.run("attributes", lambda module: _attributes(expansion, module))
         missing = _missing_functions(compilation.module)
@@ -65,7 +65,7 @@ def lower_library(module: ir.Module, name: str, exports: Sequence[str]) -> str:
     compilation = Compilation(module, name)
     with context():
         module.operation.verify()
-        compilation.run("to-llvm", TO_LLVM)
+        compilation.run("llvm-conversion", TO_LLVM)
         for op in operations(module):
             if op.name == "llvm.func" and symbol(op) not in exports:
                 _set_internal(op)

@@ -92,7 +92,7 @@ def _clock() -> Callable[[], int]:
         b = Builder(ir.InsertionPoint(made.regions[0].blocks[0]), ir.Location.unknown())
         b.op("func.return", (), (counter(b),))
         Compilation(module, symbol).run(
-            "to-llvm", "convert-func-to-llvm,convert-arith-to-llvm,reconcile-unrealized-casts"
+            "llvm-conversion", "convert-func-to-llvm,convert-arith-to-llvm,reconcile-unrealized-casts"
         )
         text = dialect_module("llvm").translate_module_to_llvmir(module.operation)
     library = jit.Library(jit.emit_object(jit.optimize(text, 1), 1), (symbol,))

@@ -140,7 +140,7 @@ def factors(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
 )
 def test_factors_of_blocks(config, m, n, k, monkeypatch):
     """Sums of 128 products are multiplied in f32, whatever the factors of others are; K is gone through there and back."""
-    monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 2)
+    monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 2)
     a, b, c = operand(m, k, E4M3), operand(k, n, E4M3, "T"), operand(m, n, F32)
     of_a, of_b = factors(m, n, k)
     with kiln.sanitize("all") as found:
@@ -217,7 +217,7 @@ def test_clusters_share_operands(cluster):
 
 def test_more_tiles_than_multiprocessors(monkeypatch):
     """Blocks take one tile after the other, warp groups in turn."""
-    monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 2)
+    monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 2)
     a, b = operand(330, 40), operand(40, 200, way="T")
     for config in (SMALL, TURNS):
         close(kernels.gemm(a, b, config=config), exact(a, b))
@@ -306,7 +306,7 @@ def test_few_rows(layout, m):
 )
 def test_turned_results(config, monkeypatch):
     """Of swapped operands, stored by the copy engine: of one tile after the other, with rows and columns that end inside of it."""
-    monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
+    monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 1)
     a, b, c, bias = operand(23, 72), operand(72, 200, way="T"), operand(23, 200), operand(1, 200)[0]
     with kiln.sanitize("all") as found:
         close(kernels.gemm(a, b, config=config), exact(a, b))
@@ -347,7 +347,7 @@ def test_numbers_that_are_hard_to_add(config):
 
 def test_odd_numbers_of_pieces(monkeypatch):
     """The first piece of a tile has the buffer of the last of the tile before."""
-    monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
+    monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 1)
     config = dataclasses.replace(SMALL, tile_shape_mnk=(128, 96, 32))
     assert [config.piece(bits) for bits in (16, 32)] == [32, 16]
     a, b = operand(300, 40), operand(40, 200, way="T")
@@ -376,7 +376,7 @@ def test_odd_numbers_of_pieces(monkeypatch):
 )
 def test_clean_under_the_sanitizer(config, seed, monkeypatch):
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
-    monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
+    monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 1)
     a, b, bias = operand(20 if config.swap_ab else 200, 100), operand(100, 72, way="T"), operand(1, 72)[0]
     with kiln.sanitize("all") as found:
         close(kernels.gemm(a, b, bias=bias, config=config), exact(a, b) + bias)

@@ -81,7 +81,7 @@ def test_groups_one_after_another(config, rows):
 def test_buffers_of_pieces_that_are_not_whole(seed, monkeypatch):
     """Those of whole ones before are written again when they have been read, however late that is."""
     monkeypatch.setenv("KILN_CPU_SEED", str(seed))
-    monkeypatch.setattr("kiln.kernels.dispatch.devices.clusters", lambda size: 1)
+    monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 1)
     ends = [100, 200, 300, 400, 500, 600]
     a, b = normal(600, 32), normal(6, 128, 32).swapaxes(1, 2)
     config = T((128, 128, 32), (1, 1), 3, 2, pingpong=True, epi_stages=4)

@@ -42,7 +42,7 @@ def _mma(m: Machine, modifiers: tuple[str, ...], operands: list[Operand]) -> Non
     if bits and (a, b) == ("b1", "b1"):
         a = b = f"b1.{bits}"
     if d != c or a not in mma_shapes.BITS or b not in mma_shapes.BITS:
-        raise Refused(f"an mma of {a} and {b} with sums in {d} and {c}")
+        raise Refused(f"an mma of {a} and {b} with accumulators in {d} and {c}")
     if rule := mma_shapes.refusal("mma.sync", (rows, columns, inner), a, b, d):
         raise Refused(f"this mma: {rule}")
     inner //= 32 if bits else 1

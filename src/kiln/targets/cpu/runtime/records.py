@@ -10,9 +10,10 @@ The memory of a group is one chunk for each block: shared memory, then the block
 
 from __future__ import annotations
 
-from ....hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP
+from ....hardware.limits import BARRIERS, THREADS_PER_BLOCK, WARP, WARPGROUP
 from ....native import Array, Fn, Ptr, i16, i32, size_of, struct, u8, u32, u64
 from ...host.call_context import Context
+from .engine_table import QUEUES
 
 WARPS = THREADS_PER_BLOCK // WARP
 """Warps of the largest block."""
@@ -24,10 +25,6 @@ FREE, OPEN, COMPLETE = 0, 1, 2
 """States of a meeting."""
 SMEM_ALIGNMENT = 1024
 """Alignment of a block's shared memory, static and dynamic, and of its chunk."""
-WARP_GROUP = 128
-"""Threads of a warp group."""
-ENGINES = 3
-"""Asynchronous engines whose operations a thread can group (`engines.py`)."""
 
 
 @struct
@@ -51,7 +48,7 @@ class FrameHeader:
     woken_site: i32
     woken_address: Ptr[u32]
     woken_value: u32
-    groups: Array[i32, ENGINES]  # of an engine's operations that this thread has committed
+    groups: Array[i32, len(QUEUES)]  # of a queue's operations that this thread has committed
     products: u32  # of its warp group that this thread has come to
     registers: u32  # that this thread may use
     asks: u32  # for another number of registers, so far
@@ -106,7 +103,7 @@ class Meeting:
 class Operation:
     """What was given to an asynchronous engine and is not complete (`engines.py`)."""
 
-    engine: i32
+    queue: i32
     completion: i32
     work: Fn[[Ptr[Operation]], None]  # what the engine does
     thread: u32  # that gave it
@@ -129,11 +126,11 @@ class Product:
     accumulate: u32
     site: i32
     group: i32  # committed together
-    came: Array[u32, WARP_GROUP // WARP]  # threads of each warp
+    came: Array[u32, WARPGROUP // WARP]  # threads of each warp
     a_descriptor: u64
     b_descriptor: u64
-    d: Array[Ptr, WARP_GROUP]  # registers of threads
-    a: Array[Ptr, WARP_GROUP]  # if A is in registers
+    d: Array[Ptr, WARPGROUP]  # registers of threads
+    a: Array[Ptr, WARPGROUP]  # if A is in registers
 
 
 @struct
@@ -182,7 +179,7 @@ class BlockRecord:
     tallies: Array[Array[Tally, TALLIES], BARRIERS]
     arriving: Array[Array[u32, WARPS], BARRIERS]  # lanes of warps of which others have yet to arrive
     warps: Array[Warp, WARPS]
-    warp_groups: Array[WarpGroup, WARPS * WARP // WARP_GROUP]
+    warp_groups: Array[WarpGroup, WARPS * WARP // WARPGROUP]
     registers_free: u32  # that warps gave back
     registers_known: (
         u32  # those of the pool, and those that all threads have asked for, both divided by 8, in 16 bits each

@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from ..expand import Expansion, FunctionState
 
 
-def _detector_call(expansion: Expansion, b: Builder, event: str, *operands: ir.Value) -> None:
-    from ..sanitizer.instrument import call  # most programs run without the sanitizer
-
-    call(expansion, b, event, *operands)
-
-
 def frame_size_name(kernel: str) -> str:
     """The global constant that holds the size of a kernel's frame."""
     return f"{kernel}.frame_size"
@@ -140,7 +134,7 @@ def group_function(
     known = [frame_size, number, b.i32(int(state.meets)), b.i32(static)]
     b.call("kiln_cpu_initialize", [], [ctx, arena, sizes, *known, random])
     if expansion.sanitizer is not None:
-        _detector_call(expansion, b, "group", arena, sizes, number)
+        expansion.sanitizer.call(expansion, b, "group", arena, sizes, number)
     alive, progress, passed, halts = (b.alloca(i32) for _ in range(4))
     b.store(b.i32(0), passed)
     b.store(b.binary("muli", group.threads, group.size), alive)
@@ -194,12 +188,12 @@ def group_function(
     # all that is left of the hidden arguments is the frame (`threads.indices_from_frame`)
     hidden = [run.null(), run.null(), run.null(), *[run.i32(0)] * 12, frame]
     if expansion.sanitizer is not None:
-        _detector_call(expansion, run, "switch", rank, header.inside(run).load("thread"))
+        expansion.sanitizer.call(expansion, run, "switch", rank, header.inside(run).load("thread"))
     suspended = run.call(state.name, [i32], [*values, *hidden]).results[0]
     over = run.if_(run.compare("eq", suspended, run.i32(0)))
     expansion.declare("kiln_cpu_exit", [ptr], [])
     if expansion.sanitizer is not None:
-        _detector_call(expansion, over, "exit")
+        expansion.sanitizer.call(expansion, over, "exit")
     over.call("kiln_cpu_exit", [], [frame])
     over.store(over.binary("subi", over.load(i32, alive), over.i32(1)), alive)
 
@@ -213,7 +207,7 @@ def group_function(
     woken = nobody.call("kiln_cpu_wake", [i32], [arena, sizes, frame_size]).results[0]
     report = nobody.if_(nobody.compare("eq", woken, nobody.i32(0)))
     if expansion.sanitizer is not None:
-        _detector_call(expansion, report, "stuck")
+        expansion.sanitizer.call(expansion, report, "stuck")
     expansion.declare("kiln_cpu_stuck", [ptr, ptr, ptr, i32], [])
     report.call("kiln_cpu_stuck", [], [ctx, arena, sizes, frame_size])
 

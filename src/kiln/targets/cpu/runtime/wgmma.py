@@ -10,9 +10,10 @@ from __future__ import annotations
 from ....native import Library, Ptr, address, i32, i64, inline, local, native, ref, size_of, u32, u64
 from ...host.libc import free, malloc, memcpy
 from ...host.reports import fault
-from .engines import GROUP, WGMMA, new_operation
+from .engine_table import WGMMA_QUEUE
+from .engines import GROUP, new_operation
 from .orders import schedule
-from .records import WARP, WARP_GROUP, BlockRecord, FrameHeader, Operation, Product, WarpGroup
+from .records import WARP, WARPGROUP, BlockRecord, FrameHeader, Operation, Product, WarpGroup
 from .tensor_core import A_IN_REGISTERS, multiply
 from .threads import ALL, COME_AGAIN, GO_ON, wait
 
@@ -23,7 +24,7 @@ DIFFERENT, OUTSIDE = range(2)
 
 @inline
 def group_of(frame):
-    return ref(frame.block.warp_groups)[frame.thread // WARP_GROUP]
+    return ref(frame.block.warp_groups)[frame.thread // WARPGROUP]
 
 
 @inline
@@ -60,7 +61,7 @@ def carry_out(block: Ptr[BlockRecord], group: Ptr[WarpGroup], end: u32) -> None:
         product = product_at(group, group.done)
         if multiply(product, block.smem, u32(address(block) - address(block.smem))) != 0:
             number = u32((address(group) - address(block.warp_groups)) // size_of(WarpGroup))
-            fail(block, number * WARP_GROUP, product.site, i64(OUTSIDE))
+            fail(block, number * WARPGROUP, product.site, i64(OUTSIDE))
         group.done += 1
 
 
@@ -75,7 +76,7 @@ def next_product(operation: Ptr[Operation]) -> None:
 @native
 def warps_missing(product: Ptr[Product]) -> u32:
     missing = u32(0)
-    for warp in range(u32(WARP_GROUP // WARP)):
+    for warp in range(u32(WARPGROUP // WARP)):
         missing |= u32(product.came[warp] != WARP) << warp
     return missing
 
@@ -86,13 +87,13 @@ def wgmma(
 ) -> None:  # fmt: skip
     """A thread comes to its next product; `a` is the address of registers or a descriptor, as `kind` says."""
     block, group = frame.block, group_of(frame)
-    thread, number = frame.thread % WARP_GROUP, frame.products
+    thread, number = frame.thread % WARPGROUP, frame.products
     frame.products = number + 1
     if number == group.begun:
         if number - group.done == group.room:
             grow(group)
         group.begun = number + 1
-        begin(product_at(group, number), a, b, accumulate, kind, site, frame.groups[WGMMA])
+        begin(product_at(group, number), a, b, accumulate, kind, site, frame.groups[WGMMA_QUEUE])
     product = product_at(group, number)
     different = product.kind != kind or product.b_descriptor != b or product.accumulate != accumulate
     in_registers = kind & A_IN_REGISTERS != 0
@@ -106,7 +107,7 @@ def wgmma(
         while group.missing == 0:
             group.complete += 1
             hand_over(block, group)
-            group.missing = (1 << WARP_GROUP // WARP) - 1
+            group.missing = (1 << WARPGROUP // WARP) - 1
             if group.complete != group.begun:
                 group.missing = warps_missing(product_at(group, group.complete))
 
@@ -120,7 +121,7 @@ def begin(product, a, b, accumulate, kind, site, group):
     product.group = group
     product.a_descriptor = a
     product.b_descriptor = b
-    for warp in range(WARP_GROUP // WARP):
+    for warp in range(WARPGROUP // WARP):
         product.came[warp] = 0
 
 
@@ -131,7 +132,7 @@ def hand_over(block, group):
         carry_out(block, group, group.complete)
     else:
         operation = new_operation(block)
-        operation.engine = WGMMA
+        operation.queue = WGMMA_QUEUE
         operation.completion = GROUP
         operation.work = next_product
         operation.target = Ptr(group)
@@ -141,7 +142,7 @@ def hand_over(block, group):
 @products.export
 def wgmma_wait(frame: Ptr[FrameHeader], latest: i32, site: i32) -> i32:
     """Wait for all groups of products but the latest ones: whether to suspend and to come again."""
-    group, end = group_of(frame), frame.groups[WGMMA] - latest
+    group, end = group_of(frame), frame.groups[WGMMA_QUEUE] - latest
     last = frame.products
     while i32(last - group.done) > 0 and product_at(group, last - 1).group >= end:
         last -= 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ....base_dsl import sanitizing
 from ....base_dsl.diagnostics import DSLWarning
+from ..runtime.engine_table import ENGINES
 from ..runtime.parts import seed_variable
 from ..runtime.records import Sizes
 from ..runtime.stuck import DeadlockFault
@@ -161,7 +162,7 @@ def _place(sizes: Sizes, group: int, tid: int) -> tuple[Triple, Triple, int]:
 
 
 def _who(block: Triple, thread: Triple, engine: int = 0, of: Triple | None = None, kernel: str = "") -> str:
-    text = native.ENGINES[engine].of + f"thread {triple(thread)}"
+    text = ENGINES[engine].of_thread + f"thread {triple(thread)}"
     if kernel:
         return f"{text} of block {triple(block)} of {kernel}, launched before,"
     return text if of == block else f"{text} of block {triple(block)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....native import Ptr, address, i64, native, ref, size_of, u32, u64
+from ..runtime.engine_table import BULK_LOAD, ENGINES
 from ..runtime.records import Sizes
 from .barriers import leave_meetings
 from .clocks import clock_drop, clock_new, identity, numbers, release, sections
@@ -11,8 +12,6 @@ from .memory import allocate, clear, copy, free_all, greater, lesser, many
 from .reporting import about, report
 from .state import (
     BARRIERS,
-    BULK,
-    ENGINES,
     MAX_OBJECTS,
     RULE,
     BarrierSlot,
@@ -279,7 +278,7 @@ def all_known(rank: u32, clock: Ptr[Clock]) -> None:
     for i in range(st.identities):
         access = st.remote[rank * st.identities + i]
         if access.clock != 0 and numbers(clock)[i] < access.clock:
-            who = st.bulk[i - BULK * st.threads].thread if i // st.threads == BULK else i % st.threads
+            who = st.bulk[i - BULK_LOAD * st.threads].thread if i // st.threads == BULK_LOAD else i % st.threads
             about(who, "block-exited", access.site, access.site, st.group, st.tid, 0, 0, rank)
 
 

@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 from ....native import Ptr, inline, native, ref, u32, u64
+from ..runtime.engine_table import GENERIC
 from .clocks import acquire, clock_drop, clock_hold, clock_join, clock_new, clock_union, numbers, release_into, tick
 from .memory import clear, many, raise_to
 from .state import (
-    GENERIC,
     IN_GLOBAL,
     IN_SHARED,
     LOCATIONS,

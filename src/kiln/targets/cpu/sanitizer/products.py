@@ -11,20 +11,21 @@ them, and whoever touched them executes a fence before the next one; the first p
 from __future__ import annotations
 
 from ....native import Ptr, inline, native, ref, u32, u64
-from ..runtime.records import WARP, WARP_GROUP
+from ..runtime.engine_table import GENERIC, WGMMA
+from ..runtime.records import WARP, WARPGROUP
 from ..runtime.tensor_core import A_ALONG_M, A_IN_REGISTERS, A_SHIFT, B_ALONG_N, N_SHIFT, ROWS, bytes_of, piece
 from .clocks import clock_drop, clock_hold, clock_join, clock_new, numbers, ordered
 from .memory import raise_to
 from .reporting import report
 from .shadow import shared_access
-from .state import ENGINE_SHIFT, FLIGHTS, GENERIC, IN_SHARED, RING, RULE, SHARED, WGMMA, Registers, detector, state
+from .state import ENGINE_SHIFT, FLIGHTS, IN_SHARED, RING, RULE, SHARED, Registers, detector, state
 from .tiles import BITS, tile
 
 
 @inline
 def leader_of(st):
     """The first thread of the running thread's warp group."""
-    return st.tid - st.tid % st.per_block % WARP_GROUP
+    return st.tid - st.tid % st.per_block % WARPGROUP
 
 
 # --- shared memory ---------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from ....native import Ptr, i64, inline, native, ref, size_of, u8, u32, u64
+from ..runtime.engine_table import GENERIC
 from .clocks import clock_lowest, identity, numbers, ordered
 from .independent_threads import lone_touch
 from .launches import remote_access
@@ -18,7 +19,6 @@ from .state import (
     ATOMIC,
     DENSE,
     ENGINE_SHIFT,
-    GENERIC,
     GLOBAL,
     IN_GLOBAL,
     IN_SHARED,

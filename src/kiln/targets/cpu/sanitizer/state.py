@@ -8,41 +8,15 @@ identities of a group and, if an engine works through the async proxy, over what
 
 from __future__ import annotations
 
-import dataclasses
-
 from ....hardware import limits
 from ....native import Array, Library, Ptr, i64, struct, u8, u32, u64
+from ..runtime.engine_table import ENGINES, GENERIC
 from ..runtime.records import Sizes
 
 KINDS = ("race", "memory", "sync", "numeric")
 DEFAULT_KINDS = ("race", "memory", "sync")
 
 
-@dataclasses.dataclass(frozen=True)
-class Engine:
-    """What accesses memory."""
-
-    of: str
-    """What goes before the name of its thread."""
-    proxy: str
-    """How it sees memory: generic or async. What one proxy did the other sees after a proxy fence."""
-
-
-ENGINES = (
-    Engine("", "generic"),
-    Engine("an asynchronous copy of ", "generic"),
-    Engine("a bulk copy of ", "async"),
-    Engine("a bulk store of ", "async"),
-    Engine("a bulk store of ", "async"),
-    Engine("a wgmma of ", "async"),
-)
-"""Those of the generic proxy come first. At most 16."""
-THREAD, COPY, BULK, STORE, SOURCE, WGMMA = range(len(ENGINES))
-"""BULK is what ends at an mbarrier: its identities are those of the mbarriers that threads give copies to (`mbarriers.py`), since copies
-to several may end in any order. A bulk store ends with its group: its writes are STORE's, its reads, which may be waited for by
-themselves, SOURCE's."""
-GENERIC = sum(engine.proxy == "generic" for engine in ENGINES)
-assert all(engine.proxy == "generic" for engine in ENGINES[:GENERIC])
 IN_SHARED, IN_GLOBAL, RELEASED_MAPS, MAPS = 1, 2, 4, 8
 """What fences tell of the generic proxy (`orders.view`), as bits: the async proxy, of shared and of global memory; who acquires tensor
 maps; copies of the thread itself that read tensor maps."""

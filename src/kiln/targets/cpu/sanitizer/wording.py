@@ -6,6 +6,7 @@ import dataclasses
 import struct
 from typing import TYPE_CHECKING
 
+from ..runtime import engine_table
 from . import state as native
 
 if TYPE_CHECKING:
@@ -93,11 +94,11 @@ def _race(case: Case) -> Words:
 
 
 _WAITS = {
-    native.COPY: "wait for the copy first: cp_async_wait_group and a barrier, or the mbarrier it arrives at",
-    native.BULK: "wait for the copy first: the mbarrier that it brings its bytes to",
-    native.STORE: "the thread that stores commits its group and waits for it, cp_async_bulk_wait_group(0), and a barrier follows",
-    native.SOURCE: "the thread that stores commits its group and waits until it is read, cp_async_bulk_wait_group(0, read=True), and a barrier follows",
-    native.WGMMA: "wait for the product first: warpgroup.wait_group(n) that covers its group, then the barrier or mbarrier that frees the memory",
+    engine_table.COPY: "wait for the copy first: cp_async_wait_group and a barrier, or the mbarrier it arrives at",
+    engine_table.BULK_LOAD: "wait for the copy first: the mbarrier that it brings its bytes to",
+    engine_table.BULK_STORE: "the thread that stores commits its group and waits for it, cp_async_bulk_wait_group(0), and a barrier follows",
+    engine_table.BULK_SOURCE: "the thread that stores commits its group and waits until it is read, cp_async_bulk_wait_group(0, read=True), and a barrier follows",
+    engine_table.WGMMA: "wait for the product first: warpgroup.wait_group(n) that covers its group, then the barrier or mbarrier that frees the memory",
 }
 """What ends the work of each engine."""
 

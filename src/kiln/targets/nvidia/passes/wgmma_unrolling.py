@@ -1,28 +1,29 @@
-"""Loops of products of a warp group that the program wants unrolled are unrolled here, not by LLVM.
+"""Loops of WGMMAs that the program wants unrolled are unrolled here, not by LLVM.
 
-Then their products follow each other and become one piece of inline PTX (`wgmma_registers`): LLVM would be given one, and copy it with all its
-registers for each turn.
+Then their WGMMAs follow each other and become one piece of inline PTX (`wgmma_registers.py`): LLVM would be given one, and copy it
+with all its registers for each turn.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ....mlir import find, ir
+from ....dialects.cute import CastPtr, PtrAdd
+from ....dialects.nvgpu.wgmma import MatrixDescriptor, Wgmma
+from ....mlir import ir
 from ...lowering.builder import constant_value, int_attr
+from .vector_parts import make_before
 
-_WGMMA = "cute_nvgpu.wgmma"
-_BODY = frozenset((_WGMMA, "cute.ptr_add", "cute.cast_ptr", "cute_nvgpu.matrix_descriptor", "scf.yield"))
+_BODY = {kind.OPERATION_NAME for kind in (Wgmma, PtrAdd, CastPtr, MatrixDescriptor)} | {"scf.yield"}
 """What may stand in such a loop, besides operations of `arith`."""
 _MOST_TURNS = 16
 
 
-def unroll_products(module: ir.Module) -> None:
-    """Unroll loops of a constant number of turns in which there are products and what computes their operands, nothing else."""
+def unroll_wgmma(module: ir.Module) -> None:
+    """Unroll loops of a constant number of turns that consist of WGMMAs and what computes their operands."""
     parents: dict[ir.Operation, None] = {}
-    for product in find(module.operation, (_WGMMA,)):
-        parent: Any = product.parent
-        parents[parent.operation] = None
+    for op in Wgmma.all_in(module.operation):
+        parents[op.parent.operation] = None
     for loop in parents:
         if loop.name == "scf.for" and "cute.unroll_full" in loop.attributes and (turns := _turns(loop)):
             _Unrolling(loop).run(turns)
@@ -95,9 +96,7 @@ class _Unrolling:
         found = self._constants.get(key)
         if found is None:
             given = {"value": int_attr(value.type, number)}
-            found = self._constants[key] = ir.Operation.create(
-                "arith.constant", (value.type,), (), given, None, 0, self._loop.location, self._point
-            ).result
+            found = self._constants[key] = make_before(self._loop, "arith.constant", value.type, (), given)
         return found
 
     def _computed(self, op: ir.Operation) -> int | None:

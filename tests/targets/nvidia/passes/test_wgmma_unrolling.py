@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from ir_testing import after
 
-from kiln.targets.nvidia.passes.product_unrolling import unroll_products
+from kiln.targets.nvidia.passes.wgmma_unrolling import unroll_wgmma
 
 PRODUCT = (
     '"cute_nvgpu.wgmma"(%d, %a, %b, %f) {n = 8 : i32, k = 16 : i32, a_type = "f16", b_type = "f16", a_major = "k", b_major = "k"}'
@@ -36,7 +36,7 @@ def unrolled(upper: str = "%three", body: str = BODY + PRODUCT, asked: str = "{c
       }} {asked}
       return %r : i64
     }}"""
-    return [line.strip() for line in after(text, unroll_products).splitlines()]
+    return [line.strip() for line in after(text, unroll_wgmma).splitlines()]
 
 
 def test_turns_follow_each_other():
