@@ -10,6 +10,8 @@ from ...base_dsl.diagnostics import runtime_error, type_error
 from ...base_dsl.typing import Boolean, Float32, Int8, Int32, Numeric
 from ..deferred_dialects import cute
 
+__all__ = ["FULL_MASK", "WARP_SIZE"]
+
 WARP_SIZE = 32
 FULL_MASK = 0xFFFFFFFF
 
