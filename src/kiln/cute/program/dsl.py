@@ -295,6 +295,8 @@ class KernelLaunch:
 
 def _unknown_option(name: str) -> Exception:
     """Return the error for an option that `launch` does not have."""
+    import difflib  # start-up: it takes as long as a tenth of the language
+
     known = list(inspect.signature(KernelLaunch.launch).parameters)[1:-1]
     close = difflib.get_close_matches(name, known, 1)
     return type_error(
