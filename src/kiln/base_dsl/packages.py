@@ -1,7 +1,8 @@
-"""Packages of others: whether one is there, and what Kiln uses of it that its makers do not promise.
+"""Packages of others: whether one is installed, and which of its internals Kiln uses although they are not promised.
 
-`INTERNALS` is the whole list. Each is probed where it is first needed. Where the probe fails Kiln goes on without it, and says so in one line.
-`TRIED` has the oldest and the newest versions that all of it was tried with; pyproject.toml bounds them, and `make test STAGE=versions` tries them anew.
+`INTERNALS` is the whole list. Each is probed where it is first needed. Where the probe fails Kiln goes on without it,
+and logs one line. `TRIED` has the oldest and the newest versions that all of it was tried with; pyproject.toml bounds
+them, and `make test STAGE=versions` tries them again.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ TRIED = {
 
 
 class Internal(NamedTuple):
-    """Something of a package that may be another in its next version."""
+    """An internal of a package that may differ in its next version."""
 
     package: str
     uses: str
-    """What of it, and where in Kiln."""
+    """What is used of it, and where in Kiln."""
     without: str
-    """What is otherwise then."""
+    """What Kiln does without it."""
     since: str = ""
-    """The version that brought it: nobody is told that an older one lacks it."""
+    """The version that brought it: no message is logged for an older one."""
 
 
 INTERNALS = {
@@ -88,7 +89,7 @@ INTERNALS = {
         "Python reads arrays of numpy", since="1.26",
     ),
 }  # fmt: skip
-"""By names that `without` and `leaning_on` are called with."""
+"""All internals, by the names that `without` and `leaning_on` take."""
 
 lacking: dict[str, str] = {}
 """By names of internals: what this process does without one, and why. `kiln doctor` shows them."""
@@ -96,7 +97,7 @@ _warned: set[str] = set()
 
 
 def without(name: str, reason: object) -> None:
-    """Go on without an internal, and say so: once, in one line, unless the package is older than what it lacks."""
+    """Go on without an internal and log one line, once, unless the package is older than the internal."""
     from .log import logger
 
     about = INTERNALS[name]
@@ -113,7 +114,7 @@ def without(name: str, reason: object) -> None:
 
 @contextlib.contextmanager
 def leaning_on(name: str) -> Iterator[None]:
-    """What is done inside uses an internal; it is left where that is not as expected."""
+    """Use an internal inside; the block is left where that is not as expected."""
     try:
         yield
     except (AttributeError, ImportError, KeyError, TypeError, ValueError) as failure:
@@ -129,9 +130,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     """For example (2, 10) of 2.10.1+cpu; nothing compares as older than what cannot be read."""
     parts = version.split(".")[:2]
     return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else (sys.maxsize,)
-
-
-# --- whether a package is there --------------------------------------------------------------------------------------
 
 
 def is_here(name: str) -> bool:

@@ -19,7 +19,7 @@ from ..base_dsl import settings
 from ..base_dsl.compiler import report_at
 from ..base_dsl.diagnostics import CompilerDiagnosticError
 from ..mlir import context, find, ir, require_dialect
-from .declaration import Choice
+from .declaration import Choice, OpView, attribute_of
 
 I1 = ir.IntegerType[1]
 I16 = ir.IntegerType[16]
@@ -52,17 +52,9 @@ def choices(constraint: Any) -> tuple[str | int, ...]:
 
 
 @functools.lru_cache(maxsize=4096, typed=True)  # typed: True is no 1
-def attributes(**given: str | int | bool | None) -> dict[str, ir.Attribute] | None:
+def attributes(**values: str | int | bool | None) -> dict[str, ir.Attribute] | None:
     """Texts, 32-bit numbers and truths as attributes; what is None is left out. Not to be changed."""
-    return {name: _attribute(value) for name, value in given.items() if value is not None} or None
-
-
-def _attribute(value: str | int | bool) -> ir.Attribute:
-    if isinstance(value, str):
-        return ir.StringAttr.get(value, context())
-    if isinstance(value, bool):
-        return ir.BoolAttr.get(value, context())
-    return ir.IntegerAttr.get(int_type(32), value)
+    return {name: attribute_of(value) for name, value in values.items() if value is not None} or None
 
 
 @functools.lru_cache(maxsize=8)
@@ -82,16 +74,6 @@ def constant(value: ir.Value) -> int | None:
     return owner.operation.attributes["value"].value  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def text(op: ir.Operation, name: str) -> str:
-    """The value of a text attribute."""
-    return op.attributes[name].value  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def number(op: ir.Operation, name: str) -> int:
-    """The value of a number attribute."""
-    return op.attributes[name].value  # pyright: ignore[reportAttributeAccessIssue]
-
-
 class _Rules(NamedTuple):
     """What is checked of a kind of operation beyond the types that MLIR checks."""
 
@@ -100,32 +82,32 @@ class _Rules(NamedTuple):
     optional: dict[str, tuple[str | int, ...]]
     chosen: tuple[tuple[str, tuple[str | int, ...]], ...]
     """The fields that have choices."""
-    check: Callable[[ir.Operation], str] | None
+    check: Callable[[OpView], str] | None
     often: bool
 
 
 @functools.lru_cache(maxsize=256)
 def _rules(kind: Any) -> _Rules:
-    fields = {name: choices(constraint) for name, constraint in kind.attributes.items()}
-    optional = {name: choices(constraint) for name, constraint in getattr(kind, "OPTIONAL", {}).items()}
+    fields = {name: choices(constraint) for name, constraint in kind.ATTRIBUTES.items()}
+    optional = {name: choices(constraint) for name, constraint in kind.OPTIONAL.items()}
     chosen = tuple((name, known) for name, known in fields.items() if known)
     return _Rules(fields, optional, chosen, getattr(kind, "check", None), hasattr(kind, "OFTEN"))
 
 
 def broken_rule(op: ir.Operation, kind: Any) -> str:
     """The rule that an operation of class `kind` breaks, with the value that breaks it, or an empty text."""
-    rules, given = _rules(kind), op.attributes
-    if len(given) != len(rules.fields):
-        for name in given:
+    rules, attrs = _rules(kind), op.attributes
+    if len(attrs) != len(rules.fields):
+        for name in attrs:
             if name in rules.optional:
-                if rule := _wrong_choice(name, given[name], rules.optional[name]):
+                if rule := _wrong_choice(name, attrs[name], rules.optional[name]):
                     return rule
             elif name not in rules.fields and not _is_discardable(name):
                 return f"has no attribute '{name}': it has {', '.join([*rules.fields, *rules.optional]) or 'none'}"
     for name, known in rules.chosen:
-        if rule := _wrong_choice(name, given[name], known):
+        if rule := _wrong_choice(name, attrs[name], known):
             return rule
-    return rules.check(op) if rules.check is not None else ""
+    return rules.check(kind(op)) if rules.check is not None else ""
 
 
 def _is_discardable(name: str) -> bool:

@@ -26,12 +26,12 @@ compare the CPU target with it.
 
 
 def _signature(op: Any) -> str:
-    attributes = [_attribute(name, constraint) for name, constraint in op.attributes.items()]
-    attributes += [_attribute(f"{name}?", constraint) for name, constraint in getattr(op, "OPTIONAL", {}).items()]
-    text = f"{op.OPERATION_NAME}({', '.join(op.operands)})"
+    attributes = [_attribute(name, constraint) for name, constraint in op.ATTRIBUTES.items()]
+    attributes += [_attribute(f"{name}?", constraint) for name, constraint in op.OPTIONAL.items()]
+    text = f"{op.OPERATION_NAME}({', '.join(op.OPERANDS)})"
     if attributes:
         text += f" {{{', '.join(attributes)}}}"
-    return text + (" -> " + ", ".join(op.results) if op.results else "")
+    return text + (" -> " + ", ".join(op.RESULTS) if op.RESULTS else "")
 
 
 def _attribute(name: str, constraint: Any) -> str:

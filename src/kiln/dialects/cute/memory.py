@@ -7,8 +7,8 @@ from typing import Any
 
 from ...base_dsl.trace import emit, emit_value
 from ...mlir import context, ir
-from ..declaration import PURE, Operand, Operands, Result
-from ..definition import I32, I64, Emit, Integer, attributes, int_type, number, one_of, text
+from ..declaration import PURE, Operand, Operands, OptionalAttr, Result
+from ..definition import I32, I64, Emit, Integer, attributes, int_type, one_of
 from .types import Cute, Memref, Ptr, info
 
 
@@ -83,9 +83,8 @@ class PtrAdd(Cute.Operation, name="ptr_add", traits=PURE):
     result: Result[Ptr]
     OFTEN = True
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _moved(op.operands[0].type, op.result.type)
+    def check(self) -> str:
+        return _moved(self.pointer.type, self.result.type)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -124,13 +123,12 @@ class View(Cute.Operation, name="view", traits=PURE):
     wide: Operands[I64]
     result: Result[Memref]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        widths = info(op.result.type).leaves
-        wanted = [1, widths.count(32), widths.count(64)]
-        given = list(op.attributes["operandSegmentSizes"])  # pyright: ignore[reportArgumentType]
-        if given != wanted:
-            return f"has {given[1:]} leaves of 32 and 64 bits: the layout of {op.result.type} has {wanted[1:]}"
+    def check(self) -> str:
+        widths = info(self.result.type).leaves
+        wanted = [widths.count(32), widths.count(64)]
+        leaves = [len(self.narrow), len(self.wide)]
+        if leaves != wanted:
+            return f"has {leaves} leaves of 32 and 64 bits: the layout of {self.result.type} has {wanted}"
         return ""
 
 
@@ -164,13 +162,12 @@ class Leaf(Cute.Operation, name="leaf", traits=PURE):
     result: Result[Integer]
     index: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        which, widths = number(op, "index"), info(op.operands[0].type).leaves
+    def check(self) -> str:
+        which, widths = self.index, info(self.memref.type).leaves
         if not 0 <= which < len(widths):
             return f"asks for leaf {which} of a layout with {len(widths)}"
-        if op.result.type != int_type(widths[which]):
-            return f"gives leaf {which} as {op.result.type}: it has {widths[which]} bits"
+        if self.result.type != int_type(widths[which]):
+            return f"gives leaf {which} as {self.result.type}: it has {widths[which]} bits"
         return ""
 
 
@@ -185,9 +182,8 @@ class CastMemref(Cute.Operation, name="cast_memref", traits=PURE):
     memref: Operand[Memref]
     result: Result[Memref]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        before, after = info(op.operands[0].type), info(op.result.type)
+    def check(self) -> str:
+        before, after = info(self.memref.type), info(self.result.type)
         if before.leaves != after.leaves:
             return (
                 f"has leaves of {list(before.leaves)} bits and gives leaves of {list(after.leaves)}: they stay the same"
@@ -214,12 +210,11 @@ class Load(Cute.Operation, name="load", traits=[_Reads]):
     source: Operand[Ptr | Memref]
     offset: Operand[Integer]
     result: Result[Any]
-    OPTIONAL = {"alignment": ir.IntegerAttr}
+    alignment: OptionalAttr[ir.IntegerAttr]
     OFTEN = True
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _accessed(op.operands[0].type, op.result.type)
+    def check(self) -> str:
+        return _accessed(self.source.type, self.result.type)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -235,20 +230,22 @@ def load(source: ir.Value, offset: ir.Value, type_: ir.Type, alignment: int = 0)
     return emit_value("cute.load", type_, (source, offset), _alignment(alignment))
 
 
-def load_before(store: ir.Operation, point: ir.Operation) -> ir.Value:
-    """What is in memory where an element would be stored, loaded before the operation `point`."""
-    value, target, offset = store.operands
-    given = dict(store.attributes.items())
+def load_before(store: "Store", point: ir.Operation) -> ir.Value:
+    """Load the element that a store would overwrite, before the operation `point`."""
+    attrs = dict(store.attributes.items())
+    types, operands = (store.value.type,), (store.target, store.offset)
     return ir.Operation.create(
-        "cute.load", (value.type,), (target, offset), given, None, 0, store.location, ir.InsertionPoint(point)
+        "cute.load", types, operands, attrs, None, 0, store.location, ir.InsertionPoint(point)
     ).result
 
 
-def loads_before(load: ir.Operation, offsets: Sequence[ir.Value], type_: ir.Type, alignment: int) -> list[ir.Value]:
-    """Parts of what an operation loads, each of type `type_` and with its own offset, loaded before it."""
-    point, location, source, given = ir.InsertionPoint(load), load.location, load.operands[0], _alignment(alignment)
+def loads_before(load: Load, offsets: Sequence[ir.Value], type_: ir.Type, alignment: int) -> list[ir.Value]:
+    """Load parts of what an operation loads before it, each of type `type_` and at its own offset."""
+    point, location, source = ir.InsertionPoint(load.operation), load.location, load.source
     return [
-        ir.Operation.create("cute.load", (type_,), (source, offset), given, None, 0, location, point).result
+        ir.Operation.create(
+            "cute.load", (type_,), (source, offset), _alignment(alignment), None, 0, location, point
+        ).result
         for offset in offsets
     ]
 
@@ -259,12 +256,11 @@ class Store(Cute.Operation, name="store", traits=[_Writes]):
     value: Operand[Any]
     target: Operand[Ptr | Memref]
     offset: Operand[Integer]
-    OPTIONAL = {"alignment": ir.IntegerAttr}
+    alignment: OptionalAttr[ir.IntegerAttr]
     OFTEN = True
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _accessed(op.operands[1].type, op.operands[0].type)
+    def check(self) -> str:
+        return _accessed(self.target.type, self.value.type)
 
 
 def store(value: ir.Value, target: ir.Value, offset: ir.Value, alignment: int = 0) -> ir.Operation:
@@ -272,11 +268,16 @@ def store(value: ir.Value, target: ir.Value, offset: ir.Value, alignment: int = 
     return emit("cute.store", (), (value, target, offset), _alignment(alignment))
 
 
-def stores_before(store: ir.Operation, offsets: Sequence[ir.Value], values: Sequence[ir.Value], alignment: int) -> None:
-    """Store parts of what an operation stores before it, each with its own offset."""
-    point, location, target, given = ir.InsertionPoint(store), store.location, store.operands[1], _alignment(alignment)
+def stores_before(store: Store, offsets: Sequence[ir.Value], values: Sequence[ir.Value], alignment: int) -> None:
+    """Store parts of what an operation stores before it, each at its own offset."""
+    point, location, target, attrs = (
+        ir.InsertionPoint(store.operation),
+        store.location,
+        store.target,
+        _alignment(alignment),
+    )
     for value, offset in zip(values, offsets, strict=True):
-        ir.Operation.create("cute.store", (), (value, target, offset), given, None, 0, location, point)
+        ir.Operation.create("cute.store", (), (value, target, offset), attrs, None, 0, location, point)
 
 
 class Bounds(Cute.Operation, name="bounds"):
@@ -290,9 +291,8 @@ class Bounds(Cute.Operation, name="bounds"):
     numbers: Operands[I64]
     write: one_of(0, 1)
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        count = len(op.operands) - 1
+    def check(self) -> str:
+        count = len(self.numbers)
         return f"has {count} numbers: three for each mode" if count % 3 else ""
 
 
@@ -316,9 +316,8 @@ class Through(Cute.Operation, name="through"):
     swizzle_name: ir.StringAttr
     result: Result[Ptr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        swizzle = text(op, "swizzle")
+    def check(self) -> str:
+        swizzle = self.swizzle
         if swizzle and not re.fullmatch(r"\d+,\d+,-?\d+", swizzle):
             return f"has the swizzle {swizzle!r}: bits, base and shift are three numbers"
         return ""
@@ -326,8 +325,8 @@ class Through(Cute.Operation, name="through"):
 
 def through(pointer: ir.Value, swizzle: Sequence[int], absolute: bool, name: str) -> ir.Value:
     """The pointer, whose accesses see shared memory through a swizzle."""
-    given = attributes(swizzle=",".join(map(str, swizzle)), absolute=int(absolute), swizzle_name=name)
-    return emit_value("cute.through", pointer.type, (pointer,), given)
+    attrs = attributes(swizzle=",".join(map(str, swizzle)), absolute=int(absolute), swizzle_name=name)
+    return emit_value("cute.through", pointer.type, (pointer,), attrs)
 
 
 class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
@@ -339,9 +338,8 @@ class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):
     result: Result[Ptr]
     count: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return "" if number(op, "count") >= 0 else f"is of {number(op, 'count')} elements"
+    def check(self) -> str:
+        return "" if self.count >= 0 else f"is of {self.count} elements"
 
 
 def alloc_rmem(count: int, type_: ir.Type) -> ir.Value:
@@ -359,12 +357,11 @@ class AllocSmem(Cute.Operation, name="alloc_smem", traits=[_Allocates]):
     bytes: ir.IntegerAttr
     alignment: ir.IntegerAttr
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        size, alignment = number(op, "bytes"), number(op, "alignment")
+    def check(self) -> str:
+        size, alignment = self.bytes, self.alignment
         if size < 0 or alignment < 1 or alignment & (alignment - 1):
             return f"is of {size} bytes aligned to {alignment}: an alignment is a power of two"
-        return _in_shared_memory(op)
+        return _in_shared_memory(self)
 
 
 def alloc_smem(bytes_: int, alignment: int, type_: ir.Type) -> ir.Value:
@@ -377,12 +374,11 @@ class DynamicSmem(Cute.Operation, name="dynamic_smem", traits=PURE):
 
     result: Result[Ptr]
 
-    @staticmethod
-    def check(op: ir.Operation) -> str:
-        return _in_shared_memory(op)
+    def check(self) -> str:
+        return _in_shared_memory(self)
 
 
-def _in_shared_memory(op: ir.Operation) -> str:
+def _in_shared_memory(op: AllocSmem | DynamicSmem) -> str:
     space = info(op.result.type).space
     return "" if space == "smem" else f"gives a pointer to {space}: it is to smem"
 

@@ -8,7 +8,7 @@ the sizes and runs the blocks, in parallel if that pays (`runtime/launches.py`).
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
@@ -23,9 +23,6 @@ from .expand import HIDDEN, Expander, Expansion, FunctionState
 from .passes.loop_versioning import guarded_versions
 from .runtime import scheduler
 from .runtime.records import SMEM_ALIGNMENT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LAUNCH_FUNCTION = "kiln_cpu_launch"
 
@@ -157,16 +154,15 @@ def prints(expansion: Expansion, name: str) -> bool:
     return False
 
 
-def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
+def launch(x: Expander, op: cute.Launch, b: Builder) -> None:
     """Expand `cute.launch`."""
-    name = op.attributes["kernel"].value
-    *sizes, smem, _stream, _packed = op.operands
+    name, sizes = op.kernel, (*op.grid, *op.block, *op.cluster)
     state = x.module.functions.get(name)
     if state is None or not state.is_kernel:
         raise report_at(op.location, CompilerDiagnosticError, f"launch of {name}, which is not a kernel of this module")
     if x.function.is_kernel:
         raise report_at(op.location, CompilerDiagnosticError, f"kernel {x.function.name} launches kernel {name}")
-    arguments, _events = cute.launch_parts(op)  # what an event would say of a stream is so when the launch returns
+    arguments, _events = op.kernel_arguments()  # what an event would say of a stream is so when the launch returns
     want = _visible_inputs(state.operation)
     got = [host_type(a.type) for a in arguments]
     if want != got:
@@ -187,12 +183,12 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     instrumented = x.module.sanitizer is not None or x.module.banks is not None
     static, serial = b.i32(static_smem(state)), b.i32(int(instrumented or prints(x.module, name)) | 2 * state.loops)
     frame = b.load(i32, b.address_of(scheduler.frame_size_name(name))) if state.waits else b.i32(0)
-    resident = b.i32(1 if "cute.cooperative" in op.attributes else 2 if state.spins else 0)
+    resident = b.i32(1 if op.cooperative else 2 if state.spins else 0)
     held = 0 if needs.dynamic else needs.taken
     numbers = [
         b.i32(site),
         *sizes,
-        smem,
+        op.smem,
         b.i64(needs.room(of)),
         b.i32(held),
         static,
@@ -207,7 +203,7 @@ def launch(x: Expander, op: ir.Operation, b: Builder) -> None:
     if x.module.sanitizer is not None and not prints(x.module, name):
         b = x.module.sanitizer.schedules(x, b, state)
     if x.module.sanitizer is not None:
-        more = b.binary("subi", b.binary("maxui", smem, b.i64(held)), b.i64(held))
+        more = b.binary("subi", b.binary("maxui", op.smem, b.i64(held)), b.i64(held))
         narrow = [b.value("arith.trunci", i32, (number,)) for number in (more, *sizes)]
         x.module.sanitizer.launch(x, b, op, state, b.binary("addi", static, narrow[0]), arguments, narrow[1:])
     b.call(LAUNCH_FUNCTION, [], [x.function.context, block, memory, *numbers])

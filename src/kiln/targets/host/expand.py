@@ -7,7 +7,7 @@ Every function gets the context of the call as a hidden argument at its end. A t
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
 
 from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError
@@ -23,7 +23,7 @@ from ..lowering.builder import (
     ptr_type,
     symbol,
 )
-from ..lowering.expansion import Handler, Handlers, begin, expand_operations, find_work
+from ..lowering.expansion import AnyOp, Handler, Handlers, begin, expand_operations, find_work
 from ..lowering.memory import lowered_type
 from ..lowering.sites import Site
 from .arithmetic import computes_in_f32, in_f32
@@ -31,9 +31,6 @@ from .call_context import STOPS, offset
 from .exits import END, return_at_ends
 from .loops import stopped
 from .splitting import split
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
 
 
 @dataclasses.dataclass
@@ -84,7 +81,7 @@ class Expansion:
     outlined: set[str] = dataclasses.field(default_factory=set)
     """Functions that are to be called and never inlined."""
 
-    def site(self, op: ir.Operation, kind: str, message: str, kernel: str, types: tuple[str, ...] = ()) -> int:
+    def site(self, op: AnyOp, kind: str, message: str, kernel: str, types: tuple[str, ...] = ()) -> int:
         """Register a place that can fail; its number."""
         span, calls = source_span(op.location)
         self.sites.append(Site(kind, message, span, calls, kernel, types))
@@ -178,7 +175,7 @@ class Expander(lowering.Expander):
         state.accesses = state.accesses or name.endswith(_ACCESSES)
         state.repeats = state.repeats or name in _LOOPS
         if name.startswith(_NUMBERS) and computes_in_f32(op):
-            return in_f32
+            return Handler(in_f32)
         return self.module.handlers.get(name)
 
     def pointer_in(self, space: str) -> ir.Type:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLArchitectureError
 from ...dialects import cute
 from ...dialects.nvgpu.tma import TensorMap
+from ...hardware.architectures import Architecture
+from ...hardware.features import Feature
 from ...mlir import context, ir
 from ..lowering import expansion as lowering
 from ..lowering.arithmetic import element_of
 from ..lowering.builder import Builder, declare, int_type, parsed_type, ptr_type, struct_type
-from ..lowering.expansion import Handler, Handlers, Types, begin, expand_operations, find_work
+from ..lowering.expansion import AnyOp, Handler, Handlers, begin, expand_operations, find_work
 from ..lowering.memory import lowered_type
 from ..lowering.sites import Site
-from .codegen import Passes
 from .device_builder import DeviceBuilder, pointer_type
 from .ops import wide_access
 from .passes import store_forwarding
@@ -25,10 +27,7 @@ from .passes.smem_allocation import place_smem
 from .registers import Registers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ...hardware.architectures import Architecture
-    from ...hardware.features import Feature
+    from .ops.wgmma import PendingWgmma
 
 _SPACES = {"gmem": 1, "smem": 3, "tmem": 6, "rmem": 0, "generic": 0}
 """LLVM's numbers for address spaces. Memory of a thread is generic: LLVM finds out, and mostly removes it."""
@@ -76,10 +75,6 @@ class Expansion:
     kernels: dict[str, Kernel] = dataclasses.field(default_factory=dict)
     declared: set[str] = dataclasses.field(default_factory=set)
     strings: dict[str, str] = dataclasses.field(default_factory=dict)
-    multiplies: bool = False
-    """Whether there are products of warp groups."""
-    passes: Passes = Passes.ALL
-    """Those of LLVM's that are needed."""
 
     def declare(self, name: str, inputs: Sequence[ir.Type], results: Sequence[ir.Type]) -> None:
         """Make an external function known to the module, once."""
@@ -151,13 +146,13 @@ class Expander(lowering.Expander):
     kernel: Kernel
     entry: ir.Block
     taken_apart: dict[Any, list[ir.Value]] = dataclasses.field(default_factory=dict)
-    """Fragments of matrix products taken apart, by their values and the blocks where that was done."""
+    """Fragments of MMAs taken apart, by their values and the blocks where that was done."""
     results: dict[ir.Value, list[ir.Value]] = dataclasses.field(default_factory=dict)
     """Fragments that operations made, as registers: the vectors of those that are needed are put together at the end."""
     places: dict[tuple[ir.Value, ir.Type, int], ir.Value] | None = dataclasses.field(default_factory=dict)
     registers: Registers = dataclasses.field(default_factory=Registers)
-    products: list[tuple[Any, Any, int, list[ir.Value]]] = dataclasses.field(default_factory=list)
-    """Products of a warp group that become one piece of code with the next: their sums, what they are, how many registers sums are, and other operands."""
+    pending: list[PendingWgmma] = dataclasses.field(default_factory=list)
+    """WGMMAs that become one piece of inline PTX with the next one."""
     _shared: dict[Any, ir.Value] = dataclasses.field(default_factory=dict)
     """Constants at the start of the function."""
 
@@ -224,7 +219,7 @@ class Expander(lowering.Expander):
             made = b.value("llvm.insertelement", vector, (made, part, self._number(number)))
         return made if vector == type_ else b.value("llvm.bitcast", type_, (made,))
 
-    def require(self, op: ir.Operation, feature: Feature, what: str = "") -> None:
+    def require(self, op: AnyOp, feature: Feature, what: str = "") -> None:
         """Refuse an operation that needs a feature which the architecture lacks; `what` names the operation."""
         if not feature.on(self.arch):
             message = f"{what or feature.what} needs {feature.needs}, and this is compiled for {self.arch.name}"
@@ -327,7 +322,7 @@ def _vector_type(count: int, element: ir.Type) -> ir.Type:
     return ir.VectorType.get([count], element, loc=ir.Location.unknown(context()))
 
 
-def _global_arguments(func: ir.Operation, types: Types) -> None:
+def _global_arguments(func: ir.Operation, types: list[ir.Type]) -> None:
     """What the host hands to a kernel is global memory, also where the program says only "generic".
 
     `types` are those the arguments had in the dialect.

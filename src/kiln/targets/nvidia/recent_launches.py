@@ -11,14 +11,13 @@ import functools
 import platform
 import time
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
 from ..lowering.builder import Builder, function, int_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .runtime import Kernels
 
 ENTRIES = 64
@@ -92,7 +91,7 @@ def _clock() -> Callable[[], int]:
         b = Builder(ir.InsertionPoint(made.regions[0].blocks[0]), ir.Location.unknown())
         b.op("func.return", (), (counter(b),))
         Compilation(module, symbol).run(
-            "to-llvm", "convert-func-to-llvm,convert-arith-to-llvm,reconcile-unrealized-casts"
+            "llvm-conversion", "convert-func-to-llvm,convert-arith-to-llvm,reconcile-unrealized-casts"
         )
         text = dialect_module("llvm").translate_module_to_llvmir(module.operation)
     library = jit.Library(jit.emit_object(jit.optimize(text, 1), 1), (symbol,))

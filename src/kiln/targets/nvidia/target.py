@@ -9,6 +9,7 @@ import functools
 import hashlib
 import sys
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._support import stack_guard
@@ -22,15 +23,13 @@ from ...base_dsl.target import Executable, Target
 from ...hardware import current, driver, features
 from ...hardware.architectures import Arch, Architecture
 from ...hardware.limits import PORTABLE_CLUSTER, STATIC_SMEM, Needs, taken
+from ...mlir import ir
 from ..lowering.sites import Site
 from . import codegen, copy_hints, dry_run, remarks
 from .codegen import Resources
 from .runtime import KernelInfo, Kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from ...mlir import ir
     from ..host.exported import Portable
     from ..host.jit import Library
     from .dry_run import DryLaunch
@@ -214,7 +213,7 @@ class NvidiaTarget(Target):
         arch = current.architecture(compilation.options, self)
         with compilation.stage("limits"):
             needs = check_limits(module, arch)
-        with compilation.stage("outline-kernels"):
+        with compilation.stage("kernel-outlining"):
             device, facts = outline_kernels(module)
         code = Code(arch, b"", "", b"", [], {}, [], [])
         with contextlib.ExitStack() as running:
@@ -242,19 +241,19 @@ class NvidiaTarget(Target):
         running: contextlib.ExitStack,
     ) -> Callable[[], None]:  # fmt: skip
         """Compile the kernels as far as PTX and start ptxas, which ends with `running`; what waits for it."""
-        from .lower import has_products, is_alone, lower, take_in, text_of
+        from .lower import has_wgmma, is_alone, lower, take_in, text_of
         from .passes.kernel_outlining import apart
 
         options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
         compilation.timings = whole.timings
         lines = options.generate_line_info or bool(options.remark_filter)
         libraries = _libraries(options)
-        products = has_products(compilation.module)
+        wgmma = has_wgmma(compilation.module)
         together = lines or libraries or compilation.is_shown or not stack_guard.is_enough_for_new_threads()
         parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
         expansion, texts = None, list[str]()
         beside: list[codegen.Beside] = []
-        with codegen.tuned(products), contextlib.ExitStack() as threads:
+        with codegen.tuned(wgmma), contextlib.ExitStack() as threads:
             # LLVM begins with the longest kernel, in a thread of its own, while others are lowered
             for module, known in parts[:-1]:
                 part = Compilation(module, compilation.name, options)
@@ -262,18 +261,16 @@ class NvidiaTarget(Target):
                 expansion = lower(part, arch, known, lines)
                 if is_alone(module, [fact.name for fact in known]):
                     texts.append(text_of(part))
-                    beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt, expansion.passes)))
+                    beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt)))
             expansion = lower(compilation, arch, parts[-1][1], lines, expansion)
-            needed = expansion.passes
             if len(beside) < len(parts) - 1:
                 take_in(compilation.module, parts[0][0])
-                needed = codegen.Passes.ALL
             text = text_of(compilation)
             texts.append(text)
             compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
             try:
                 with compilation.stage("optimize"):
-                    optimized = codegen.optimize(text, arch, opt, libraries, needed=needed)
+                    optimized = codegen.optimize(text, arch, opt, libraries)
                 with compilation.stage("codegen"):
                     own = codegen.emit_ptx(optimized, arch, opt)
                     code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
@@ -318,7 +315,7 @@ class NvidiaTarget(Target):
                 for fact, own in known
                 if own.name in code.resources
             }
-            remarks.warn_of_slow_products(code.kernels, code.resources)
+            remarks.warn_of_slow_wgmma(code.kernels, code.resources)
 
         return assembled
 
@@ -337,7 +334,7 @@ class NvidiaTarget(Target):
         from ..lowering.expansion import combined
         from . import launch, parts
 
-        with compilation.stage("outline-kernels"), context():
+        with compilation.stage("kernel-outlining"), context():
             _mark_launches(compilation.module, code.kernels, needs, code.arch)
             launch.make_table(compilation.module, len(facts))
         handlers = combined(HANDLERS, launch.HANDLERS)
@@ -360,6 +357,17 @@ class NvidiaTarget(Target):
             ) from failure
         artifacts.add("llvm_host", lambda: text)
         code.host_sites = expansion.sites
+
+    def passes(self) -> dict[str, str]:
+        from .pass_table import PASSES
+
+        return {name: step.what for name, step in PASSES.items()}
+
+    def run_passes(self, text: str, names: Sequence[str], arch: str) -> str:
+        from ..lowering.pass_table import run_passes
+        from .pass_table import PASSES
+
+        return run_passes(PASSES, text, names, Arch.from_string(arch))
 
     def fingerprint(self, options: CompileOptions | None = None) -> str:
         """Everything besides the module that the code depends on."""
@@ -465,27 +473,18 @@ def _mark_launches(
     module: ir.Module, kernels: list[KernelInfo], needs: Mapping[str, Needs], arch: Architecture
 ) -> None:
     """Tell each launch what its kernel needs of it."""
-    from ...mlir import ir
+    from ...dialects.nvgpu.launch import DriverLaunch
 
-    def visit(op: Any) -> Any:
-        if op.name == "cute_nvgpu.driver_launch":
-            kernel = kernels[op.attributes["index"].value]
-            i32 = ir.IntegerType.get_signless(32, op.context)
-            known = needs.get(kernel.name, Needs())
-            op.attributes["needs"] = ir.StringAttr.get(known.encoded(arch.generation), op.context)
-            if kernel.extra_smem and kernel.dynamic:
-                op.attributes["extra_smem"] = ir.IntegerAttr.get(i32, kernel.extra_smem)
-            elif not kernel.dynamic:
-                op.attributes["held_smem"] = ir.IntegerAttr.get(i32, kernel.static_smem)
-                op.attributes["least_smem"] = ir.IntegerAttr.get(i32, kernel.extra_smem)
-            if "cute.min_blocks" in op.attributes:
-                op.attributes["static_smem"] = ir.IntegerAttr.get(i32, kernel.static_smem)
-                most = arch.generation.smem
-                op.attributes["smem_per_multiprocessor"] = ir.IntegerAttr.get(i32, most)
-            if "cute.preferred_cluster" in op.attributes and features.PREFERRED_CLUSTER.on(arch):
-                op.attributes["preferred_cluster"] = op.attributes["cute.preferred_cluster"]
-            if kernel.prints or kernel.asserts:
-                op.attributes["reports"] = ir.UnitAttr.get(op.context)
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
+    for op in DriverLaunch.all_in(module.operation):
+        kernel = kernels[op.index]
+        op.needs = needs.get(kernel.name, Needs()).encoded(arch.generation)
+        if kernel.extra_smem and kernel.dynamic:
+            op.extra_smem = kernel.extra_smem
+        elif not kernel.dynamic:
+            op.held_smem, op.least_smem = kernel.static_smem, kernel.extra_smem
+        if op.min_blocks is not None:
+            op.static_smem, op.smem_per_sm = kernel.static_smem, arch.generation.smem
+        if op.preferred_cluster and not features.PREFERRED_CLUSTER.on(arch):
+            del op.attributes["cute.preferred_cluster"]
+        if kernel.prints or kernel.asserts:
+            op.reports = True

@@ -6,19 +6,17 @@ Functions without an underscore work on values, so that inline PTX (`ptx/`) can 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+from ....dialects import nvgpu
 from ....mlir import ir
 from ...lowering.builder import Builder, int_type, ptr_type
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
-from ..runtime.in_kernels import Fields, leave
+from ..runtime.record_access import Fields, leave
 from ..runtime.records import PAYLOAD, FrameHeader, Meeting
 from ..sanitizer.hooks import Hooks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 HANDLERS = Handlers()
 
@@ -139,11 +137,10 @@ def from_word(b: Builder, word: ir.Value, type_: ir.Type) -> ir.Value:
     return from_carrier(b, word, type_)
 
 
-@HANDLERS.expands("cute_nvgpu.shuffle")
-def _shuffle(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
-    value, offset, mask, clamp = op.operands
-    got, _ = shuffle(x, op, b, op.attributes["kind"].value, as_word(b, value), offset, mask, clamp)
-    return [from_word(b, got, results[0])]
+@HANDLERS.expands(nvgpu.warp.Shuffle)
+def _shuffle(x: Expander, op: nvgpu.warp.Shuffle, b: Builder) -> ir.Value:
+    got, _ = shuffle(x, op, b, op.kind, as_word(b, op.value), op.offset, op.mask, op.clamp)
+    return from_word(b, got, op.result.type)
 
 
 def _fold(
@@ -189,9 +186,9 @@ def vote(x: Expander, op: ir.Operation, b: Builder, kind: str, predicate: ir.Val
     return b.binary("ori", all_, none)
 
 
-@HANDLERS.expands("cute_nvgpu.vote")
-def _vote(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [vote(x, op, b, op.attributes["kind"].value, *op.operands)]
+@HANDLERS.expands(nvgpu.warp.Vote)
+def _vote(x: Expander, op: nvgpu.warp.Vote, b: Builder) -> ir.Value:
+    return vote(x, op, b, op.kind, op.predicate, op.mask)
 
 
 _REDUX = {
@@ -224,9 +221,9 @@ def redux(x: Expander, op: ir.Operation, b: Builder, name: str, value: ir.Value,
     return _fold(b, meeting, value.type, combine)
 
 
-@HANDLERS.expands("cute_nvgpu.redux")
-def _redux(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [redux(x, op, b, op.attributes["kind"].value, *op.operands)]
+@HANDLERS.expands(nvgpu.warp.Redux)
+def _redux(x: Expander, op: nvgpu.warp.Redux, b: Builder) -> ir.Value:
+    return redux(x, op, b, op.kind, op.value, op.mask)
 
 
 def match(
@@ -258,16 +255,16 @@ def elect(x: Expander, op: ir.Operation, b: Builder, mask: ir.Value) -> tuple[ir
     return chosen, b.compare("eq", lane_of(x, b), chosen)
 
 
-@HANDLERS.expands("cute_nvgpu.elect_one")
-def _elect_one(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [elect(x, op, b, b.i32(-1))[1]]
+@HANDLERS.expands(nvgpu.warp.ElectOne)
+def _elect_one(x: Expander, op: nvgpu.warp.ElectOne, b: Builder) -> ir.Value:
+    return elect(x, op, b, b.i32(-1))[1]
 
 
-@HANDLERS.expands("cute_nvgpu.warp_uniform")
-def _warp_uniform(_x: Expander, op: ir.Operation, _o: Types, _r: Types, _b: Builder) -> list[ir.Value]:
-    return [op.operands[0]]
+@HANDLERS.expands(nvgpu.warp.WarpUniform)
+def _warp_uniform(_x: Expander, op: nvgpu.warp.WarpUniform, _b: Builder) -> ir.Value:
+    return op.value
 
 
-@HANDLERS.expands("cute_nvgpu.match")
-def _match(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: Builder) -> list[ir.Value]:
-    return [match(x, op, b, op.attributes["kind"].value, *op.operands)[0]]
+@HANDLERS.expands(nvgpu.warp.Match)
+def _match(x: Expander, op: nvgpu.warp.Match, b: Builder) -> ir.Value:
+    return match(x, op, b, op.kind, op.value, op.mask)[0]

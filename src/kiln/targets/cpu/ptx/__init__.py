@@ -7,22 +7,18 @@ user's line.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
 from ....mlir import context, ir
 from ...lowering.builder import Builder, int_type
-from ...lowering.expansion import Handlers, Types, combined
+from ...lowering.expansion import Handlers, combined
 from ...lowering.memory import from_carrier, to_carrier
 from ..expand import OPEN_LOOP, Expander
 from . import arithmetic, matrices, memory, tma, warps
 from .machine import Machine, Refused, resized
 from .syntax import Label, PtxSyntaxError, Register, Statement, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 HANDLERS = Handlers()
 _INSTRUCTIONS = combined(
@@ -31,7 +27,7 @@ _INSTRUCTIONS = combined(
 
 
 @HANDLERS.expands("llvm.inline_asm")
-def _inline_asm(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Builder) -> list[ir.Value]:
+def _inline_asm(x: Expander, op: ir.Operation, b: Builder) -> ir.Value | None:
     text = op.attributes["asm_string"].value
     constraints = [part.strip() for part in op.attributes["constraints"].value.split(",") if part.strip()]
     constraints = [part for part in constraints if not part.startswith("~")]
@@ -61,17 +57,17 @@ def _inline_asm(x: Expander, op: ir.Operation, _o: Types, results: Types, b: Bui
             if isinstance(statement, Statement):
                 with _expanding(machine, statement):
                     machine.run(statement)
-    if not results:
-        return []
+    if not len(op.results):
+        return None
     made = [machine.bits(Register(f"${n}"), _output_width(p)) for n, p in enumerate(outputs)]
-    struct = str(results[0]).startswith("!llvm.struct")
-    if not struct:
-        return [_value(b, made[0], results[0])]
-    types = _struct_types(results[0])
-    whole = b.value("llvm.mlir.undef", results[0])
+    result = op.result.type
+    if not str(result).startswith("!llvm.struct"):
+        return _value(b, made[0], result)
+    types = _struct_types(result)
+    whole = b.value("llvm.mlir.undef", result)
     for number, (bits, type_) in enumerate(zip(made, types, strict=True)):
         whole = b.insert(whole, _value(b, bits, type_), number)
-    return [whole]
+    return whole
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ....base_dsl.numeric import formats
 from ....base_dsl.numeric.expand import Emitter, extend, truncate
@@ -29,9 +29,6 @@ from .machine import (
     typed,
 )
 from .syntax import Immediate, Operand, Pair
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 INSTRUCTIONS = Handlers()
 
@@ -193,7 +190,7 @@ def _register_arithmetic() -> None:
         def handler(m: Machine, modifiers: tuple[str, ...], operands: list[Operand], name: str = name) -> None:
             _arithmetic(m, name, modifiers, operands)
 
-        INSTRUCTIONS[name] = handler
+        INSTRUCTIONS.expands(name)(handler)
 
 
 _register_arithmetic()
@@ -286,7 +283,7 @@ def _counting(name: str) -> Callable[[Machine, tuple[str, ...], list[Operand]], 
 
 
 for _name in ("popc", "clz", "brev"):
-    INSTRUCTIONS[_name] = _counting(_name)
+    INSTRUCTIONS.expands(_name)(_counting(_name))
 
 
 def _field(m: Machine, start: Operand, length: Operand, width: int) -> tuple[ir.Value, ir.Value]:
@@ -562,4 +559,4 @@ def _function(name: str) -> Callable[[Machine, tuple[str, ...], list[Operand]], 
 
 
 for _name in ("ex2", "lg2", "rcp", "rsqrt", "sqrt", "sin", "cos", "tanh"):
-    INSTRUCTIONS[_name] = _function(_name)
+    INSTRUCTIONS.expands(_name)(_function(_name))

@@ -8,19 +8,18 @@ piece that is next.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from ....mlir import context, ir
 from ...host.arithmetic import computes_in_f32, in_f32
 from ...lowering.builder import Builder, int_type, ptr_type
+from ...lowering.expansion import KEEP, Handler
 from ..expand import Expander
 from ..ops.cute import shared_pointer
-from ..runtime.in_kernels import Fields
+from ..runtime.record_access import Fields
 from ..runtime.records import BlockRecord, FrameHeader
 from .syntax import Address, Immediate, Operand, Register, Statement, Vector
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128} | {
     f"{kind}{width}": width for kind in "busf" for width in (16, 32, 64)
@@ -215,14 +214,14 @@ class Machine:
         if handler is None:
             raise Refused("the instruction is not known to the CPU target")
         if statement.guard is None:
-            handler(self, statement.modifiers, list(statement.operands))
+            handler.expand(self, statement.modifiers, list(statement.operands))
             return
         # under a guard: in a branch, with destinations in memory
         condition = self.i1(statement.guard)
         outer, before = self.b, dict(self.values)
         inner = outer.if_(condition)
         self.b = inner
-        handler(self, statement.modifiers, list(statement.operands))
+        handler.expand(self, statement.modifiers, list(statement.operands))
         self.b = outer
         for name, value in self.values.items():
             if before.get(name) is value:
@@ -247,12 +246,12 @@ def resized(b: Builder, value: ir.Value, width: int) -> ir.Value:
 def expanded(x: Expander, b: Builder, name: str, result: ir.Type, *operands: ir.Value, **attributes: Any) -> ir.Value:
     """The result of an operation, expanded as the same operation of a program would be."""
     op = b.op(name, (result,), operands, attributes or None)
-    handler: Any = in_f32 if computes_in_f32(op) else x.module.handlers.get(name)
-    values = handler(x, op, [], [result], Builder(ir.InsertionPoint(op), b.location)) if handler else None
-    if values is None:
+    handler = Handler(in_f32) if computes_in_f32(op) else x.module.handlers.get(name)
+    value = handler.expand(x, op, Builder(ir.InsertionPoint(op), b.location)) if handler else KEEP
+    if value is KEEP:
         return op.result
     op.erase()
-    return values[0]
+    return value
 
 
 def float_type(kind: str) -> ir.Type:

@@ -23,7 +23,8 @@ from ....native import (
     u64,
 )
 from ...host.libc import memcpy, memset
-from .engines import BULK, BYTES, GROUP, give
+from .engine_table import BULK_QUEUE
+from .engines import BYTES, GROUP, give
 from .records import BlockRecord, FrameHeader, Operation
 from .reductions import PACKED, REDUCED, TF32, TF32_FTZ, reduce_row
 from .tensor_maps import MAGIC, MODES, TensorMap, accelerator
@@ -309,7 +310,7 @@ def tma_load(
     block = frame.block
     more = lambda operation: set_coordinates(operation, coordinates, offsets, 0)
     if mask < 0:
-        give(frame, BULK, BYTES, load_box, target, map, bytes_, bytes_, mbarrier, more)
+        give(frame, BULK_QUEUE, BYTES, load_box, target, map, bytes_, bytes_, mbarrier, more)
     else:
         blocks = block.cluster_x * block.cluster_y * block.cluster_z
         if u32(mask) >> blocks != 0:
@@ -318,7 +319,7 @@ def tma_load(
             if u32(mask) >> rank_there & 1 != 0:
                 distance = (i64(rank_there) - block.rank) * block.chunk
                 there = Ptr[u64](Ptr(mbarrier) + distance)
-                give(frame, BULK, BYTES, load_box, target + distance, map, bytes_, bytes_, there, more)
+                give(frame, BULK_QUEUE, BYTES, load_box, target + distance, map, bytes_, bytes_, there, more)
     return 0
 
 
@@ -340,5 +341,5 @@ def tma_store(
             return REDUCTION | i64(map.element) << 8
     bytes_ = box_bytes(map)
     more = lambda operation: set_coordinates(operation, coordinates, offsets, reduction)
-    give(frame, BULK, GROUP, store_box, map, source, bytes_, bytes_, None, more)
+    give(frame, BULK_QUEUE, GROUP, store_box, map, source, bytes_, bytes_, None, more)
     return 0

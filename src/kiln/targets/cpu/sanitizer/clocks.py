@@ -9,8 +9,9 @@ A clock that nobody else changes is shared by all threads that know the same: af
 from __future__ import annotations
 
 from ....native import Ptr, inline, native, ref, size_of, u32, u64
+from ..runtime.engine_table import BULK_LOAD, GENERIC
 from .memory import allocate, clear, greater, lesser, many, raise_to
-from .state import BULK, GENERIC, MAPS, VIEWS, Clock, Foreign, state
+from .state import MAPS, VIEWS, Clock, Foreign, state
 
 
 @inline
@@ -259,8 +260,8 @@ def identity(engine):
     """(who makes an access: the running thread or what it gave to an engine, and its time)."""
     st = state.place
     me, clock = engine * st.threads + st.tid, st.current.own[0]
-    if engine == BULK:
-        me, clock = BULK * st.threads + st.bulk_slot, st.bulk_phase
+    if engine == BULK_LOAD:
+        me, clock = BULK_LOAD * st.threads + st.bulk_slot, st.bulk_phase
     elif engine != 0:
         clock = st.current.epoch[engine]
     return me, clock

@@ -90,7 +90,7 @@ class _Watch:
         values += [inside.i64(0)] * (3 - len(values))
         count = type_.shape[-1] if isinstance(type_, ir.VectorType) else 1
         site = self.sanitizer.site(op, self.x, op.name.partition(".")[2])
-        self.sanitizer.call(self.x, inside, "number", site, index, count, len(same), *values)
+        self.sanitizer.call(self.x.module, inside, "number", site, index, count, len(same), *values)
 
     def _checked_address(self, op: ir.Operation) -> ir.Value | None:
         """The address of a store to shared or global memory: the detector was asked about it."""
@@ -114,7 +114,7 @@ class _Watch:
         offset = inside.binary("muli", offset, inside.i64(element.width // 8))  # pyright: ignore[reportAttributeAccessIssue]
         address = self._checked_address(op)
         assert address is not None
-        self.sanitizer.call(self.x, inside, "stored", inside.binary("addi", address, offset))
+        self.sanitizer.call(self.x.module, inside, "stored", inside.binary("addi", address, offset))
 
     # -- index arithmetic --------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class _Watch:
         exact = b.value(op.name, i64, (left, right))
         bad = b.compare("ne", exact, b.value(extend, i64, (op.results[0],)))
         site = self.sanitizer.site(op, self.x, _INDEX[op.name])
-        self.sanitizer.call(self.x, b.if_(bad), "overflowed", site, left, right)
+        self.sanitizer.call(self.x.module, b.if_(bad), "overflowed", site, left, right)
 
 
 def _first(b: Builder, bad: ir.Value) -> ir.Value:

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from ....native import Ptr, inline, native, u8, u32, u64
+from ..runtime.engine_table import BULK_LOAD
 from .memory import copy
-from .state import BULK, GLOBAL, KIND_OF_RULE, KINDS, MAX_FINDINGS, RULE, RULES, SHARED, Finding, Object, state
+from .state import GLOBAL, KIND_OF_RULE, KINDS, MAX_FINDINGS, RULE, RULES, SHARED, Finding, Object, state
 
 _SYMMETRIC = ("write-write", "divergent", "count", "lanes-site")
 """Rules about two places that are alike: which of them comes second is the schedule's choice."""
@@ -44,9 +45,9 @@ def report(
     if not is_wanted(rule):
         return None
     if (
-        st.engines > BULK and other_group == st.group and other_tid // st.threads == BULK
+        st.engines > BULK_LOAD and other_group == st.group and other_tid // st.threads == BULK_LOAD
     ):  # an mbarrier, see `state.ENGINES`
-        other_tid = BULK * st.threads + st.bulk[other_tid % st.threads].thread
+        other_tid = BULK_LOAD * st.threads + st.bulk[other_tid % st.threads].thread
     either_way = (u64(_bits(_SYMMETRIC)) >> rule) & 1 != 0
     found = Ptr[Finding](None)
     for i in range(st.findings_count):

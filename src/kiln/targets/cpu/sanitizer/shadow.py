@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from ....native import Ptr, i64, inline, native, ref, size_of, u8, u32, u64
+from ..runtime.engine_table import GENERIC
 from .clocks import clock_lowest, identity, numbers, ordered
 from .independent_threads import lone_touch
 from .launches import remote_access
 from .memory import allocate, clear, copy, greater, lesser, many
-from .orders import hashed
+from .memory_order import hashed
 from .reporting import attribute, report, report_alone, say_where, writes_what_is_there
 from .schedules import note
 from .state import (
@@ -18,7 +19,6 @@ from .state import (
     ATOMIC,
     DENSE,
     ENGINE_SHIFT,
-    GENERIC,
     GLOBAL,
     IN_GLOBAL,
     IN_SHARED,

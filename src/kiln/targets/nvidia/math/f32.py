@@ -12,6 +12,7 @@ Polynomials: sin, cos, tan, tanh, sinh, atan, asin and log from Cephes (S. Moshi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import report_at
@@ -20,14 +21,12 @@ from ....mlir import context, ir
 from ...lowering.arithmetic import element_of
 from ...lowering.builder import flat_type, int_type, reshape
 from ...lowering.builder import function as new_function
-from ...lowering.expansion import Handlers, Types
+from ...lowering.expansion import KEEP, Handlers
 from ..device_builder import DeviceBuilder
 from ..ops.math import approx
 from .expressions import Float, clamp, poly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from ..expand import Expander
 
 OUTLINED = "kiln_f64_"
@@ -415,13 +414,13 @@ def _is_fast(op: ir.Operation) -> bool:
     return "afn" in flags or "fast>" in flags
 
 
-def _expand(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilder) -> list[ir.Value] | None:
+def _expand(x: Expander, op: ir.Operation, b: DeviceBuilder) -> Any:
     name = op.name.removeprefix("math.")
     result = op.results[0].type
     element = element_of(result)
     fast = _is_fast(op) and name in _FAST
     if name == "sqrt" and not fast:
-        return None  # correctly rounded by the hardware
+        return KEEP  # correctly rounded by the hardware
     if isinstance(element, ir.F64Type) or name in _ONLY_WIDE:
         function = _in_f64(x, b, name, len(op.operands), element)
     elif isinstance(element, (ir.F32Type, ir.F16Type, ir.BF16Type)):
@@ -429,7 +428,7 @@ def _expand(x: Expander, op: ir.Operation, _o: Types, _r: Types, b: DeviceBuilde
         function = _in_f32(b, compute, element)
     else:
         raise report_at(op.location, DSLNotImplemented, f"the NVIDIA target has no {name} of {element}")
-    return [_each(b, list(op.operands), result, function)]
+    return _each(b, list(op.operands), result, function)
 
 
 def _in_f32(

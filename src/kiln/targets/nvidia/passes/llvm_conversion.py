@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from ....mlir import context, find, ir, only_has
+from ....mlir import context, find, ir, only_has, passmanager
+from .vector_parts import make_before
 
 AT_ONCE = "convert-scf-to-cf,convert-to-llvm,reconcile-unrealized-casts"
 ONE_BY_ONE = (
@@ -35,6 +36,11 @@ def conversion(module: ir.Module) -> str:
         elif op.name == _PUT:
             _put(op)
     return AT_ONCE if plain and only_has(module.operation, _DIALECTS, ("builtin.module", *_PLAIN), ()) else ONE_BY_ONE
+
+
+def convert_to_llvm(module: ir.Module) -> None:
+    """Convert a module in which the operations of `cute` are expanded."""
+    passmanager.PassManager.parse(f"builtin.module({conversion(module)})").run(module.operation)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -65,9 +71,7 @@ def _put(op: ir.Operation) -> None:
 
 
 def _shuffled(before: ir.Operation, type_: ir.Type, a: ir.Value, b: ir.Value, mask: Any) -> ir.Value:
-    return ir.Operation.create(
-        "vector.shuffle", (type_,), (a, b), _mask(tuple(mask)), None, 0, before.location, ir.InsertionPoint(before)
-    ).result
+    return make_before(before, "vector.shuffle", type_, (a, b), _mask(tuple(mask)))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -1,13 +1,13 @@
-"""Products of the kernel library on sm_90a: blocks of a cluster load for each other, one tile after the other; warp groups in turns, with
+"""Products of the kernel library on sm_90a: blocks of a cluster load for each other, one tile after the other; warpgroups in turns, with
 a bias; K shared by the blocks of a cluster, operands swapped; weights that threads convert; 8-bit floats with factors of blocks, in turns;
-groups, one with rows for one of two warp groups only, the other with none."""
+groups, one with rows for one of two warpgroups only, the other with none."""
 
 import importlib
 
 import ml_dtypes
 import numpy as np
 
-LIBRARY = ("products.hopper_kernel", "products.hopper_epilogue", "products.hopper_staged", "products.hopper_weights")
+LIBRARY = ("impl.gemm.sm90", "impl.gemm.sm90_epilogue", "impl.gemm.sm90_smem_epilogue", "impl.gemm.sm90_mixed_input")
 
 
 def operand(rng, rows, columns, dtype=np.float16):

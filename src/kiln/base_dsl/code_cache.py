@@ -1,0 +1,32 @@
+"""Results of functions of code objects, kept as long as the code lives."""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+
+def by_code(function: Callable[[types.CodeType], T]) -> Callable[[types.CodeType], T]:
+    """Decorate a function of a code object: its results are kept with the code. They must not refer to it.
+
+    Code is found by its identity: hashing it takes as long as many a result.
+    """
+    known: dict[int, tuple[weakref.ref[types.CodeType], T]] = {}
+
+    def find(code: types.CodeType) -> T:
+        number = id(code)
+        found = known.get(number)
+        if found is None:
+            made = function(code)
+            found = known[number] = weakref.ref(code, lambda _: known.pop(number, None)), made
+        return found[1]
+
+    find.known = known  # pyright: ignore[reportFunctionMemberAccess]
+    find.__doc__ = function.__doc__
+    return find

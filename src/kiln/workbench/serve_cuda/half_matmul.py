@@ -1,0 +1,43 @@
+"""GEMMs of 16-bit floats: a GPU accumulates in f32 and rounds once; torch on a CPU may round on the way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_HALVES = (torch.float16, torch.bfloat16)
+_IN_PLACE = frozenset({"addmm_", "addbmm_", "baddbmm_", "addmv_", "addr_"})
+NAMES = _IN_PLACE | {
+    "matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", "tensordot", "einsum", "linear", "bilinear", "addmm", "addbmm",
+    "baddbmm", "addmv", "chain_matmul", "multi_dot", "linalg_multi_dot", "linalg_matmul", "__matmul__", "__rmatmul__",
+}  # fmt: skip
+"""Names of torch functions that multiply matrices."""
+
+
+def of_halves(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return the result of a call of one of `NAMES`, computed in f32 and rounded once; None without 16-bit floats."""
+    found: set[torch.dtype] = set()
+
+    def widened(x: Any) -> Any:
+        if isinstance(x, torch.Tensor):
+            if x.dtype in _HALVES:
+                found.add(x.dtype)
+                return x.float()
+            return x
+        return type(x)(widened(element) for element in x) if type(x) in (tuple, list) else x
+
+    wide = [widened(x) for x in args]
+    named = {name: x if name == "out" else widened(x) for name, x in kwargs.items()}
+    if len(found) != 1 or "out_dtype" in kwargs:
+        return None  # nothing to do, or torch refuses it
+    if func.__name__ in _IN_PLACE:
+        return args[0].copy_(getattr(torch.Tensor, func.__name__[:-1])(*wide, **named))
+    out = named.pop("out", None)
+    made = func(*wide, **named).to(found.pop())
+    if out is None:
+        return made
+    return out.resize_(made.shape).copy_(made)
