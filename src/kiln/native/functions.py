@@ -108,7 +108,7 @@ class Function:
         try:
             bound = inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as reason:
-            raise error(DSLUserCodeTypeError, f"{self.name}: {reason}", hint="see its definition", depth=2) from None
+            raise error(DSLUserCodeTypeError, f"{self.name}: {reason}", hint="see its definition") from None
         bound.apply_defaults()
         return list(bound.arguments.values())
 
