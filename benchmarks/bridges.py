@@ -255,8 +255,8 @@ def exported_cases(x: torch.Tensor) -> list[Case]:
     """One exported file, as frameworks call it that know nothing of Kiln."""
     fake, y = from_dlpack(x).mark_layout_dynamic(), torch.empty_like(x)
     path = Path(tempfile.mkdtemp()) / "libinto.so"
-    doors = ("tvm_ffi", "torch", "jax")
-    kiln.export(into, fake, fake, to=path, name="kiln_benchmark::into", doors=doors, outputs={"y": "x"})
+    entry_points = ("tvm_ffi", "torch", "jax")
+    kiln.export(into, fake, fake, to=path, name="kiln_benchmark::into", entry_points=entry_points, outputs={"y": "x"})
     torch.ops.load_library(path)
     operator = torch.ops.kiln_benchmark.into.default
     cases: list[Case] = [("exported file: torch.ops, output allocated", lambda: operator(x))]

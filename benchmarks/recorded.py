@@ -16,20 +16,26 @@ from typing import Any, NamedTuple
 
 DATA = Path(__file__).resolve().parent / "data"
 FIELDS = {
-    "Tiling": ("block_mnk", "warps_mn", "stages", "splits"),
-    "HopperTiling": (
-        "block_mnk", "cluster_mn", "stages", "group", "pingpong", "splits", "swapped", "sums", "buffers", "turned",
+    "Sm80GemmConfig": ("tile_shape_mnk", "warp_layout_mn", "stages", "split_k"),
+    "Sm90GemmConfig": (
+        "tile_shape_mnk", "cluster_shape_mn", "ab_stages", "raster_group", "pingpong", "split_k_cluster", "swap_ab",
+        "split_k", "epi_stages", "transpose_out",
     ),
-    "HopperAttentionTiling": (
-        "groups", "block_k", "stages", "persistent", "in_turns", "lazy", "queries_held", "grouped", "counted",
+    "Sm80AttentionConfig": ("tile_m", "tile_n", "warps", "ctas_per_sm", "num_splits", "pack_gqa"),
+    "Sm90AttentionConfig": (
+        "consumer_warpgroups", "tile_n", "kv_stages", "persistent", "pingpong", "lazy_rescale", "q_in_regs", "pack_gqa",
+        "dynamic_scheduler",
     ),
-    "AttentionTiling": ("block_q", "block_k", "warps", "blocks_per_sm", "splits", "grouped"),
-    "LatentTiling": ("shares", "turned", "early"),
-    "HopperGradientTiling": ("block_q", "stages", "held"),
-    "HopperDeepGradientTiling": ("block_q", "stages", "held", "block_k", "stages_k", "stages_v", "held_q"),
+    "Sm90MlaConfig": ("num_splits", "swap_ab", "prefetch"),
+    "Sm90AttentionBackwardConfig": ("tile_m", "q_stages", "operands_in_regs"),
+    "Sm90AttentionBackwardHd256Config": (
+        "tile_m", "q_stages", "kv_dims_in_regs", "tile_n", "k_stages", "v_stages", "q_dims_in_regs",
+    ),
 }  # fmt: skip
 """Fields of the recorded configs, in order."""
-COMPARED = {("attention", "HopperAttentionTiling"): ("groups", "block_k", "stages", "in_turns", "queries_held")}
+COMPARED = {
+    ("attention", "Sm90AttentionConfig"): ("consumer_warpgroups", "tile_n", "kv_stages", "pingpong", "q_in_regs")
+}
 """Where not all fields of a config were recorded, by family and class: those that were."""
 
 
@@ -187,7 +193,7 @@ def attention() -> dict[str, Measured]:
     times: dict[str, dict[Config, float]] = {}
     for line in (DATA / "attention_h200.jsonl").read_text().splitlines():
         row = json.loads(line)
-        times.setdefault(json.dumps(row["shape"]), {})[_config("HopperAttentionTiling", row["plan"])] = row["us"]
+        times.setdefault(json.dumps(row["shape"]), {})[_config("Sm90AttentionConfig", row["plan"])] = row["us"]
     return {shape: Measured(own, min(own.values())) for shape, own in times.items()}
 
 

@@ -34,6 +34,6 @@ if __name__ == "__main__":
     )
     written = kiln.export(
         scale, x, y, 1.0, to=folder / "libscale.so", name="examples::scale", archs=archs,
-        doors=("c", "tvm_ffi", "torch", "jax"), outputs={"y": "x"},
+        entry_points=("c", "tvm_ffi", "torch", "jax"), outputs={"y": "x"},
     )  # fmt: skip
     print(*written)

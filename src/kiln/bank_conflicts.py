@@ -1,4 +1,4 @@
-"""Bank conflicts of shared memory, counted on the CPU target by the hardware's rules, for each line of a program.
+"""Bank conflicts of shared memory by line, counted on the CPU target by the hardware's rules.
 
     with kiln.bank_conflicts() as report:
         main(x, y)
@@ -20,7 +20,7 @@ __all__ = ["Report", "Session", "SharedAccess", "report"]
 
 
 class Session(Report):
-    """`kiln.bank_conflicts()`: while open, programs that this thread calls run on the CPU target and are counted."""
+    """Runs what this thread calls on the CPU target and counts while it is open: `kiln.bank_conflicts()`."""
 
     def __init__(self) -> None:
         request = sanitizing.Request((sanitizing.BANKS,), raises=False)
@@ -36,7 +36,7 @@ class Session(Report):
 
 
 class _Callable(types.ModuleType):
-    """This module can be called: `kiln.bank_conflicts()` is a `Session`."""
+    """Makes this module callable: `kiln.bank_conflicts()` is a `Session`."""
 
     def __call__(self) -> Session:
         return Session()

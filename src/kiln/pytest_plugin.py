@@ -1,6 +1,6 @@
-"""For pytest: `--kiln-sanitize` runs every test's kernels under the sanitizer; a finding fails the test.
+"""A pytest plugin: `--kiln-sanitize` runs every test's kernels under the sanitizer; a finding fails the test.
 
-Loaded by `-p kiln.pytest_plugin`, or by itself where Kiln is installed.
+It is loaded by `-p kiln.pytest_plugin`, or by itself if Kiln is installed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: Any) -> None:
-    """Add the option."""
+    """Add the options."""
     group = parser.getgroup("kiln")
     group.addoption(
         "--kiln-sanitize",
@@ -42,7 +42,7 @@ def _kiln_sanitize(request: Any) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say under how many schedules kernels ran."""
+    """Report under how many schedules kernels ran."""
     config = terminalreporter.config
     if config.getoption("--kiln-sanitize-kinds") or config.getoption("--kiln-sanitize"):
         from . import sanitize

@@ -1,4 +1,4 @@
-"""The sanitizer: runs programs on the CPU target in an instrumented build and says what they do wrong.
+"""The sanitizer: runs programs on the CPU target in an instrumented build and reports their errors.
 
     with kiln.sanitize():                          # races, memory, synchronization; the first bad call raises
         main(x, y)
@@ -7,8 +7,8 @@
         main(x, y)
     print(report)                                  # or report.findings, report.json()
 
-`KILN_SANITIZE=race,memory,sync` and `kiln run --sanitize prog.py` do the same for whole programs. `kiln.sanitize.report()`
-has all findings of the process.
+`KILN_SANITIZE=race,memory,sync` and `kiln run --sanitize prog.py` do the same for whole programs.
+`kiln.sanitize.report()` has all findings of the process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Report:
 
     @property
     def schedules(self) -> int:
-        """The most schedules that a launch ran under; 0: nothing was launched."""
+        """The most schedules that a launch ran under; 0 if nothing was launched."""
         return self._schedules
 
     def __len__(self) -> int:
@@ -54,12 +54,12 @@ class Report:
         return "\n\n".join(map(str, self.findings)) + f"\n\n{len(self.findings)} finding(s){tried}"
 
     def json(self) -> str:
-        """A JSON list of objects, one for each finding."""
+        """Return a JSON list of objects, one for each finding."""
         return json.dumps([finding.to_dict() for finding in self.findings], indent=2)
 
 
 class Session(Report):
-    """`kiln.sanitize(...)`: while open, programs that this thread calls are instrumented."""
+    """Instruments the programs that this thread calls while it is open: `kiln.sanitize(...)`."""
 
     def __init__(self, kinds: str | tuple[str, ...] | list[str] = "default", *, raises: bool = True) -> None:
         text = kinds if isinstance(kinds, str) else ",".join(kinds)
@@ -89,12 +89,12 @@ class Session(Report):
 
 
 def report() -> Report:
-    """All findings of this process so far."""
+    """Return all findings of this process so far."""
     return Report(list(sanitizing.collected), sanitizing.schedules)
 
 
 class _Callable(types.ModuleType):
-    """This module can be called: `kiln.sanitize(...)` is a `Session`."""
+    """Makes this module callable: `kiln.sanitize(...)` is a `Session`."""
 
     def __call__(self, kinds: Any = "default", *, raises: bool = True) -> Session:
         return Session(kinds, raises=raises)

@@ -1,4 +1,4 @@
-"""What test programs share: timing, dry runs, what kernels take."""
+"""Tools of test programs: timing, dry runs, checks for spills, options for tensor initialisation."""
 
 from __future__ import annotations
 
@@ -29,13 +29,12 @@ __all__ = [
 
 @contextlib.contextmanager
 def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
-    """While open, calls compile for an NVIDIA GPU of an architecture as they would on one, and launch nothing.
+    """While open, compile calls for an NVIDIA GPU of an architecture as on one, and launch nothing.
 
-    The architecture is by default the one that programs would be compiled for.
-    Gives a list that every launch is noted in: `kernel`, `grid`, `block`, `cluster`, `smem`, `resources`, `remarks`,
-    `artifacts`.
-    Needs no GPU; arrays may lie in host memory. Functions that were called before keep what was compiled for them, so
-    a process does this for one architecture. Code has line information, so remarks name lines of the program.
+    The default architecture is the one that programs are compiled for. Yields a list to which every launch is added:
+    `kernel`, `grid`, `block`, `cluster`, `smem`, `resources`, `remarks`, `artifacts`. Needs no GPU; arrays may be in
+    host memory. Functions that were called before keep their compiled code, so a process does this for one
+    architecture. Code has line information, so remarks name lines of the program.
     """
     arch = arch or current.architecture(target=get_target("nvidia")).name
     wanted = {"CUTE_DSL_ARCH": arch, "CUTE_DSL_LINEINFO": "1"}
@@ -53,12 +52,12 @@ def dry_run(arch: str | None = None) -> Iterator[list[Any]]:
 
 
 def assert_no_spills(*made: Any) -> None:
-    """Raise an AssertionError if a kernel of compiled functions, or of launches of `dry_run`, ran out of registers."""
+    """Raise AssertionError if a kernel of compiled functions, or of launches of `dry_run`, spills registers."""
     _assert_fits(made, lambda used: used.spill_stores or used.spill_loads)
 
 
 def assert_no_local_memory(*made: Any) -> None:
-    """Like `assert_no_spills`, and no kernel has memory of its threads' own: everything is in registers."""
+    """Raise AssertionError if a kernel spills registers or has arrays in local memory."""
     _assert_fits(made, lambda used: used.spill_stores or used.spill_loads or used.stack)
 
 
@@ -80,7 +79,7 @@ def _assert_fits(made: tuple[Any, ...], bad: Callable[[Any], Any]) -> None:
 
 
 def add_tensor_init_args(parser: argparse.ArgumentParser, supports_int_dtypes: bool = True) -> None:
-    """Options of a test program that say how its tensors are filled."""
+    """Add options to a test program's parser that say how its tensors are filled."""
     note = "; tensors of integers stay random" if supports_int_dtypes else ""
     parser.add_argument("--init_normal", action="store_true", help=f"fill tensors from a normal distribution{note}")
     parser.add_argument("--normal_mean", type=float, default=0.0, help="its mean")
@@ -88,7 +87,7 @@ def add_tensor_init_args(parser: argparse.ArgumentParser, supports_int_dtypes: b
 
 
 def validate_tensor_init_args(args: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """End the program with a message if what was given for `add_tensor_init_args` makes no sense."""
+    """End the program with a message if the options of `add_tensor_init_args` contradict each other."""
     if args.normal_std <= 0:
         parser.error(f"--normal_std must be positive, not {args.normal_std}")
     if not args.init_normal and (args.normal_mean != 0.0 or args.normal_std != 1.0):

@@ -1,6 +1,6 @@
 """`kiln.tuned(__file__)`: the configs that `kiln tune` found, read from `tuned.json` beside a program.
 
-Nothing is measured here, and a miss is no error: who asks says what to take then.
+Nothing is measured here, and a miss is no error: the caller gives a default.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ VERSION = 1
 
 
 def canonical(value: Any) -> str:
-    """JSON that is the same for equal values."""
+    """Return JSON that is the same for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def tuned(file: str | os.PathLike[str], validate: Any = None, case: str | None = None) -> Tuned:
-    """The tuned configs of the program in `file`: write `kiln.tuned(__file__)`.
+    """Return the tuned configs of the program in `file`: write `kiln.tuned(__file__)`.
 
-    `validate(config, problem, device)` refuses configs of other problems; by default that of the program, if it has one.
-    `case` is one of several that a file has.
+    `validate(config, problem, device)` refuses configs of other problems; the default is the program's own, if it has
+    one. `case` is one of several in a file.
     """
     return Tuned(file, validate, case)
 
 
 class Tuned:
-    """What `tuned.json` says of one program; read once, when it is first asked."""
+    """The entries of `tuned.json` for one program, read once, when first needed."""
 
     def __init__(self, file: str | os.PathLike[str], validate: Any = None, case: str | None = None) -> None:
         self.program, self.case = Path(file), case
@@ -51,7 +51,7 @@ class Tuned:
         return self.program.with_name(FILE)
 
     def entries(self) -> list[dict[str, Any]]:
-        """What is known of the program: `gpu`, `problem`, `config`, `us`, `env`, `source`, `key` of each. No file, or one that is broken: nothing."""
+        """Return the program's entries: `gpu`, `problem`, `config`, `us`, `env`, `source`, `key`."""
         if self._entries is None:
             self._entries = [
                 e for e in read(self.file) if e["file"] == self.program.name and self.case in (None, e["case"])
@@ -59,10 +59,11 @@ class Tuned:
         return self._entries
 
     def get(self, problem: Mapping[str, Any] | None = None, default: Any = None, gpu: str | None = None) -> Any:
-        """The config for a problem on a GPU model (by default the one in force), or `default`.
+        """Return the config for a problem on a GPU model (by default the current one), or `default`.
 
-        That of the problem itself, else of the nearest problem, by the logarithms of its sizes, whose config is valid for this one.
-        If `default` is a dataclass, the config is one of its type. Never raises for what is not there.
+        It is that of the problem itself, else of the nearest problem, by the logarithms of its sizes, whose config is
+        valid for this one. If `default` is a dataclass, the config is one of its type. Never raises for a missing
+        config.
         """
         asked = canonical([problem or {}, gpu or _model()])
         if asked not in self._answers:
@@ -85,29 +86,29 @@ class Tuned:
             from .hardware import current
 
             answer = validate(config, problem, current.device())
-        except Exception:  # a program's own refusal; this is asked while somebody waits for a default
+        except Exception:  # the program's `validate` raised: the config does not count
             return False
         return not answer if isinstance(answer, (str, list, tuple)) else answer is None or bool(answer)
 
 
 def _like(default: Any, config: dict[str, Any]) -> Any:
-    """A config as the type of the default."""
+    """Return a config as the type of the default."""
     if not dataclasses.is_dataclass(default) or isinstance(default, type):
         return dict(config)
     fields = {field.name: getattr(default, field.name) for field in dataclasses.fields(default) if field.init}
     if not set(config) <= set(fields):
         return default
-    given = {
+    fields_of_config = {
         name: tuple(v) if isinstance(v, list) and isinstance(fields[name], tuple) else v for name, v in config.items()
     }
     try:
-        return dataclasses.replace(default, **given)
-    except Exception:  # what the type refuses now is as if it were not there
+        return dataclasses.replace(default, **fields_of_config)
+    except Exception:  # a config that the type refuses does not count
         return default
 
 
 def _model() -> str:
-    """The GPU model in force; "cpu" on the CPU target."""
+    """Return the current GPU model; "cpu" on the CPU target."""
     from .base_dsl.target import get_target
     from .hardware import driver
 
@@ -117,7 +118,7 @@ def _model() -> str:
 
 
 def _validate_of(file: Path) -> Any:
-    """`validate` of the module that was loaded from a file."""
+    """Return `validate` of the module that was loaded from a file."""
     path = os.path.abspath(file)
     for module in list(sys.modules.values()):
         if getattr(module, "__file__", None) == path:
@@ -129,9 +130,9 @@ def _validate_of(file: Path) -> Any:
 
 
 def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
-    """How far two problems lie from each other: the sum of the logarithms of their sizes' ratios.
+    """Return the distance of two problems: the sum of the logarithms of their sizes' ratios.
 
-    None if they do not have the same fields, or differ in what is no size: a type, a flag, a name.
+    None if they do not have the same fields, or differ in a field that is no size: a type, a flag, a name.
     """
     if one.keys() != other.keys():
         return None
@@ -147,7 +148,7 @@ def distance(one: Mapping[str, Any], other: Mapping[str, Any]) -> float | None:
 
 
 def nearest(problem: Mapping[str, Any], known: Iterable[tuple[Mapping[str, Any], Any]], valid: Any) -> Any:
-    """The config of the nearest problem that is valid for this one; None if there is none."""
+    """Return the config of the nearest problem that is valid for this one, or None."""
     near = [(distance(problem, other), canonical(other), config) for other, config in known]
     for _, _, config in sorted((n for n in near if n[0] is not None), key=lambda n: n[:2]):
         if valid(config):
@@ -161,7 +162,7 @@ _NEEDED = {"case": str, "file": str, "gpu": str, "problem": dict, "config": dict
 
 
 def read(file: Path) -> list[dict[str, Any]]:
-    """The entries of a file; none of one that is missing or broken."""
+    """Return the entries of a file; none if it is missing or broken."""
     try:
         found = json.loads(file.read_text())["entries"]
         return [e for e in found if all(isinstance(e[name], kind) for name, kind in _NEEDED.items())]
@@ -170,7 +171,7 @@ def read(file: Path) -> list[dict[str, Any]]:
 
 
 def write(file: Path, entries: Iterable[Mapping[str, Any]]) -> None:
-    """Put entries into a file, in place of those of the same program, GPU model and problem. Readers see all or nothing of it."""
+    """Write entries to a file, replacing those of the same program, GPU model and problem, all at once."""
     with _locked(file):
         kept = {_place(entry): dict(entry) for entry in [*read(file), *entries]}
         text = json.dumps({"v": VERSION, "entries": [kept[place] for place in sorted(kept)]}, indent=1, sort_keys=True)
@@ -194,7 +195,7 @@ def _place(entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _locked(file: Path) -> Iterator[None]:
-    """One writer at a time: two tuners of one folder lose nothing of each other's. The folder is what is locked."""
+    """Lock the folder, so that two tuners of one folder lose nothing of each other's."""
     import fcntl
 
     folder = os.open(file.parent, os.O_RDONLY)

@@ -68,7 +68,7 @@ def test_an_operator_is_captured(operator):
 def test_native_code_takes_calls_of_operators(operator):
     from kiln.interop.torch import dispatch
 
-    if dispatch.door() is None:
+    if dispatch.dispatcher() is None:
         pytest.skip("this PyTorch has no stable C interface that is known")
     import kiln.torch as kt
 

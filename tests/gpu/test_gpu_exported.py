@@ -47,7 +47,7 @@ def test_tensor_maps_are_made(tmp_path: Path) -> None:
 def test_ptx_serves_later_gpus_and_tvm_ffi_calls(tmp_path: Path) -> None:
     pytest.importorskip("tvm_ffi")
     written = kiln.export(
-        scale_here, matrix(), matrix(), 1.0, to=tmp_path / "libscale.so", archs=("sm_80",), doors=("tvm_ffi",)
+        scale_here, matrix(), matrix(), 1.0, to=tmp_path / "libscale.so", archs=("sm_80",), entry_points=("tvm_ffi",)
     )
     x, y = matrices()
     load_module(written[0], enable_tvm_ffi=True).scale(x, y, 2.0)
@@ -56,14 +56,14 @@ def test_ptx_serves_later_gpus_and_tvm_ffi_calls(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """With all doors, for this GPU and for the host."""
+    """With all entry_points, for this GPU and for the host."""
     with kiln.target("nvidia"):
         arch = kiln.hardware.current.architecture().name
     return exported_scale(tmp_path_factory.mktemp("exported"), "gpu", (arch, "cpu"))
 
 
 def test_processes_without_kiln(library: str, tmp_path: Path) -> None:
-    """The library of the example, on the GPU, by all doors that there are packages for."""
+    """The library of the example, on the GPU, by all entry_points that there are packages for."""
     told = without_kiln(ROOT / "examples" / "exported" / "use.py", library)
     assert told[0] == "torch: cuda" and told[-1] == "ctypes: host", told
 
@@ -94,7 +94,7 @@ def test_one_library_serves_where_tensors_are(library: str) -> None:
 def test_tensors_of_two_devices(tmp_path: Path) -> None:
     given = matrix(), matrix(), 1.0
     (path,) = kiln.export(
-        scale_here, *given, to=tmp_path / "libscale_into.so", name="examples::scale_into", doors=("torch",)
+        scale_here, *given, to=tmp_path / "libscale_into.so", name="examples::scale_into", entry_points=("torch",)
     )
     torch.ops.load_library(path)
     x, y = matrices()

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from kiln.workbench.core import cases
+from kiln.workbench.core import loading
 from kiln.workbench.core.records import Journal
 from kiln.workbench.core.runners import Local
 from kiln.workbench.tune import cli as tune
-from kiln.workbench.tune.tuned_file import Tuning
+from kiln.workbench.tune.result import Tuning
 from kiln.workbench.tune.tuner import Settings, Tuner
 
 torch = pytest.importorskip("torch")
@@ -44,7 +44,7 @@ def test_g2_five_faults_among_twenty_good_configs(tmp_path: Path, capsys: pytest
 
 def test_g4_a_product_tuned_twice_from_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same choice, or one within the interval; with the first journal nothing is measured."""
-    case = cases.load("kiln.kernels:gemm")
+    case = loading.load("kiln.kernels:gemm")
     problem = case.problem({"m": 1024, "n": 1024, "k": 512})
     monkeypatch.chdir(tmp_path)
     with Local(jobs=8, timeout=60.0) as runner:

@@ -25,7 +25,7 @@ READERS = {
     "clusters": lambda: utils.HardwareInfo().get_max_active_clusters(1),
     "shared memory": lambda: utils.get_smem_capacity_in_bytes() >> 10,
     "SmemAllocator": lambda: utils.SmemAllocator.capacity_in_bytes() >> 10,
-    "kernel library": lambda: (kernel_devices.current().smem >> 10, kernel_devices.clusters(1)),
+    "kernel library": lambda: (kernel_devices.current().smem >> 10, kernel_devices.max_active_clusters(1)),
     "benchmarks": lambda: testing.get_workspace_count(1 << 20, 0, 1000),
     "torch.cuda": lambda: (served.current().major, served.current().multi_processor_count),
     "cuda-bindings": lambda: (bindings.attribute(75), bindings.attribute(16), bindings.attribute(97) >> 10),

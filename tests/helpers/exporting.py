@@ -153,8 +153,8 @@ def compiled_scale(**options: Any) -> Any:
 def exported_scale(folder: Path, name: str, archs: Sequence[str]) -> str:
     """The library of examples/exported, `examples::scale` for PyTorch."""
     path = folder / f"lib{name}.so"
-    doors = ("c", "tvm_ffi", "torch", "jax")
-    kiln.export(scale_here, matrix(), matrix(), 1.0, to=path, name="examples::scale", archs=archs, doors=doors, outputs={"y": "x"})  # fmt: skip
+    entry_points = ("c", "tvm_ffi", "torch", "jax")
+    kiln.export(scale_here, matrix(), matrix(), 1.0, to=path, name="examples::scale", archs=archs, entry_points=entry_points, outputs={"y": "x"})  # fmt: skip
     return str(path)
 
 

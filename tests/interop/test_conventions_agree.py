@@ -5,7 +5,7 @@ import random
 
 import numpy as np
 import pytest
-from door_programs import THREADS, Signature, random_signature, spoiled
+from convention_programs import THREADS, Signature, random_signature, spoiled
 from jax_testing import with_x64
 
 import kiln.cute as cute
@@ -83,19 +83,19 @@ def through_jax(program, signature, given):
     return call
 
 
-DOORS = {"python": through_python, "tvm_ffi": through_tvm_ffi, "torch": through_torch, "jax": through_jax}
+ENTRY_POINTS = {"python": through_python, "tvm_ffi": through_tvm_ffi, "torch": through_torch, "jax": through_jax}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_doors_agree(seed, tmp_path):
+def test_the_entry_points_agree(seed, tmp_path):
     chosen = random.Random(seed)
     signature = random_signature(chosen)
     program = signature.load(tmp_path, f"agree_{seed}")
     calls = [signature.arguments(chosen) for _ in range(3)]
     wanted = {}
-    for name, door in DOORS.items():
+    for name, convention in ENTRY_POINTS.items():
         try:
-            call = door(program, signature, calls[0])
+            call = convention(program, signature, calls[0])
         except pytest.skip.Exception:
             continue
         for number, arguments in enumerate(calls):
@@ -104,16 +104,16 @@ def test_the_doors_agree(seed, tmp_path):
     assert len(set(wanted.values())) == 3
 
 
-@pytest.mark.parametrize("door", ["python", "tvm_ffi", "torch"])
-def test_bad_arguments_are_refused(door, tmp_path):
+@pytest.mark.parametrize("convention", ["python", "tvm_ffi", "torch"])
+def test_bad_arguments_are_refused(convention, tmp_path):
     signature = Signature((("float32", (4, 5)), "Int32", ("int8", (7,)), "Float32", "Boolean"))
-    program = signature.load(tmp_path, f"spoiled_{door}")
+    program = signature.load(tmp_path, f"spoiled_{convention}")
     chosen = random.Random(7)
     good = signature.arguments(chosen)
-    call = DOORS[door](program, signature, good)
+    call = ENTRY_POINTS[convention](program, signature, good)
     wanted = call(*good).tobytes()
     refused = 0
-    calls = 5000 if LONG else 15 if door == "tvm_ffi" else 60  # TVM-FFI takes a tenth of a second to raise
+    calls = 5000 if LONG else 15 if convention == "tvm_ffi" else 60  # TVM-FFI takes a tenth of a second to raise
     for _ in range(calls):
         try:
             call(*spoiled(good, chosen))

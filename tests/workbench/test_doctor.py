@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kiln.base_dsl import packages
 from kiln.base_dsl.diagnostics import DSLRuntimeError
 from kiln.hardware import driver, toolchain
 from kiln.workbench import doctor
-from kiln.workbench.core import driver_info
+from kiln.workbench.core import environment
 
 
 def program(path: Path, text: str) -> Path:
@@ -90,14 +91,14 @@ class TestToolchain:
 class TestDriver:
     def test_without_a_driver(self, monkeypatch):
         monkeypatch.setattr(driver, "library", lambda: None)
-        found = driver_info.driver()
+        found = environment.cuda_driver()
         assert found.gpus == []
         assert found.problem is not None
         assert "libcuda.so.1" in found.problem
 
     def test_a_library_that_is_not_a_driver(self, monkeypatch):
         monkeypatch.setattr(driver, "library", lambda: ctypes.CDLL(None))
-        found = driver_info.driver()
+        found = environment.cuda_driver()
         assert found.gpus == []
         assert found.problem is not None
         assert "has no cuDeviceGetCount" in found.problem
@@ -143,15 +144,15 @@ def test_requirements_are_those_of_the_distribution(monkeypatch):
 
 
 def test_a_gpu_is_described(monkeypatch):
-    one = driver_info.Gpu("Some GPU", "sm_90", 140 * 2**30, 132)
-    findings = by_name(doctor._gpus(driver_info.Driver(None, "580.1", "13.0", [one])))
+    one = environment.Gpu("Some GPU", "sm_90", 140 * 2**30, 132)
+    findings = by_name(doctor._gpus(environment.Driver(None, "580.1", "13.0", [one])))
     assert findings["gpu", "driver"].value == "580.1, CUDA 13.0"
     assert findings["gpu", "device 0"].value == "Some GPU, sm_90, 132 SMs, 140 GiB"
 
 
 def test_a_driver_that_shows_no_gpu(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    finding = by_name(doctor._gpus(driver_info.Driver(None, "580.1", "13.0", [])))["gpu", "devices"]
+    finding = by_name(doctor._gpus(environment.Driver(None, "580.1", "13.0", [])))["gpu", "devices"]
     assert finding.state == "missing"
     assert finding.remedy == "unset CUDA_VISIBLE_DEVICES, which is ''"
 
@@ -180,6 +181,21 @@ def test_a_probe_that_hangs(monkeypatch):
     monkeypatch.setattr(doctor, "_exists", lambda module: True)
     monkeypatch.setattr(subprocess, "run", hang)
     assert doctor._cpu_target().state == "broken"
+
+
+@pytest.mark.skipif(not packages.is_here("torch"), reason="there is no PyTorch")
+@pytest.mark.parametrize(
+    ("printed", "state", "said"),
+    [
+        ('{"torch": "9.9", "without": {}}', "ok", "torch 9.9: all that native code uses"),
+        ('{"torch": "9.9", "without": {"torch records": "Python reads tensors (offset 8)"}}', "missing", "(offset 8)"),
+        ("", "missing", "could not be looked at"),
+    ],
+)
+def test_internals_of_torch_that_are_not_used_are_named(monkeypatch, printed, state, said):
+    monkeypatch.setattr(doctor, "_run", lambda module: subprocess.CompletedProcess([], 0, printed, ""))
+    (finding,) = doctor._torch()
+    assert (finding.group, finding.state) == ("torch", state) and said in finding.value
 
 
 def test_json_and_exit_status_agree(child):

@@ -53,7 +53,7 @@ def test_what_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
         ([f"{file}:fill", "--arg", "f32[m-1]"], "'m-1' is no extent"),
         ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "x"], "write NAME=INPUT"),
         ([f"{file}:fill", *ARGUMENTS, "--archs", "cpu", "--result", "y=x.0,16"], "outputs names 'y'"),
-        ([f"{file}:fill", *ARGUMENTS, "--doors", "x"], "no door 'x'"),
+        ([f"{file}:fill", *ARGUMENTS, "--entry-points", "x"], "the entry point 'x'"),
         ([f"{file}:fill", "--arg", "f32[n%0]"], "what n is a multiple of is a number from 1 to"),
         ([f"{file}:fill", "--arg", "f32[n%]"], "what n is a multiple of is a number from 1 to"),
         ([f"{file}:fill", "--arg", "f32[n]@3"], "a multiple of a power of two, 4 or more for f32, and not of 3"),

@@ -188,7 +188,10 @@ class Chosen:
         return recorded.Config(self.kind, tuple(values.get(name, _DEFAULTS.get(name)) for name in names))
 
 
-_DEFAULTS = {"persistent": True, "lazy": True, "grouped": False, "counted": False, "turned": False, "buffers": 2}
+_DEFAULTS = {
+    "persistent": True, "lazy_rescale": True, "pack_gqa": False, "dynamic_scheduler": False, "transpose_out": False,
+    "epi_stages": 2,
+}  # fmt: skip
 """Of fields that measurements have and a config no longer has: what the others were measured with."""
 
 

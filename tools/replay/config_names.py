@@ -39,32 +39,46 @@ def with_config(function: Any, kind: str, *values: Any) -> dict[str, Any]:
 
 
 RENAMED = {
-    "Sm80GemmConfig": (
-        "Tiling",
-        {"tile_shape_mnk": "block_mnk", "warp_layout_mn": "warps_mn", "warps_mn": "warps_mn", "ab_stages": "stages", "split_k": "splits"},
+    "Tiling": "Sm80GemmConfig",
+    "HopperTiling": "Sm90GemmConfig",
+    "WeightTiling": "Sm90MixedInputConfig",
+    "AttentionTiling": "Sm80AttentionConfig",
+    "HopperAttentionTiling": "Sm90AttentionConfig",
+    "GradientTiling": "Sm80AttentionBackwardConfig",
+    "HopperGradientTiling": "Sm90AttentionBackwardConfig",
+    "HopperDeepGradientTiling": "Sm90AttentionBackwardHd256Config",
+    "LatentTiling": "Sm90MlaConfig",
+    "ElementTiling": "ElementwiseConfig",
+    "ReductionTiling": "ReductionConfig",
+    "RotationTiling": "RopeConfig",
+    "RowTiling": "RowwiseConfig",
+    "StreamTiling": "StreamingRowwiseConfig",
+    "TurnTiling": "DoubleBufferedRowwiseConfig",
+    "OddTiling": "UnalignedRowwiseConfig",
+}
+"""Config classes of earlier revisions by the names that they have now."""
+FIELDS = {
+    "Sm90MixedInputConfig": (
+        "tile_shape_mnk", "cluster_shape_mn", "ab_stages", "raster_group", "pingpong", "split_k_cluster", "swap_ab",
+        "split_k", "epi_stages", "transpose_out",
     ),
-    "Sm90GemmConfig": (
-        "HopperTiling",
-        {
-            "tile_shape_mnk": "block_mnk", "cluster_shape_mn": "cluster_mn", "ab_stages": "stages", "raster_group": "group",
-            "split_k_cluster": "splits", "swap_ab": "swapped", "split_k": "sums", "epi_stages": "buffers",
-            "transpose_out": "turned",
-        },
-    ),
+    "Sm80AttentionBackwardConfig": ("tile_m", "tile_n"),
+    "ElementwiseConfig": ("threads", "elements"),
+    "ReductionConfig": ("threads", "row_threads", "vectors", "parts"),
+    "RopeConfig": ("threads", "heads"),
+    "RowwiseConfig": ("threads", "row_threads", "cluster", "shared", "together"),
+    "StreamingRowwiseConfig": ("threads", "row_threads", "cluster", "ahead", "overlapped"),
+    "DoubleBufferedRowwiseConfig": ("threads", "row_threads", "cluster", "shared", "together", "turns"),
+    "UnalignedRowwiseConfig": ("threads", "row_threads", "cluster", "shared", "together", "held", "ahead"),
 }  # fmt: skip
-"""Config classes that were renamed since the measurements of `benchmarks/data` were made: the class then, and its fields by their new
-names. Fields that are not listed kept theirs. A class that is not listed and has as many fields as one of its family had then is taken
-for that one, its fields by position."""
+"""Fields, in order, of classes that nothing was measured of; `benchmarks/recorded.py` has those of the others."""
 
 
 def recorded_name(kind: str, values: dict[str, Any], known: dict[str, tuple[str, ...]]) -> tuple[str, dict[str, Any]]:
-    """Return the class and the fields that a config had when measurements were made; `known`: fields of the classes of then."""
-    if kind in RENAMED:
-        kind, fields = RENAMED[kind]
-        return kind, {fields.get(name, name): value for name, value in values.items()}
-    if kind in known:
-        return kind, values
-    same = [old for old, fields in known.items() if len(fields) == len(values)]
-    if len(same) == 1:
-        return same[0], dict(zip(known[same[0]], values.values(), strict=True))
-    return kind, values
+    """Return class and fields of a config as the measurements name them; `known`: fields of the measured classes.
+
+    Fields are taken by position, so that a renamed one is the same; where a class has lost or gained one, by name.
+    """
+    kind = RENAMED.get(kind, kind)
+    fields = (known | FIELDS).get(kind, ())
+    return kind, dict(zip(fields, values.values(), strict=True)) if len(fields) == len(values) else values

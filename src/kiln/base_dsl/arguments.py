@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 AMBIENT_STREAM = "(stream)"
-"""Among the arguments that a function is compiled for: the stream of launches that name none. Calls do not pass it."""
+"""The name of a hidden argument: the stream of launches that name none. Calls do not pass it."""
 
 ONE_SYMBOL = "both were compiled as one symbol"
-"""How the report ends that extents or strides which descriptions share differ in a call."""
+"""The end of the error message for extents or strides that share a symbol and differ in a call."""
 
 
 class Node:
@@ -42,9 +42,9 @@ class Node:
     formats: str = ""
     """struct formats of the leaves, each a multiple of 8 bytes."""
     ambient: Callable[[], Any] | None = None
-    """What a call passes that leaves it out."""
+    """Returns what to pass for a call that leaves the argument out; None: the argument is required."""
     is_array: bool = False
-    """Whether its first leaf is the address of memory that kernels are launched beside."""
+    """Whether the first leaf is the address of an array, on whose device kernels are launched."""
 
     def types(self) -> list[ir.Type]:
         """MLIR types of the leaves."""
@@ -59,7 +59,8 @@ class Node:
         return []
 
     def fit(self, expected: Hashable) -> Node | str:
-        """This argument where code compiled for another key takes it as well, or why not (empty: the keys say it)."""
+        """Return this argument as one of code compiled for the key `expected`, or why it is none (empty: the keys say
+        it)."""
         return ""
 
     def rebuild(self, values: Iterator[ir.Value]) -> Any:
@@ -183,8 +184,8 @@ class ProtocolNode(Node):
 
 
 def _static_attributes(value: Any) -> Hashable:
-    """Of an object that is passed as values, the attributes that cannot be among them: texts, types, functions, members of
-    enumerations. Numbers may be."""
+    """Return the attributes of an object, passed as values, that cannot be among its values: strings, types, functions,
+    enum members."""
     from .tree import attributes_of
 
     found = attributes_of(value)
@@ -202,10 +203,11 @@ def _address(pointer: Any) -> int:
 class GroupNode(Node):
     """A tuple, list, dict, NamedTuple or dataclass of arguments."""
 
+    has_named_parts = True
+    """Whether reports name its parts (`x[0]`), and not only the whole."""
+
     def __init__(self, tag: Any, children: list[Node], make: Callable[[list[Any]], Any]) -> None:
-        self.children = children
-        self._make = make
-        self._tag = tag
+        self.children, self._make, self._tag = children, make, tag
         self.formats = "".join(c.formats for c in children)
 
     @property
@@ -225,7 +227,7 @@ class GroupNode(Node):
         return self._make([c.rebuild(values) for c in self.children])
 
     def fit(self, expected: Hashable) -> Node | str:
-        """With all elements fitted."""
+        """Return the group with all elements fitted."""
         if type(expected) is not tuple or len(expected) != 1 + len(self.children) or expected[0] != self._tag:
             return ""
         tag, *keys = expected
@@ -246,7 +248,7 @@ _adapters: dict[type, Callable[[Any], Any]] = {}
 
 
 def register_jit_arg_adapter(*kinds: type) -> Callable[[Any], Any]:
-    """Decorator: the class or function it is put on wraps arguments of these types in a `JitArgument`."""
+    """Decorate a class or function that wraps arguments of these types in a `JitArgument`."""
 
     def register(adapter: Any) -> Any:
         for kind in kinds:
@@ -288,11 +290,11 @@ def _quick_number(kind: Any) -> Quick:
 
 
 class ArgumentRules:
-    """How a language takes arguments. A language overrides `convert` to add its own kinds."""
+    """The rules by which a language takes arguments. A language overrides `convert` to add its own kinds."""
 
     @functools.cached_property
     def _promised(self) -> dict[int, tuple[Any, promises.Kinds | None, Callable[[Any], bool] | None]]:
-        """What annotations promise, by their ids."""
+        """The kinds that annotations promise, by the annotations' ids."""
         return {}
 
     def kind_of(self, value: Any) -> str:
@@ -333,9 +335,10 @@ class ArgumentRules:
         return None
 
     def quick(self, kind: type, annotation: Any) -> Quick | None:
-        """For the most common arguments: (key, leaves) of a value of this very type without making a node.
+        """Return a function from values of this very type to (key, leaves), without making a node; None where there is
+        none.
 
-        What it returns for a value may be None: then the node is asked. It must agree with the node.
+        For a value it may return None: then the node decides. It must agree with the node.
         """
         if annotation is not None and self.is_static_annotation(annotation):
             return lambda value: (static_key(value), ())
@@ -387,7 +390,7 @@ class ArgumentRules:
         adapter = find_adapter(kind)
         if adapter is not None:
             return ProtocolNode(adapter(value))
-        # What has only `__extract_mlir_values__` consists of values in a trace; outside it is taken for its fields.
+        # An object with only `__extract_mlir_values__` consists of values in a trace; outside it is taken for its fields.
         if hasattr(kind, "__new_from_mlir_values__") and (
             hasattr(kind, "__get_mlir_types__") or (hasattr(kind, "__extract_mlir_values__") and _in_trace())
         ):
@@ -490,7 +493,7 @@ def _float_range(kind: type[Numeric], value: Any, path: str) -> Exception:
 
 
 class _ObjectNode(Node):
-    """Inside a trace: an object some of whose attributes are values of the program."""
+    """An object in a trace some of whose attributes are values of the program."""
 
     def __init__(self, value: Any) -> None:
         from . import tree

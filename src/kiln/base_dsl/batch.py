@@ -1,4 +1,4 @@
-"""Compiling many variants at once: forked processes compile, and leave what they made in the disk cache."""
+"""Compiling many variants at once: forked processes compile and leave their results in the disk cache."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .log import logger
 from .target import get_target
 
 _SECONDS = 120.0
-"""A process that takes longer is ended: what it was to compile is then compiled here."""
+"""The seconds after which a process is ended; its variant is then compiled in this process."""
 
 
 def precompile(jobs: Sequence[Callable[[], Any]]) -> int:
-    """Run functions that compile, each in a process of its own, and launch nothing; how many ended well.
+    """Run functions that compile, each in a process of its own, launch nothing, and return how many succeeded.
 
-    What they compile is then in the disk cache, where this process finds it. A function that fails there has no effect:
+    Their results are then in the disk cache, where this process finds them. A function that fails there has no effect:
     it will fail here too, where that is reported. `KILN_COMPILE_PROCESSES` says how many run at a time. Nothing is done
     without a disk cache, where processes cannot be forked, or for a target that has no dry run.
     """
@@ -33,7 +33,7 @@ def precompile(jobs: Sequence[Callable[[], Any]]) -> int:
     target = get_target()
     if not target.has_dry_run or cache.directory() is None:
         return 0
-    target.fingerprint()  # asks about devices, which a forked process cannot
+    target.fingerprint()  # asks about devices, which a forked process cannot do
     running: dict[int, float] = {}
     waiting = list(reversed(jobs))
     succeeded = 0
@@ -49,7 +49,7 @@ def precompile(jobs: Sequence[Callable[[], Any]]) -> int:
 
 
 def _start(job: Callable[[], Any]) -> int:
-    """Fork a process that runs a function and ends; its number."""
+    """Fork a process that runs a function and ends, and return its number."""
     with (
         warnings.catch_warnings(),
         compile_lock,
@@ -61,7 +61,7 @@ def _start(job: Callable[[], Any]) -> int:
         return process
     status = 1
     try:
-        # what tracing prints is printed by the process that this is a copy of, too
+        # text that tracing prints is printed by the parent process, too
         quiet = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(quiet, stream)
@@ -77,7 +77,7 @@ def _start(job: Callable[[], Any]) -> int:
 
 
 def _reap(running: dict[int, float]) -> int:
-    """Wait a little for processes to end; how many ended well."""
+    """Wait a little for processes to end, and return how many succeeded."""
     succeeded = 0
     for process, begun in list(running.items()):
         ended, status = os.waitpid(process, os.WNOHANG)

@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 Loaded = TypeVar("Loaded")
 
 LIMIT = 2 << 30
-"""Bytes the directory may hold; past it, the entries used longest ago go."""
+"""The bytes the directory may hold; past it, the entries used longest ago go."""
 _MAGIC = b"KILN cache 3\n"
 _SUFFIX = ".kiln"
 _TEMPORARY = ".kiln-"
-"""How names of entries begin that are being written."""
+"""The prefix of entries that are being written."""
 _WRITING = 3600
-"""Seconds after which a temporary file is one that somebody left behind."""
+"""The seconds after which a temporary file counts as left behind."""
 _TRIM_EVERY = 64
 _stores = 0
 
@@ -61,10 +61,8 @@ class Entry(NamedTuple):
     data: dict[str, bytes]
 
 
-# --- compiling through the cache -------------------------------------------------------------------------------------
-
 compilations = 0
-"""How many modules this process has asked for, compiled or found: what is timed must not add to it."""
+"""The number of modules this process has compiled or loaded: timed code must not add to it."""
 
 
 def compile_module(target: Target, module: ir.Module, entry: str, options: CompileOptions | None) -> Executable:
@@ -146,7 +144,7 @@ _loaded = time.time()
 
 def _sources() -> Iterator[str]:
     """The paths of the sources that turn a module into code, in order."""
-    for room in ("aot", "base_dsl", "calls", "dialects", "hardware", "native", "targets"):
+    for room in ("base_dsl", "dialects", "hardware", "interop", "native", "targets"):
         for folder, folders, names in os.walk(os.path.join(_ROOT, room)):
             folders.sort()
             yield from (f"{folder}{os.sep}{name}" for name in sorted(names) if name.endswith(".py"))
@@ -236,9 +234,6 @@ def clone_module(module: ir.Module) -> ir.Module:
     return copy
 
 
-# --- facts -----------------------------------------------------------------------------------------------------------
-
-
 def encode_site(site: Any) -> dict[str, Any]:
     """Return a named tuple with source spans (`span`, `calls`) as JSON can hold it."""
     span = None if site.span is None else dataclasses.asdict(site.span)
@@ -251,9 +246,6 @@ def decode_site(kind: type, facts: dict[str, Any]) -> Any:
     values["span"] = Span(**facts["span"]) if facts["span"] else None
     values["calls"] = tuple(Span(**call) for call in facts["calls"])
     return kind(**values)
-
-
-# --- the directory ---------------------------------------------------------------------------------------------------
 
 
 # Paths are texts here and in `cache_folder`: importing `pathlib` and `tempfile` would be a good part of loading from the cache.

@@ -74,7 +74,7 @@ def is_ours(found: os.stat_result) -> bool:
 
 
 def unusable(name: str) -> str | None:
-    """Make a folder unless it is there; why it cannot be the cache's, or None."""
+    """Create a folder unless it exists; return why it cannot be the cache's, or None."""
     if not name:
         return "this user has no home directory"
     try:
@@ -90,7 +90,7 @@ def unusable(name: str) -> str | None:
 
 
 def _walk(name: str) -> tuple[str, str | None]:
-    """Go to a folder step by step, and make what is missing. Where it is, and who else could lead this somewhere else."""
+    """Walk to a folder and create what is missing; return its path, and who else could redirect it."""
     at = "/"
     rest = _parts(name if os.path.isabs(name) else os.path.join(os.getcwd(), name))
     links = 0
@@ -103,7 +103,7 @@ def _walk(name: str) -> tuple[str, str | None]:
         try:
             found = os.lstat(at)
         except FileNotFoundError:
-            with contextlib.suppress(FileExistsError):  # made by another process meanwhile
+            with contextlib.suppress(FileExistsError):  # another process created it in the same moment
                 os.mkdir(at, 0o700)
             found = os.lstat(at)
         if found.st_uid not in _trusted_owners(os.geteuid()):
@@ -137,8 +137,8 @@ def _others_may_write(found: os.stat_result) -> bool:
 
 @functools.lru_cache(maxsize=16)
 def _is_private_group(group: int, user: int) -> bool:
-    """Return whether a group is that of one user alone. Many systems give each user such a group, and a umask of
-    002, so that what a user makes is writable by it."""
+    """Return whether a group is that of one user alone. Many systems give each user such a group and a umask of 002, so
+    that a user's files are writable by it."""
     if group == 0:  # containers put arbitrary users into it
         return False
     try:

@@ -1,5 +1,5 @@
-"""What code may read besides its variables: names of globals and of attributes, modules that it imports, and names that it
-gives as text (`getattr(module, "K")`, `globals()["K"]`, `os.environ["K"]`)."""
+"""What code may read besides its variables: globals, attributes, imported modules, and names that it spells as strings
+(`getattr(module, "K")`, `globals()["K"]`, `os.environ["K"]`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .diagnostics import DSLRuntimeError
 _BY_NAME = {"getattr", "hasattr"}
 """Functions whose second argument is the name of an attribute."""
 _TABLES = {"globals", "vars", "locals"}
-"""Functions that give a dictionary of names."""
+"""Functions that return a dictionary of names."""
 _ABOUT_CLASSES = {
     "isinstance",
     "issubclass",
@@ -25,12 +25,12 @@ _ABOUT_CLASSES = {
 }
 ENVIRONMENT = {"environ", "environb", "getenv"}
 _MODULES = {"modules", "import_module", "__import__"}
-"""What gives modules by name: `sys.modules`, `importlib.import_module`."""
+"""Objects that give modules by name: `sys.modules`, `importlib.import_module`."""
 _ANYTHING = {
     "eval", "exec", "dir", "__import__", "import_module", "attrgetter", "methodcaller", "getmembers", "getattr_static",
     "__getattribute__", "reload", "getclosurevars",
 }  # fmt: skip
-"""What reads names that nobody can tell beforehand."""
+"""Functions that read names nobody can know beforehand."""
 _UNUSUAL = _BY_NAME | _TABLES | ENVIRONMENT | _ANYTHING | _MODULES | {"__dict__"}
 
 
@@ -43,19 +43,19 @@ class CodeReads(NamedTuple):
     imports: frozenset[tuple[str, int]]
     """Modules, with the level of a relative import."""
     texts: frozenset[str]
-    """Names that are given as text, or whose absence would be noticed: they need not exist."""
+    """Names that are spelled as strings, or whose absence would be noticed: they need not exist."""
     modules: frozenset[str]
-    """Modules whose names are given as text."""
+    """Modules whose names are spelled as strings."""
     of_modules: bool
     """Whether modules are looked up by name."""
     of_globals: bool
-    """Whether texts may be names of globals."""
+    """Whether strings may be names of globals."""
     of_environment: bool
-    """Whether texts may be names of environment variables."""
+    """Whether strings may be names of environment variables."""
     of_classes: bool
-    """Whether objects are asked for their classes, so that it counts what is registered with abstract ones."""
+    """Whether objects are asked for their classes, so that classes registered with abstract ones count."""
     anything: bool
-    """Whether names are worked out while it runs."""
+    """Whether names are computed at run time."""
 
 
 _known: weakref.WeakKeyDictionary[types.CodeType, CodeReads] = weakref.WeakKeyDictionary()
@@ -117,7 +117,7 @@ def _is_module_name(text: str) -> bool:
 
 
 def _names_are_listed(code: types.CodeType) -> bool:
-    """Return whether the source gives all names by which it looks something up as texts."""
+    """Return whether the source spells every name by which it looks something up as a string."""
     from .frontend import source
 
     if code.co_name.startswith("<") and code.co_name != "<lambda>":  # a comprehension: whoever holds it is looked at

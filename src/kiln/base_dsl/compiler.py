@@ -14,8 +14,6 @@ from .bindings import ir
 from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeError, Span
 from .options import CompileOptions
 
-# --- source locations ------------------------------------------------------------------------------------------------
-
 
 def source_span(location: ir.Location) -> tuple[Span | None, tuple[Span, ...]]:
     """Return where in the user's program an operation came from, and the calls that led there, innermost first."""
@@ -75,9 +73,6 @@ def mlir_error(failure: Exception, doing: str) -> DSLBaseError:
         elif note.message not in message:
             message += f"\n{note.message}"
     return CompilerDiagnosticError(message, span=span, calls=calls, notes=tuple(notes))
-
-
-# --- values that are used where they are not known -------------------------------------------------------------------
 
 
 def misplaced_value(module: ir.Module) -> DSLBaseError | None:
@@ -147,17 +142,15 @@ def _function_around(op: ir.Operation) -> ir.Operation | None:
     return next((o for o, _ in _around(op) if o.name == "func.func"), None)
 
 
-# --- running passes --------------------------------------------------------------------------------------------------
-
-
 class Watcher:
-    """Sees what compilations make, while it is in `watchers`: nothing comes from the cache then. For tools that show it."""
+    """Sees the results of compilations while it is in `watchers`; nothing comes from the cache then. For tools that
+    show them."""
 
     def state(self, compilation: Compilation, name: str) -> None:
-        """A module as it is now: `name` is "traced", or the pass that was just run."""
+        """Receive a module as it is now: `name` is "traced", or the pass that was just run."""
 
     def made(self, entry: str, executable: Any) -> None:
-        """What was made of the function `entry`."""
+        """Receive the executable of the function `entry`."""
 
 
 watchers: list[Watcher] = []
@@ -267,7 +260,7 @@ class Compilation:
         return self.write(suffix, data, tempfile.mkdtemp(prefix="kiln-"))
 
     def write(self, suffix: str, data: str | bytes, directory: str = "") -> str:
-        """Write a file named after the function, to the dump directory if no other is given; its path."""
+        """Write a file named after the function, by default to the dump directory, and return its path."""
         directory = directory or settings.get("CUTE_DSL_DUMP_DIR")
         path = os.path.join(directory, f"{safe_name(self.name)}.{suffix}")
         try:
@@ -283,14 +276,14 @@ class Compilation:
 
 
 class Artifacts(Mapping[str, Any]):
-    """What a compilation made, by name; each is rendered when first asked for."""
+    """The results of a compilation by name; each is rendered when first used."""
 
     def __init__(self) -> None:
         self._renderers: dict[str, Callable[[], Any]] = {}
         self._rendered: dict[str, Any] = {}
 
     def add(self, name: str, render: Callable[[], Any]) -> None:
-        """Say how to make an artefact."""
+        """Register how to make an artefact."""
         self._renderers[name] = render
 
     def __getitem__(self, name: str) -> Any:

@@ -1,7 +1,7 @@
-"""What a trace depended on besides its arguments. Compiled code is used again only while all that is as it was.
+"""What a trace depended on besides its arguments. Compiled code is used again only while all of that is unchanged.
 
-The code that ran is not asked: all that the function, and what can be reached from it, *may* read is followed and noted.
-That is globals, closure cells, defaults, attributes of modules, classes and functions, modules that are imported inside,
+Everything that the function, and what can be reached from it, *may* read is followed and noted, whether it was read or
+not: globals, closure cells, defaults, attributes of modules, classes and functions, modules that are imported inside,
 and the contents of whatever can change in place. Code of the standard library, of installed packages and of Kiln itself
 is not followed: what it reads is not known here.
 """
@@ -23,7 +23,7 @@ import typing
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
-from . import object_words
+from . import object_versions
 from .code_reads import ENVIRONMENT, CodeReads, code_reads
 from .diagnostics import is_internal
 from .guards import IN_CELL, IN_DICT, IS_TRUE, IS_WORD, NOTHING, Guard
@@ -47,14 +47,14 @@ _FRAMEWORKS = frozenset(
 _MISSING: Any = object()
 _ATOMS = (int, float, complex, str, bytes, bool, type(None), types.BuiltinFunctionType)
 _READS_BY_NAME = frozenset((getattr, hasattr, vars, eval, exec, dir, __import__))
-"""Functions that, under another name or in a partial, read names that nobody can tell beforehand."""
+"""Functions that, under another name or in a partial, read names nobody can know beforehand."""
 _HOLDERS = (map, filter, zip, enumerate, reversed)
 _CONTAINERS = frozenset(
     ("collections.UserDict", "collections.UserList", "collections.UserString", "collections.ChainMap", "argparse.Namespace",
      "configparser.RawConfigParser", "configparser.ConfigParser", "configparser.SectionProxy", "queue.Queue", "queue.LifoQueue",
      "queue.PriorityQueue"),
 )  # fmt: skip
-"""Classes of the standard library whose instances are nothing but what programs put into them."""
+"""Classes of the standard library whose instances hold nothing but what programs put into them."""
 _NOT_STATE = frozenset(
     ("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__annotations_cache__", "__annotate__",
      "__annotate_func__", "__abstractmethods__", "_abc_impl", "__static_attributes__", "__firstlineno__", "__slots__",
@@ -62,16 +62,17 @@ _NOT_STATE = frozenset(
      "__hash__", "_member_map_", "_member_names_", "_value2member_map_", "_unhashable_values_",
      "_hashable_values_", "_unhashable_values_map_"),
 )  # fmt: skip
-"""Attributes of classes that Python itself looks after."""
+"""Attributes of classes that Python itself maintains."""
 
 
 class Dependencies:
-    """What a function, and what it can call, may read; with what was there."""
+    """What a function, and what it can call, may read, with the values found there."""
 
     def __init__(self, function: types.FunctionType | None, arguments: Iterable[Any] = ()) -> None:
-        """`arguments` are values that are part of a key: only what can be reached through them is noted."""
+        """Note what a function may read. `arguments` are values that are part of a key: only what they lead to is
+        noted."""
         self.moved = False
-        """Whether native guards have to be made anew, although nothing has changed."""
+        """Whether native guards have to be built again, although nothing has changed."""
         self._names: list[tuple[Mapping[Any, Any], Any, Any]] = []
         self._cells: list[tuple[types.CellType, Any]] = []
         self._fields: list[tuple[types.FunctionType, Any, Any, Any]] = []
@@ -95,7 +96,7 @@ class Dependencies:
         """Return whether all is as it was."""
         try:
             return self._is_as_before()
-        except RuntimeError:  # another thread changes a container meanwhile
+        except RuntimeError:  # another thread is changing a container
             return False
 
     def _is_as_before(self) -> bool:
@@ -143,7 +144,7 @@ class Dependencies:
             return False
         for kind, word in words:
             if word is not None:
-                self._kinds[kind] = object_words.class_word(kind)
+                self._kinds[kind] = object_versions.class_word(kind)
                 self.moved = True
         return True
 
@@ -157,7 +158,7 @@ class Dependencies:
         return True
 
     def guards(self) -> list[Guard]:
-        """Return the same for native code, which asks for the very objects."""
+        """Return the same conditions for native code, which compares objects by identity."""
         self.moved = False
         found: list[Guard] = []
         rest = bool(self._contents or self._asked or self._whole)
@@ -168,11 +169,11 @@ class Dependencies:
         found += [Guard(IN_CELL, cell, None, value) for cell, value in self._cells if value is not _MISSING]
         rest |= any(value is _MISSING for _, value in self._cells)
         for function, *_ in self._fields:
-            words = object_words.function_words(function)
+            words = object_versions.function_words(function)
             rest |= words is None
             found += [Guard(IS_WORD, address, function, word) for address, word in words or ()]
         for owner, name, _ in self._titles:
-            word = object_words.title_word(owner, name)
+            word = object_versions.title_word(owner, name)
             rest |= word is None
             if word is not None:
                 found.append(Guard(IS_WORD, word[0], owner, word[1]))
@@ -194,8 +195,8 @@ def _word(address: int) -> int:
 class _Finder:
     """Fills dependencies.
 
-    Names of attributes are looked for in all modules, classes and functions that are reached, whoever reads them: a value
-    goes through many hands.
+    Names of attributes are looked for in all modules, classes and functions that are reached, whoever reads them: a
+    value may be passed through many functions.
     """
 
     def __init__(self, found: Dependencies) -> None:
@@ -215,8 +216,6 @@ class _Finder:
         self._anything = False
         self._abstract: set[type] = set()
         self._tests_classes = False
-
-    # -- functions ---------------------------------------------------------------------------------------
 
     def function(self, function: types.FunctionType, traced: bool = False, keyed: bool = False) -> None:
         """Note what a function may read. `traced`: it is known to be the user's; `keyed`: it is itself part of a key."""
@@ -281,11 +280,11 @@ class _Finder:
             self._found._names.append((names, name, value))
             if name not in ENVIRONMENT or value is not getattr(
                 os, name, None
-            ):  # else it is known which variables are read
+            ):  # otherwise it is known which variables are read
                 self.value(value)
 
     def _all_of(self, names: dict[str, Any]) -> None:
-        """Any of a dictionary's names may be read."""
+        """Note that any name of a dictionary may be read."""
         if (id(names), _MISSING) not in self._noted:
             self._noted.add((id(names), _MISSING))
             self._found._whole.append((names, frozenset(names)))
@@ -316,8 +315,6 @@ class _Finder:
             return
         for count in range(1, len(parts) + 1):
             self._name(sys.modules, ".".join(parts[:count]))
-
-    # -- values ------------------------------------------------------------------------------------------
 
     def value(self, value: Any) -> None:
         """Note what can be reached through a value that is read, and what is in it if that can change."""
@@ -392,7 +389,7 @@ class _Finder:
         bases = [base for base in kind.__mro__ if not is_library_class(base)]
         if kind in self._found._kinds or not bases:
             return
-        self._found._kinds[kind] = object_words.class_word(kind)
+        self._found._kinds[kind] = object_versions.class_word(kind)
         self._found._orders.append((kind, kind.__mro__))
         self._class(type(kind))
         for base in bases:
@@ -418,8 +415,6 @@ class _Finder:
 
     def _owner(self, attributes: dict[str, Any]) -> None:
         self._owners[id(attributes)] = attributes
-
-    # -- attributes --------------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """Look for the attributes that may be read, until nothing more is found."""
@@ -474,7 +469,8 @@ class _Finder:
                     self._found._asked.append((opaque, name, key))
 
     def _look_for_abstract_classes(self) -> None:
-        """In modules that are not followed, under the names that are read: `collections.abc.Sized`."""
+        """Look for abstract classes in modules that are not followed, under the names that are read:
+        `collections.abc.Sized`."""
         todo = list(self._constant.values())
         for module in todo:
             own = vars(module)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import ast
 
 _PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-# Rooms of the package whose frames are machinery; the kernel library and the examples are user code.
+# Rooms of the package whose frames are internal; the kernel library and the examples are user code.
 _internal_rooms = tuple(
     _PACKAGE_DIR + room
     for room in (
@@ -47,11 +47,11 @@ _internal_rooms = tuple(
 )
 
 internal_files: dict[str, bool] = {}
-"""Source files seen so far, and whether they are machinery (see `is_internal`)."""
+"""Source files seen so far, and whether they are internal (see `is_internal`)."""
 
 
 def mark_internal(filename: str) -> None:
-    """Let a source file, or a folder (with its last slash), count as machinery: another language names its own modules
+    """Let a source file, or a folder (with its last slash), count as internal. Another language marks its own modules
     (`mark_internal(__file__)`), so that operations and errors are located in the program that called them."""
     global _internal_rooms
     internal_files[filename] = True
@@ -59,7 +59,7 @@ def mark_internal(filename: str) -> None:
 
 
 def mark_program(filename: str) -> None:
-    """Let a source file of the package count as a program: what is written in the language is located there."""
+    """Let a source file of the package count as a program: errors in it are located there."""
     internal_files[filename] = False
 
 
@@ -108,12 +108,8 @@ class DSLBaseError(Exception):
         notes: tuple[tuple[Span, str], ...] = (), error_code: object = None,
     ) -> None:  # fmt: skip
         super().__init__(message)
-        self.message = message
-        self.hint = hint
-        self.span = span
-        self.calls = calls
-        self.notes = notes
-        self.error_code = error_code
+        self.message, self.hint, self.span, self.calls = message, hint, span, calls
+        self.notes, self.error_code = notes, error_code
 
     def __str__(self) -> str:
         lines = [f"{self.span}: error: {self.message}" if self.span else self.message]
@@ -144,8 +140,9 @@ class DSLUserCodeTypeError(DSLUserCodeError, TypeError):
 
 
 class DSLUserCodeValueError(DSLUserCodeTypeError, ValueError, RuntimeError, AssertionError):
-    """An argument of the right kind that a compiled function does not take: its element type, rank, device, extents, strides or address are others, or
-    extents that were to be equal are not. Whoever expects one of its classes, as other libraries raise them, catches it."""
+    """An argument of the right kind that a compiled function does not take: its element type, rank, device, extents,
+    strides or address differ, or extents that must be equal are not. It derives from the classes that other libraries
+    raise, so that their users catch it."""
 
 
 class DSLUserCodeRuntimeError(DSLUserCodeError, RuntimeError):

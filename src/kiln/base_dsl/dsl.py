@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from .target import Executable
 
 compile_lock = fork_safe.wait_for(fork_safe.rlock())
-"""Held while a module is compiled. Not while a function is traced: that runs the program's own code, which may wait for another
-thread that compiles."""
+"""Held while a module is compiled. Not while a function is traced: that runs the program's own code, which may wait for
+another thread that compiles."""
 
 
 @contextlib.contextmanager
@@ -53,25 +53,23 @@ def others_may_compile() -> Iterator[None]:
 
 
 def default_language() -> Any:
-    """What a program means that asks `BaseDSL` itself; whoever brings a language that it may be replaces this function."""
+    """Return the language that `BaseDSL` itself stands for; a package that brings a language replaces this function."""
     return BaseDSL()
 
 
 class BaseDSL(ArgumentRules):
-    """A language. Override what follows; each default raises or is the plain choice."""
+    """A language. Override its methods; each default raises or is the plain choice."""
 
     name = "base"
     wraps = False
-    """Whether integers are meant to overflow: then nothing is known of them but what their operations make sure of."""
+    """Whether integers may overflow on purpose: then nothing is assumed about their values."""
     caller = Caller()
-    """Takes calls from Python."""
+    """The native caller of the language's functions."""
 
     @classmethod
     def _get_dsl(cls) -> Any:
         """Return the language itself; of `BaseDSL`, the default one."""
         return default_language() if cls is BaseDSL else cls()
-
-    # -- what a language provides ------------------------------------------------------------------------
 
     def dialects(self) -> Sequence[type[ext.Dialect]]:
         """Python-defined dialects to load before tracing."""
@@ -100,7 +98,7 @@ class BaseDSL(ArgumentRules):
         tracing.emit("func.return", [], list(values))
 
     def describe_arguments(self, function: ir.Operation, nodes: Sequence[Node]) -> None:
-        """Leave on a host function what its target should know about its arguments. Nothing by default."""
+        """Attach to a host function what its target should know about its arguments. Nothing by default."""
 
     def make_if(
         self, condition: ir.Value, then: ir.Block, then_values: Sequence[ir.Value], orelse: ir.Block,
@@ -153,8 +151,6 @@ class BaseDSL(ArgumentRules):
 
         return cache.compile_module(get_target(target), module, entry, options)
 
-    # -- tracing -----------------------------------------------------------------------------------------
-
     def check_arguments(
         self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value]
     ) -> ir.Value | None:
@@ -205,13 +201,18 @@ class BaseDSL(ArgumentRules):
                             span=at,
                         ) from None
                     kinds, single = result_kinds(returned), tree.is_dynamic(returned)
-                if fits is not None:  # what was passed does not fit: the check has said so, and nothing is done
+                if (
+                    fits is not None
+                ):  # the arguments do not fit: the check has reported it, and the function does nothing
                     nothing = DetachedBlock([])
                     with nothing.open():
                         undefined = [self.make_undefined(v.type) for v in values]
                     values = list(self.make_if(fits, body.block, values, nothing.block, undefined))
                 self.finish_function(function, leaf_types, values)
         return Traced(module, name, leaf_types, [v.type for v in values], kinds, rebuild, single)
+
+
+tracing.entry_codes.append(BaseDSL.trace.__code__)
 
 
 class Traced:
@@ -221,12 +222,8 @@ class Traced:
         self, module: ir.Module, entry: str, argument_types: list[ir.Type], result_types: list[ir.Type],
         result_kinds: list[Any], rebuild: Callable[[Any], Any], returns_number: bool,
     ) -> None:  # fmt: skip
-        self.module = module
-        self.entry = entry
-        self.argument_types = argument_types
-        self.result_types = result_types
-        self.result_kinds = result_kinds
-        self.rebuild = rebuild
+        self.module, self.entry, self.argument_types = module, entry, argument_types
+        self.result_types, self.result_kinds, self.rebuild = result_types, result_kinds, rebuild
         self.returns_number = returns_number
         """Whether a single number is returned, by itself."""
 

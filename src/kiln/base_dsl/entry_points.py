@@ -20,7 +20,8 @@ _loaders: dict[str, Callable[[], Callable[[CompiledFunction], Any] | None]] = {}
 
 
 def register(name: str, load: Callable[[], Callable[[CompiledFunction], Any] | None]) -> None:
-    """`load()` gives what makes the framework's function of a compiled one; None where the framework is not installed."""
+    """Register an entry point: `load()` returns what wraps a compiled function for the framework, None where that is
+    not installed."""
     _loaders[name] = load
 
 

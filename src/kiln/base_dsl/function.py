@@ -1,5 +1,4 @@
-"""`JitFunction`: what `@jit` makes of a function. Called from Python it compiles and runs; called in a trace it is
-inlined."""
+"""`JitFunction`: the result of `@jit`. Called from Python it compiles and runs; called in a trace it is inlined."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _MOST_SPECIALIZATIONS = 1024
-"""How many a function keeps; then the oldest go."""
+"""The most specialisations a function keeps; then the oldest go."""
 
 
 class JitFunction(TracedFunction):
@@ -101,10 +100,10 @@ class JitFunction(TracedFunction):
         return found
 
     def retrace(self) -> None:
-        """Forget what was compiled for calls: the next one traces again.
+        """Forget all specialisations: the next call traces again.
 
-        For what Kiln does not see: something that code of an installed package has read while tracing, or that was read from a
-        file, is another now. Functions that inline this one keep what was compiled of them.
+        For changes that Kiln does not see: something that code of an installed package read while tracing, or that was
+        read from a file. Functions that inline this one keep their code.
         """
         with compile_lock:
             self._compiled.clear()
@@ -127,7 +126,7 @@ class JitFunction(TracedFunction):
     def compile(
         self, nodes: list[Node], arguments: dict[str, Any], options: CompileOptions | None, target: str | None
     ) -> CompiledFunction:
-        """Trace and compile one specialization."""
+        """Trace and compile one specialisation."""
         stack_guard.check()
         with gc_paused:
             traced = self._trace(nodes, arguments)
@@ -197,7 +196,7 @@ class CompiledFunction:
             if name not in self.static
             or (self.static[name] is None and not source.dsl.is_static_annotation(annotation(name)))
         ]
-        """What calls pass: all but Constexpr. An argument that was None keeps its place."""
+        """The names of the arguments that calls pass: all but Constexpr. An argument that was None keeps its place."""
         self.ambient = {name: node.ambient for name, node in zip(names, nodes, strict=True) if node.ambient}
         self._key_tuple = tuple(node.key for node in nodes)
         self.find_address_leaf([(node.formats, node.is_array) for node in nodes])
@@ -218,7 +217,7 @@ class CompiledFunction:
         self.for_tvm_ffi = False
         """Whether arguments that do not fit are reported as TVM-FFI does."""
         self.host_target = ""
-        """The machine that it is exported for; empty: one like this."""
+        """The machine it is exported for; empty: one like this."""
 
     def _run_in_python(self, *args: Any, **kwargs: Any) -> Any:
         self.source.dsl.caller.learn_compiled(self, (*args, *kwargs.values()))
@@ -268,7 +267,7 @@ class CompiledFunction:
             return passed_values | self._ambient_stream()
         passed = [name for name in dynamic if name not in self.ambient]
         if len(args) > len(passed):
-            passed = dynamic  # streams of the environment may be given, too
+            passed = dynamic  # streams of the environment may be passed, too
         passed_values = dict(zip(passed, args, strict=False))
         for name, value in kwargs.items():
             if name in passed_values or name not in self.names:

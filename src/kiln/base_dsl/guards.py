@@ -1,4 +1,4 @@
-"""Guards: what must hold for compiled code to serve another call, said so that native code can look at it in a nanosecond.
+"""Guards: conditions for reusing compiled code in another call, in a form that native code checks in a nanosecond.
 
 In memory a guard is four words: its kind, then three that the kind explains.
 """
@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 IN_DICT, IN_CELL, IS_TRUE, IS_ZERO, IS_WORD, ALL_OF = range(1, 7)
-"""(dict, key, object), (cell, None, object): the very object is there. (function,): it returns something true. (ctypes number,):
-it is 0. (address, what it is part of, word): the word is there. (ctypes array,): all guards of a table, which may change."""
+"""(dict, key, object), (cell, None, object): the very object is there. (function,): it returns something
+true. (ctypes number,): it is 0. (address, owner, word): the word is there. (ctypes array,): all guards of a
+table, which may change."""
 
 NOTHING = object()
-"""As `wanted`: there is nothing of the key."""
+"""The value of `wanted` for a key that must be missing."""
 
 
 class Guard(NamedTuple):
@@ -27,7 +28,7 @@ class Guard(NamedTuple):
     wanted: Any = NOTHING
 
     def words(self) -> tuple[int, int, int, int]:
-        """It as it lies in memory."""
+        """Return the guard as it lies in memory."""
         kind, owner, key, wanted = self
         if kind == IS_WORD:
             return kind, owner, id(key), wanted

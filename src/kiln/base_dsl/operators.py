@@ -22,7 +22,7 @@ def max(*args: Any, loc: Any = None, ip: Any = None) -> Any:
 
 
 def all_(items: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return whether all are true; of a vector value, of all its elements."""
+    """Return whether all are true; of a vector value, all its elements."""
     own = getattr(items, "__kiln_all__", None)
     return own() if own is not None else _run("all", items)
 

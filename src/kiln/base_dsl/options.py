@@ -20,14 +20,14 @@ class CompileOption:
     kind: ClassVar[type] = bool
     default: ClassVar[Any] = False
     setting: ClassVar[str] = ""
-    """The setting that gives its default."""
+    """The setting that provides its default."""
 
     def __init__(self, val: Any = True) -> None:
         self.value = self.check(val)
 
     @classmethod
     def check(cls, value: Any) -> Any:
-        """Return the value, if it suits the option."""
+        """Return the value if it suits the option; raise an error otherwise."""
         if cls.kind is bool and isinstance(value, int) and value in (0, 1):
             return bool(value)
         if not isinstance(value, cls.kind) or (cls.kind is int and isinstance(value, bool)):
@@ -155,7 +155,7 @@ _BY_FIELD: dict[str, type[CompileOption]] = {}
 
 
 def register(*options: type[CompileOption]) -> None:
-    """Make options known."""
+    """Register options."""
     OPTIONS.extend(options)
     _BY_FLAG.update((option.flag, option) for option in options if option.flag)
     _BY_FIELD.update((option.field, option) for option in options)
@@ -165,7 +165,7 @@ register(OptLevel, EnableAssertions, GenerateLineInfo, HostTarget, EnableTVMFFI,
 
 
 def suggestion(text: str, known: Iterable[str]) -> str:
-    """What may have been meant, or all there is."""
+    """Return the most similar option, or all of them."""
     known = list(known)
     import difflib
 

@@ -1,7 +1,8 @@
-"""Packages of others: whether one is there, and what Kiln uses of it that its makers do not promise.
+"""Packages of others: whether one is installed, and which of its internals Kiln uses although they are not promised.
 
-`INTERNALS` is the whole list. Each is probed where it is first needed. Where the probe fails Kiln goes on without it, and says so in one line.
-`TRIED` has the oldest and the newest versions that all of it was tried with; pyproject.toml bounds them, and `make test STAGE=versions` tries them anew.
+`INTERNALS` is the whole list. Each is probed where it is first needed. Where the probe fails Kiln goes on without it,
+and logs one line. `TRIED` has the oldest and the newest versions that all of it was tried with; pyproject.toml bounds
+them, and `make test STAGE=versions` tries them again.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ TRIED = {
 
 
 class Internal(NamedTuple):
-    """Something of a package that may be another in its next version."""
+    """An internal of a package that may differ in its next version."""
 
     package: str
     uses: str
-    """What of it, and where in Kiln."""
+    """What is used of it, and where in Kiln."""
     without: str
-    """What is otherwise then."""
+    """What Kiln does without it."""
     since: str = ""
-    """The version that brought it: nobody is told that an older one lacks it."""
+    """The version that brought it: no message is logged for an older one."""
 
 
 INTERNALS = {
@@ -48,7 +49,7 @@ INTERNALS = {
         "Python takes calls of operators that write to their inputs; exported ones are not registered", since="2.6",
     ),
     "torch records": Internal(
-        "torch", "where a Tensor leads to its TensorImpl and that one keeps its dispatch keys: cute/host/arrays.py",
+        "torch", "where a Tensor points to its TensorImpl and that has its dispatch keys: interop/arguments/torch_layout.py",
         "Python reads tensors", since="2.10",
     ),
     "torch autograd": Internal(
@@ -88,18 +89,21 @@ INTERNALS = {
         "Python reads arrays of numpy", since="1.26",
     ),
 }  # fmt: skip
-"""By names that `without` and `leaning_on` are called with."""
+"""All internals, by the names that `without` and `leaning_on` take."""
 
+lacking: dict[str, str] = {}
+"""By names of internals: what this process does without one, and why. `kiln doctor` shows them."""
 _warned: set[str] = set()
 
 
 def without(name: str, reason: object) -> None:
-    """Go on without an internal, and say so: once, in one line, unless the package is older than what it lacks."""
+    """Go on without an internal and log one line, once, unless the package is older than the internal."""
     from .log import logger
 
     about = INTERNALS[name]
     version = version_of(about.package)
     text = f"{about.package} {version}: {about.without} ({' '.join(str(reason).split())})"
+    lacking[name] = text
     if about.since and _numbers(version) < _numbers(about.since):
         logger().info("%s", text)
     elif name not in _warned:
@@ -110,7 +114,7 @@ def without(name: str, reason: object) -> None:
 
 @contextlib.contextmanager
 def leaning_on(name: str) -> Iterator[None]:
-    """What is done inside uses an internal; it is left where that is not as expected."""
+    """Use an internal inside; the block is left where that is not as expected."""
     try:
         yield
     except (AttributeError, ImportError, KeyError, TypeError, ValueError) as failure:
@@ -126,9 +130,6 @@ def _numbers(version: str) -> tuple[int, ...]:
     """For example (2, 10) of 2.10.1+cpu; nothing compares as older than what cannot be read."""
     parts = version.split(".")[:2]
     return tuple(map(int, parts)) if all(part.isdigit() for part in parts) else (sys.maxsize,)
-
-
-# --- whether a package is there --------------------------------------------------------------------------------------
 
 
 def is_here(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""The parameters of a function of the language: binding the arguments of a call, and what of them needs no node."""
+"""The parameters of a function of the language: binding the arguments of a call, and arguments that need no node."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Parameters:
         return None if value is None and name in self._may_be_none else annotation
 
     def check_inlined(self, rules: ArgumentRules, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuse arguments of a call in a trace that break a promise; they are passed as they are."""
+        """Raise an error for arguments of a call in a trace that break a promise; they are passed as they are."""
         if self._judged is None:
             self._judged = [
                 (position, name, self.annotations[name])
@@ -89,7 +89,7 @@ class Parameters:
                 self._check_elements(rules, value, annotation, name)
 
     def _check_elements(self, rules: ArgumentRules, value: Any, annotation: Any, path: str) -> None:
-        """Refuse a value, or an element of a tuple or list, that breaks a promise."""
+        """Raise an error for a value, or an element of a tuple or list, that breaks a promise."""
         if rules.breaks(value, annotation):
             raise promises.broken(value, annotation, path, self.function.__name__)
         if isinstance(value, (tuple, list)):
@@ -126,7 +126,7 @@ class Parameters:
         nodes: list[Node] = []
         for name, value in arguments.items():
             annotation = self._annotation_for(value, name)
-            parameter = self.signature.parameters.get(name)  # none for what calls do not pass
+            parameter = self.signature.parameters.get(name)  # calls do not pass it
             kind = parameter.kind if parameter else None
             named = kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
             if named and annotation is not None and rules.breaks(value, annotation):
@@ -145,11 +145,11 @@ class Parameters:
         return nodes
 
     def call_arguments(self, values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and keyword arguments for calling the function with these values."""
+        """Return positional and keyword arguments for calling the function with these values."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, value in values.items():
-            parameter = self.signature.parameters.get(name)  # none for what calls do not pass
+            parameter = self.signature.parameters.get(name)  # calls do not pass it
             kind = parameter.kind if parameter else None
             if kind is inspect.Parameter.VAR_POSITIONAL:
                 args.extend(value)

@@ -1,4 +1,4 @@
-"""`range` and its kin: how a program says whether a loop stays a loop."""
+"""`range` and its kin: whether a loop stays a loop in the compiled program."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What the sanitizer is asked to look for, and where its findings go.
+"""The sanitizer's requests: which errors to look for, and where reports go.
 
-A target that can instrument code asks `kinds()` when it compiles and hands what it found to `deliver`. How users ask is in
-`kiln/sanitize.py`.
+A target that can instrument code asks `kinds()` when it compiles and hands its findings to `deliver`. The user's
+interface is `kiln/sanitize.py`.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Request:
         self.raises = raises
         self.findings: list[Any] = []
         self.schedules = 0
-        """The most schedules that a launch ran under."""
+        """The most schedules under which a launch ran."""
         self.accesses: list[Any] = []
-        """What was counted of accesses to shared memory."""
+        """The counts of accesses to shared memory."""
 
 
 class _Requests(threading.local):
@@ -56,17 +56,17 @@ class _Requests(threading.local):
 _requests = _Requests()
 _environment: Any = getattr(os.environ, "_data", None) if os.name == "posix" else None
 open_requests = fork_safe.Count()
-"""How many threads have a request: without any there is nothing to look up at every call but the environment."""
+"""How many threads have a request: without any, a call looks at nothing but the environment."""
 collected: list[Any] = []
 """All findings of this process, in order."""
 
 
 schedules = 0
-"""The most schedules that a launch of this process ran under."""
+"""The most schedules under which a launch of this process ran."""
 
 
 def tried(count: int) -> None:
-    """A call has run its launches under so many schedules at most."""
+    """Record that a call has run its launches under at most `count` schedules."""
     global schedules
     schedules = max(schedules, count)
     if _requests.request is not None:

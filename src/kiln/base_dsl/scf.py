@@ -13,7 +13,7 @@ class ScfDSL(BaseDSL):
     """A language with `scf.if`, `scf.for` and `scf.while`."""
 
     def loop_attributes(self, hints: dict[str, Any]) -> dict[str, ir.Attribute]:
-        """What a program said about a loop, as attributes of it. Nothing by default."""
+        """Return a program's hints about a loop as attributes. None by default."""
         return {}
 
     def make_if(self, condition: Any, then: Any, then_values: Any, orelse: Any, else_values: Any) -> Any:

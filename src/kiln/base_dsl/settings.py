@@ -21,11 +21,12 @@ KEEPABLE = ["ir", "ir-debug", "llvm", "asm", "object"]
 """Artefacts `CUTE_DSL_KEEP` and `KILN_DUMP` can name; `passes` and `python` in addition for the latter."""
 
 CODE_VARIABLES: list[bytes] = []
-"""Settings that make other code of the same module."""
+"""Settings that change the code of a module."""
 
 
 class Setting(NamedTuple):
-    """One environment variable. `parse` turns its text into a value or raises ValueError; `takes` says what it takes."""
+    """One environment variable. `parse` turns its text into a value or raises ValueError; `takes` describes valid
+    values."""
 
     name: str
     takes: str | Callable[[], str]
@@ -33,7 +34,7 @@ class Setting(NamedTuple):
     doc: str
     parse: Callable[[str], Any]
     code: bool = False
-    """Whether it makes other code of the same module."""
+    """Whether it changes the code of a module."""
 
     def read(self) -> Any:
         """Return the value now: the environment's, or the default (called, if it is a function)."""
@@ -57,7 +58,7 @@ class Setting(NamedTuple):
 
 
 def truth(text: str) -> bool:
-    """0 or 1, in one of several spellings."""
+    """Return 0 or 1 as a bool, in one of several spellings."""
     lowered = text.lower()
     if lowered in ("1", "true", "yes", "on"):
         return True
@@ -82,7 +83,7 @@ def whole_number(low: int, high: int) -> Callable[[str], int]:
 
 
 def seconds(text: str) -> float:
-    """Return a time."""
+    """Return a time in seconds."""
     try:
         value = float(text)
     except ValueError:
@@ -171,7 +172,7 @@ SETTINGS: dict[str, Setting] = {}
 
 
 def register(*settings: Setting) -> None:
-    """Make settings known: each room says what it reads."""
+    """Register settings: each room registers those it reads."""
     for setting in settings:
         SETTINGS[setting.name] = setting
         if setting.code:
@@ -211,7 +212,7 @@ _environment: Any = (
 
 
 def code_is_chosen() -> bool:
-    """Return whether the environment may choose other code of the same module. Quick."""
+    """Return whether the environment may change the code of a module. Quick."""
     if _environment is None:
         return True
     for name in CODE_VARIABLES:  # noqa: SIM110 - a generator would cost more than the rest

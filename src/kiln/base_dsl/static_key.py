@@ -1,9 +1,9 @@
-"""Keys for what a trace took as known: equal keys mean the same code would be traced.
+"""Keys for what a trace took as static: equal keys mean the same code would be traced.
 
-A value is in a key by its content only where the whole state of its type is known: builtin types, and classes written in
-Python on top of them, whose instances have nothing but what their base keeps, `__dict__` and `__slots__`. Everything else
-is in it by its own `__hash__` and `__eq__` where its class defines both, else by identity, and is kept alive: an address is
-reused, a living object's is not.
+A value is in a key by its content only where the whole state of its type is known: builtin types, and classes written
+in Python on top of them, whose instances have nothing but what their base keeps, `__dict__` and `__slots__`. Everything
+else is in it by its own `__hash__` and `__eq__` where its class defines both, else by identity, and is kept alive: an
+address is reused, a living object's is not.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Identity:
 
 
 class Met:
-    """What a walk met: the parts that can change while the key of the whole stays what it is, or that lead to code.
+    """The parts that a walk met which can change while the key of the whole stays the same, or that lead to code.
 
     `stops` tells the classes into whose objects it does not look.
     """
@@ -62,7 +62,7 @@ class Met:
         self.members: list[enum.Enum] = []
         """Members of enumerations."""
         self.opaque: list[Any] = []
-        """Objects of which nothing is known but which they are."""
+        """Objects known only by their identity."""
         self.changeable = False
         """Whether the same object may have another key later."""
 
@@ -81,7 +81,7 @@ class _Layout(NamedTuple):
     kind: Hashable
     """The class, as part of a key."""
     content: Callable[[_Walk, Any], Hashable] | None
-    """What the part of them that is no attribute holds; None if it is nothing."""
+    """Reads the part of the state that is no attribute; None if there is none."""
     attributes: Any
     """The descriptor of `__dict__`, or None."""
     slots: tuple[tuple[str, Any], ...]
@@ -115,7 +115,7 @@ class _Walk:
         seen = self._seen.get(id(x))
         if seen is not None:
             return ("again", seen[0])
-        self._seen[id(x)] = (len(self._seen), x)  # kept alive: its address must not be another's meanwhile
+        self._seen[id(x)] = (len(self._seen), x)  # kept alive, so that its address is not reused
         if kind is tuple:
             return (kind, *map(self.key, x))
         make = _makers.get(id(kind))
@@ -137,7 +137,7 @@ class _Walk:
         return Identity(x)
 
     def object(self, x: Any, layout: _Layout) -> Hashable:
-        """Return an instance of a class whose layout is known."""
+        """Return the key of an instance of a class whose layout is known."""
         self.met.classes.append(type(x))
         if layout.is_plain and self.met.stops is not None and self.met.stops(type(x)):
             self.met.opaque.append(x)
@@ -167,7 +167,7 @@ class _Walk:
         return tuple(held)
 
     def opaque(self, x: Any) -> Hashable:
-        """Anything else."""
+        """Return the key of anything else."""
         kind = type(x)
         self.met.classes.append(kind)
         self.met.opaque.append(x)
@@ -180,13 +180,13 @@ class _Walk:
         return Identity(x)
 
     def by_its_word(self, x: Any) -> Hashable:
-        """What says itself what matters of it."""
+        """Return the key of an object that defines its own."""
         if getattr(type(x), "__kiln_traced__", False):
             self.met.traced.append(x)
         return (kind_key(type(x)), self.key(x.__kiln_content__()))
 
     def member(self, x: Any) -> Hashable:
-        """Return a member of an enumeration, or a value of a flag that has no name."""
+        """Return the key of a member of an enumeration, or of a flag's value that has no name."""
         attributes = {name: value for name, value in vars(x).items() if name not in _MEMBER_NAMES}
         self.met.classes.append(type(x))
         self.met.members.append(x)
@@ -209,8 +209,6 @@ class _Walk:
         except ValueError:
             return "empty"
 
-    # -- contents of builtin types, by the methods of the type itself: a class derived from it may have others ------------
-
     def items(self, x: dict[Any, Any]) -> tuple[Hashable, ...]:
         return tuple((self.key(k), self.key(v)) for k, v in dict.items(x))
 
@@ -232,7 +230,7 @@ def kind_key(kind: type) -> Hashable:
 
 
 def _maker_of(kind: type) -> Any:
-    """What makes the keys of instances of a class."""
+    """Return what makes the keys of instances of a class."""
     from .numeric.meta import NumericMeta
     from .tree import is_mlir_type
 
@@ -265,13 +263,13 @@ def _maker_of(kind: type) -> Any:
 
 
 def _number(_: _Walk, x: Any) -> Hashable:
-    """Return a typed number by its value."""
+    """Return the key of a typed number: its value."""
     value = x.value
     return (type(x), static_key(value)) if type(value) in (int, float, bool) else _left_over(_, x)
 
 
 def _left_over(_: _Walk, x: Any) -> Hashable:
-    """What is left over of an earlier trace says nothing but what kind it was."""
+    """Return the key of a value left over from an earlier trace: its type alone."""
     return ("traced", type(x))
 
 
@@ -280,8 +278,6 @@ _FOREIGN = frozenset(
      "concurrent", "multiprocessing", "subprocess", "socket", "_pytest"),
 )  # fmt: skip
 """Packages whose objects are not looked into: they hold state of the process, or lead to all there is."""
-
-# --- layouts ---------------------------------------------------------------------------------------------------------
 
 
 def _layout_of(kind: type) -> _Layout | None:
@@ -351,7 +347,7 @@ def _bits(x: float) -> bytes:
 
 
 def _digest(data: Any) -> bytes:
-    """Bytes in a key; a digest of many."""
+    """Return bytes in a key; a digest of many."""
     import hashlib
 
     data = bytes(data)
@@ -379,7 +375,7 @@ def _memory(walk: _Walk, x: memoryview) -> Hashable:
 
 
 def _builtin(walk: _Walk, x: Any) -> Hashable:
-    """Return a function in C, by itself; a method, by what it is bound to."""
+    """Return the key of a function in C, or of a method with the object it is bound to."""
     owner = x.__self__
     if owner is None or isinstance(owner, types.ModuleType):
         walk.met.opaque.append(x)
@@ -392,7 +388,7 @@ def _weak(walk: _Walk, x: Any) -> Hashable:
 
 
 def _proxy(walk: _Walk, x: Any) -> Hashable:
-    """Return a weak proxy, and what it stands for: that object's attributes are its own, methods among them."""
+    """Return the key of a weak proxy and its object: that object's attributes are its own, methods among them."""
     try:
         return (Identity(x), walk.changing(walk.key(x.__reduce_ex__.__self__)))
     except ReferenceError:  # it is gone
@@ -400,7 +396,7 @@ def _proxy(walk: _Walk, x: Any) -> Hashable:
 
 
 def _getter(walk: _Walk, x: Any) -> Hashable:
-    """`itemgetter` and its like, by what they are made of; they read attributes by name."""
+    """Return the key of `itemgetter` and its like, by what they are made of; they read attributes by name."""
     walk.met.opaque.append(x)
     return walk.key(x.__reduce__())
 
@@ -411,7 +407,7 @@ def _context(walk: _Walk, x: contextvars.ContextVar[Any]) -> Hashable:
 
 
 _NOTHING = enum.Enum("_NOTHING", "value").value
-"""What a context variable without a value has."""
+"""The value of a context variable that has none."""
 
 
 _CONTENTS: dict[type, Callable[[_Walk, Any], Hashable] | None] = {
@@ -471,7 +467,7 @@ _CONTENTS[_UNION] = lambda walk, x: walk.keys(x.__args__)  # in order, of which 
 
 
 def _learn(kind: type) -> bool:
-    """Add a type of a library that is only there if somebody has imported it; whether it could be done."""
+    """Add a type of a library that is only there if somebody has imported it; return whether that worked."""
     k: Any = kind
     contents: dict[tuple[str, str], Callable[[_Walk, Any], Hashable]] = {
         ("array", "array"): lambda walk, x: walk.changing((k.typecode.__get__(x), _digest(k.tobytes(x)))),
@@ -507,7 +503,7 @@ def _learn(kind: type) -> bool:
 
 
 def _text_in_memory(kind: Any, x: Any) -> Hashable:
-    """Return a file in memory: what is in it, and where the next read begins."""
+    """Return the key of a file in memory: its contents, and where the next read begins."""
     if x.closed:
         return None
     text = kind.getvalue(x)
@@ -515,14 +511,14 @@ def _text_in_memory(kind: Any, x: Any) -> Hashable:
 
 
 def _array(walk: _Walk, x: Any) -> Hashable:
-    """Return an array of numpy's by what is in it."""
+    """Return the key of a numpy array: its contents."""
     if x.dtype.hasobject:
         return (x.dtype.str, x.shape, walk.keys(x.ravel().tolist()))
     return (x.dtype, x.shape, x.strides, x.flags.writeable, _digest(x.tobytes()))
 
 
 def _tensor(x: Any) -> Hashable:
-    """Return a tensor of PyTorch's: itself, and how often it was written to. What is in it may lie on a GPU."""
+    """Return the key of a PyTorch tensor: itself, and how often it was written to. Its contents may lie on a GPU."""
     try:
         return (Identity(x), x._version, x.data_ptr(), x.shape, x.stride(), x.requires_grad)
     except (RuntimeError, NotImplementedError):  # tensors of the inference mode count nothing, others have no memory
@@ -530,7 +526,7 @@ def _tensor(x: Any) -> Hashable:
 
 
 def _c_data(x: Any) -> Hashable:
-    """Data of a type of `ctypes`. With addresses in it, it is not known by its bytes alone."""
+    """Return the key of data of a `ctypes` type. With addresses in it, its bytes alone do not describe it."""
     data = _digest(ctypes.string_at(ctypes.addressof(x), ctypes.sizeof(x)))
     return (Identity(x), data) if _has_addresses(type(x)) else data
 

@@ -37,20 +37,20 @@ class Executable:
     address: int
     """Address of the native wrapper, a C function that takes the address of the slots."""
     artifacts: Mapping[str, Any]
-    """What the compilation made, by name (`mlir`, `mlir_lowered`, `llvm`, `asm`, ...), rendered when asked for."""
+    """The results of the compilation by name (`mlir`, `mlir_lowered`, `llvm`, `asm`, ...), rendered when first used."""
 
     report: Callable[[int], None] | None = None
-    """Takes what the wrapper returned if that is not null, and raises what failed. None: only `call` runs the code."""
+    """Takes what the wrapper returned if that is not null, and raises the failure. None: only `call` runs the code."""
 
     guards: Sequence[Guard] = ()
-    """What must hold for native code to run it; elsewhere `call` does."""
+    """Guards under which native code may run it; otherwise `call` does."""
 
     def call(self, address: int) -> None:
         """Run on the slots at `address`."""
         raise NotImplementedError
 
     def portable(self, ptx: bool = True) -> Any:
-        """Its code as exported objects take it; None if it runs in this process only. `ptx`: also for later GPUs."""
+        """Return its code for exported objects; None if it runs in this process only. `ptx`: also for later GPUs."""
         return None
 
 
@@ -78,7 +78,7 @@ class Target:
         raise NotImplementedError
 
     def fingerprint(self, options: CompileOptions | None = None) -> str:
-        """A string that changes whenever the code made for the same module would."""
+        """Return a string that changes whenever the code made for the same module would."""
         raise NotImplementedError
 
     has_dry_run = False
@@ -105,7 +105,7 @@ class Target:
         return None
 
     def driver_function(self, name: str) -> int:
-        """The address of a function of the driver, where there are several devices."""
+        """Return the address of a function of the driver, where there are several devices."""
         raise NotImplementedError
 
     def launch_guards(self) -> Sequence[Guard]:
@@ -113,7 +113,7 @@ class Target:
         return ()
 
     def device_guards(self, number: int | None) -> list[Guard]:
-        """Guards that hold while a device is the current one."""
+        """Return guards that hold while a device is the current one."""
         return []
 
     def current_device(self) -> int:
@@ -121,17 +121,18 @@ class Target:
         return 0
 
     def device_key(self) -> str:
-        """What code depends on of the current device, where there are several."""
+        """Return what code depends on of the current device, where there are several."""
         return ""
 
     def serialize(self, executable: Executable) -> Entry | None:
-        """What the disk cache is to keep of an executable; None for nothing."""
+        """Return what the disk cache is to keep of an executable; None for nothing."""
         return None
 
     def deserialize(
         self, entry: Entry, module: ir.Module, entry_name: str, options: CompileOptions | None
     ) -> Executable:
-        """The executable that `serialize` was given; `module` is the traced module, for artefacts. May raise anything."""
+        """Return the executable that `serialize` stored; `module` is the traced module, for artefacts. May raise
+        anything."""
         raise NotImplementedError
 
 
@@ -154,7 +155,7 @@ _open_choices = fork_safe.Count()
 
 
 def choice_guards() -> list[Guard] | None:
-    """Guards that hold as long as `target_key()` is what it is now; None if there are none."""
+    """Return guards that hold as long as `target_key()` is what it is now; None if there are none."""
     if _environment is None or os.name != "posix" or _choice.name or sanitizing.open_requests.value or checks_stale():
         return None
     here = globals()
@@ -169,10 +170,10 @@ def choice_guards() -> list[Guard] | None:
 
 
 def register_target(name: str, loader: Callable[[], Target], preference: int = -1, sanitizes: bool = False) -> None:
-    """Make a target known. `loader` is called once, when the target is first used.
+    """Register a target. `loader` is called once, when the target is first used.
 
-    Where nobody chooses, the target with the highest preference runs that is available; one with a negative
-    preference is never chosen so. `sanitizes`: it can instrument code, and the sanitizer runs programs there.
+    Where nobody chooses, the available target with the highest preference runs; one with a negative preference is never
+    chosen this way. `sanitizes`: it can instrument code, and the sanitizer runs programs there.
     """
     with _lock:
         global _registrations
@@ -259,7 +260,7 @@ def _load(name: str) -> Target:
 
 @functools.lru_cache(maxsize=1)
 def _default_name() -> str:
-    """What this machine offers; looked up once."""
+    """Return the best target of this machine; looked up once."""
     wanted = sorted((name for name in _loaders if _preferences[name] >= 0), key=lambda n: -_preferences[n])
     for name in wanted:
         with contextlib.suppress(ImportError):
@@ -291,7 +292,7 @@ class target:
 
 
 class Instrumented:
-    """While open, programs that this thread calls run where code can be instrumented, as a request asks for."""
+    """While open, programs that this thread calls run where code can be instrumented, as a request says."""
 
     def __init__(self, request: sanitizing.Request) -> None:
         self._request = request
@@ -312,11 +313,8 @@ class Instrumented:
         sanitizing.push(self._before)
 
 
-# --- the calling convention ------------------------------------------------------------------------------------------
-
-
 def slot_layout(types: Sequence[ir.Type]) -> tuple[list[int], int]:
-    """Byte offsets of values in a call's slots, and their total size.
+    """Return the byte offsets of values in a call's slots, and their total size.
 
     Arguments come first, then results, each at the next multiple of 8: `slot_layout([*arguments, *results])`. A value
     takes its size rounded up to 8 bytes: integers their bytes, little-endian (an i1 is a byte 0 or 1; what lies above a
@@ -332,7 +330,7 @@ def slot_layout(types: Sequence[ir.Type]) -> tuple[list[int], int]:
 
 
 def value_bytes(type_: ir.Type) -> int:
-    """Size in memory of a value that crosses the calling convention."""
+    """Return the size in memory of a value that crosses the calling convention."""
     return size_and_alignment(type_)[0]
 
 
@@ -346,7 +344,7 @@ def register_pointer_type(spelling: str, widths: Callable[[ir.Type], Sequence[in
 
 
 def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
-    """Size and alignment in memory of a value that crosses the calling convention, in bytes."""
+    """Return size and alignment in memory of a value that crosses the calling convention, in bytes."""
     text = str(type_)
     for spelling, widths in _pointer_types.items():
         if text.startswith(spelling):
@@ -381,7 +379,7 @@ def size_and_alignment(type_: ir.Type) -> tuple[int, int]:
 
 
 def _with_prefix(text: str) -> str:
-    """Inside an LLVM type, LLVM types are printed without their prefix."""
+    """Return an LLVM type with its prefix: inside another LLVM type it is printed without."""
     return f"!llvm.{text}" if text.startswith(("ptr", "struct", "array")) else text
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 _internal_modules: set[str | None] = set()
 """Names of modules all of whose code is machinery."""
 _places: dict[int, tuple[weakref.ref[types.CodeType], dict[int, ir.Location]]] = {}
-"""Where instructions stand, by the address of their code, as long as that lives (hashing code objects is slow), and their number in it."""
+"""Where instructions stand, by the address of their code, as long as that lives (hashing code objects is slow), and
+their number in it."""
 
 
 def _places_in(code: types.CodeType) -> dict[int, ir.Location]:
@@ -56,29 +57,29 @@ class Trace:
         self.reach: Any = None
         """What the user's functions and classes reach; see `frontend/hidden_state.py`."""
         self.merged: dict[int, tuple[Any, list[Any]]] = {}
-        """Objects that were made of two, by identity."""
+        """Objects that were merged of two, by identity."""
         self.choices: dict[Any, Any] = {}
-        """What was learned of loops while they were traced; see `frontend/loops.py`."""
+        """The choices of loops, learned while they were traced; see `frontend/loops.py`."""
         self.broken: Exception | None = None
-        """Why nothing can come of this trace, although the program caught the exception."""
+        """The error that ended this trace, although the program caught the exception."""
         self.broken_by: Exception | None = None
         self.ambient_stream: Any = None
         """The stream of launches that name none; None: the default one."""
         self.complaints: list[Exception] = []
-        """What was found wrong where nothing could be raised: the first is raised when the function has been traced."""
+        """Errors found where nothing could be raised: the first is raised when the function has been traced."""
         self.numbers: list[Any] = []
         """Typed scalars that hold a value of this module."""
         self.holders: list[Any] = []
         """Other Python objects that do, in an attribute `_value` or `_base`."""
         self.rebuilding = 0
-        """How many objects are being made anew of other values; see `tree.rebuilt`."""
+        """How many objects are being rebuilt of other values; see `tree.rebuilt`."""
         self._scratch: ir.Operation | None = None
         # Keyed by the address of the code object, which is kept alive here: hashing code objects is slow.
         self._locations: dict[int, dict[tuple[int, int], ir.Location]] = {}
         self._here = self._locations.setdefault(-1, {})
         """Those under the call that is inlined now."""
         self._fixed: ir.Location | None = None
-        """The location of everything, while it is known to stay the same."""
+        """The location of all operations, while it is known to stay the same."""
         self._codes: dict[int, types.CodeType] = {}
         self._positions: dict[int, Positions] = {}
         self._callsites: list[tuple[ir.Location, int]] = []
@@ -188,7 +189,7 @@ class Trace:
 
 
 class _Stale:
-    """Stands where an object of an earlier trace had its value."""
+    """The stand-in for the value of an object of an earlier trace."""
 
     def __getattr__(self, name: str) -> Any:
         raise stale_use()
@@ -254,12 +255,16 @@ class _State(threading.local):
 
 _state = _State()
 state = _state
-"""For code that runs for every value: a call of `current` costs as much as the rest of it."""
+"""For code that runs for every value: calling `current` costs as much as the rest of it."""
 active = fork_safe.Count()
 """How many traces there are in all threads: native code reads it."""
 _ir: Any = None
 _create: Any = None
 """The bindings and their `Operation.create`, bound by the first trace: importing in every call would cost as much as it."""
+
+
+entry_codes: list[types.CodeType] = []
+"""The code of the methods of languages that run a user's function: a search of the stack ends there."""
 
 
 def current() -> Trace | None:
@@ -268,10 +273,10 @@ def current() -> Trace | None:
 
 
 def at_one_location(function: Any) -> Any:
-    """Return a function of the language that runs no code of the user's: all its operations are located at the line
-    that calls it.
+    """Decorate a function of the language that runs no user code: all its operations are located at the line that calls
+    it.
 
-    Looking for that line takes a fourth of the time that adding an operation takes.
+    Looking for that line takes a fourth of the time of adding an operation.
     """
 
     @functools.wraps(function)
@@ -289,7 +294,7 @@ def at_one_location(function: Any) -> Any:
 
 
 def taking_apart(extract: Any) -> Any:
-    """Return an `__extract_mlir_values__` that needs operations: while an object is rebuilt they stay out of the
+    """Decorate an `__extract_mlir_values__` that emits operations: while an object is rebuilt they stay out of the
     program."""
 
     @functools.wraps(extract)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from . import settings
 from . import trace as tracing
 from .diagnostics import DSLRuntimeError, Span, error
-from .frontend import texts
+from .frontend import transient_sources
 from .parameters import Parameters
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class TracedFunction:
     """A function of the language: rewritten when first needed.
 
-    What it is made of can be given anew, as a function's can: `__code__`, `__defaults__`, `__kwdefaults__`.
+    Its parts can be replaced, as a function's can: `__code__`, `__defaults__`, `__kwdefaults__`.
     """
 
     __kiln_static__ = True
@@ -30,14 +30,12 @@ class TracedFunction:
     def __init__(self, dsl: BaseDSL, function: types.FunctionType, preprocess: bool = True) -> None:
         functools.update_wrapper(self, function)  # pyright: ignore[reportArgumentType]
         self.name = function.__name__
-        self.dsl = dsl
-        self.function = function
-        self.preprocess = preprocess
+        self.dsl, self.function, self.preprocess = dsl, function, preprocess
         self.name_prefix: str | None = None
         self._made_of = _made_of(function)
         self._parameters = Parameters(function)
         self._rewritten: types.FunctionType | None = None
-        texts.remember_callers(function)
+        transient_sources.remember_callers(function)
         self._own = frozenset((*vars(self), "_own", "_compiled"))
 
     def __kiln_content__(self) -> Any:
@@ -45,7 +43,7 @@ class TracedFunction:
         return self.function, self.preprocess, {k: v for k, v in vars(self).items() if k not in self._own}
 
     def _look_again(self) -> None:
-        """Notice that the function was given other code or defaults."""
+        """Notice that the function got other code or defaults."""
         function, before = self.function, self._made_of
         if function.__code__ is before[0] and function.__defaults__ is before[1]:
             if function.__kwdefaults__ is before[2] is None:
@@ -138,7 +136,7 @@ class TracedFunction:
 
 
 def _made_of(function: types.FunctionType) -> tuple[Any, ...]:
-    """What a function can be given anew."""
+    """Return the replaceable parts of a function."""
     named = function.__kwdefaults__
     parts = (function.__code__, function.__defaults__, named)
     return (*parts, *named, *named.values()) if named else parts
@@ -151,7 +149,7 @@ def _rewritten_lambda(value: Any) -> Any:
 
     try:
         return rewrite(value)
-    except DSLRuntimeError:  # no source: it still runs as it is, if it needs no rewriting
+    except DSLRuntimeError:  # without a source it still runs as it is, if it needs no rewriting
         return value
 
 

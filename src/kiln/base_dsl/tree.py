@@ -38,25 +38,21 @@ UNDEFINED = _Undefined()
 
 
 class Mismatch(Exception):
-    """Two values cannot be one. `path` is the part that differs (`.x`, `[0]`, or empty).
+    """Two values cannot be merged. `path` is the part that differs (`.x`, `[0]`, or empty).
 
-    `why` and `hint` are there where it is not for their types: what stands in the way, and what to write.
+    `why` and `hint` say what stands in the way and what to write, where it is not their types.
     """
 
     def __init__(self, path: str, first: object, second: object, why: str = "", hint: str = "") -> None:
         super().__init__(path)
-        self.path = path
-        self.first = first
-        self.second = second
-        self.why = why
-        self.hint = hint
+        self.path, self.first, self.second, self.why, self.hint = path, first, second, why, hint
 
 
 _value_types: tuple[type, ...] = ()
 
 
 def _find_value_types() -> tuple[type, ...]:
-    """Return the class of raw values, without loading the bindings: before somebody does, nothing is one."""
+    """Return the class of raw values, without loading the bindings: before they are loaded, nothing is one."""
     global _value_types
     bindings = getattr(sys.modules.get(_MLIR), "ir", None)
     if bindings is not None:
@@ -83,7 +79,7 @@ def is_dynamic(x: object) -> bool:
 
 
 _classes = functools.lru_cache(maxsize=4096)
-"""What is asked of an object's class, very often, is found out once."""
+"""Caches a property of classes that is looked up very often."""
 
 
 def is_protocol(x: object) -> bool:
@@ -196,7 +192,8 @@ def is_mutable(x: Any) -> bool:
 
 
 Kept = dict[int, Any]
-"""Objects that are not taken apart, by the identity of what is met: a merged value holds the object itself there."""
+"""Objects that are not taken apart, by the identity of what stands for them: a merged value holds the object itself
+there."""
 _NOTHING: Kept = {}
 
 
@@ -268,8 +265,8 @@ def same_state(a: Any, b: Any, seen: set[tuple[int, int]] | None = None) -> bool
 def rebuilt(x: Any, values: list[ir.Value]) -> Any:
     """Return an object with the value protocols, made of other values.
 
-    The parts of `x` may belong to another function or block: what its class takes apart meanwhile, to count values for
-    example, stays out of the program (see `detached`).
+    The parts of `x` may belong to another function or block: operations that its class emits on the way, to count
+    values for example, stay out of the program (see `detached`).
     """
     active = trace.current()
     if active is None:
@@ -388,7 +385,7 @@ def _numeric(kind: type[T.Numeric], x: Any) -> Callable[[], ir.Value]:
 class Merge:
     """One merge of what two paths leave behind: the values it merges, and the objects it makes.
 
-    `kept`: objects that stay where both paths stand for the same one.
+    `kept`: objects that keep their identity where both paths refer to the same one.
     """
 
     def __init__(self, kept: Kept = _NOTHING) -> None:
@@ -398,7 +395,7 @@ class Merge:
         self._made: dict[tuple[int, int], Callable[[Iterator[Any]], Any]] = {}
         self._alive: list[Any] = []
         self._open: set[tuple[int, int]] = set()
-        """Those that are being merged."""
+        """The pairs that are being merged."""
 
     def unify(self, a: Any, b: Any, path: str = "") -> Callable[[Iterator[Any]], Any]:
         """Plan the merge of two values: adds to `leaves`, and returns what rebuilds the merged value from results.
@@ -467,7 +464,7 @@ class Merge:
 
 
 def _defaults(x: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return those attributes that an object's class gives it."""
+    """Return the attributes that an object's class gives it."""
     found: dict[str, Any] = {}
     for base in reversed(type(x).__mro__):
         found |= {name: vars(base)[name] for name in names if name in vars(base)}
@@ -572,12 +569,10 @@ class _Parts:
     def __init__(
         self, extract: Callable[[], list[ir.Value]], types_: list[ir.Type], values: list[ir.Value] | None
     ) -> None:
-        self._extract = extract
-        self.types = types_
-        self.values = values
+        self._extract, self.types, self.values = extract, types_, values
 
     def maker(self, i: int) -> Callable[[], ir.Value]:
-        """What gives value number i in the current block; the first one asked for takes the object apart there."""
+        """Return what gives value number i in the current block; the first call takes the object apart there."""
 
         def make() -> ir.Value:
             if self.values is None:
@@ -614,14 +609,15 @@ def static_protocol_equal(a: Any, b: Any) -> bool:
 
 
 def _unify_undefined(a: Any, b: Any, merge: Merge) -> Callable[[Iterator[Any]], Any]:
-    """Merge with a side that nobody reads: the other side's value, with undefined leaves there. Its objects stay."""
+    """Merge with a side that nobody reads: the other side's value, with undefined leaves there. Its objects keep their
+    identity."""
     known = b if a is UNDEFINED else a
     rebuild: Any = None
     before = set(merge._filled)
 
     def opened() -> list[ir.Value]:
         nonlocal rebuild
-        merge._filled = set(before)  # objects may be taken apart a second time, where operations are needed for it
+        merge._filled = set(before)  # objects may be taken apart a second time, where that emits operations
         _, values, rebuild = open_value(known, promote=False, kept=merge.kept, filled=merge._filled)
         return values
 
@@ -650,10 +646,10 @@ def promoted(x: Any) -> Any:
 def open_value(
     x: Any, promote: bool, kept: Kept = _NOTHING, filled: set[int] | None = None
 ) -> tuple[Any, list[ir.Value], Callable[[Iterator[Any]], Any]]:
-    """(x with Python numbers promoted if asked, its leaves, what rebuilds it around other leaves).
+    """Return x with Python numbers promoted (`promote`), its leaves, and what rebuilds it around other leaves.
 
-    Objects of `kept` are no leaves: they stay. With `filled`, objects that can change are not made anew: they get the other
-    leaves themselves, those that are in `filled` already are left alone.
+    Objects of `kept` are no leaves: they keep their identity. With `filled`, mutable objects are not rebuilt: they get
+    the other leaves themselves; those already in `filled` are left alone.
     """
     leaves: list[ir.Value] = []
     inside: set[int] = set()
@@ -742,7 +738,7 @@ def match(opened: Any, x: Any, kept: Kept = _NOTHING) -> list[ir.Value]:
 
 
 class OtherObject(Mismatch):
-    """Another object stands where one of those that stay stood."""
+    """Another object stands where an object that keeps its identity stood."""
 
 
 class WeakerDescription(Mismatch):
@@ -754,7 +750,7 @@ class WeakerDescription(Mismatch):
 
 
 def weakened(x: Any, likes: dict[str, Any], path: str = "") -> Any:
-    """Return `x` with no more known of the values at some paths in it than of those they are to be like."""
+    """Return `x` with the values at some paths described no more precisely than `likes`."""
     like = likes.get(path)
     if like is not None:
         joined = x.__kiln_join__(like) if type(x) is type(like) else None

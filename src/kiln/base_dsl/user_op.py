@@ -10,7 +10,7 @@ from . import trace as tracing
 
 
 def dsl_user_op(opFunc: Any) -> Any:
-    """Decorator of a function that emits operations: its `loc` is the caller's source line unless given."""
+    """Decorate a function that emits operations: its `loc` is the caller's source line unless it is passed."""
     takes_loc = "loc" in inspect.signature(opFunc).parameters
 
     @functools.wraps(opFunc)

@@ -26,9 +26,9 @@ with gc_paused:
 
 
 def _picture(x: object) -> str | None:
-    from .atoms import draw
+    from .pictures import notebook
 
-    return draw.picture(x)
+    return notebook.picture(x)
 
 
 picture.picture = _picture
@@ -46,32 +46,18 @@ _MMA = (
     "MmaAtom", "MmaOp", "MmaTrait", "RegisterMmaTrait", "ThrMma", "TiledMma", "gemm", "make_mma_atom", "make_tiled_mma",
     "mma_atom_call",
 )  # fmt: skip
+_MATH = (
+    "acos", "asin", "atan", "atan2", "cos", "erf", "exp", "exp2", "log", "log10", "log2", "rsqrt", "sin", "sqrt", "tan",
+    "tanh",
+)  # fmt: skip
 _LAZY_NAMES = {
     **dict.fromkeys(_COPYING, ".atoms.copying"),
     **dict.fromkeys(_MMA, ".atoms.mma"),
     **dict.fromkeys(("FastDivmodDivisor", "fast_divmod_create_divisor"), ".program.fast_divmod"),
     **dict.fromkeys(("struct", "union"), ".tensor.structures"),
-    "acos": ".math",
-    "asin": ".math",
-    "atan": ".math",
-    "atan2": ".math",
-    "cos": ".math",
-    "erf": ".math",
-    "exp": ".math",
-    "exp2": ".math",
-    "log": ".math",
-    "log10": ".math",
-    "log2": ".math",
+    **dict.fromkeys(_MATH, ".math"),
     "print_tensor": ".program.tensor_printing",
-    "rsqrt": ".math",
-    "sin": ".math",
-    "sqrt": ".math",
-    "tan": ".math",
-    "tanh": ".math",
-    "SymInt": ".runtime",
-    "sym_int": ".runtime",
-    "sym_int32": ".runtime",
-    "sym_int64": ".runtime",
+    **dict.fromkeys(("SymInt", "sym_int", "sym_int32", "sym_int64"), ".runtime"),
 }
 _LAZY = ("runtime", "testing", "nvgpu", "math", "typing", "core", "atom", "export")
 

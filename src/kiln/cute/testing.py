@@ -1,4 +1,4 @@
-"""What test programs need beside kernels: assertions and ranges in kernels, conversion of tensors, timing and tuning."""
+"""Helpers for test programs: assertions and ranges in kernels, conversion of tensors, timing and tuning."""
 
 from __future__ import annotations
 
@@ -29,9 +29,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# --- in kernels ------------------------------------------------------------------------------------------------------
-
-
 def assert_(cond: Any, msg: str | None = None) -> None:
     """Stop the program with a message if a condition does not hold. Also for conditions known while tracing."""
     if tracing.current() is None or isinstance(cond, bool):
@@ -48,8 +45,6 @@ def range(name: str) -> contextlib.AbstractContextManager[None]:
 
     return kernel_range(name)
 
-
-# --- conversion of tensors -------------------------------------------------------------------------------------------
 
 _THREADS = 128
 
@@ -93,9 +88,6 @@ def convert(src: Tensor, dst: Tensor) -> None:
     _convert(src, dst, tuple(together if mode == leading else 1 for mode, _ in enumerate(dst.shape)))
 
 
-# --- tuning ----------------------------------------------------------------------------------------------------------
-
-
 def _configurations(params_dict: dict[str, list[Any]] | None) -> Iterator[dict[str, Any]]:
     """Every combination of the parameters' values."""
     names = list(params_dict or {})
@@ -113,7 +105,7 @@ def _fastest(
     for configuration in _configurations(params_dict):
         try:
             microseconds = measure(configuration)
-        except Exception as reason:  # the program's own refusals are of any type
+        except Exception as reason:  # programs raise errors of any type for configurations they do not support
             autotune_jit.log().info("%s: %s does not work: %s", what, configuration, reason)
             failure = reason
             continue
@@ -161,10 +153,10 @@ class AutotunedFunction(JitFunction):
 
 
 class autotune_jit:
-    """Decorator above `@jit`: at a call, every combination of `params_dict` is tried, and the fastest used.
+    """Decorate a `@jit` function: at a call, every combination of `params_dict` is tried, and the fastest used.
 
-    For a GPU they are compiled in parallel, in processes of their own (`KILN_COMPILE_PROCESSES`). That is done once for all calls whose arguments named in `update_on_change` are the same. What is tried is logged
-    under `CUTE_DSL_LOG_AUTOTUNE`.
+    For a GPU they are compiled in parallel, in processes of their own (`KILN_COMPILE_PROCESSES`). That is done once for
+    all calls whose arguments named in `update_on_change` are the same. Trials are logged under `CUTE_DSL_LOG_AUTOTUNE`.
     """
 
     def __init__(

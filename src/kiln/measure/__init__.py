@@ -1,4 +1,4 @@
-"""How long calls take: clocks, statistics, comparisons; timing as CuTe's programs ask for it (`timing.py`)."""
+"""Times of calls: timers, statistics, measurements, comparisons; timing.py is the interface of CuTe programs."""
 
 from .._support import lazy
 

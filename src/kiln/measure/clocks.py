@@ -1,6 +1,6 @@
-"""What clocks and power a GPU had while something was timed, and holding its clock.
+"""Clocks and power of a GPU while something is timed, and locking its clock.
 
-A held clock is given free by a child, which outlives whoever asked for it.
+A child process, which outlives its parent, unlocks the clock.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 PERIOD = 0.02
 """Seconds between readings."""
 _DRIFT = 0.015
-"""By how much the median of the clock may change from the first third to the last."""
+"""By how much the median clock may change from the first third to the last."""
 
 
 class Clocks(NamedTuple):
-    """Medians of what was read, and what it makes of a measurement."""
+    """Medians of the readings, and the flags they give a measurement."""
 
     sm_mhz: float | None = None
     memory_mhz: float | None = None
@@ -37,14 +37,14 @@ UNKNOWN = Clocks()
 
 
 def summary(readings: Sequence[nvml.Reading], own: int = 1) -> Clocks:
-    """What readings say: pure, so that it is tested without a GPU. `own` processes are expected on the GPU."""
+    """Return the summary of readings. `own` processes are expected on the GPU."""
     known = [one.sm_mhz for one in readings if one.sm_mhz is not None]
     if not known:
         return UNKNOWN
 
     def middle(values: list[float | None]) -> float | None:
-        told = [value for value in values if value is not None]
-        return statistics.median(told) if told else None
+        known_values = [value for value in values if value is not None]
+        return statistics.median(known_values) if known_values else None
 
     flags: list[str] = []
     if any(one.reasons & nvml.THERMAL for one in readings):
@@ -66,9 +66,9 @@ def summary(readings: Sequence[nvml.Reading], own: int = 1) -> Clocks:
 
 
 class Watch:
-    """Readings of a GPU while it works: whoever times looks at it between launching and waiting, and this asks 50 times a second at most.
+    """Reads a GPU while it works: timers look between launching and waiting, and this reads at most 50 times a second.
 
-    `read` gives a reading, or is None where nothing can be asked.
+    `read` returns a reading; None if NVML does not answer.
     """
 
     def __init__(self, read: Callable[[], nvml.Reading] | None, now: Callable[[], float] = time.perf_counter) -> None:
@@ -84,16 +84,16 @@ class Watch:
             self._last = self._now()
 
     def restart(self) -> None:
-        """Forget what was read."""
+        """Forget the readings."""
         self._readings.clear()
 
     def clocks(self) -> Clocks:
-        """What was read since."""
+        """Return the summary of the readings since the restart."""
         return summary(self._readings, self.own)
 
 
 def reader(device: int | None = None) -> Callable[[], nvml.Reading] | None:
-    """What reads the current GPU, or the one of a number; None where NVML does not answer."""
+    """Return a function that reads the current GPU, or that of a number; None if NVML does not answer."""
     try:
         return nvml.Gpu(driver.uuid(driver.current_device() if device is None else device)).reading
     except nvml.NvmlError:
@@ -104,7 +104,7 @@ def reader(device: int | None = None) -> Callable[[], nvml.Reading] | None:
 
 
 def lock(gpu: nvml.Gpu, wanted: str | int = "base") -> int:
-    """Hold the clock of a GPU at "base", at "max" or at MHz; which it is."""
+    """Lock the clock of a GPU at "base", at "max" or at MHz; return the MHz."""
     if wanted == "base":
         mhz = gpu.base_clock() or gpu.highest_clock()
     else:
@@ -121,22 +121,22 @@ WATCHDOG = "import sys; from kiln.measure import clocks; clocks.unlock_at_end(sy
 
 @contextlib.contextmanager
 def locked(gpu: nvml.Gpu, wanted: str | int = "base") -> Iterator[int]:
-    """While open, the clock is held. If this process is killed, a child gives it free."""
-    # A session of its own: what ends this process and its group does not end the child.
+    """While open, lock the clock. If this process is killed, a child unlocks it."""
+    # In its own session: signals to this process group do not reach the child.
     child = subprocess.Popen([sys.executable, "-c", WATCHDOG, gpu.uuid], stdin=subprocess.PIPE, start_new_session=True)
     try:
         yield lock(gpu, wanted)
     finally:
         assert child.stdin is not None
-        child.stdin.close()  # which tells it
+        child.stdin.close()  # which ends it
         child.wait(timeout=30)
 
 
 def unlock_at_end(uuid: str) -> None:
-    """Wait until whoever holds the other end of standard input is gone, and give the clock free."""
+    """Wait until the other end of standard input is closed, and unlock the clock."""
     sys.stdin.read()
     try:
         nvml.Gpu(uuid).unlock()
     except nvml.NvmlError as refused:
-        if not refused.permission:  # without the right it was not held either
+        if not refused.permission:  # without permission it was not locked either
             print(f"the clock of {uuid} may still be held: {refused}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Which of several functions is fastest: rounds in which each has its turn, ratios within a round, and an answer that may be "same"."""
+"""Compares functions: they take turns in rounds; ratios within a round say "faster", "slower" or "same"."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
     Functions = Mapping[str, Callable[[], Any]]
 
 ROUNDS = 20
-"""At least; a multiple of it at most (`_MOST`) if the answer is open."""
+"""The least rounds; up to `_MOST` times as many if the answer is open."""
 _MOST = 5
 _LEAST = 6
-"""Rounds of what takes so long that there is no time for more: fewer say nothing."""
+"""The least rounds of slow functions; fewer say nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Measurements of one run, by name; the first is what the others are compared with.
+    """Measurements of one run, by name; the others are compared with the first.
 
-    A ratio is a time divided by the first's, so below 1 is faster; `verdict` speaks of the other in question.
+    A ratio is a time divided by the first's, so below 1 is faster; `verdict` is about the other.
     """
 
     measurements: dict[str, Measurement]
     ratios: dict[str, Interval]
-    """Of all but the first."""
+    """The ratios of all but the first."""
     rounds: dict[str, list[float]] = dataclasses.field(default_factory=dict, repr=False)
-    """Microseconds of each round, its batch's median: what was measured side by side stands at the same place."""
+    """Microseconds of each round, its batch's median: entries of one round were measured side by side."""
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """ "faster", "slower" or "same", than the first."""
+        """Whether each is "faster", "slower" or the "same" compared with the first."""
         return {name: statistics.verdict(ratio) for name, ratio in self.ratios.items()}
 
     def _second(self) -> Interval:
@@ -52,7 +52,7 @@ class Comparison:
 
     @property
     def ratio(self) -> float:
-        """Of the second; of others, `ratios`."""
+        """The ratio of the second; `ratios` has the others."""
         return self._second().median
 
     @property
@@ -65,7 +65,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Of the second; of others, `verdicts`."""
+        """The verdict on the second; `verdicts` has the others."""
         return statistics.verdict(self._second())
 
     def _repr_html_(self) -> str:
@@ -94,7 +94,7 @@ def compare(
 ) -> Comparison:
     """Measure functions without arguments in turns, in an order drawn anew for each round.
 
-    Rounds go on, up to five times as many, while an interval of a ratio contains 1 and is wider than what makes no difference.
+    Rounds go on, up to five times as many, while an interval of a ratio contains 1 and is wider than `MARGIN`.
     """
     if not functions:
         raise ValueError("compare() got nothing to compare")
@@ -106,7 +106,7 @@ def compare(
 
 
 class Turns(Protocol):
-    """What takes part in rounds: `Series`, or something that stands for one in another process."""
+    """What takes part in rounds: a `Series`, or one that runs in another process."""
 
     batches: list[list[float]]
 
@@ -125,7 +125,7 @@ def in_rounds(
     now: Callable[[], float] = time.perf_counter,
     after_each: Callable[[], Any] = lambda: None,
 ) -> Comparison:
-    """`compare` of what is ready to be timed; for `at_most` seconds, but six rounds in any case."""
+    """Compare prepared series; for `at_most` seconds, but at least six rounds."""
     names, order = list(series), random.Random(seed)
     for one in series.values():
         one.warm_up()
@@ -146,14 +146,14 @@ def _medians(series: Mapping[str, Turns]) -> dict[str, np.ndarray]:
 
 
 def _ratios(series: Mapping[str, Turns]) -> dict[str, Interval]:
-    """Of the medians of a round to the first's, by name."""
+    """Return the ratios of a round's medians to the first's, by name."""
     medians = _medians(series)
     first, *others = medians
     return {name: statistics.median_interval(list(medians[name] / medians[first])) for name in others}
 
 
 def _open(series: Mapping[str, Turns]) -> bool:
-    """Whether more rounds may change the answer; where nothing is compared, whether the time is not well known yet."""
+    """Return whether more rounds may change the answer; of a single series, whether its interval is still wide."""
     if len(series) == 1:
         return any(statistics.of_batches(one.batches).width > statistics.MARGIN for one in series.values())
     return any(
@@ -164,7 +164,7 @@ def _open(series: Mapping[str, Turns]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Pace:
-    """A function in bursts, before the power limit is felt, and sustained."""
+    """A function in bursts, before the power limit acts, and sustained."""
 
     burst: Measurement
     sustained: Measurement
@@ -173,9 +173,10 @@ class Pace:
 def paces(
     functions: Functions, *, sustained: Effort = SUSTAINED, turns: int = 1, clock: Timer | None = None
 ) -> dict[str, Pace]:
-    """Bursts (five calls after 0.2 s of idleness) and sustained runs (the last second of three back to back) of functions, in turns.
+    """Measure functions in turns: in bursts and sustained.
 
-    Caches are as calls leave them. Of several turns the one with the middle time of the sustained run counts.
+    A burst is five calls after 0.2 s of idleness, a sustained run the last second of three back to back. Caches are as
+    calls leave them. Of several turns, the one with the median sustained time counts.
     """
     timer = clock or timers.timer()
     bursts = compare(functions, l2="warm", rounds=3, effort=BURST, clock=timer)

@@ -1,7 +1,7 @@
-"""How long a call takes, how well that is known, and what was the matter with the GPU meanwhile.
+"""Measures how long a call takes, how well that is known, and the state of the GPU during it.
 
-The protocol `graph-flush/1`: a graph of so many times flush, event, call, event; samples until the 95 % interval of their median
-is narrow; clocks and power read beside it. What makes a number doubtful is a flag of it; nothing is thrown away.
+The protocol `graph-flush/1`: a graph of repeated flush, event, call, event; samples until the 95 % interval of their
+median is narrow; clocks and power read beside it. Doubts about a number are its flags; no sample is dropped.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FLAGS = {
     "other-streams": "calls work on other streams than the current one, which events do not see",
     "flush-failed": "memory is as near after the flush of the L2 cache as before",
 }
-"""What flags mean."""
+"""The meaning of flags."""
 UNTRUSTED = frozenset(FLAGS) - {"near-floor", "clock-unknown"}
 """Flags of numbers that should not be compared with those of other runs (`--strict`)."""
 
@@ -48,22 +48,22 @@ class Effort(NamedTuple):
     """Seconds, at most, until two windows agree."""
     window: float = 0.05
     batch: float = 0.005
-    """Seconds of a batch of calls; also how long the GPU idles before the next one."""
+    """Seconds of a batch of calls, and of idleness before the next one."""
     calls: int | None = None
-    """Of a batch; by default as many as fill it."""
+    """Calls of a batch; None: as many as fill it."""
     idle: float | None = None
-    """Seconds between batches; by default, as long as the one before took."""
+    """Seconds between batches; None: as long as the previous one took."""
 
 
 NORMAL = Effort()
 QUICK = Effort(Stopping(0.02, 10, 0.02, 0.5), warmup=0.2, window=0.02)
-"""To sort out what is far from the best."""
+"""The effort that separates what is far from the best."""
 BURST = Effort(Stopping(0.01, 15, 0.0, 2.5), warmup=0.0, calls=5, idle=0.2)
-"""Five calls after 0.2 s of idleness, three times at least: before the power limit is felt."""
+"""Five calls after 0.2 s of idleness, at least three times: before the power limit acts."""
 
 
 def sustained(seconds: float = 3.0) -> Effort:
-    """The last third of some seconds back to back (with `steady`)."""
+    """Return the effort that measures the last third of some seconds back to back (with `steady`)."""
     third = seconds / 3
     return Effort(Stopping(1.0, 20, third, 1.5 * third), warmup=2 * third, window=2 * third, batch=min(0.05, third / 4))
 
@@ -74,7 +74,7 @@ SUSTAINED = sustained()
 
 @dataclasses.dataclass(frozen=True)
 class Measurement:
-    """Microseconds of one call: the median, and between which values it lies with 95 %."""
+    """Microseconds of one call: the median, and its 95 % interval."""
 
     us: float
     low: float
@@ -95,7 +95,7 @@ class Measurement:
 
     @property
     def clock_mhz(self) -> float | None:
-        """Of the multiprocessors, median."""
+        """The median clock of the SMs."""
         return self.clocks.sm_mhz
 
     @property
@@ -104,17 +104,17 @@ class Measurement:
 
     @property
     def status(self) -> str:
-        """ "ok" or "error", as in a record."""
+        """The status of a record: "ok" or "error"."""
         return "error" if self.error else "ok"
 
     @property
     def trusted(self) -> bool:
-        """Whether no flag speaks against comparing it with numbers of other runs."""
-        expected = {"power-cap"} if self.steady else set[str]()  # what is sustained is what the power limit leaves
+        """Whether it can be compared with numbers of other runs."""
+        expected = {"power-cap"} if self.steady else set[str]()  # a sustained run is at the power limit
         return self.error is None and not (UNTRUSTED - expected).intersection(self.flags)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it; `status`, `us`, `n`, `protocol`, `clock`, `flags` are as a record has them."""
+        """Return it as JSON; `status`, `us`, `n`, `protocol`, `clock` and `flags` are as in a record."""
         return {
             "status": self.status,
             "us": [self.low, self.us, self.high],
@@ -130,7 +130,7 @@ class Measurement:
 
     @staticmethod
     def from_json(found: Mapping[str, Any]) -> Measurement:
-        """The inverse of `to_json`."""
+        """Return the measurement of `to_json`'s result."""
         low, us, high = found["us"]
         own = {name: found[name] for name in ("samples", "protocol", "flags", "floor", "steady", "error")}
         return Measurement(us, low, high, clocks=Clocks(**found["clock"], flags=()), **own)
@@ -153,11 +153,12 @@ def measure(
     at_least_us: float = 0.0,
     clock: Timer | None = None,
 ) -> Measurement:
-    """How long a call takes on the device.
+    """Measure how long a call takes on the device.
 
-    `l2` says what is in the L2 cache before each call: nothing ("cold"), what the call before left ("warm"), or what calls with other
-    copies of the arguments left ("rotate"). The GPU idles between batches of calls, unless `steady`. `at_least_us` is what
-    the hardware needs at least. `clock` stands in place of the GPU's (or, on the CPU target, this machine's).
+    `l2` is the state of the L2 cache before each call: empty ("cold"), as the previous call left it ("warm"), or as
+    calls with other copies of the arguments left it ("rotate"). The GPU idles between batches of calls, unless
+    `steady`. `at_least_us` is the roofline's time. `clock` replaces the GPU's timer (or, on the CPU target, this
+    machine's).
     """
     series = Series(function, arguments, l2, steady, effort, clock or timers.timer())
     series.warm_up()
@@ -184,14 +185,14 @@ class Series:
             raise ValueError(f"l2={l2!r}: it is one of {', '.join(timers.L2_STATES)}")
         self.timer, self.l2, self.steady, self.effort = timer, l2, steady, effort
         call = functools.partial(function, *arguments) if arguments else function
-        call()  # compiles, loads
+        call()  # compiles and loads
         if l2 == "rotate":
             call = timers.rotated(function, arguments)
         self.flags = timer.flags(l2)
         self.floor = timer.floor(l2)
         once = timer.prepare(call, 1, l2)
         (us,) = once.run()
-        if us < 1e5:  # the first of a process is slower
+        if us < 1e5:  # the first run of a process is slower
             us = min(us, *once.run(), *once.run())
         calls = effort.calls or round(min(256, max(1, effort.batch * 1e6 / max(us, 0.1))))
         self.batch = timer.prepare(call, calls, l2)
@@ -201,11 +202,11 @@ class Series:
 
     @property
     def n(self) -> int:
-        """How many samples there are."""
+        """The number of samples."""
         return sum(map(len, self.batches))
 
     def run(self) -> list[float]:
-        """Time one batch, after some idleness unless it is to be steady."""
+        """Time one batch, after some idleness unless `steady`."""
         if not self.steady and self.batch.protocol != "cpu-wall":
             last = sum(self.batches[-1]) * 1e-6 if self.batches else self.effort.batch
             self.timer.sleep(last if self.effort.idle is None else self.effort.idle)
@@ -214,7 +215,7 @@ class Series:
         return samples
 
     def warm_up(self) -> None:
-        """Run windows until two medians in a row agree within 1 %, and the clock does not change. Forgets them."""
+        """Run windows until two medians in a row agree within 1 % and the clock is steady; then forget them."""
         begun = self.timer.now()
         before: tuple[float, float] | None = None
         while self.timer.now() - begun < self.effort.warmup:
@@ -230,7 +231,7 @@ class Series:
         self.batches.clear()
 
     def result(self, at_least_us: float = 0.0) -> Measurement:
-        """What the batches say."""
+        """Return the measurement of all batches."""
         interval, clocks = statistics.of_batches(self.batches), self.watch.clocks()
         samples = [sample for batch in self.batches for sample in batch]
         flags = [*self.flags, *self._of_samples(interval, samples, at_least_us), *sorted(self.batch.flags)]

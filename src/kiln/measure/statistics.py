@@ -1,6 +1,6 @@
-"""What samples of a time say: the median and how well it is known, clusters, drift, and which of two is faster. Pure functions.
+"""Statistics of time samples: the median and its interval, clusters, drift, verdicts. Pure functions.
 
-Nothing is assumed of how samples are distributed but that they are independent: intervals are between two of the sorted samples.
+They assume only that samples are independent: intervals are between two of the sorted samples.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ MARGIN = 0.005
 
 
 class Interval(NamedTuple):
-    """The median of samples, and between which values that of the distribution lies."""
+    """The median of samples, and a confidence interval of the distribution's median."""
 
     low: float
     median: float
     high: float
     confidence: float = CONFIDENCE
-    """With which probability; less than `CONFIDENCE` only for fewer than six samples."""
+    """Its probability; less than `CONFIDENCE` only for fewer than six samples."""
 
     @property
     def width(self) -> float:
-        """Half of it, relative to the median: the 0.01 of "within 1 %"."""
+        """Half its width, relative to the median: the 0.01 of "within 1 %"."""
         return (self.high - self.low) / 2 / self.median if self.median else 0.0
 
 
 @functools.lru_cache(maxsize=4096)
 def ranks(n: int) -> tuple[int, int, float]:
-    """Between which of `n` sorted samples, counted from 0, the median lies with `CONFIDENCE`; and its real probability.
+    """Return the ranks of two of `n` sorted samples that enclose the median with `CONFIDENCE`, and the probability.
 
-    How many samples are below the median is binomial. Close to n/2 -+ 0.98 sqrt(n); with fewer than six samples, the outermost.
+    The number of samples below the median is binomial. The ranks are close to n/2 -+ 0.98 sqrt(n); with fewer than six
+    samples, they are the outermost.
     """
     below, rank, log_total = 0.0, 0, -n * math.log(2)
     while rank < (n - 1) // 2:
@@ -52,7 +53,7 @@ def ranks(n: int) -> tuple[int, int, float]:
 
 
 def median_interval(samples: Sequence[float]) -> Interval:
-    """The median of samples and its interval of 95 %."""
+    """Return the median of samples and its 95 % interval."""
     if not len(samples):
         raise ValueError("no samples: there is no median")
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
@@ -61,9 +62,9 @@ def median_interval(samples: Sequence[float]) -> Interval:
 
 
 def of_batches(batches: Sequence[Sequence[float]]) -> Interval:
-    """The interval of samples that came in batches, and of the batches' medians if those say less.
+    """Return the interval of samples in batches, widened by that of the batches' medians.
 
-    Samples of one batch may resemble each other more than those of others, so that there are in truth fewer than it seems.
+    Samples of one batch may resemble each other, so that there are in truth fewer than it seems.
     """
     interval = median_interval([sample for batch in batches for sample in batch])
     if len(batches) < 6:
@@ -76,15 +77,15 @@ class Stopping(NamedTuple):
     """When there are enough samples."""
 
     within: float = 0.005
-    """The width of the interval, relative to the median."""
+    """The wanted width of the interval, relative to the median."""
     at_least: int = 20
     seconds: float = 0.1
-    """Measured for so long at least."""
+    """The least time."""
     at_most: float = 10.0
-    """And no longer than this."""
+    """The most time."""
 
     def enough(self, interval: Interval | None, samples: int, elapsed: float) -> bool:
-        """Whether to stop."""
+        """Return whether to stop."""
         if elapsed >= self.at_most:
             return True
         converged = interval is not None and interval.width <= self.within and interval.confidence >= CONFIDENCE
@@ -92,10 +93,11 @@ class Stopping(NamedTuple):
 
 
 def clusters(samples: Sequence[float], gap: float = 0.02, resolution: float = 0.05) -> tuple[float, float] | None:
-    """The medians of two clusters that samples fall into, if they do.
+    """Return the medians of two clusters, if samples fall into two.
 
-    The split is the one with the least variance within. Two clusters have a tenth of the samples each, lie further apart than `gap` of
-    the median and a clock's `resolution`, and are narrow beside their distance (Ashman's D > 4.5; halves of an even distribution: 3.5).
+    The split has the least variance within. Each cluster has a tenth of the samples, their distance exceeds `gap` of
+    the median and a clock's `resolution`, and they are narrow beside it (Ashman's D > 4.5; halves of a uniform
+    distribution have 3.5).
     """
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
     n = len(ordered)
@@ -103,9 +105,9 @@ def clusters(samples: Sequence[float], gap: float = 0.02, resolution: float = 0.
     if n < 20:
         return None
     counts = np.arange(1, n)
-    sums = np.cumsum(ordered)[:-1]
+    totals = np.cumsum(ordered)[:-1]
     squares = np.cumsum((ordered - ordered.mean()) ** 2)
-    left, right = sums / counts, (ordered.sum() - sums) / (n - counts)
+    left, right = totals / counts, (ordered.sum() - totals) / (n - counts)
     between = counts * (n - counts) * (left - right) ** 2
     split = int(np.argmax(between)) + 1
     if not least <= split <= n - least or squares[-1] == 0:
@@ -120,7 +122,7 @@ def clusters(samples: Sequence[float], gap: float = 0.02, resolution: float = 0.
 
 
 def drift(samples: Sequence[float]) -> float:
-    """By how much the last third is slower than the first, relative; 0 if their intervals touch."""
+    """Return by how much the last third is slower than the first, relative; 0 if their intervals touch."""
     n = len(samples) // 3
     if n < 6:
         return 0.0
@@ -131,7 +133,7 @@ def drift(samples: Sequence[float]) -> float:
 
 
 def verdict(ratio: Interval, margin: float = MARGIN) -> str:
-    """What the interval of the ratio of a time to another's says: "faster", "slower", or "same" if it contains 1 or nearly so."""
+    """Return "faster" or "slower" by the interval of a ratio of times, or "same" if it contains 1 or nearly so."""
     if ratio.confidence < CONFIDENCE or ratio.low <= 1 <= ratio.high:
         return "same"
     if 1 - margin <= ratio.low and ratio.high <= 1 + margin:

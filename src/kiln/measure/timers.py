@@ -1,4 +1,4 @@
-"""What times calls: a GPU, by events in a graph or on a stream; this machine's clock, for the CPU target.
+"""Timers: a GPU's, by events in a graph or on a stream, and this machine's clock for the CPU target.
 
 A timer prepares a *batch* of calls. Running the batch gives the microseconds of each call by itself.
 """
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     Call = Callable[[], Any]
 
 L2_STATES = ("cold", "warm", "rotate")
-"""Before each call: emptied; as the call before left it; and as that, with other arguments each time."""
+"""The L2 cache before each call: flushed; as the previous call left it; the same with other arguments each time."""
 _LONGEST_HOLD = 0.05
 """Seconds that a stream is held back at most."""
 
 
 _QUICK_WAIT = 3e-5
-"""Seconds that waiting for an idle device takes at most."""
+"""Seconds that synchronising an idle device takes at most."""
 
 
 def _nothing() -> None:
@@ -43,12 +43,12 @@ class Batch(Protocol):
     flags: set[str]
 
     def run(self, look: Call = ...) -> list[float]:
-        """Microseconds of each call. `look` is called while the device works."""
+        """Return the microseconds of each call. `look` is called while the device works."""
         ...
 
 
 class Timer(Protocol):
-    """A clock that can be put in place of another, so that all that stands on it is tested without a GPU."""
+    """The interface of timers; tests replace one to run without a GPU."""
 
     def now(self) -> float: ...
     def sleep(self, seconds: float) -> None: ...
@@ -56,16 +56,16 @@ class Timer(Protocol):
     def watch(self) -> Watch: ...
     def compilations(self) -> int: ...
     def floor(self, l2: str) -> float:
-        """Microseconds of a call that does nothing."""
+        """Return the microseconds of an empty call."""
         ...
 
     def flags(self, l2: str) -> list[str]:
-        """What is wrong with the timer itself."""
+        """Return the flags of the timer itself."""
         ...
 
 
 def timer() -> Timer:
-    """That of the target in force."""
+    """Return the timer of the current target."""
     return CpuTimer() if get_target().on_host or not driver.available() else GpuTimer.of_current_device()
 
 
@@ -84,7 +84,7 @@ class _Host:
 
 
 class CpuTimer(_Host):
-    """The time on the wall: it says nothing about a GPU."""
+    """Wall-clock time: it says nothing about a GPU."""
 
     class _Calls:
         protocol = "cpu-wall"
@@ -120,7 +120,10 @@ class NotCaptured(Exception):
 
 
 class GpuTimer(_Host):
-    """Events on the current GPU. Its driver's functions are bound when it is made: what a program does to others' changes nothing."""
+    """Times by events on the current GPU.
+
+    The driver's functions are bound when it is made, so that a program that replaces them changes nothing.
+    """
 
     _made: dict[int, GpuTimer] = {}
 
@@ -147,7 +150,7 @@ class GpuTimer(_Host):
 
     @contextlib.contextmanager
     def side_stream(self) -> Iterator[int]:
-        """While open, a stream that can be captured is the current one, PyTorch's as well; its handle."""
+        """While open, make a stream that can be captured the current one, also PyTorch's; provide its handle."""
         torch = _torch()
         if torch is None:
             self._own_stream = self._own_stream or driver.Stream()
@@ -158,27 +161,27 @@ class GpuTimer(_Host):
             yield self._torch_stream.cuda_stream
 
     def stream(self) -> int:
-        """The handle of the current stream: PyTorch's, or the default one."""
+        """Return the handle of the current stream: PyTorch's, or the default one."""
         torch = _torch()
         return 0 if torch is None else torch.cuda.current_stream().cuda_stream
 
     # -- the L2 cache
 
     def flush(self, stream: int) -> None:
-        """Read twice the L2 cache. (Writing would leave lines that the next kernel has to write back.)"""
+        """Read twice the size of the L2 cache; writing would leave lines for the next kernel to write back."""
         if self._zeros is None:
             self._zeros = driver.Memory(self.flush_bytes)
         self.kernels.flush(self._zeros.address, self.flush_bytes, stream)
 
     def probe(self, l2: str, calls: int = 8) -> float:
-        """Microseconds that a row of accesses takes, each of which waits for the one before; median."""
+        """Return the median microseconds of a chain of dependent loads."""
         memory = driver.Memory(self.kernels.LINES * self.kernels.LINE_BYTES)
-        batch = self.prepare(lambda stream: self.kernels.probe(memory.address, stream), calls, l2, given_stream=True)
+        batch = self.prepare(lambda stream: self.kernels.probe(memory.address, stream), calls, l2, takes_stream=True)
         batch.run()
         return sorted(batch.run())[calls // 2]
 
     def flags(self, l2: str) -> list[str]:
-        """`flush-failed` unless memory is far away after a flush. Looked at once."""
+        """Return `flush-failed` unless loads are slow after a flush; checked once."""
         if l2 != "cold":
             return []
         if self._flushes is None:
@@ -187,22 +190,22 @@ class GpuTimer(_Host):
 
     def floor(self, l2: str) -> float:
         if l2 not in self._floors:
-            batch = self.prepare(self.kernels.empty, 32, l2, given_stream=True)
+            batch = self.prepare(self.kernels.empty, 32, l2, takes_stream=True)
             batch.run()
             self._floors[l2] = sorted(batch.run() + batch.run())[32]
         return self._floors[l2]
 
     # -- batches
 
-    def prepare(self, call: Any, calls: int, l2: str, given_stream: bool = False) -> Batch:
-        """A graph where calls can be captured; else calls on the current stream, which is held back while they are made."""
+    def prepare(self, call: Any, calls: int, l2: str, takes_stream: bool = False) -> Batch:
+        """Return a graph of calls; calls on the current stream, held back while enqueued, if capturing fails."""
         flush = self.flush if l2 == "cold" else None
         try:
-            return _GraphBatch(self, call, calls, flush, l2, given_stream)
-        except Exception as reason:  # whatever a library says while it is captured
-            driver.synchronize_device()  # a kernel that failed is told here
-            batch = _StreamBatch(self, call, calls, flush, l2, given_stream)
-            batch.why = reason.with_traceback(None)  # which would keep all that was captured
+            return _GraphBatch(self, call, calls, flush, l2, takes_stream)
+        except Exception as reason:  # any error of a library while it is captured
+            driver.synchronize_device()  # reports a kernel that failed
+            batch = _StreamBatch(self, call, calls, flush, l2, takes_stream)
+            batch.why = reason.with_traceback(None)  # the traceback would keep the capture alive
             return batch
 
     def watch(self) -> Watch:
@@ -210,7 +213,7 @@ class GpuTimer(_Host):
 
 
 def _torch() -> Any:
-    """PyTorch if the program uses it, and it has this GPU."""
+    """Return PyTorch if the program uses it and it has this GPU."""
     torch = packages.loaded("torch")
     return torch if torch is not None and hasattr(torch, "cuda") and torch.cuda.is_available() else None
 
@@ -220,19 +223,19 @@ def _protocol(way: str, l2: str) -> str:
 
 
 class _GraphBatch:
-    """Flush, event, call, event, so many times, as one graph."""
+    """Flush, event, call, event, repeated, as one graph."""
 
-    def __init__(self, timer: GpuTimer, call: Any, calls: int, flush: Any, l2: str, given_stream: bool) -> None:
+    def __init__(self, timer: GpuTimer, call: Any, calls: int, flush: Any, l2: str, takes_stream: bool) -> None:
         self.protocol, self.flags = _protocol("graph", l2), set[str]()
         self._timer = timer
         self._events = [(driver.Event(), driver.Event()) for _ in range(calls)]
         driver.synchronize_device()  # the side stream waits for no other
         with timer.side_stream() as stream:
-            make = (lambda: call(stream)) if given_stream else call
+            make = (lambda: call(stream)) if takes_stream else call
             if flush is not None:
-                flush(stream)  # allocates, loads
-            make()  # what the call sets up for this stream is no part of the graph
-            if not given_stream and _works_elsewhere(call, stream):
+                flush(stream)  # allocates and loads
+            make()  # the call's set-up for this stream is not captured
+            if not takes_stream and _works_elsewhere(call, stream):
                 raise NotCaptured("calls work on other streams than the current one")
 
             def one(start: driver.Event, end: driver.Event) -> None:
@@ -250,7 +253,7 @@ class _GraphBatch:
                 for start, end in self._events:
                     one(start, end)
 
-            # First by the driver alone: after a capture that failed PyTorch makes no random numbers any more.
+            # First by the driver: after a failed capture of PyTorch's, it cannot draw random numbers any more.
             driver.captured(stream, lambda: one(*self._events[0]))
             self._launch = _captured(stream, all_calls)
 
@@ -263,7 +266,7 @@ class _GraphBatch:
 
 
 def _works_elsewhere(call: Call, stream: int) -> bool:
-    """Whether the device still works when the stream has ended: then events on the stream do not see all of it."""
+    """Return whether the device works on after the stream has ended: events on the stream then miss some work."""
     driver.synchronize_device()
     for _ in range(3):
         call()
@@ -276,13 +279,13 @@ def _works_elsewhere(call: Call, stream: int) -> bool:
 
 
 def _captured(stream: int, work: Callable[[], None]) -> Call:
-    """A graph of what a function puts on a stream; PyTorch's, where it is in use, so that arrays get memory of the graph's own."""
+    """Return a graph of what a function enqueues; PyTorch's if it is in use, so that arrays get the graph's memory."""
     torch = _torch()
     if torch is None:
         return driver.captured(stream, work)
     graph = torch.cuda.CUDAGraph()
     driver.synchronize_device()
-    # `torch.cuda.graph` would also collect garbage and give memory back.
+    # `torch.cuda.graph` would also collect garbage and free memory.
     graph.capture_begin(capture_error_mode="thread_local")
     try:
         work()
@@ -292,24 +295,24 @@ def _captured(stream: int, work: Callable[[], None]) -> Call:
 
 
 class _StreamBatch:
-    """The same on a stream that a spinning kernel holds back until all is there, so that the GPU never waits for the host."""
+    """The same on a stream that a spinning kernel holds back until all is enqueued: the GPU waits for no host."""
 
     why: Exception | None = None
     """Why it is no graph."""
 
-    def __init__(self, timer: GpuTimer, call: Any, calls: int, flush: Any, l2: str, given_stream: bool) -> None:
+    def __init__(self, timer: GpuTimer, call: Any, calls: int, flush: Any, l2: str, takes_stream: bool) -> None:
         self.protocol, self.flags = _protocol("stream", l2), set[str]()
-        self._timer, self._flush, self._given = timer, flush, given_stream
+        self._timer, self._flush, self._takes_stream = timer, flush, takes_stream
         self._call = call
         self._events = [(driver.Event(), driver.Event()) for _ in range(min(calls, 64))]
         self._hold, self._late = 0.0, False
         stream = timer.stream()
         self._enqueue(stream)
-        if not given_stream and _works_elsewhere(call, stream):
+        if not takes_stream and _works_elsewhere(call, stream):
             self.flags.add("other-streams")
 
     def _enqueue(self, stream: int) -> None:
-        """Put the batch on the stream; how long that takes decides how long it is held back the next time."""
+        """Enqueue the batch; the time this takes is how long the stream is held back the next time."""
         if self._hold:
             self._timer.kernels.spin(self._hold * 1e6, stream)
         begun = time.perf_counter()
@@ -317,13 +320,13 @@ class _StreamBatch:
             if self._flush is not None:
                 self._flush(stream)
             start.record(stream)
-            self._call(stream) if self._given else self._call()
+            self._call(stream) if self._takes_stream else self._call()
             end.record(stream)
         spent = time.perf_counter() - begun
         self._late = spent > self._hold
         if self._late:
             self._hold = min(_LONGEST_HOLD, 1.5 * spent + 1e-4)
-            # Calls that wait, or more launches than are taken at a time.
+            # Calls that wait, or more launches than the driver queues.
             if spent > _LONGEST_HOLD and len(self._events) > 1:
                 self._events = self._events[: len(self._events) // 2]
 
@@ -335,12 +338,12 @@ class _StreamBatch:
         if late:
             self.flags.add("host-bound")
         else:
-            self.flags.discard("host-bound")  # it was held back for too short a time, and now is not
+            self.flags.discard("host-bound")  # the stream is now held back long enough
         return [end.microseconds_since(start) for start, end in asked]
 
 
 def rotated(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Call:
-    """Calls of a function with copies of its arrays in turn, together three times as large as the L2 cache."""
+    """Return calls with copies of a function's arrays in turn, together three times as large as the L2 cache."""
     arrays = [one for one in arguments if hasattr(one, "nbytes") and (hasattr(one, "clone") or hasattr(one, "copy"))]
     if not arrays:
         raise error(

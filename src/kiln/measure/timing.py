@@ -1,6 +1,6 @@
-"""Timing of functions by events on a stream of the GPU.
+"""Times functions by events on a stream of the GPU, with the interface of CuTe's `testing`.
 
-On the CPU target `benchmark` runs the function, too, but its times say nothing about a GPU; it says so once.
+On the CPU target `benchmark` runs the function, too, but its times say nothing about a GPU; it warns once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 __all__ = ["CantImplementError", "JitArguments", "benchmark", "get_workspace_count"]
 
 _CPU_SECONDS = 0.5
-"""On the CPU target, runs end after this time even if more were asked for."""
+"""On the CPU target, runs end after this time."""
 
 
 class CantImplementError(Exception):
-    """A kernel cannot serve a configuration: not a failure of a test."""
+    """A kernel does not support a configuration: not a failure of a test."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or "the configuration is not supported")
@@ -42,12 +42,12 @@ class JitArguments:
         self.references: list[Any] = []
 
     def add_to_scope(self, references: Any) -> None:
-        """Keep objects alive as long as the arguments: arrays that arguments are views of."""
+        """Keep objects alive as long as the arguments, such as arrays that arguments are views of."""
         self.references += list(references)
 
 
 def get_workspace_count(one_workspace_bytes: int, warmup_iterations: int, iterations: int) -> int:
-    """How many workspaces it takes for every run to find its data outside the L2 cache.
+    """Return how many workspaces keep every run's data out of the L2 cache.
 
     Together they are three times as large as the cache; there are never more than runs.
     """
@@ -71,11 +71,11 @@ def benchmark(
     use_cupti: bool = False,
     nvtx_tag: str | None = None,
 ) -> float:
-    """Microseconds of one call of a function, on average.
+    """Return the average microseconds of one call of a function.
 
-    Its arguments are `kernel_arguments`, or come from `workspace_count` calls of `workspace_generator` and are used
-    in turn (see `get_workspace_count`). `stream` is the stream the function launches its work on, by default the
-    default stream. With `use_cuda_graphs` the calls are recorded once, and what is timed is the launch of the graph.
+    Its arguments are `kernel_arguments`, or come from `workspace_count` calls of `workspace_generator` and are used in
+    turn (see `get_workspace_count`). `stream` is the stream that the function launches on, by default the default
+    stream. With `use_cuda_graphs` the calls are recorded once, and the launch of the graph is timed.
     """
     if iterations < 1 or warmup_iterations < 0 or workspace_count < 1:
         raise error(
@@ -148,7 +148,7 @@ def _time_on_gpu(
     stream = 0 if stream is None else int(stream)
 
     def prepared(times: int) -> Callable[[], None]:
-        """A function that runs it so many times, if asked for as one graph."""
+        """Return a function that runs it so many times, as one graph if so chosen."""
 
         def repeat() -> None:
             for _ in range(times):
@@ -157,7 +157,7 @@ def _time_on_gpu(
         return driver.captured(stream, repeat) if use_cuda_graphs else repeat
 
     if use_cuda_graphs:
-        run()  # what is loaded or set up on first use must not be captured
+        run()  # set-up on first use must not be captured
         driver.synchronize(stream)
     start, end = driver.Event(), driver.Event()
     if warmup_iterations:
@@ -180,7 +180,7 @@ def _warn_of(compilations: int) -> None:
 
 @contextlib.contextmanager
 def _nvtx_range(tag: str | None) -> Iterator[None]:
-    """A range of that name in a profile, where the package nvtx is there."""
+    """While open, show a range of that name in a profile, if the package nvtx is installed."""
     if tag is None or not packages.is_here("nvtx"):
         yield
         return

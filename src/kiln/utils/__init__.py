@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from .._support import lazy
 
 if TYPE_CHECKING:
-    from ..cute.atoms.draw import print_latex, print_latex_tv
+    from ..cute.pictures.draw import print_latex, print_latex_tv
     from ..torch import create_cute_tensor_for_fp8
     from . import schedulers
     from .hardware_info import HardwareInfo
@@ -46,8 +46,8 @@ _PLACES = {
     "create_cute_tensor_for_fp8": "..torch",
     "get_smem_capacity_in_bytes": ".smem_capacity",
     "is_fp8_dtype": ".tensor_helpers",
-    "print_latex": "..cute.atoms.draw",
-    "print_latex_tv": "..cute.atoms.draw",
+    "print_latex": "..cute.pictures.draw",
+    "print_latex_tv": "..cute.pictures.draw",
     "reduce_in_block": ".reductions",
     "reduce_in_warp": ".reductions",
     **dict.fromkeys(_SCHEDULERS, ".schedulers"),

@@ -17,7 +17,7 @@ _PLACES = {
     "Fit": ".kernel_plan",
     "KernelPlan": ".kernel_plan",
     "Tiling": ".kernel_plan",
-    "load": ".core.cases",
+    "load": ".core.loading",
     "Case": ".core.cases",
     "ContractError": ".core.contracts",
     "Journal": ".core.records",

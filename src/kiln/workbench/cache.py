@@ -1,4 +1,4 @@
-"""`kiln cache info|clear`: what the cache of compiled code holds, and emptying it."""
+"""`kiln cache info|clear`: shows what the cache of compiled code holds, or empties it."""
 
 from __future__ import annotations
 

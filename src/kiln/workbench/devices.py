@@ -1,7 +1,7 @@
-"""`kiln devices`: the table of known GPUs, what this machine's reach, and holding their clocks.
+"""`kiln devices`: shows known GPUs, measures what this machine's reach, and locks their clocks.
 
-Numbers of makers are in `kiln/hardware/devices.json` and, where a project has it, `conf/devices.json`; what a GPU of this
-machine reaches is measured by `kiln devices measure` and kept in the cache folder.
+Vendors' numbers are in `kiln/hardware/devices.json` and, if a project has it, `conf/devices.json`; `kiln devices
+measure` keeps what a GPU of this machine reaches in the cache folder.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from kiln.base_dsl import cache_folder, packages
-from kiln.hardware import devices, driver, nvml
+from kiln.hardware import current, devices, driver, nvml
 from kiln.hardware.devices import Model
 from kiln.measure import clocks, measurement
+from kiln.measure.timers import GpuTimer
 
 from .core.command_line import EXIT
 
@@ -49,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def here() -> dict[int, str]:
-    """What the driver calls this machine's GPUs, by number."""
+    """Return what the driver calls this machine's GPUs, by number."""
     return {number: driver.device_name(number) for number in range(driver.device_count())} if driver.available() else {}
 
 
@@ -82,7 +83,7 @@ def _show(names: list[str], as_json: bool) -> int:
 
 
 def in_words(reached: Mapping[str, Any]) -> str:
-    """What was measured of a GPU, in a line; empty if nothing was."""
+    """Return what was measured of a GPU in a line; empty if nothing was."""
     return ", ".join(f"{what} {value:.4g}" for what, value in reached.items() if isinstance(value, float))
 
 
@@ -134,7 +135,7 @@ def _file(uuid: str) -> Path | None:
 
 
 def ceilings(uuid: str) -> dict[str, Any]:
-    """What was measured of a GPU: TB/s of a copy, TFLOP/s of products by instruction and type. Empty if nothing was."""
+    """Return the measured ceilings of a GPU: TB/s of a copy, TFLOP/s of GEMMs by instruction and type; or {}."""
     file = _file(uuid)
     try:
         return json.loads(file.read_text()) if file else {}
@@ -150,9 +151,7 @@ def _keep(uuid: str, found: dict[str, Any]) -> None:
 
 
 def measure_ceilings() -> dict[str, Any]:
-    """Copy a GiB, and multiply matrices of normal data by each kind of instruction, in bursts."""
-    from kiln.measure.timers import GpuTimer
-
+    """Measure a copy of a GiB, and GEMMs of normal data by each kind of MMA instruction, in bursts."""
     timer = GpuTimer.of_current_device()
     size = 1 << 30
     memory = [driver.Memory(size) for _ in range(2)]
@@ -168,19 +167,19 @@ def measure_ceilings() -> dict[str, Any]:
 
     found: dict[str, Any] = {"copy TB/s": 2 * size / min(us(by_kernel, "cold"), us(by_driver, "cold")) / 1e6}
     memory.clear()
-    for name, (call, flops) in _products().items():
+    for name, (call, flops) in _gemms().items():
         found[f"{name} TFLOP/s"] = flops / us(call) / 1e6
     return found | {"name": driver.device_name(timer.number), "measured": time.strftime("%Y-%m-%d")}
 
 
-def _products(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
-    """Products of the kernel library; none without PyTorch, whose arrays they are of."""
+def _gemms(n: int = 8192) -> dict[str, tuple[Callable[[], Any], float]]:
+    """Return GEMMs of the kernel library, with their FLOPs; none without PyTorch."""
     try:
         torch = packages.load("torch")
     except ImportError:
         return {}
+    # The kernel library takes 250 ms to load, and only `kiln devices measure` needs it.
     from kiln import kernels
-    from kiln.hardware import current
     from kiln.kernels.dispatch import arrays
     from kiln.kernels.impl.gemm import REGISTRY, GemmProblem
 
@@ -242,7 +241,7 @@ def _act(action: str, words: list[str], args: argparse.Namespace) -> int:
 
 
 def by_administrator(uuid: str, action: str, wanted: str) -> str:
-    """The command that does what needs an administrator."""
+    """Return the command with which an administrator does it."""
     if action == "unlock":
         return f"sudo nvidia-smi -i {uuid} --reset-gpu-clocks"
     gpu = nvml.Gpu(uuid)

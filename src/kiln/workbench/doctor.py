@@ -1,7 +1,7 @@
-"""`kiln doctor`: what this machine has for Kiln, what is missing, what that means, and how to get it.
+"""`kiln doctor`: shows what this machine has for Kiln, what is missing, what that means, and how to get it.
 
-The exit status is 0 when the CPU target works, which is proved by compiling and running a function with it.
-Everything else is optional: its absence is reported, not counted as a failure.
+The exit status is 0 if the CPU target works, which is proved by compiling and running a function with it. Everything
+else is optional: its absence is reported, not counted as a failure.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from importlib import metadata
 from pathlib import Path
 
 import kiln
-from kiln import DSLRuntimeError, _alias
+from kiln import DSLRuntimeError, _alias, tunings
 from kiln.base_dsl import packages
 from kiln.base_dsl.target import target_names
 from kiln.hardware import toolchain
-from kiln.workbench.core import driver_info
+from kiln.workbench.core import environment, tuned_file
 
 PROBE_ANSWER = "42"
-"""What `kiln.workbench.doctor_probe` prints when the compiler works."""
+"""What `kiln.workbench.doctor_probe` prints if the compiler works."""
 _PROBE_SECONDS = 120
 
 
@@ -41,9 +41,9 @@ class Finding:
     state: str
     value: str
     meaning: str = ""
-    """For what is missing or broken: what that means for the user."""
+    """What it means for the user that something is missing or broken."""
     remedy: str = ""
-    """What to do about it, a command where there is one."""
+    """What to do about it, a command if there is one."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -64,9 +64,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def examine() -> list[Finding]:
-    """All findings, in the order they are shown."""
-    driver = driver_info.driver()
-    return [*_versions(), *_targets(driver), *_tools(), *_gpus(driver), _cache(), *_tuned(), *_cutlass()]
+    """Return all findings, in the order they are shown."""
+    driver = environment.cuda_driver()
+    return [*_versions(), *_targets(driver), *_tools(), *_gpus(driver), *_torch(), _cache(), *_tuned(), *_cutlass()]
 
 
 def _versions() -> Iterator[Finding]:
@@ -81,7 +81,7 @@ def _versions() -> Iterator[Finding]:
 def _package(name: str, module: str, distribution: str, meaning: str) -> Finding:
     try:
         imported = importlib.import_module(module)
-    except Exception as error:  # a native library that does not fit may raise anything
+    except Exception as error:  # an incompatible native library may raise anything
         return Finding("versions", name, "broken", str(error), meaning, f"pip install '{requirement(distribution)}'")
     try:
         value = metadata.version(distribution)
@@ -93,7 +93,7 @@ def _package(name: str, module: str, distribution: str, meaning: str) -> Finding
 
 
 def requirement(distribution: str) -> str:
-    """What Kiln asks of a distribution, as `pip install` takes it: "llvmlite<0.52,>=0.50". The bare name if it is unknown."""
+    """Return Kiln's requirement of a distribution, such as "llvmlite<0.52,>=0.50"; the bare name if it is unknown."""
 
     def normal(name: str) -> str:
         return name.lower().replace("_", "-")
@@ -110,12 +110,12 @@ def requirement(distribution: str) -> str:
     return distribution
 
 
-def _targets(driver: driver_info.Driver) -> Iterator[Finding]:
+def _targets(driver: environment.Driver) -> Iterator[Finding]:
     yield _cpu_target()
     only_cpu = "kernels run on the CPU target only"
     if "nvidia" not in target_names():
         yield Finding("targets", "nvidia", "missing", "not in this version of Kiln", only_cpu)
-    elif not _found("ptxas") and not driver.gpus:  # with a GPU, its driver compiles
+    elif not _found("ptxas") and not driver.gpus:  # a GPU's driver can compile
         yield Finding("targets", "nvidia", "missing", "no ptxas", only_cpu, _pip_for("ptxas"))
     elif not driver.gpus:
         why = driver.problem or "the driver shows no GPU"
@@ -125,21 +125,13 @@ def _targets(driver: driver_info.Driver) -> Iterator[Finding]:
 
 
 def _cpu_target() -> Finding:
-    """Compile and run a function in a process of its own: a broken native library may end the process."""
+    """Compile and run a function in a process of its own, since a broken native library may end the process."""
     meaning = "kernels cannot be compiled and run on this machine"
     if not _exists("kiln.cute"):
         return Finding("targets", "cpu", "broken", "this copy of Kiln has no compiler (no kiln.cute)", meaning)
-    path = os.pathsep.join(filter(None, [str(_root()), os.environ.get("PYTHONPATH")]))
     start = time.perf_counter()
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "kiln.workbench.doctor_probe"],
-            env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
-            capture_output=True,
-            text=True,
-            timeout=_PROBE_SECONDS,
-            check=False,
-        )
+        done = _run("kiln.workbench.doctor_probe")
     except subprocess.TimeoutExpired:
         return Finding("targets", "cpu", "broken", f"a tiny function did not finish in {_PROBE_SECONDS} s", meaning)
     seconds = time.perf_counter() - start
@@ -151,6 +143,36 @@ def _cpu_target() -> Finding:
     return Finding("targets", "cpu", "broken", f"a tiny function does not run: {why}", meaning, remedy)
 
 
+def _run(module: str) -> subprocess.CompletedProcess[str]:
+    """Run a module of Kiln in a process of its own."""
+    path = os.pathsep.join(filter(None, [str(_root()), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-m", module], env=dict(os.environ, KILN_TARGET="cpu", PYTHONPATH=path),
+        capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False,
+    )  # fmt: skip
+
+
+def _torch() -> Iterator[Finding]:
+    """Report which internals of PyTorch native code goes without: they are proved in a process of its own."""
+    if not packages.is_here("torch"):
+        return
+    remedy = f"{sys.executable} -m kiln.interop.torch.probe, to see the whole error"
+    try:
+        done = _run("kiln.interop.torch.probe")
+        report = json.loads(done.stdout)
+    except (subprocess.TimeoutExpired, ValueError):
+        meaning = "tensors and operators of PyTorch may be slow, or not work"
+        yield Finding("torch", "internals", "missing", "they could not be looked at", meaning, remedy)
+        return
+    if not report["without"]:
+        yield Finding("torch", "internals", "ok", f"torch {report['torch']}: all that native code uses is as expected")
+    for name, why in report["without"].items():
+        newest = packages.TRIED["torch"][1]
+        yield Finding(
+            "torch", name, "missing", why, packages.INTERNALS[name].without, f"torch up to {newest} was tried"
+        )
+
+
 _WITHOUT_TOOL = {
     "ptxas": "the driver compiles code for NVIDIA GPUs, and there are no cubins, no SASS, no counts of registers",
     "nvdisasm": "SASS cannot be shown",
@@ -160,7 +182,7 @@ _WITHOUT_TOOL = {
 def _found(tool: str) -> bool:
     try:
         return toolchain.find(tool) is not None
-    except DSLRuntimeError:  # `_tools` says it
+    except DSLRuntimeError:  # `_tools` reports it
         return False
 
 
@@ -186,7 +208,7 @@ def _pip_for(tool: str) -> str:
     return f"pip install '{wanted}'"
 
 
-def _gpus(driver: driver_info.Driver) -> Iterator[Finding]:
+def _gpus(driver: environment.Driver) -> Iterator[Finding]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     unhide = f"unset CUDA_VISIBLE_DEVICES, which is {visible!r}" if visible is not None else ""
     if driver.problem is not None:
@@ -195,7 +217,7 @@ def _gpus(driver: driver_info.Driver) -> Iterator[Finding]:
         return
     yield Finding("gpu", "driver", "ok", f"{driver.version or 'version unknown'}, CUDA {driver.cuda}")
     for ordinal, one in enumerate(driver.gpus):
-        value = f"{one.name}, {one.arch}, {one.multiprocessors} SMs, {one.memory / 2**30:.0f} GiB"
+        value = f"{one.name}, {one.arch}, {one.sm_count} SMs, {one.memory / 2**30:.0f} GiB"
         yield Finding("gpu", f"device {ordinal}", "ok", value)
     if not driver.gpus:
         yield Finding("gpu", "devices", "missing", "none", "no NVIDIA GPU can be used", unhide)
@@ -207,10 +229,7 @@ def _gpus(driver: driver_info.Driver) -> Iterator[Finding]:
 
 
 def _tuned(most: int = 32) -> Iterator[Finding]:
-    """The `tuned.json` of the current folder and of those in it."""
-    from kiln import tunings
-    from kiln.workbench.tune import tuned_file
-
+    """Yield findings about `tuned.json` in the current folder and two levels below."""
     files = [file for depth in ("", "*/", "*/*/") for file in sorted(Path.cwd().glob(f"{depth}{tunings.FILE}"))]
     for file in files[:most]:
         entries = tunings.read(file)
@@ -231,7 +250,7 @@ def _cache() -> Finding:
 
         name = settings.get("CUTE_DSL_CACHE_DIR")
         why = cache_folder.unusable(name)
-    except Exception as error:  # a broken installation is what this command is for
+    except Exception as error:  # this command reports broken installations
         return Finding("cache", "compiled code", "broken", str(error), "there is no cache without a compiler")
     if why is not None:
         remedy = "set CUTE_DSL_CACHE_DIR to a directory that you alone can write to"
@@ -241,7 +260,7 @@ def _cache() -> Finding:
 
 
 def _cutlass() -> Iterator[Finding]:
-    """Who provides `cutlass` to a plain `python prog.py`."""
+    """Yield findings about who provides `cutlass` to a plain `python prog.py`."""
     own = Path(_alias.own_package()) / "__init__.py"
     rivals = _alias.rivals()
     winner = next((str(rival) for rival in rivals if rival.wins), None)
@@ -261,12 +280,12 @@ def _cutlass() -> Iterator[Finding]:
 
 
 def _root() -> Path:
-    """The folder that holds the package `kiln`."""
+    """Return the folder that holds the package `kiln`."""
     return Path(_alias.own_package()).parent
 
 
 def _exists(module: str) -> bool:
-    """Whether a module can be imported; folders such as `cuda` and `nvidia` have no file, what is in them has."""
+    """Return whether a module can be imported; folders such as `cuda` and `nvidia` have no file, their modules have."""
     return packages.is_here(module)
 
 
@@ -274,7 +293,7 @@ _COLOURS = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 
 def show(findings: Sequence[Finding]) -> None:
-    """Print the report as a table; as plain lines where `rich` is not installed."""
+    """Print the report as a table; as plain lines without `rich`."""
     rows: list[tuple[str, str, str, str]] = []
     for one in findings:
         named = any(earlier.group == one.group for earlier in findings[: len(rows)])

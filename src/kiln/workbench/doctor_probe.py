@@ -1,6 +1,6 @@
-"""Compiles and runs one tiny function, and prints what it computed: `kiln doctor` runs this in a process of its own.
+"""Compiles and runs one tiny function and prints its result, for `kiln doctor`.
 
-A process of its own, since a broken native library may end the process rather than raise.
+`kiln doctor` runs this in a process of its own, since a broken native library may end the process rather than raise.
 """
 
 import kiln.cute as cute

@@ -1,4 +1,4 @@
-"""`kiln draw`: pictures of layouts, tiled copies and MMAs, tensor maps, and operands in shared memory."""
+"""`kiln draw`: draws layouts, tiled copies and MMAs, tensor maps, and operands in shared memory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import kiln
+from kiln import cute
 from kiln.base_dsl.diagnostics import DSLBaseError
-from kiln.cute.atoms.draw import atom_latex, atom_svg, layout_latex, layout_svg, tv_latex, tv_svg
 from kiln.cute.layout.layout_text import parse_layout, parse_tuple
 from kiln.cute.layout.leaf import LayoutError
-from kiln.cute.nvgpu.operand_picture import operand_svg
-from kiln.cute.nvgpu.tensor_map_picture import tile_layout, tma_svg
+from kiln.cute.pictures.draw import atom_latex, atom_svg, layout_latex, layout_svg, tv_latex, tv_svg
+from kiln.cute.pictures.operand import operand_svg
+from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
 
 from .core.command_line import EXIT
 
 
 def main(argv: Sequence[str]) -> int:
-    """Draw the layout on the command line; bad use if the text is not a layout, or cannot be drawn or written."""
+    """Draw the layout on the command line; bad use if the text is no layout, or cannot be drawn or written."""
     parser = argparse.ArgumentParser(
         prog="kiln draw",
         description="Draw a layout: mode 0 down, mode 1 across, the offset in every cell; the copies of a tensor's tiles (--tma); "
@@ -110,12 +112,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 class _Names(dict[str, Any]):
-    """The names an expression may use."""
+    """The names that an expression may use."""
 
     def __missing__(self, name: str) -> Any:
-        import kiln
-        from kiln import cute
-
         for place in (kiln, cute, cute.nvgpu):
             if hasattr(place, name):
                 return getattr(place, name)

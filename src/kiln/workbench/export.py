@@ -1,4 +1,4 @@
-"""`kiln export FILE.py:FUNCTION`: a jit function as an object file or shared library, for several architectures."""
+"""`kiln export FILE.py:FUNCTION`: writes a jit function as an object file or shared library."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from typing import Any
 import kiln
 from kiln import _alias
 from kiln.base_dsl.diagnostics import DSLBaseError
+from kiln.cute import SymInt
+from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream, make_ptr
 
 from .core import command_line
-from .core.cases import ContractError
+from .core.contracts import ContractError
 
 _TYPES = {
     "bool": "Boolean", "bf16": "BFloat16", "tf32": "TFloat32", "f8e4m3": "Float8E4M3FN", "f8e5m2": "Float8E5M2",
@@ -49,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
         default="",
         help="the prefix of all names, by default the file's without lib, in a folder the function's; mylib::NAME is PyTorch's operator (else kiln::NAME)",
     )
-    parser.add_argument("--doors", default="c", help="who may call it, of c,tvm_ffi,torch,jax; by default c")
+    parser.add_argument("--entry-points", default="c", help="calling conventions, of c,tvm_ffi,torch,jax; by default c")
     parser.add_argument(
         "--result",
         action="append",
@@ -69,10 +71,10 @@ def main(argv: Sequence[str]) -> int:
         if function is None:
             raise ContractError(f"{path} has no function {name}")
         symbols: dict[str, Any] = {}
-        given = [_argument(text, symbols) for text in args.arg]
+        arguments = [_argument(text, symbols) for text in args.arg]
         written = _from_program(Path(path), function)(
-            function, *given, to=args.output, name=args.name or ("" if args.output.endswith((".o", ".so")) else name),
-            archs=args.archs, ptx=not args.no_ptx, doors=args.doors,
+            function, *arguments, to=args.output, name=args.name or ("" if args.output.endswith((".o", ".so")) else name),
+            archs=args.archs, ptx=not args.no_ptx, entry_points=args.entry_points,
             outputs=dict(map(_result, args.result)), host=args.host, options=args.options or None,
         )  # fmt: skip
     except DSLBaseError as reason:
@@ -97,20 +99,18 @@ def _module(path: Path) -> Any:
 
 
 def _from_program(path: Path, function: Any) -> Callable[..., list[str]]:
-    """`kiln.export`, called from the program's line with the function: errors and compiled code name the caller's, which is else this command's."""
+    """Return `kiln.export`, called from the function's line of the program, which errors and code then name."""
     code = getattr(getattr(function, "function", function), "__code__", None)
     called = ast.parse("lambda *given, **options: export(*given, **options)", mode="eval")
     for node in ast.walk(called):
         if isinstance(node, ast.expr):
             node.lineno = code.co_firstlineno if code else 1
-            node.col_offset, node.end_lineno = 0, node.lineno + 1  # the whole line
+            node.col_offset, node.end_lineno = 0, node.lineno + 1  # spans the whole line
     return eval(compile(called, str(path), "eval"), {"export": kiln.export})
 
 
 def _argument(text: str, symbols: dict[str, Any]) -> Any:
-    """What --arg describes; `symbols` are the extents with names so far."""
-    from kiln.cute.runtime import make_fake_compact_tensor, make_fake_stream, make_ptr
-
+    """Return the argument that --arg describes; `symbols` are the named extents so far."""
     found = _ARGUMENT.fullmatch(re.sub(r"\s", "", text))
     if text.strip() == "stream":
         return make_fake_stream()
@@ -140,7 +140,7 @@ def _argument(text: str, symbols: dict[str, Any]) -> Any:
 
 
 def _value(text: str) -> Any:
-    """A value of Python that --arg gives."""
+    """Return the Python value that --arg gives."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", SyntaxWarning)
@@ -153,7 +153,7 @@ def _value(text: str) -> Any:
 
 
 def _number(digits: str, text: str, what: str, most: int) -> int:
-    """A positive number in --arg."""
+    """Return a positive number in --arg."""
     if not re.fullmatch("[0-9]{1,19}", digits) or not 0 < int(digits) <= most:
         raise ContractError(
             f"--arg {text if len(text) < 80 else text[:77] + '...'}: {what} is a number from 1 to {most}, and not {digits[:20]!r}"
@@ -170,8 +170,6 @@ def _result(text: str) -> tuple[str, Any]:
 
 
 def _extent(part: str, text: str, symbols: dict[str, Any]) -> Any:
-    from kiln.cute import SymInt
-
     if part[:1].isdigit():
         return _number(part, text, "an extent", _MOST_EXTENT)
     found = _EXTENT.fullmatch(part)

@@ -1,10 +1,10 @@
-"""Kernels as classes: a `KernelPlan` is a problem, its `plan` makes a `CuteKernel` of it, a `Tiling` says how it is cut.
+"""Kernels as classes: a `KernelPlan` is a problem, its `plan` makes a `CuteKernel`, a `Tiling` is its config.
 
     @dataclass
     class RowSums(KernelPlan):                   # in row_sums.py: the file names the kernel
         m: int = 4096
         n: int = 1024                            # fields are the problem, and options of the command line
-        tiling = Rows(4)                         # a Tiling, used where nothing was tuned
+        tiling = Rows(4)                         # the Tiling where nothing was tuned
         arch = "sm_80+"
 
         def prepare_inputs(self): ...            # tensors
@@ -33,6 +33,9 @@ from ..hardware import current
 from ..hardware.architectures import Architecture, Generation, generation_of
 from ..hardware.devices import Device
 from ..hardware.occupancy import BARRIERS, REGISTERS_PER_THREAD, occupancy
+from ..testing import dry_run
+from .core import loading
+from .core.artifacts import write_artifacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -44,7 +47,7 @@ PROF_TYPES = ("disabled", "annotation", "ncu", "nsys", "trace", "static")
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Whether something fits, and if not, why. True and false as the answer; `a & b` has the reasons of both."""
+    """Whether something fits, and if not, why. It is true or false accordingly; `a & b` has the reasons of both."""
 
     reasons: tuple[str, ...] = ()
 
@@ -61,7 +64,7 @@ class Fit:
 
     @staticmethod
     def of(answer: Any, of: str = "validate()") -> Fit:
-        """What a `validate` answered: a Fit, a reason, reasons, or true or false."""
+        """Return the answer of a `validate`, a Fit, a reason, reasons or a truth value, as a Fit."""
         if isinstance(answer, Fit):
             return answer
         if isinstance(answer, str):
@@ -73,15 +76,15 @@ class Fit:
 
 @dataclasses.dataclass(frozen=True)
 class Tiling:
-    """How a kernel cuts its problem. A frozen dataclass below this one has the numbers as its fields."""
+    """The config of a kernel. Derive a frozen dataclass whose fields are the tile sizes, stages and so on."""
 
     def validate(self, pd: Any) -> Fit | bool:
-        """Whether it can be used for a problem (`pd`, a plan). Say why not: `self.divides(...) & self.fits(...)`."""
+        """Return whether the tiling suits a problem (`pd`, a plan): `self.divides(...) & self.fits(...)`."""
         return Fit()
 
     @property
     def threads(self) -> int:
-        """Of a block: 128 for each of `num_warpgroups`, 32 for each of `num_warps`. Others define it."""
+        """Threads of a CTA: 128 per `num_warpgroups` or 32 per `num_warps`. Override it for other kernels."""
         for name, each in (("num_warpgroups", 128), ("num_warps", 32)):
             if hasattr(self, name):
                 return each * getattr(self, name)
@@ -90,7 +93,7 @@ class Tiling:
         )
 
     def divides(self, tile: int | str, extent: int | str, pd: Any = None) -> Fit:
-        """Whether a tile divides an extent: numbers, or names of a field of this tiling and of the problem `pd`."""
+        """Return whether a tile divides an extent: numbers, or names of fields of the tiling and the problem `pd`."""
         size = getattr(self, tile) if isinstance(tile, str) else tile
         of = getattr(pd, extent) if isinstance(extent, str) else extent
         if size > 0 and of % size == 0:
@@ -110,9 +113,10 @@ class Tiling:
         cluster: int = 1,
         barriers: int = 0,
     ) -> Fit:
-        """Whether a device can run one block: threads, bytes of shared memory, registers of a thread, blocks of a cluster.
+        """Return whether a device can run one CTA of this tiling.
 
-        The device is by default the one that is compiled for; threads are those of the tiling.
+        `smem` is in bytes, `registers` per thread, `cluster` in CTAs. The default device is the one that is compiled
+        for, the default threads are the tiling's.
         """
         of = _generation(device)
         threads = self.threads if threads is None else threads
@@ -144,24 +148,24 @@ class CuteKernel:
     """A kernel with its arrays, ready to run."""
 
     kernel_fn: Any
-    """The device function; gives the kernel its name."""
+    """The device function; its name is the kernel's."""
     launch_fn: Callable[[Any], Any]
-    """Takes a tiling and launches: makes descriptors, works out the grid, calls the host function."""
+    """A function that takes a tiling and launches: it makes descriptors and the grid and calls the host function."""
     input_tensors: Sequence[Any] = ()
     output_tensors: Sequence[Any] = ()
     tiling: Any = None
     autotune_configs: Sequence[Any] = ()
     algorithmic_flops_bytes_fn: Callable[[], tuple[float, float] | None] | None = None
     plan: KernelPlan | None = dataclasses.field(default=None, repr=False)
-    """Where it came from; `KernelPlan.plan` fills it in."""
+    """The plan it came from; `KernelPlan.plan` sets it."""
 
     @property
     def name(self) -> str:
-        """The device function's."""
+        """The name of the device function."""
         return getattr(self.kernel_fn, "__name__", None) or getattr(self.kernel_fn, "name", "kernel")
 
     def run(self, tiling: Any = None) -> Any:
-        """Launch it, with another tiling if one is given; the output, a tuple if there are several."""
+        """Launch the kernel, with another tiling if there is one; return the output, or a tuple of several."""
         if tiling is None:
             tiling = self.tiling if self.tiling is not None else next(iter(self.autotune_configs), None)
         self.launch_fn(tiling)
@@ -169,30 +173,28 @@ class CuteKernel:
         return outputs[0] if len(outputs) == 1 else outputs
 
     def compile(self, out_dir: str | Path, tiling: Any = None, arch: str | None = None) -> list[Path]:
-        """Compile it for a GPU, which need not be here, and write MLIR, PTX, cubin, SASS and `resources.json`; their paths.
+        """Compile for a GPU, present or not; write MLIR, PTX, cubin, SASS and `resources.json`; return the paths.
 
-        A process does this for one architecture. What cannot be made (SASS without nvdisasm) is left out.
+        A process does this for one architecture. Artefacts that need a missing tool (SASS without nvdisasm) are left
+        out.
         """
-        from ..testing import dry_run
-        from .core.artifacts import write_artifacts
-
         with dry_run(arch) as launches:
             self.run(tiling)
         return write_artifacts(launches, Path(out_dir))
 
     def autotune(self, **options: Any) -> Any:
-        """Tune the plan for this problem (`kiln tune`), and keep the tiling that was chosen."""
+        """Tune the plan for this problem (`kiln tune`), and keep the chosen tiling."""
         tuning = self._case().tune(self._plan().problem, **options)
         if tuning.best is not None:
             self.tiling = self._tiling_of(getattr(tuning.best, "config", tuning.best))
         return tuning
 
     def benchmark(self, **options: Any) -> Any:
-        """Measure it (`kiln bench`)."""
+        """Time the kernel (`kiln bench`)."""
         return self._case().bench(self._plan().problem, config=config_of(self.tiling), **options)
 
     def verify(self, **options: Any) -> Any:
-        """Check it against the plan's reference (`kiln verify`)."""
+        """Check the kernel against the plan's reference (`kiln verify`)."""
         return self._case().verify(problems=[self._plan().problem], **options)
 
     def _tiling_of(self, config: Any) -> Any:
@@ -210,17 +212,17 @@ class CuteKernel:
 
     def _case(self) -> Any:
         plan = self._plan()
-        return importlib.import_module(".core.cases", __package__).load(plan)
+        return loading.load(plan)
 
 
 @dataclasses.dataclass
 class KernelPlan:
-    """A problem and how to solve it. Dataclasses below this one have the problem as their fields, each with a default."""
+    """A problem and how to solve it. Derive a dataclass whose fields are the problem, each with a default."""
 
     arch: ClassVar[str] = ""
-    """Architectures it runs on, as `hardware.architectures.refusal` reads it: "sm_80+", "sm_90a", "sm_100a, sm_103a"."""
+    """Architectures it runs on: "sm_80+", "sm_90a", "sm_100a, sm_103a" (`hardware.architectures.refusal`)."""
     tiling: ClassVar[Any] = None
-    """Used where no config is given; None for the first of `_autotune_configs`."""
+    """The default tiling; None for the first of `_autotune_configs`."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -228,43 +230,43 @@ class KernelPlan:
             cls.plan = _knows_its_plan(cls.__dict__["plan"])
 
     def prepare_inputs(self) -> Sequence[Any]:
-        """The arrays that the kernel and the reference take."""
+        """Return the arrays that the kernel and the reference take."""
         raise NotImplementedError(f"{type(self).__name__}.prepare_inputs(self) is missing: it makes the input tensors")
 
     def reference_fn(self, *inputs: Any) -> Any:
-        """What the kernel should compute."""
+        """Return what the kernel should compute."""
         raise NotImplementedError(f"{type(self).__name__}.reference_fn(self, *inputs) is missing")
 
     def plan(self, *inputs: Any) -> CuteKernel:
-        """The kernel for such inputs, with its outputs."""
+        """Return the kernel for such inputs, with its outputs."""
         raise NotImplementedError(f"{type(self).__name__}.plan(self, *inputs) is missing: it returns a CuteKernel")
 
     def _autotune_configs(self) -> Sequence[Any]:
-        """Tilings to choose from."""
+        """Return the tilings to choose from."""
         return ()
 
     def _algorithmic_flops_bytes(self) -> tuple[float, float] | None:
-        """Operations and bytes that no kernel can do without; None if not known."""
+        """Return the FLOPs and bytes that every kernel needs; None if unknown."""
         return None
 
     @property
     def problem(self) -> dict[str, Any]:
-        """Its fields, by name."""
+        """The fields, by name."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.init}
 
     @classmethod
     def kernel_name(cls) -> str:
-        """That of its file, or of its package's folder."""
+        """Return the name of the plan's file, or of its package's folder."""
         stem = Path(inspect.getfile(cls)).stem
         return Path(inspect.getfile(cls)).parent.name if stem in ("__init__", "__main__") else stem
 
     def benchmark_kernel_argparse(self, argv: Sequence[str] | None = None) -> None:
-        """The command line of one plan: its fields, `--check`, `--prof_type`. Ends the program with the verb's exit status."""
+        """Run the command line of one plan (its fields, `--check`, `--prof_type`) and exit with the verb's status."""
         raise SystemExit(_command_line(type(self), sys.argv[1:] if argv is None else argv, self.problem))
 
 
 def config_of(tiling: Any) -> Any:
-    """A tiling as JSON."""
+    """Return a tiling as JSON."""
     return dataclasses.asdict(tiling) if dataclasses.is_dataclass(tiling) and not isinstance(tiling, type) else tiling
 
 
@@ -284,7 +286,7 @@ def _knows_its_plan(plan: Callable[..., CuteKernel]) -> Callable[..., CuteKernel
 
 
 def main(package: str, argv: Sequence[str] | None = None) -> int:
-    """`python -m PACKAGE NAME --b=32 --prof_type=ncu --check` for the plans in a package; the exit status.
+    """Run `python -m PACKAGE NAME --b=32 --prof_type=ncu --check` for the plans in a package; return the exit status.
 
     Its `__main__.py` is `raise SystemExit(kiln.workbench.kernel_plan.main(__package__))`.
     """
@@ -305,7 +307,7 @@ def main(package: str, argv: Sequence[str] | None = None) -> int:
 
 
 def find(module: str | types.ModuleType) -> type[KernelPlan]:
-    """The plan class of a module; of several, the one that is defined last."""
+    """Return the plan class of a module; of several, the one that is defined last."""
     where = importlib.import_module(module) if isinstance(module, str) else module
     plans = list(plans_in(where))
     if not plans:
@@ -314,14 +316,14 @@ def find(module: str | types.ModuleType) -> type[KernelPlan]:
 
 
 def plans_in(module: types.ModuleType) -> Iterator[type[KernelPlan]]:
-    """Plan classes that a module defines."""
+    """Yield the plan classes that a module defines."""
     for value in vars(module).values():
         if isinstance(value, type) and issubclass(value, KernelPlan) and value.__module__ == module.__name__:
             yield value
 
 
 def _modules(package: str) -> Iterator[tuple[str, str]]:
-    """The kernels of a package by name, each with its module: where the text of the file speaks of plans; nothing but packages is imported."""
+    """Yield the kernels of a package with their modules, by reading files for `KernelPlan`; imports packages only."""
     top = importlib.import_module(package)
     for found in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
         if found.ispkg or found.name.endswith(".__main__"):

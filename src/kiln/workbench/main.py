@@ -41,7 +41,7 @@ MODULES = {"import": "scaffold.import_program", "new": "scaffold.new"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line (without the command's own name); by default, this process's."""
+    """Run a command line, without the command's own name; the default is this process's."""
     words = list(sys.argv[1:] if argv is None else argv)
     if not words:
         print(usage(), file=sys.stderr)
@@ -68,13 +68,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         if verb == "run" or not _nobody_reads():
             raise
         return 141
-    if argv is None and verb != "run":  # the process ends: there is nothing left to interrupt
+    if argv is None and verb != "run":  # the process ends: an interrupt must not print a traceback
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return status
 
 
 def _nobody_reads() -> bool:
-    """Whether who read standard output is gone (`kiln report --csv - | head`); what is left for it then goes nowhere."""
+    """Return whether the reader of standard output is gone (`kiln report --csv - | head`); drop the rest if so."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     if not any(event & select.POLLERR for _, event in poll.poll(0)):
@@ -84,7 +84,7 @@ def _nobody_reads() -> bool:
 
 
 def module_of(verb: str) -> Any:
-    """The module of a verb."""
+    """Return the module of a verb."""
     return importlib.import_module(f"kiln.workbench.{MODULES.get(verb, verb)}")
 
 

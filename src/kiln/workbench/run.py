@@ -1,9 +1,9 @@
 """`kiln run`: runs a program as `python` would, with `cutlass` served by Kiln whatever else is installed.
 
-What the program may rely on, as under `python prog.py`: `sys.argv`, `sys.path[0]`, `__main__` and its attributes, the
-exit status, tracebacks (no frame of this runner in them), `multiprocessing`. What is set up for the program holds in
-every Python process it starts, too, so it is passed on through environment variables (`environment`) and a
-`sitecustomize` (folder `startup`); whatever later options change belongs there.
+The program may rely on everything as under `python prog.py`: `sys.argv`, `sys.path[0]`, `__main__` and its attributes,
+the exit status, tracebacks (no frame of this runner in them), `multiprocessing`. What is set up for the program holds
+in every Python process it starts, too, through environment variables (`environment`) and a `sitecustomize` (folder
+`startup`); what later options change belongs there.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from importlib.machinery import BuiltinImporter, SourceFileLoader
 from types import ModuleType, TracebackType
 
 from kiln import _alias
+
+from . import serve_cuda
 
 STARTUP = os.path.join(os.path.dirname(os.path.realpath(__file__)), "startup")
 _TARGETS = ("cpu", "nvidia")
@@ -43,18 +45,16 @@ def main(argv: Sequence[str]) -> int:
         atexit.register(_say_what_was_tried, os.getpid())
     _alias.take_over()
     if os.environ.get("KILN_TARGET", "").lower() == "cpu":
-        # Programs written for a GPU: their tensors and streams come from host memory, in child processes too.
-        from . import serve_cuda
-
+        # Tensors and streams of programs for GPUs come from host memory, in child processes too.
         serve_cuda.activate()
     execute(program)
     return 0
 
 
 def _say_what_was_tried(process: int) -> None:
-    """A program in which the sanitizer found nothing ends: under how many schedules that was."""
+    """Report under how many schedules a program ran in which the sanitizer found nothing."""
     sanitizing = sys.modules.get("kiln.base_dsl.sanitizing")
-    if sanitizing is None or os.getpid() != process:  # nothing was compiled, or this is a copy of the process
+    if sanitizing is None or os.getpid() != process:  # nothing was compiled, or this is a forked process
         return
     if sanitizing.schedules and not sanitizing.collected:
         tried = sanitizing.schedules_text(sanitizing.schedules)
@@ -93,10 +93,10 @@ def _parser() -> argparse.ArgumentParser:
 def split(
     argv: Sequence[str], with_value: Sequence[str] = ("--target", "--sanitize-report")
 ) -> tuple[list[str], list[str]]:
-    """The command line as (our own options, the program and its arguments).
+    """Split a command line into our options and the program with its arguments.
 
-    The program starts at the first word that is not one of our options, of which `with_value` take a word. `-m` and `-c`
-    come back as words of their own.
+    The program starts at the first word that is not one of our options, of which `with_value` take a word. `-m` and
+    `-c` come back as words of their own.
     """
     words = list(argv)
     at = 0
@@ -114,7 +114,7 @@ def split(
 
 
 def environment(args: argparse.Namespace) -> dict[str, str]:
-    """The environment variables that make this process and its children run as `args` say."""
+    """Return the environment variables that make this process and its children run as `args` say."""
     # An empty entry means the current folder, so it is kept; an empty or missing variable means no entry.
     before = os.environ.get("PYTHONPATH")
     inherited = [entry for entry in before.split(os.pathsep) if entry != STARTUP] if before else []
@@ -129,7 +129,7 @@ def environment(args: argparse.Namespace) -> dict[str, str]:
 
 
 def execute(program: list[str]) -> None:
-    """Run the program in a new `__main__`, which then stays `__main__`: threads and exit handlers may outlive the code."""
+    """Run the program in a new `__main__`, which stays `__main__`: threads and exit handlers may outlive the code."""
     first, rest = program[0], program[1:]
     main = ModuleType("__main__")
     main.__dict__.update(__builtins__=builtins, __loader__=BuiltinImporter)
@@ -187,7 +187,7 @@ def _read_stdin() -> bytes:
 
 
 def _replace_first_path(entry: str, always: bool = False) -> None:
-    """Put `entry` where Python puts the program's folder; nowhere if the interpreter was told to leave that out."""
+    """Put `entry` where Python puts the program's folder; nowhere if the interpreter runs isolated."""
     safe = getattr(sys.flags, "safe_path", False) or sys.flags.isolated
     if not safe:
         sys.path[0] = entry
@@ -196,9 +196,9 @@ def _replace_first_path(entry: str, always: bool = False) -> None:
 
 
 def _without_our_frames(run: Callable[[], None]) -> None:
-    """Run it; should it raise, have the interpreter report the error from the program's first frame on.
+    """Run the program; if it raises, have the interpreter report the error from the program's first frame on.
 
-    The error still travels up to the interpreter, which alone knows how to end the process for SystemExit and
+    The error still reaches the interpreter, which alone knows how to end the process for SystemExit and
     KeyboardInterrupt, so the frames it passes on the way are dropped where it is shown.
     """
     try:

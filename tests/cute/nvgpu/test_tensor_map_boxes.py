@@ -321,7 +321,7 @@ REFUSED = {
     ),
     "operation": (
         lambda: made(Float16, k_major(512, 256), cute.make_layout((8, 64), stride=(64, 1)), (8, 64), op=cpasync.CopyG2SOp()),
-        r"no copy of the tensor memory accelerator",
+        r"no TMA copy",
     ),
     "no run": (
         lambda: made(Float16, k_major(512, 256), cute.make_layout((8, 64), stride=(128, 2)), (8, 64)),

@@ -91,8 +91,8 @@ def test_headers_are_cpp(folder: Path) -> None:
 def test_kernels_are_loaded_without_python(tmp_path: Path) -> None:
     """Against a driver that tells what it is asked for: choice of images, loading once, errors."""
     options = "--enable-assertions --gpu-arch sm_90a"
-    x, doors = matrix(), ("c", "tvm_ffi")
-    kiln.export(scale_here, x, x, 1.0, to=tmp_path, name="scale", archs=("sm_80", "sm_90a"), doors=doors)
+    x, entry_points = matrix(), ("c", "tvm_ffi")
+    kiln.export(scale_here, x, x, 1.0, to=tmp_path, name="scale", archs=("sm_80", "sm_90a"), entry_points=entry_points)
     x = make_fake_compact_tensor(Float64, (cute.SymInt(),))
     cute.compile(say, x, Int64(1), options=options, target="nvidia").export_to_c(tmp_path, "say")
     x = matrix(32, 16)
@@ -178,11 +178,11 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
         for arguments, words in (
             (("a", "b-c"), "'b-c' is no name of C"),
             (("a", "b", "2c"), "'2c' is no name of C"),
-            (("a",), "needs the name of the files"),
+            (("a",), "got no file_name"),
         ):
             with pytest.raises(DSLUserCodeTypeError, match=words):
                 compiled.export_to_c(*arguments)
-        with pytest.raises(DSLUserCodeTypeError, match="leave out one"):
+        with pytest.raises(DSLUserCodeTypeError, match="pass either file_name"):
             compiled.export_to_c("a", "b", function_name="c")
         with pytest.raises(DSLUserCodeTypeError, match="returns a number"):
             returns.export_to_c(tmp_path, "number")

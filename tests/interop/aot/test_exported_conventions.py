@@ -105,7 +105,7 @@ def gathering(tmp_path_factory: pytest.TempPathFactory) -> str:
     out = make_fake_compact_tensor(Float32, (2, cute.SymInt()), stride_order=(1, 0))
     (path,) = kiln.export(
         gather, out, (vector, vector), 1, True, None, to=tmp_path_factory.mktemp("exported") / "libgather.so", archs=("cpu",),
-        doors=("torch", "jax"), outputs={"out": (2, "n")},
+        entry_points=("torch", "jax"), outputs={"out": (2, "n")},
     )  # fmt: skip
     return path
 
@@ -138,7 +138,13 @@ def test_autograd_is_told_what_an_operator_wrote_to(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch", minversion="2.10")
     vector = make_fake_compact_tensor(Float32, (cute.SymInt(),))
     (path,) = kiln.export(
-        accumulate, vector, vector, to=tmp_path / "libaccumulate.so", archs=("cpu",), doors=("torch",), mutates=("x",)
+        accumulate,
+        vector,
+        vector,
+        to=tmp_path / "libaccumulate.so",
+        archs=("cpu",),
+        entry_points=("torch",),
+        mutates=("x",),
     )
     torch.ops.load_library(path)
     accumulated = torch.ops.kiln.accumulate
@@ -229,7 +235,9 @@ def test_what_is_written_to(tmp_path: Path) -> None:
     """Without outputs, tensors are passed and written to: PyTorch's schema says so, and JAX's results are their aliases. Streams are not passed."""
     torch, jax = pytest.importorskip("torch", minversion="2.10"), pytest.importorskip("jax")
     given = matrix(), matrix(), 1.0, make_fake_stream()
-    (path,) = kiln.export(scale_on_stream, *given, to=tmp_path / "libinto.so", archs=("cpu",), doors=("torch", "jax"))
+    (path,) = kiln.export(
+        scale_on_stream, *given, to=tmp_path / "libinto.so", archs=("cpu",), entry_points=("torch", "jax")
+    )
     torch.ops.load_library(path)
     into = torch.ops.kiln.into
     assert str(into.default._schema) == "kiln::into(Tensor(a!) x, Tensor(b!) y, float by) -> ()"
@@ -246,7 +254,7 @@ def test_what_is_written_to(tmp_path: Path) -> None:
         np.asarray(jax.ffi.ffi_call("exported_into", result)(X, X, by=2.0))
 
 
-def through_all_doors(path: str, name: str, *given: Any, **numbers: Any) -> list[str]:
+def through_all_entry_points(path: str, name: str, *given: Any, **numbers: Any) -> list[str]:
     """What goes wrong by TVM-FFI, PyTorch and JAX: the class and the text; arrays come first."""
     pytest.importorskip("torch", minversion="2.10")
     tvm_ffi, torch, jax = (pytest.importorskip(package) for package in ("tvm_ffi", "torch", "jax"))
@@ -271,13 +279,13 @@ def through_all_doors(path: str, name: str, *given: Any, **numbers: Any) -> list
     return said
 
 
-DOORS = ("tvm_ffi", "torch", "jax")
+ENTRY_POINTS = ("tvm_ffi", "torch", "jax")
 
 
 def test_kernels_that_fail(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     x, path = make_fake_compact_tensor(Float64, (cute.SymInt(),)), str(tmp_path / "libfails.so")
-    kiln.export(say, x, Int64(1), to=path, archs=("cpu",), doors=DOORS, options="--enable-assertions")
-    said = through_all_doors(path, "fails", np.zeros(4), n=5)
+    kiln.export(say, x, Int64(1), to=path, archs=("cpu",), entry_points=ENTRY_POINTS, options="--enable-assertions")
+    said = through_all_entry_points(path, "fails", np.zeros(4), n=5)
     assert [each.partition(":")[0] for each in said] == ["RuntimeError", "RuntimeError", "JaxRuntimeError"]
     assert all(
         "assertion failed: n is too large (kernel said, block (0, 0, 0), thread (0, 0, 0))" in each for each in said
@@ -287,8 +295,8 @@ def test_kernels_that_fail(tmp_path: Path, capfd: pytest.CaptureFixture[str]) ->
 
 def test_memory_that_the_file_has_no_code_for(tmp_path: Path) -> None:
     given, path = (matrix(), matrix(), 1.0), str(tmp_path / "libgpu.so")
-    kiln.export(scale_here, *given, to=path, archs=("sm_90a",), doors=DOORS)
-    by_tvm_ffi, by_torch, by_jax = through_all_doors(path, "gpu", X, np.zeros_like(X), by=1.0)
+    kiln.export(scale_here, *given, to=path, archs=("sm_90a",), entry_points=ENTRY_POINTS)
+    by_tvm_ffi, by_torch, by_jax = through_all_entry_points(path, "gpu", X, np.zeros_like(X), by=1.0)
     assert by_tvm_ffi.startswith("ValueError") and "argument 1 (x)" in by_tvm_ffi
     assert by_tvm_ffi.endswith("it is on the host, expected a CUDA device")
     assert by_torch.startswith("NotImplementedError: Could not run 'kiln::gpu' with arguments from the 'CPU' backend")
@@ -330,7 +338,7 @@ def test_what_a_file_says_of_itself(library: str) -> None:
     }  # fmt: skip
     assert about == {
         "abi": 1, "function": "scale_here", "target": "nvidia", "targets": ["nvidia", "cpu"], "architectures": ["sm_90a", "cpu"],
-        "signature": SIGNATURE, "slots": about["slots"], "result": [0, 0], "streams": 1, "prints": False, "doors": list(ALL),
+        "signature": SIGNATURE, "slots": about["slots"], "result": [0, 0], "streams": 1, "prints": False, "entry_points": list(ALL),
         "arguments": [{"name": "x", **tensor}, {"name": "y", **tensor}, {"name": "by", "kind": "number", "type": "Float32"}],
         "doc": "The same, on the stream of who calls it.", "outputs": {"y": "x"}, "schema": "scale(Tensor x, float by) -> Tensor",
     }  # fmt: skip
@@ -345,9 +353,9 @@ def test_what_a_file_says_of_itself(library: str) -> None:
         ({"outputs": {"y": ("x.0",)}}, "the output 'y' is to be"),
         ({"outputs": {"y": ("x.0", "x.2")}}, "the output 'y' is to have the extent 'x.2'"),
         ({"outputs": {"y": "x"}, "mutates": ["by"]}, "mutates names 'by'"),
-        ({"doors": ("torch", "java")}, "no door 'java'"),
-        ({"doors": "torch,java"}, "no door 'java'"),
-        ({"doors": ()}, "needs a door"),
+        ({"entry_points": ("torch", "java")}, "the entry point 'java'"),
+        ({"entry_points": "torch,java"}, "the entry point 'java'"),
+        ({"entry_points": ()}, "no entry point"),
         ({"name": "a-b::scale"}, "'a-b' is no name of C"),
         ({"to": "folder"}, "(?s)into the folder folder needs a name.*ends in .o or .so"),
         ({"archs": "sm_35"}, "(?s)unknown GPU architecture 'sm_35'.*the oldest is sm_80"),
@@ -361,7 +369,7 @@ def test_what_cannot_be_exported_for_frameworks(options: dict[str, Any], words: 
             matrix(),
             matrix(),
             1.0,
-            **{"to": tmp_path / "a.so", "doors": ("torch",), "archs": ("cpu",), **options},
+            **{"to": tmp_path / "a.so", "entry_points": ("torch",), "archs": ("cpu",), **options},
         )
     assert not list(tmp_path.iterdir())
 
@@ -404,7 +412,7 @@ def test_operators_are_exported_with_what_is_known_of_them(tmp_path: Path) -> No
     op = kiln.torch.op("examples::scaled", scale_here, outputs={"y": ("x.0", "x.1")})
     (path, _) = kiln.export(op, matrix(), matrix(), 1.0, to=tmp_path / "libscaled.so", archs=("cpu",))
     about = read_metadata(path)["scaled"]
-    assert about["doors"] == ["c", "torch"] and about["schema"] == "scaled(Tensor x, float by) -> Tensor"
+    assert about["entry_points"] == ["c", "torch"] and about["schema"] == "scaled(Tensor x, float by) -> Tensor"
     made = kiln.torch.op("examples::made", scale_here, outputs={"y": lambda x, by: x.clone()})
     with pytest.raises(DSLUserCodeTypeError, match="Python makes the output 'y'"):
         kiln.export(made, matrix(), matrix(), 1.0, to=tmp_path / "libmade.so", archs=("cpu",))

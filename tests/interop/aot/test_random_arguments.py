@@ -1,4 +1,4 @@
-"""Random arguments at the doors of one exported file: what fits is taken, all else is refused with the argument's name and what was found."""
+"""Random arguments at the entry_points of one exported file: what fits is taken, all else is refused with the argument's name and what was found."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> str:
         Float32, (cute.SymInt(), cute.SymInt(divisibility=4)), stride_order=(1, 0), assumed_align=16
     )
     path = tmp_path_factory.mktemp("exported") / "libtouch.so"
-    kiln.export(touch, x, 1, to=path, name="random::touch", archs=("cpu",), doors=("c", "tvm_ffi", "torch", "jax"))
+    kiln.export(
+        touch, x, 1, to=path, name="random::touch", archs=("cpu",), entry_points=("c", "tvm_ffi", "torch", "jax")
+    )
     return str(path)
 
 

@@ -99,7 +99,7 @@ def by_jax(name: str, path: str, kinds: list[str]) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_doors_agree(seed: int, tmp_path: Path) -> None:
+def test_entry_points_agree(seed: int, tmp_path: Path) -> None:
     generator = random.Random(seed)
     kinds = [generator.choice([*NUMBERS, "matrix", "matrix"]) for _ in range(9)]
     function = some_function(kinds, tmp_path)
@@ -109,9 +109,11 @@ def test_doors_agree(seed: int, tmp_path: Path) -> None:
     described = [getattr(kiln, kind)(0) if kind in NUMBERS else matrix for kind in kinds]
     with kiln.target("cpu"):
         compiled = cute.compile(function, vector, *described)
-        doors, name = ("c", "tvm_ffi", "torch", "jax"), f"told{seed}"
+        entry_points, name = ("c", "tvm_ffi", "torch", "jax"), f"told{seed}"
         path, library = (
-            kiln.export(function, vector, *described, to=tmp_path / file, name=name, archs=("cpu",), doors=doors)[0]
+            kiln.export(
+                function, vector, *described, to=tmp_path / file, name=name, archs=("cpu",), entry_points=entry_points
+            )[0]
             for file in ("told.o", "libtold.so")
         )
     array = np.random.default_rng(seed).standard_normal((3, 5)).astype(np.float32)

@@ -206,7 +206,7 @@ def test_a_fork_meanwhile(child, tmp_path):
 def test_loading_begins_once_and_is_waited_for(monkeypatch):
     events, made = [], object()
 
-    class Begun:
+    class Loader:
         def __init__(self, load):
             events.append(load)
 
@@ -218,9 +218,9 @@ def test_loading_begins_once_and_is_waited_for(monkeypatch):
             return made
 
     monkeypatch.setattr(loading, "_engine", None)
-    monkeypatch.setattr(loading, "_begun", None)
+    monkeypatch.setattr(loading, "_loader", None)
     monkeypatch.setattr(loading, "_provider", lambda: "begun")
-    monkeypatch.setattr(engine, "begin", Begun)
+    monkeypatch.setattr(engine, "begin_loading", Loader)
     loading.prepare()
     loading.prepare()
     assert events == ["begun"]

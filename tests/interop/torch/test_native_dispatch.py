@@ -10,7 +10,7 @@ from kiln import Constexpr, Float32, Int32
 torch = pytest.importorskip("torch")
 kt = pytest.importorskip("kiln.torch")
 dispatch = pytest.importorskip("kiln.interop.torch.dispatch")
-needs_native = pytest.mark.skipif(dispatch.door() is None, reason="Python takes the calls of operators here")
+needs_native = pytest.mark.skipif(dispatch.dispatcher() is None, reason="Python takes the calls of operators here")
 shift = 1.0
 
 
@@ -140,7 +140,7 @@ def refuse(x: cute.Tensor, y: cute.Tensor):
 @pytest.mark.parametrize("natively", [True, False])
 def test_errors_have_their_text(natively, monkeypatch, capfd):
     if not natively:
-        monkeypatch.setattr(dispatch, "door", lambda: None)
+        monkeypatch.setattr(dispatch, "dispatcher", lambda: None)
     op = kt.op(f"kiln_native::refuse_{natively}", refuse, outputs={"y": "x"})
     for _ in range(3):
         assert torch.equal(op(matrix(2)), matrix(2) + 1)

@@ -350,7 +350,10 @@ WRONG = {
     "only output": (lambda: kt.op("kiln_tests::w0", scale, outputs={"z": "x"}), "outputs names 'z'"),
     "output": (lambda: kt.op("kiln_tests::w1", scale, outputs={"y": "x", "z": "x"}), "outputs names 'z'"),
     "like": (lambda: kt.op("kiln_tests::w2", scale, outputs={"y": "z"}), "to be like 'z'"),
-    "both": (lambda: kt.op("kiln_tests::w3", scale, outputs={"y": "x"}, mutates=("y",)), "an output and mutated"),
+    "both": (
+        lambda: kt.op("kiln_tests::w3", scale, outputs={"y": "x"}, mutates=("y",)),
+        "both in outputs and in mutates",
+    ),
     "save": (lambda: kt.op("kiln_tests::w4", scale, outputs={"y": "x"}, save=("w",)), "save names 'w'"),
     "extent": (lambda: kt.op("kiln_tests::w7", scale, outputs={"y": ("x.0", "by")}), "the extent 'by'"),
     "dtype": (lambda: kt.op("kiln_tests::w8", count, outputs={"y": ("n",)}), "has no type"),

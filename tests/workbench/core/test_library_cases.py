@@ -7,13 +7,13 @@ import pytest
 from kiln import kernels
 from kiln.hardware.devices import device_of
 from kiln.kernels.tuned_configs import config_from_dict, config_to_dict
-from kiln.workbench.core import cases, library_cases
+from kiln.workbench.core import cases, library_cases, loading
 
 pytest.importorskip("torch")
 
 
 def test_configs_are_those_of_all_implementations() -> None:
-    case = cases.load("kiln.kernels:gemm")
+    case = loading.load("kiln.kernels:gemm")
     problem = case.problem({"m": 256, "n": 256, "k": 128})
     choices = case.configs(problem)
     assert {choice.config["config"] for choice in choices} >= {"Sm80GemmConfig", "Sm90GemmConfig"}
@@ -38,7 +38,7 @@ def test_a_config_says_why_it_cannot_work() -> None:
 
 @pytest.mark.parametrize("name", ["sum", "flash_attention", "layer_norm"])
 def test_every_function_has_configs(name: str) -> None:
-    case = cases.load(f"kiln.kernels:{name}")
+    case = loading.load(f"kiln.kernels:{name}")
     assert any(choice.valid for choice in case.configs(case.problem()))
 
 
@@ -50,4 +50,4 @@ def test_asking_for_a_problem_leaves_no_recorded_call() -> None:
 
 def test_what_is_no_function_is_told_by_name() -> None:
     with pytest.raises(cases.ContractError, match=r"kiln\.kernels:gem is no Case; there are: gemm"):
-        cases.load("kiln.kernels:gem")
+        loading.load("kiln.kernels:gem")

@@ -15,7 +15,7 @@ import faults
 import pytest
 
 import kiln
-from kiln.workbench.core import cases, ray_runner
+from kiln.workbench.core import loading, ray_runner
 from kiln.workbench.core.contracts import ContractError
 from kiln.workbench.core.records import Journal
 from kiln.workbench.tune import cli as tune
@@ -108,7 +108,7 @@ def chosen(folder: Path) -> dict:
 def test_r1_a_node_dies_in_the_middle(cluster, folder: Path) -> None:
     """12 configs, compiled and screened: 24 jobs, none of which is lost."""
     node = add_node(cluster)
-    case = cases.load(folder / "sleepy.py")
+    case = loading.load(folder / "sleepy.py")
     done = 0
 
     def report(stage: str, *_: int) -> None:

@@ -23,7 +23,7 @@ from kiln.hardware import source_paths
 from kiln.mlir import ir
 from kiln.workbench.core import source_lines
 from kiln.workbench.core.records import Journal, Record
-from kiln.workbench.inspect import capture, outline
+from kiln.workbench.inspect import capture, outline, resources
 from kiln.workbench.inspect import cli as inspect
 from kiln.workbench.inspect import model as inspect_model
 from kiln.workbench.inspect import page as inspect_page
@@ -496,11 +496,11 @@ def test_an_outline_says_how_a_product_is_built(product):
     ring = here("ring = pipeline")
     assert at["pipelines"] == [(ring, "PipelineTmaAsync: 4 stages, 8 mbarriers of 1 arrival and 8 arrivals, 49152 bytes a stage")]  # fmt: skip
     assert {(ring, "4 x mbarrier of 1 arrival"), (ring, "4 x mbarrier of 8 arrivals")} <= set(at["barriers"])
-    assert at["products"] == [(here("cute.gemm("), "4 x wgmma m64n256k16 f16 x f16, A k-major, B k-major")]
+    assert at["MMAs"] == [(here("cute.gemm("), "4 x wgmma m64n256k16 f16 x f16, A k-major, B k-major")]
     roles = [words for _, words in at["roles"]]
     assert roles[0] == "if warp < GROUP // 32:  registers 40"
     assert f"loads by TMA (line {here('cute.copy(load_a')}, {here('cute.copy(load_b')})" in roles[1]
-    assert roles[2].startswith("else:  registers 232;") and f"products (line {here('cute.gemm(')})" in roles[2]
+    assert roles[2].startswith("else:  registers 232;") and f"MMAs (line {here('cute.gemm(')})" in roles[2]
     text = outline.outline(product.compiled[0], product)
     assert f"  {here('tile_a = smem'):>5}    65536 bytes, aligned to 1024" in text
 
@@ -527,7 +527,7 @@ def test_buffers_of_a_structure():
 
 @needs_ptxas
 def test_resources_as_a_table(product):
-    head, row = outline.resources([product]).splitlines()
+    head, row = resources.resources([product]).splitlines()
     found = dict(zip(head.replace("limited by", "limit").split(), re.split(r"\s{2,}", row)))
     used = product.compiled[0].kernels[0]
     assert found["registers"] == str(used["registers"]) and found["shared"] == "197632" and found["threads"] == "384"

@@ -91,9 +91,7 @@ def test_code_is_read_with_lines_loops_and_loads():
         "barrier": 2,
         "control": 3,
     }  # with the first round of the wait, whose line was that before it
-    loops = [
-        (loop.place[1], loop.depth, loop.products, len(loop.instructions), loop.only_waits) for loop in code.loops()
-    ]
+    loops = [(loop.place[1], loop.depth, loop.mmas, len(loop.instructions), loop.only_waits) for loop in code.loops()]
     # The wait behind the code belongs to the loop it goes back to, and is one itself.
     assert loops == [(6, 0, 1, 11, False), (7, 1, 0, 2, True)]
     assert code.bytes_loaded_at_a_time() == 20
@@ -120,7 +118,7 @@ def test_a_launch_has_a_profile():
     assert str(found.occupancy) == "2 blocks, 16 of 64 warps, limited by registers, shared memory"
     assert found.bytes_in_flight == 2 * (256 * 20 + 91_000)
     assert found.waves(device_of("sm_90")) == 1.0
-    assert [(loop.line, loop.per_product) for loop in found.loops] == [(6, 11.0)]
+    assert [(loop.line, loop.per_mma) for loop in found.loops] == [(6, 11.0)]
     assert [(line.line, line.local_stores, line.local_loads) for line in found.lines if line.mix.get("local")] == [
         (5, 1, 0),
         (9, 0, 1),

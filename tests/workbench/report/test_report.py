@@ -13,6 +13,7 @@ from browser import dom_of, needs_chromium, result_of
 
 from kiln.workbench.core.records import STATUSES, Journal, Record
 from kiln.workbench.main import main
+from kiln.workbench.report import figures
 from kiln.workbench.report import model as report_model
 from kiln.workbench.report import page as report_page
 
@@ -54,7 +55,7 @@ def test_sweeps_have_one_axis_and_the_last_measurement(model):
     assert kernel["x"] == [1, 2, 4, 8] and [us[1] for us in kernel["us"]] == [10, 20, 40, 60]
     assert [us[1] for us in peer["us"]] == [20, 40, 80, 160]
     assert peer["tflops"] == [rate * mine[1] / its[1] for rate, mine, its in zip(kernel["tflops"], kernel["us"], peer["us"])]  # fmt: skip
-    figure = report_page.sweep_figure(sweep)
+    figure = figures.sweep(sweep)
     first = figure["data"][0]
     top = first["y"][0] + first["error_y"]["array"][0]  # the shortest time is the highest speed
     assert top == pytest.approx(kernel["tflops"][0] * kernel["us"][0][1] / kernel["us"][0][0])
@@ -77,9 +78,9 @@ def test_tuning_counts_a_config_once_and_knows_the_best_so_far(model):
     assert len(tuning["rows"]) == len(STATUSES) + 4 and tuning["best"] == 5.0
     timed = [(row["config"]["n"], row["us"][1], row["best"]) for row in tuning["rows"] if row["us"]]
     assert timed == [(101, 7.0, 7.0), (102, 8.0, 7.0), (103, 5.0, 5.0), (100, 9.5, 5.0)]
-    figure = report_page.history(tuning)
+    figure = figures.history(tuning)
     assert {trace["name"].split()[0] for trace in figure["data"]} >= set(STATUSES) - {"ok"}
-    assert report_page.predictions(tuning)["data"][1]["x"] == [row["predicted"] for row in tuning["rows"] if row["us"]]
+    assert figures.predictions(tuning)["data"][1]["x"] == [row["predicted"] for row in tuning["rows"] if row["us"]]
 
 
 def test_of_changed_sources_the_last_counts():
@@ -115,12 +116,12 @@ def test_rooflines_have_the_ceilings_of_their_gpu(model):
     assert len(found["points"]) == 8 and {point["who"] for point in found["points"]} == {"kernel", "peer"}
     (ceiling,) = found["ceilings"]
     assert ceiling["tbs"] == pytest.approx(4.8) and ceiling["peaks"]["f16"] == pytest.approx(989, rel=0.01)
-    figure = report_page.roofline(found)
+    figure = figures.roofline(found)
     slope = next(trace for trace in figure["data"] if "TB/s" in trace["name"])
     assert [y / x for x, y in zip(slope["x"], slope["y"])] == pytest.approx([4.8, 4.8])
     unknown = report_model.build([bench({"m": 1}, 1.0)])
     unknown["cases"][0]["roofline"]["ceilings"] = []
-    assert report_page.roofline(unknown["cases"][0]["roofline"])["data"]
+    assert figures.roofline(unknown["cases"][0]["roofline"])["data"]
 
 
 @pytest.fixture(scope="module")

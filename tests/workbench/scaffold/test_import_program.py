@@ -155,12 +155,12 @@ VERIFY = """
 import sys
 import kiln
 from kiln.workbench import verify
-from kiln.workbench.core import cases
+from kiln.workbench.core import loading
 from kiln.workbench.core.runners import Inline
 
 for name in sys.argv[1:]:
     with kiln.target("cpu"):
-        verdict = verify.verify(cases.load(f"{name}/kernel.py"), quick=True, runner=Inline(), record=False, quiet=True)
+        verdict = verify.verify(loading.load(f"{name}/kernel.py"), quick=True, runner=Inline(), record=False, quiet=True)
     assert verdict.ok and len(verdict.checks) >= 2, str(verdict)
 """
 

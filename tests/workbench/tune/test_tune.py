@@ -15,10 +15,10 @@ from tuning_testing import CONTRACT, HELPER, FakeRunner
 
 import kiln
 from kiln.workbench import doctor
-from kiln.workbench.core import cases, command_line
+from kiln.workbench.core import cases, command_line, loading, tuned_file
 from kiln.workbench.core.records import Record
 from kiln.workbench.tune import cli as tune
-from kiln.workbench.tune import config_locks, tuned_file
+from kiln.workbench.tune import config_locks, result
 from kiln.workbench.tune import tuner as tuning
 
 
@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def load(folder: Path) -> cases.Case:
-    return cases.load(folder / "pair.py")
+    return loading.load(folder / "pair.py")
 
 
 def by_tile(problem: dict, config: dict) -> float | str:
@@ -60,7 +60,7 @@ def test_a_second_run_measures_nothing_and_fresh_all(folder: Path) -> None:
     before = (folder / "tuned.json").read_text()
     again = FakeRunner(by_tile)
     resumed = tune.tune(load(folder), runner=again, target="cpu")
-    assert resumed.measured == 0 and "from the journal" in tune.text(resumed)
+    assert resumed.measured == 0 and "from the journal" in str(resumed)
     assert again.jobs == []
     assert (folder / "tuned.json").read_text() == before
     assert tune.tune(load(folder), runner=FakeRunner(by_tile), target="cpu", fresh=True).measured == 9
@@ -106,7 +106,7 @@ def test_what_is_not_measured_is_pruned_with_its_prediction(folder: Path) -> Non
     more = FakeRunner(by_tile)
     assert tune.tune(load(folder), 1, runner=more, target="cpu", top=4).counts() == {"ok": 4, "pruned": 2}
     assert len(more.done("screen")) == 2
-    rows = tune.text(tune.tune(load(folder), 1, runner=more, target="cpu")).splitlines()
+    rows = str(tune.tune(load(folder), 1, runner=more, target="cpu")).splitlines()
     alone = rows.index("  the others, timed alone and shortly:")
     assert rows[1].startswith("  compared with each other, in ") and (alone, rows[alone + 2][:6]) == (7, "  6 ok")
 
@@ -167,7 +167,7 @@ def test_c8_replay_writes_the_same_file_from_shuffled_lines(folder: Path) -> Non
         draw.shuffle(lines)
         journal.write_text("\n".join(lines) + "\n")
         (folder / "tuned.json").unlink()
-        again = tuned_file.replay(case)
+        again = result.replay(case)
         assert (folder / "tuned.json").read_bytes() == wanted
     assert sorted(str(again).splitlines()[:-1]) == sorted(told.splitlines())  # but that nothing was measured
 
@@ -269,7 +269,7 @@ def test_two_tuners_leave_each_other_what_they_have_begun(folder: Path) -> None:
         "import fcntl, os, sys; fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT);"
         "fcntl.lockf(fd, fcntl.LOCK_EX, 1, int(sys.argv[2])); print(flush=True); sys.stdin.read()"
     )
-    words = [sys.executable, "-c", holds, str(folder / ".kiln" / "claims"), str(config_locks.place_of(key))]
+    words = [sys.executable, "-c", holds, str(folder / ".kiln" / "claims"), str(config_locks.offset_of(key))]
     other = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     other.stdout.readline()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
-from .boolean import mark_test
+from .nodes import mark_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def rewrite(rw: Rewriter, node: ast.Assert) -> list[ast.stmt]:
-    """Return the message is evaluated only if the check fails or is left to run time."""
+    """Rewrite an `assert`: its message is evaluated only if the check fails or is left to run time."""
     text = ast.Constant(ast.unparse(node.test))
     mark_test(node.test)
     test = rw.expression(node.test)

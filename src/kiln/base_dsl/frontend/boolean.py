@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..diagnostics import DSLRuntimeError, error
 from ..typing import Boolean, Numeric, as_numeric
+from .conditional import choose
+from .nodes import ONLY_TRUTH
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,25 +17,9 @@ if TYPE_CHECKING:
     from .rewriter import Rewriter, _Expressions
 
 
-_TRUTH = "_kiln_only_truth"
-
-
-def mark_test(node: ast.expr) -> None:
-    """Say of an expression, before it is rewritten, that nothing but its truth is asked for."""
-    if isinstance(node, ast.BoolOp):
-        setattr(node, _TRUTH, True)
-        for value in node.values:
-            mark_test(value)
-    elif isinstance(node, ast.IfExp):
-        mark_test(node.body)
-        mark_test(node.orelse)
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        setattr(node, _TRUTH, True)
-
-
 def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
-    """`a and b and c` hands the operands over unevaluated, but for the first."""
-    how = [isinstance(node.op, ast.And), getattr(node, _TRUTH, False)]
+    """Rewrite `a and b and c`: all operands but the first are handed over unevaluated."""
+    how = [isinstance(node.op, ast.And), getattr(node, ONLY_TRUTH, False)]
     first = outer.visit(node.values[0])
     others = [rw.thunk(v, outer) for v in node.values[1:]]
     call = rw.hook("boolean", [ast.Tuple([ast.Constant(flag) for flag in how], ast.Load()), first, *others])
@@ -41,13 +27,13 @@ def rewrite(rw: Rewriter, node: ast.BoolOp, outer: _Expressions) -> ast.expr:
 
 
 def rewrite_not(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
-    """Return `not x`."""
+    """Rewrite `not x`."""
     return ast.copy_location(rw.hook("not_", [node.operand]), node)
 
 
 def rewrite_invert(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
-    """Return `~x`: as a test it is looked at when it runs."""
-    return ast.copy_location(rw.hook("inverted", [node.operand]), node) if getattr(node, _TRUTH, False) else node
+    """Rewrite `~x`: as a test it is checked when it runs."""
+    return ast.copy_location(rw.hook("inverted", [node.operand]), node) if getattr(node, ONLY_TRUTH, False) else node
 
 
 def run_inverted(value: Any) -> Any:
@@ -70,7 +56,6 @@ def run_boolean(is_and: bool, value: Any, others: tuple[Callable[[], Any], ...],
                 return value
             value = other()
             continue
-        from .conditional import choose
         from .regions import as_condition
 
         kept = value
@@ -104,7 +89,8 @@ def _truth(x: Any) -> Any:
 
 
 def _and_values(last: Any, kept: Any) -> Any:
-    """Return the first operand of `and` is its value only where it is zero, and there is a zero of the other's type."""
+    """Return how the arms of `and` make values of one type: the first operand is the result only where it is zero, and
+    the other's type has a zero."""
     if not _is_number(last) or not _is_number(kept):
         return None
     return (lambda: last), (lambda: type(last)(0))

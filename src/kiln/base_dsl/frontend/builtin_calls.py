@@ -22,7 +22,7 @@ _NAMES = {"min", "max", "any", "all", "bool", "int", "float", "divmod", "pow"}
 
 
 def rewrite(rw: Rewriter, node: ast.Call) -> ast.expr:
-    """Return the callee goes through a hook that knows which builtins have a dynamic form."""
+    """Rewrite a call: the callee goes through a hook that knows which builtins have a dynamic form."""
     if not isinstance(node.func, ast.Name):
         return node
     if node.func.id in ("any", "all") and _is_lazy(node):
@@ -148,7 +148,7 @@ _DYNAMIC: dict[Any, Any] = {
 
 
 def dynamic_form(function: Any) -> Any:
-    """What to call in place of a builtin; any other callee as it is."""
+    """Return what to call in place of a builtin; any other callee as it is."""
     try:
         return _DYNAMIC.get(function, function)
     except TypeError:  # unhashable callee

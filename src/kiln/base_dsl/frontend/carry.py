@@ -1,8 +1,8 @@
-"""What a region may change: the variables of a function, and the objects it can reach.
+"""The state that a region may change: the variables of a function, and the objects it can reach.
 
-`Scope` reads and writes a traced function's variables through their closure cells. `Snapshot` remembers the
-state of every mutable object reachable from some values, so that changes made inside a region, at any call
-depth, are found by comparison and carried out of it leaf by leaf.
+`Scope` reads and writes a traced function's variables through their closure cells. `Snapshot` remembers the state of
+every mutable object reachable from some values, so that changes made inside a region, at any call depth, are found by
+comparison and carried out of it leaf by leaf.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import trace as tracing
 from .. import tree
-from ..by_code import by_code
+from ..code_cache import by_code
 from ..diagnostics import DSLRuntimeError, error
 from ..tree import UNDEFINED
 from . import hidden_state
@@ -64,7 +64,7 @@ class Scope:
             self.set(name, value)
 
     def roots(self, names: Iterable[str]) -> list[tuple[str, Any]]:
-        """Named values a region can reach through these names, module globals included."""
+        """Return the named values a region can reach through these names, module globals included."""
         found: list[tuple[str, Any]] = []
         for name in names:
             value = self.get(name)
@@ -88,9 +88,7 @@ class Slot:
     kind = "attribute"
 
     def __init__(self, owner: Any, key: Any, path: str) -> None:
-        self.owner = owner
-        self.key = key
-        self.path = path
+        self.owner, self.key, self.path = owner, key, path
 
     @property
     def container_path(self) -> str:
@@ -186,7 +184,7 @@ _CODE = (
 
 @functools.lru_cache(maxsize=4096)
 def _reach(kind: type) -> str:
-    """What is looked at of objects of a class; nothing where that is empty."""
+    """Return which parts of a class's objects are looked at; empty: none."""
     if issubclass(kind, types.MethodType):
         return "self"
     if issubclass(kind, _CODE) or hasattr(kind, "__kiln_traced__"):

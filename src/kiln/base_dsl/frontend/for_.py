@@ -68,7 +68,8 @@ def python_loop(rec: Construct, scope: Scope, items: Iterator[Any], body: Callab
 
 
 def run_rest(rec: Construct, scope: Scope, rest: Callable[[], None]) -> bool:
-    """After an iteration run in Python: whether the loop is over here, because it was left or `rest` did the others."""
+    """Continue after an iteration run in Python: return whether the loop is over here, because it was left or `rest`
+    did the others."""
     values = {flag: scope.get(flag) for flag in rec.exits}
     if any(v is True for v in values.values()):
         return True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..typing import Boolean
-from .boolean import mark_test
+from .nodes import mark_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def rewrite(rw: Rewriter, node: ast.If) -> list[ast.stmt]:
 
 
 def rewrite_guard(rw: Rewriter, node: Guard) -> list[ast.stmt]:
-    """Statements that run unless a jump flag is set."""
+    """Rewrite statements that run unless a jump flag is set."""
     index = rw.construct("guard", node, node, node, list(node.body))
     body = rw.region(rw.fresh("rest"), node.body, node)
     flags = ast.Tuple([ast.Constant(f) for f in node.flags], ast.Load())
@@ -47,7 +47,7 @@ def rewrite_guard(rw: Rewriter, node: Guard) -> list[ast.stmt]:
 def run_if(
     rec: Construct, scope: Scope, condition: Any, then: Callable[[bool], None], orelse: Callable[[bool], None] | None
 ) -> None:
-    """A Python condition just runs in Python; a dynamic one becomes a branch of the object program."""
+    """Run an `if`: a Python condition just runs in Python; a dynamic one becomes a branch of the program."""
     if not tree.is_dynamic(condition):
         if condition:
             then(False)
@@ -60,7 +60,7 @@ def run_if(
 
 
 def run_guard(rec: Construct, scope: Scope, flags: tuple[str, ...], body: Callable[[bool], None]) -> None:
-    """`body` runs on the paths where no flag is set; inside it they are known to be clear."""
+    """Run `body` on the paths where no flag is set; inside it they are known to be clear."""
     values = [scope.get(flag) for flag in flags]
     if any(v is True for v in values):
         return

@@ -1,4 +1,4 @@
-"""What the arms of a conditional expression do besides having a value."""
+"""Side effects of the arms of a conditional expression."""
 
 from __future__ import annotations
 

@@ -30,12 +30,13 @@ class Flow:
 
 
 def names_of(*nodes: ast.AST) -> tuple[set[str], set[str]]:
-    """(names loaded, names stored) by some nodes. Functions defined inside count as loads of what they capture."""
+    """Return (names loaded, names stored) by some nodes. Functions defined inside count as loads of what they
+    capture."""
     loads: set[str] = set()
     stores: set[str] = set()
     todo: list[Any] = list(nodes)
     name, constant, load, add_children = ast.Name, ast.Constant, ast.Load, syntax.add_children
-    for node in todo:  # the list grows meanwhile
+    for node in todo:  # the list grows in the loop
         kind = node.__class__
         if kind is name:
             (loads if node.ctx.__class__ is load else stores).add(node.id)
@@ -104,7 +105,7 @@ _KINDS: dict[type, Callable[[Any, set[str], set[str], list[Any]], None]] = {
     ast.GeneratorExp: _comprehension, ast.ExceptHandler: _named, ast.MatchAs: _named, ast.MatchStar: _named,
     ast.MatchMapping: _mapping, ast.alias: _alias, Loop: _loop_node, Guard: _guard_node,
 }  # fmt: skip
-"""Nodes that bind names or open a scope: each adds its names, and the nodes that are still to be looked at."""
+"""The nodes that bind names or open a scope: each adds its names, and the nodes still to be looked at."""
 
 
 def parameter_names(arguments: ast.arguments) -> set[str]:
@@ -114,7 +115,7 @@ def parameter_names(arguments: ast.arguments) -> set[str]:
 
 
 def declared_outside(body: list[ast.stmt]) -> set[str]:
-    """Names a function declares `nonlocal` or `global`."""
+    """Return the names a function declares `nonlocal` or `global`."""
     found: set[str] = set()
     for stmt in body:
         for node in syntax.walk_scope(stmt):
@@ -124,7 +125,7 @@ def declared_outside(body: list[ast.stmt]) -> set[str]:
 
 
 def captured(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
-    """Names an inner function takes from the scopes around it (globals included)."""
+    """Return the names an inner function takes from the scopes around it (globals included)."""
     statements = function.body if not isinstance(function, ast.Lambda) else []
     loads, stores = names_of(*statements) if not isinstance(function, ast.Lambda) else names_of(function.body)
     outside = declared_outside(statements)
@@ -132,7 +133,7 @@ def captured(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> s
 
 
 def rebound_by_inner(body: list[ast.stmt]) -> set[str]:
-    """Names of this scope that functions defined in it rebind through `nonlocal`."""
+    """Return the names of this scope that functions defined in it rebind through `nonlocal`."""
     found: set[str] = set()
     for stmt in body:
         for node in syntax.walk(stmt):
@@ -161,7 +162,7 @@ def lazy_parts(node: ast.AST) -> list[ast.expr]:
 
 
 def _bound_perhaps(node: ast.AST) -> frozenset[str]:
-    """Names that `:=` binds in parts of a node that may not be evaluated."""
+    """Return the names that `:=` binds in parts of a node that may not be evaluated."""
     found = [n for n in syntax.walk(node) if isinstance(n, ast.NamedExpr)]
     if not found:
         return frozenset()
@@ -199,7 +200,7 @@ class Liveness:
         return frozenset().union(*(loads for loads, _ in found)), frozenset().union(*(stores for _, stores in found))
 
     def killed(self, *nodes: ast.AST) -> frozenset[str]:
-        """Names that some nodes bind for certain: nobody reads later what they held."""
+        """Return the names that some nodes bind for certain: nobody reads later what they held."""
         stores = self.names(*nodes)[1]
         if not stores:
             return stores

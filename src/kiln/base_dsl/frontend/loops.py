@@ -1,6 +1,7 @@
-"""Building a loop of the object program around Python callables.
+"""Builds loops of the program around Python callables.
 
-A body is traced once, and again where its first trace shows that a number or an object has to be taken in another way.
+A body is traced once, and again where its first trace shows that a number or an object has to be carried in another
+way.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ if TYPE_CHECKING:
 
 
 class _Choices:
-    """How a loop takes what its body may change, as learned by tracing the body.
+    """How a loop carries what its body may change, as learned by tracing the body.
 
     `promoted`: Python numbers that become values of the program. `by_value`: variables and attributes that hold another
-    object after an iteration, so that they stand for its parts; all others stand for the object itself. `likes`: values of
-    which less is known after an iteration, by the variable or attribute and the path in it.
+    object after an iteration, so that the object's parts are carried; all others refer to the object itself. `likes`:
+    values with a weaker description after an iteration, by the variable or attribute and the path in it.
     """
 
     def __init__(self) -> None:
@@ -51,7 +52,7 @@ class _Choices:
         self._weakened = 0
 
     def learn(self, wrong: WrongChoice) -> bool:
-        """Return whether there was something to learn."""
+        """Adapt to a wrong choice; return whether there was something to learn."""
         if wrong.promote is not None:
             new = wrong.promote not in self.promoted
             self.promoted.add(wrong.promote)
@@ -66,7 +67,7 @@ class _Choices:
         return level < 2
 
     def kept(self, name: str, value: Any, shared: tree.Kept) -> tree.Kept:
-        """Return the objects that stay in the value of a variable or attribute."""
+        """Return the objects in the value of a variable or attribute that keep their identity."""
         level = self.by_value.get(name, 0)
         if level == 0:
             return shared
@@ -74,7 +75,7 @@ class _Choices:
 
 
 _MOST_WEAKENED = 16
-"""How often a loop is traced again because less is known of a value: alignments end soon, and so do divisors."""
+"""The most retraces of a loop because a value's description gets weaker: alignments end soon, and so do divisors."""
 
 
 def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
@@ -89,7 +90,7 @@ def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
         except WrongChoice as wrong:
             if not choices.learn(wrong):
                 raise (first or wrong.error) from None
-            if not wrong.by_value:  # of objects taken by value, what is found then says more
+            if not wrong.by_value:  # the error of an object carried by value says more
                 first = first or wrong.error
             del trace.watched[watched:], trace.complaints[complaints:]
             trace.unavailable = unavailable
@@ -101,18 +102,18 @@ def _traced_loop(rec: Construct, attempt: Callable[[_Choices], Any]) -> Any:
 
 
 class _Entry:
-    """A variable or slot whose leaves are block arguments of the loop. Objects of `kept` in its value stay."""
+    """A variable or slot whose leaves are block arguments of the loop. Objects of `kept` in its value keep their
+    identity."""
 
     def __init__(
         self, name: str, value: Any, set_: Callable[[Any], None], get: Callable[[], Any], promote: bool,
         kept: tree.Kept, holds_object: bool = True, likes: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        """`holds_object`: its value is no copy of the state of an object that stays. `likes`: see `_Choices`."""
+        """Open the value's leaves. `holds_object`: it is not a copy of a kept object's state. `likes`: see
+        `_Choices`."""
         self.name = name
         self.original = value
-        self.get = get
-        self.set = set_
-        self.kept = kept
+        self.get, self.set, self.kept = get, set_, kept
         try:
             began = value if likes is None else tree.weakened(value, likes)
             self.promoted, self.inits, self._rebuild = tree.open_value(began, promote, kept)
@@ -131,7 +132,7 @@ class _Entry:
         """Let the variable stand for block arguments."""
         mine = self._arguments = [next(arguments) for _ in self.inits]
         self.opened = self._rebuild(iter(mine))
-        # The body may change the object in place: what it began with is kept apart.
+        # The body may change the object in place: its initial state is copied.
         self._began = tree.frozen(self.opened, kept=self.kept)
         self.set(self.opened)
 
@@ -173,7 +174,7 @@ class _Entry:
         return not tree.same_state(self.opened, self._began)
 
     def finish(self, values: Iterator[ir.Value], kept: list[bool]) -> None:
-        """After the loop: results for the leaves that changed; the original object where nothing did."""
+        """Set the value after the loop: results for the leaves that changed; the original object where nothing did."""
         if not any(kept):
             self.set(self.original)
             return
@@ -268,7 +269,8 @@ class _LoopState:
         self.types = [init.type for entry in self.entries for init in entry.inits]
 
     def _shared_objects(self, carried: list[str]) -> tree.Kept:
-        """Objects in carried variables that something else refers to as well: they stay, and get the loop's values."""
+        """Return objects in carried variables that something else refers to as well: they keep their identity and get
+        the loop's values."""
         values = [(n, self.before[n]) for n in carried if tree.is_mutable(self.before[n])]
         if not values:
             return {}
@@ -364,7 +366,7 @@ class _LoopState:
         return [leaf for entry in self.entries for leaf in entry.leaves_now(self.rec)]
 
     def check_static(self) -> None:
-        """What is not carried must not have changed, and no object may have got a second name that the loop cannot follow."""
+        """Check that nothing else changed, and that no object got a second name that the loop cannot follow."""
         rec = self.rec
         for name in self.fixed:
             now, old = self.scope.get(name), self.before[name]
@@ -416,7 +418,8 @@ class _LoopState:
         self._check_objects()
 
     def _check_objects(self) -> None:
-        """Refuse objects that the loop makes anew of their parts, where a second name would show the difference."""
+        """Raise an error for objects that the loop rebuilds from their parts, where a second name would show the
+        difference."""
         made = [
             e for e in self.entries if e.holds_object and tree.is_mutable(e.original) and id(e.original) not in e.kept
         ]
@@ -454,7 +457,7 @@ class _LoopState:
         )
 
     def late_plan(self, certain: bool) -> tuple[list[tree.Leaf], list[Callable[[Iterator[ir.Value]], None]]]:
-        """How variables that the body sets before reading them come out of the loop.
+        """Return how variables that the body sets before reading them come out of the loop.
 
         `certain`: the body runs at least once, so that they need no value before it.
         """
@@ -482,7 +485,7 @@ class _LoopState:
                 steps.append(lambda _, name=name: self.scope.set(name, UNDEFINED))
                 continue
             if certain and name not in self.rec.exits and not is_internal_name(name):
-                old = UNDEFINED  # overwritten for certain
+                old = UNDEFINED  # overwritten in any case
             try:
                 make = merge.unify(old, now)
             except tree.Mismatch as m:
@@ -542,7 +545,7 @@ def dynamic_for(
     rec: Construct, scope: Scope, lower: Integer, upper: Integer, step: Integer, hints: dict[str, Any],
     body: Callable[[Any], None], certain: bool,
 ) -> None:  # fmt: skip
-    """A counted loop with positive `step`. `certain`: it runs at least once."""
+    """Build a counted loop with positive `step`. `certain`: it runs at least once."""
     _traced_loop(rec, lambda choices: _try_for(rec, scope, lower, upper, step, hints, body, certain, choices))
 
 
@@ -608,7 +611,8 @@ def _prune(block: ir.Block, offset: int, kept: list[bool], inits: list[ir.Value]
 
 
 def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
-    """Names that the test of a `while` binds and nobody reads before: the body and what follows see the test's value."""
+    """Return names that the test of a `while` binds and nobody reads before: body and later code see the
+    test's value."""
     scope = state.scope
     carried = {entry.name for entry in state.entries}
     names = [n for n in sorted(rec.test_writes - carried) if n in scope.cells and scope.get(n) is not UNDEFINED]
@@ -616,10 +620,10 @@ def _bound_by_test(rec: Construct, state: _LoopState) -> list[_Entry]:
 
 
 def dynamic_while(rec: Construct, scope: Scope, test: Callable[[], Any], body: Callable[[], None]) -> Any:
-    """Return a `while` of the object program.
+    """Build a `while` of the program.
 
-    Returns True when it was built. When the test turns out to be a Python value after all, nothing is built,
-    its operations stay in front, variables are as before, and the value is returned for the caller to go on with.
+    Returns True when it was built. When the test turns out to be a Python value after all, nothing is built, its
+    operations stay in front, variables are as before, and the value is returned for the caller to go on with.
     """
     return _traced_loop(rec, lambda choices: _try_while(rec, scope, test, body, choices))
 

@@ -1,7 +1,7 @@
-"""Objects that a region chose between: what was two objects becomes a third, made of the chosen values.
+"""Objects that a region chose between: two objects become a third, made of the chosen values.
 
-Python would go on with one of the two, so that a later change in place is seen under both names. Here it is seen under
-one of them only. Such a change is refused where both are still in use; reading is right.
+Python would go on with one of the two, so that a later change in place is visible under both names. Here it is visible
+under one of them only. Such a change is an error where both are still in use; reading is right.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
-from ..by_code import by_code
+from ..code_cache import by_code
 from ..diagnostics import DSLUserCodeError, Span, frame_span, is_internal, user_frame
 from .carry import Snapshot, objects_in
 from .jumps import is_internal_name
@@ -72,7 +72,7 @@ class Noted:
     def setting(
         self, set_: Callable[[Any], None], make: Callable[[Iterator[Any]], Any], first: Any, second: Any, name: str
     ) -> Callable[[Iterator[Any]], None]:
-        """What makes a merged value and sets it, noting what it is made of."""
+        """Return what makes a merged value and sets it, noting its origins."""
 
         def run(values: Iterator[Any]) -> None:
             merged = make(values)
@@ -110,7 +110,7 @@ def _copied(merged: Any, origins: list[Any]) -> set[int]:
 
 
 def with_origins(objects: Iterable[int]) -> set[int]:
-    """Objects and those that they were made of, by identity."""
+    """Return objects and those that they were made of, by identity."""
     merged = tracing.require("a loop").merged
     found, todo = set[int](), list(objects)
     while todo:
@@ -141,9 +141,10 @@ def _two_objects(name: str) -> tuple[str, str]:
 
 
 def without_cached(snapshot: Snapshot, changes: dict[int, Any]) -> dict[tuple[int, str], Any]:
-    """Attributes that objects gained in a region, but for cached properties: these are computed anew where they are read next.
+    """Return attributes that objects gained in a region, but for cached properties: these are computed again where they
+    are read next.
 
-    That gives the same, unless the object changes: such a change is refused.
+    That gives the same, unless the object changes: such a change is an error.
     """
     gained = snapshot.new_attributes()
     for key in list(gained):
@@ -186,7 +187,7 @@ def look_again(watched: list[Watched]) -> None:
 
 
 def _changed(state: Snapshot) -> Iterator[str]:
-    """Where something is not as it was."""
+    """Return the path of something that has changed."""
     yield from (path for path, _ in state.resized())
     changed = [(state.slots[index], state.values[index]) for index in state.changes()]
     for slot, before in [*changed, *state.reassigned()]:
@@ -220,27 +221,20 @@ def used_by_callers(scope: Scope) -> list[tuple[str, Any]]:
 def _frames() -> Iterator[types.FrameType]:
     """The frames of the user's functions, up to the outermost traced one."""
     frame: types.FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code is not _trace_code():
+    while frame is not None and frame.f_code not in tracing.entry_codes:
         if not is_internal(frame.f_code):
             yield frame
         frame = frame.f_back
 
 
 def _read_later(frame: types.FrameType) -> list[tuple[str, Any]]:
-    """Variables that a function may read from here on, read off its byte code: names that are loaded further on, or in a loop
-    around this place."""
+    """Return variables that a function may read from here on, read off its byte code: names loaded further on, or in a
+    loop around this place."""
     code = frame.f_code
     again = code.co_name.startswith("__kiln_body")  # the body of a loop, which may run once more
     names = _loaded_after(code, -1 if again else frame.f_lasti)
     values = frame.f_locals
     return [(name, values[name]) for name in sorted(names) if name in values]
-
-
-@functools.cache
-def _trace_code() -> types.CodeType:
-    from ..dsl import BaseDSL
-
-    return BaseDSL.trace.__code__
 
 
 @by_code
@@ -250,7 +244,7 @@ def _places(_code: types.CodeType) -> dict[int, frozenset[str]]:
 
 
 def _loaded_after(code: types.CodeType, offset: int) -> frozenset[str]:
-    """Names of variables that code loads behind a place, or in a loop around it."""
+    """Return the names of variables that code loads after a place, or in a loop around it."""
     known = _places(code)
     found = known.get(offset)
     if found is None:

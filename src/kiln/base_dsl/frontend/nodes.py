@@ -57,7 +57,7 @@ _HOLES = ("kwd_attrs", "kw_defaults", "keys")
 def walk(node: ast.AST) -> list[Any]:
     """Return a node and all below it, in the order of `ast.walk`; contexts and operators are left out."""
     found = [node]
-    for each in found:  # the list grows meanwhile
+    for each in found:  # the list grows in the loop
         if FIELDS[each.__class__]:
             add_children(each, found)
     return found
@@ -98,7 +98,7 @@ def fix_locations(node: Any) -> Any:
     _place(node.__dict__, {"lineno": 1, "col_offset": 0, "end_lineno": 1, "end_col_offset": 0})
     found: list[Any] = [node]
     below: list[Any] = []
-    for each in found:  # the list grows meanwhile
+    for each in found:  # the list grows in the loop
         if FIELDS[each.__class__]:
             add_children(each, below)
             for child in below:
@@ -124,7 +124,7 @@ class Transformer:
         cls._handlers = {}
 
     def visit(self, node: Any) -> Any:
-        """What takes the place of a node."""
+        """Return what takes the place of a node."""
         kind = node.__class__
         try:
             handler = self._handlers[kind]
@@ -155,3 +155,20 @@ class Transformer:
                 else:
                     setattr(node, name, new)
         return node
+
+
+ONLY_TRUTH = "_kiln_only_truth"
+"""The attribute of expressions of which only the truth is used."""
+
+
+def mark_test(node: ast.expr) -> None:
+    """Mark an expression, before it is rewritten, of which only the truth is used."""
+    if isinstance(node, ast.BoolOp):
+        setattr(node, ONLY_TRUTH, True)
+        for value in node.values:
+            mark_test(value)
+    elif isinstance(node, ast.IfExp):
+        mark_test(node.body)
+        mark_test(node.orelse)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
+        setattr(node, ONLY_TRUTH, True)

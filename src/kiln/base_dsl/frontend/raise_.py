@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def rewrite(rw: Rewriter, node: ast.Raise) -> list[ast.stmt]:
-    """Checks first whether the innermost region is one of the object program."""
+    """Rewrite a `raise`: check first whether the innermost region is one of the program."""
     region = rw.innermost_region()
     stmts: list[ast.stmt] = []
     if region is not None:

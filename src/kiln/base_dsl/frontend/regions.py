@@ -1,8 +1,8 @@
-"""Building a branch of the object program around Python callables, and what loops share with it.
+"""Builds branches of the program around Python callables, and what loops share with them.
 
-Blocks are traced detached. When the trace of a body shows what really changed, the operation is made around
-the finished blocks: unchanged values are pruned, values born inside are added. The operations themselves are
-the language's: see `BaseDSL.make_if`, `make_for`, `make_while`.
+Blocks are traced detached. When the trace of a body shows what changed, the operation is made around the finished
+blocks: unchanged values are pruned, values created inside are added. The operations themselves are the language's: see
+`BaseDSL.make_if`, `make_for`, `make_while`.
 """
 
 from __future__ import annotations
@@ -114,24 +114,20 @@ def check_globals(rec: Construct) -> None:
 
 
 class WrongChoice(Exception):
-    """The body shows that a loop has to take something in another way; `error` is raised if it cannot."""
+    """A loop's body shows that something has to be carried in another way; `error` is raised if it cannot."""
 
     def __init__(
         self, error: DSLBaseError, promote: str | None = None, by_value: str = "",
         like: tuple[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.error = error
-        self.promote = promote
-        self.by_value = by_value
-        self.like = like
+        self.error, self.promote, self.by_value, self.like = error, promote, by_value, like
 
 
 class region:
-    """While open, a region is traced. An exception that leaves it puts objects back and ends the trace for good.
+    """While open, a region is traced. An exception that leaves it restores objects and ends the trace for good.
 
-    A handler outside would stand for what happens on one path only, and could use values of a region that is no part of
-    the program.
+    A handler outside would handle one path only, and could use values of a region that is no part of the program.
     """
 
     def __init__(self, title: str, span: Span | None, snapshot: Snapshot | None = None) -> None:
@@ -277,14 +273,14 @@ class MergedPlace(NamedTuple):
     """Whether it takes the state of a value, and not the value itself."""
 
     def setting(self, make: Callable[[Iterator[ir.Value]], Any], noted: Noted) -> Callable[[Iterator[ir.Value]], None]:
-        """What sets the merged value."""
+        """Return what sets the merged value."""
         if self.copies:
             return lambda values: self.set(make(values))
         return noted.setting(self.set, make, self.first, self.second, self.path)
 
 
 def merged_places(snapshot: Snapshot, first: Any, second: Any) -> Iterator[MergedPlace]:
-    """The places in objects that two arms changed. Refuses attributes that exist on one path only."""
+    """Yield the places in objects that two arms changed. Raises an error for attributes that exist on one path only."""
     for index in sorted(first.changes.keys() | second.changes.keys()):
         slot, old = snapshot.slots[index], snapshot.values[index]
         a, b = first.changes.get(index, old), second.changes.get(index, old)

@@ -13,7 +13,7 @@ import types
 from typing import Any
 
 from ..diagnostics import DSLRuntimeError, Span
-from . import nodes, texts
+from . import nodes, transient_sources
 
 
 @functools.lru_cache(maxsize=128)
@@ -42,7 +42,7 @@ def _code_parameters(code: types.CodeType) -> tuple[str, ...]:
 
 
 def _mangled(names: tuple[str, ...], code: types.CodeType) -> tuple[str, ...]:
-    """Private names (`__x` in a class) appear mangled in code objects; compare them unmangled."""
+    """Return whether names agree: private names (`__x` in a class) appear mangled in code objects."""
     return tuple(
         n[n.index("__", 1) :] if n.startswith("_") and "__" in n[1:] and not n.startswith("__") else n for n in names
     )
@@ -78,15 +78,15 @@ def find(code: types.CodeType, space: dict[str, Any] | None = None) -> FunctionN
 def _find_in_whole(code: types.CodeType, space: dict[str, Any]) -> FunctionNode:
     """Return the node in the tree of a whole text, which is kept for others."""
     found: dict[str, FunctionNode] = {}
-    for text in texts.candidates(code):
+    for text in transient_sources.candidates(code):
         node = _find_in(text, code)
         if node is not None:
             found.setdefault(text, node)
-    certain = len(found) == 1 and not texts.is_imported_file(code.co_filename, space)
+    certain = len(found) == 1 and not transient_sources.is_imported_file(code.co_filename, space)
     for text, node in found.items():
         if certain or is_compiled_from(text, node, code):
             return node
-    for text in texts.guesses(code):
+    for text in transient_sources.guesses(code):
         node = _find_in(text, code)
         if node is not None and is_compiled_from(text, node, code):
             return node
@@ -161,7 +161,7 @@ def _around(tree: ast.Module, line: int) -> list[Any]:
     """Return the nodes of a tree that a line is part of."""
     found: list[Any] = [tree]
     below: list[Any] = []
-    for node in found:  # the list grows meanwhile
+    for node in found:  # the list grows in the loop
         nodes.add_children(node, below)
         for child in below:
             end = getattr(child, "end_lineno", None)  # some kinds of nodes have no place
@@ -235,7 +235,8 @@ def _imports(text: str) -> str:
 
 
 def _excerpt(text: str, body: list[ast.stmt], node: FunctionNode) -> str:
-    """Of a text, the statement at its top that a node stands in, on its lines; of a class only the statement that matters."""
+    """Return the statement at the top of a text that a node stands in, on its lines; of a class only the statement that
+    matters."""
     lines = text.splitlines(keepends=True)
     kept: list[str] = []
     while True:
@@ -264,7 +265,7 @@ def _contains(module: types.CodeType, code: types.CodeType) -> bool:
 
 
 def identity(code: types.CodeType) -> tuple[object, ...]:
-    """What tells code apart, so that it can be compared, here and in other processes."""
+    """Return what tells code apart, comparable here and in other processes."""
     constants = [identity(c) if isinstance(c, types.CodeType) else _constant(c) for c in code.co_consts]
     return (code.co_name, code.co_firstlineno, code.co_code, code.co_names, code.co_varnames, constants)
 

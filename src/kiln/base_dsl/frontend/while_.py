@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..diagnostics import DSLRuntimeError, error
 from . import nodes
-from .boolean import mark_test
 from .for_ import run_rest
 from .liveness import names_of
+from .nodes import mark_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ _STATIC_CALLS = {
 
 
 def rewrite(rw: Rewriter, loop: Loop) -> list[ast.stmt]:
-    """Test and body become functions."""
+    """Rewrite a `while`: test and body become functions."""
     node = loop.node
     assert isinstance(node, ast.While)
     mark_test(node.test)
@@ -81,7 +81,8 @@ def _exit_tests(statements: list[ast.stmt], flags: set[str]) -> list[ast.expr]:
 
 
 def _decided_by(tests: list[ast.expr], body: list[ast.stmt]) -> set[str]:
-    """Names the tests depend on, through the body's assignments too; '()' stands for a call that may give anything."""
+    """Return names the tests depend on, through the body's assignments too; '()' stands for a call that may give
+    anything."""
     wanted: set[str] = set()
 
     def use(node: ast.AST) -> None:

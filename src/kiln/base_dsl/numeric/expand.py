@@ -187,7 +187,7 @@ def truncate(
 def _truncate_power_of_two(
     bits: _Bits, pattern: ir.Value, magnitude: ir.Value, is_nan: ir.Value, source: FloatFormat, target: FloatFormat
 ) -> ir.Value:
-    """Nearest, ties up; clamped to the range; NaN for a negative number."""
+    """Emit the nearest power of two, ties up; clamped to the range; NaN for a negative number."""
     half = 1 << (source.mantissa_bits - 1)
     exponent = bits.right(bits.add(magnitude, half), source.mantissa_bits)
     lowest = source.bias - target.bias
@@ -301,7 +301,7 @@ def _is_tf32(type_: ir.Type) -> bool:
 
 
 def _retype_tf32(module: ir.Module) -> None:
-    """Every tf32 value becomes the f32 with the same value, in place."""
+    """Make every tf32 value the f32 with the same value, in place."""
 
     def as_f32(type_: ir.Type) -> ir.Type:
         if not _is_tf32(type_):

@@ -140,7 +140,7 @@ class FloatFormat:
         return math.copysign(rounded, value)
 
     def _round_power_of_two(self, magnitude: float) -> float:
-        """To the nearest power of two (ties go up), clamped to the range of the format."""
+        """Round to the nearest power of two (ties go up), clamped to the range of the format."""
         if magnitude <= self.smallest:
             return self.smallest
         if magnitude >= self.max:

@@ -31,7 +31,7 @@ def _extremum(name: str, python: Any, a: Any, b: Any) -> Any:
 
 
 def logical_not(x: Any) -> Any:
-    """Python's `not`, for a dynamic value too."""
+    """Return Python's `not`, for a dynamic value too."""
     t = type(x)
     if not isinstance(t, NumericMeta):
         return not x
@@ -51,23 +51,12 @@ def join(a: Any, b: Any) -> Any:
 
 
 def lost_by_joining(a: Any, b: Any) -> tuple[str, str]:
-    """For two values that would join but for what becomes of a number: which one, and what to write. Else nothing."""
+    """Return what a number would lose if two values joined, and what to write; nothing if they join or cannot."""
     t = _joined(a, b)
     for x in (a, b):
         if t is not None and not _is_kept(t, x):
-            return f"{type(x).__name__} {x} is no value of {t.__name__}, the type it would have", keeping(t, x)
+            return f"{type(x).__name__} {x} is no value of {t.__name__}, the type it would have", host.keeping(t, x)
     return "", ""
-
-
-def keeping(t: Any, value: Any) -> str:
-    """What to write for a Python number that is no value of a type where it stands."""
-    if isinstance(value, float):
-        return f"convert both sides to a type that has {value!r}"
-    if isinstance(t, FloatMeta):
-        return f"write {t.__name__}({value}) to have it rounded, or convert both sides to a type that has it"
-    if t.width == 128:
-        return "numbers of a program have at most 128 bits: keep it a Python value (Constexpr, range_constexpr)"
-    return f"convert both sides to a wider type than {t.__name__}"
 
 
 def _is_kept(t: Any, x: Any) -> bool:
@@ -110,7 +99,7 @@ def _join_weak(t: Any, value: bool | int | float) -> Any:
 
 
 def zero_of(t: Any) -> Any:
-    """Zero as a value of type `t`."""
+    """Return zero as a value of type `t`."""
     return t(t.zero)
 
 

@@ -55,6 +55,17 @@ def keeps(t: Any, value: Plain) -> bool:
     return cast(t, value) == value
 
 
+def keeping(t: Any, value: Any) -> str:
+    """Return what to write for a Python number that is no value of a type."""
+    if isinstance(value, float):
+        return f"convert both sides to a type that has {value!r}"
+    if isinstance(t, FloatMeta):
+        return f"write {t.__name__}({value}) to have it rounded, or convert both sides to a type that has it"
+    if t.width == 128:
+        return "numbers of a program have at most 128 bits: keep it a Python value (Constexpr, range_constexpr)"
+    return f"convert both sides to a wider type than {t.__name__}"
+
+
 def in_range(t: Any, value: Plain) -> bool:
     """Return whether a Python number, rounded to a type of floats, is one of its numbers. Infinities and NaN are
     where it has them."""
@@ -66,7 +77,7 @@ def in_range(t: Any, value: Plain) -> bool:
 
 
 def wrap(t: IntegerMeta, value: int) -> int:
-    """`value` modulo 2**width, in the range of `t`."""
+    """Return `value` modulo 2**width, in the range of `t`."""
     if t.is_boolean:
         return bool(value)
     if t.min <= value <= t.max:
@@ -101,7 +112,7 @@ def text(t: Any, value: Plain) -> str:
 
 
 def divide(a: float, b: float) -> float:
-    """IEEE division."""
+    """Return the IEEE quotient."""
     if b != 0.0:
         return a / b
     if a == 0.0 or a != a:
@@ -110,21 +121,21 @@ def divide(a: float, b: float) -> float:
 
 
 def float_mod(a: float, b: float) -> float:
-    """Python's `%`; NaN where Python raises."""
+    """Return Python's `%`; NaN where Python raises."""
     if b == 0.0 or math.isinf(a) or a != a or b != b:
         return math.nan
     return a % b
 
 
 def float_floordiv(a: float, b: float) -> float:
-    """Python's `//`; by zero as IEEE division does."""
+    """Return Python's `//`; by zero as IEEE division does."""
     if b == 0.0:
         return divide(a, b)
     return a // b
 
 
 def float_pow(a: float, b: float) -> float:
-    """IEEE power: NaN for a negative base with a fractional exponent, infinity for an overflow."""
+    """Return the IEEE power: NaN for a negative base with a fractional exponent, infinity for an overflow."""
     try:
         result = math.pow(a, b)
     except OverflowError:

@@ -39,8 +39,8 @@ def plain_scalar(value: Any) -> host.Plain | None:
 
 
 def unwrap(value: Any, wanted: Any) -> Any:
-    """What `T(x)` takes besides Python and typed scalars: IR values, operations with one result, numpy scalars,
-    objects with an `ir_value()`. A Python scalar or a typed one."""
+    """Return what `T(x)` takes besides Python and typed scalars as a scalar: IR values, operations with one result,
+    numpy scalars, objects with an `ir_value()`."""
     module = sys.modules.get("kiln.mlir")
     if module is not None:
         ir = module.ir

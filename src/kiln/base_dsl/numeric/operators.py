@@ -14,12 +14,10 @@ from .. import trace
 from ..bindings import ir
 from ..trace import constant, emit_value
 from . import emit, host
-from .convert import convert as emit_convert
+from .emit import convert as emit_convert
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, plain_scalar
 from .promotion import common_type, float_of, holding_both, operand_type, refuse_packed, weak_type
-
-# -- operands ------------------------------------------------------------------------------------------------------
 
 
 def convert(x: Any, t: Any) -> Any:
@@ -72,7 +70,7 @@ def integer_constant(t: Any, value: int) -> ir.Value:
 
 
 def arithmetic_type(t: Any) -> Any:
-    """Boolean counts as Int32 in arithmetic."""
+    """Return the type of arithmetic: Int32 for Boolean."""
     return INTEGERS[32, True] if t.is_integer and t.is_boolean else t
 
 
@@ -88,11 +86,10 @@ def check_chosen(what: str, t: Any, *values: Any) -> None:
         plain = None if isinstance(type(value), NumericMeta) else plain_scalar(value)
         if plain is not None and not host.keeps(t, plain):
             from ..diagnostics import type_error
-            from .functions import keeping
 
             raise type_error(
                 f"{what}: {type(plain).__name__} {plain} is no value of {t.__name__}, the type it would have",
-                keeping(t, plain),
+                host.keeping(t, plain),
             )
 
 
@@ -112,7 +109,7 @@ _BITWISE = frozenset(("and", "or", "xor"))
 
 
 def binary(name: str, a: Any, b: Any, reflected: bool = False) -> Any:
-    """`a name b` (or the other way round) for a typed scalar `a`."""
+    """Return `a name b` (or the other way round) for a typed scalar `a`."""
     t = type(a)
     if type(b) is not t:
         t = meet(a, b)
@@ -141,7 +138,6 @@ def binary(name: str, a: Any, b: Any, reflected: bool = False) -> Any:
     return t._make(emit.floating(name, t, ir_operand(x, t), ir_operand(y, t)))
 
 
-# -- integers with an IR value among the operands ------------------------------------------------------------------
 # x and y are Python ints or IR-valued scalars of type t, at least one of them the latter.
 
 
@@ -267,9 +263,6 @@ INTEGER = {
 }
 
 
-# -- shifts --------------------------------------------------------------------------------------------------------
-
-
 def shift(name: str, a: Any, amount: Any) -> Any:
     """Shift: the result has the common type of both sides; bits shifted beyond its width are lost, so that one may
     become its sign."""
@@ -312,8 +305,6 @@ def _shift_by_constant(name: str, t: Any, x: Any, amount: int) -> Any:
     exact = multiple >> amount if multiple % (1 << amount) == 0 else 1
     return t._make(_emit("arith.shrui" if x.nonneg else "arith.shrsi", t, x, amount), x._nonneg, exact)
 
-
-# -- powers --------------------------------------------------------------------------------------------------------
 
 _LARGEST_UNROLLED_POWER = 64
 
@@ -368,7 +359,7 @@ def _power_modulo(base: Any, exponent: Any, modulus: Any) -> Any:
 
 
 def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
-    """By repeated squaring, in type `t`."""
+    """Return a power by repeated squaring, in type `t`."""
     if isinstance(t, IntegerMeta) and exponent < 0:
         t = float_of(t)
     x = operand(base, t)
@@ -390,11 +381,8 @@ def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
     return t._lift(host.cast(t, 1)) if result is None else result
 
 
-# -- comparisons and choices ---------------------------------------------------------------------------------------
-
-
 def _comparison_type(a: Any, b: Any) -> Any:
-    """Return where two numbers are compared: integers in a type that has all values of both."""
+    """Return the type in which two numbers are compared: integers in one that has all values of both."""
     s, t = type(a), type(b)
     if isinstance(s, IntegerMeta) and isinstance(t, IntegerMeta):
         if s.is_boolean or t.is_boolean:
@@ -406,7 +394,7 @@ def _comparison_type(a: Any, b: Any) -> Any:
 
 
 def compare(name: str, a: Any, b: Any) -> Any:
-    """`name` is lt, le, gt, ge, eq or ne. The result is a Boolean."""
+    """Return a comparison as a Boolean; `name` is lt, le, gt, ge, eq or ne."""
     t = type(a)
     if type(b) is not t:
         t = _comparison_type(a, b)

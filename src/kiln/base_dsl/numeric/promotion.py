@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
+from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta, type_of_python
 
 _array_rules: ContextVar[bool] = ContextVar("array_rules", default=False)
 _pairs: dict[tuple[NumericMeta, NumericMeta], NumericMeta] = {}
@@ -50,8 +50,8 @@ def _common_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
 
 
 def _common_own_type(a: NumericMeta, b: NumericMeta) -> NumericMeta:
-    """Return a program's own types meet others as the types do that they are made of, and stay where the result has
-    that type.
+    """Return the common type where one is a program's own: it meets others as the type it is made of, and stays where
+    the result has that type.
 
     Of two that could stay, the one made from the other does; if neither is, neither does.
     """
@@ -92,8 +92,8 @@ def float_of(t: Any) -> Any:
 
 @contextmanager
 def array_rules() -> Iterator[None]:
-    """For functions of arrays: inside, types meet as numpy's and PyTorch's do. A Python scalar takes the type of the value beside
-    it where that keeps its kind, and `/` of integers is a float for vectors, too."""
+    """Decorate a function of arrays: inside, types meet as numpy's and PyTorch's do. A Python scalar takes the type of
+    the value beside it where that keeps its kind, and `/` of integers is a float for vectors, too."""
     before = _array_rules.set(True)
     try:
         yield
@@ -145,17 +145,3 @@ def weak_type(t: Any, value: bool | int | float) -> Any:
     if widened is None:
         raise OverflowError(f"the int {value} does not fit beside {t.__name__} in 128 bits")
     return widened
-
-
-def type_of_python(value: object) -> Any:
-    """Return the type a Python scalar becomes by itself."""
-    if isinstance(value, bool):
-        return TYPES["Boolean"]
-    if isinstance(value, float):
-        return TYPES["Float32"]
-    if isinstance(value, int):
-        for width in (32, 64, 128):
-            if INTEGERS[width, True].min <= value <= INTEGERS[width, True].max:
-                return INTEGERS[width, True]
-        raise OverflowError(f"the int {value} does not fit in 128 bits")
-    raise TypeError(f"expected a Python bool, int or float, got {type(value).__name__}")

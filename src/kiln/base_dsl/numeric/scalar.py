@@ -16,7 +16,7 @@ from .. import trace
 from ..bindings import ir
 from ..diagnostics import is_internal
 from . import emit, host
-from .convert import bitcast as emit_bitcast
+from .dunders import both_ways, one_way
 from .meta import INTEGERS, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, is_ir_value_class, unwrap
 from .operators import arithmetic_type, binary, compare, convert, extremum, power, select, shift, typed_operand
@@ -79,8 +79,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             return cls._make(value)
         return cls._make(trace.constant(cls._ir_type or cls.mlir_type, value))
 
-    # -- looking at it -------------------------------------------------------------------------------------------
-
     @property
     def value(self) -> Any:
         """A Python scalar, or the IR value."""
@@ -112,8 +110,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     def __format__(self, spec: str) -> str:
         return format(self._value, spec) if type(self._value) in PLAIN else _unknown(format("?", _alignment_of(spec)))
 
-    # -- conversions ---------------------------------------------------------------------------------------------
-
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> Any:
         """Return the value as another type. Integers wrap; a float to an integer drops the fraction and saturates."""
         if isinstance(dtype, NumericMeta):
@@ -142,7 +138,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         if type(self._value) in PLAIN:
             plain = host.from_bits(dtype, host.to_bits(own, self._value))
             return dtype._make(plain)
-        return dtype._make(emit_bitcast(self._value, own, dtype))
+        return dtype._make(emit.bitcast(self._value, own, dtype))
 
     def _python(self, what: str, hint: str = "") -> Any:
         """Return the Python value; refused for a value that is not known while tracing."""
@@ -202,8 +198,6 @@ class Numeric(metaclass=NumericMeta, abstract=True):
     def __reduce__(self) -> Any:
         return (type(self), (self._python("to pickle it"),))
 
-    # -- protocols of jit arguments ------------------------------------------------------------------------------
-
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self.ir_value()]
 
@@ -234,43 +228,12 @@ class Numeric(metaclass=NumericMeta, abstract=True):
         bits = host.to_bits(cls, plain)
         return bits.to_bytes(16 if cls.width > 64 else 8, "little")
 
-    # -- operators -----------------------------------------------------------------------------------------------
-
-    def __add__(self, other: Any) -> Any:
-        return binary("add", self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return binary("add", self, other, True)
-
-    def __sub__(self, other: Any) -> Any:
-        return binary("sub", self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return binary("sub", self, other, True)
-
-    def __mul__(self, other: Any) -> Any:
-        return binary("mul", self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return binary("mul", self, other, True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return binary("truediv", self, other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return binary("truediv", self, other, True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return binary("floordiv", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return binary("floordiv", self, other, True)
-
-    def __mod__(self, other: Any) -> Any:
-        return binary("mod", self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return binary("mod", self, other, True)
+    __add__, __radd__ = both_ways(binary, "add")
+    __sub__, __rsub__ = both_ways(binary, "sub")
+    __mul__, __rmul__ = both_ways(binary, "mul")
+    __truediv__, __rtruediv__ = both_ways(binary, "truediv")
+    __floordiv__, __rfloordiv__ = both_ways(binary, "floordiv")
+    __mod__, __rmod__ = both_ways(binary, "mod")
 
     def __divmod__(self, other: Any) -> Any:
         quotient = binary("floordiv", self, other)
@@ -288,23 +251,7 @@ class Numeric(metaclass=NumericMeta, abstract=True):
             return NotImplemented
         return power(typed_operand(other, type(self)), self)
 
-    def __lt__(self, other: Any) -> Any:
-        return compare("lt", self, other)
-
-    def __le__(self, other: Any) -> Any:
-        return compare("le", self, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return compare("gt", self, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return compare("ge", self, other)
-
-    def __eq__(self, other: Any) -> Any:
-        return compare("eq", self, other)
-
-    def __ne__(self, other: Any) -> Any:
-        return compare("ne", self, other)
+    __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = one_way(compare, "lt", "le", "gt", "ge", "eq", "ne")
 
     def __pos__(self) -> Any:
         t = arithmetic_type(type(self))
@@ -383,23 +330,9 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
     def __tvm_ffi_int__(self) -> int:
         return int(self._python("to pass it to a compiled function"))
 
-    def __and__(self, other: Any) -> Any:
-        return binary("and", self, other)
-
-    def __rand__(self, other: Any) -> Any:
-        return binary("and", self, other, True)
-
-    def __or__(self, other: Any) -> Any:
-        return binary("or", self, other)
-
-    def __ror__(self, other: Any) -> Any:
-        return binary("or", self, other, True)
-
-    def __xor__(self, other: Any) -> Any:
-        return binary("xor", self, other)
-
-    def __rxor__(self, other: Any) -> Any:
-        return binary("xor", self, other, True)
+    __and__, __rand__ = both_ways(binary, "and")
+    __or__, __ror__ = both_ways(binary, "or")
+    __xor__, __rxor__ = both_ways(binary, "xor")
 
     def __lshift__(self, other: Any) -> Any:
         return shift("lshift", self, other)
@@ -439,16 +372,10 @@ class Integer(Numeric, metaclass=IntegerMeta, width=32, abstract=True):
 
     __ceil__ = __trunc__ = __floor__
 
-    # -- leaves of layouts ---------------------------------------------------------------------------------------
-
-    def _leaf_min(self, other: Any) -> Any:
-        return extremum("min", self, other)
-
-    def _leaf_max(self, other: Any) -> Any:
-        return extremum("max", self, other)
+    _leaf_min, _leaf_max = one_way(extremum, "min", "max")
 
     def _leaf_select(self, if_true: Any, if_false: Any) -> Any:
-        """This value as a condition: `if_true` where it is not zero."""
+        """Return `if_true` where this value, a condition, is not zero."""
         return select(self, if_true, if_false)
 
 
@@ -467,7 +394,7 @@ class Float(Numeric, metaclass=FloatMeta, width=32, abstract=True):
         return t._make(emit.float_unary("math.absf", t, self._value))
 
     def _rounded(self, op: str, python: Callable[[float], int]) -> Any:
-        """Rounded to an integer type as wide as the float (at least 32 bits)."""
+        """Return the value rounded to an integer type as wide as the float (at least 32 bits)."""
         t = INTEGERS[64 if type(self).width == 64 else 32, True]
         if type(self._value) in PLAIN:
             value = self._value

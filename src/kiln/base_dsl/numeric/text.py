@@ -1,4 +1,4 @@
-"""Texts that show a value which is only known when the program runs, as `?`: they are for people to read."""
+"""Strings that show a dynamic value as `?`, for people to read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, SupportsIndex
 
 
 class DynamicText(str):
-    """A text that can be printed and put together with others. Comparing, hashing or measuring it is refused."""
+    """A string that can be printed and put together with others. Comparing, hashing or measuring it is an error."""
 
     __slots__ = ()
 
@@ -50,6 +50,6 @@ del _name
 
 
 def joined(*parts: str) -> str:
-    """Return the parts of an f-string, put together."""
+    """Return the parts of an f-string, joined."""
     text = "".join(map(str.__str__, parts))
     return DynamicText(text) if any(type(part) is DynamicText for part in parts) else text

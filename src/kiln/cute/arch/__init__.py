@@ -1,4 +1,4 @@
-"""What a thread knows about itself, and what its hardware does: one module for each unit."""
+"""Instructions of the hardware as functions: a thread's place, synchronisation, memory; one module for each unit."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def _count(what: str, value: Any) -> int:
 
 
 def cp_async_commit_group(*, loc: Any = None, ip: Any = None) -> None:
-    """Make a group of this thread's copies since the last group."""
+    """Commit this thread's copies since the last group as a group."""
     kernel_only("cp_async_commit_group")
     nvgpu.async_copy.cp_async_commit()
 
@@ -30,7 +30,7 @@ def cp_async_wait_group(n: Any, *, loc: Any = None, ip: Any = None) -> None:
 
 
 def cp_async_bulk_commit_group(*, loc: Any = None, ip: Any = None) -> None:
-    """Make a group of this thread's bulk copies since the last group."""
+    """Commit this thread's bulk copies since the last group as a group."""
     kernel_only("cp_async_bulk_commit_group")
     nvgpu.async_copy.cp_async_bulk_commit()
 

@@ -1,4 +1,4 @@
-"""Clusters of blocks: where a block is in its cluster, the cluster's barrier, its shared memory."""
+"""Clusters of CTAs: a CTA's place in its cluster, the cluster's barrier, distributed shared memory."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ def _triple(name: str) -> Triple:
 
 
 def block_in_cluster_idx(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Index of this block in its cluster."""
+    """Return the index of this CTA in its cluster."""
     return _triple("block_in_cluster_idx")
 
 
 def block_in_cluster_dim(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Blocks of a cluster along each axis."""
+    """Return the CTAs of a cluster along each axis."""
     return _triple("block_in_cluster_dim")
 
 
 def cluster_idx(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Index of this cluster in the grid."""
+    """Return the index of this cluster in the grid."""
     return _triple("cluster_idx")
 
 
 def cluster_dim(*, loc: Any = None, ip: Any = None) -> Triple:
-    """Clusters of the grid along each axis."""
+    """Return the clusters of the grid along each axis."""
     return _triple("cluster_dim")
 
 
 def block_idx_in_cluster(*, loc: Any = None, ip: Any = None) -> Int32:
-    """Linear index of this block in its cluster: its rank."""
+    """Return the rank of this CTA in its cluster: its linear index."""
     kernel_only("block_idx_in_cluster")
     return _index("block_idx_in_cluster", 0)
 
 
 def cluster_size(*, loc: Any = None, ip: Any = None) -> Int32:
-    """Blocks of a cluster."""
+    """Return the number of CTAs of a cluster."""
     kernel_only("cluster_size")
     return _index("cluster_size", 0)
 
 
 def cluster_arrive(*, aligned: bool | None = None, loc: Any = None, ip: Any = None) -> None:
-    """Arrive at the cluster's barrier; what was written before is visible after `cluster_wait`."""
+    """Arrive at the cluster's barrier; earlier writes are visible after `cluster_wait`."""
     kernel_only("cluster_arrive")
     nvgpu.cluster.cluster_arrive(relaxed=False, aligned=bool(aligned))
 
@@ -70,10 +70,11 @@ def cluster_wait(*, loc: Any = None, ip: Any = None) -> None:
 
 
 def map_dsmem_ptr(smem_ptr: Any, cta_rank_in_cluster: Any, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return the generic pointer into the shared memory of a block of the cluster that corresponds to one into this
-    block's.
+    """Return the generic pointer into the shared memory of another CTA of the cluster that corresponds to one into this
+    CTA's.
 
-    A tensor there is `cute.make_tensor(map_dsmem_ptr(tensor.iterator, rank), tensor.layout)`; a swizzle of addresses is kept.
+    A tensor there is `cute.make_tensor(map_dsmem_ptr(tensor.iterator, rank), tensor.layout)`; a swizzle of addresses is
+    kept.
     """
     from ..tensor.pointer import AddressSpace, Pointer
 

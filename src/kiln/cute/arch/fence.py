@@ -51,10 +51,10 @@ def fence_proxy(kind: Any, *, space: Any = None, use_intrinsic: Any = None, loc:
 
 
 def fence_view_async_shared(*, loc: Any = None, ip: Any = None) -> None:
-    """What this thread wrote to shared memory is seen by asynchronous copies and MMAs issued after."""
+    """Make this thread's writes to shared memory visible to asynchronous copies and MMAs issued later."""
     _fence("fence_view_async_shared", "proxy.async.shared::cta")
 
 
 def mbarrier_init_fence(*, loc: Any = None, ip: Any = None) -> None:
-    """Mbarriers initialized before are seen by the cluster and by asynchronous copies."""
+    """Make initialised mbarriers visible to the cluster and to asynchronous copies."""
     _fence("mbarrier_init_fence", "mbarrier_init.release.cluster")

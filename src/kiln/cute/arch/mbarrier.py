@@ -17,7 +17,7 @@ def _scope(scope: Any, remote: bool) -> str:
 
 
 def mbarrier_init(mbar_ptr: Any, cnt: Any, *, loc: Any = None, ip: Any = None) -> None:
-    """Make an mbarrier that expects `cnt` arrivals a phase."""
+    """Initialise an mbarrier that expects `cnt` arrivals a phase."""
     kernel_only("mbarrier_init")
     nvgpu.mbarrier.mbarrier_init(pointer(mbar_ptr, "mbarrier_init", "smem"), i32(cnt))
 
@@ -33,7 +33,7 @@ def mbarrier_arrive(
     mbar_ptr: Any, peer_cta_rank_in_cluster: Any = None, arrive_count: Any = 1, *, relaxed: bool = False,
     scope: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Arrive at an mbarrier of this block, or of a block of the cluster."""
+    """Arrive at an mbarrier of this CTA, or of a CTA of the cluster."""
     _arrive("mbarrier_arrive", mbar_ptr, arrive_count, 0, peer_cta_rank_in_cluster, relaxed, scope)
 
 

@@ -1,4 +1,5 @@
-"""`cutlass._mlir.dialects.nvvm`: the bindings' dialect, and operations that programs know by it and it does not have."""
+"""`cutlass._mlir.dialects.nvvm`: the bindings' dialect, with operations that programs expect of it and it does not
+have."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from .values import i1, i32, kernel_only, pointer
 AtomicOpKind = enum.Enum(
     "AtomicOpKind", "AND OR XOR ADD MAX MIN UMAX UMIN INC DEC EXCH CAS FADD FMAX FMIN", module=__name__
 )
-"""What `atomicrmw` does with the element: U for unsigned integers, F for floats."""
+"""The operation of `atomicrmw`: U for unsigned integers, F for floats."""
 
 
 _CTA_GROUPS = {"CTA_1": 1, "CTA_2": 2}
@@ -99,9 +100,10 @@ def CpAsyncBulkTensorGlobalToSharedClusterOp(
     multicastMask: Any = None, l2CacheHint: Any = None, mode: Any = None, loadMode: Any = None, isCTAOnly: Any = None,
     group: Any = None, predicate: Any = None, loc: Any = None, ip: Any = None,
 ) -> None:  # fmt: skip
-    """Copy a box of a tensor to shared memory (`cp.async.bulk.tensor`) in the thread whose `predicate` holds; without one, in each.
+    """Copy a box of a tensor to shared memory (`cp.async.bulk.tensor`) in the thread whose `predicate` holds; without
+    one, in each.
 
-    A mode is told by its offsets: with `im2colOffsets` it is im2col, else tiles.
+    With `im2colOffsets` the mode is im2col, otherwise tiles.
     """
     what = "CpAsyncBulkTensorGlobalToSharedClusterOp"
     kernel_only(what)

@@ -1,4 +1,4 @@
-"""Shared memory of a block."""
+"""Shared memory of a CTA."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["alloc_smem", "dynamic_smem_size", "get_dyn_smem", "map_dsmem_ptr"]
 def alloc_smem(
     element_type: Any, size_in_elems: int, alignment: int | None = None, *, loc: Any = None, ip: Any = None
 ) -> Any:
-    """Return a pointer to static shared memory for so many elements; its own for each call."""
+    """Return a pointer to new static shared memory for `size_in_elems` elements."""
     from ..tensor.pointer import AddressSpace, Pointer
 
     kernel_only("alloc_smem")
@@ -30,8 +30,8 @@ def alloc_smem(
 
 
 def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = None, ip: Any = None) -> Any:
-    """Return a pointer to the start of the block's dynamic shared memory, `smem` bytes of the launch behind what the
-    kernel allocates."""
+    """Return a pointer to the CTA's dynamic shared memory, the launch's `smem` bytes after the kernel's own
+    allocations."""
     from ..tensor.pointer import AddressSpace, Pointer
 
     kernel_only("get_dyn_smem")
@@ -41,6 +41,6 @@ def get_dyn_smem(element_type: Any, alignment: int | None = None, *, loc: Any = 
 
 
 def dynamic_smem_size(*, loc: Any = None, ip: Any = None) -> Int32:
-    """Bytes of shared memory of the block; in a kernel with `get_dyn_smem`, of that memory alone."""
+    """Return the bytes of shared memory of the CTA; in a kernel with `get_dyn_smem`, of that memory alone."""
     kernel_only("dynamic_smem_size")
     return Int32._make(nvgpu.control.dynamic_smem_size(), nonneg=True)

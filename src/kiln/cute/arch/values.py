@@ -15,7 +15,7 @@ FULL_MASK = 0xFFFFFFFF
 
 
 def kernel_only(what: str) -> None:
-    """Refuse a call outside a kernel."""
+    """Raise an error for a call outside a kernel."""
     active = tracing.require(f"{what}()")
     if active.function.kind != "kernel":
         raise error(
@@ -67,7 +67,7 @@ def number(value: Any, like: Any = None) -> Numeric:
 
 
 def choice(what: str, value: Any, known: tuple[str, ...]) -> str:
-    """Return one of some names; members of enumerations count by theirs."""
+    """Return one of the `known` names; members of enumerations count by theirs."""
     name = getattr(value, "value", None) if not isinstance(value, str) else value
     name = name if isinstance(name, str) else getattr(value, "name", str(value))
     if name.lower() not in known:

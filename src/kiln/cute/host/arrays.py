@@ -12,6 +12,7 @@ from ...base_dsl.diagnostics import DSLUserCodeTypeError, type_error
 from ...base_dsl.numeric.meta import TYPES
 from ...hardware import current as hardware
 from ...interop.arguments import loading, plan
+from ...interop.arguments.torch_layout import tensor_layout
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -95,9 +96,6 @@ def is_torch_tensor(kind: type) -> bool:
     return tensor is not None and issubclass(kind, tensor)
 
 
-# --- numpy -----------------------------------------------------------------------------------------------------------
-
-
 def _read_numpy(x: Any) -> Array:
     dtype = numpy_element_type(x.dtype)
     interface = x.__array_interface__
@@ -132,8 +130,6 @@ def numpy_element_type(dtype: Any) -> Any:
             return kind
     raise type_error(f"no element type corresponds to numpy's {name}")
 
-
-# --- torch -----------------------------------------------------------------------------------------------------------
 
 TORCH_NAMES = {
     "bool": "Boolean", "uint8": "Uint8", "uint16": "Uint16", "uint32": "Uint32", "uint64": "Uint64", "int8": "Int8",
@@ -207,9 +203,6 @@ def find_leading(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None
         if d == 1 and (found is None or shape[i] != 1 or shape[found] == 1):
             found = i
     return found
-
-
-# --- DLPack ----------------------------------------------------------------------------------------------------------
 
 
 class _Device(ctypes.Structure):
@@ -322,13 +315,13 @@ def read_dlpack(x: Any) -> Array:
 
 
 _MOST_MODES = 64
-"""As many as numpy and PyTorch have."""
+"""The most modes of an array, as in numpy and PyTorch."""
 
 
 def _check_memory(
     what: str, shape: tuple[int, ...], strides: tuple[int, ...], memory: int, address: int, bits: int
 ) -> None:
-    """Refuse extents and addresses that no array has, before anything is done with them."""
+    """Raise an error for extents and addresses that no array has, before they are used."""
     if any(extent < 0 for extent in shape):
         raise type_error(f"{what} says that the array's shape is {shape}", "extents are 0 or more")
     if len(strides) != len(shape):
@@ -368,7 +361,7 @@ def _read_cuda_interface(x: Any) -> Array:
 
 
 def dlpack_type(dtype: Any) -> int:
-    """DLPack's type of an element type (code, bits, one lane) as it lies in a DLTensor; -1 if there is none."""
+    """Return DLPack's type of an element type (code, bits, one lane) as it lies in a DLTensor; -1 if there is none."""
     for (code, bits), name in _CODES.items():
         if TYPES[name] is dtype:
             return code | bits << 8 | 1 << 16
@@ -376,18 +369,18 @@ def dlpack_type(dtype: Any) -> int:
 
 
 def introduce_array(native: Engine, kind: type) -> bool:
-    """Tell native code about a type of arrays; whether it can read arrays of that type."""
+    """Register a type of arrays with native code; return whether it can read arrays of that type."""
     if kind in _native_kinds:
         return True
     if kind is getattr(packages.loaded("numpy"), "ndarray", None):
         native.add_numpy(kind)
     elif is_torch_tensor(kind) and kind.__name__ in ("Tensor", "Parameter") and not hardware.cuda_is_host_memory:
-        found, telling = exchange_functions(kind), torch_bits()
-        if found is None or telling is None:
-            missing = "__dlpack_c_exchange_api__" if found is None else "no place that tells kinds of tensors apart"
-            packages.without("torch records", missing)
+        functions, layout = exchange_functions(kind), tensor_layout()
+        if functions is None:
+            packages.without("torch records", "__dlpack_c_exchange_api__")
+        if functions is None or layout is None:
             return False
-        native.add_array(kind, *found, *telling)
+        native.add_array(kind, *functions, *layout)
     elif is_jax_array(kind) and not hardware.cuda_is_host_memory:
         from .jax_arrays import introduce_jax
 
@@ -402,43 +395,15 @@ def introduce_array(native: Engine, kind: type) -> bool:
 _native_kinds: set[type] = set()
 
 
-@functools.lru_cache(maxsize=1)
-def torch_bits() -> tuple[int, int, int] | None:
-    """Return where a tensor of torch leads to its record, where that one keeps what kind of tensor it is, and the
-    bits of kinds that are not the numbers in memory: negatives of them (`x.conj().imag`), and zeros without memory.
-    None if it is kept elsewhere."""
-    import torch
-
-    examples = [torch.zeros(2), torch.zeros(2, dtype=torch.complex64).conj().imag, torch.zeros(2, 2).T]
-    try:
-        kinds = [getattr(torch._C.DispatchKey, name) for name in ("Negative", "ZeroTensor")]
-        refused = sum(torch._C.DispatchKeySet(kind).raw_repr() for kind in kinds)
-        bits = [torch._C._dispatch_keys(x).raw_repr() for x in examples]
-        records = [x._cdata for x in examples]
-    except (AttributeError, TypeError):
-        return None
-    inner, place = _place_of(records, [id(x) for x in examples], 3), _place_of(bits, records, 32)
-    is_marked = [keys & refused != 0 for keys in bits] == [False, True, False]
-    return (inner, place, refused) if is_marked and inner and place else None
-
-
-def _place_of(words: list[int], records: list[int], count: int) -> int:
-    """Return the byte offset, below a number of words, at which each record holds its word; 0 if there is none or
-    more than one."""
-    held = [(ctypes.c_uint64 * count).from_address(record) for record in records]
-    found = [8 * n for n in range(count) if all(row[n] == word for row, word in zip(held, words, strict=True))]
-    return found[0] if len(found) == 1 else 0
-
-
 def reading_natively(x: Any) -> Engine | None:
-    """Native code if it is there already and can read an array."""
+    """Return the native caller if it is loaded and can read an array."""
     native = loading.loaded()
     return native if native is not None and introduce_array(native, type(x)) else None
 
 
 def exchange_functions(kind: type) -> tuple[int, int] | None:
-    """DLPack's C functions of a type of arrays: to read one without taking hold of it, and for the stream that its
-    framework is working on."""
+    """Return DLPack's C functions of a type of arrays: to read one without taking a reference, and for the stream that
+    its framework is working on."""
     offered = getattr(kind, "__dlpack_c_exchange_api__", None)
     if offered is None or not _capsule_is(offered, b"dlpack_exchange_api"):
         return None
@@ -462,7 +427,7 @@ class _ExchangeFunctions(ctypes.Structure):
 
 
 def numpy_type(dtype: Any) -> int:
-    """What native code compares of the numpy dtype of an element type; -1 if there is none."""
+    """Return what native code compares of the numpy dtype of an element type; -1 if there is none."""
     name = dtype._numpy_name
     numpy = packages.loaded("numpy")
     if name is None or numpy is None:

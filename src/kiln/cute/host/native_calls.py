@@ -1,4 +1,4 @@
-"""Calls of CuTe's functions by native code: how it takes tensors, pointers and streams."""
+"""The records by which native code reads tensors, pointers and streams of CuTe's functions."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 
 
 class CuteCaller(NativeCaller):
-    """Takes calls of CuTe's functions."""
+    """Takes calls of CuTe's functions by native code."""
 
     def __init__(self) -> None:
         self._introduced: set[type] = set()
 
-    def record(self, key: Any, annotation: Any, planner: Planner) -> list[int] | None:
+    def record(self, key: Any, annotation: Any, planner: Planner) -> bytes | None:
         if annotation is not None and annotation_kind(annotation) == "shape":
             return None
         if isinstance(key, TensorSignature):
             return _tensor_record(key, planner)
         if isinstance(key, runtime.PointerSignature):
             found, _ = runtime.pointer_signature(*key)
-            alignment = found.alignment - 1
-            body = [planner.reference(found), 1, 0, -1, 0, 0, 0, alignment, plan.EXACT, -1, 0, -1, 0]
-            return plan.record(plan.ARRAY, planner.slot(PointerNode.formats), body)
+            return plan.record(
+                plan.ArrayRecord, plan.ARRAY, planner.slot(PointerNode.formats), signature=planner.reference(found),
+                words=1, dlpack=plan.NO_ARRAY, alignment=found.alignment - 1, flags=plan.EXACT, numpy=-1, leading=-1,
+            )  # fmt: skip
         if key == StreamNode.key:
-            return plan.record(plan.STREAM, planner.slot(StreamNode.formats), [])
+            return plan.record(plan.Record, plan.STREAM, planner.slot(StreamNode.formats))
         return super().record(key, annotation, planner)
 
     def is_array_key(self, key: Any) -> bool:
@@ -59,15 +60,10 @@ class CuteCaller(NativeCaller):
                     engine.add_stream(kind, attribute)
 
 
-def _tensor_record(found: TensorSignature, planner: Planner) -> list[int] | None:
+def _tensor_record(found: TensorSignature, planner: Planner) -> bytes | None:
     if len(found.shape) > plan.MAX_RANK:
         return None
-    leaves: list[int] = []
-    for leaf in (*found.shape, *found.stride):
-        if isinstance(leaf, DynamicLeaf):
-            leaves += [plan.DYNAMIC64 if leaf.width == 64 else plan.DYNAMIC32, leaf.divisibility]
-        else:
-            leaves += [plan.STATIC, leaf]
+    leaves = b"".join(bytes(_leaf(leaf)) for leaf in (*found.shape, *found.stride))
     stored = Float32 if found.dtype is TFloat32 else found.dtype
     dlpack, numpy, leading = dlpack_type(stored), numpy_type(stored), -1
     limit = INT32_MAX if found.promised and len(found.formats) > 1 else (1 << 63) - 1
@@ -80,12 +76,19 @@ def _tensor_record(found: TensorSignature, planner: Planner) -> list[int] | None
     flags = (plan.EXACT if planner.exact else 0) | (plan.READONLY if found.readonly else 0)
     flags |= 0 if planner.has_array or planner.target == "cpu" else plan.LAUNCHES
     planner.has_array = True
-    body = [
-        planner.reference(found), struct.calcsize("<" + found.formats) // 8, len(found.shape), dlpack,
-        planner.reference(found.dtype), planner.reference(stored), _devices(found, planner), found.alignment - 1,
-        flags, numpy, (element_bits(stored) // 8).bit_length() - 1, leading, limit, *leaves,
-    ]  # fmt: skip
-    return plan.record(plan.ARRAY, planner.slot(found.formats), body)
+    return plan.record(
+        plan.ArrayRecord, plan.ARRAY, planner.slot(found.formats), leaves, signature=planner.reference(found),
+        words=struct.calcsize("<" + found.formats) // 8, rank=len(found.shape), dlpack=dlpack,
+        element=planner.reference(found.dtype), other_element=planner.reference(stored),
+        devices=_devices(found, planner), alignment=found.alignment - 1, flags=flags, numpy=numpy,
+        shift=(element_bits(stored) // 8).bit_length() - 1, leading=leading, limit=limit,
+    )  # fmt: skip
+
+
+def _leaf(leaf: Any) -> plan.Leaf:
+    if isinstance(leaf, DynamicLeaf):
+        return plan.Leaf(plan.DYNAMIC64 if leaf.width == 64 else plan.DYNAMIC32, leaf.divisibility)
+    return plan.Leaf(plan.STATIC, leaf)
 
 
 def _leading_of_array_signature(found: TensorSignature) -> int | None:

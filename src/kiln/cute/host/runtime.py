@@ -33,9 +33,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# --- tensors ---------------------------------------------------------------------------------------------------------
-
-
 class _Passed(Tensor):
     """A tensor outside a trace, as a part of an argument whose class has the protocol `JitArgument`: one value."""
 
@@ -71,7 +68,7 @@ class RuntimeTensor(_Passed):
     )
 
     def __init__(self, made: Form, address: int, keep: Any, use_32bit_stride: bool = False) -> None:
-        """A tensor of a form at an address; `keep` is what holds the memory."""
+        """Make a tensor of a form at an address; `keep` holds the memory."""
         self._address = address
         self._keep = keep
         self._narrow_strides = use_32bit_stride
@@ -80,7 +77,7 @@ class RuntimeTensor(_Passed):
         self._argument_record = made.argument_record(address)
 
     def _set(self, made: Form) -> None:
-        """State which leaves are static and dynamic."""
+        """Set which leaves are static and dynamic."""
         self._form = made
         self._argument_record = made.argument_record(self._address)
 
@@ -111,7 +108,7 @@ class RuntimeTensor(_Passed):
         return self._argument
 
     def __c_pointers__(self) -> list[int]:
-        """Where its address and its dynamic leaves lie in memory, as a C struct. It is kept with the tensor."""
+        """Return where its address and its dynamic leaves lie in memory, as a C struct. It is kept with the tensor."""
         found, leaves = self._argument
         packed = struct.pack("@" + found.formats.replace("4x", ""), *leaves)
         known = self.__dict__.get("_struct")
@@ -123,12 +120,11 @@ class RuntimeTensor(_Passed):
         """What a trace can know of it: not what is in its memory."""
         return self._argument
 
-    # -- for other libraries -----------------------------------------------------------------------------
-
     def __dlpack__(
         self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
     ) -> Any:
-        """Its memory, with its own shape and strides. Nobody is waited for: work goes to the consumer's stream."""
+        """Return a capsule of its memory, with its own shape and strides. Nothing waits: work goes to the consumer's
+        stream."""
         from . import dlpack_export
 
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
@@ -139,8 +135,6 @@ class RuntimeTensor(_Passed):
         from . import dlpack_export
 
         return dlpack_export.device_of(self._array)
-
-    # -- what it is --------------------------------------------------------------------------------------
 
     @property
     def layout(self) -> Layout:  # type: ignore[override]
@@ -211,12 +205,10 @@ class RuntimeTensor(_Passed):
         self[coord]
 
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
-        """Only inside a traced function."""
+        """Raise an error: loading needs a traced function."""
         return self[None]
 
     store = fill = load
-
-    # -- dynamic layouts ---------------------------------------------------------------------------------
 
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> RuntimeTensor:
         """Make all extents and strides dynamic but the stride 1 of the leading mode and strides of 0.
@@ -331,11 +323,8 @@ def from_dlpack(
 
 
 _forms: dict[Any, Form] = {}
-"""What arrays become that native code described so, by the arguments of `from_dlpack`."""
+"""The forms of arrays, by native code's description and the arguments of `from_dlpack`."""
 _MOST_FORMS = 4096
-
-
-# --- descriptions ----------------------------------------------------------------------------------------------------
 
 
 class SymInt:
@@ -348,9 +337,7 @@ class SymInt:
             raise type_error(f"a symbolic integer has 32 or 64 bits, not {width}")
         if divisibility < 1:
             raise type_error(f"a divisibility of {divisibility}: expected a positive number")
-        self.width = width
-        self.divisibility = divisibility
-        self.symbol = symbol
+        self.width, self.divisibility, self.symbol = width, divisibility, symbol
 
     def __str__(self) -> str:
         return str(DynamicLeaf(self.width, self.divisibility))
@@ -405,10 +392,10 @@ class FakeTensor(_Passed):
         self._shape = shape
         self._stride = stride
         self.symbols = symbols_of(shape, stride)
-        """What its dynamic leaves share with others."""
+        """The symbols that its dynamic leaves share with others."""
 
     def __c_pointers__(self) -> list[int]:
-        """A null address: it has no memory, so that it can be compiled for and not be passed in a call."""
+        """Return a null address: it can be compiled for, and not be passed in a call."""
         return [0]
 
     @property
@@ -506,9 +493,6 @@ def make_fake_stream(*, use_tvm_ffi_env_stream: bool = False) -> FakeStream:
     return FakeStream(use_tvm_ffi_env_stream)
 
 
-# --- pointers --------------------------------------------------------------------------------------------------------
-
-
 class PointerSignature(NamedTuple):
     """What compiled code knows about a pointer argument."""
 
@@ -521,11 +505,13 @@ class PointerSignature(NamedTuple):
 
 
 @functools.cache
-def pointer_signature(dtype: Any, memspace: AddressSpace, alignment: int) -> tuple[PointerSignature, plan.Passport]:
+def pointer_signature(
+    dtype: Any, memspace: AddressSpace, alignment: int
+) -> tuple[PointerSignature, plan.ArgumentRecord]:
     """Return the signature of a description, one object for equal ones, and what makes the argument records of such
     pointers."""
     made = PointerSignature(dtype, memspace, alignment)
-    return made, plan.Passport(made, plan.CPU, dtype, False, (), (), "Q", ())
+    return made, plan.ArgumentRecord(made, plan.CPU, dtype, False, (), (), "Q", ())
 
 
 class RuntimePointer(Pointer):
@@ -547,9 +533,7 @@ class RuntimePointer(Pointer):
         self._base = None
         self._offset = self._inside = 0
         self._apart = True
-        self._dtype = dtype
-        self._memspace = memspace
-        self._alignment = alignment
+        self._dtype, self._memspace, self._alignment = dtype, memspace, alignment
         self._swizzle = None
         self._readonly = False
         self._address_value = address
@@ -573,7 +557,7 @@ class RuntimePointer(Pointer):
     __tvm_ffi_opaque_ptr__ = toint
 
     def __c_pointers__(self) -> list[int]:
-        """Where the address lies in memory, for objects that pass a pointer on as part of themselves."""
+        """Return where the address lies in memory, for objects that pass a pointer on as part of themselves."""
         if self._memory is None:
             self._memory = ctypes.c_uint64(self._address_value)
         return [ctypes.addressof(self._memory)]
@@ -632,7 +616,7 @@ def nullptr(dtype: Any, mem_space: AddressSpace = AddressSpace.generic, assumed_
 
 
 def find_runtime_libraries(*, enable_tvm_ffi: bool = True) -> list[str]:
-    """Libraries that compiled code needs at run time: none."""
+    """Return the libraries that compiled code needs at run time: none."""
     return []
 
 

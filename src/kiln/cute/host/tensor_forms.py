@@ -21,8 +21,6 @@ from ..tensor.pointer import AddressSpace, Pointer
 from ..tensor.tensor import TracedTensor
 from .arrays import Array
 
-# --- signatures ------------------------------------------------------------------------------------------------------
-
 
 class DynamicLeaf(NamedTuple):
     """A leaf of a layout that is passed in every call."""
@@ -51,9 +49,7 @@ class TensorSignature:
     def __init__(
         self, dtype: Any, memspace: AddressSpace, alignment: int, shape: Any, stride: Any, readonly: bool
     ) -> None:
-        self.dtype = dtype
-        self.memspace = memspace
-        self.alignment = alignment
+        self.dtype, self.memspace, self.alignment = dtype, memspace, alignment
         self.shape: tuple[Any, ...] = shape
         self.stride: tuple[Any, ...] = stride
         self.readonly = readonly
@@ -170,9 +166,6 @@ def signature(
     return found
 
 
-# --- forms -----------------------------------------------------------------------------------------------------------
-
-
 class Form:
     """What prepared tensors have in common that differ only in where they lie."""
 
@@ -186,7 +179,7 @@ class Form:
         self.tail = found.leaves_of(0, shape, strides)[1:]
         """What is passed after the address."""
         device = plan.CUDA if found.memspace is AddressSpace.gmem else plan.CPU
-        self.argument_record = plan.Passport(
+        self.argument_record = plan.ArgumentRecord(
             found, device, found.dtype, found.readonly, shape, strides, found.formats, self.tail
         )
         """Makes what native code reads of a tensor, of its address."""

@@ -41,9 +41,9 @@ __all__ = [
 ]  # fmt: skip
 
 _PRINTED_ELEMENTS = 256
-"""Up to so many elements `printf` prints with a tensor; `print_tensor` prints any number."""
+"""The most elements that `printf` prints with a tensor; `print_tensor` prints any number."""
 RMEM_ALIGNMENT = 32
-"""Bytes the memory of a register tensor is aligned to."""
+"""The alignment of a register tensor's memory, in bytes."""
 
 
 class Tensor:
@@ -90,7 +90,7 @@ class Tensor:
         return self.element_type
 
     _dtype = dtype
-    """As programs for CuTe DSL also ask for it."""
+    """The same, by the name that programs for CuTe DSL also use."""
 
     @property
     def memspace(self) -> AddressSpace:
@@ -175,14 +175,12 @@ class TracedTensor(Tensor):
         raise type_error("a tensor cannot be iterated over", "loop over indices: for i in range(cute.size(t))")
 
     def mark_layout_dynamic(self, leading_dim: int | None = None) -> Tensor:
-        """Only for tensors outside a trace."""
+        """Raise an error: only tensors outside a trace can be marked."""
         raise type_error(
             "mark_layout_dynamic is called on arguments, before the call", "from_dlpack(x).mark_layout_dynamic()"
         )
 
     mark_compact_shape_dynamic = mark_layout_dynamic
-
-    # -- elements and slices -----------------------------------------------------------------------------
 
     def _coordinate(self, coord: Any) -> Any:
         """Return an index expression as a coordinate whose dynamic parts are as wide as offsets in this tensor need."""
@@ -234,7 +232,7 @@ class TracedTensor(Tensor):
             part.store(value)
 
     def _slice(self, coord: Any, by_thread: bool = False) -> TracedTensor:
-        """What is left; `by_thread`: the coordinate is that of a thread."""
+        """Return the rest of a slice; `by_thread`: the coordinate is that of a thread."""
         coord = self._coordinate(coord)
         extents = None if self._extents is None else self._extents.sliced(coord)
         iterator, rest = self._iterator.sliced(self._layout, coord, self.offset_layout, by_thread)
@@ -248,7 +246,7 @@ class TracedTensor(Tensor):
         return made
 
     def _known_slice(self, coord: Any, offset: Any, rest: Layout) -> TracedTensor:
-        """What is left, of a static layout at a static coordinate."""
+        """Return the rest of a slice, of a static layout at a static coordinate."""
         extents = None if self._extents is None else self._extents.sliced(coord)
         return self._part(self._iterator.moved(offset), rest, extents)
 
@@ -264,8 +262,6 @@ class TracedTensor(Tensor):
         layout = f(self._layout)
         extents = None if self._extents is None else self._extents.mapped(f, layout.shape)
         return TracedTensor(self._iterator, layout, self._promised, extents)
-
-    # -- all elements ------------------------------------------------------------------------------------
 
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
         """Return all elements as one value (`TensorSSA`). The shape must be static."""
@@ -321,8 +317,6 @@ class TracedTensor(Tensor):
         if not self._iterator.in_memory:
             self._iterator.refuse(what, who)
         return self._iterator
-
-    # -- crossing regions and functions ------------------------------------------------------------------
 
     @tracing.taking_apart
     def __extract_mlir_values__(self) -> list[ir.Value]:
@@ -427,9 +421,6 @@ def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
             f"a tensor is indexed by {type(coord).__name__}", "an index is an integer, None or a tuple of those"
         )
     return int(coord.__index__())
-
-
-# --- making tensors --------------------------------------------------------------------------------------------------
 
 
 def _as_layout(layout: Any) -> Any:

@@ -14,17 +14,9 @@ from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import context, ir
 from ...base_dsl.diagnostics import DSLUserCodeTypeError, error, type_error
 from ...base_dsl.numeric import emit, host
-from ...base_dsl.numeric.convert import bitcast as emit_bitcast
-from ...base_dsl.numeric.convert import convert as emit_convert
+from ...base_dsl.numeric.dunders import both_ways, one_way
 from ...base_dsl.numeric.operators import arithmetic_type, check_chosen
-from ...base_dsl.numeric.promotion import (
-    by_array_rules,
-    common_type,
-    float_of,
-    holding_both,
-    operand_type,
-    weak_type,
-)
+from ...base_dsl.numeric.promotion import by_array_rules, common_type, float_of, holding_both, operand_type, weak_type
 from ...base_dsl.typing import Boolean, Numeric, NumericMeta, plain_scalar
 from ..layout.int_tuple import flatten_to_tuple, has_underscore, pretty_str, product, unflatten
 from ..layout.layout import crd2idx, make_layout
@@ -38,7 +30,7 @@ __all__ = [
 
 
 class ReductionOp(enum.Enum):
-    """How `TensorSSA.reduce` combines elements."""
+    """The operation by which `TensorSSA.reduce` combines elements."""
 
     ADD = enum.auto()
     MUL = enum.auto()
@@ -50,9 +42,63 @@ class ReductionOp(enum.Enum):
 
 
 class VectorTruthError(DSLUserCodeTypeError):
-    """A branch, or a logical operator, asks whether a vector is true: one of a `function` that was given vectors, if it is known which."""
+    """A branch or a logical operator asks whether a vector is true; `function` is the one that was called with vectors,
+    if known."""
 
     function: Any = None
+
+
+def _binary(name: str, x: TensorSSA, other: Any, flip: bool = False) -> Any:
+    t = _meet(x, other)
+    if t is None:
+        return NotImplemented
+    if t.is_integer:
+        if name == "truediv" and by_array_rules():
+            t = float_of(t)
+        elif name not in ("and", "or", "xor"):
+            t = arithmetic_type(t)
+    elif name in ("and", "or", "xor"):
+        return NotImplemented
+    known = plain_scalar(other) if not isinstance(other, (TensorSSA, Numeric)) else None
+    a, b, shape = _operands(x, other, t)
+    if flip:
+        a, b, known = b, a, None
+    count = product(shape)
+    if not t.is_integer:
+        return TensorSSA(emit.floating(name, t, a, b, count), shape, t)
+    if name in _DIVISIONS:
+        divisor = int(host.cast(t, known)) if known is not None else None
+        if divisor == 0:
+            raise type_error("an integer vector is divided by the constant 0")
+        made = _DIVISIONS[name](t, a, b, count, divisor=divisor)
+    else:
+        made = emit.integer(name, t, a, b, count)
+    return TensorSSA(made, shape, t)
+
+
+def _compare(name: str, x: TensorSSA, other: Any) -> Any:
+    t = _meet(x, other, operand_type if x._dtype.is_float else weak_type)
+    if t is None:
+        return NotImplemented
+    if t.is_integer and isinstance(other, (TensorSSA, Numeric)):
+        s = other.dtype
+        if not s.is_boolean and not x._dtype.is_boolean:
+            t = holding_both(x._dtype, s)
+    a, b, shape = _operands(x, other, t)
+    return TensorSSA(emit.compare(name, t, a, b, product(shape)), shape, Boolean)
+
+
+def _shift(name: str, x: TensorSSA, other: Any, flip: bool = False) -> Any:
+    t = _meet(x, other)
+    if t is None or not t.is_integer:
+        return NotImplemented
+    t = arithmetic_type(t)
+    a, b, shape = _operands(x, other, t)
+    if flip:
+        a, b = b, a
+    shift = emit.shift_left if name == "lshift" else emit.shift_right
+    made = shift(t, a, b, product(shape), may_be_negative=t.signed)
+    return TensorSSA(made, shape, t)
 
 
 class TensorSSA:
@@ -75,8 +121,6 @@ class TensorSSA:
             dtype = NumericMeta.from_mlir_type(value.type.element_type)  # pyright: ignore[reportAttributeAccessIssue]
         self._dtype = dtype
         tracing.hold(self)
-
-    # -- what it is --------------------------------------------------------------------------------------
 
     @property
     def value(self) -> ir.Value:
@@ -135,7 +179,8 @@ class TensorSSA:
         )
 
     __array_ufunc__ = None
-    """numpy's numbers leave arithmetic with a vector to it, and numpy's functions refuse one."""
+    """The priority over numpy: its numbers leave arithmetic with a vector to the vector, and its functions
+    refuse one."""
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise type_error(
@@ -145,8 +190,6 @@ class TensorSSA:
 
     def _with(self, value: ir.Value, dtype: Any = None) -> TensorSSA:
         return TensorSSA(value, self._shape, dtype or self._dtype)
-
-    # -- elements and parts ------------------------------------------------------------------------------
 
     def __getitem__(self, coord: Any, *, loc: Any = None, ip: Any = None) -> Any:
         if isinstance(coord, list):
@@ -207,8 +250,6 @@ class TensorSSA:
         count = value.type.shape[0]
         return TensorSSA(value, (count,) if shape is None else shape, dtype)
 
-    # -- shapes ------------------------------------------------------------------------------------------
-
     def reshape(self, shape: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the same elements in the same order under another shape."""
         if product(shape) != self._count:
@@ -254,8 +295,6 @@ class TensorSSA:
         )
         return TensorSSA(made, target, self._dtype)
 
-    # -- types -------------------------------------------------------------------------------------------
-
     def to(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the elements converted. Floats round to nearest even; to an integer they lose the fraction and
         saturate."""
@@ -263,13 +302,13 @@ class TensorSSA:
             raise type_error(f".to() takes a numeric type such as Float32, got {dtype!r}")
         if dtype is self._dtype:
             return self
-        return self._with(emit_convert(self._value, self._dtype, dtype, self._count), dtype)
+        return self._with(emit.convert(self._value, self._dtype, dtype, self._count), dtype)
 
     def bitcast(self, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
         """Return the same bits as elements of another type; mode 0 gets longer or shorter if the width differs."""
         old, new = self._dtype.width, dtype.width
         if old == new:
-            return self._with(emit_bitcast(self._value, self._dtype, dtype, self._count), dtype)
+            return self._with(emit.bitcast(self._value, self._dtype, dtype, self._count), dtype)
         if (self._count * old) % new:
             raise type_error(f"{self._count} elements of {old} bits are no whole number of {new} bits")
         count = self._count * old // new
@@ -287,130 +326,23 @@ class TensorSSA:
 
         return self._with(self._value, INTEGERS[self._dtype.width, signed])
 
-    # -- operators ---------------------------------------------------------------------------------------
-
     def apply_op(
         self, op: Callable[..., Any], other: Any, flip: bool = False, *, loc: Any = None, ip: Any = None
     ) -> Any:
         """Return `op(self, other)`, or `op(other, self)` with `flip`, for an operator of the module `operator`."""
         return op(other, self) if flip else op(self, other)
 
-    def _binary(self, name: str, other: Any, flip: bool = False) -> Any:
-        found = _meet(self, other)
-        if found is None:
-            return NotImplemented
-        t = found
-        if t.is_integer:
-            if name == "truediv" and by_array_rules():
-                t = float_of(t)
-            elif name not in ("and", "or", "xor"):
-                t = arithmetic_type(t)
-        elif name in ("and", "or", "xor"):
-            return NotImplemented
-        known = plain_scalar(other) if not isinstance(other, (TensorSSA, Numeric)) else None
-        a, b, shape = _operands(self, other, t)
-        if flip:
-            a, b, known = b, a, None
-        count = product(shape)
-        if not t.is_integer:
-            return TensorSSA(emit.floating(name, t, a, b, count), shape, t)
-        if name in _DIVISIONS:
-            divisor = int(host.cast(t, known)) if known is not None else None
-            if divisor == 0:
-                raise type_error("an integer vector is divided by the constant 0")
-            made = _DIVISIONS[name](t, a, b, count, divisor=divisor)
-        else:
-            made = emit.integer(name, t, a, b, count)
-        return TensorSSA(made, shape, t)
-
-    def _compare(self, name: str, other: Any) -> Any:
-        t = _meet(self, other, operand_type if self._dtype.is_float else weak_type)
-        if t is None:
-            return NotImplemented
-        if t.is_integer and isinstance(other, (TensorSSA, Numeric)):
-            s = other.dtype
-            if not s.is_boolean and not self._dtype.is_boolean:
-                t = holding_both(self._dtype, s)
-        a, b, shape = _operands(self, other, t)
-        return TensorSSA(emit.compare(name, t, a, b, product(shape)), shape, Boolean)
-
-    def _shift(self, name: str, other: Any, flip: bool = False) -> Any:
-        t = _meet(self, other)
-        if t is None or not t.is_integer:
-            return NotImplemented
-        t = arithmetic_type(t)
-        a, b, shape = _operands(self, other, t)
-        if flip:
-            a, b = b, a
-        shift = emit.shift_left if name == "lshift" else emit.shift_right
-        made = shift(t, a, b, product(shape), may_be_negative=t.signed)
-        return TensorSSA(made, shape, t)
-
-    def __add__(self, other: Any) -> Any:
-        return self._binary("add", other)
-
-    def __radd__(self, other: Any) -> Any:
-        return self._binary("add", other, True)
-
-    def __sub__(self, other: Any) -> Any:
-        return self._binary("sub", other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._binary("sub", other, True)
-
-    def __mul__(self, other: Any) -> Any:
-        return self._binary("mul", other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._binary("mul", other, True)
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._binary("truediv", other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return self._binary("truediv", other, True)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self._binary("floordiv", other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self._binary("floordiv", other, True)
-
-    def __mod__(self, other: Any) -> Any:
-        return self._binary("mod", other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return self._binary("mod", other, True)
-
-    def __and__(self, other: Any) -> Any:
-        return self._binary("and", other)
-
-    def __rand__(self, other: Any) -> Any:
-        return self._binary("and", other, True)
-
-    def __or__(self, other: Any) -> Any:
-        return self._binary("or", other)
-
-    def __ror__(self, other: Any) -> Any:
-        return self._binary("or", other, True)
-
-    def __xor__(self, other: Any) -> Any:
-        return self._binary("xor", other)
-
-    def __rxor__(self, other: Any) -> Any:
-        return self._binary("xor", other, True)
-
-    def __lshift__(self, other: Any) -> Any:
-        return self._shift("lshift", other)
-
-    def __rlshift__(self, other: Any) -> Any:
-        return self._shift("lshift", other, True)
-
-    def __rshift__(self, other: Any) -> Any:
-        return self._shift("rshift", other)
-
-    def __rrshift__(self, other: Any) -> Any:
-        return self._shift("rshift", other, True)
+    __add__, __radd__ = both_ways(_binary, "add")
+    __sub__, __rsub__ = both_ways(_binary, "sub")
+    __mul__, __rmul__ = both_ways(_binary, "mul")
+    __truediv__, __rtruediv__ = both_ways(_binary, "truediv")
+    __floordiv__, __rfloordiv__ = both_ways(_binary, "floordiv")
+    __mod__, __rmod__ = both_ways(_binary, "mod")
+    __and__, __rand__ = both_ways(_binary, "and")
+    __or__, __ror__ = both_ways(_binary, "or")
+    __xor__, __rxor__ = both_ways(_binary, "xor")
+    __lshift__, __rlshift__ = both_ways(_shift, "lshift")
+    __rshift__, __rrshift__ = both_ways(_shift, "rshift")
 
     def __pow__(self, other: Any) -> Any:
         t = _meet(self, other)
@@ -423,7 +355,7 @@ class TensorSSA:
         return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
 
     def _power(self, exponent: int) -> TensorSSA:
-        """By repeated squaring."""
+        """Return a power by repeated squaring."""
         base, result = self, None
         while exponent:
             if exponent & 1:
@@ -441,23 +373,7 @@ class TensorSSA:
         b, a, shape = _operands(self, other, t)
         return TensorSSA(emit.floating("pow", t, a, b, product(shape)), shape, t)
 
-    def __lt__(self, other: Any) -> Any:
-        return self._compare("lt", other)
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare("le", other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare("gt", other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare("ge", other)
-
-    def __eq__(self, other: Any) -> Any:
-        return self._compare("eq", other)
-
-    def __ne__(self, other: Any) -> Any:
-        return self._compare("ne", other)
+    __lt__, __le__, __gt__, __ge__, __eq__, __ne__ = one_way(_compare, "lt", "le", "gt", "ge", "eq", "ne")
 
     def __pos__(self) -> TensorSSA:
         return self
@@ -478,8 +394,6 @@ class TensorSSA:
         if t.is_integer:
             return self._with(emit.integer_abs(t, x._value, self._count), t)
         return self._with(emit.float_unary("math.absf", t, x._value, self._count), t)
-
-    # -- reductions --------------------------------------------------------------------------------------
 
     def reduce(
         self, op: ReductionOp, init_val: Any, reduction_profile: Any = 0, *, loc: Any = None, ip: Any = None
@@ -526,8 +440,6 @@ class TensorSSA:
             found = _combine_two(op, t, found, vector_access.extract(self._value, position, t))
         return found
 
-    # -- protocols ---------------------------------------------------------------------------------------
-
     def __extract_mlir_values__(self) -> list[ir.Value]:
         return [self._value]
 
@@ -558,12 +470,8 @@ def _opposite(profile: Any) -> Any:
     return 0 if profile is None else None
 
 
-_DIVISIONS = {
-    "floordiv": emit.integer_floordiv,
-    "mod": emit.integer_mod,
-    "truediv": emit.integer_division,
-}
-"""Of vectors of integers: `/` is C's, as CuTe has it, and not Python's."""
+_DIVISIONS = {"floordiv": emit.integer_floordiv, "mod": emit.integer_mod, "truediv": emit.integer_division}
+"""The divisions of integer vectors: `/` is C's, as CuTe has it, and not Python's."""
 
 _REDUCTIONS = {
     ReductionOp.ADD: ("add", "add"),
@@ -586,9 +494,6 @@ def _combine_two(op: ReductionOp, t: Any, a: ir.Value, b: ir.Value) -> ir.Value:
     if op is ReductionOp.MIN:
         return emit.integer_min(t, a, b)
     return emit.integer("add" if op is ReductionOp.ADD else "mul", t, a, b)
-
-
-# --- operands --------------------------------------------------------------------------------------------------------
 
 
 def _tuple_shape(shape: Any) -> Any:
@@ -655,9 +560,6 @@ def _extract_dynamic(value: ir.Value, index: Any, dtype: Any) -> ir.Value:
     return tracing.emit_value("vector.extract", dtype.mlir_type, (value, at), attributes)
 
 
-# --- functions -------------------------------------------------------------------------------------------------------
-
-
 def full(shape: Any, fill_value: Any, dtype: Any, *, loc: Any = None, ip: Any = None) -> TensorSSA:
     """Return a value with the same number in every element; a value with one element is repeated."""
     count = product(shape)
@@ -672,12 +574,12 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, *, loc: Any = None, ip
 
 
 def zeros_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Zeros in the shape of a value or tensor."""
+    """Return zeros in the shape of a value or tensor."""
     return full_like(a, 0, dtype)
 
 
 def ones_like(a: Any, dtype: Any = None, *, loc: Any = None, ip: Any = None) -> TensorSSA:
-    """Ones in the shape of a value or tensor."""
+    """Return ones in the shape of a value or tensor."""
     return full_like(a, 1, dtype)
 
 

@@ -1,4 +1,4 @@
-"""Who may call an exported function, and what the object has to know for each: C, TVM-FFI, PyTorch, XLA."""
+"""Entry points of exported functions: for C, TVM-FFI, PyTorch and XLA, with the records that native code reads for each."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl import typing as numbers
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import type_error
 from ...cute.host.arrays import TORCH_NAMES, dlpack_type
 from ..arguments import plan
 from ..jax import exported as xla_entry
 from ..jax.reader import MAY_BE_CAPTURED
 from ..torch import exported as torch_entry
-from ..torch import reader as calls_torch
+from ..torch import reader
+from ..torch.schema import EXTENT_RULE, Input, extents, schema
 from . import thunks
 
 if TYPE_CHECKING:
@@ -21,14 +22,12 @@ if TYPE_CHECKING:
     from ...targets.host.elf.objects import Data, Symbol
     from ..c.signature import Parameter, Signature
 
-NAMES = ("c", "tvm_ffi", "torch", "jax")
-_NOT_PASSED = 3
-"""The source of a parameter of an operator that nobody passes."""
+CONVENTIONS = ("c", "tvm_ffi", "torch", "jax")
 
 
 @dataclasses.dataclass(frozen=True)
-class Doors:
-    """Which names a function has; an empty one: it has no such door."""
+class EntryPoints:
+    """The names of a function for each calling convention; empty if it has no such entry point."""
 
     c: str = ""
     tvm_ffi: str = ""
@@ -36,24 +35,25 @@ class Doors:
     """namespace::name"""
     jax: str = ""
     outputs: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    """Parameters that are results: for PyTorch, how each is made."""
+    """Parameters that are results, and for PyTorch how each is made."""
     mutates: Sequence[str] | None = None
-    """Those that the kernel writes to; None: all tensors, if there are no outputs."""
+    """Parameters that the kernel writes to; None: all tensors, if there are no outputs."""
 
     @property
     def name(self) -> str:
-        """That of the file's symbols."""
+        """The name in the symbols of the file."""
         return self.c or self.tvm_ffi or self.torch.rpartition("::")[2] or self.jax
 
     @property
-    def opened(self) -> list[str]:
-        return [name for name in NAMES if getattr(self, name)]
+    def conventions(self) -> list[str]:
+        """The conventions that it has entry points for."""
+        return [name for name in CONVENTIONS if getattr(self, name)]
 
     def check(self, signature: Signature) -> None:
-        """Refuse outputs that are none, and what a framework cannot pass."""
+        """Refuse outputs that are no tensors, and parameters that a framework cannot pass."""
         known = {each.name: each for each in signature.parameters}
-        for what, given in (("outputs", self.outputs), ("mutates", self.mutates or ())):
-            for name in given:
+        for what, names in (("outputs", self.outputs), ("mutates", self.mutates or ())):
+            for name in names:
                 if name not in known or known[name].kind != "tensor":
                     tensors = [each.name for each in signature.parameters if each.kind == "tensor"]
                     raise _wrong(f"{what} names {name!r}", f"tensors are {', '.join(tensors)}")
@@ -68,57 +68,50 @@ class Doors:
                 _output(name, made, self._inputs(signature), known[name])
 
     def _inputs(self, signature: Signature) -> list[Parameter]:
-        """What a framework passes."""
+        """Return the parameters that a framework passes."""
         return [
             each
             for each in signature.parameters
             if each.name not in self.outputs and each.kind not in ("stream", "none", "static")
         ]
 
-    def _is_written(self, given: Parameter) -> bool:
-        """Whether PyTorch is told that the kernel writes to what it passes."""
-        written = not self.outputs if self.mutates is None else given.name in self.mutates
-        return written and _kind(given, "torch").startswith("Tensor") and not given.about.get("readonly")
+    def _is_written(self, parameter: Parameter) -> bool:
+        """Whether the kernel writes to an input, as the schema says."""
+        written = not self.outputs if self.mutates is None else parameter.name in self.mutates
+        return written and _kind(parameter, "torch").startswith("Tensor") and not parameter.about.get("readonly")
 
     def schema(self, signature: Signature) -> str:
-        """As PyTorch writes it: scale(Tensor x, float by) -> Tensor"""
-        letters, parts = iter("abcdefghijklmnopqrstuvwxyz"), []
-        for each in self._inputs(signature):
-            kind = _kind(each, "torch")
-            if self._is_written(each):
-                kind = kind.replace("Tensor", f"Tensor({next(letters)}!)")
-            parts.append(f"{kind} {each.name}")
-        results = ["Tensor"] * len(self.outputs)
-        returned = results[0] if len(results) == 1 else f"({', '.join(results)})"
-        return f"{self.torch.rpartition('::')[2]}({', '.join(parts)}) -> {returned}"
+        """Return PyTorch's schema: scale(Tensor x, float by) -> Tensor"""
+        inputs = [Input(_kind(each, "torch"), each.name, self._is_written(each)) for each in self._inputs(signature)]
+        return self.torch.rpartition("::")[2] + schema(inputs, len(self.outputs))
 
-    # -- what native code reads ----------------------------------------------------------------------------
+    # -- records for native code -----------------------------------------------------------------------------
 
     def place_torch(self, data: Data, signature: Signature, on_host: bool, on_gpu: bool) -> Symbol:
-        """The record of the operator."""
-        native, inputs = calls_torch, self._inputs(signature)
+        """Place the record of PyTorch's operator."""
+        inputs = self._inputs(signature)
         outputs, parameters = list(self.outputs), signature.parameters
-        limits = ((len(inputs), native.INPUTS), (len(outputs), native.OUTPUTS), (len(parameters), native.PARAMETERS))
+        limits = ((len(inputs), reader.INPUTS), (len(outputs), reader.OUTPUTS), (len(parameters), reader.PARAMETERS))
         if any(count > most for count, most in limits):
-            raise _wrong(f"{len(inputs)} inputs and {len(outputs)} outputs are too many", f"PyTorch's door takes {native.INPUTS} and {native.OUTPUTS}")  # fmt: skip
+            raise _wrong(f"{len(inputs)} inputs and {len(outputs)} outputs are too many", f"operators of PyTorch have at most {reader.INPUTS} and {reader.OUTPUTS}")  # fmt: skip
         namespace, _, name = self.torch.rpartition("::")
-        door = torch_entry.TorchDoor(devices=torch_entry.ON_HOST * on_host | torch_entry.ON_GPU * on_gpu)
-        operator = door.operator
-        operator.inputs, operator.made, operator.parameters = len(inputs), len(outputs), len(parameters)
+        record = torch_entry.Registration(devices=torch_entry.ON_HOST * on_host | torch_entry.ON_GPU * on_gpu)
+        operator = record.operator
+        operator.inputs, operator.output_count, operator.parameters = len(inputs), len(outputs), len(parameters)
         for place, each in enumerate(inputs):
-            operator.kinds[place] = _TORCH_KINDS[_kind(each, "torch")]
+            operator.kinds[place] = reader.KINDS[_kind(each, "torch")]
             operator.written |= self._is_written(each) << place
         names = [each.name for each in inputs]
         for place, each in enumerate(parameters):
             source = operator.sources[place]
             if each.kind == "stream":
-                source.kind = native.STREAM
+                source.kind = reader.STREAM
             elif each.name in outputs:
-                source.kind, source.index = native.OUTPUT, outputs.index(each.name)
+                source.kind, source.index = reader.OUTPUT, outputs.index(each.name)
             elif each.name in names:
-                source.kind, source.index = native.INPUT, names.index(each.name)
+                source.kind, source.index = reader.INPUT, names.index(each.name)
             else:
-                source.kind = _NOT_PASSED
+                source.kind = reader.NOT_PASSED
         addresses = {
             "namespace": data.text(namespace), "name": data.text(name), "schema": data.text(self.schema(signature)),
             "kernel": data.symbol(thunks.KERNEL), "meta": data.symbol(thunks.META),
@@ -135,13 +128,13 @@ class Doors:
             for theirs, ours in TORCH_NAMES.items()
             if not theirs.endswith("_x2")
         ]
-        addresses["types"], door.type_count = data.records(types), len(types)
-        data.records([(calls_torch.Torch(), {})], calls_torch.torch.symbol)
+        addresses["types"], record.type_count = data.records(types), len(types)
+        data.records([(reader.Torch(), {})], reader.torch.symbol)
         data.call_at_start(data.symbol(thunks.START))
-        return data.records([(door, addresses)])
+        return data.records([(record, addresses)])
 
     def place_xla(self, data: Data, signature: Signature, on_host: bool, on_gpu: bool, prints: bool) -> Symbol:
-        """The record of the handler."""
+        """Place the record of XLA's handler."""
         native, outputs = xla_entry, list(self.outputs)
         sources: list[tuple[Any, dict[str, Symbol]]] = []
         passed = 0
@@ -162,21 +155,15 @@ class Doors:
                 sources.append((native.Source(kind=native.NUMBER, length=length), {"name": data.text(each.name)}))
             else:
                 sources.append((native.Source(kind=native.STREAM if each.kind == "stream" else native.NOTHING), {}))
-        door = native.XlaDoor(
+        record = native.XlaFunction(
             passed=passed, made=len(outputs), traits=0 if prints else MAY_BE_CAPTURED, on_host=on_host, on_gpu=on_gpu,
             numbers=sum(source.kind == native.NUMBER for source, _ in sources),
         )  # fmt: skip
-        return data.records([(door, {"sources": data.records(sources)} if sources else {})])
+        return data.records([(record, {"sources": data.records(sources)} if sources else {})])
 
 
-_TORCH_KINDS = {
-    "Tensor": calls_torch.TENSOR, "Tensor[]": calls_torch.SOME_TENSORS, "SymInt": calls_torch.WHOLE,
-    "float": calls_torch.REAL, "bool": calls_torch.TRUTH,
-}  # fmt: skip
-
-
-def _kind(parameter: Parameter, door: str) -> str:
-    """PyTorch's type of a parameter; empty for what is not passed."""
+def _kind(parameter: Parameter, convention: str) -> str:
+    """Return PyTorch's type of a parameter; empty for one that is not passed."""
     about, kind = parameter.about, parameter.kind
     if kind in ("stream", "none", "static"):
         return ""
@@ -193,42 +180,34 @@ def _kind(parameter: Parameter, door: str) -> str:
         if typed.width in (32, 64):
             return "float"
     raise _wrong(
-        f"the door {door!r} cannot take the argument {parameter.name!r}",
+        f"the calling convention {convention!r} cannot pass the argument {parameter.name!r}",
         "it takes tensors, tuples of tensors, integers, booleans, Float32 and Float64",
     )
 
 
-def _output(name: str, made: Any, inputs: Sequence[Parameter], parameter: Parameter) -> Any:
-    """How PyTorch's door makes an output: like an input, or of extents."""
-    about, names = parameter.about, [each.name for each in inputs]
-    record: Any = calls_torch.Output(rank=-1, dtype=dlpack_type(getattr(numbers, about["type"])))
-    if isinstance(made, str):
-        if made not in names or inputs[names.index(made)].kind != "tensor":
-            raise _wrong(f"the output {name!r} is to be like {made!r}", f"inputs are {', '.join(names)}")
-        record.like = names.index(made)
+def _output(name: str, described: Any, inputs: Sequence[Parameter], parameter: Parameter) -> Any:
+    """Return how PyTorch makes an output: like an input, or of extents."""
+    rank, kinds = len(parameter.about["shape"]), {each.name: _kind(each, "torch") for each in inputs}
+    record: Any = reader.Output(rank=-1, dtype=dlpack_type(getattr(numbers, parameter.about["type"])))
+    if isinstance(described, str):
+        if kinds.get(described) != "Tensor":
+            raise _wrong(f"the output {name!r} is to be like {described!r}", f"inputs are {', '.join(kinds)}")
+        record.like = list(kinds).index(described)
         return record
-    if not isinstance(made, (tuple, list)) or len(made) != len(about["shape"]) or len(made) > calls_torch.RANK:
+    if not isinstance(described, (tuple, list)) or len(described) != rank or rank > reader.RANK:
         raise _wrong(
-            f"the output {name!r} is to be {made!r}",
-            f'the name of an input that it is like, or {len(about["shape"])} extents, each a number, "x.0" (an input\'s axis) or "n" (an input)',
+            f"the output {name!r} is to be {described!r}",
+            f'the name of an input that it is like, or {rank} extents, each a number, "x.0" (an input\'s axis) or "n" (an input)',
         )
-    record.rank = len(made)
-    for place, extent in enumerate(made):
-        of, _, axis = extent.partition(".") if isinstance(extent, str) else ("", "", "")
-        source = inputs[names.index(of)] if of in names else None
-        if isinstance(extent, int) and extent >= 0:
-            record.extents[place].input, record.extents[place].axis = -1, extent
-        elif source is not None and (
-            source.kind == "number" if not axis else source.kind == "tensor" and axis.isdigit() and int(axis) < len(source.about["shape"])
-        ):  # fmt: skip
-            record.extents[place].input, record.extents[place].axis = names.index(of), int(axis or -1)
-        else:
-            raise _wrong(
-                f"the output {name!r} is to have the extent {extent!r}",
-                'an extent is a number, an axis of a tensor that is an input ("x.0"), or an int that is one ("n")',
-            )
+    ranks = {each.name: len(each.about.get("shape", ())) for each in inputs}
+    found = extents(described, kinds, ranks)
+    if isinstance(found, str):
+        raise _wrong(f"the output {name!r} {found}", EXTENT_RULE)
+    record.rank = rank
+    for place, extent in enumerate(found):
+        record.extents[place] = tuple(extent)
     return record
 
 
 def _wrong(what: str, hint: str) -> Exception:
-    return error(DSLUserCodeTypeError, f"kiln.export: {what}", hint=hint, depth=2)
+    return type_error(f"kiln.export: {what}", hint)

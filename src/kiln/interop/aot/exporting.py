@@ -1,4 +1,4 @@
-"""`export_to_c` of compiled functions, and `kiln.export`: from a function to files."""
+"""Writing exported functions: `export_to_c` of compiled functions, and `kiln.export`, which compiles for several architectures."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, error
+from ...base_dsl.diagnostics import DSLRuntimeError, type_error
 from ...base_dsl.options import EnableTVMFFI, HostTarget, parsed_host_target
 from ..arguments import plan
 from ..c.header import check_name, declaration, header
 from ..c.signature import signature_of
-from .conventions import NAMES, Doors
+from .conventions import CONVENTIONS, EntryPoints
 from .objects import ABI, build, library_file, object_file, processor_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def version() -> str:
-    """Kiln's."""
+    """Return the version of Kiln."""
     return sys.modules[__name__.partition(".")[0]].__version__
 
 
@@ -39,32 +39,29 @@ def export_to_c(
     *,
     function_name: str = "",
 ) -> None:
-    """Write `file_path/file_name.o` and `.h` for C; with `function_name`, the object `file_path` for TVM-FFI."""
+    """Write `file_path/file_name.o` and `.h` for C, or with `function_name` the object `file_path` for TVM-FFI."""
     path = os.fspath(file_path)
     if function_name:
         if file_name or function_prefix:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 "export_to_c takes a folder, a file name and a prefix (for C), or the path of an object and a function name (for TVM-FFI)",
-                hint="leave out one of the two",
+                "pass either file_name and function_prefix, or function_name",
             )
-        made, _ = object_and_header([compiled], Doors(tvm_ffi=check_name(function_name, "function name")))
+        made, _ = object_and_header([compiled], EntryPoints(tvm_ffi=check_name(function_name, "function name")))
         write_whole(path, object_file(made))
         return
     if not file_name:
-        raise error(
-            DSLUserCodeTypeError,
-            "export_to_c needs the name of the files",
-            hint='export_to_c("build", "gemm") for C, export_to_c("build/gemm.o", function_name="gemm") for TVM-FFI',
+        raise type_error(
+            "export_to_c got no file_name",
+            'export_to_c("build", "gemm") for C, export_to_c("build/gemm.o", function_name="gemm") for TVM-FFI',
         )
     if os.path.basename(file_name) != file_name or file_name in (".", "..") or "\0" in file_name:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"export_to_c got the file name {file_name!r}, which leads out of the folder {path}",
-            hint="name the folder first: export_to_c(folder, name)",
+            "name the folder first: export_to_c(folder, name)",
         )
     prefix = check_name(function_prefix or file_name, "prefix")
-    made, text = object_and_header([compiled], Doors(c=prefix))
+    made, text = object_and_header([compiled], EntryPoints(c=prefix))
     os_errors = contextlib.suppress(FileExistsError)
     with os_errors, _explained(path):
         os.makedirs(path, exist_ok=True)
@@ -79,71 +76,70 @@ def export(
     name: str = "",
     archs: Sequence[str] | str = (),
     ptx: bool = True,
-    doors: Iterable[str] | str = "c",
+    entry_points: Iterable[str] | str = "c",
     outputs: Mapping[str, Any] | None = None,
     mutates: Sequence[str] | None = None,
     host: str = "",
     options: Any = None,
     **kwargs: Any,
 ) -> list[str]:
-    """Compile a function for several architectures and write one file; the paths of what was written.
+    """Compile a function for several architectures and write one file. Returns the paths of the files written.
 
-    `to` is an object (`.o`), a shared library (`.so`) or a folder, for `name.o`; a header for C comes beside it. `name` is that of the file unless
-    given; `mylib::name` also says where PyTorch's operator is, which without is `kiln::name`. `archs`: `("sm_80", "sm_90a")`, `("cpu",)` or both, by default what this process
-    compiles for; `ptx` adds what later GPUs can run, for plain architectures. `doors` are who may call it: "c", "tvm_ffi", "torch", "jax". Both may be one string with commas. `outputs` and `mutates` are, as for
-    `kiln.torch.op`, parameters that are results, each with the input it is like or its extents, and those that the kernel writes to. `host` is a
-    machine as `--host-target` takes it; other arguments are those of `cute.compile`. Of what `kiln.torch.op` gave, all of that is known.
+    `to` is an object (`.o`), a shared library (`.so`) or a folder, for `name.o`; a C header is written beside it. `name` is by
+    default that of the file; `mylib::name` also names PyTorch's operator, which is else `kiln::name`. `archs` are such as
+    `("sm_80", "sm_90a")`, `("cpu",)` or both, by default what this process compiles for; `ptx` adds PTX for later GPUs to plain
+    architectures. `entry_points` are the calling conventions: "c", "tvm_ffi", "torch", "jax". Both may be one string with commas.
+    `outputs` and `mutates` are as for `kiln.torch.op`: parameters that are results, each with the input it is like or its
+    extents, and those that the kernel writes to. `host` is a machine as `--host-target` takes it; other arguments are those of
+    `cute.compile`. An operator of `kiln.torch.op` brings its own name, outputs and mutates.
     """
     from ...cute.program.compiling import compile
     from ...hardware.options import GPUArch
 
     if hasattr(function, "export_to_c"):
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             "kiln.export got a function that is compiled already, and compiles for each architecture itself",
-            hint="kiln.export(function, *arguments, to=...), or compiled.export_to_c(...)",
+            "kiln.export(function, *arguments, to=...), or compiled.export_to_c(...)",
         )
-    doors, archs = (
+    conventions, archs = (
         [part.strip() for part in each.split(",") if part.strip()] if isinstance(each, str) else list(each)
-        for each in (doors, archs or ())
+        for each in (entry_points, archs or ())
     )
     archs = archs or [""]
     operator = getattr(function, "for_export", None)
     if operator is not None:
         function, known, outputs, mutates = operator
         name = name or known
-        doors = dict.fromkeys([*doors, "torch"])
+        conventions = dict.fromkeys([*conventions, "torch"])
     path = os.fspath(to)
     stem, kind = os.path.splitext(path)
     namespace, _, name = name.rpartition("::")
     if kind not in (".o", ".so"):
         if not name:
-            raise error(
-                DSLUserCodeTypeError,
-                f"kiln.export into the folder {path} needs a name",
-                hint="name=..., or to= a file that ends in .o or .so",
+            raise type_error(
+                f"kiln.export into the folder {path} needs a name", "name=..., or to= a file that ends in .o or .so"
             )
         stem, kind = os.path.join(path, name), ".o"
     name = check_name(name or os.path.basename(stem).removeprefix("lib" if kind == ".so" else ""), "name")
     namespace = check_name(namespace or "kiln", "namespace")
-    unknown = [door for door in doors if door not in NAMES]
-    if unknown or not doors:
-        found = f"has no door {unknown[0]!r}" if unknown else "needs a door: nobody could call the file"
-        raise error(DSLUserCodeTypeError, f"kiln.export {found}", hint=f"doors= of {', '.join(NAMES)}")
-    opened = Doors(
-        **{door: f"{namespace}::{name}" if door == "torch" else name for door in doors},
+    unknown = [each for each in conventions if each not in CONVENTIONS]
+    if unknown or not conventions:
+        problem = f"got the entry point {unknown[0]!r}" if unknown else "got no entry point: nobody could call the file"
+        raise type_error(f"kiln.export {problem}", f"entry_points= of {', '.join(CONVENTIONS)}")
+    names = EntryPoints(
+        **{each: f"{namespace}::{name}" if each == "torch" else name for each in conventions},
         outputs=dict(outputs or {}), mutates=mutates,
     )  # fmt: skip
     if host:
         parsed_host_target(host, "host=")
-    common = [options, EnableTVMFFI(True) if "tvm_ffi" in doors else None, HostTarget(host) if host else None]
+    common = [options, EnableTVMFFI(True) if "tvm_ffi" in conventions else None, HostTarget(host) if host else None]
     compiled: list[CompiledFunction] = []
     for arch in archs:
         chosen = [GPUArch(arch)] if arch not in ("", "cpu") else []
         target = {"": None, "cpu": "cpu"}.get(arch, "nvidia")
         made = compile(function, *args, options=[*common, *chosen], target=target, **kwargs)
         compiled.append(getattr(made, "compiled", made))
-    made, text = object_and_header(compiled, opened, ptx)
+    made, text = object_and_header(compiled, names, ptx)
     with _explained(os.path.dirname(path)):
         os.makedirs(os.path.dirname(stem) or ".", exist_ok=True)
     written = [stem + kind]
@@ -155,40 +151,37 @@ def export(
 
 
 def portable_of(compiled: CompiledFunction, ptx: bool = True) -> Portable:
-    """Its code; refuses what runs in this process only."""
+    """Return the code of a compiled function; refuses code that runs in this process only."""
     found = compiled.executable.portable(ptx)
     if found is None:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{compiled.function_name} is instrumented code, which cannot be exported",
-            hint="compile it without the sanitizer",
+            "compile it without the sanitizer",
         )
     return found
 
 
-def object_and_header(compiled: Sequence[CompiledFunction], doors: Doors, ptx: bool = True) -> tuple[Object, str]:
-    """A function, compiled for one or more architectures, as an object, and the header of its name for C, if it has one."""
+def object_and_header(compiled: Sequence[CompiledFunction], names: EntryPoints, ptx: bool = True) -> tuple[Object, str]:
+    """Return a function, compiled for one or more architectures, as an object, and its C header, if it has one."""
     targets = list(dict.fromkeys(each.target for each in compiled))
     signatures = [signature_of(each, targets) for each in compiled]
     signature, function = signatures[0], compiled[0].function_name
     for each, other in zip(compiled, signatures, strict=True):
         if other != signature:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{function} takes other arguments on the target {each.target!r} than on {compiled[0].target!r}",
-                hint="write two files",
+                "write two files",
             )
-    doors.check(signature)
-    if doors.c:
+    names.check(signature)
+    if names.c:
         if signature.results[0] != plan.NO_RESULT:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"{function} returns a number, and functions of C return whether they failed",
-                hint="write it to a tensor, or export the function for TVM-FFI",
+                "write it to a tensor, or export the function for TVM-FFI",
             )
         for each in signature.parameters:
             if each.is_in_c:
-                declaration(doors.c, each)  # refuses what has no form in C
+                declaration(names.c, each)  # refuses parameters without a form in C
     portables = [portable_of(each, ptx) for each in compiled]
     architectures = [each.architecture for each in portables]
     processor = processor_of(compiled[0].host_target)
@@ -196,13 +189,13 @@ def object_and_header(compiled: Sequence[CompiledFunction], doors: Doors, ptx: b
     metadata = {
         "abi": ABI, "kiln": version(), "function": function, "target": compiled[0].target, "targets": targets,
         "host": processor[0], "architectures": architectures, "signature": signature.text, "slots": signature.slots_bytes, "result": list(signature.results),
-        "streams": len(signature.ambient), "prints": any(each.prints for each in portables), "doors": doors.opened,
+        "streams": len(signature.ambient), "prints": any(each.prints for each in portables), "entry_points": names.conventions,
         "arguments": [{"name": each.name, **each.about} for each in signature.parameters], "doc": inspect.getdoc(getattr(compiled[0].source, "function", None)) or "",
-        "outputs": dict(doors.outputs), "schema": doors.schema(signature) if doors.torch else "", "traced": traced.hexdigest(),
+        "outputs": dict(names.outputs), "schema": names.schema(signature) if names.torch else "", "traced": traced.hexdigest(),
         "sizes": {each.architecture: each.image_bytes for each in portables},
     }  # fmt: skip
-    made = build(portables, signature, processor, metadata, doors)
-    return made, header(doors.c, signature, version(), architectures) if doors.c else ""
+    made = build(portables, signature, processor, metadata, names)
+    return made, header(names.c, signature, version(), architectures) if names.c else ""
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
-"""Exported objects: the code of a function for its architectures, what loads and calls it, and metadata, in one file.
+"""Exported objects: the code of a function for its architectures, its entry points, and metadata, in one file.
 
-An object needs nothing but the C library (and finds the driver, TVM-FFI and PyTorch where they are), and shows nothing but the names
-it is asked for, so that any number of them can be linked together.
+An object needs only the C library (it looks up the driver, TVM-FFI and PyTorch in the process) and exports only its entry points,
+so any number of objects can be linked together.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
     from ...targets.host.exported import Portable
     from ...targets.host.jit import Processor
     from ..c.signature import Signature
-    from .conventions import Doors
+    from .conventions import EntryPoints
 
 ABI = 1
-"""Of metadata and names; a file with a later one is refused."""
+"""The version of metadata and symbols; files of a later one are refused."""
 META = "__kiln_meta_"
-"""Before the name of a function: its metadata."""
+"""The prefix of the symbol of a function's metadata."""
 CHECK = ".kiln"
-"""The section with the checksum, which linkers leave out."""
+"""The section of the checksum, which linkers drop."""
 _CHECK_HEAD, _DIGEST = b"kiln aot", 32
 _LIBRARY_CHECK = struct.Struct("<8sQQ32s")
-"""In libraries: what it begins with, the size of the file and of what is loaded, the checksum."""
+"""The checksum of libraries: a mark, the size of the file, the size of what is loaded, the digest."""
 _OF_SECTIONS = (6, 11, 12, 13)
-"""Fields of ELF's header that tell of sections."""
+"""Fields of ELF's header about sections."""
 _RECORD = "kiln_function"
 
 
 def processor_of(host_target: str) -> Processor:
-    """What `--host-target` names; empty: the processor that nearly all machines like this one have at least."""
+    """Return the processor of `--host-target`; if that is empty, the baseline of nearly all machines like this one."""
     from ...base_dsl.options import parsed_host_target
 
     jit.host()
@@ -66,9 +66,13 @@ def processor_of(host_target: str) -> Processor:
 
 
 def build(
-    portables: Sequence[Portable], signature: Signature, processor: Processor, metadata: dict[str, Any], doors: Doors
+    portables: Sequence[Portable],
+    signature: Signature,
+    processor: Processor,
+    metadata: dict[str, Any],
+    names: EntryPoints,
 ) -> elf.Object:
-    """All of it, to be written as an object or as a library."""
+    """Return the linked object of a function, to be written as an object or a library."""
     machine = elf.MACHINES[processor[0].partition("-")[0]]
     data = elf.Data(machine)
     addresses = {
@@ -91,24 +95,24 @@ def build(
         addresses |= {field: data.symbol(symbol) for field, symbol in functions.items()}
     thunks = Thunks(_RECORD)
     where = bool(on_host), bool(on_gpu)
-    if doors.c:
-        thunks.add_c(doors.c, signature)
-    if doors.tvm_ffi:
-        thunks.add_tvm_ffi(doors.tvm_ffi)
+    if names.c:
+        thunks.add_c(names.c, signature)
+    if names.tvm_ffi:
+        thunks.add_tvm_ffi(names.tvm_ffi)
         schema = json.dumps({"type_schema": json.dumps(type_schema(signature))})
         for what, words in (("metadata", schema), ("doc", metadata["doc"])):
             if words:
                 data.constant(words.encode() + b"\0", 1, f"kiln_tvm_{what}")
-                thunks.tell_tvm_ffi(f"__tvm_ffi__{what}_{doors.tvm_ffi}", f"kiln_tvm_{what}")
-    if doors.torch:
-        addresses["torch"] = doors.place_torch(data, signature, *where)
-        thunks.add_torch(doors.name)
-    if doors.jax:
-        addresses["xla"] = doors.place_xla(data, signature, *where, metadata["prints"])
-        thunks.add_xla(doors.name)
+                thunks.tell_tvm_ffi(f"__tvm_ffi__{what}_{names.tvm_ffi}", f"kiln_tvm_{what}")
+    if names.torch:
+        addresses["torch"] = names.place_torch(data, signature, *where)
+        thunks.add_torch(names.name)
+    if names.jax:
+        addresses["xla"] = names.place_xla(data, signature, *where, metadata["prints"])
+        thunks.add_xla(names.name)
     data.records([(Function(), addresses)], _RECORD)
-    thunks.add_slots(doors.name)
-    meta = META + doors.name
+    thunks.add_slots(names.name)
+    meta = META + names.name
     data.constant(json.dumps(metadata, separators=(",", ":")).encode() + b"\0", 1, meta)
     objects = [data.object(), thunks.object(processor)]
     objects += [each.processor_code(processor, f".{each.architecture}") for each in portables]
@@ -117,7 +121,7 @@ def build(
 
 
 def object_file(made: elf.Object) -> bytes:
-    """The bytes of an object, with a checksum."""
+    """Return the file of an object, with a checksum."""
     check = elf.Section(CHECK, elf.EXCLUDE)
     check.append(_CHECK_HEAD + bytes(_DIGEST))
     made.sections.append(check)
@@ -125,14 +129,14 @@ def object_file(made: elf.Object) -> bytes:
 
 
 def library_file(made: elf.Object) -> bytes:
-    """The bytes of a shared library, with a checksum."""
+    """Return the file of a shared library, with a checksum."""
     data, loaded = shared_library.written(made)
     check = _LIBRARY_CHECK.pack(_CHECK_HEAD, len(data), loaded, bytes(_DIGEST))
     return _signed(data[: shared_library.FREE] + check + data[shared_library.FREE + len(check) :])
 
 
 def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor: Processor) -> list[elf.Object]:
-    """Objects with those of the runtime's parts that they need."""
+    """Return objects with the parts of the runtime that they need."""
     ours = (unguarded, entry, arguments, tvm_entry, torch_entry, xla_entry)
     rest = [*ours, *(part.code for part in parts if part.name != "signals")]
     exports = {id(code): set(jit.exports_of(code)) for code in rest}
@@ -154,7 +158,7 @@ def _with_parts(objects: list[elf.Object], parts: Iterable[jit.Part], processor:
 
 
 def _digest_at(data: bytes) -> int:
-    """Where the checksum lies; -1: there is none."""
+    """Return where the digest is, or -1."""
     file, size = elf.File(data), len(_CHECK_HEAD)
     free = shared_library.FREE
     if data[free : free + size] == _CHECK_HEAD:
@@ -166,7 +170,7 @@ def _digest_at(data: bytes) -> int:
 
 
 def _digest(data: bytes, at: int) -> bytes:
-    """Of all but itself; of a library, of what is loaded: `strip` changes the rest."""
+    """Return the digest of all but itself; of a library, only of what is loaded: `strip` changes the rest."""
     held = data[:at] + bytes(_DIGEST) + data[at + _DIGEST :]
     if at < shared_library.FREE + _LIBRARY_CHECK.size:
         fields = elf.HEADER.unpack_from(data)
@@ -181,7 +185,7 @@ def _signed(data: bytes) -> bytes:
 
 
 def is_whole(data: bytes) -> bool:
-    """Whether a file is as it was written. Raises `elf.NotElf`. Nothing is known of libraries that linkers, or tools that change the size, made of ours."""
+    """Whether a file is as it was written. Raises `elf.NotElf`. Libraries that linkers or other tools made of ours are not checked."""
     at = _digest_at(data)
     if elf.File(data).kind == elf.SHARED:
         if at < 0 or _LIBRARY_CHECK.unpack_from(data, shared_library.FREE)[1] != len(data):

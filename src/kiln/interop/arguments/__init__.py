@@ -1,1 +1,1 @@
-"""Calls from Python: plans of compiled functions, programs of library functions, native code for both."""
+"""Arguments of calls: call plans, recorded programs, and the native engine that reads Python's arguments by them."""

@@ -1,39 +1,34 @@
 # pyright: reportReturnType=false
-"""Arrays: numpy's by their fields, others' through DLPack's C functions, prepared ones by their passports.
+"""Arrays: numpy's are read by their fields, others through DLPack's C functions, prepared ones by their argument records.
 
-Each way gives (address, extents, strides in elements); one function checks them against a record and writes the leaves.
+Each way finds address, extents and strides in elements; `fit` checks them against a record and writes the slots.
 """
 
 from __future__ import annotations
 
 from ...native import Array, Fn, Ptr, address, i32, i64, inline, local, native, ref, struct, u32, u64
-from . import plan
-from .cpython import (
-    Object,
-    Py_IncRef,
-    PyBytes_FromStringAndSize,
-    PyErr_Clear,
-    PyLong_FromUnsignedLongLong,
-    memcpy,
-)
-from .plan import DYNAMIC64, EXACT, READONLY, STATIC, ArrayRecord, PassportHead
-from .process import ARRAYS, PREPARED, ArrayType, at, calls, world
+from . import cpython, plan
+from .cpython import Object
+from .plan import DYNAMIC64, EXACT, READONLY, STATIC, ArgumentRecordHead, ArrayRecord
+from .process import ARRAYS, PREPARED, ArrayType, at, calls, process
 
 _INT32_MAX = (1 << 31) - 1
 WRITEABLE = 0x400
-"""numpy's flag."""
+"""NPY_ARRAY_WRITEABLE"""
 
 
 @struct
 class NumpyType:
-    first: Array[u64, 3]
-    told: u64
-    """What tells it from others (see `plan.numpy_type`)."""
+    """A numpy dtype."""
+
+    head: Array[u64, 3]
+    identity: u64
+    """The word that tells it from others (see `plan.numpy_type`)."""
 
 
 @struct
 class NumpyArray:
-    """The same in numpy 1 and 2, and checked before it is relied on."""
+    """A numpy array; the same in numpy 1 and 2, and checked before native code relies on it."""
 
     count: u64
     kind: Ptr[Object]
@@ -49,6 +44,8 @@ class NumpyArray:
 
 @struct
 class DLTensor:
+    """DLPack's DLTensor."""
+
     data: u64
     device: u32
     device_number: u32
@@ -60,20 +57,20 @@ class DLTensor:
 
 
 @struct
-class About:
-    """All there is to know about an array."""
+class ArrayFacts:
+    """What native code reads of an array."""
 
     kind: u64
     """TENSOR or NUMPY."""
     type: u64
     facts: u64
-    """Its device or whether it can be written to, and its rank."""
+    """Its rank, and above that its device (TENSOR) or whether it is writable (NUMPY)."""
     address: u64
     rank: i64
     shape: Ptr[i64]
     strides: Ptr[i64]
     stream: Fn[[i32, i32, Ptr[u64]], i32]
-    """Tells the stream of the device; null for numpy's."""
+    """Finds the current stream of the device; null for numpy."""
     device: u64
 
 
@@ -85,7 +82,8 @@ TENSOR, NUMPY = 1, 2
 
 @native
 def leading_mode(shape: Ptr[i64], strides: Ptr[i64], rank: i64) -> i64:
-    """As Python finds it: of several modes of stride 1, the last whose extent is not 1, or else the last; -1 for none."""
+    """Return the leading mode as Python finds it: of several modes of stride 1 the last whose extent is not 1, else the last;
+    -1 if there is none."""
     found = i64(-1)
     for mode in range(rank):
         if strides[mode] == 1:
@@ -96,17 +94,17 @@ def leading_mode(shape: Ptr[i64], strides: Ptr[i64], rank: i64) -> i64:
 
 @inline
 def is_dynamic_leaf(leaf, number):
-    """Whether a number may be that of a dynamic leaf."""
+    """Whether a dynamic leaf accepts a number."""
     divides = leaf.number == 1 or u64(number) % u64(leaf.number) == 0
     return divides and (number <= _INT32_MAX or leaf.kind == DYNAMIC64)
 
 
 @native
 def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64], place: Ptr[u64]) -> bool:
-    """Whether an array of the record's rank fits; its leaves are written.
+    """Write the slots of an array of the record's rank; whether it matches the record.
 
-    Neither factor of a product exceeds the limit, so products of limited ones fit a word. The strides of an array without
-    elements say nothing: that is left to Python.
+    No factor of a product exceeds the limit, so products fit a word. The strides of an array without elements mean nothing:
+    Python takes it.
     """
     rank, limit, exact = record.rank, record.limit, record.flags & EXACT != 0
     if where & record.alignment != 0:
@@ -156,7 +154,7 @@ def fit(record: Ptr[ArrayRecord], where: u64, shape: Ptr[i64], strides: Ptr[i64]
 
 @inline
 def allowed(record, readonly, device):
-    """Whether memory of this kind may come."""
+    """Whether the record accepts memory of this kind."""
     flags = record.flags
     agree = readonly == (flags & READONLY != 0)
     fits = agree or not (flags & EXACT != 0 or readonly)
@@ -165,31 +163,33 @@ def allowed(record, readonly, device):
 
 @native
 def take_prepared(record: Ptr[ArrayRecord], value: Ptr[Object], slot: u64, place: Ptr[u64]) -> bool:
+    """Read a prepared argument by its argument record; whether it matches."""
     held = at(value, slot)
     if held == None:
         return False
-    if held.kind != world.place.bytes_type:
+    if held.kind != process.place.bytes_type:
         return False
-    passport, rank = Ptr[PassportHead](Ptr(held) + plan.BYTES_DATA), record.rank
-    shape = passport.layout
+    prepared, rank = Ptr[ArgumentRecordHead](Ptr(held) + plan.BYTES_DATA), record.rank
+    shape = prepared.layout
     strides = shape + rank
-    if passport.signature == record.signature:
+    if prepared.signature == record.signature:
         leaves = Ptr[u64](strides + rank)
         for number in range(record.words):
             place[number] = leaves[number]
         return True
-    element = passport.element
+    element = prepared.element
     if record.flags & EXACT != 0 or (element != record.element and element != record.other_element):
         return False
-    if passport.rank != rank or not allowed(record, passport.only_read != 0, passport.device):
+    if prepared.rank != rank or not allowed(record, prepared.readonly != 0, prepared.device):
         return False
-    return fit(record, passport.address, shape, strides, place)
+    return fit(record, prepared.address, shape, strides, place)
 
 
 @native
 def take_numpy(record: Ptr[ArrayRecord], array: Ptr[NumpyArray], place: Ptr[u64]) -> bool:
+    """Read a numpy array; whether it matches."""
     rank, shift = i64(array.rank), record.shift
-    if rank != record.rank or array.dtype.told != record.numpy:
+    if rank != record.rank or array.dtype.identity != record.numpy:
         return False
     if not allowed(record, array.flags & WRITEABLE == 0, u64(plan.CPU)):
         return False
@@ -204,17 +204,18 @@ def take_numpy(record: Ptr[ArrayRecord], array: Ptr[NumpyArray], place: Ptr[u64]
 
 @native
 def read_tensor(known: Ptr[ArrayType], value: Ptr[Object], tensor: Ptr[DLTensor]) -> bool:
-    """Whether an array of a known type is one of the numbers that lie in memory, and where they are."""
+    """Fill a DLTensor for an array of a registered type; False if it is not what lies in its memory."""
     if Ptr[u64](Ptr(at(value, known.inner)) + known.bits)[0] & known.refused != 0:
         return False
     if known.read(value, tensor) != 0:
-        PyErr_Clear()
+        cpython.PyErr_Clear()
         return False
     return True
 
 
 @native
 def take_tensor(record: Ptr[ArrayRecord], value: Ptr[Object], known: Ptr[ArrayType], place: Ptr[u64]) -> bool:
+    """Read an array through its framework's DLPack functions; whether it matches."""
     tensor = local(DLTensor)
     if not read_tensor(known, value, tensor):
         return False
@@ -229,7 +230,8 @@ def take_tensor(record: Ptr[ArrayRecord], value: Ptr[Object], known: Ptr[ArrayTy
 
 @native
 def take_array(record: Ptr[ArrayRecord], value: Ptr[Object], place: Ptr[u64]) -> bool:
-    known, kind = world.place, value.kind
+    """Read an array of any registered type; whether it matches."""
+    known, kind = process.place, value.kind
     if kind == known.ndarray:
         return take_numpy(record, Ptr[NumpyArray](value), place)
     for number in range(PREPARED):
@@ -243,25 +245,25 @@ def take_array(record: Ptr[ArrayRecord], value: Ptr[Object], place: Ptr[u64]) ->
 
 @native
 def take_ambient(value: Ptr[Object], place: Ptr[u64]) -> bool:
-    """The stream of the device of an array, for a parameter that is not passed."""
-    about = local(About)
+    """Find the current stream of an array's device, for a parameter that is not passed."""
+    about = local(ArrayFacts)
     if not read_array(value, about):
         return False
     return about.kind == TENSOR and stream_of(about.stream, about.device, place)
 
 
-# --- by themselves ---------------------------------------------------------------------------------------------------
+# --- descriptions ----------------------------------------------------------------------------------------------------
 
 
 @calls.export
-def read_array(value: Ptr[Object], about: Ptr[About]) -> bool:
-    """Whether a value is an array of a known type, and what there is to know about it."""
-    known, kind = world.place, value.kind
+def read_array(value: Ptr[Object], about: Ptr[ArrayFacts]) -> bool:
+    """Read an array of a registered type; False for other values."""
+    known, kind = process.place, value.kind
     if kind == known.ndarray:
         array = Ptr[NumpyArray](value)
         rank = i64(array.rank)
         about.kind = NUMPY
-        about.type = array.dtype.told
+        about.type = array.dtype.identity
         about.facts = u64(rank) | u64(array.flags & WRITEABLE) << 8
         about.address = array.data
         about.rank = rank
@@ -294,29 +296,29 @@ def read_array(value: Ptr[Object], about: Ptr[About]) -> bool:
 
 @calls.export
 def stream_of(ask: Fn[[i32, i32, Ptr[u64]], i32], device: u64, place: Ptr[u64]) -> bool:
-    """Whether the stream is known that a framework is working on; 0 for the host's memory."""
+    """Find the stream that a framework works on; 0 for host memory."""
     place[0] = 0
     if u32(device) == plan.CPU:
         return True
-    if ask == None:  # a framework that does not tell
+    if ask == None:  # a framework without such a function
         return False
     if ask(i32(device), i32(device >> 32), place) != 0:
-        PyErr_Clear()
+        cpython.PyErr_Clear()
         return False
     return True
 
 
 @inline
 def describe_array(about, out, alignment: int):
-    """What a kernel depends on of an array, in words: kind and type, device and rank, the address modulo some bytes, extents, strides
-    (numpy's in bytes). Gives where they end."""
+    """Write what a kernel may depend on: kind, type, device and rank, the address modulo `alignment`, extents, strides (of
+    numpy in bytes). Returns where that ends."""
     size = 8 * u64(about.rank)
     out[0] = about.kind
     out[1] = about.type
     out[2] = about.facts
     out[3] = about.address & (alignment - 1)
-    memcpy(out + 4, about.shape, size)
-    memcpy(out + 4 + about.rank, about.strides, size)
+    cpython.memcpy(out + 4, about.shape, size)
+    cpython.memcpy(out + 4 + about.rank, about.strides, size)
     return out + 4 + 2 * about.rank
 
 
@@ -324,46 +326,47 @@ _DESCRIBED_ARRAYS, DESCRIBED_RANK = 16, 8
 
 
 @inline
-def give_none():
-    Py_IncRef(world.place.none)
-    return world.place.none
+def return_none():
+    """Return Python's None with a new reference."""
+    cpython.Py_IncRef(process.place.none)
+    return process.place.none
 
 
 @calls.export
 def describe(module: Ptr[Object], arrays: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
-    """All that a kernel depends on of some arrays, as bytes; None if one of them is of a type that is not known here. None in
-    place of an array is a word of ones."""
-    about, buffer = local(About), local(u64, _DESCRIBED_ARRAYS * (4 + 2 * DESCRIBED_RANK))
+    """Return what a kernel may depend on of some arrays, as bytes, or None if the type of one is not registered. None in place
+    of an array is a word of ones."""
+    about, buffer = local(ArrayFacts), local(u64, _DESCRIBED_ARRAYS * (4 + 2 * DESCRIBED_RANK))
     if count > _DESCRIBED_ARRAYS:
-        return give_none()
+        return return_none()
     end = ref(buffer)[0]
     for number in range(count):
         value = arrays[number]
-        if value == world.place.none:
+        if value == process.place.none:
             end[0] = (1 << 64) - 1
             end += 1
         else:
             if not read_array(value, about):
-                return give_none()
+                return return_none()
             if about.rank > DESCRIBED_RANK:
-                return give_none()
+                return return_none()
             end = describe_array(about, end, plan.DESCRIBED_ALIGNMENT)
-    return PyBytes_FromStringAndSize(buffer, address(end) - address(buffer))
+    return cpython.PyBytes_FromStringAndSize(buffer, address(end) - address(buffer))
 
 
 @calls.export
 def address_of(module: Ptr[Object], array: Ptr[Object]) -> Ptr[Object]:
-    """Where an array lies; None for what cannot be read."""
-    about = local(About)
+    """Return the address of an array, or None if it cannot be read."""
+    about = local(ArrayFacts)
     if read_array(array, about):
-        return PyLong_FromUnsignedLongLong(about.address)
-    return give_none()
+        return cpython.PyLong_FromUnsignedLongLong(about.address)
+    return return_none()
 
 
 @calls.export
 def stream(module: Ptr[Object], array: Ptr[Object]) -> Ptr[Object]:
-    """The handle of the stream that the framework of an array works on; None for what cannot be read."""
-    about, handle = local(About), local(u64)
+    """Return the handle of the stream that an array's framework works on, or None if it cannot be read."""
+    about, handle = local(ArrayFacts), local(u64)
     if read_array(array, about) and stream_of(about.stream, about.device, handle):
-        return PyLong_FromUnsignedLongLong(handle[0])
-    return give_none()
+        return cpython.PyLong_FromUnsignedLongLong(handle[0])
+    return return_none()

@@ -1,15 +1,15 @@
 # pyright: reportReturnType=false
-"""What native code uses of CPython: functions that it exports since 3.9 or longer, and the words that every object begins with."""
+"""CPython's C API, as far as native code uses it: functions that 3.9 and later export, and the head of every object."""
 
 from __future__ import annotations
 
-from ...native import Fn, Ptr, address, extern, f64, i32, i64, inline, local, native, struct, u64
+from ...native import Fn, Ptr, address, extern, f64, i32, i64, local, native, struct, u64
 from ...native.functions import Function
 
 
 @struct
 class Object:
-    """The head of a Python object."""
+    """The head of every Python object."""
 
     count: u64
     kind: Ptr[Object]
@@ -64,7 +64,7 @@ def PyUnicode_AsUTF8AndSize(text: Ptr[Object], size: Ptr[u64]) -> Ptr: ...
 @extern
 def PyTuple_New(count: i64) -> Ptr[Object]: ...
 @extern
-def PyTuple_SetItem(made: Ptr[Object], index: i64, value: Ptr[Object]) -> i32: ...
+def PyTuple_SetItem(value: Ptr[Object], index: i64, item: Ptr[Object]) -> i32: ...
 @extern
 def PyTuple_Size(value: Ptr[Object]) -> i64: ...
 @extern
@@ -105,16 +105,16 @@ def memset(to: Ptr, value: i32, size: u64) -> Ptr: ...
 
 
 FREE_BEFORE = 1 << 63
-"""To Vectorcall: the place before the arguments may be used."""
+"""PY_VECTORCALL_ARGUMENTS_OFFSET: the callee may use the place before the arguments."""
 
 
 VECTORCALL_OFFSET, FLAGS, HAS_VECTORCALL = 56, 168, 1 << 11
-"""Where types have `tp_vectorcall_offset` and `tp_flags`, and a flag; checked before they are relied on."""
+"""Offsets of `tp_vectorcall_offset` and `tp_flags` in a type, and a flag; checked before native code relies on them."""
 
 
 @native
 def vectorcall(function: Ptr[Object], arguments: Ptr[Ptr[Object]], count: u64, names: Ptr[Object]) -> Ptr[Object]:
-    """PyObject_Vectorcall, which Python 3.10 does not export."""
+    """Do what PyObject_Vectorcall does, which Python 3.10 does not export."""
     if names == None:
         return PyObject_VectorcallDict(function, arguments, count, None)
     kind = Ptr(function.kind)
@@ -137,29 +137,29 @@ def vectorcall(function: Ptr[Object], arguments: Ptr[Ptr[Object]], count: u64, n
 
 
 @native
-def leave(
+def call_python(
     python: Ptr[Object], first: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]
 ) -> Ptr[Object]:
-    """Call a Python function with one more argument at first; the others are as METH_FASTCALL gives them."""
+    """Call a Python function with `first` before the other arguments, which are as METH_FASTCALL passes them."""
     count = positional
     if names != None:
         count += PyTuple_Size(names)
-    given = local(Ptr[Object], count + 2)
-    given[1] = first
-    memcpy(given + 2, arguments, 8 * u64(count))
-    return vectorcall(python, given + 1, u64(positional + 1) | FREE_BEFORE, names)
+    passed = local(Ptr[Object], count + 2)
+    passed[1] = first
+    memcpy(passed + 2, arguments, 8 * u64(count))
+    return vectorcall(python, passed + 1, u64(positional + 1) | FREE_BEFORE, names)
 
 
 @native
-def drop(objects: Ptr[Ptr[Object]], count: i64) -> None:
-    """Let go of some objects; null is none."""
+def decref_all(objects: Ptr[Ptr[Object]], count: i64) -> None:
+    """Drop references to some objects, which may be null."""
     for number in range(count):
         Py_DecRef(objects[number])
 
 
 @native
 def execute(entry: Fn[[Ptr], Ptr], slots: Ptr, report: Ptr[Object]) -> bool:
-    """Run compiled code while other threads run Python. What it reports is given to `report`, which may raise: then False."""
+    """Run compiled code without the GIL. Its report is passed to `report`; False if that raises."""
     thread = PyEval_SaveThread()
     record = entry(slots)
     PyEval_RestoreThread(thread)
@@ -168,7 +168,7 @@ def execute(entry: Fn[[Ptr], Ptr], slots: Ptr, report: Ptr[Object]) -> bool:
     number = PyLong_FromUnsignedLongLong(address(record))
     if number == None:
         return False
-    returned = leave(report, number, None, 0, None)
+    returned = call_python(report, number, None, 0, None)
     Py_DecRef(number)
     Py_DecRef(returned)
     return returned != None
@@ -176,14 +176,7 @@ def execute(entry: Fn[[Ptr], Ptr], slots: Ptr, report: Ptr[Object]) -> bool:
 
 @native
 def whole_number(value: Ptr[Object], number: Ptr[i64]) -> bool:
-    """Read an int; whether it has 64 bits."""
+    """Read an int; whether it fits 64 bits."""
     overflow = local(i32)
     number[0] = PyLong_AsLongLongAndOverflow(value, overflow)
     return overflow[0] == 0
-
-
-@inline
-def no_error():
-    """False, with no error set."""
-    PyErr_Clear()
-    return False

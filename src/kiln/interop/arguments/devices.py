@@ -1,12 +1,12 @@
 # pyright: reportReturnType=false
-"""Several devices in a process: kernels are launched on that of the first array, whichever is the current one."""
+"""Several devices in a process: kernels are launched on the device of the first array, whichever is current."""
 
 from __future__ import annotations
 
 from ...native import Ptr, i32, i64, inline, local, native, ref, u32, u64
 from . import plan
 from .plan import ArrayRecord, Plan, Record
-from .process import DEVICES, world
+from .process import DEVICES, process
 
 _DEVICE_ORDINAL = 9
 """CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL"""
@@ -14,19 +14,20 @@ _DEVICE_ORDINAL = 9
 
 @inline
 def following(record):
-    """The next record."""
+    """Return the next record."""
     return Ptr[Record](Ptr(record) + record.size)
 
 
 @native
 def enter_another(header: Ptr[Plan], slots: Ptr) -> bool:
-    known, record = ref(world.place).devices, header.records
+    """Push the context of the first array's device unless it is current; whether it was pushed."""
+    known, record = ref(process.place).devices, header.records
     for _ in range(header.record_count):
         if record.kind == plan.ARRAY and Ptr[ArrayRecord](record).flags & plan.LAUNCHES != 0:
-            now, wanted, where = local(i32), local(i32), Ptr[u64](slots + record.slot)[0]
+            current, wanted, where = local(i32), local(i32), Ptr[u64](slots + record.slot)[0]
             if known.cuPointerGetAttribute(wanted, i32(_DEVICE_ORDINAL), where) != 0:  # the driver does not know it
                 return False
-            if known.cuCtxGetDevice(now) == 0 and now[0] == wanted[0]:
+            if known.cuCtxGetDevice(current) == 0 and current[0] == wanted[0]:
                 return False
             if u32(wanted[0]) >= DEVICES:
                 return False
@@ -40,12 +41,13 @@ def enter_another(header: Ptr[Plan], slots: Ptr) -> bool:
 
 @inline
 def enter(header, slots):
-    """Make the device of a call's first array the current one, if it is not; whether `leave_device` has to undo that."""
-    return ref(world.place).devices.cuCtxGetDevice != None and enter_another(header, slots)
+    """Make the device of the first array current; whether `leave_device` must undo that."""
+    return ref(process.place).devices.cuCtxGetDevice != None and enter_another(header, slots)
 
 
 @native
 def leave_device(entered: bool) -> None:
+    """Undo `enter`."""
     before = local(u64)
     if entered:
-        ref(world.place).devices.cuCtxPopCurrent_v2(before)
+        ref(process.place).devices.cuCtxPopCurrent_v2(before)

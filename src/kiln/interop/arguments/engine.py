@@ -1,7 +1,7 @@
-"""Loading the native code into a process, telling it about Python's types, and making it the `__call__` of classes.
+"""The native engine: loading it, registering types of arguments with it, and installing it as the `__call__` of classes.
 
-Everything it relies on in the memory of objects is looked at first, on objects whose contents are known; where anything
-is not as expected, calls stay with Python.
+Whatever it relies on in the memory of Python's objects is probed first, on objects with known contents; where a probe fails,
+Python takes all calls.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from ..._support import fork_safe
 from ...base_dsl import packages
 from ...base_dsl.log import logger
-from ...native.later import Later
+from ...native.deferred_library import DeferredLibrary
 from . import plan
 from .cpython import API, FLAGS, VECTORCALL_OFFSET
-from .process import Devices, World, world
+from .process import Devices, Process, process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_CALLS = Later("calls", "calls", ".planned_calls", __package__)
-_PROGRAMS = Later("programs", "programs", ".recorded_calls", __package__)
+_CALLS = DeferredLibrary("calls", "calls", ".planned_calls", __package__)
+_PROGRAMS = DeferredLibrary("programs", "programs", ".recorded_calls", __package__)
 _FAST, _KEYWORDS, _ONE = 0x80, 0x02, 0x08
 """METH_FASTCALL, METH_KEYWORDS, METH_O."""
 
@@ -63,7 +63,7 @@ def _pointer_at(address: int) -> int:
 
 
 def slot_offset(kind: type, slot: str) -> int:
-    """Where the instances of a class keep one of its slots; 0 if that cannot be told."""
+    """Return the offset of a slot in the instances of a class, or 0 if it is not known."""
     descriptor = kind.__dict__.get(slot)
     if type(descriptor).__name__ != "member_descriptor":
         return 0
@@ -74,7 +74,7 @@ def slot_offset(kind: type, slot: str) -> int:
 
 
 def _layout_is_known() -> bool:
-    """Whether objects lie in memory as the native code takes them to."""
+    """Whether Python's objects have the layout that native code assumes."""
 
     class Probe:
         __slots__ = ("first", "second")
@@ -95,21 +95,21 @@ def _layout_is_known() -> bool:
     )
 
 
-def begin(load: Callable[..., Callable[[], Any]]) -> Begun | None:
-    """Begin to load the native code of this process; None where it cannot work."""
+def begin_loading(load: Callable[..., Callable[[], Any]]) -> EngineLoader | None:
+    """Begin to load the engine of this process; None where it cannot work."""
     if sys.implementation.name != "cpython" or "t" in sys.abiflags:
         return None
     if ctypes.sizeof(ctypes.c_void_p) != 8 or sys.byteorder != "little" or not _layout_is_known():
         return None
     try:
-        return Begun(load, {name: _pointer_of(getattr(ctypes.pythonapi, name)) for name in API})
+        return EngineLoader(load, {name: _pointer_of(getattr(ctypes.pythonapi, name)) for name in API})
     except AttributeError as missing:
-        logger().info("calls are made by Python: %s", missing)
+        logger().info("Python takes all calls: %s", missing)
         return None
 
 
-class Begun:
-    """Native code that is being loaded."""
+class EngineLoader:
+    """Loads the libraries of the engine."""
 
     def __init__(self, load: Callable[..., Callable[[], Any]], functions: dict[str, int]) -> None:
         self.parts: list[Any] = []
@@ -120,25 +120,25 @@ class Begun:
         self._engine: Engine | None = None
 
     def finish(self) -> Engine:
-        """The native code, once it is loaded."""
+        """Wait for the engine."""
         if self._engine is None:
             self.parts.append(self._calls())
             self._engine = Engine(self)
-            # classes call it until the very end of the process
+            # classes call it until the process ends
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))
         return self._engine
 
     def begin_programs(self) -> None:
-        """Begin to load what only the kernel library needs."""
+        """Begin to load the code that only the kernel library needs."""
         if self._programs is None:
             self._programs = self._load(_PROGRAMS, self.parts, self._functions)
 
     def load(self, library: Any) -> None:
-        """Load another library, which uses these."""
+        """Load a further library, which may use the earlier ones."""
         self.parts.append(self._load(library, self.parts, self._functions)())
 
     def finish_programs(self) -> None:
-        """Wait for that."""
+        """Wait for the kernel library's code."""
         self.begin_programs()
         if self._programs is not None and not self._has_programs:
             self._has_programs = True
@@ -150,41 +150,40 @@ def _pointer_of(function: Any) -> int:
 
 
 class Engine:
-    """The native code, loaded. One object for the process."""
+    """The loaded native code. There is one object for the process."""
 
     describe: Callable[..., bytes | None]
-    """`describe(*arrays)`: all that a kernel may depend on of some arrays but their contents and where exactly they lie (the
-    address is told modulo `plan.DESCRIBED_ALIGNMENT`); None in place of an array is told too. None if one of them is of a type
-    that is not known."""
+    """`describe(*arrays)` returns, as bytes, all that a kernel may depend on but the contents (addresses modulo
+    `plan.DESCRIBED_ALIGNMENT`), or None if the type of an array is not registered. None may stand in place of an array."""
     address: Callable[[Any], int | None]
-    """Where the first element of an array lies; None if its type is not known."""
+    """Returns the address of an array's first element, or None if its type is not registered."""
     stream: Callable[[Any], int | None]
-    """The handle of the stream on which an array's framework is working; None if its type is not known."""
+    """Returns the handle of the stream that an array's framework works on, or None if its type is not registered."""
     call_key: Callable[..., bytes | None]
-    """`call_key(holder, *args, **kwargs)`: equal for calls for which the same program serves; None if an argument is not known.
-    `holder` is what a slot of the role `recorded` holds. A key names functions, constants and parameters by their addresses."""
+    """`call_key(holder, *args, **kwargs)` returns a key, equal for calls that the same program serves, or None if an argument
+    has none. `holder` is what a slot of the role `recorded` holds. Functions, constants and parameters appear by address."""
 
-    def __init__(self, begun: Begun) -> None:
-        self._begun = begun
+    def __init__(self, loader: EngineLoader) -> None:
+        self._loader = loader
         self._lock = fork_safe.lock()
-        self._world: Any = World.from_address(self._address(world.symbol))
+        self._process: Any = Process.from_address(self._address(process.symbol))
         self._keep: list[Any] = []
         for kind in (int, bool, float, str, list, tuple, bytes, type, types.FunctionType):
-            setattr(self._world, f"{kind.__name__}_type", id(kind))
-        self._world.none, self._world.true, self._world.false = id(None), id(True), id(False)
+            setattr(self._process, f"{kind.__name__}_type", id(kind))
+        self._process.none, self._process.true, self._process.false = id(None), id(True), id(False)
         self._known: set[type] = set()
         self.describe = self.function("kiln_describe", _FAST)
         self.address = self.function("kiln_address_of", _ONE)
         self.stream = self.function("kiln_stream", _ONE)
 
     def load(self, library: Any) -> Any:
-        """Load another library of native code: what its functions are called, by address."""
+        """Load a further library of native code. Returns the addresses of its exports by symbol."""
         with self._lock:
-            self._begun.load(library)
+            self._loader.load(library)
         return {symbol: self._address(symbol) for symbol in library.exports}
 
     def _address(self, symbol: str) -> int:
-        return next(part.addresses[symbol] for part in self._begun.parts if symbol in part.addresses)
+        return next(part.addresses[symbol] for part in self._loader.parts if symbol in part.addresses)
 
     def _definition(self, name: str, symbol: str, flags: int, signature: str = "") -> _MethodDef:
         doc = f"{name}({signature})\n--\n\n".encode() if signature else None  # the form `inspect` reads
@@ -193,30 +192,29 @@ class Engine:
         return made
 
     def function(self, symbol: str, flags: int = _FAST, holder: bytes | None = None) -> Any:
-        """A native function as one of Python's; what it is first given is `holder`."""
+        """Return a native function as a Python function; `holder` is its first argument."""
         make = ctypes.pythonapi.PyCFunction_NewEx
         make.restype, make.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
         self._keep.append(holder)
         return make(ctypes.addressof(self._definition(symbol, symbol, flags)), holder and id(holder), None)
 
-    # -- what it is told ---------------------------------------------------------------------------------
+    # -- registering -------------------------------------------------------------------------------------
 
     def install(self, role: str, kind: type, name: str, slot: str, python: Callable[..., Any]) -> None:
-        """Make native code a method of a class. `python` takes the calls that it leaves. By role:
+        """Install native code as a method of a class. `python` takes the calls that it leaves. By role:
 
         compiled  `slot` of an instance holds a plan
-        door      the same, of what stands for a compiled function elsewhere
-        jit       it holds a tuple: in a `bytes` object the number of plans, the address of guards for all of them, and
-                  their addresses; then what owns these
-        recorded  it holds a tuple: programs (see `program`) by the keys of calls; names of parameters that are numbers
-                  which change; words in a `bytes` object: bits that say which positions may have arrays, bits of those that
-                  may be written to, and how many of the following names are; names of parameters that may be arrays
+        wrapper   the same, for objects of a framework that wrap a compiled function
+        jit       it holds a tuple: `plan.Candidates` as bytes, then the owners of the plans
+        recorded  it holds a tuple: programs (see `program`) by keys of calls; names of parameters that are numbers which
+                  change; three words as bytes: a bit for each position that may be an array, a bit for each that may be
+                  written to, how many of the following names may be written to; names of parameters that may be arrays
         """
         offset = slot_offset(kind, slot)
         if not offset:
             return
         self._keep.append(python)
-        known = getattr(self._world, role)
+        known = getattr(self._process, role)
         known.slot, known.python = offset, id(python)
         make = ctypes.pythonapi.PyDescr_NewMethod
         make.restype, make.argtypes = ctypes.py_object, [ctypes.py_object, ctypes.c_void_p]
@@ -226,7 +224,7 @@ class Engine:
     def _add(self, table: str, kind: type, *values: int) -> None:
         if kind in self._known:
             return
-        for entry in getattr(self._world, table):
+        for entry in getattr(self._process, table):
             if not entry.type:
                 self._keep.append(kind)
                 self._known.add(kind)
@@ -236,61 +234,62 @@ class Engine:
                 return
 
     def look_at_devices(self, function: Callable[[str], int] | None) -> None:
-        """There are several devices: addresses of the driver's functions, by name. None: there are not."""
+        """Launch kernels on the device of the first array. `function` returns addresses of the driver's functions by name;
+        None: there is one device only."""
         made = Devices(
             **{name: 0 if function is None else function(name) for name, _ in Devices._fields_ if name[:2] == "cu"}
         )
-        self._world.devices = made
+        self._process.devices = made
 
     def add_numbers(self, kind: type, slot: str) -> None:
-        """Where instances of the numeric types, all derived from this class, keep their values."""
-        self._world.number_slot = slot_offset(kind, slot)
+        """Set the slot in which instances of the numeric types, all subclasses of `kind`, keep their values."""
+        self._process.number_slot = slot_offset(kind, slot)
 
     def add_prepared(self, kind: type, slot: str) -> None:
-        """Take objects of this very type as prepared arguments, by the passport in a slot."""
+        """Register a type of prepared arguments, whose slot holds an argument record."""
         offset = slot_offset(kind, slot)
         if offset:
             self._add("prepared", kind, offset)
 
     def add_array(self, kind: type, read: int, stream: int, inner: int, bits: int, refused: int) -> None:
-        """Take objects of this very type as arrays: DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`, and
-        how to tell arrays that are not what lies in memory (`ArrayType`)."""
+        """Register a type of arrays with DLPack's `dltensor_from_py_object_no_sync` and `current_work_stream`; `inner`, `bits`
+        and `refused` as in `ArrayType`."""
         self._add("arrays", kind, read, stream, inner, bits, refused)
 
     def add_programs(self, kind: type, slot: str) -> None:
-        """Where programs keep themselves in memory. It is loading the native code for them, too."""
+        """Set the slot in which programs keep their native form, and load the native code that repeats them."""
         with self._lock:
-            self._begun.finish_programs()
+            self._loader.finish_programs()
             self.call_key = self.function("kiln_call_key", _FAST | _KEYWORDS)
-        self._world.program_slot = slot_offset(kind, slot)
+        self._process.program_slot = slot_offset(kind, slot)
 
     def add_constant(self, kind: type) -> None:
-        """Take objects of this very type, which never change, as parts of keys of calls: by their addresses."""
+        """Register a type of immutable objects, which keys of calls contain by address."""
         self._add("constants", kind)
 
     def add_stream(self, kind: type, attribute: str) -> None:
-        """Take objects of this very type as streams: by an attribute, or, if that is empty, by `int()`."""
+        """Register a type of streams, whose handle is an attribute, or `int()` if that is empty."""
         self._add("streams", kind, id(self.kept_name(attribute)) if attribute else 0)
 
     def kept_name(self, name: str) -> str:
-        """The object that Python uses for a name, which stays."""
+        """Return the interned string of a name, kept alive."""
         name = sys.intern(name)
         self._keep.append(name)
         return name
 
     def add_numpy(self, kind: type) -> None:
-        """Take `numpy.ndarray`."""
+        """Register `numpy.ndarray`, if its fields lie where native code expects them."""
         if kind in self._known:
             return
         if not _numpy_is_known():
             packages.without("numpy arrays", "fields of an ndarray lie elsewhere")
             return
         self._known.add(kind)
-        self._world.ndarray = id(kind)
+        self._process.ndarray = id(kind)
 
 
 def _numpy_is_known() -> bool:
-    """Whether numpy's arrays lie in memory as the native code takes them to."""
+    """Whether numpy's arrays have the layout that native code assumes."""
     import numpy as np
 
     from .arrays import WRITEABLE, NumpyArray

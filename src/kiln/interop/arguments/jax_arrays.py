@@ -1,36 +1,27 @@
 # pyright: reportReturnType=false
-"""Arrays of JAX: they have no C functions, so their own methods are called, of which each takes a fraction of a microsecond.
+"""Arrays of JAX: they have no C functions, so native code calls their methods, a fraction of a microsecond each.
 
-What does not change is kept: arrays of a kind share the objects that tell type and shape (`aval`), device (`_sharding`) and order of axes (`_pjrt_layout`). Python
-says once what three such objects mean. And an array stays where it is once it is there: one that was read before is only asked whether it was deleted.
+Arrays of a kind share the objects for type and shape (`aval`), device (`_sharding`) and order of axes (`_pjrt_layout`), and
+Python registers once what three such objects mean. An array does not move once it is ready: for one that was read before,
+native code only asks whether it was deleted.
 """
 
 from __future__ import annotations
 
 from ...native import Array, Library, Ptr, address, i32, i64, local, native, ref, struct, u32, u64
+from . import cpython
 from .arrays import DLTensor
-from .cpython import (
-    FREE_BEFORE,
-    Object,
-    Py_DecRef,
-    PyErr_Clear,
-    PyErr_Occurred,
-    PyLong_AsUnsignedLongLongMask,
-    PyObject_CallNoArgs,
-    PyObject_GetAttr,
-    PyWeakref_NewRef,
-    vectorcall,
-)
-from .process import world
+from .cpython import Object
+from .process import process
 
 KINDS, RANK, SEEN = 64, 8, 256
 SPREAD = 0x9E3779B97F4A7C15
-"""Multiplied by it, addresses that differ little differ in their first bits."""
+"""A multiplicative hash: addresses that differ little differ in the upper bits of the product."""
 
 
 @struct
 class Kind:
-    """What three objects mean: they are kept alive."""
+    """What three objects mean; Python keeps them alive."""
 
     aval: Ptr[Object]
     sharding: Ptr[Object]
@@ -46,7 +37,7 @@ class Kind:
 
 @struct
 class Seen:
-    """An array that was read, if the reference, a weak one, still leads to it."""
+    """An array that was read before, if the weak reference still leads to it."""
 
     array: Ptr[Object]
     reference: Ptr[Object]
@@ -56,7 +47,7 @@ class Seen:
 
 @struct
 class Jax:
-    """Names of attributes, methods of the class of arrays, kinds of arrays, and arrays by their addresses."""
+    """Names of attributes, methods of the array class, kinds of arrays, and a hash table of arrays by address."""
 
     aval: Ptr[Object]
     sharding: Ptr[Object]
@@ -76,14 +67,15 @@ jax = reading.variable("jax", Jax)
 
 @native
 def ask(method: Ptr[Object], array: Ptr[Object]) -> Ptr[Object]:
-    """Call a method without arguments."""
-    given = local(Ptr[Object], 2)
-    given[1] = array
-    return vectorcall(method, given + 1, u64(1) | FREE_BEFORE, None)
+    """Call a method of an array without arguments."""
+    passed = local(Ptr[Object], 2)
+    passed[1] = array
+    return cpython.vectorcall(method, passed + 1, u64(1) | cpython.FREE_BEFORE, None)
 
 
 @native
 def find(aval: Ptr[Object], sharding: Ptr[Object], layout: Ptr[Object]) -> Ptr[Kind]:
+    """Return the registered kind of three objects, or null."""
     known = jax.place
     for number in range(known.count):
         kind = ref(known.kinds)[number]
@@ -94,35 +86,37 @@ def find(aval: Ptr[Object], sharding: Ptr[Object], layout: Ptr[Object]) -> Ptr[K
 
 @native
 def kind_of(array: Ptr[Object]) -> Ptr[Kind]:
+    """Return the registered kind of an array, or null."""
     known, found = jax.place, Ptr[Kind](None)
-    aval = PyObject_GetAttr(array, known.aval)
-    sharding = PyObject_GetAttr(array, known.sharding)
-    layout = PyObject_GetAttr(array, known.layout)
+    aval = cpython.PyObject_GetAttr(array, known.aval)
+    sharding = cpython.PyObject_GetAttr(array, known.sharding)
+    layout = cpython.PyObject_GetAttr(array, known.layout)
     if aval != None and sharding != None and layout != None:
         found = find(aval, sharding, layout)
-    Py_DecRef(aval)  # null is fine; what was found is kept
-    Py_DecRef(sharding)
-    Py_DecRef(layout)
+    cpython.Py_DecRef(aval)  # null is fine; what was found is kept
+    cpython.Py_DecRef(sharding)
+    cpython.Py_DecRef(layout)
     return found
 
 
 @native
 def is_finished(array: Ptr[Object]) -> bool:
-    """Whether the array is there; it is waited for. JAX does not say which stream it works on."""
+    """Wait until an array is computed: JAX does not tell its stream. False after an error."""
     known = jax.place
     ready = ask(known.is_ready, array)
     if ready == None:
         return False
-    Py_DecRef(ready)
-    if ready == world.place.true:
+    cpython.Py_DecRef(ready)
+    if ready == process.place.true:
         return True
     waited = ask(known.wait, array)
-    Py_DecRef(waited)
+    cpython.Py_DecRef(waited)
     return waited != None
 
 
 @native
 def describe(kind: Ptr[Kind], data: u64, tensor: Ptr[DLTensor]) -> None:
+    """Fill a DLTensor."""
     tensor.data = data
     tensor.device = kind.device
     tensor.device_number = kind.device_number
@@ -135,61 +129,63 @@ def describe(kind: Ptr[Kind], data: u64, tensor: Ptr[DLTensor]) -> None:
 
 @native
 def place_of(array: Ptr[Object]) -> Ptr[Seen]:
+    """Return the entry of the hash table for an array."""
     return ref(jax.place.seen)[i64(address(array) * u64(SPREAD) >> u64(56))]
 
 
 @native
 def was_seen(array: Ptr[Object], tensor: Ptr[DLTensor]) -> bool:
-    """Whether an array was read before and is still there. Others may run while it is asked, and see other arrays in its place."""
+    """Fill a DLTensor for an array that was read before and not deleted. Other threads may run and replace the entry,
+    so its fields are read first."""
     seen = place_of(array)
     if seen.array != array:
         return False
-    kind, data, found = seen.kind, seen.data, PyObject_CallNoArgs(seen.reference)
-    Py_DecRef(found)  # the caller holds the array
+    kind, data, found = seen.kind, seen.data, cpython.PyObject_CallNoArgs(seen.reference)
+    cpython.Py_DecRef(found)  # the caller holds the array
     if found != array:
         return False
     describe(kind, data, tensor)
     deleted = ask(jax.place.is_deleted, array)
-    Py_DecRef(deleted)
-    if deleted != world.place.false:
-        PyErr_Clear()
+    cpython.Py_DecRef(deleted)
+    if deleted != process.place.false:
+        cpython.PyErr_Clear()
         return False
     return True
 
 
 @native
 def see(array: Ptr[Object], kind: Ptr[Kind], data: u64) -> None:
-    """Remember an array."""
-    seen, reference = place_of(array), PyWeakref_NewRef(array, None)
+    """Enter an array into the hash table."""
+    seen, reference = place_of(array), cpython.PyWeakref_NewRef(array, None)
     if reference == None:
-        PyErr_Clear()
+        cpython.PyErr_Clear()
         return
     before = seen.reference
     seen.array = array
     seen.reference = reference
     seen.kind = kind
     seen.data = data
-    Py_DecRef(before)  # null is fine
+    cpython.Py_DecRef(before)  # null is fine
 
 
 @reading.export
 def read_jax(array: Ptr[Object], tensor: Ptr[DLTensor]) -> i32:
-    """As DLPack's `dltensor_from_py_object_no_sync`: 0, and what there is to know of an array."""
+    """Do what DLPack's `dltensor_from_py_object_no_sync` does: fill a DLTensor and return 0."""
     if was_seen(array, tensor):
         return 0
     where = ask(jax.place.pointer, array)
-    if where == None:  # it was deleted; JAX ends the process if it is then asked for other things
-        PyErr_Clear()
+    if where == None:  # it was deleted; asking for more would make JAX abort the process
+        cpython.PyErr_Clear()
         return 1
-    data = PyLong_AsUnsignedLongLongMask(where)
-    Py_DecRef(where)
+    data = cpython.PyLong_AsUnsignedLongLongMask(where)
+    cpython.Py_DecRef(where)
     kind = kind_of(array)
-    if kind == None or PyErr_Occurred() != None:
-        PyErr_Clear()
+    if kind == None or cpython.PyErr_Occurred() != None:
+        cpython.PyErr_Clear()
         return 1
     aval = kind.aval
-    if not is_finished(array) or kind.aval != aval:  # others run while an array is waited for, and may forget a kind
-        PyErr_Clear()
+    if not is_finished(array) or kind.aval != aval:  # another thread may replace the kind while this one waits
+        cpython.PyErr_Clear()
         return 1
     describe(kind, data, tensor)
     see(array, kind, data)

@@ -1,4 +1,4 @@
-"""Calls of jit and compiled functions: plans are made for native code in the calls that Python takes."""
+"""Native code as the caller of a language: call plans are made in the calls that Python takes."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ if TYPE_CHECKING:
     from ...base_dsl.dependencies import Dependencies
     from .engine import Engine
 
-_MOST_LESSONS = 8
-"""Calls by which native code gets to know types of arguments of one function; it need not know all."""
-_MOST_PLANS = 16
+_MAX_LESSONS = 8
+"""From how many calls of one function native code learns types of arguments; it need not know all."""
+_MAX_PLANS = 16
 """How often a plan is made anew for classes that change without effect."""
-_MOST_CANDIDATES = 8
-"""Specializations that native code tries."""
+_MAX_CANDIDATES = 8
+"""How many specializations native code tries."""
 
 
 class NativeCaller(Caller):
-    """Native code takes the calls. A language overrides what follows for its own arguments."""
+    """Takes calls by native code. A language overrides `record`, `is_array_key` and `introduce` for its own arguments."""
 
-    # -- what a language provides ------------------------------------------------------------------------
-
-    def record(self, key: Any, annotation: Any, planner: Planner) -> list[int] | None:
-        """The record by which native code takes arguments of a key (see `plan`), or None: Python takes them."""
+    def record(self, key: Any, annotation: Any, planner: Planner) -> bytes | None:
+        """Return the record that matches arguments of a key (see `plan`), or None if Python must take them."""
         if is_numeric_type(key):
             return _number_record(key, annotation, planner)
         if type(key) is tuple and key and isinstance(key[0], type) and issubclass(key[0], (tuple, list)):
             slot = planner.slot("")
-            children: list[int] = []
+            elements = b""
             for child, inner in zip(key[1:], element_annotations(annotation, len(key) - 1), strict=True):
-                made = self.record(child, inner, planner)
-                if made is None:
+                element = self.record(child, inner, planner)
+                if element is None:
                     return None
-                children += made
-            hold = planner.hold() if issubclass(key[0], list) else 0
-            return plan.record(plan.GROUP, slot, [planner.reference(key[0]), len(key) - 1, hold, *children])
+                elements += element
+            return plan.record(
+                plan.GroupRecord, plan.GROUP, slot, elements, type=planner.reference(key[0]), count=len(key) - 1,
+                hold=planner.hold() if issubclass(key[0], list) else 0,
+            )  # fmt: skip
         return None
 
     def is_array_key(self, key: Any) -> bool:
@@ -61,7 +61,7 @@ class NativeCaller(Caller):
         return False
 
     def introduce(self, engine: Engine, value: Any) -> None:
-        """Tell native code about the type of an argument, if it can take such arguments. Nothing by default."""
+        """Register the type of an argument with native code, if it can read such arguments. Does nothing by default."""
 
     # -- learning ----------------------------------------------------------------------------------------
 
@@ -72,20 +72,18 @@ class NativeCaller(Caller):
         loading.engine()
 
     def learn_compiled(self, compiled: CompiledFunction, values: Iterable[Any]) -> None:
-        learned = _learned(compiled)
-        if learned.lessons >= _MOST_LESSONS:
-            return
+        plans = _plans_of(compiled)
         engine = loading.loaded()
-        if engine is None:
+        if plans.lessons >= _MAX_LESSONS or engine is None:
             return
-        learned.lessons += 1
+        plans.lessons += 1
         for value in values:
             self.introduce(engine, value)
         if not hasattr(compiled, "for_caller"):
             passed = list(compiled.passed)
             while passed and passed[-1] in compiled.ambient:
                 passed.pop()
-            made = learned.plan(self, passed, compiled.executable.guards, exact=False)
+            made = plans.plan(self, passed, compiled.executable.guards, exact=False)
             if made is not None:
                 _install(engine)
                 _look_at_devices(engine, compiled.target)
@@ -94,25 +92,25 @@ class NativeCaller(Caller):
     def learn_jit(
         self, function: JitFunction, compiled: CompiledFunction, dependencies: Dependencies, values: Iterable[Any]
     ) -> None:
-        learned = _learned(compiled)
-        moved = dependencies.moved and learned.plans < _MOST_PLANS
-        if (learned.lessons >= _MOST_LESSONS and not moved) or not function.parameters.simple:
+        plans = _plans_of(compiled)
+        moved = dependencies.moved and plans.count < _MAX_PLANS
+        if (plans.lessons >= _MAX_LESSONS and not moved) or not function.parameters.simple:
             return
         engine, guards = loading.loaded(), choice_guards()
         if engine is None or guards is None:
             return
-        learned.lessons += 1
+        plans.lessons += 1
         for value in values:
             self.introduce(engine, value)
-        if learned.plan_specialization(self, dependencies):
+        if plans.plan_specialization(self, dependencies):
             _install(engine)
             _look_at_devices(engine, compiled.target)
             guards = [Guard(guarding.IS_ZERO, tracing.active), *guards]
             table, key = guarding.table(guards), target_key()
             before = getattr(function, "for_caller", ())
-            others = before[3:] if before and before[2] == key else ()
-            kept = [learned, *(each for each in others if each is not learned)][:_MOST_CANDIDATES]
-            addresses = [plan.address_of(each.specialization) for each in kept]
+            earlier = before[3:] if before and before[2] == key else ()
+            kept = [plans, *(candidate for candidate in earlier if candidate is not plans)][:_MAX_CANDIDATES]
+            addresses = [plan.address_of(candidate.specialization) for candidate in kept]
             words = plan.words([len(kept), plan.address_of(table), *addresses])
             function.for_caller = (words, (guards, table), key, *kept)
 
@@ -121,24 +119,24 @@ class _Plans:
     """The plans of a compiled function."""
 
     def __init__(self, compiled: CompiledFunction) -> None:
-        self.lessons = self.plans = 0
-        """Calls by which native code got to know types of arguments, and plans that were made for it."""
+        self.lessons = self.count = 0
+        """From how many calls native code learned types of arguments, and how many plans were made."""
         self.specialization = b""
-        """The plan by which native code takes calls of the jit function this was compiled of."""
+        """The plan for calls of the jit function that this was compiled from."""
         self._compiled = compiled
         self._kept: list[Any] = []
 
     def plan_specialization(self, caller: NativeCaller, dependencies: Dependencies) -> bool:
-        """Make the plan `specialization`, which is valid while nothing has changed; whether there is one."""
+        """Make the plan `specialization`, which is valid while nothing has changed. Returns whether there is one."""
         if not self.specialization or dependencies.moved:
-            self.plans += 1
+            self.count += 1
             compiled = self._compiled
             guards = [*compiled.executable.guards, *dependencies.guards()]
             self.specialization = self.plan(caller, compiled.names, guards, exact=True) or self.specialization
         return bool(self.specialization)
 
     def plan(self, caller: NativeCaller, names: list[str], guards: Sequence[Guard], exact: bool) -> bytes | None:
-        """A plan of calls that pass these parameters; None if native code cannot take them."""
+        """Return a plan for calls that pass these parameters, or None if native code cannot read them."""
         compiled = self._compiled
         kinds = {p.kind for p in compiled.parameters.signature.parameters.values()}
         report, result = compiled.reporter(), result_kind(compiled)
@@ -147,22 +145,10 @@ class _Plans:
         if kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
             return None
         planner = Planner(exact, compiled.target)
-        records: list[int] = []
-        for name in names:
-            if name in compiled.static:
-                made = _static_record(compiled.static[name], planner)
-            else:
-                made = caller.record(compiled.keys[name], compiled.parameters.annotation(name), planner)
-            if made is None:
-                return None
-            records += made
         ambient = [name for name in compiled.ambient if name not in names]
-        if ambient:
-            array = next((i for i, name in enumerate(names) if caller.is_array_key(compiled.keys.get(name))), None)
-            if array is None:
-                return None
-            for _ in ambient:
-                records += plan.record(plan.AMBIENT, planner.slot("Q"), [array])
+        records = self._records(caller, names, ambient, planner)
+        if records is None:
+            return None
         interned = [sys.intern(name) for name in names]
         table, guard_table = plan.words([id(name) for name in interned]), guarding.table(guards)
         head = plan.Plan(
@@ -179,13 +165,32 @@ class _Plans:
             owner=id(compiled),
             held_bytes=planner.held_bytes,
         )
-        made = bytes(head) + plan.words(records)
-        # also this plan: another thread may be in a call by it when another one replaces it
+        made = bytes(head) + records
+        # the plan too: another thread may be in a call by it when the next one replaces it
         self._kept += [planner.keep, interned, table, guards, guard_table, report, made]
         return made
 
+    def _records(self, caller: NativeCaller, names: list[str], ambient: list[str], planner: Planner) -> bytes | None:
+        """Return the records of parameters, those of streams that are not passed last; None if one cannot be made."""
+        compiled, records = self._compiled, b""
+        for name in names:
+            if name in compiled.static:
+                made = _static_record(compiled.static[name], planner)
+            else:
+                made = caller.record(compiled.keys[name], compiled.parameters.annotation(name), planner)
+            if made is None:
+                return None
+            records += made
+        if ambient:
+            array = next((i for i, name in enumerate(names) if caller.is_array_key(compiled.keys.get(name))), None)
+            if array is None:
+                return None
+            for _ in ambient:
+                records += plan.record(plan.ValueRecord, plan.AMBIENT, planner.slot("Q"), value=array)
+        return records
 
-def _learned(compiled: CompiledFunction) -> _Plans:
+
+def _plans_of(compiled: CompiledFunction) -> _Plans:
     if compiled.learned is None:
         compiled.learned = _Plans(compiled)
     return compiled.learned
@@ -193,7 +198,7 @@ def _learned(compiled: CompiledFunction) -> _Plans:
 
 @functools.lru_cache(maxsize=1)
 def _install(engine: Engine) -> None:
-    """Let native code take calls; what it does not take comes to the functions that were there before."""
+    """Let native code take calls; those it leaves come to the functions that were there before."""
     engine.add_numbers(Numeric, "_value")
     engine.install("compiled", CompiledFunction, "__call__", "for_caller", CompiledFunction._run_in_python)
     engine.install("jit", JitFunction, "__call__", "for_caller", JitFunction._run_in_python)
@@ -201,7 +206,7 @@ def _install(engine: Engine) -> None:
 
 @functools.lru_cache(maxsize=8)
 def _look_at_devices(engine: Engine, name: str) -> None:
-    """Where there are several devices, kernels are launched on that of the first array."""
+    """Where there are several devices, launch kernels on that of the first array."""
     target = get_target(name)
     if target.several_devices():
         engine.look_at_devices(target.driver_function)
@@ -210,8 +215,8 @@ def _look_at_devices(engine: Engine, name: str) -> None:
 # --- records ---------------------------------------------------------------------------------------------------------
 
 
-def _number_record(kind: type[Numeric], annotation: Any, planner: Planner) -> list[int] | None:
-    """As `ArgumentRules` decides: what may come depends on the annotation."""
+def _number_record(kind: type[Numeric], annotation: Any, planner: Planner) -> bytes | None:
+    """Return the record of a number. As in `ArgumentRules`, the annotation decides which Python types it accepts."""
     if not kind._struct_format:
         return None
     slot = planner.slot(number_format(kind))
@@ -220,20 +225,22 @@ def _number_record(kind: type[Numeric], annotation: Any, planner: Planner) -> li
         types = plan.FLOAT if kind is Float32 else 0
         if annotated or annotation is float:
             types = plan.INT | plan.BOOL | plan.FLOAT
-        return plan.record(plan.REAL, slot, [types, id(kind), kind.width // 8])
+        return plan.record(plan.RealRecord, plan.REAL, slot, types=types, typed=id(kind), bytes=kind.width // 8)
     types = plan.BOOL if kind is Boolean else plan.INT if kind in (Int32, Int64) else 0
     if annotated or (annotation is int and kind is Int32):
         types = plan.INT | plan.BOOL
-    hole = not annotated and kind is Int64
-    return plan.record(plan.INTEGER, slot, [types, id(kind), max(kind.min, MIN64), min(kind.max, MAX64), hole])
+    return plan.record(
+        plan.IntegerRecord, plan.INTEGER, slot, types=types, typed=id(kind), least=max(kind.min, MIN64),
+        greatest=min(kind.max, MAX64), hole=not annotated and kind is Int64,
+    )  # fmt: skip
 
 
-def _static_record(value: Any, planner: Planner) -> list[int] | None:
-    """Of an argument that was known while tracing; None if the same object can come to mean another thing."""
+def _static_record(value: Any, planner: Planner) -> bytes | None:
+    """Return the record of an argument known while tracing, or None if the same object may come to mean another thing."""
     if type(value) is int and MIN64 <= value <= MAX64:
-        return plan.record(plan.NUMBER, 0, [value])
+        return plan.record(plan.ValueRecord, plan.NUMBER, 0, value=value)
     if _is_immutable(value):
-        return plan.record(plan.SAME, 0, [planner.reference(value)])
+        return plan.record(plan.ValueRecord, plan.SAME, 0, value=planner.reference(value))
     return None
 
 
@@ -251,7 +258,7 @@ def _is_immutable(value: Any) -> bool:
 
 
 def result_kind(compiled: CompiledFunction) -> int | None:
-    """What native code returns; None if that needs Python."""
+    """Return what native code returns (`plan.NO_RESULT`, ...), or None if that needs Python."""
     if not compiled.has_results:
         return plan.NO_RESULT
     if not compiled.returns_number:

@@ -1,48 +1,32 @@
 # pyright: reportReturnType=false
-"""Numbers and streams: taking them from Python objects, and giving results back."""
+"""Numbers and streams: reading them from Python objects, and returning results."""
 
 from __future__ import annotations
 
 from ...native import Ptr, f32, f64, i32, i64, local, native, u64
-from . import plan
-from .cpython import (
-    Object,
-    Py_DecRef,
-    Py_IncRef,
-    PyBool_FromLong,
-    PyErr_Clear,
-    PyErr_Occurred,
-    PyFloat_AsDouble,
-    PyFloat_FromDouble,
-    PyLong_AsDouble,
-    PyLong_AsUnsignedLongLongMask,
-    PyLong_FromLongLong,
-    PyLong_FromUnsignedLongLong,
-    PyNumber_Long,
-    PyObject_GetAttr,
-    whole_number,
-)
+from . import cpython, plan
+from .cpython import Object
 from .plan import IntegerRecord, Plan, RealRecord
-from .process import STREAMS, at, world
+from .process import STREAMS, at, process
 
 
 @native
 def plain_number(value: Ptr[Object], typed: Ptr, plain: Ptr[Ptr[Object]]) -> bool:
-    """The Python number of a value, which may come with the numeric type; whether it did."""
+    """Find the Python number in a value, which may have the numeric type `typed`; whether it has."""
     plain[0] = value
     if value.kind != Ptr[Object](typed):
         return False
-    slot = world.place.number_slot
+    slot = process.place.number_slot
     plain[0] = at(value, slot) if slot != 0 else Ptr[Object](None)
     return True
 
 
 @native
 def type_bit(value: Ptr[Object]) -> i64:
-    """Which of Python's types of numbers a value has; 0 for another, or for none."""
+    """Return the bit of a value's Python type (see `plan.INT`); 0 for other types and null."""
     if value == None:
         return 0
-    kind, known = value.kind, world.place
+    kind, known = value.kind, process.place
     if kind == known.int_type:
         return plan.INT
     if kind == known.float_type:
@@ -54,31 +38,32 @@ def type_bit(value: Ptr[Object]) -> i64:
 
 @native
 def take_integer(record: Ptr[IntegerRecord], value: Ptr[Object], place: Ptr[i64]) -> bool:
+    """Read an integer within the bounds of its record; whether it matched."""
     plain, number = local(Ptr[Object]), local(i64)
     typed = plain_number(value, record.typed, plain)
     allowed = i64(plan.INT | plan.BOOL) if typed else record.types & (plan.INT | plan.BOOL)
-    if type_bit(plain[0]) & allowed == 0 or not whole_number(plain[0], number):
+    if type_bit(plain[0]) & allowed == 0 or not cpython.whole_number(plain[0], number):
         return False
-    found = number[0]
-    if found < record.least or found > record.greatest:
+    integer = number[0]
+    if integer < record.least or integer > record.greatest:
         return False
-    if record.hole != 0 and not typed and found == i64(i32(found)):
+    if record.hole != 0 and not typed and integer == i64(i32(integer)):
         return False
-    place[0] = found
+    place[0] = integer
     return True
 
 
 @native
 def take_real(record: Ptr[RealRecord], value: Ptr[Object], place: Ptr[u64]) -> bool:
-    """A float too large for 32 bits is left to Python, which refuses it."""
+    """Read a float; whether it matched. One too large for 32 bits is left to Python, which refuses it."""
     plain = local(Ptr[Object])
     typed = plain_number(value, record.typed, plain)
     bit = type_bit(plain[0]) & (i64(plan.TYPED) if typed else record.types)
     if bit == 0:
         return False
-    number = PyFloat_AsDouble(plain[0]) if bit == plan.FLOAT else PyLong_AsDouble(plain[0])
-    if bit != plan.FLOAT and PyErr_Occurred() != None:
-        PyErr_Clear()
+    number = cpython.PyFloat_AsDouble(plain[0]) if bit == plan.FLOAT else cpython.PyLong_AsDouble(plain[0])
+    if bit != plan.FLOAT and cpython.PyErr_Occurred() != None:
+        cpython.PyErr_Clear()
         return False
     if record.bytes != 4:
         Ptr[f64](place)[0] = number
@@ -93,16 +78,17 @@ def take_real(record: Ptr[RealRecord], value: Ptr[Object], place: Ptr[u64]) -> b
 
 @native
 def take_stream(value: Ptr[Object], place: Ptr[u64]) -> bool:
-    known, kind = world.place, value.kind
+    """Read the handle of a stream of a registered type; whether it matched."""
+    known, kind = process.place, value.kind
     for number in range(STREAMS):
         if kind == known.streams[number].type:
             attribute = known.streams[number].attribute
-            handle = PyNumber_Long(value) if attribute == None else PyObject_GetAttr(value, attribute)
+            handle = cpython.PyNumber_Long(value) if attribute == None else cpython.PyObject_GetAttr(value, attribute)
             if handle != None:
-                place[0] = PyLong_AsUnsignedLongLongMask(handle)
-                Py_DecRef(handle)
-            if PyErr_Occurred() != None:
-                PyErr_Clear()
+                place[0] = cpython.PyLong_AsUnsignedLongLongMask(handle)
+                cpython.Py_DecRef(handle)
+            if cpython.PyErr_Occurred() != None:
+                cpython.PyErr_Clear()
                 return False
             return True
     return False
@@ -110,20 +96,20 @@ def take_stream(value: Ptr[Object], place: Ptr[u64]) -> bool:
 
 @native
 def result_of(header: Ptr[Plan], slots: Ptr) -> Ptr[Object]:
-    """What the call returns to Python; null if there is no memory for it."""
+    """Return the result of a call as a Python object; null if there is no memory for it."""
     kind, place = header.result & 0xFF, slots + header.result_at
     if kind == plan.NO_RESULT:
         value = Ptr[Object](header.value)
-        Py_IncRef(value)
+        cpython.Py_IncRef(value)
         return value
     if kind == plan.REAL32:
-        return PyFloat_FromDouble(f64(Ptr[f32](place)[0]))
+        return cpython.PyFloat_FromDouble(f64(Ptr[f32](place)[0]))
     if kind == plan.REAL64:
-        return PyFloat_FromDouble(Ptr[f64](place)[0])
+        return cpython.PyFloat_FromDouble(Ptr[f64](place)[0])
     bits = Ptr[u64](place)[0]
     if kind == plan.TRUTH:
-        return PyBool_FromLong(i64(bits & 1))
-    above = (64 - 8 * (header.result >> 8)) & 63  # an integer of so many bytes: what lies above them is undefined
+        return cpython.PyBool_FromLong(i64(bits & 1))
+    above = (64 - 8 * (header.result >> 8)) & 63  # bits above the bytes of an integer are undefined
     if kind == plan.SIGNED:
-        return PyLong_FromLongLong(i64(bits << u64(above)) >> above)
-    return PyLong_FromUnsignedLongLong((bits << u64(above)) >> u64(above))
+        return cpython.PyLong_FromLongLong(i64(bits << u64(above)) >> above)
+    return cpython.PyLong_FromUnsignedLongLong((bits << u64(above)) >> u64(above))

@@ -1,12 +1,12 @@
-"""Plans: how native code takes a call from Python, in memory.
+"""Call plans: how native code reads the arguments of a call, as structures in memory.
 
 A plan is a `bytes` object: a `Plan`, then a record for each parameter. Native code reads the arguments by it, fills the
-slots of the compiled function and calls it; whatever a plan does not foresee is left to the Python function that takes
-the same call. So a plan never has to be complete, only right, and errors have one source.
+slots of the compiled function and calls it; a call that does not match is left to the Python function that takes the same
+arguments. So a plan may be incomplete but never wrong, and errors have one source.
 
-A record is its kind, its size in bytes, the offset of its first slot, and what the structure for its kind says; all are
-words of 8 bytes. `ARRAY` also takes prepared arguments: objects of a registered type, a slot of which holds a passport. One
-with the record's signature is taken as it is, another is looked at as any array.
+Every record begins with its kind, its size in bytes and the offset of its first slot, as words of 8 bytes. An `ARRAY`
+record also matches prepared arguments: objects of a registered type, one slot of which holds an argument record. One with
+the plan's signature is copied, another one is checked as any array.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ INTEGER, REAL, STREAM, ARRAY, GROUP, SAME, NUMBER, AMBIENT = range(1, 9)
 
 @struct
 class Record:
-    """What every record begins with; of a stream all of it."""
+    """The head of every record, and all of a stream's."""
 
     kind: i64
     size: i64
@@ -35,21 +35,25 @@ class Record:
 
 @struct
 class IntegerRecord:
+    """An integer parameter."""
+
     kind: i64
     size: i64
     slot: i64
     types: i64
-    """Which of int, bool and float may come."""
+    """Which of INT, BOOL and FLOAT it accepts."""
     typed: Ptr
-    """The numeric type."""
+    """The numeric type; in exported code the number of bytes."""
     least: i64
     greatest: i64
     hole: i64
-    """1 if integers of 32 bits are another specialization's."""
+    """1 if integers of 32 bits belong to another specialization."""
 
 
 @struct
 class RealRecord:
+    """A floating-point parameter."""
+
     kind: i64
     size: i64
     slot: i64
@@ -60,7 +64,7 @@ class RealRecord:
 
 @struct
 class Leaf:
-    """An extent or a stride. The number of a static one is its value, of a dynamic one its divisibility."""
+    """An extent or a stride: the value of a static one, the divisor of a dynamic one."""
 
     kind: i64
     number: i64
@@ -68,35 +72,37 @@ class Leaf:
 
 @struct
 class ArrayRecord:
+    """A tensor or pointer parameter."""
+
     kind: i64
     size: i64
     slot: i64
     signature: u64
     words: i64
-    """Of its leaves."""
+    """How many slots it fills."""
     rank: i64
     dlpack: i64
-    """DLPack's type."""
+    """DLPack's type, or `NO_ARRAY` for a pointer."""
     element: u64
     other_element: u64
     devices: u64
-    """Bits by DLPack's numbers."""
+    """A bit for each device type of DLPack that it accepts."""
     alignment: u64
-    """Less 1."""
+    """Bytes that its address must be a multiple of, less 1."""
     flags: i64
     numpy: u64
-    """numpy's type."""
+    """numpy's type, as `numpy_type` reads it."""
     shift: i64
-    """log2 of an element's bytes."""
+    """log2 of the bytes of an element."""
     leading: i64
     limit: i64
-    """Of the number of elements, and of offsets that strides of less than 64 bits make up."""
+    """The most elements, and the largest offset that strides of 32 bits may add up to."""
     leaves: Array[Leaf, 0]
 
 
 @struct
 class GroupRecord:
-    """A tuple or list."""
+    """A tuple or list parameter."""
 
     kind: i64
     size: i64
@@ -110,8 +116,8 @@ class GroupRecord:
 
 @struct
 class ValueRecord:
-    """SAME: a value known while tracing, the very object. NUMBER: an int of this value. AMBIENT, which is not passed: the number of
-    the argument on whose stream its framework works."""
+    """SAME: the very object known while tracing. NUMBER: an int of this value. AMBIENT: a stream that is not passed, taken
+    from the argument of this number."""
 
     kind: i64
     size: i64
@@ -121,7 +127,7 @@ class ValueRecord:
 
 @struct
 class GuardWords:
-    """As `base_dsl/guards.py` says."""
+    """A guard, as `base_dsl/guards.py` packs it."""
 
     kind: i64
     owner: Ptr
@@ -131,6 +137,8 @@ class GuardWords:
 
 @struct
 class Guards:
+    """A table of guards."""
+
     count: i64
     guards: Array[GuardWords, 0]
 
@@ -142,11 +150,11 @@ class Plan:
     entry: Fn[[Ptr], Ptr]
     slots_bytes: u64
     count: i64
-    """Arguments that are passed."""
+    """How many arguments are passed."""
     record_count: i64
-    """The records of those that are not passed come last."""
+    """How many records there are; those of arguments that are not passed come last."""
     result: i64
-    """What a call gives (see `NO_RESULT`), with the bytes of an integer above its kind."""
+    """What a call returns (see `NO_RESULT`), with the bytes of an integer above its kind."""
     result_at: i64
     value: Ptr
     report: Ptr
@@ -154,13 +162,13 @@ class Plan:
     guards: Ptr[Guards]
     owner: Ptr
     held_bytes: u64
-    """Of memory before the slots, for what belongs to no argument."""
+    """Bytes before the slots for objects that belong to no argument."""
     records: Array[Record, 0]
 
 
 @struct
 class Candidates:
-    """Specializations of a jit function."""
+    """The plans of a jit function's specializations."""
 
     count: i64
     guards: Ptr[Guards]
@@ -168,13 +176,13 @@ class Candidates:
 
 
 @struct
-class PassportHead:
-    """What a passport begins with; then extents, strides, and the leaves as they go into slots."""
+class ArgumentRecordHead:
+    """The head of an argument record; extents, strides, and the words for the slots follow."""
 
     signature: u64
     device: u64
     element: u64
-    only_read: u64
+    readonly: u64
     rank: i64
     address: u64
     layout: Array[i64, 0]
@@ -183,59 +191,68 @@ class PassportHead:
 INT, BOOL, FLOAT = 1, 2, 4
 """Bits of `types`: exact Python types."""
 TYPED = 15
-"""The types of the value in a number that comes with its numeric type."""
+"""The types of the value inside a number that has the numeric type itself."""
 
 EXACT, READONLY, LAUNCHES = 1, 2, 4
-"""Flags of arrays: only what would be compiled to this very signature fits; the memory may be read-only; kernels are launched on its device."""
+"""Flags of arrays: it must have the compiled signature itself; its memory may be read-only; kernels run on its device."""
 STATIC, DYNAMIC32, DYNAMIC64 = range(3)
 """Kinds of leaves."""
+NO_ARRAY = -1
+"""`ArrayRecord.dlpack` of a pointer."""
 MAX_RANK = 16
 
 DESCRIBED_ALIGNMENT = 128
-"""Descriptions of arrays tell their addresses modulo this."""
+"""Descriptions of arrays contain their addresses modulo this."""
 
 NO_RESULT, SIGNED, UNSIGNED, REAL32, REAL64, TRUTH = range(6)
-"""What a call gives: the object VALUE, or the number in a slot."""
+"""What a call returns: the object `Plan.value`, or the number in a slot."""
 
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
-"""Devices, by DLPack's numbers."""
+"""DLPack's device types."""
 
 _MASK = (1 << 64) - 1
 
 
 def words(values: Sequence[int]) -> bytes:
-    """Words in memory; each may be given signed or unsigned."""
+    """Return words in memory; each value may be signed or unsigned."""
     return packing.pack(f"<{len(values)}Q", *[value & _MASK for value in values])
 
 
 BYTES_DATA = bytes.__basicsize__ - 1
-"""Where in a `bytes` object its contents begin; checked before native code relies on it."""
+"""Where the contents of a `bytes` object begin; checked before native code relies on it."""
 
 
 def address_of(data: bytes) -> int:
-    """Where the contents of a `bytes` object lie, for as long as it lives."""
+    """Return where the contents of a `bytes` object lie, as long as it lives."""
     return id(data) + BYTES_DATA
 
 
 NUMPY_TYPE = 24
-"""Of a numpy dtype, where eight bytes begin that tell it from others: kind, letter, byte order, flags and number. The same
-in numpy 1 and 2, and checked before native code relies on it."""
+"""Where a numpy dtype has eight bytes that tell it from others: kind, letter, byte order, flags and number. The same in
+numpy 1 and 2, and checked before native code relies on it."""
 
 
 def numpy_type(dtype: Any) -> int:
-    """What native code compares of a numpy dtype."""
+    """Return the word that native code compares numpy dtypes by."""
     return ctypes.c_uint64.from_address(id(dtype) + NUMPY_TYPE).value
 
 
-def record(kind: int, slot: int, body: Sequence[int]) -> list[int]:
-    """A record of a plan."""
-    return [kind, 8 * (3 + len(body)), slot, *body]
+def record(layout: Any, kind: int, slot: int, tail: bytes = b"", **fields: int) -> bytes:
+    """Return a record of the structure `layout`; `tail` are its leaves, or the records of its elements."""
+    made = layout(kind=kind, size=ctypes.sizeof(layout) + len(tail), slot=slot, **fields)
+    return bytes(made) + tail
 
 
-class Passport:
-    """Makes what native code reads of prepared arguments that differ only in their addresses.
+def leaves_of(made: bytes) -> list[Leaf]:
+    """Return the extents and strides of an array's record."""
+    at = ctypes.sizeof(ArrayRecord)
+    return list((Leaf * ((len(made) - at) // ctypes.sizeof(Leaf))).from_buffer_copy(made, at))
 
-    The signature, one object for equal ones, and the element type live as long as the process. The leaves begin with the
+
+class ArgumentRecord:
+    """Makes the argument records of prepared arguments that differ only in their addresses.
+
+    The signature, one object for equal ones, and the element type live as long as the process. The slots begin with the
     address; `tail` are the others, `formats` the `struct` formats of all.
     """
 
@@ -258,42 +275,42 @@ class Passport:
         self._after = packing.pack("<" + formats, 0, *tail)[8:]
 
     def __call__(self, address: int) -> bytes:
-        """The passport of an argument at an address."""
+        """Return the record of an argument at an address."""
         where = address.to_bytes(8, "little")
         return self._before + where + self._between + where + self._after
 
 
 class Planner:
-    """Gathers the records of one plan."""
+    """Assigns the slots of one plan and keeps the objects that its records refer to."""
 
     def __init__(self, exact: bool, target: str) -> None:
         self.exact = exact
-        """Whether only arguments fit that would have been compiled to the same keys."""
+        """Whether only arguments match that would have been compiled to the same keys."""
         self.target = target
         self.keep: list[Any] = []
-        """What must live as long as the plan."""
+        """Objects that must live as long as the plan."""
         self._offset = 0
         self._held = 0
         self.has_array = False
-        """Whether there is an array before: kernels are launched on the device of the first."""
+        """Whether an array came before: kernels are launched on the device of the first."""
 
     def hold(self) -> int:
-        """Where an object is held during a call, in bytes from the slots."""
+        """Return where an object is held during a call, in bytes from the slots."""
         self._held += 1
         return -8 * self._held
 
     @property
     def held_bytes(self) -> int:
-        """Of all that is held; the slots after it are aligned to 16 bytes."""
+        """The bytes of all held objects; the slots after them are aligned to 16 bytes."""
         return -(-8 * self._held // 16) * 16
 
     def slot(self, formats: str) -> int:
-        """The offset of the next slots, of these `struct` formats."""
+        """Return the offset of the next slots, of these `struct` formats."""
         offset = self._offset
         self._offset += packing.calcsize("<" + formats)
         return offset
 
     def reference(self, value: Any) -> int:
-        """The address of an object, which is kept alive."""
+        """Return the address of an object, and keep it alive."""
         self.keep.append(value)
         return id(value)

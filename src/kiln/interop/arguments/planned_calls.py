@@ -1,35 +1,17 @@
 # pyright: reportReturnType=false
-"""Calls by plans (`calls/plan.py`): `__call__` of jit and compiled functions.
+"""Calls by plans (`plan.py`): the native `__call__` of jit and compiled functions.
 
-They take a call as CPython's METH_FASTCALL | METH_KEYWORDS does, with the GIL held. What is not foreseen goes to a Python
-function; no error is raised here.
+They have the signature of METH_FASTCALL | METH_KEYWORDS and hold the GIL. A call that matches no plan goes to a Python function;
+nothing is raised here.
 """
 
 from __future__ import annotations
 
 from ...base_dsl import guards as guarding
 from ...native import Ptr, address, i64, local, native, ref, u8, u64
-from . import plan
+from . import cpython, plan
 from .arrays import take_ambient, take_array
-from .cpython import (
-    Object,
-    Py_DecRef,
-    Py_IncRef,
-    PyCell_Get,
-    PyDict_GetItemWithError,
-    PyErr_Clear,
-    PyErr_Occurred,
-    PyList_AsTuple,
-    PyObject_CallNoArgs,
-    PyObject_IsTrue,
-    PyTuple_GetItem,
-    PyTuple_Size,
-    drop,
-    execute,
-    leave,
-    memset,
-    whole_number,
-)
+from .cpython import Object
 from .devices import enter, following, leave_device
 from .numbers import result_of, take_integer, take_real, take_stream
 from .plan import (
@@ -44,15 +26,15 @@ from .plan import (
     Record,
     ValueRecord,
 )
-from .process import Role, at, calls, world
+from .process import Role, at, calls, process
 
-NOT_FORESEEN = 1
-"""In place of a result: the call was not made."""
+NO_MATCH = 1
+"""In place of a result: no plan matches, and the call was not made."""
 
 
 @native
 def take(record: Ptr[Record], value: Ptr[Object], slots: Ptr) -> bool:
-    """Whether an argument is one that a record describes; its leaves are in the slots."""
+    """Read an argument into its slots; whether it matches its record."""
     kind, place = record.kind, Ptr[u64](slots + record.slot)
     if kind == plan.ARRAY:
         return take_array(Ptr[ArrayRecord](record), value, place)
@@ -68,7 +50,7 @@ def take(record: Ptr[Record], value: Ptr[Object], slots: Ptr) -> bool:
         return address(value) == u64(Ptr[ValueRecord](record).value)
     if kind == plan.NUMBER:
         number = local(i64)
-        if value.kind != world.place.int_type or not whole_number(value, number):
+        if value.kind != process.place.int_type or not cpython.whole_number(value, number):
             return False
         return number[0] == Ptr[ValueRecord](record).value
     return kind == plan.GROUP and take_group(Ptr[GroupRecord](record), value, slots)
@@ -76,21 +58,21 @@ def take(record: Ptr[Record], value: Ptr[Object], slots: Ptr) -> bool:
 
 @native
 def take_group(record: Ptr[GroupRecord], value: Ptr[Object], slots: Ptr) -> bool:
-    """What a list holds is another thread's to drop while the call runs, so a tuple of it is held: before the slots."""
+    """Read the elements of a tuple or list. Another thread may change a list during the call, so a tuple of it is held."""
     if value.kind != Ptr[Object](record.type):
         return False
     items = value
     if record.hold != 0:
-        items = PyList_AsTuple(value)
+        items = cpython.PyList_AsTuple(value)
         Ptr[Ptr[Object]](slots + record.hold)[0] = items
         if items == None:
-            PyErr_Clear()
+            cpython.PyErr_Clear()
             return False
     count, element = record.count, record.elements
-    if PyTuple_Size(items) != count:
+    if cpython.PyTuple_Size(items) != count:
         return False
     for number in range(count):
-        if not take(element, PyTuple_GetItem(items, number), slots):
+        if not take(element, cpython.PyTuple_GetItem(items, number), slots):
             return False
         element = following(element)
     return True
@@ -98,26 +80,26 @@ def take_group(record: Ptr[GroupRecord], value: Ptr[Object], slots: Ptr) -> bool
 
 @native
 def call(header: Ptr[Plan], slots: Ptr) -> Ptr[Object]:
-    """Call the compiled code; null after an error. Other threads run during the call: they may drop the code."""
+    """Call the compiled code and return its result; null after an error. The owner is kept: other threads may drop it."""
     owner, result = Ptr[Object](header.owner), Ptr[Object](None)
-    Py_IncRef(owner)
+    cpython.Py_IncRef(owner)
     entered = enter(header, slots)
-    if execute(header.entry, slots, Ptr[Object](header.report)):
+    if cpython.execute(header.entry, slots, Ptr[Object](header.report)):
         result = result_of(header, slots)
     leave_device(entered)
-    Py_DecRef(owner)
+    cpython.Py_DecRef(owner)
     return result
 
 
 @native
 def run(header: Ptr[Plan], arguments: Ptr[Ptr[Object]]) -> Ptr[Object]:
-    """Take the arguments and make the call: its result, null after an error, NOT_FORESEEN."""
+    """Read the arguments and make the call. Returns its result, null after an error, or NO_MATCH."""
     held = header.held_bytes
     memory = local(u8, held + header.slots_bytes)
     slots = Ptr(memory + held)
     if held != 0:
-        memset(memory, 0, held)
-    record, result, left = header.records, Ptr[Object](NOT_FORESEEN), header.record_count
+        cpython.memset(memory, 0, held)
+    record, result, left = header.records, Ptr[Object](NO_MATCH), header.record_count
     number = i64(0)
     while number < left:
         argument = number
@@ -130,7 +112,7 @@ def run(header: Ptr[Plan], arguments: Ptr[Ptr[Object]]) -> Ptr[Object]:
     if number == left:
         result = call(header, slots)
     if held != 0:
-        drop(Ptr[Ptr[Object]](memory), i64(held >> 3))
+        cpython.decref_all(Ptr[Ptr[Object]](memory), i64(held >> 3))
     return result
 
 
@@ -138,14 +120,14 @@ def run(header: Ptr[Plan], arguments: Ptr[Ptr[Object]]) -> Ptr[Object]:
 def order(
     header: Ptr[Plan], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object], ordered: Ptr[Ptr[Object]]
 ) -> bool:
-    """Whether there is one argument for each parameter; they are in `ordered` then."""
-    count, keywords = header.count, PyTuple_Size(names)
+    """Put positional and keyword arguments in the order of parameters; whether there is one for each."""
+    count, keywords = header.count, cpython.PyTuple_Size(names)
     if positional + keywords != count:
         return False
     for number in range(count):
         ordered[number] = arguments[number] if number < positional else Ptr[Object](None)
     for number in range(keywords):
-        name, place = PyTuple_GetItem(names, number), positional
+        name, place = cpython.PyTuple_GetItem(names, number), positional
         while place < count and header.names[place] != name:
             place += 1
         if place == count or ordered[place] != None:  # no parameter of this very name is left
@@ -156,46 +138,46 @@ def order(
 
 @native
 def make(header: Ptr[Plan], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]) -> Ptr[Object]:
-    """Make a call by a plan: as `run`."""
+    """Make a call with positional and keyword arguments; returns as `run`."""
     if names == None:
-        return run(header, arguments) if positional == header.count else Ptr[Object](NOT_FORESEEN)
+        return run(header, arguments) if positional == header.count else Ptr[Object](NO_MATCH)
     ordered = local(Ptr[Object], header.count)
     if not order(header, arguments, positional, names, ordered):
-        return Ptr[Object](NOT_FORESEEN)
+        return Ptr[Object](NO_MATCH)
     return run(header, ordered)
 
 
 @native
 def holds(guard: Ptr[GuardWords]) -> bool:
-    """Whether a guard holds; if not, there may be an error."""
+    """Whether a guard holds; if not, a Python error may be set."""
     kind, owner, wanted = guard.kind, Ptr[Object](guard.owner), Ptr[Object](guard.wanted)
     if kind == guarding.IN_DICT:
-        found = PyDict_GetItemWithError(owner, Ptr[Object](guard.key))
-        return found == wanted and (found != None or PyErr_Occurred() == None)
+        found = cpython.PyDict_GetItemWithError(owner, Ptr[Object](guard.key))
+        return found == wanted and (found != None or cpython.PyErr_Occurred() == None)
     if kind == guarding.IS_WORD:
         return Ptr[u64](owner)[0] == address(wanted)
     if kind == guarding.IS_ZERO:
         return Ptr[u64](owner)[0] == 0
     if kind == guarding.IN_CELL:
-        found = PyCell_Get(owner)
-        Py_DecRef(found)  # the cell keeps it; null is fine
+        found = cpython.PyCell_Get(owner)
+        cpython.Py_DecRef(found)  # the cell keeps it; null is fine
         return found != None and found == wanted
     if kind == guarding.ALL_OF:
         return guards_hold(Ptr[Guards](owner))
-    found = PyObject_CallNoArgs(owner)
+    found = cpython.PyObject_CallNoArgs(owner)
     if found == None:
         return False
-    truth = PyObject_IsTrue(found)
-    Py_DecRef(found)
+    truth = cpython.PyObject_IsTrue(found)
+    cpython.Py_DecRef(found)
     return truth == 1
 
 
 @calls.export
 def guards_hold(table: Ptr[Guards]) -> bool:
-    """Whether all guards of a table hold; no error is left."""
+    """Whether all guards of a table hold; clears errors."""
     for number in range(table.count):
         if not holds(table.guards[number]):
-            PyErr_Clear()
+            cpython.PyErr_Clear()
             return False
     return True
 
@@ -204,47 +186,50 @@ def guards_hold(table: Ptr[Guards]) -> bool:
 def call_by_plan(
     role: Ptr[Role], function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]
 ) -> Ptr[Object]:
+    """Call a function that has one plan."""
     held = at(function, role.slot)
     if held != None:
         header = Ptr[Plan](Ptr(held) + plan.BYTES_DATA)
         if guards_hold(header.guards):
             result = make(header, arguments, positional, names)
-            if address(result) != NOT_FORESEEN:
+            if address(result) != NO_MATCH:
                 return result
-    return leave(role.python, function, arguments, positional, names)
+    return cpython.call_python(role.python, function, arguments, positional, names)
 
 
 @calls.export
 def call_compiled(
     function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]
 ) -> Ptr[Object]:
-    """`__call__` of a compiled function: one plan."""
-    return call_by_plan(ref(world.place).compiled, function, arguments, positional, names)
+    """Implement `__call__` of a compiled function."""
+    return call_by_plan(ref(process.place).compiled, function, arguments, positional, names)
 
 
 @calls.export
-def call_door(function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]) -> Ptr[Object]:
-    """`__call__` of what stands for a compiled function elsewhere: its plan."""
-    return call_by_plan(ref(world.place).door, function, arguments, positional, names)
+def call_wrapper(
+    function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]
+) -> Ptr[Object]:
+    """Implement `__call__` of a framework's object that wraps a compiled function."""
+    return call_by_plan(ref(process.place).wrapper, function, arguments, positional, names)
 
 
 @calls.export
 def call_jit(function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]) -> Ptr[Object]:
-    """`__call__` of a jit function: plans of several specializations, each with guards, are tried in order. What holds them is
-    kept while the call lasts, as guards may run Python."""
-    role, result = world.place.jit, Ptr[Object](NOT_FORESEEN)
+    """Implement `__call__` of a jit function: try the plans of its specializations in order. Their owner is kept during the
+    call, as guards may run Python."""
+    role, result = process.place.jit, Ptr[Object](NO_MATCH)
     held = at(function, role.slot)
     if held != None:
-        Py_IncRef(held)
-        candidates = Ptr[Candidates](Ptr(PyTuple_GetItem(held, 0)) + plan.BYTES_DATA)
+        cpython.Py_IncRef(held)
+        candidates = Ptr[Candidates](Ptr(cpython.PyTuple_GetItem(held, 0)) + plan.BYTES_DATA)
         if guards_hold(candidates.guards):
             for number in range(candidates.count):
                 header = candidates.plans[number]
                 if guards_hold(header.guards):
                     result = make(header, arguments, positional, names)
-                    if address(result) != NOT_FORESEEN:
+                    if address(result) != NO_MATCH:
                         break
-        Py_DecRef(held)
-    if address(result) != NOT_FORESEEN:
+        cpython.Py_DecRef(held)
+    if address(result) != NO_MATCH:
         return result
-    return leave(role.python, function, arguments, positional, names)
+    return cpython.call_python(role.python, function, arguments, positional, names)

@@ -1,4 +1,4 @@
-"""What native code knows of this process: types, offsets and functions, in memory that Python fills."""
+"""The state of the native engine in this process: Python's types, offsets and functions, in memory that Python fills."""
 
 from __future__ import annotations
 
@@ -8,39 +8,47 @@ from .cpython import Object
 
 @struct
 class PreparedType:
+    """A type of prepared arguments, and the slot in which an instance keeps its argument record."""
+
     type: Ptr[Object]
     slot: u64
 
 
 @struct
 class ArrayType:
+    """A type of arrays that a framework's C functions read."""
+
     type: Ptr[Object]
     read: Fn[[Ptr[Object], Ptr], i32]
-    """Fills a DLTensor; 0 if it could."""
+    """Fills a DLTensor; returns 0 on success."""
     stream: Fn[[i32, i32, Ptr[u64]], i32]
-    """Tells the stream of a device, by its kind and number; 0 if it could."""
+    """Finds the current stream of a device, given its type and number; returns 0 on success."""
     inner: u64
-    """Where an array holds a pointer to a record, and where a word of bits is in there: with one of `refused` the array is
-    something else than what lies in memory."""
+    """Where an array points to its implementation, which has a word of flags at the offset `bits`. An array with a flag of
+    `refused` is not what lies in its memory (lazy conjugation, a subclass, ...)."""
     bits: u64
     refused: u64
 
 
 @struct
 class StreamType:
+    """A type of streams."""
+
     type: Ptr[Object]
     attribute: Ptr[Object]
-    """The name of the handle; null: `int()` of the stream."""
+    """The name of the attribute that is the handle; null: `int()` of the stream."""
 
 
 @struct
 class ConstantType:
+    """A type of immutable objects, which keys of calls contain by address."""
+
     type: Ptr[Object]
 
 
 @struct
 class Role:
-    """Of a class whose calls native code takes: where its instances keep what is known, and who takes the other calls."""
+    """A class whose calls native code takes: the slot with an instance's plans, and the Python method for other calls."""
 
     slot: u64
     python: Ptr[Object]
@@ -51,7 +59,7 @@ DEVICES = 64
 
 @struct
 class Devices:
-    """The driver's functions of these names, where there are several devices; else null. Primary contexts that were retained, by device."""
+    """Functions of the CUDA driver, null unless there are several devices, and primary contexts that were retained."""
 
     cuCtxGetDevice: Fn[[Ptr[i32]], i32]
     cuPointerGetAttribute: Fn[[Ptr[i32], i32, u64], i32]
@@ -62,8 +70,8 @@ class Devices:
 
 
 @struct
-class World:
-    """Addresses of Python's types, of None, True and False; types of arguments, at the end of each list there may be room for more."""
+class Process:
+    """Python's types and singletons, and the registered types of arguments. Unused entries of a table are null."""
 
     int_type: Ptr[Object]
     bool_type: Ptr[Object]
@@ -83,7 +91,7 @@ class World:
     program_slot: u64
     compiled: Role
     jit: Role
-    door: Role
+    wrapper: Role
     recorded: Role
     prepared: Array[PreparedType, 3]
     arrays: Array[ArrayType, 6]
@@ -94,13 +102,13 @@ class World:
 PREPARED, ARRAYS, STREAMS, CONSTANTS = 3, 6, 8, 24
 
 calls = Library("calls", prefix="kiln_", passes=1, opt=1)
-"""What every process needs."""
+"""The code that every process needs."""
 programs = Library("programs", prefix="kiln_", passes=0, opt=1)
-"""What only the kernel library needs."""
-world = calls.variable("world", World)
+"""The code that only the kernel library needs."""
+process = calls.variable("process", Process)
 
 
 @inline
 def at(value, offset):
-    """The object that another one holds in a slot; null: none."""
+    """Return the object in a slot of another one; null if the slot is empty."""
     return Ptr[Ptr[Object]](Ptr(value) + offset)[0]

@@ -1,13 +1,12 @@
 """Calls of library functions, recorded once and repeated.
 
-A function of arrays that works out how to launch its kernels is run once by Python, under a `Recorder`: every array it makes
-and every launch is noted, and the arrays it was given are known by their places. What comes out is a `Program`: calls of Python
-functions (that make, copy or fill arrays) and launches of compiled code, in order. A call with arguments of the same key
-repeats the program on its own arrays. Native code does that where it can (`calls/caller/programs.py`), Python
-everywhere else.
+A function of arrays that works out how to launch its kernels runs once in Python, under a `Recorder`, which notes every array
+it makes and every launch, and refers to its arguments by position. The result is a `Program`: calls of Python functions (that
+make, copy or fill arrays) and launches of compiled code, in order. A call with arguments of the same key repeats the program on
+its own arrays, in native code where that is possible (`recorded_calls.py`), else in Python.
 
-In memory a program is a `ProgramHead`, the steps, each of a kind and a size in bytes, and the items of its results. Registers hold
-arrays: first those of the arguments, as a walk through positional and named arguments meets them, then those that are made.
+In memory a program is a `ProgramHead`, the steps, each with its kind and size in bytes, and the items of its results. Registers
+hold arrays: first the arguments, in the order of positional and keyword arguments, then those that are made.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ CALL, LAUNCH = 1, 2
 OBJECT, REGISTER = 0, 1
 """Kinds of arguments and results."""
 ADDRESS, STREAM, NUMBER32, NUMBER64 = range(4)
-"""Kinds of slots that differ from call to call: where the array of a register lies, the stream, a number of the arguments."""
+"""Kinds of slots that differ from call to call: the address of a register's array, the stream, a number of the arguments."""
 
 
 @struct
 class Item:
-    """An argument or a result: an object, or the number of a register."""
+    """An argument or a result: the address of an object, or the number of a register."""
 
     kind: i64
     value: i64
@@ -45,6 +44,8 @@ class Item:
 
 @struct
 class Step:
+    """The head of every step."""
+
     kind: i64
     size: i64
 
@@ -58,9 +59,9 @@ class CallStep:
     function: Ptr
     positional: u64
     names: Ptr
-    """Of the other arguments; null: there are none."""
+    """The names of keyword arguments; null if there are none."""
     register: i64
-    """For what it gives, or -1."""
+    """The register for the result, or -1."""
     count: i64
     items: Array[Item, 0]
 
@@ -72,9 +73,9 @@ class Patch:
     offset: i64
     kind: i64
     place: i64
-    """Register or number."""
+    """The number of a register or of a number."""
     further: i64
-    """How far from where the array begins."""
+    """Bytes to add to the address of the array."""
 
 
 @struct
@@ -85,7 +86,7 @@ class LaunchStep:
     size: i64
     entry: Fn[[Ptr], Ptr]
     slots: Ptr
-    """As they were packed."""
+    """The slots of the recorded call."""
     bytes: u64
     report: Ptr
     count: i64
@@ -94,17 +95,19 @@ class LaunchStep:
 
 @struct
 class ProgramHead:
+    """The head of a program."""
+
     guards: Ptr
     step_count: i64
     result_count: i64
-    """How many there are in a tuple, or -1 for one that is no tuple."""
+    """The length of the tuple of results, or -1 for one that is no tuple."""
     results_at: i64
-    """In bytes."""
+    """Where the results are, in bytes."""
     slot_bytes: u64
     items: i64
-    """The most slots of a launch, and arguments of a call."""
+    """The most bytes of slots of a launch, and the most arguments of a call."""
     address_of: Ptr
-    """A function that tells where an array lies."""
+    """A Python function that returns the address of an array."""
     steps: Array[Step, 0]
 
 
@@ -122,14 +125,33 @@ class Passed(float):
     place: int
 
 
+class Value(NamedTuple):
+    """An argument or a result."""
+
+    kind: int
+    """OBJECT or REGISTER."""
+    value: Any
+
+
 class Call(NamedTuple):
     """A call of a Python function."""
 
     function: Callable[..., Any]
-    items: tuple[tuple[int, Any], ...]
+    items: tuple[Value, ...]
     names: tuple[str, ...]
-    """Of the last items."""
+    """The names of the last items."""
     register: int
+
+
+class Changed(NamedTuple):
+    """A leaf of a launch that differs from call to call."""
+
+    leaf: int
+    kind: int
+    place: int
+    """The number of a register or of a number."""
+    further: int = 0
+    """Bytes to add to an address."""
 
 
 class Launch(NamedTuple):
@@ -137,60 +159,60 @@ class Launch(NamedTuple):
 
     compiled: CompiledFunction
     leaves: list[Any]
-    patches: tuple[tuple[int, int, int, int], ...]
-    """(leaf, kind, register or number, bytes to add to an address) of those that differ from call to call."""
+    patches: tuple[Changed, ...]
 
 
 class Program:
-    """What a function does with arguments of a kind. Its slot `_native` holds it in memory, for native code."""
+    """What a function does with arguments of a kind. Its slot `_native` holds the structures for native code."""
 
     __slots__ = ("_address_of", "_keep", "_native", "calls", "device", "holds", "result", "steps")
 
     def __init__(self, steps: Sequence[Call | Launch], result: Any, address_of: Callable[[Any], int]) -> None:
         self.steps = tuple(steps)
-        self.result = result
-        """(kind, object or register), or a list of them for a tuple."""
+        self.result: Value | list[Value] = result
+        """A list for a tuple."""
         self.device: int | None = None
         """The number of the device that its arrays are on."""
         self.holds: Callable[[], bool] = _always
-        """Whether all is as it was when it was recorded, besides the arguments."""
+        """Whether everything but the arguments is as it was when recorded."""
         self.calls = 0
         self._address_of = address_of
         self._keep: list[Any] = []
 
     def keep(self, *objects: Any) -> None:
-        """Keep objects alive that keys name by their addresses."""
+        """Keep objects alive that keys contain by address."""
         self._keep += objects
 
     def run(self, arrays: Sequence[Any], numbers: Sequence[float], stream: int) -> Any:
-        """Repeat it on the arrays and numbers of a call."""
+        """Repeat the program on the arrays and numbers of a call."""
         registers = list(arrays)
+
+        def read(item: Value) -> Any:
+            return registers[item.value] if item.kind == REGISTER else item.value
+
         for step in self.steps:
             if isinstance(step, Call):
-                given = [registers[value] if kind == REGISTER else value for kind, value in step.items]
-                split = len(given) - len(step.names)
-                made = step.function(*given[:split], **dict(zip(step.names, given[split:], strict=True)))
+                values = list(map(read, step.items))
+                split = len(values) - len(step.names)
+                made = step.function(*values[:split], **dict(zip(step.names, values[split:], strict=True)))
                 if step.register >= 0:
                     registers.append(made)
             else:
                 leaves = step.leaves.copy()
-                for leaf, kind, place, further in step.patches:
-                    if kind == ADDRESS:
-                        leaves[leaf] = self._address_of(registers[place]) + further
+                for patch in step.patches:
+                    if patch.kind == ADDRESS:
+                        leaves[patch.leaf] = self._address_of(registers[patch.place]) + patch.further
                     else:
-                        leaves[leaf] = stream if kind == STREAM else numbers[place]
+                        leaves[patch.leaf] = stream if patch.kind == STREAM else numbers[patch.place]
                 step.compiled.run_leaves(leaves)
-        if isinstance(self.result, list):
-            return tuple(registers[value] if kind == REGISTER else value for kind, value in self.result)
-        kind, value = self.result
-        return registers[value] if kind == REGISTER else value
+        return tuple(map(read, self.result)) if isinstance(self.result, list) else read(self.result)
 
     def prepare(self, guards: Sequence[Guard]) -> bool:
-        """See to it that native code can repeat it while the guards hold; whether it can."""
+        """Let native code repeat the program while the guards hold. Returns whether it can."""
         made = self._encoded(guards)
         if made is None:
             return False
-        self._keep.append(made)  # another thread may be repeating what this replaces
+        self._keep.append(made)  # another thread may be repeating the one that this replaces
         self._native = made
         return True
 
@@ -205,43 +227,47 @@ class Program:
     def _encoded(self, guards: Sequence[Guard]) -> bytes | None:
         if any(isinstance(step, Call) and step.register >= MOST_REGISTERS for step in self.steps):
             return None
-        body: list[int] = []
-        slot_bytes = items = 0
+        steps, slot_bytes, items = b"", 8, 0
         for step in self.steps:
             if isinstance(step, Call):
-                words = self._encoded_call(step)
+                steps += self._encoded_call(step)
                 items = max(items, len(step.items))
             else:
                 launch = self._encoded_launch(step)
                 if launch is None:
                     return None
-                words, size = launch
-                slot_bytes = max(slot_bytes, size)
-            body += [CALL if isinstance(step, Call) else LAUNCH, 8 * (2 + len(words)), *words]
-        result = self.result if isinstance(self.result, list) else [self.result]
+                steps += launch
+                slot_bytes = max(slot_bytes, LaunchStep.from_buffer_copy(launch).bytes)
+        results = self.result if isinstance(self.result, list) else [self.result]
         self._keep.append(guards)
         head = ProgramHead(
             guards=self._data(guard_table(guards)),
             step_count=len(self.steps),
-            result_count=len(result) if isinstance(self.result, list) else -1,
-            results_at=ctypes.sizeof(ProgramHead) + 8 * len(body),
-            slot_bytes=max(slot_bytes, 8),
+            result_count=len(results) if isinstance(self.result, list) else -1,
+            results_at=ctypes.sizeof(ProgramHead) + len(steps),
+            slot_bytes=slot_bytes,
             items=items,
             address_of=self._reference(self._address_of),
         )
-        return bytes(head) + plan.words([*body, *(word for item in result for word in self._item(item))])
+        return bytes(head) + steps + b"".join(map(self._item, results))
 
-    def _item(self, item: tuple[int, Any]) -> tuple[int, int]:
-        kind, value = item
-        return kind, value if kind == REGISTER else self._reference(value)
+    def _item(self, item: Value) -> bytes:
+        return bytes(Item(item.kind, item.value if item.kind == REGISTER else self._reference(item.value)))
 
-    def _encoded_call(self, step: Call) -> list[int]:
-        names = self._reference(step.names) if step.names else 0
-        positional = len(step.items) - len(step.names)
-        words = [self._reference(step.function), positional, names, step.register, len(step.items)]
-        return words + [word for item in step.items for word in self._item(item)]
+    def _encoded_call(self, step: Call) -> bytes:
+        items = b"".join(map(self._item, step.items))
+        head = CallStep(
+            kind=CALL,
+            size=ctypes.sizeof(CallStep) + len(items),
+            function=self._reference(step.function),
+            positional=len(step.items) - len(step.names),
+            names=self._reference(step.names) if step.names else 0,
+            register=step.register,
+            count=len(step.items),
+        )
+        return bytes(head) + items
 
-    def _encoded_launch(self, step: Launch) -> tuple[list[int], int] | None:
+    def _encoded_launch(self, step: Launch) -> bytes | None:
         compiled = step.compiled
         report = compiled.reporter()
         if report is None or compiled.has_results:
@@ -249,17 +275,23 @@ class Program:
         slots, offsets = compiled.packed(step.leaves)
         size = -(-max(len(slots), compiled.slot_bytes) // 8) * 8
         self._keep.append(compiled)
-        entry, data = compiled.executable.address, self._data(slots.ljust(size, b"\0"))
-        words = [entry, data, size, self._reference(report)]
-        words.append(len(step.patches))
-        for leaf, kind, place, further in step.patches:
-            offset, format_ = offsets[leaf]
-            if kind not in (ADDRESS, STREAM):
-                if format_ not in _NUMBER_KINDS:
-                    return None
-                kind = _NUMBER_KINDS[format_]
-            words += [offset, kind, place, further]
-        return words, size
+        patches = b""
+        for patch in step.patches:
+            offset, format_ = offsets[patch.leaf]
+            kind = patch.kind if patch.kind in (ADDRESS, STREAM) else _NUMBER_KINDS.get(format_)
+            if kind is None:
+                return None
+            patches += bytes(Patch(offset, kind, patch.place, patch.further))
+        head = LaunchStep(
+            kind=LAUNCH,
+            size=ctypes.sizeof(LaunchStep) + len(patches),
+            entry=compiled.executable.address,
+            slots=self._data(slots.ljust(size, b"\0")),
+            bytes=size,
+            report=self._reference(report),
+            count=len(step.patches),
+        )
+        return bytes(head) + patches
 
 
 _NUMBER_KINDS = {"f": NUMBER32, "d": NUMBER64}
@@ -278,18 +310,18 @@ class _Current(threading.local):
 
 _current = _Current()
 recording = fork_safe.Count()
-"""How many recorders there are in all threads: while there is one, native code repeats nothing."""
+"""How many recorders are open in all threads: while there is one, native code repeats nothing."""
 
 
 def recorder() -> Recorder | None:
-    """The recorder of this thread."""
+    """Return the recorder of this thread."""
     return _current.recorder
 
 
 class Recorder:
     """Notes what a function does to arrays while it is open.
 
-    What it does not know it does not guess: a launch or a call with an array that it has not met makes the record useless.
+    It guesses nothing: a launch or a call with an array that it has not met makes the record useless.
     """
 
     def __init__(self, arrays: Sequence[Any], numbers: Sequence[Passed], is_array: Callable[[Any], bool]) -> None:
@@ -300,7 +332,7 @@ class Recorder:
         self._is_array = is_array
         self._steps: list[Call | Launch] = []
         self._begins: dict[int, tuple[int, int]] = {}
-        """Registers of views, with those of the arrays that they are of, and how many bytes further they begin."""
+        """By registers of views: the register of the array that each views, and how many bytes further it begins."""
         self._arguments = len(self._registers)
         self._versions = [_version(x) for x in arrays]
         self._useless = ""
@@ -315,35 +347,35 @@ class Recorder:
         recording.add(-1)
 
     def give_up(self, why: str) -> None:
-        """Say that what was done cannot be repeated."""
+        """Mark the record as one that cannot be repeated."""
         self._useless = self._useless or why
 
-    def make(self, function: Callable[..., Any], *given: Any, constants: tuple[Any, ...] = (), **named: Any) -> Any:
-        """What a function gives that makes an array of its arguments, or a view of one, and does nothing else.
+    def make(self, function: Callable[..., Any], *args: Any, constants: tuple[Any, ...] = (), **kwargs: Any) -> Any:
+        """Call a function that only makes an array, or a view of one, from its arguments, and return that.
 
         `constants` are arrays among its arguments that are the same in every call.
         """
-        items = self._items(given, named, constants)
-        made = function(*given, **named)
+        items = self._items(args, kwargs, constants)
+        made = function(*args, **kwargs)
         if id(made) not in self._known:
             register = len(self._registers)
             self._known[id(made)] = register
             self._registers.append(made)
             self._versions.append(_version(made))
-            self._steps.append(Call(function, items, tuple(named), register))
+            self._steps.append(Call(function, items, tuple(kwargs), register))
         return made
 
-    def change(self, function: Callable[..., Any], *given: Any) -> None:
+    def change(self, function: Callable[..., Any], *args: Any) -> None:
         """Call a function that changes its first argument, an array."""
-        items = self._items(given, {})
-        function(*given)
-        kind, place = items[0]
-        if kind == REGISTER:
+        items = self._items(args, {})
+        function(*args)
+        if items[0].kind == REGISTER:
+            place = items[0].value
             self._versions[place] = _version(self._registers[place])
         self._steps.append(Call(function, items, (), -1))
 
     def begins_in(self, view: Any, array: Any, further: int) -> None:
-        """Note that a view begins so many bytes after an array does: a launch on it need not make it."""
+        """Note that a view begins so many bytes after an array: a launch on it need not make the view."""
         first, second = self._known.get(id(view)), self._known.get(id(array))
         if first is not None and second is not None and first != second:
             place, before = self._begins.get(second, (second, 0))
@@ -352,41 +384,41 @@ class Recorder:
     def launched(
         self, compiled: CompiledFunction, leaves: list[Any], places: Sequence[tuple[int, Any]], stream: int
     ) -> None:
-        """Note a launch: `places` are leaves that are where arrays begin, `stream` the leaf that is the stream, or -1."""
-        patches: list[tuple[int, int, int, int]] = []
+        """Note a launch. `places` are pairs of a leaf and the array whose address it is, `stream` is the stream's leaf or -1."""
+        patches: list[Changed] = []
         for leaf, array in places:
             place = self._known.get(id(array))
             if place is None:
                 self.give_up("a launch on an array that was not seen before")
                 return
-            patches.append((leaf, ADDRESS, *self._begins.get(place, (place, 0))))
+            patches.append(Changed(leaf, ADDRESS, *self._begins.get(place, (place, 0))))
         if stream >= 0:
-            patches.append((stream, STREAM, 0, 0))
+            patches.append(Changed(stream, STREAM, 0))
         for leaf, value in enumerate(leaves):
             if type(value) is Passed:
-                patches.append((leaf, NUMBER64, value.place, 0))
+                patches.append(Changed(leaf, NUMBER64, value.place))
                 self._numbers_used.add(value.place)
         self._steps.append(Launch(compiled, [float(x) if type(x) is Passed else x for x in leaves], tuple(patches)))
 
     def _items(
-        self, given: Sequence[Any], named: Mapping[str, Any], constants: tuple[Any, ...] = ()
-    ) -> tuple[tuple[int, Any], ...]:
-        return tuple(self._item(value, constants) for value in (*given, *named.values()))
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], constants: tuple[Any, ...] = ()
+    ) -> tuple[Value, ...]:
+        return tuple(self._item(value, constants) for value in (*args, *kwargs.values()))
 
-    def _item(self, value: Any, constants: tuple[Any, ...]) -> tuple[int, Any]:
+    def _item(self, value: Any, constants: tuple[Any, ...]) -> Value:
         place = self._known.get(id(value))
         if place is not None:
-            return REGISTER, place
+            return Value(REGISTER, place)
         if type(value) is Passed or (self._is_array(value) and all(value is not x for x in constants)):
             self.give_up("a call with an array that was not seen before")
-        return OBJECT, value
+        return Value(OBJECT, value)
 
     def place_of(self, value: Any) -> int | None:
-        """The register of an array."""
+        """Return the register of an array, or None."""
         return self._known.get(id(value))
 
     def program(self, result: Any, address_of: Callable[[Any], int]) -> Program | None:
-        """The program, given what the function returned; None if it cannot be repeated."""
+        """Return the program of a function that returned `result`, or None if it cannot be repeated."""
         if self._useless or len(self._numbers_used) < self._numbers:
             return None
         if not any(isinstance(step, Launch) for step in self._steps):
@@ -396,48 +428,46 @@ class Recorder:
         items = [self._result_item(x) for x in result] if type(result) is tuple else self._result_item(result)
         if items is None or (isinstance(items, list) and None in items):
             return None
-        return Program(*_without_the_unused(self._steps, items, self._arguments), address_of)
+        return Program(*_without_unused(self._steps, items, self._arguments), address_of)
 
-    def _result_item(self, value: Any) -> tuple[int, Any] | None:
+    def _result_item(self, value: Any) -> Value | None:
         if value is None:
-            return OBJECT, None
+            return Value(OBJECT, None)
         place = self.place_of(value)
-        return None if place is None else (REGISTER, place)
+        return None if place is None else Value(REGISTER, place)
 
 
-def _without_the_unused(steps: list[Call | Launch], result: Any, arguments: int) -> tuple[list[Call | Launch], Any]:
-    """Steps and results without arrays that were made and not used: examples, and views that are known by their addresses."""
+def _without_unused(steps: list[Call | Launch], result: Any, arguments: int) -> tuple[list[Call | Launch], Any]:
+    """Drop arrays that were made and not used, such as views that launches take by address, and renumber registers."""
     results = result if isinstance(result, list) else [result]
-    used = {value for kind, value in results if kind == REGISTER}
+    used = {item.value for item in results if item.kind == REGISTER}
     kept: list[Call | Launch] = []
     for step in reversed(steps):
         if isinstance(step, Launch):
-            used |= {place for _, kind, place, _ in step.patches if kind == ADDRESS}
+            used |= {patch.place for patch in step.patches if patch.kind == ADDRESS}
         elif step.register < 0 or step.register in used:
-            used |= {value for kind, value in step.items if kind == REGISTER}
+            used |= {item.value for item in step.items if item.kind == REGISTER}
         else:
             continue
         kept.append(step)
     made = sorted(place for place in used if place >= arguments)
     places = {place: place for place in range(arguments)} | {place: arguments + n for n, place in enumerate(made)}
 
-    def item(old: tuple[int, Any]) -> tuple[int, Any]:
-        kind, value = old
-        return kind, places[value] if kind == REGISTER else value
+    def moved(item: Value) -> Value:
+        return Value(REGISTER, places[item.value]) if item.kind == REGISTER else item
 
-    def moved(step: Call | Launch) -> Call | Launch:
+    def moved_step(step: Call | Launch) -> Call | Launch:
         if isinstance(step, Call):
-            return step._replace(items=tuple(map(item, step.items)), register=places.get(step.register, -1))
-        patches = [(leaf, kind, places[n] if kind == ADDRESS else n, more) for leaf, kind, n, more in step.patches]
+            return step._replace(items=tuple(map(moved, step.items)), register=places.get(step.register, -1))
+        patches = (p._replace(place=places[p.place]) if p.kind == ADDRESS else p for p in step.patches)
         return step._replace(patches=tuple(patches))
 
-    return [moved(step) for step in reversed(kept)], list(map(item, result)) if isinstance(result, list) else item(
-        result
-    )
+    renumbered = list(map(moved, result)) if isinstance(result, list) else moved(result)
+    return [moved_step(step) for step in reversed(kept)], renumbered
 
 
 def _version(x: Any) -> Any:
-    """How often an array was written to, where its library counts that."""
+    """Return how often an array was written to, where its library counts that."""
     try:
         return getattr(x, "_version", None)
     except RuntimeError:  # tensors of torch's inference mode have no count

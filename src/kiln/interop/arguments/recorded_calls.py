@@ -1,99 +1,71 @@
 # pyright: reportReturnType=false
-"""Recorded calls (`calls/program.py`): the key of a call, and repeating a program on the arrays of another.
+"""Recorded calls (`program.py`): the key of a call, and repeating a program on the arrays of another call.
 
-A key is words. Each argument is told by a word that says what it is, then
+A key is a sequence of words. Each argument begins with a word for its kind, then follow
 
     an array       element type, device and rank, address modulo 16 bytes, extents, strides
-    None           nothing more
-    a number       its value: an integer, or the bits of a float; True and False by their addresses
+    None           nothing
+    a number       its value: an integer, or the bits of a float; True and False by address
     a string       its length and bytes
-    a tuple, list  how many, then its elements
-    a function     code and globals by their addresses, defaults, how many cells, then what they hold
-    a constant     its address: types, and objects of types that were introduced as such
+    a tuple, list  its length and elements
+    a function     addresses of code and globals, defaults, the number of cells and their contents
+    a constant     its address: types, and objects of types registered as constants
 
-Arguments with names follow those without, each after the address of its name. A float of one of the names that were
-said to be numbers is told by its sign, and whether it is 0, 1 or no number: programs take its value from each call.
+Keyword arguments follow the positional ones, each after the address of its name. A float whose parameter is registered as a
+number is represented by its sign and whether it is 0, 1 or NaN: programs take its value from each call.
 
-Last come the pairs of arrays, one of which may be written to, whose elements may have memory in common: how far apart they begin. With extents and
-strides that decides it, so that what was refused, or allowed, once is so each time. Most calls have no such pair.
+Last come the pairs of arrays, one of which may be written to, that may overlap: the distance of their addresses. With extents
+and strides that decides whether they overlap, so a call is refused or accepted alike each time. Most calls have no such pair.
 """
 
 from __future__ import annotations
 
 from ...native import Array, Fn, Ptr, address, f32, f64, i32, i64, inline, local, native, ref, struct, u8, u64
-from . import plan, program
-from .arrays import DESCRIBED_RANK, TENSOR, About, describe_array, give_none, read_array, stream_of
-from .cpython import (
-    FREE_BEFORE,
-    Object,
-    Py_DecRef,
-    Py_IncRef,
-    PyBytes_FromStringAndSize,
-    PyCell_Get,
-    PyDict_GetItemWithError,
-    PyErr_Clear,
-    PyFloat_AsDouble,
-    PyFunction_GetClosure,
-    PyFunction_GetCode,
-    PyFunction_GetDefaults,
-    PyFunction_GetGlobals,
-    PyFunction_GetKwDefaults,
-    PyList_AsTuple,
-    PyLong_AsUnsignedLongLongMask,
-    PyTuple_GetItem,
-    PyTuple_New,
-    PyTuple_SetItem,
-    PyTuple_Size,
-    PyUnicode_AsUTF8AndSize,
-    drop,
-    execute,
-    leave,
-    memcpy,
-    vectorcall,
-    whole_number,
-)
+from . import cpython, plan, program
+from .arrays import DESCRIBED_RANK, TENSOR, ArrayFacts, describe_array, read_array, return_none, stream_of
+from .cpython import Object
 from .plan import Guards
-from .planned_calls import NOT_FORESEEN, guards_hold
-from .process import ARRAYS, CONSTANTS, at, programs, world
+from .planned_calls import NO_MATCH, guards_hold
+from .process import ARRAYS, CONSTANTS, at, process, programs
 from .program import CallStep, Item, LaunchStep, ProgramHead, Step
 
 NONE, INTEGER, REAL, STRING, TUPLE, LIST, FUNCTION, CONSTANT, NUMBER, NOTHING = range(3, 13)
 ALIGNMENT = 16
-MOST_TEXT = 64
+MAX_STRING = 64
 KEY_WORDS = 512
-ROOM = 4 + 2 * DESCRIBED_RANK
-"""Words that the longest single entry of a key takes."""
-MOST_HELD = 8
-LARGEST = 16
-"""Bytes that an element of numpy's has at most."""
+ENTRY_WORDS = 4 + 2 * DESCRIBED_RANK
+"""The most words that one entry of a key needs."""
+MAX_HELD = 8
+MAX_ELEMENT = 16
+"""The most bytes of a numpy element."""
 
 
 @struct
 class State:
-    """What is known of a call while it is made."""
+    """The key of a call and its arrays, while it is made."""
 
     end: Ptr[u64]
-    """Of the key."""
+    """The end of the key."""
     count: i64
-    """Arrays."""
+    """How many arrays there are."""
     numbers: i64
     stream: Fn[[i32, i32, Ptr[u64]], i32]
-    """Of the first array: what tells its stream, and its device."""
+    """The function that finds the current stream of the first array's framework."""
     device: u64
     held: i64
-    """Tuples of what is in lists, which another thread may change."""
-    holds: Array[Ptr[Object], MOST_HELD]
+    """How many tuples of list elements are held: another thread may change a list."""
+    holds: Array[Ptr[Object], MAX_HELD]
     objects: Array[Ptr[Object], program.MOST_REGISTERS]
     addresses: Array[u64, program.MOST_REGISTERS]
-    told: Array[Ptr[u64], program.MOST_REGISTERS]
-    """Where in the key arrays are."""
+    described: Array[Ptr[u64], program.MOST_REGISTERS]
+    """Where in the key the arrays are."""
     lows: Array[u64, program.MOST_REGISTERS]
     highs: Array[u64, program.MOST_REGISTERS]
-    """Between which addresses their elements are."""
+    """The address ranges of their elements."""
     writes: i64
-    """Whether the argument that is told next is written to."""
+    """Whether the next argument is written to."""
     written: u64
-    """Arrays that are, by bits."""
+    """A bit for each array that is."""
     values: Array[f64, program.MOST_NUMBERS]
     key: Array[u64, KEY_WORDS]
 
@@ -103,7 +75,7 @@ class State:
 
 @inline
 def put(state, *words):
-    """Words at the end of the key."""
+    """Append words to the key."""
     end = state.end
     for number, word in enumerate(words):
         end[number] = word
@@ -112,12 +84,12 @@ def put(state, *words):
 
 @inline
 def has_room(state):
-    return address(state.end) <= address(ref(state.key)[KEY_WORDS - ROOM])
+    return address(state.end) <= address(ref(state.key)[KEY_WORDS - ENTRY_WORDS])
 
 
 @native
 def is_array(kind: Ptr[Object]) -> bool:
-    known = world.place
+    known = process.place
     if kind == known.ndarray:
         return True
     for number in range(ARRAYS):
@@ -128,7 +100,7 @@ def is_array(kind: Ptr[Object]) -> bool:
 
 @native
 def is_constant(kind: Ptr[Object]) -> bool:
-    known = world.place
+    known = process.place
     if kind == known.bool_type or kind == known.type_type:
         return True
     for number in range(CONSTANTS):
@@ -138,42 +110,42 @@ def is_constant(kind: Ptr[Object]) -> bool:
 
 
 @native
-def tell(value: Ptr[Object], state: Ptr[State], may: bool) -> bool:
-    """Tell a value in the key; whether it is known. Arrays come only where they `may`: not inside of functions, and not where a
-    function expects none, for what it does may depend on what is in them."""
+def add_value(value: Ptr[Object], state: Ptr[State], arrays_allowed: bool) -> bool:
+    """Append a value to the key; False if it has no key. Arrays are allowed where a function expects them: elsewhere, as in
+    closures, what it does may depend on their contents."""
     if not has_room(state):
         return False
-    known, kind = world.place, value.kind
+    known, kind = process.place, value.kind
     if is_array(kind):
-        return may and tell_array(value, state)
+        return arrays_allowed and add_array(value, state)
     if value == known.none:
         put(state, NONE)
     elif kind == known.int_type:
         number = local(i64)
-        if not whole_number(value, number):
+        if not cpython.whole_number(value, number):
             return False
         put(state, INTEGER, u64(number[0]))
     elif kind == known.float_type:
         real = local(f64)
-        real[0] = PyFloat_AsDouble(value)
+        real[0] = cpython.PyFloat_AsDouble(value)
         put(state, REAL, Ptr[u64](real)[0])
     elif kind == known.str_type:
-        return tell_text(value, state)
+        return add_string(value, state)
     elif kind == known.tuple_type:
-        return tell_items(value, state, TUPLE, may)
+        return add_items(value, state, TUPLE, arrays_allowed)
     elif kind == known.list_type:
-        made = PyList_AsTuple(value)
+        made = cpython.PyList_AsTuple(value)
         if made == None:
-            PyErr_Clear()
+            cpython.PyErr_Clear()
             return False
-        if state.held == MOST_HELD:
-            Py_DecRef(made)
+        if state.held == MAX_HELD:
+            cpython.Py_DecRef(made)
             return False
         state.holds[state.held] = made
         state.held += 1
-        return tell_items(made, state, LIST, may)
+        return add_items(made, state, LIST, arrays_allowed)
     elif kind == known.function_type:
-        return tell_function(value, state)
+        return add_function(value, state)
     elif is_constant(kind):
         put(state, CONSTANT, address(value))
     else:
@@ -182,13 +154,13 @@ def tell(value: Ptr[Object], state: Ptr[State], may: bool) -> bool:
 
 
 @native
-def tell_array(value: Ptr[Object], state: Ptr[State]) -> bool:
-    about, count = local(About), state.count
+def add_array(value: Ptr[Object], state: Ptr[State]) -> bool:
+    about, count = local(ArrayFacts), state.count
     if not read_array(value, about):
         return False
     if about.rank > DESCRIBED_RANK or count == program.MOST_REGISTERS:
         return False
-    state.told[count] = state.end
+    state.described[count] = state.end
     state.end = describe_array(about, state.end, ALIGNMENT)
     if state.writes != 0:
         state.written |= u64(1) << u64(count)
@@ -202,66 +174,66 @@ def tell_array(value: Ptr[Object], state: Ptr[State]) -> bool:
 
 
 @native
-def tell_text(value: Ptr[Object], state: Ptr[State]) -> bool:
+def add_string(value: Ptr[Object], state: Ptr[State]) -> bool:
     size = local(u64)
-    letters = PyUnicode_AsUTF8AndSize(value, size)
+    letters = cpython.PyUnicode_AsUTF8AndSize(value, size)
     if letters == None:
-        PyErr_Clear()
+        cpython.PyErr_Clear()
         return False
     length = size[0]
-    if length > MOST_TEXT:
+    if length > MAX_STRING:
         return False
     put(state, STRING, length)
     words = (length + 7) >> 3
     if words != 0:
-        state.end[words - 1] = 0  # what the last word is filled up with
-        memcpy(state.end, letters, length)
+        state.end[words - 1] = 0  # padding of the last word
+        cpython.memcpy(state.end, letters, length)
     state.end += words
     return True
 
 
 @native
-def tell_items(items: Ptr[Object], state: Ptr[State], tag: u64, may: bool) -> bool:
-    """The elements of a tuple."""
-    count = PyTuple_Size(items)
+def add_items(items: Ptr[Object], state: Ptr[State], tag: u64, arrays_allowed: bool) -> bool:
+    """Append the elements of a tuple."""
+    count = cpython.PyTuple_Size(items)
     put(state, tag, u64(count))
     for number in range(count):
-        if not tell(PyTuple_GetItem(items, number), state, may):
+        if not add_value(cpython.PyTuple_GetItem(items, number), state, arrays_allowed):
             return False
     return True
 
 
 @native
-def tell_function(value: Ptr[Object], state: Ptr[State]) -> bool:
-    if PyFunction_GetKwDefaults(value) != None:
+def add_function(value: Ptr[Object], state: Ptr[State]) -> bool:
+    if cpython.PyFunction_GetKwDefaults(value) != None:
         return False
-    put(state, FUNCTION, address(PyFunction_GetCode(value)), address(PyFunction_GetGlobals(value)))
-    defaults, cells = PyFunction_GetDefaults(value), PyFunction_GetClosure(value)
+    put(state, FUNCTION, address(cpython.PyFunction_GetCode(value)), address(cpython.PyFunction_GetGlobals(value)))
+    defaults, cells = cpython.PyFunction_GetDefaults(value), cpython.PyFunction_GetClosure(value)
     if defaults == None:
         put(state, NOTHING)
-    elif not tell(defaults, state, False):
+    elif not add_value(defaults, state, False):
         return False
     if cells == None:
         put(state, NOTHING)
         return True
-    count = PyTuple_Size(cells)
+    count = cpython.PyTuple_Size(cells)
     put(state, TUPLE, u64(count))
     for number in range(count):
-        held = PyCell_Get(PyTuple_GetItem(cells, number))
+        held = cpython.PyCell_Get(cpython.PyTuple_GetItem(cells, number))
         if held == None:  # an empty cell
-            PyErr_Clear()
+            cpython.PyErr_Clear()
             return False
-        Py_DecRef(held)  # its cell keeps it
-        if not tell(held, state, False):
+        cpython.Py_DecRef(held)  # its cell keeps it
+        if not add_value(held, state, False):
             return False
     return True
 
 
 @native
 def find_span(words: Ptr[u64], where: u64, low: Ptr[u64], high: Ptr[u64]) -> None:
-    """Between which addresses the elements of an array are, that is told by some words and begins somewhere; or some more."""
+    """Find a range of addresses that contains the elements of a described array."""
     kind, rank = words[1], i64(words[2] & 0xFF)
-    bytes_ = i64(LARGEST)
+    bytes_ = i64(MAX_ELEMENT)
     factor = i64(1)
     if words[0] == TENSOR:  # bits and lanes, of DLPack; numpy's strides are in bytes
         bytes_ = i64((((kind >> 8) & 0xFF) * ((kind >> 16) & 0xFFFF) + 7) >> 3)
@@ -280,11 +252,11 @@ def find_span(words: Ptr[u64], where: u64, low: Ptr[u64], high: Ptr[u64]) -> Non
 
 
 @native
-def tell_meetings(state: Ptr[State]) -> bool:
-    """Arrays that are written to, and others that may have memory in common with them."""
+def add_overlaps(state: Ptr[State]) -> bool:
+    """Append the pairs of an array that is written to and another one that may overlap it."""
     count, written = state.count, state.written
     for number in range(count):
-        find_span(state.told[number], state.addresses[number], ref(state.lows)[number], ref(state.highs)[number])
+        find_span(state.described[number], state.addresses[number], ref(state.lows)[number], ref(state.highs)[number])
     for one in range(count):
         if (written >> u64(one)) & 1 != 0:
             low, high = state.lows[one], state.highs[one]
@@ -299,42 +271,42 @@ def tell_meetings(state: Ptr[State]) -> bool:
 
 @native
 def place_of(names: Ptr[Object], name: Ptr[Object]) -> i64:
-    """Where a tuple has a name; -1 if it has not."""
-    for number in range(PyTuple_Size(names)):
-        if PyTuple_GetItem(names, number) == name:
+    """Return the index of a name in a tuple, or -1."""
+    for number in range(cpython.PyTuple_Size(names)):
+        if cpython.PyTuple_GetItem(names, number) == name:
             return number
     return -1
 
 
 @native
-def tell_number(value: Ptr[Object], state: Ptr[State]) -> bool:
-    """A number that programs take from each call."""
+def add_number(value: Ptr[Object], state: Ptr[State]) -> bool:
+    """Append a number whose value programs take from each call."""
     count, real = state.numbers, local(f64)
     if count == program.MOST_NUMBERS:
         return False
-    real[0] = PyFloat_AsDouble(value)
+    real[0] = cpython.PyFloat_AsDouble(value)
     state.values[count] = real[0]
     state.numbers = count + 1
     bits = Ptr[u64](real)[0]
     size = bits & ((1 << 63) - 1)
-    told = u64(3)
+    category = u64(3)
     if size > 0x7FF << 52:
-        told = u64(5)
+        category = u64(5)
     elif bits == 0x3FF << 52:
-        told = u64(1)
+        category = u64(1)
     elif size == 0:
-        told = u64(2)
+        category = u64(2)
     elif size != bits:
-        told = u64(4)
-    put(state, NUMBER, told)
+        category = u64(4)
+    put(state, NUMBER, category)
     return True
 
 
 @native
-def tell_call(
+def make_key(
     holder: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object], state: Ptr[State]
 ) -> bool:
-    """Whether a call has a key. In any case `let_go(state)` follows when the call is over."""
+    """Make the key of a call; False if it has none. Call `release(state)` afterwards in any case."""
     state.count = 0
     state.numbers = 0
     state.stream = None
@@ -343,59 +315,59 @@ def tell_call(
     state.written = 0
     state.end = state.key
     put(state, u64(positional))
-    about = Ptr[u64](Ptr(PyTuple_GetItem(holder, 2)) + plan.BYTES_DATA)
+    about = Ptr[u64](Ptr(cpython.PyTuple_GetItem(holder, 2)) + plan.BYTES_DATA)
     for number in range(positional):
         place = u64(number if number < 63 else i64(63))
         state.writes = i64((about[1] >> place) & 1)
-        if not tell(arguments[number], state, (about[0] >> place) & 1 != 0):
+        if not add_value(arguments[number], state, (about[0] >> place) & 1 != 0):
             return False
     if names != None:
-        if not tell_named(holder, arguments + positional, names, i64(about[2]), state):
+        if not add_keywords(holder, arguments + positional, names, i64(about[2]), state):
             return False
-    return tell_meetings(state) if state.written != 0 else True
+    return add_overlaps(state) if state.written != 0 else True
 
 
 @native
-def tell_named(
-    holder: Ptr[Object], given: Ptr[Ptr[Object]], names: Ptr[Object], written: i64, state: Ptr[State]
+def add_keywords(
+    holder: Ptr[Object], passed: Ptr[Ptr[Object]], names: Ptr[Object], written: i64, state: Ptr[State]
 ) -> bool:
-    """Arguments with names. Of those that may be arrays the first `written` are written to."""
-    special, arrays = PyTuple_GetItem(holder, 1), PyTuple_GetItem(holder, 3)
-    for number in range(PyTuple_Size(names)):
-        name, value = PyTuple_GetItem(names, number), given[number]
+    """Append keyword arguments. Of the parameters that may be arrays the first `written` are written to."""
+    special, arrays = cpython.PyTuple_GetItem(holder, 1), cpython.PyTuple_GetItem(holder, 3)
+    for number in range(cpython.PyTuple_Size(names)):
+        name, value = cpython.PyTuple_GetItem(names, number), passed[number]
         if not has_room(state):
             return False
         put(state, address(name))
-        if value.kind == world.place.float_type and place_of(special, name) >= 0:
-            if not tell_number(value, state):
+        if value.kind == process.place.float_type and place_of(special, name) >= 0:
+            if not add_number(value, state):
                 return False
         else:
             place = place_of(arrays, name)
             state.writes = i64(1) if place >= 0 and place < written else i64(0)
-            if not tell(value, state, place >= 0):
+            if not add_value(value, state, place >= 0):
                 return False
     return True
 
 
 @inline
 def key_of(state):
-    return PyBytes_FromStringAndSize(state.key, address(state.end) - address(state.key))
+    return cpython.PyBytes_FromStringAndSize(state.key, address(state.end) - address(state.key))
 
 
 @inline
-def let_go(state):
-    drop(state.holds, state.held)
+def release(state):
+    cpython.decref_all(state.holds, state.held)
 
 
 @programs.export
 def call_key(module: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]) -> Ptr[Object]:
-    """The key of a call, or None; the first argument is the holder."""
+    """Return the key of a call, or None; the first argument is the holder."""
     state, key = local(State), Ptr[Object](None)
-    known = tell_call(arguments[0], arguments + 1, positional - 1, names, state)
+    known = make_key(arguments[0], arguments + 1, positional - 1, names, state)
     if known:
         key = key_of(state)
-    let_go(state)
-    return key if known else give_none()
+    release(state)
+    return key if known else return_none()
 
 
 # --- programs --------------------------------------------------------------------------------------------------------
@@ -403,8 +375,8 @@ def call_key(module: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, 
 
 @native
 def launch(step: Ptr[LaunchStep], state: Ptr[State], stream: u64, slots: Ptr[u8]) -> bool:
-    """Launch compiled code; False with an error."""
-    memcpy(slots, step.slots, step.bytes)
+    """Launch compiled code; False after an error."""
+    cpython.memcpy(slots, step.slots, step.bytes)
     for number in range(step.count):
         patch = step.patches[number]
         kind, place, slot = patch.kind, patch.place, Ptr[u64](slots + patch.offset)
@@ -417,77 +389,79 @@ def launch(step: Ptr[LaunchStep], state: Ptr[State], stream: u64, slots: Ptr[u8]
             Ptr[f32](slot)[0] = f32(state.values[place])
         else:
             Ptr[f64](slot)[0] = state.values[place]
-    return execute(step.entry, slots, Ptr[Object](step.report))
+    return cpython.execute(step.entry, slots, Ptr[Object](step.report))
 
 
 @inline
 def object_of(state, item):
-    """The object that an item names."""
+    """Return the object that an item refers to."""
     return state.objects[item.value] if item.kind == program.REGISTER else Ptr[Object](item.value)
 
 
 @native
-def call_python(head: Ptr[ProgramHead], step: Ptr[CallStep], state: Ptr[State], given: Ptr[Ptr[Object]]) -> bool:
-    """Call a Python function, which may make an array; False with an error."""
+def call_python(head: Ptr[ProgramHead], step: Ptr[CallStep], state: Ptr[State], passed: Ptr[Ptr[Object]]) -> bool:
+    """Call a Python function, which may make an array; False after an error."""
     for number in range(step.count):
-        given[number + 1] = object_of(state, step.items[number])
-    made = vectorcall(Ptr[Object](step.function), given + 1, step.positional | FREE_BEFORE, Ptr[Object](step.names))
+        passed[number + 1] = object_of(state, step.items[number])
+    made = cpython.vectorcall(
+        Ptr[Object](step.function), passed + 1, step.positional | cpython.FREE_BEFORE, Ptr[Object](step.names)
+    )
     if made == None:
         return False
-    register, about = step.register, local(About)
+    register, about = step.register, local(ArrayFacts)
     if register < 0:
-        Py_DecRef(made)
+        cpython.Py_DecRef(made)
         return True
     state.objects[register] = made
     state.count = register + 1
     if read_array(made, about):
         state.addresses[register] = about.address
         return True
-    # an array of a type that is not known: Python tells where it lies
-    where = leave(Ptr[Object](head.address_of), made, None, 0, None)
+    # the type of the array is not registered: Python finds its address
+    where = cpython.call_python(Ptr[Object](head.address_of), made, None, 0, None)
     if where == None:
         return False
-    state.addresses[register] = PyLong_AsUnsignedLongLongMask(where)
-    Py_DecRef(where)
+    state.addresses[register] = cpython.PyLong_AsUnsignedLongLongMask(where)
+    cpython.Py_DecRef(where)
     return True
 
 
 @native
 def results(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
-    """What a call gives, with a new reference."""
+    """Return the results of a call, with a new reference."""
     count, item = head.result_count, Ptr[Item](Ptr(head) + head.results_at)
     if count < 0:
         found = object_of(state, item)
-        Py_IncRef(found)
+        cpython.Py_IncRef(found)
         return found
-    made = PyTuple_New(count)
+    made = cpython.PyTuple_New(count)
     if made != None:
         for number in range(count):
             found = object_of(state, item[number])
-            Py_IncRef(found)
-            PyTuple_SetItem(made, number, found)
+            cpython.Py_IncRef(found)
+            cpython.PyTuple_SetItem(made, number, found)
     return made
 
 
 @native
 def repeat(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
-    """Make all steps and give the result; null with an error, NOT_FORESEEN before any step."""
+    """Make all steps. Returns the result, null after an error, or NO_MATCH before any step was made."""
     stream, first = local(u64), state.count
     if not stream_of(state.stream, state.device, stream):
-        return Ptr[Object](NOT_FORESEEN)
-    slots, given = local(u8, head.slot_bytes), local(Ptr[Object], head.items + 1)
+        return Ptr[Object](NO_MATCH)
+    slots, passed = local(u8, head.slot_bytes), local(Ptr[Object], head.items + 1)
     step, left, result = head.steps, head.step_count, Ptr[Object](None)
     while left > 0:
         if step.kind == program.LAUNCH:
             if not launch(Ptr[LaunchStep](step), state, stream[0], slots):
                 break
-        elif not call_python(head, Ptr[CallStep](step), state, given):
+        elif not call_python(head, Ptr[CallStep](step), state, passed):
             break
         step = Ptr[Step](Ptr(step) + step.size)
         left -= 1
     if left == 0:
         result = results(head, state)
-    drop(ref(state.objects)[first], state.count - first)  # what was made
+    cpython.decref_all(ref(state.objects)[first], state.count - first)  # the arrays that were made
     return result
 
 
@@ -495,25 +469,25 @@ def repeat(head: Ptr[ProgramHead], state: Ptr[State]) -> Ptr[Object]:
 def repeat_recorded(
     holder: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object], state: Ptr[State]
 ) -> Ptr[Object]:
-    """As `repeat`. A program is kept while the call lasts: guards and steps may run Python, and other threads run during
-    launches."""
-    result = Ptr[Object](NOT_FORESEEN)
-    if not tell_call(holder, arguments, positional, names, state):
+    """Find the program of a call and repeat it; returns as `repeat`. The program is kept during the call: guards and steps
+    may run Python, and other threads run during launches."""
+    result = Ptr[Object](NO_MATCH)
+    if not make_key(holder, arguments, positional, names, state):
         return result
     key = key_of(state)
     if key == None:
-        PyErr_Clear()
+        cpython.PyErr_Clear()
         return result
-    found = PyDict_GetItemWithError(PyTuple_GetItem(holder, 0), key)
-    Py_DecRef(key)
+    found = cpython.PyDict_GetItemWithError(cpython.PyTuple_GetItem(holder, 0), key)
+    cpython.Py_DecRef(key)
     if found == None:
-        PyErr_Clear()
+        cpython.PyErr_Clear()
         return result
-    Py_IncRef(found)
-    head = Ptr[ProgramHead](Ptr(at(found, world.place.program_slot)) + plan.BYTES_DATA)
+    cpython.Py_IncRef(found)
+    head = Ptr[ProgramHead](Ptr(at(found, process.place.program_slot)) + plan.BYTES_DATA)
     if guards_hold(Ptr[Guards](head.guards)):
         result = repeat(head, state)
-    Py_DecRef(found)
+    cpython.Py_DecRef(found)
     return result
 
 
@@ -521,12 +495,12 @@ def repeat_recorded(
 def call_recorded(
     function: Ptr[Object], arguments: Ptr[Ptr[Object]], positional: i64, names: Ptr[Object]
 ) -> Ptr[Object]:
-    """`__call__` of a function of the kernel library: programs by keys."""
-    role, state = world.place.recorded, local(State)
+    """Implement `__call__` of a function of the kernel library."""
+    role, state = process.place.recorded, local(State)
     holder = at(function, role.slot)
     if holder != None:
         result = repeat_recorded(holder, arguments, positional, names, state)
-        let_go(state)
-        if address(result) != NOT_FORESEEN:
+        release(state)
+        if address(result) != NO_MATCH:
             return result
-    return leave(role.python, function, arguments, positional, names)
+    return cpython.call_python(role.python, function, arguments, positional, names)

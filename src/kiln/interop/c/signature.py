@@ -1,13 +1,14 @@
-"""The parameters of an exported function: how C declares them, how native code takes them, and how metadata tell of them."""
+"""Parameters of exported functions: their C types, the records by which native code reads them, and their metadata."""
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import re
 from typing import TYPE_CHECKING, Any
 
-from ...base_dsl.arguments import AMBIENT_STREAM, is_numeric_type, number_format
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, error
+from ...base_dsl.arguments import AMBIENT_STREAM, MAX64, MIN64, is_numeric_type, number_format
+from ...base_dsl.diagnostics import type_error
 from ...base_dsl.function import describe_key
 from ...base_dsl.typing import Integer
 from ...cute.host.arguments import StreamNode
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from ...base_dsl.function import CompiledFunction
 
 _C_NUMBERS = {"Boolean": "uint8_t", "Float32": "float", "TFloat32": "float", "Float64": "double"}
-_WORDS = """
+_RESERVED_WORDS = """
     alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class compl concept const
     const_cast consteval constexpr constinit continue contract_assert co_await co_return co_yield decltype default delete do double
     dynamic_cast else enum explicit export extern false float for fortran friend goto if inline int long mutable namespace new noexcept not
@@ -42,35 +43,35 @@ _WORDS = """
 
     module size_t ptrdiff_t intptr_t uintptr_t intmax_t uintmax_t
 """
-"""Words of C and C++, macros of what the header includes and others often do, names that it uses itself."""
-_TAKEN = frozenset(_WORDS.split())
-_TAKEN_FORMS = re.compile(
+"""Keywords of C and C++, macros of the headers that ours and most programs include, and names that ours uses itself."""
+_TAKEN = frozenset(_RESERVED_WORDS.split())
+_TAKEN_PATTERN = re.compile(
     r"u?int(_fast|_least)?(8|16|32|64)_t|U?INT(_FAST|_LEAST)?(8|16|32|64|PTR|MAX)_(C|MAX|MIN|WIDTH)|\w+_WIDTH"
 )
 _RESERVED = re.compile(r"_[A-Z_]")
 
 
 def c_names(names: Sequence[str]) -> list[str]:
-    """Names of parameters as C and C++ take them: ASCII, no word or macro of theirs, and each another one."""
-    found: list[str] = []
+    """Return parameter names that C and C++ accept: ASCII, no keyword or macro, and all different."""
+    taken: list[str] = []
     for name in names:
         made = re.sub(r"[^A-Za-z0-9_]", lambda letter: f"u{ord(letter[0]):04x}", name)
         made = f"p{made}" if _RESERVED.match(made) else made
-        while made in _TAKEN or _TAKEN_FORMS.fullmatch(made) or made in found or (made != name and made in names):
+        while made in _TAKEN or _TAKEN_PATTERN.fullmatch(made) or made in taken or (made != name and made in names):
             made += "_"
-        found.append(made)
-    return found
+        taken.append(made)
+    return taken
 
 
 @dataclasses.dataclass
 class Parameter:
-    """A parameter."""
+    """A parameter of an exported function."""
 
     name: str
     about: dict[str, Any]
-    """What metadata say of it."""
-    record: list[int]
-    """As native code takes it."""
+    """Its metadata."""
+    record: bytes
+    """Its record in call plans."""
     c_name: str = ""
 
     @property
@@ -79,35 +80,34 @@ class Parameter:
 
     @property
     def is_in_c(self) -> bool:
-        """Whether C passes it: None is not."""
+        """Whether C passes it; a parameter that is None is not passed."""
         return self.kind != "none"
 
 
 @dataclasses.dataclass
 class Signature:
-    """What an exported function takes."""
+    """The parameters and results of an exported function."""
 
     parameters: list[Parameter]
-    ambient: list[list[int]]
+    ambient: list[bytes]
     """Records of streams that are not passed."""
     slots_bytes: int
     results: tuple[int, int]
-    """What it gives (`plan.NO_RESULT`, ...), and where."""
+    """What it returns (`plan.NO_RESULT`, ...), and at which offset of the slots."""
     text: str
 
     def plan(self, for_c: bool) -> bytes:
-        """The plan by which native code takes a call."""
-        passed = [each for each in self.parameters if each.is_in_c or not for_c]
-        records = [word for each in passed for word in each.record] + [word for each in self.ambient for word in each]
+        """Return the call plan; `for_c` without the parameters that C does not pass."""
+        passed = [parameter for parameter in self.parameters if parameter.is_in_c or not for_c]
         head = plan.Plan(
             slots_bytes=max(self.slots_bytes, 8), count=len(passed), record_count=len(passed) + len(self.ambient),
             result=self.results[0], result_at=self.results[1],
         )  # fmt: skip
-        return bytes(head) + plan.words(records)
+        return b"".join([bytes(head), *(parameter.record for parameter in passed), *self.ambient])
 
 
 def c_number(name: str) -> str:
-    """The type of C that holds a number of a type, by name; 16-bit and narrower floats come as their bits."""
+    """Return the C type for numbers of a type, by name; 16-bit and narrower floats are passed as their bits."""
     if name in _C_NUMBERS:
         return _C_NUMBERS[name]
     if name.startswith(("Int", "Uint")):
@@ -116,7 +116,7 @@ def c_number(name: str) -> str:
 
 
 def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Signature:
-    """What a compiled function takes once it is exported, with arrays of all `targets`. Refuses what only Python can pass."""
+    """Return the signature of an exported function, with arrays of all `targets`. Refuses arguments that only Python can pass."""
     planner = Planner(False, compiled.target)
     targets = targets or (compiled.target,)
     passed = [name for name in compiled.passed if name != AMBIENT_STREAM]
@@ -125,27 +125,25 @@ def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Sig
     parameters: list[Parameter] = []
     for name in passed:
         if name in compiled.static:
-            parameters.append(Parameter(name, {"kind": "none"}, plan.record(plan.SAME, 0, [0])))
+            parameters.append(Parameter(name, {"kind": "none"}, plan.record(plan.ValueRecord, plan.SAME, 0)))
             continue
         made = _described(compiled, compiled.keys[name], planner, targets)
         if made is None:
-            raise error(
-                DSLUserCodeTypeError,
+            raise type_error(
                 f"argument {name!r} of {compiled.function_name} is {describe_key(compiled.keys[name])}, which exported code cannot take",
-                hint="it takes tensors, pointers, streams, numbers, shapes, and tuples of these",
+                "it takes tensors, pointers, streams, numbers, shapes, and tuples of these",
             )
         parameters.append(Parameter(name, *made))
     for parameter, name in zip(parameters, c_names([each.name for each in parameters]), strict=True):
         parameter.c_name = name
     ambient = [name for name in compiled.ambient if name not in passed]
     array = next((i for i, each in enumerate(parameters) if each.kind == "tensor"), 0)
-    streams = [plan.record(plan.AMBIENT, planner.slot("Q"), [array]) for _ in ambient]
+    streams = [plan.record(plan.ValueRecord, plan.AMBIENT, planner.slot("Q"), value=array) for _ in ambient]
     result = result_kind(compiled)
     if result is None:
-        raise error(
-            DSLUserCodeTypeError,
+        raise type_error(
             f"{compiled.function_name} returns more than one number, which exported code cannot",
-            hint="write results to tensors",
+            "write results to tensors",
         )
     briefs = [f"{each.name}: {brief(each.about)}" for each in parameters]
     text = f"{compiled.function_name}({', '.join(briefs)})"
@@ -154,66 +152,64 @@ def signature_of(compiled: CompiledFunction, targets: Sequence[str] = ()) -> Sig
 
 def _described(
     compiled: CompiledFunction, key: Any, planner: Planner, targets: Sequence[str]
-) -> tuple[dict[str, Any], list[int]] | None:
-    """What metadata say of arguments of a key, and their record; None: exported code cannot take them."""
+) -> tuple[dict[str, Any], bytes] | None:
+    """Return metadata and the record of arguments of a key, or None if exported code cannot take them."""
     if isinstance(key, TensorSignature):
         caller: Any = compiled.source.dsl.caller
-        words = caller.record(key, None, planner)
-        if words is None:
+        made = caller.record(key, None, planner)
+        if made is None:
             return None
+        head = _without_addresses(made)
         for target in targets:
-            words[_DEVICES] |= caller.record(key, None, Planner(False, target))[_DEVICES]
-        words[_FLAGS] &= plan.READONLY  # which device is meant, doors find out by themselves
-        return _tensor(key), _without_addresses(words)
+            head.devices |= _without_addresses(caller.record(key, None, Planner(False, target))).devices
+        head.flags &= plan.READONLY  # entry points find the device themselves
+        return _tensor(key), bytes(head) + made[ctypes.sizeof(head) :]
     if isinstance(key, PointerSignature):
         caller = compiled.source.dsl.caller
         about = {"kind": "pointer", "type": key.dtype.__name__, "memory": key.memspace.name, "alignment": key.alignment}
-        return about, _without_addresses(caller.record(key, None, planner))
+        return about, bytes(_without_addresses(caller.record(key, None, planner)))
     if key == StreamNode.key:
-        return {"kind": "stream"}, plan.record(plan.STREAM, planner.slot("Q"), [])
+        return {"kind": "stream"}, plan.record(plan.Record, plan.STREAM, planner.slot("Q"))
     if is_numeric_type(key):
-        return {"kind": "number", "type": key.__name__}, _number(key, planner)
+        return _number(key, planner)
     if not isinstance(key, tuple) or not key:
-        return {"kind": "static"}, plan.record(ANYTHING, 0, [])
+        return {"kind": "static"}, plan.record(plan.Record, ANYTHING, 0)
     if isinstance(key[0], type) and issubclass(key[0], (tuple, list)):
         slot = planner.slot("")
-        children = [_described(compiled, child, planner, targets) for child in key[1:]]
-        if None in children:
-            return None
-        made: list[Any] = children
-        about = {"kind": "tuple", "elements": [about for about, _ in made]}
-        records = [word for _, words in made for word in words]
-        return about, plan.record(plan.GROUP, slot, [0, len(made), 0, *records])
+        elements: list[Any] = [_described(compiled, child, planner, targets) for child in key[1:]]
+        return None if None in elements else _group(slot, elements)
     kinds = [kind for kind in key[1:] if is_numeric_type(kind)]
     if len(kinds) != len(key) - 1:
         static = not any(isinstance(part, (TensorSignature, PointerSignature)) for part in key)
-        return ({"kind": "static"}, plan.record(ANYTHING, 0, [])) if static and not kinds else None
+        return ({"kind": "static"}, plan.record(plan.Record, ANYTHING, 0)) if static and not kinds else None
     if len(kinds) == 1 and key[0] == ():
-        return {"kind": "number", "type": kinds[0].__name__}, _number(kinds[0], planner)
+        return _number(kinds[0], planner)
     slot = planner.slot("")
-    records = [word for kind in kinds for word in _number(kind, planner)]
-    elements = [{"kind": "number", "type": kind.__name__} for kind in kinds]
-    return {"kind": "tuple", "elements": elements}, plan.record(plan.GROUP, slot, [0, len(kinds), 0, *records])
+    return _group(slot, [_number(kind, planner) for kind in kinds])
 
 
-def _number(kind: Any, planner: Planner) -> list[int]:
-    slot = planner.slot(number_format(kind))
+def _group(slot: int, elements: Sequence[tuple[dict[str, Any], bytes]]) -> tuple[dict[str, Any], bytes]:
+    about = {"kind": "tuple", "elements": [about for about, _ in elements]}
+    records = b"".join(record for _, record in elements)
+    return about, plan.record(plan.GroupRecord, plan.GROUP, slot, records, count=len(elements))
+
+
+def _number(kind: Any, planner: Planner) -> tuple[dict[str, Any], bytes]:
+    about, slot = {"kind": "number", "type": kind.__name__}, planner.slot(number_format(kind))
     if issubclass(kind, Integer):
-        least, greatest = max(kind.min, -(1 << 63)), min(kind.max, (1 << 63) - 1)
-        return plan.record(plan.INTEGER, slot, [plan.INT | plan.BOOL, max(kind.width // 8, 1), least, greatest, 0])
+        return about, plan.record(
+            plan.IntegerRecord, plan.INTEGER, slot, types=plan.INT | plan.BOOL, typed=max(kind.width // 8, 1),
+            least=max(kind.min, MIN64), greatest=min(kind.max, MAX64),
+        )  # fmt: skip
     types = plan.INT | plan.BOOL | plan.FLOAT if kind.width in (32, 64) else 0
-    return plan.record(plan.REAL, slot, [types, 0, -(-kind.width // 8)])
+    return about, plan.record(plan.RealRecord, plan.REAL, slot, types=types, bytes=-(-kind.width // 8))
 
 
-_DEVICES, _FLAGS = plan.ArrayRecord.devices.offset // 8, plan.ArrayRecord.flags.offset // 8
-_ADDRESSES = tuple(
-    getattr(plan.ArrayRecord, name).offset // 8 for name in ("signature", "element", "other_element", "numpy")
-)
-
-
-def _without_addresses(words: Sequence[int]) -> list[int]:
-    """A record of an array without what means something in this process only."""
-    return [0 if number in _ADDRESSES else word for number, word in enumerate(words)]
+def _without_addresses(record: bytes) -> plan.ArrayRecord:
+    """Return the head of an array's record without the fields that are addresses in this process."""
+    head = plan.ArrayRecord.from_buffer_copy(record)
+    head.signature = head.element = head.other_element = head.numpy = 0
+    return head
 
 
 def _tensor(key: TensorSignature) -> dict[str, Any]:
@@ -228,7 +224,7 @@ def _tensor(key: TensorSignature) -> dict[str, Any]:
 
 
 def brief(about: dict[str, Any]) -> str:
-    """A parameter in a signature for people."""
+    """Return a parameter as signatures in messages show it."""
     kind = about["kind"]
     if kind == "tensor":
         extents = ", ".join("?" if isinstance(leaf, dict) else str(leaf) for leaf in about["shape"])
@@ -239,7 +235,7 @@ def brief(about: dict[str, Any]) -> str:
 
 
 def type_schema(signature: Signature) -> dict[str, Any]:
-    """The types of a function's result and arguments, as TVM-FFI writes them."""
+    """Return the types of a function's result and arguments, as TVM-FFI writes them."""
     results = {plan.NO_RESULT: "None", plan.REAL32: "float", plan.REAL64: "float", plan.TRUTH: "bool"}
     result = {"type": results.get(signature.results[0] & 0xFF, "int")}
     return {"type": "ffi.Function", "args": [result, *(_type_schema(each.about) for each in signature.parameters)]}
@@ -256,7 +252,7 @@ def _type_schema(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def numbers_of(about: dict[str, Any]) -> list[str] | None:
-    """The types of the numbers that a tuple consists of; None if it holds something else."""
+    """Return the types of the numbers in a tuple, or None if it holds something else."""
     found: list[str] = []
     for each in about["elements"]:
         if each["kind"] == "number":

@@ -1,7 +1,7 @@
 # pyright: reportReturnType=false
-"""An exported function as a handler of XLA's: `jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(library.kiln_xla_NAME))`.
+"""An exported function as a handler of XLA: `jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(library.kiln_xla_NAME))`.
 
-Arrays are row-major, as XLA passes them; inputs come first, then outputs; numbers are attributes with the names of the parameters.
+Arrays are row-major, as XLA passes them; inputs come first, then outputs; numbers are attributes named as the parameters.
 """
 
 from __future__ import annotations
@@ -32,23 +32,13 @@ from ..arguments.arrays import DLTensor
 from ..c.entry import ROOM, Function, keep, name_argument, say
 from ..tvm_ffi.exported_arguments import FAILED, Caller, perform, wrong_count
 from ..tvm_ffi.reader import ARRAY, BOOL, DL_TENSOR, FLOAT, INT, NONE, OPAQUE, Argument, ArrayObject
-from .reader import (
-    INTERNAL,
-    INVALID_ARGUMENT,
-    Buffer,
-    Frame,
-    Values,
-    device_of,
-    drop_error,
-    failure,
-    is_question,
-    stream_of,
-)
+from . import reader
+from .reader import INTERNAL, INVALID_ARGUMENT, Buffer, Frame, Values
 
 PASSED, MADE, NUMBER, STREAM, GROUP, NOTHING = range(6)
-"""Where a parameter's value comes from: an array that is passed, one that is a result, an attribute, XLA's stream, those that follow, nowhere."""
+"""Where the value of a parameter comes from: an argument, a result, an attribute, XLA's stream, the next sources, nowhere."""
 _SCALAR = 3
-"""A kind of attribute."""
+"""XLA's number of attributes that are scalars."""
 _CODES = {
     1: (6, 8), 2: (0, 8), 3: (0, 16), 4: (0, 32), 5: (0, 64), 6: (1, 8), 7: (1, 16), 8: (1, 32), 9: (1, 64), 10: (2, 16), 11: (2, 32),
     12: (2, 64), 15: (5, 64), 16: (4, 16), 18: (5, 128), 19: (12, 8), 20: (10, 8), 33: (14, 8),
@@ -61,21 +51,23 @@ _REALS = ((11, f32), (12, f64))
 
 @struct
 class Source:
+    """Where the value of a parameter comes from."""
+
     kind: i64
     index: i64
-    """Of an array; of a group, how many there are."""
+    """The index of an array, or the number of elements of a group."""
     name: Ptr
     length: u64
 
 
 @struct
-class XlaDoor:
-    """How XLA passes arguments."""
+class XlaFunction:
+    """How XLA passes the arguments of a function."""
 
     passed: i64
     made: i64
     numbers: i64
-    """Attributes: as many as there are sources of that kind."""
+    """How many attributes there are."""
     traits: i32
     on_host: i32
     on_gpu: i32
@@ -84,7 +76,7 @@ class XlaDoor:
 
 @struct
 class Scalar:
-    """A number as an attribute."""
+    """An attribute that is a number."""
 
     dtype: i32
     value: Ptr
@@ -92,7 +84,7 @@ class Scalar:
 
 @struct
 class Reading:
-    """What was read of a call so far."""
+    """The arguments of a call, while they are read."""
 
     source: Ptr[Source]
     arrays: Ptr[DLTensor]
@@ -100,7 +92,7 @@ class Reading:
     groups: Ptr[ArrayObject]
     device: u32
     device_number: i32
-    """-1: XLA has made it the current one."""
+    """-1 if XLA has made it current."""
     stream: u64
 
 
@@ -109,6 +101,7 @@ xla_entry = Library("aot_xla", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 @native
 def read_array(buffer: Ptr[Buffer], reading: Ptr[Reading], argument: Ptr[Argument]) -> None:
+    """Read an array."""
     tensor = reading.arrays
     reading.arrays = tensor + 1
     tensor.data = buffer.data
@@ -127,61 +120,51 @@ def read_array(buffer: Ptr[Buffer], reading: Ptr[Reading], argument: Ptr[Argumen
 
 
 @native
-def is_named(start: Ptr[u8], name: Ptr, length: u64) -> bool:
-    for number in range(i64(length)):
-        if start[number] != Ptr[u8](name)[number]:
-            return False
-    return True
-
-
-@native
 def read_number(frame: Ptr[Frame], source: Ptr[Source], argument: Ptr[Argument]) -> bool:
-    """An attribute; False if there is none that is a number."""
-    attributes = ref(frame).attributes
-    for number in range(attributes.count):
-        name = attributes.names[number]
-        if name.length == source.length and is_named(name.start, source.name, source.length):
-            scalar = Ptr[Scalar](attributes.values[number])
-            if attributes.types[number] != _SCALAR:
-                return False
-            argument.type = NONE
-            for kind, typed in _INTEGERS:
-                if scalar.dtype == kind:
-                    argument.type = i32(BOOL) if kind == 1 else i32(INT)
-                    argument.value = u64(i64(Ptr[typed](scalar.value)[0]))
-            for kind, typed in _REALS:
-                if scalar.dtype == kind:
-                    wide = local(f64)
-                    wide[0] = f64(Ptr[typed](scalar.value)[0])
-                    argument.type = FLOAT
-                    argument.value = Ptr[u64](wide)[0]
-            return argument.type != NONE
-    return False
+    """Read a number from its attribute; False if there is none that is a number."""
+    attributes, number = ref(frame).attributes, reader.find_attribute(frame, source.name, source.length)
+    if number < 0:
+        return False
+    scalar = Ptr[Scalar](attributes.values[number])
+    if attributes.types[number] != _SCALAR:
+        return False
+    argument.type = NONE
+    for kind, typed in _INTEGERS:
+        if scalar.dtype == kind:
+            argument.type = i32(BOOL) if kind == 1 else i32(INT)
+            argument.value = u64(i64(Ptr[typed](scalar.value)[0]))
+    for kind, typed in _REALS:
+        if scalar.dtype == kind:
+            wide = local(f64)
+            wide[0] = f64(Ptr[typed](scalar.value)[0])
+            argument.type = FLOAT
+            argument.value = Ptr[u64](wide)[0]
+    return argument.type != NONE
 
 
 @native
 def name_unknown(
-    function: Ptr[Function], door: Ptr[XlaDoor], frame: Ptr[Frame], end: Ptr[Source], said: Ptr[Text]
+    function: Ptr[Function], about: Ptr[XlaFunction], frame: Ptr[Frame], end: Ptr[Source], message: Ptr[Text]
 ) -> None:
-    """Say which attribute is no parameter's: all parameters have theirs."""
+    """Say which attribute belongs to no parameter: all parameters have theirs."""
     attributes = ref(frame).attributes
     for number in range(attributes.count):
-        name, source, known = attributes.names[number], door.sources, False
+        source, known = about.sources, False
         while source != end:
-            if source.kind == NUMBER and source.length == name.length:
-                known = known or is_named(name.start, source.name, source.length)
+            if source.kind == NUMBER:
+                known = known or reader.find_attribute(frame, source.name, source.length) == number
             source += 1
         if not known:
-            wrong_count(function, text("the number of attributes"), attributes.count, door.numbers, said)
-            say(said, text(", and none is "))
-            for letter in range(i64(name.length)):
-                put_byte(said, name.start[letter])
+            wrong_count(function, text("the number of attributes"), attributes.count, about.numbers, message)
+            say(message, text(", and none is "))
+            for letter in range(i64(attributes.names[number].length)):
+                put_byte(message, attributes.names[number].start[letter])
             return
 
 
 @native
 def read_argument(frame: Ptr[Frame], reading: Ptr[Reading], argument: Ptr[Argument]) -> bool:
-    """The next parameter; False if its attribute is not there."""
+    """Read the next parameter; False if its attribute is missing."""
     source = reading.source
     reading.source = source + 1
     argument.length = 0
@@ -212,6 +195,7 @@ def read_argument(frame: Ptr[Frame], reading: Ptr[Reading], argument: Ptr[Argume
 
 @native
 def is_alias(values: Ptr[Values], data: u64) -> bool:
+    """Whether one of the arrays has this memory."""
     for number in range(values.count):
         if values.buffers[number].data == data:
             return True
@@ -219,84 +203,86 @@ def is_alias(values: Ptr[Values], data: u64) -> bool:
 
 
 @native
-def count_fits(function: Ptr[Function], door: Ptr[XlaDoor], frame: Ptr[Frame], said: Ptr[Text]) -> bool:
-    """Whether there are as many arrays as there should be. Results beyond the outputs have the memory of inputs that the kernel writes to."""
+def count_fits(function: Ptr[Function], about: Ptr[XlaFunction], frame: Ptr[Frame], message: Ptr[Text]) -> bool:
+    """Whether there are as many arrays as expected. Further results must alias inputs, which the kernel writes to."""
     passed, made = ref(frame).arguments, ref(frame).results
-    if passed.count != door.passed:
-        wrong_count(function, text("the number of arrays that are passed"), passed.count, door.passed, said)
+    if passed.count != about.passed:
+        wrong_count(function, text("the number of arrays that are passed"), passed.count, about.passed, message)
         return False
-    if made.count < door.made:
-        wrong_count(function, text("the number of results"), made.count, door.made, said)
+    if made.count < about.made:
+        wrong_count(function, text("the number of results"), made.count, about.made, message)
         return False
-    for number in range(door.made, made.count):
+    for number in range(about.made, made.count):
         if not is_alias(passed, made.buffers[number].data):
             wrong_count(
-                function, text("the number of results that are no aliases of inputs"), made.count, door.made, said
+                function, text("the number of results that are no aliases of inputs"), made.count, about.made, message
             )
             return False
     return True
 
 
 @native
-def where_it_runs(door: Ptr[XlaDoor], frame: Ptr[Frame], reading: Ptr[Reading]) -> Ptr:
-    """Find the stream, and so whether a GPU is meant: null, or XLA's error."""
+def find_device(about: Ptr[XlaFunction], frame: Ptr[Frame], reading: Ptr[Reading]) -> Ptr:
+    """Find the stream, and by it whether the call is for a GPU. Returns null, or XLA's error."""
     reading.stream = 0
     reading.device = plan.CPU
     reading.device_number = 0
-    if door.on_gpu == 0:
+    if about.on_gpu == 0:
         return None
-    error = stream_of(frame, ref(reading).stream)
+    error = reader.stream_of(frame, ref(reading).stream)
     if error == None:
         reading.device = plan.CUDA
-        reading.device_number = device_of(frame)
+        reading.device_number = reader.device_of(frame)
         return None
-    if door.on_host == 0:
+    if about.on_host == 0:
         return error
-    drop_error(frame, error)
+    reader.drop_error(frame, error)
     return None
 
 
 @native
-def take(function: Ptr[Function], door: Ptr[XlaDoor], frame: Ptr[Frame], reading: Ptr[Reading], said: Ptr[Text]) -> i32:
-    """Read all arguments and call the function: 0, or what is wrong."""
+def take(
+    function: Ptr[Function], about: Ptr[XlaFunction], frame: Ptr[Frame], reading: Ptr[Reading], message: Ptr[Text]
+) -> i32:
+    """Read all arguments and call the function. Returns 0, or the error after writing its message."""
     header, caller = function.full_plan, local(Caller)
-    arrays = door.passed + door.made + 1
-    given, slots = local(Argument, header.count + 1), Ptr(local(u8, header.slots_bytes))
-    reading.source = door.sources
+    arrays = about.passed + about.made + 1
+    arguments, slots = local(Argument, header.count + 1), Ptr(local(u8, header.slots_bytes))
+    reading.source = about.sources
     reading.arrays = local(DLTensor, arrays)
     reading.elements = local(Argument, arrays)
     reading.groups = local(ArrayObject, header.count + 1)
     for number in range(header.count):
         source = reading.source
-        if not read_argument(frame, reading, given + number):
-            name_argument(function, function.full_names, number, said)
-            say(said, text("there is no attribute "))
-            say(said, source.name)
-            say(said, text(" that is a number"))
+        if not read_argument(frame, reading, arguments + number):
+            name_argument(function, function.full_names, number, message)
+            say(message, text("there is no attribute "))
+            say(message, source.name)
+            say(message, text(" that is a number"))
             return 1
-    if ref(frame).attributes.count != door.numbers:
-        name_unknown(function, door, frame, reading.source, said)
+    if ref(frame).attributes.count != about.numbers:
+        name_unknown(function, about, frame, reading.source, message)
         return 1
     caller.stream = reading.stream
     caller.asks = 0
     caller.enters = i32(1) if reading.device_number >= 0 else i32(0)
-    return perform(function, given, slots, caller, said)
+    return perform(function, arguments, slots, caller, message)
 
 
 @xla_entry.export
 def call_by_xla(function: Ptr[Function], frame: Ptr[Frame]) -> Ptr:
-    """Null, or XLA's error."""
-    said, memory, reading, door = local(Text), local(u8, ROOM), local(Reading), Ptr[XlaDoor](function.xla)
-    if is_question(frame, door.traits):
+    """Handle a call frame. Returns null, or XLA's error."""
+    message, memory, reading, about = local(Text), local(u8, ROOM), local(Reading), Ptr[XlaFunction](function.xla)
+    if reader.is_question(frame, about.traits):
         return None
-    begin(said, memory, ROOM)
-    if not count_fits(function, door, frame, said):
-        return failure(frame, i32(INVALID_ARGUMENT), memory)
-    error = where_it_runs(door, frame, reading)
+    begin(message, memory, ROOM)
+    if not count_fits(function, about, frame, message):
+        return reader.failure(frame, i32(INVALID_ARGUMENT), memory)
+    error = find_device(about, frame, reading)
     if error != None:
         return error
-    wrong = take(function, door, frame, reading, said)
+    wrong = take(function, about, frame, reading, message)
     if wrong == 0:
         return None
-    keep(said)
-    return failure(frame, i32(INTERNAL) if wrong == FAILED else i32(INVALID_ARGUMENT), memory)
+    keep(message)
+    return reader.failure(frame, i32(INTERNAL) if wrong == FAILED else i32(INVALID_ARGUMENT), memory)

@@ -1,4 +1,4 @@
-"""XLA's way in: one native handler per process, and the calls that it knows, by the keys of their contents."""
+"""The native handler of this process, registered with XLA, and the calls that it knows by keys of their contents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import zlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from ..._support import fork_safe
 from ...base_dsl.diagnostics import DSLBaseError, DSLRuntimeError, DSLUserCodeValueError, error
 from ..arguments import loading, plan
-from . import reader as xla
+from . import calls as xla
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,12 +26,12 @@ TARGET, UNCAPTURED = "kiln_call", "kiln_call_uncaptured"
 _targets = [TARGET, UNCAPTURED]
 _known: dict[bytes, Any] = {}
 _ABI = 1
-"""Of what call sites carry."""
+"""The version of what call sites carry."""
 _lock = fork_safe.lock()
 
 
 def get_export_disabled_safety_checks() -> Sequence[Any]:
-    """For `jax.export.export(f, disabled_checks=...)`: the targets of calls, which JAX does not know to be stable."""
+    """Return `disabled_checks` for `jax.export.export`: the targets of calls, which JAX does not know to be stable."""
     from jax import export  # JAX before 0.7 does not load it by itself
 
     return [export.DisabledSafetyCheck.custom_call(name) for name in _targets]
@@ -44,17 +44,17 @@ def _addresses() -> dict[str, int]:
     if engine is None:
         raise error(
             DSLRuntimeError,
-            "calls from JAX are taken by native code, which is not there",
+            "calls from JAX need native code, which is switched off or cannot run here",
             hint="unset KILN_NATIVE_CALLS",
         )
-    addresses = engine.load(xla.doors)
+    addresses = engine.load(xla.xla_library)
     ctypes.c_uint64.from_address(addresses["kiln_xla_loader"]).value = id(_load)
     return addresses
 
 
 @functools.lru_cache
 def register(name: str, platform: str, capturable: bool = True) -> None:
-    """Make the handler known to XLA by a name."""
+    """Register the handler with XLA under a name."""
     symbol = "kiln_xla_call" if capturable else "kiln_xla_call_uncaptured"
     function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(_addresses()[symbol])
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(function), platform=platform, api_version=1)
@@ -62,54 +62,60 @@ def register(name: str, platform: str, capturable: bool = True) -> None:
         _targets.append(name)
 
 
-Source = tuple[int, int, str, "Sequence[int]", "Sequence[int]"]
-"""Of a leaf: kind, index, what to say if it does not fit, order of modes, of memory."""
+class Source(NamedTuple):
+    """Where the value of a leaf comes from (`calls.Source`)."""
+
+    kind: int
+    index: int
+    mismatch: str
+    """The message if it does not match."""
+    order: tuple[int, ...] = ()
+    major: tuple[int, ...] = ()
 
 
-def add(compiled: CompiledFunction, sources: Sequence[Source]) -> Known | None:
-    """Let the handler know a compiled function; None if only Python can call it."""
+def add(compiled: CompiledFunction, sources: Sequence[Source]) -> HandledCall | None:
+    """Add a compiled function to the handler; None if only Python can call it."""
     found = getattr(compiled, "for_caller", None)
     if found is None:
         return None
-    made = Known(compiled.function_name, compiled.target, str(compiled.__mlir__), found, sources)
+    made = HandledCall(compiled.function_name, compiled.target, str(compiled.__mlir__), found, sources)
     made.add(compiled.reporter(), compiled)
     return made
 
 
-class Known:
-    """What the handler knows of a compiled function, all of it but addresses of this process."""
+class HandledCall:
+    """A compiled function as the handler knows it, without addresses of this process."""
 
     def __init__(self, name: str, target: str, module: str, found: bytes, sources: Sequence[Source]) -> None:
         self.name, self.target, self.module, self.plan, self.sources = name, target, module, found, sources
-        contents = [module, target, repr(list(sources))]
+        contents = [module, target, repr(list(map(tuple, sources)))]
         self.key = hashlib.sha256("\0".join(contents).encode()).digest()
 
     def add(self, report: Any, owner: Any) -> None:
-        """Tell the handler, once. `owner` keeps the code."""
+        """Add it to the handler, once. `owner` keeps the code alive."""
         with _lock:
             if self.key in _known:
                 return
-            told = functools.partial(_told, report)
-            texts = [ctypes.create_string_buffer(f"{self.name}: {says}".encode()) for _, _, says, _, _ in self.sources]
+            text_of = functools.partial(_error_text, report)
+            texts = [ctypes.create_string_buffer(f"{self.name}: {each.mismatch}".encode()) for each in self.sources]
             listed = [
-                xla.Source(
-                    kind, index, ctypes.addressof(text), (ctypes.c_int64 * 8)(*order), (ctypes.c_int64 * 8)(*major)
-                )
-                for (kind, index, _, order, major), text in zip(self.sources, texts, strict=True)
+                xla.Source(each.kind, each.index, ctypes.addressof(text), tuple(each.order), tuple(each.major))
+                for each, text in zip(self.sources, texts, strict=True)
             ]
-            head = xla.Call((ctypes.c_uint64 * 4).from_buffer_copy(self.key), 0, plan.address_of(self.plan), id(told))
+            head = xla.Call(plan=plan.address_of(self.plan), report=id(text_of))
+            head.key[:] = (ctypes.c_uint64 * 4).from_buffer_copy(self.key)
             memory = ctypes.create_string_buffer(bytes(head) + b"".join(map(bytes, listed)))
             _added()(ctypes.addressof(memory))
-            _known[self.key] = memory, texts, told, self.plan, owner
+            _known[self.key] = memory, texts, text_of, self.plan, owner
 
     def packed(self) -> bytes:
-        """For other processes. The module is compiled there, for what that machine has."""
+        """Return it for other processes, which compile the module for their machine."""
         facts = {"abi": _ABI, "name": self.name, "target": self.target, "sources": list(self.sources)}
         texts = (json.dumps(facts).encode(), self.plan, self.module.encode())
         return zlib.compress(b"".join(len(text).to_bytes(8, "little") + text for text in texts))
 
     @staticmethod
-    def unpacked(data: bytes) -> Known:
+    def unpacked(data: bytes) -> HandledCall:
         data, parts = zlib.decompress(data), []
         while data:
             size = int.from_bytes(data[:8], "little")
@@ -120,20 +126,18 @@ class Known:
             raise ValueError(
                 f"it was exported by a newer Kiln: version {facts['abi']} of the format, and this one reads {_ABI}"
             )
-        sources = [
-            (kind, index, says, tuple(order), tuple(major)) for kind, index, says, order, major in facts["sources"]
-        ]
-        return Known(facts["name"], facts["target"], parts[2].decode(), parts[1], sources)
+        sources = [Source(*each[:3], *map(tuple, each[3:])) for each in facts["sources"]]
+        return HandledCall(facts["name"], facts["target"], parts[2].decode(), parts[1], sources)
 
 
 def _load(data: bytes) -> str | None:
-    """Compile what a call site carries; what is wrong, if anything."""
+    """Compile the code that a call site carries. Returns what is wrong, if anything."""
     try:
         from ...base_dsl.function import reported
         from ...cute.program.dsl import DSL
         from ...mlir import context, ir, require_dialect
 
-        known = Known.unpacked(data)
+        known = HandledCall.unpacked(data)
         for dialect in DSL.dialects():
             require_dialect(dialect)
         with context(), ir.Location.unknown():
@@ -154,8 +158,8 @@ def _added() -> Any:
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_addresses()["kiln_xla_add"])
 
 
-def _told(report: Any, record: int) -> str | bytes | None:
-    """What went wrong in a call, if anything; bytes if an argument is wrong. Text that was printed comes out here."""
+def _error_text(report: Any, record: int) -> str | bytes | None:
+    """Return the text of the error that a call reported, if any, as bytes if an argument is wrong; prints what it printed."""
     try:
         report(record)
     except DSLUserCodeValueError as failure:
@@ -167,8 +171,8 @@ def _told(report: Any, record: int) -> str | bytes | None:
     return None
 
 
-def attributes(known: Known, numbers: Sequence[int], for_export: bool) -> dict[str, Any]:
-    """What a call site carries; for other processes the code, too."""
+def attributes(known: HandledCall, numbers: Sequence[int], for_export: bool) -> dict[str, Any]:
+    """Return the attributes of a call site; `for_export` with the code for other processes."""
     carried: dict[str, Any] = {
         "kiln_key": np.frombuffer(known.key, np.uint64),
         "kiln_args": np.array([number & (1 << 64) - 1 for number in numbers] or [0], np.uint64),
@@ -178,6 +182,6 @@ def attributes(known: Known, numbers: Sequence[int], for_export: bool) -> dict[s
     return carried
 
 
-for _platform in ("cpu", "CUDA"):  # what was exported elsewhere is called without anything having been compiled here
+for _platform in ("cpu", "CUDA"):  # calls exported elsewhere come before anything was compiled here
     register(TARGET, _platform)
     register(UNCAPTURED, _platform, capturable=False)

@@ -1,54 +1,32 @@
 # pyright: reportReturnType=false
-"""Calls of operators from Python that go round PyTorch's dispatcher: where it would do nothing but call the kernel.
+"""Calls of operators from Python that bypass PyTorch's dispatcher where it would do nothing but call the kernel.
 
-That is so for plain tensors, if nothing is on that looks at operators (modes, transforms, autocast, tracing, profiling) and no gradient is asked for.
-Arguments are Python's, and so are errors; all else is as `torch.py` has it.
+That is the case for plain tensors without gradients, if nothing looks at operators: modes, transforms, autocast, tracing,
+profiling. Arguments and errors are Python's; the rest is as in `operator_calls.py`.
 """
 
 from __future__ import annotations
 
 from ...native import Array, Fn, Library, Ptr, address, f64, i32, i64, local, native, ref, struct, u64
-from ..arguments import plan
-from ..arguments.cpython import (
-    FREE_BEFORE,
-    Object,
-    Py_DecRef,
-    Py_IncRef,
-    PyErr_Clear,
-    PyErr_Occurred,
-    PyFloat_AsDouble,
-    PyLong_FromLongLong,
-    PyTuple_New,
-    PyTuple_SetItem,
-    drop,
-    execute,
-    vectorcall,
-    whole_number,
-)
-from ..arguments.planned_calls import NOT_FORESEEN
-from ..arguments.process import at, world
+from ..arguments import cpython, plan
+from ..arguments.cpython import Object
+from ..arguments.planned_calls import NO_MATCH
+from ..arguments.process import at, process
 from ..tvm_ffi.reader import BOOL, FLOAT, INT, NONE
+from . import operator_calls, reader
+from .operator_calls import SLOTS
 from .reader import (
     INPUTS,
-    MAYBE_TENSOR,
+    INTEGER,
+    OPTIONAL_TENSOR,
     OUTPUTS,
     REAL,
-    SLOTS,
     TENSOR,
     TRUTH,
-    WHOLE,
     Layout,
     Operator,
     Output,
     State,
-    begin,
-    find,
-    find_layout,
-    note_written,
-    on_its_stream,
-    raise_versions,
-    read_tensor,
-    take_outputs,
     torch,
 )
 
@@ -57,15 +35,15 @@ KEYS, TYPES = 8, 2
 
 @struct
 class Direct:
-    """What is known of PyTorch's tensors and of what changes calls. Its functions are those of C++ by these names, where they are exported."""
+    """PyTorch's tensors and what changes calls, in this process. Functions are those of C++, proved by `probe.py`."""
 
     types: Array[Ptr[Object], TYPES]
-    """Of tensors: these very ones."""
+    """The exact types of tensors that it takes."""
     inner: u64
-    """Where a tensor holds a pointer to its record, which is what a tensor is in C++, and where the record has the bits of its dispatch keys."""
+    """Where a Python tensor points to its TensorImpl, and where that has its dispatch keys (`TensorLayout`)."""
     bits: u64
     foreign: u64
-    """Bits of what is no plain tensor."""
+    """Dispatch keys that plain tensors do not have."""
     requires_grad: Fn[[Ptr], bool]
     """c10::TensorImpl::requires_grad"""
     grad_enabled: Fn[[], bool]
@@ -73,34 +51,34 @@ class Direct:
     included: Fn[[i32], bool]
     """c10::impl::tls_is_dispatch_key_included"""
     excluded: Fn[[u64], bool]
-    """c10::impl::tls_is_dispatch_keyset_excluded: all of them"""
+    """c10::impl::tls_is_dispatch_keyset_excluded: whether all of them are."""
     has_callbacks: Fn[[], bool]
-    """at::hasCallbacks: of profilers"""
+    """at::hasCallbacks: whether a profiler is on."""
     has_modes: Fn[[], bool]
     """at::impl::torch_function_mode_enabled"""
     empty_cpu: Ptr[Object]
     empty_cuda: Ptr[Object]
-    """Python's functions of extents, strides and type that make a tensor on the current device, without the dispatcher."""
+    """Python functions of extents, strides and type that make a tensor on the current device, without the dispatcher."""
     looking: Array[i32, KEYS]
-    """Keys that are included where something looks at operators."""
+    """Keys that are included while something looks at operators."""
     keys: i64
-    not_foreseen: Ptr[Object]
+    not_implemented: Ptr[Object]
     """NotImplemented"""
     autocast: u64
-    """Keys that are excluded where autocast is off."""
+    """Keys that are excluded while autocast is off."""
 
 
 @struct
-class Called:
-    """What the object of a call's function, `bytes`, holds."""
+class DirectCall:
+    """The holder of a function that calls an operator, a `bytes` object."""
 
     operator: Ptr[Operator]
     defaults: Array[Ptr[Object], INPUTS]
-    """Null: there is none."""
+    """Null for an input without a default."""
 
 
-calling = Library("torch_direct", prefix="kiln_")
-direct = calling.variable("direct", Direct)
+direct_library = Library("torch_direct", prefix="kiln_")
+direct = direct_library.variable("direct", Direct)
 
 
 @native
@@ -115,12 +93,13 @@ def is_quiet() -> bool:
 
 @native
 def is_tensor(value: Ptr[Object]) -> bool:
+    """Whether a value has one of the exact types of tensors."""
     return value.kind == direct.place.types[0] or value.kind == direct.place.types[1]
 
 
 @native
 def is_plain(value: Ptr[Object], with_gradients: bool) -> bool:
-    """Whether a tensor is a plain one that asks for no gradient."""
+    """Whether a tensor is plain and, if gradients are enabled, requires none."""
     known = direct.place
     record = Ptr(at(value, known.inner))
     if Ptr[u64](record + known.bits)[0] & known.foreign != 0:
@@ -131,8 +110,8 @@ def is_plain(value: Ptr[Object], with_gradients: bool) -> bool:
 @native
 def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -> bool:
     """Read all arguments."""
-    begin(state)
-    known, with_gradients, number = world.place, direct.place.grad_enabled(), local(i64)
+    reader.begin(state)
+    known, with_gradients, number = process.place, direct.place.grad_enabled(), local(i64)
     for position in range(operator.inputs):
         kind, value, argument = operator.kinds[position], values[position], ref(state.arguments)[position]
         first = state.tensors
@@ -140,153 +119,150 @@ def read(operator: Ptr[Operator], values: Ptr[Ptr[Object]], state: Ptr[State]) -
         argument.value = 0
         if value == None:
             return False
-        if kind == TENSOR or (kind == MAYBE_TENSOR and value != known.none):
+        if kind == TENSOR or (kind == OPTIONAL_TENSOR and value != known.none):
             if not is_tensor(value) or not is_plain(value, with_gradients):
                 return False
-            if not read_tensor(address(value) + direct.place.inner, state, argument):
+            if not reader.read_tensor(address(value) + direct.place.inner, state, argument):
                 return False
-        elif kind == MAYBE_TENSOR:
+        elif kind == OPTIONAL_TENSOR:
             argument.type = NONE
         elif kind == TRUTH and value.kind == known.bool_type:
             argument.type = BOOL
             argument.value = u64(value == known.true)
-        elif kind == WHOLE and value.kind == known.int_type and whole_number(value, number):
+        elif kind == INTEGER and value.kind == known.int_type and cpython.whole_number(value, number):
             argument.type = INT
             argument.value = u64(number[0])
         elif kind == REAL and (value.kind == known.float_type or value.kind == known.int_type):
-            real = PyFloat_AsDouble(value)
-            if PyErr_Occurred() != None:
-                PyErr_Clear()
+            real = cpython.PyFloat_AsDouble(value)
+            if cpython.PyErr_Occurred() != None:
+                cpython.PyErr_Clear()
                 return False
             argument.type = FLOAT
             Ptr[f64](ref(argument).value)[0] = real
         else:
             return False
-        if not note_written(operator, position, first, state):
+        if not reader.note_written(operator, position, first, state):
             return False
     return state.device >= 0
 
 
 @native
 def as_tuple(numbers: Ptr[i64], count: i64) -> Ptr[Object]:
-    made = PyTuple_New(count)
+    """Return a Python tuple of numbers."""
+    made = cpython.PyTuple_New(count)
     for number in range(count):
         if made != None:
-            PyTuple_SetItem(made, number, PyLong_FromLongLong(numbers[number]))
+            cpython.PyTuple_SetItem(made, number, cpython.PyLong_FromLongLong(numbers[number]))
     return made
 
 
 @native
 def make_output(output: Ptr[Output], state: Ptr[State]) -> Ptr[Object]:
-    """An output; null after an error, NOT_FORESEEN where only Python knows how."""
-    layout, given, known = local(Layout), local(Ptr[Object], 4), direct.place
-    if not find_layout(output, state, layout):
-        return Ptr[Object](NOT_FORESEEN)
-    given[1] = as_tuple(layout.shape, layout.rank)
-    given[2] = as_tuple(layout.strides, layout.rank)
-    given[3] = output.type
+    """Make an output. Returns null after an error, NO_MATCH where only Python knows how."""
+    layout, passed, known = local(Layout), local(Ptr[Object], 4), direct.place
+    if not reader.find_layout(output, state, layout, False):
+        return Ptr[Object](NO_MATCH)
+    passed[1] = as_tuple(layout.shape, layout.rank)
+    passed[2] = as_tuple(layout.strides, layout.rank)
+    passed[3] = output.type
     make, made = known.empty_cpu if state.device == i32(torch.place.cpu) else known.empty_cuda, Ptr[Object](None)
-    if given[1] != None and given[2] != None:
-        made = vectorcall(make, given + 1, u64(3) | FREE_BEFORE, None)
-    Py_DecRef(given[1])
-    Py_DecRef(given[2])
+    if passed[1] != None and passed[2] != None:
+        made = cpython.vectorcall(make, passed + 1, u64(3) | cpython.FREE_BEFORE, None)
+    cpython.Py_DecRef(passed[1])
+    cpython.Py_DecRef(passed[2])
     return made
 
 
 @native
 def result_of(objects: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
-    """What the call returns: the outputs are the caller's then."""
+    """Return the outputs as a call returns them; they belong to the caller then."""
     if count == 0:
-        Py_IncRef(world.place.none)
-        return world.place.none
+        cpython.Py_IncRef(process.place.none)
+        return process.place.none
     if count == 1:
         return objects[0]
-    result = PyTuple_New(count)
+    result = cpython.PyTuple_New(count)
     for number in range(count):
         if result == None:
-            Py_DecRef(objects[number])
+            cpython.Py_DecRef(objects[number])
         else:
-            PyTuple_SetItem(result, number, objects[number])
+            cpython.PyTuple_SetItem(result, number, objects[number])
     return result
 
 
 @native
 def run(operator: Ptr[Operator], values: Ptr[Ptr[Object]]) -> Ptr[Object]:
-    """Make a call: its result, null after an error, or NOT_FORESEEN."""
+    """Make a call. Returns its result, null after an error, or NO_MATCH."""
     state, slots, outputs = local(State), Ptr(local(u64, SLOTS // 8)), local(Ptr[Output])
-    nothing, objects = Ptr[Object](NOT_FORESEEN), local(Ptr[Object], OUTPUTS)
-    if operator.held == None or not is_quiet() or not read(operator, values, state):
+    nothing, objects = Ptr[Object](NO_MATCH), local(Ptr[Object], OUTPUTS)
+    if operator.plans == None or not is_quiet() or not read(operator, values, state):
         return nothing
-    if not on_its_stream(state):
+    if not operator_calls.find_stream(state):
         return nothing
-    header = find(operator, state, slots, u64(SLOTS), outputs)
+    header = operator_calls.find(operator, state, slots, u64(SLOTS), outputs)
     if header == None:
         return nothing
     made, output = i64(0), nothing
-    while made < operator.made:
+    while made < operator.output_count:
         output = make_output(outputs[0] + made, state)
-        if address(output) <= NOT_FORESEEN:
+        if address(output) <= NO_MATCH:
             break
         objects[made] = output
         state.results[made] = address(output) + direct.place.inner
         made += 1
-    if made < operator.made:
-        drop(objects, made)
+    if made < operator.output_count:
+        cpython.decref_all(objects, made)
         return output
-    if not take_outputs(operator, header, state, slots):
-        drop(objects, made)
+    if not operator_calls.take_outputs(operator, header, state, slots):
+        cpython.decref_all(objects, made)
         return nothing
-    raise_versions(state)
-    if not execute(header.entry, slots, Ptr[Object](header.report)):
-        drop(objects, made)
+    reader.raise_versions(state)
+    if not cpython.execute(header.entry, slots, Ptr[Object](header.report)):
+        cpython.decref_all(objects, made)
         return None
     return result_of(objects, made)
 
 
-@calling.export
-def call_directly(called: Ptr[Object], given: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
-    """A call with these arguments, or NotImplemented: the dispatcher has to take it."""
-    about, values, result = (
-        Ptr[Called](Ptr(called) + plan.BYTES_DATA),
-        local(Ptr[Object], INPUTS),
-        Ptr[Object](NOT_FORESEEN),
-    )
-    inputs = about.operator.inputs
+@direct_library.export
+def call_directly(called: Ptr[Object], arguments: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
+    """Call an operator; NotImplemented if the dispatcher must take the call."""
+    holder = Ptr[DirectCall](Ptr(called) + plan.BYTES_DATA)
+    values, result, inputs = local(Ptr[Object], INPUTS), Ptr[Object](NO_MATCH), holder.operator.inputs
     if count <= inputs:
         for number in range(inputs):
-            values[number] = given[number] if number < count else about.defaults[number]
-        result = run(about.operator, values)
-    if address(result) != NOT_FORESEEN:
+            values[number] = arguments[number] if number < count else holder.defaults[number]
+        result = run(holder.operator, values)
+    if address(result) != NO_MATCH:
         return result
-    Py_IncRef(direct.place.not_foreseen)
-    return direct.place.not_foreseen
+    cpython.Py_IncRef(direct.place.not_implemented)
+    return direct.place.not_implemented
 
 
 @native
-def told(values: Ptr[Ptr[Object]], count: i64, with_gradients: bool) -> Ptr[Object]:
-    """Whether the dispatcher would only call the kernel, once gradients are seen to; and whether they are as said."""
-    known, good, asked = world.place, is_quiet(), False
+def is_bypassed(values: Ptr[Ptr[Object]], count: i64, with_gradients: bool) -> Ptr[Object]:
+    """Whether the dispatcher would only call the kernel, but for autograd, and gradients are needed as stated."""
+    known, good, needed = process.place, is_quiet(), False
     enabled = direct.place.grad_enabled()
     for number in range(count):
         value = values[number]
         kind = value.kind
         if is_tensor(value):
             good = good and is_plain(value, False)
-            asked = asked or (enabled and not is_plain(value, True))
+            needed = needed or (enabled and not is_plain(value, True))
         elif value != known.none and kind != known.int_type and kind != known.float_type:
             good = good and (kind == known.bool_type or kind == known.str_type)
-    result = known.true if good and asked == with_gradients else known.false
-    Py_IncRef(result)
+    result = known.true if good and needed == with_gradients else known.false
+    cpython.Py_IncRef(result)
     return result
 
 
-@calling.export
+@direct_library.export
 def is_direct(module: Ptr[Object], values: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
-    """Whether the dispatcher would only call the kernel with these arguments: tensors, numbers, texts and None."""
-    return told(values, count, False)
+    """Whether the dispatcher would only call the kernel with these arguments: tensors, numbers, strings and None."""
+    return is_bypassed(values, count, False)
 
 
-@calling.export
-def asks_for_gradients(module: Ptr[Object], values: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
-    """Whether it would do so, but for gradients."""
-    return told(values, count, True)
+@direct_library.export
+def needs_gradients(module: Ptr[Object], values: Ptr[Ptr[Object]], count: i64) -> Ptr[Object]:
+    """Whether the dispatcher would only call the kernel and autograd with these arguments."""
+    return is_bypassed(values, count, True)

@@ -1,10 +1,10 @@
-"""Kernels as operators of PyTorch, which `torch.compile`, `torch.export` and autograd know.
+"""Kernels as operators of PyTorch, for `torch.compile`, `torch.export` and autograd.
 
     rms_norm = kiln.torch.op("mylib::rms_norm", launch, outputs={"y": "x"})
     y = rms_norm(x, weight, 1e-6)  # torch.ops.mylib.rms_norm; schema (Tensor x, Tensor weight, float eps) -> Tensor
 
-The schema comes from the function's parameters: outputs and streams are not passed. Tensors on the host go to the CPU target, those of CUDA
-to the GPU, on torch's current stream.
+The schema comes from the function's parameters: outputs and streams are not passed. Tensors on the host run on the CPU target,
+CUDA tensors on the GPU, on torch's current stream.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 
 from ...base_dsl import packages
 from ...base_dsl.arguments import AMBIENT_STREAM
-from ...base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error
+from ...base_dsl.diagnostics import DSLUserCodeTypeError, Span, call_chain, error, type_error
 from ...base_dsl.function import JitFunction
 from ...base_dsl.parameters import Parameters
 from ...base_dsl.target import target, target_name
@@ -30,8 +30,9 @@ from ...base_dsl.typing import Boolean, Constexpr, Numeric
 from ...cute.host.stream import current_stream
 from ...cute.tensor.tensor import Tensor
 from ..arguments import plan
-from . import reader as native
-from .dispatch import Extent, Kernel, door, keep_text, text_of
+from . import reader
+from .dispatch import Kernel, OutputRule, dispatcher, keep_text, text_of
+from .schema import EXTENT_RULE, Extent, Input, extents, schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +41,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*\Z")
 _PLAIN = {int: "SymInt", float: "float", bool: "bool", str: "str"}
 _DEVICES = ("CPU", "CUDA")
 _is_compiling = torch.compiler.is_dynamo_compiling
-"""Dynamo takes it to be true, and sees only the operator. All else that traces is told by tensors and modes."""
+"""Dynamo replaces it by True, and so sees only the operator. Other tracers show in tensors and modes."""
 _CALL = """
 def make(kiln_compiles, kiln_direct, kiln_with_gradients):
     def __call__(kiln_self{names}):
@@ -53,21 +54,23 @@ def make(kiln_compiles, kiln_direct, kiln_with_gradients):
     return __call__
 """
 _kept: list[Any] = []
-"""Libraries: an operator is gone when its library is."""
+"""Libraries: an operator is removed with its library."""
 _made_at: dict[str, Span | None] = {}
-"""Where each operator was made."""
+"""Where in the program each operator was made."""
 
 
 class Operator:
-    """An operator of PyTorch made of a function of the language. Calling it calls the operator.
+    """An operator of PyTorch, made from a function of the language. Calling it calls the operator.
 
-    `outputs` says how each output is made, by parameter: the name of an input, for a tensor like that one; a tuple of extents, `("x.0", "w.1", 64)`,
-    each that of an input's axis, the value of an input, or a number, and at its end the type, if it is not that of the first input; or a function of
-    the inputs that makes it (also of fake ones, so of their shapes alone). Outputs that are no parameters are what the function returns. `mutates` are inputs that the kernel writes to: autograd is told,
-    and tensors that PyTorch's own operators would not write to are refused; such an operator has no gradient. `backward(*saved, *gradients)` gives the
-    gradients of the tensor inputs in their order, None for those that have none; `save` names the inputs and outputs it needs. `vmap="leading"`:
-    the kernel takes one more axis in front of all its tensors; by default it is called for each element. `autocast`: the type that floating
-    inputs have under autocast; True for the one that autocast is told to use. `tags` are more of torch's, as `torch.Tag.cudagraph_unsafe` for a kernel that prints.
+    `outputs` says how each output is made, by parameter: the name of an input, for a tensor like it; a tuple of extents,
+    `("x.0", "w.1", 64)`, each that of an input's axis, the value of an input, or a number, with the type last if it is not that
+    of the first input; or a function of the inputs, which may be fake tensors, that makes it. Outputs that are no parameters are
+    what the function returns. `mutates` names inputs that the kernel writes to: autograd learns of it, tensors that PyTorch's own
+    operators would not write to are refused, and the operator has no gradient. `backward(*saved, *gradients)` returns the
+    gradients of the tensor inputs in order, None for those without; `save` names the inputs and outputs it needs.
+    `vmap="leading"`: the kernel takes one more axis in front of all its tensors; by default it is called for each element.
+    `autocast`: the type of floating-point inputs under autocast; True for the one that autocast uses. `tags` are further tags of
+    torch, such as `torch.Tag.cudagraph_unsafe` for a kernel that prints.
     """
 
     def __init__(
@@ -84,16 +87,12 @@ class Operator:
         tags: Sequence[torch.Tag] = (),
     ) -> None:
         if not _NAME.match(name):
-            raise error(DSLUserCodeTypeError, f"an operator is called namespace::name, not {name!r}")
+            raise type_error(f"an operator is called namespace::name, not {name!r}")
         if vmap not in (None, "leading"):
-            raise error(DSLUserCodeTypeError, f"op() got vmap={vmap!r}", hint='"leading", or nothing')
+            raise type_error(f"op() got vmap={vmap!r}", 'pass vmap="leading", or leave it out')
         self.name, self._function = name, function
-        self._outputs, self._mutates, self._backward, self._save = (
-            dict(outputs or {}),
-            tuple(mutates),
-            backward,
-            tuple(save),
-        )
+        self._outputs, self._mutates = dict(outputs or {}), tuple(mutates)
+        self._backward, self._save = backward, tuple(save)
         self._tags = tuple(tags)
         self._refuse_another(name)
         self._read_parameters()
@@ -101,7 +100,7 @@ class Operator:
         self._kernel = self._native_kernel()
         library = torch.library.Library(name.partition("::")[0], "FRAGMENT")
         _kept.append(library)
-        self._library, self._vmap, self._autocast = library, self._leading if vmap else self._each, autocast
+        self._library, self._vmap, self._autocast = library, self._vmap_leading if vmap else self._vmap_each, autocast
         self.default = self._define(name)
         _made_at[name] = next(iter(call_chain()), None)
         self._defaults = [p.default for p in self._parameters if p.name in self._inputs and p.default is not p.empty]
@@ -113,10 +112,10 @@ class Operator:
             hidden = self._beside("python").partition("::")[2]
             library.define(hidden + self.schema.replace("(", "(int failed, " if self._inputs else "(int failed", 1))
             for device in _DEVICES:
-                library.impl(hidden, self._run_telling, device)
+                library.impl(hidden, self._run_for_native, device)
 
     def _refuse_another(self, name: str) -> None:
-        """Refuse a name that has an operator, and say where that was made."""
+        """Refuse the name of an existing operator, and say where that was made."""
         namespace, _, short = name.partition("::")
         if not hasattr(getattr(torch.ops, namespace), short):
             return
@@ -129,7 +128,7 @@ class Operator:
         )
 
     def _beside(self, what: str) -> str:
-        """The name of another operator that serves this one."""
+        """Return the name of a helper operator of this one."""
         namespace, _, short = self.name.partition("::")
         return f"{namespace}::_{short}_{what}"
 
@@ -158,19 +157,19 @@ class Operator:
         return made
 
     def _native_kernel(self) -> Kernel | None:
-        """What takes calls natively; None if Python does."""
+        """Return the native kernel, or None if Python takes all calls."""
         if not isinstance(self._function, JitFunction) or (self._returns and self._outputs):
             return None
         sources = [
-            (native.STREAM, 0)
+            (reader.STREAM, 0)
             if p.name in self._streams
-            else (native.OUTPUT, list(self._outputs).index(p.name))
+            else (reader.OUTPUT, list(self._outputs).index(p.name))
             if p.name in self._outputs
-            else (native.INPUT, self._inputs.index(p.name))
+            else (reader.INPUT, self._inputs.index(p.name))
             for p in self._parameters
         ]
         if not self._streams:
-            sources.append((native.STREAM, 0))
+            sources.append((reader.STREAM, 0))
         try:
             inputs = [self._kinds[name] for name in self._inputs]
             written = [name in self._mutates for name in self._inputs]
@@ -179,8 +178,8 @@ class Operator:
             return None
 
     def _direct_call(self) -> Callable[..., Any]:
-        """What makes a call without the dispatcher, or returns NotImplemented where that would do more than call the kernel."""
-        found = door()
+        """Return a function that calls the kernel directly, or returns NotImplemented where the dispatcher would do more."""
+        found = dispatcher()
         defaults = self._defaults
         if self._kernel is not None:
             return self._kernel.direct(defaults) or _through_the_dispatcher
@@ -190,10 +189,10 @@ class Operator:
         return lambda *args: self._run_plainly(*args) if is_direct(*args) else NotImplemented
 
     def _call_with_gradients(self) -> Callable[..., Any]:
-        """What makes a call for which the dispatcher would only do autograd's part; it takes half as long as torch's own for operators."""
-        found, has_lists = door(), "Tensor[]" in (self._kinds[name] for name in self._inputs)
-        asks = None if found is None or self._mutates or has_lists else found.asks_for_gradients
-        if asks is None:
+        """Return a function for calls to which the dispatcher would only add autograd, in half the time of torch's own way."""
+        found, has_lists = dispatcher(), "Tensor[]" in (self._kinds[name] for name in self._inputs)
+        needs_gradients = None if found is None or self._mutates or has_lists else found.needs_gradients
+        if needs_gradients is None:
             return _through_the_dispatcher
         function = type(self.name.replace("::", "_"), (torch.autograd.Function,), {
             "forward": staticmethod(self._forward), "backward": staticmethod(self._gradient),
@@ -202,7 +201,7 @@ class Operator:
 
         def call(*args: Any) -> Any:
             missing = count - len(args)
-            if not 0 <= missing <= len(defaults) or not asks(*args):
+            if not 0 <= missing <= len(defaults) or not needs_gradients(*args):
                 return NotImplemented
             return function.apply(*args, *defaults[len(defaults) - missing :])
 
@@ -224,11 +223,12 @@ class Operator:
         return self.default(*args, **kwargs)
 
     def _name_parameters(self) -> None:
-        """Give this operator a `__call__` with its own parameters, so that no tuple or dictionary is made of arguments: a third of what a call costs beyond its launch."""
+        """Give this operator a `__call__` with its own parameters, so that no tuple of arguments is made: that saves a third of the
+        cost of a call beyond its launch."""
         inputs = [p for p in self._parameters if p.name in self._inputs]
         optional = [p.default is not p.empty for p in inputs]
         if optional != sorted(optional):
-            return  # one that is passed by name alone
+            return  # one of them is passed by name only
         names = "".join(f", {p.name}" for p in inputs)
         scope: dict[str, Any] = {}
         exec(_CALL.format(names=names, passed=names[2:]), scope)
@@ -241,7 +241,7 @@ class Operator:
 
     @property
     def for_export(self) -> tuple[Any, str, Mapping[str, Any], Sequence[str]]:
-        """What `kiln.export` asks for: the function, the name, outputs as native code makes them, what is mutated."""
+        """What `kiln.export` needs: the function, the name, outputs as native code makes them, inputs that are written to."""
         if self._returns and self._outputs:
             raise self._wrong("it has outputs that are no parameters", "export a function that writes to its outputs")
         made: dict[str, Any] = {}
@@ -256,7 +256,7 @@ class Operator:
     def __repr__(self) -> str:
         return f"<operator {self.name}{self.schema}>"
 
-    # -- what it takes -----------------------------------------------------------------------------------
+    # -- parameters --------------------------------------------------------------------------------------
 
     def _read_parameters(self) -> None:
         plain = inspect.unwrap(getattr(self._function, "function", self._function))
@@ -265,13 +265,13 @@ class Operator:
         names = [parameter.name for parameter in self._parameters]
         launches = hasattr(self._function, "parameters")  # a jit function, which has its outputs as parameters
         self._returns = not any(name in names for name in self._outputs) and not (launches and self._outputs)
-        for what, given in (("outputs", () if self._returns else self._outputs), ("mutates", self._mutates)):
-            for name in given:
+        for what, values in (("outputs", () if self._returns else self._outputs), ("mutates", self._mutates)):
+            for name in values:
                 if name not in names:
                     raise self._wrong(f"{what} names {name!r}", f"it has the parameters {', '.join(names)}")
         for name in set(self._outputs) & set(self._mutates):
             raise self._wrong(
-                f"{name!r} is an output and mutated", "an output is made by the operator, what is mutated is passed"
+                f"{name!r} is both in outputs and in mutates", "the operator makes its outputs, and writes to inputs"
             )
         self._kinds: dict[str, str] = {}
         self._streams: set[str] = set()
@@ -287,9 +287,7 @@ class Operator:
             else:
                 self._kinds[parameter.name] = kind
         self._inputs = [name for name in self._kinds if name not in self._outputs]
-        self._shapes = {
-            name: self._extents(name, given) for name, given in self._outputs.items() if isinstance(given, tuple)
-        }
+        self._shapes = {name: self._extents(name, x) for name, x in self._outputs.items() if isinstance(x, tuple)}
         for name, like in self._outputs.items():
             if isinstance(like, str) and like not in self._inputs:
                 raise self._wrong(
@@ -299,69 +297,48 @@ class Operator:
             if name not in self._inputs and name not in self._outputs:
                 raise self._wrong(f"save names {name!r}", f"there are {', '.join([*self._inputs, *self._outputs])}")
 
-    def _extents(self, name: str, given: tuple[Any, ...]) -> tuple[list[Extent], torch.dtype | None]:
-        """The extents of an output, each as an input and its axis (-1: its value; no input: a number), and its type."""
-        dtype = given[-1] if given and isinstance(given[-1], torch.dtype) else None
-        found: list[Extent] = []
-        for extent in given[: len(given) - (dtype is not None)]:
-            of, _, axis = extent.partition(".") if isinstance(extent, str) else ("", "", "")
-            kind = self._kinds.get(of) if of in self._inputs else None
-            if isinstance(extent, int) and extent >= 0:
-                found.append((-1, extent))
-            elif (kind == "Tensor" and axis.isdigit()) or (kind == "SymInt" and not axis):
-                found.append((self._inputs.index(of), int(axis or -1)))
-            else:
-                raise self._wrong(
-                    f"the output {name!r} is to have the extent {extent!r}",
-                    'an extent is a number, an axis of a tensor that is an input ("x.0"), or an int that is one ("n")',
-                )
-        if dtype is None and "Tensor" not in (self._kinds[name] for name in self._inputs):
-            raise self._wrong(f"the output {name!r} has no type", "say it at the end of its extents: torch.float32")
+    def _extents(self, name: str, described: tuple[Any, ...]) -> tuple[list[Extent], torch.dtype | None]:
+        """Return the extents of an output, and its type if it is stated."""
+        dtype = described[-1] if described and isinstance(described[-1], torch.dtype) else None
+        kinds = {name: self._kinds[name] for name in self._inputs}
+        found = extents(described[: len(described) - (dtype is not None)], kinds)
+        if isinstance(found, str):
+            raise self._wrong(f"the output {name!r} {found}", EXTENT_RULE)
+        if dtype is None and "Tensor" not in kinds.values():
+            raise self._wrong(f"the output {name!r} has no type", "put it after its extents: torch.float32")
         return found, dtype
 
     def _wrong(self, what: str, hint: str) -> Exception:
-        return error(DSLUserCodeTypeError, f"the operator {self.name}: {what}", hint=hint, depth=2)
+        return type_error(f"the operator {self.name}: {what}", hint)
 
     def _make_schema(self) -> str:
-        parts: list[str] = []
-        letters = iter("abcdefghijklmnopqrstuvwxyz")
-        defaults = {p.name: p.default for p in self._parameters if p.default is not p.empty}
-        for name in self._inputs:
-            kind = self._kinds[name]
-            if name in self._mutates:
-                kind = kind.replace("Tensor", f"Tensor({next(letters)}!)")
-            default = f"={_literal(defaults[name])}" if name in defaults else ""
-            parts.append(f"{kind} {name}{default}")
-        results = ["Tensor"] * len(self._outputs)
-        returned = results[0] if len(results) == 1 else f"({', '.join(results)})"
-        return f"({', '.join(parts)}) -> {returned}"
+        defaults = {p.name: _literal(p.default) for p in self._parameters if p.default is not p.empty}
+        inputs = [Input(self._kinds[name], name, name in self._mutates, defaults.get(name)) for name in self._inputs]
+        return schema(inputs, len(self._outputs))
 
     # -- running -----------------------------------------------------------------------------------------
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
-        given = self._bound(args, kwargs)
-        devices = {name: t.device for name, value in given.items() for t in _tensors(value)}
+        inputs = self._bound(args, kwargs)
+        devices = {name: t.device for name, value in inputs.items() for t in _tensors(value)}
         kinds = set(devices.values())
         if len(kinds) > 1:
             where = ", ".join(f"{name} on {device}" for name, device in devices.items())
             raise RuntimeError(f"{self.name} got {where}: all tensors of a call are on one device")
         made = None if self._returns else self._make_outputs(*args, **kwargs)
-        outputs = (
-            {}
-            if made is None
-            else dict(zip(self._outputs, made if isinstance(made, tuple) else (made,) if self._outputs else ()))
-        )
-        written = [(name, t) for name in self._mutates for t in _tensors(given[name])]
+        results = made if isinstance(made, tuple) else (made,)
+        outputs = {} if made is None else dict(zip(self._outputs, results))
+        written = [(name, t) for name in self._mutates for t in _tensors(inputs[name])]
         for name, tensor in written:
             self._refuse_writing(name, tensor)
         known = [*outputs.values(), *(tensor for _, tensor in written)]
         if known and not (self._returns and self._outputs) and not any(tensor.numel() for tensor in known):
-            return made  # there is nothing to write
+            return made  # all outputs are empty
         for _, tensor in written:
             torch.autograd.graph.increment_version(tensor)
         with _on(next(iter(kinds), None)):
             passed = {
-                p.name: current_stream() if p.name in self._streams else outputs.get(p.name, given.get(p.name))
+                p.name: current_stream() if p.name in self._streams else outputs.get(p.name, inputs.get(p.name))
                 for p in self._parameters
             }
             positional = [passed[p.name] for p in self._parameters if p.kind is not p.KEYWORD_ONLY]
@@ -372,37 +349,37 @@ class Operator:
                 returned = self._function(*positional, **named)
             else:
                 returned = self._function._run_in_python(*positional, **named)
-                self._kernel.learn([self._described(name, x) for name, x in outputs.items()])
+                self._kernel.learn([self._output_rule(name, x) for name, x in outputs.items()])
         return returned if self._returns and self._outputs else made
 
     def _refuse_writing(self, name: str, x: torch.Tensor) -> None:
-        """Refuse to write to a tensor where PyTorch's own operators do; as `may_write` of native code."""
+        """Refuse to write to a tensor to which PyTorch's own operators would not, as `may_write` in native code."""
         if x.numel() and any(extent > 1 and not step for extent, step in zip(x.shape, x.stride())):
-            why = native.REPEATED
+            why = reader.REPEATED
         elif x.is_inference() and not torch.is_inference_mode_enabled():
-            why = native.INFERENCE
+            why = reader.INFERENCE
         elif x.requires_grad and torch.is_grad_enabled():
-            why = native.WITH_GRADIENT
+            why = reader.WITH_GRADIENT
         else:
             return
         raise RuntimeError(f"{self.name}: argument {name!r}: {why}")
 
-    def _described(self, name: str, made: torch.Tensor) -> tuple[int, list[Extent] | None, torch.dtype] | None:
-        """How native code makes an output; None if it cannot."""
+    def _output_rule(self, name: str, made: torch.Tensor) -> OutputRule | None:
+        """Return how native code makes an output, or None if it cannot."""
         like = self._outputs[name]
         if isinstance(like, str):
-            return self._inputs.index(like), None, made.dtype
-        return (0, self._shapes[name][0], made.dtype) if name in self._shapes else None
+            return OutputRule(self._inputs.index(like), None, made.dtype)
+        return OutputRule(0, self._shapes[name][0], made.dtype) if name in self._shapes else None
 
     def _run_plainly(self, *args: Any, **kwargs: Any) -> Any:
-        """Errors are of the class that native code raises, too."""
+        """Run in Python; errors have the class that native code raises."""
         try:
             return self._run(*args, **kwargs)
         except Exception as failure:
             raise RuntimeError(text_of(failure)) from failure
 
-    def _run_telling(self, failed: int, *args: Any) -> Any:
-        """The call comes from native code, which raises the error whose text it is given."""
+    def _run_for_native(self, failed: int, *args: Any) -> Any:
+        """Take a call from native code, which raises an error with the text that is stored at `failed`."""
         try:
             return self._run(*args)
         except BaseException as failure:
@@ -411,22 +388,22 @@ class Operator:
             return nothing[0] if len(nothing) == 1 else nothing or None
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        given = dict(zip(self._inputs, args)) | dict(kwargs)
+        values = dict(zip(self._inputs, args)) | dict(kwargs)
         for parameter in self._parameters:
-            if parameter.name in self._inputs and parameter.name not in given:
-                given[parameter.name] = parameter.default
-        return given
+            if parameter.name in self._inputs and parameter.name not in values:
+                values[parameter.name] = parameter.default
+        return values
 
     def _make_outputs(self, *args: Any, **kwargs: Any) -> Any:
-        """The outputs of a call, without contents: also for fake tensors and for those of the device meta."""
-        given = self._bound(args, kwargs)
-        made = tuple(self._make_output(name, given) for name in self._outputs)
+        """Make the outputs of a call, also for fake tensors and those of the device meta."""
+        values = self._bound(args, kwargs)
+        made = tuple(self._make_output(name, values) for name in self._outputs)
         return made[0] if len(made) == 1 else made or None
 
-    def _make_output(self, name: str, given: Mapping[str, Any]) -> torch.Tensor:
-        like, inputs = self._outputs[name], [given[name] for name in self._inputs]
+    def _make_output(self, name: str, values: Mapping[str, Any]) -> torch.Tensor:
+        like, inputs = self._outputs[name], [values[name] for name in self._inputs]
         if isinstance(like, str):
-            return torch.empty_like(given[like])
+            return torch.empty_like(values[like])
         if callable(like):
             return like(*inputs)
         extents, dtype = self._shapes[name]
@@ -458,8 +435,8 @@ class Operator:
 
     # -- vmap --------------------------------------------------------------------------------------------
 
-    def _each(self, info: Any, axes: Any, *args: Any) -> Any:
-        """A call for each element."""
+    def _vmap_each(self, info: Any, axes: Any, *args: Any) -> Any:
+        """Make a call for each element."""
         results: list[Any] = []
         for number in range(info.batch_size):
             picked = [_picked(value, axis, number) for value, axis in zip(args, axes)]
@@ -470,15 +447,16 @@ class Operator:
         stacked = tuple(torch.stack(each) for each in zip(*results))
         return (stacked[0], 0) if len(stacked) == 1 else (stacked, (0,) * len(stacked))
 
-    def _leading(self, info: Any, axes: Any, *args: Any) -> Any:
-        """One call, with the axis in front of every tensor."""
+    def _vmap_leading(self, info: Any, axes: Any, *args: Any) -> Any:
+        """Make one call, with the axis in front of every tensor."""
         moved = [_moved(value, axis, info.batch_size) for value, axis in zip(args, axes)]
         result = self.default(*moved)
         return result, (0,) * len(result) if isinstance(result, tuple) else 0
 
 
 def _casting(operator: Any, device: str, autocast: torch.dtype | bool, kept: Sequence[int], *args: Any) -> Any:
-    """A call under autocast: as torch's own operators, those of 64 bits and on other devices are left as they are; and what is written to, at the places `kept`."""
+    """Call an operator under autocast. As in torch's own, tensors of 64 bits and on other devices stay as they are, and so do
+    those that are written to, at the places `kept`."""
     kind = torch.get_autocast_dtype(device) if autocast is True else autocast
 
     def cast(value: Any) -> Any:
@@ -493,7 +471,7 @@ def _casting(operator: Any, device: str, autocast: torch.dtype | bool, kept: Seq
 
 @functools.lru_cache(maxsize=1)
 def _without_autocast() -> Callable[[], Any]:
-    """A function that gives what turns autocast off while it is open."""
+    """Return a function that makes a context without autocast."""
     with packages.leaning_on("torch autocast"):
         of, keys, guard = torch._C.DispatchKeySet, torch._C.DispatchKey, torch._C._ExcludeDispatchKeyGuard
         both = of(keys.AutocastCPU) | of(keys.AutocastCUDA)
@@ -510,7 +488,7 @@ def _without_autocast() -> Callable[[], Any]:
 
 @contextlib.contextmanager
 def _on(device: torch.device | None) -> Iterator[None]:
-    """While open, kernels are launched on the device of a call's tensors."""
+    """Launch kernels on the device of a call's tensors."""
     if device is not None and device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):
             yield
@@ -526,7 +504,7 @@ def _through_the_dispatcher(*_: Any) -> Any:
 
 
 def _kind(parameter: inspect.Parameter, annotation: Any) -> str | None:
-    """Torch's type of a parameter; "stream" for one that is not passed, None if there is none."""
+    """Return torch's type of a parameter, "stream" for one that is not passed, or None if there is none."""
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
         return None
     name = getattr(annotation, "__name__", "")

@@ -1,39 +1,28 @@
 # pyright: reportReturnType=false
-"""Calls by the convention of PyTorch's stable C interface: `void kernel(uint64_t *stack, uint64_t inputs, uint64_t outputs)`.
+"""Reading tensors and making outputs through PyTorch's stable C interface, in this process and in exported objects.
 
-A kernel is given nothing that tells its operator, so there is a kernel for each: they are made in advance. The dispatcher calls without the GIL,
-which is taken to look at guards. Tensors on the stack are owned by the kernel. Results take the place of the arguments. What no plan foresees is
-left to a Python operator with the same arguments after another one, the place for the text of an error: nothing is raised through the dispatcher,
-which would print it.
+A kernel is called as `void kernel(uint64_t *stack, uint64_t inputs, uint64_t outputs)`: it owns the tensors on the stack, and
+results take the place of the arguments. `operator_calls.py` and `direct_calls.py` are the entry points of this process,
+`exported.py` those of exported objects.
 """
 
 from __future__ import annotations
 
-from ...native import Array, Fn, Library, Ptr, address, i32, i64, local, native, ref, struct, text, u32, u64
+from ...native import Array, Fn, Library, Ptr, address, i32, i64, local, native, ref, struct, u32, u64
 from ..arguments import plan
 from ..arguments.arrays import DLTensor
-from ..arguments.cpython import (
-    Object,
-    Py_DecRef,
-    PyErr_Clear,
-    PyGILState_Ensure,
-    PyGILState_Release,
-    PyLong_FromUnsignedLongLong,
-    PyTuple_GetItem,
-)
-from ..arguments.cpython import leave as call_python
-from ..arguments.plan import Candidates, Plan
-from ..arguments.planned_calls import following, guards_hold
-from ..arguments.process import at, world
-from ..tvm_ffi.reader import ARRAY, BOOL, DL_TENSOR, FLOAT, INT, NONE, Argument, ArrayObject, take
+from ..arguments.cpython import Object
+from ..tvm_ffi.reader import ARRAY, BOOL, DL_TENSOR, FLOAT, INT, NONE, Argument, ArrayObject
 
-OPERATORS, INPUTS, OUTPUTS, PARAMETERS, TENSORS, LISTS, RANK, CANDIDATES = 128, 24, 8, 33, 32, 4, 8, 8
-"""The most of each."""
+INPUTS, OUTPUTS, PARAMETERS, TENSORS, LISTS, RANK, CANDIDATES = 24, 8, 33, 32, 4, 8, 8
+"""The most of each in one call; extents of an output; specializations of a function."""
+VERSION = 2 << 56 | 10 << 48
+"""The version of PyTorch's stable interface that kernels are written for: 2.10."""
 
 
 @struct
 class Torch:
-    """What is known of PyTorch in this process: functions of its C interface, and its numbers of devices and element types."""
+    """PyTorch in this process: functions of its C interface, and its numbers of devices and element types."""
 
     data: Fn[[u64, Ptr[u64]], i32]
     rank: Fn[[u64, Ptr[i64]], i32]
@@ -53,32 +42,39 @@ class Torch:
     stream: Fn[[i32, Ptr[u64]], i32]
     """Null in builds without CUDA."""
     current_device: Fn[[Ptr[i32]], i32]
-    share: Fn[[u64, Ptr[u64]], i32]
+    new_handle: Fn[[u64, Ptr[u64]], i32]
     """Makes another handle of a tensor."""
     bump: Fn[[u64], None]
-    """torch::autograd::impl::bump_version: raises the version of a tensor, by which autograd finds out that what it saved was changed."""
+    """Raises the version of a tensor, by which autograd finds that a saved tensor was changed."""
     is_inference: Fn[[u64], bool]
-    """at::native::is_inference"""
     in_inference: Fn[[], bool]
-    """c10::InferenceMode::is_enabled"""
     grad_enabled: Fn[[], bool]
-    """c10::GradMode::is_enabled"""
     requires_grad: Fn[[Ptr], bool]
-    """c10::TensorImpl::requires_grad: of the record that a handle leads to."""
+    """Takes the TensorImpl that a handle points to."""
     cpu: i64
     cuda: i64
     several: i64
-    """Whether there is more than one device of CUDA."""
+    """Whether there is more than one CUDA device."""
     types: Array[u32, 64]
-    """DLPack's types by torch's."""
+    """DLPack's types by torch's numbers."""
 
 
+FUNCTIONS = {
+    "data": "aoti_torch_get_data_ptr", "rank": "aoti_torch_get_dim", "sizes": "aoti_torch_get_sizes",
+    "strides": "aoti_torch_get_strides", "dtype": "aoti_torch_get_dtype", "device": "aoti_torch_get_device_type",
+    "device_number": "aoti_torch_get_device_index", "empty": "aoti_torch_empty_strided",
+    "delete_tensor": "aoti_torch_delete_tensor_object", "list_size": "torch_list_size",
+    "list_item": "torch_list_get_item", "delete_list": "torch_delete_list", "call": "aoti_torch_call_dispatcher",
+    "check": "aoti_torch_check", "current_device": "aoti_torch_get_current_device_index",
+    "new_handle": "aoti_torch_new_tensor_handle",
+}  # fmt: skip
+"""Symbols of the stable C interface, by fields of `Torch`."""
 WRITING = {
     "bump": "_ZN5torch8autograd4impl12bump_versionERKN2at6TensorE",
     "is_inference": "_ZN2at6native12is_inferenceERKNS_6TensorE", "in_inference": "_ZN3c1013InferenceMode10is_enabledEv",
     "grad_enabled": "_ZN3c108GradMode10is_enabledEv", "requires_grad": "_ZNK3c1010TensorImpl13requires_gradEv",
 }  # fmt: skip
-"""What operators need that write to their inputs, by fields of `Torch`: functions of C++, which PyTorch exports."""
+"""C++ symbols that operators need which write to their inputs, by fields of `Torch`."""
 REPEATED = (
     "it shows one element at several coordinates, as expand() makes it, and the kernel writes to it: clone() it before"
 )
@@ -86,21 +82,27 @@ INFERENCE = "it is a tensor of inference mode, and the kernel writes to it outsi
 WITH_GRADIENT = "it requires a gradient, and the kernel writes to it in place: call it under torch.no_grad(), or on what detach() gives"
 """Why a tensor is not written to."""
 
-TENSOR, MAYBE_TENSOR, SOME_TENSORS, WHOLE, REAL, TRUTH = range(6)
+TENSOR, OPTIONAL_TENSOR, TENSOR_LIST, INTEGER, REAL, TRUTH = range(6)
 """Kinds of arguments."""
-INPUT, OUTPUT, STREAM = range(3)
+KINDS = {
+    "Tensor": TENSOR, "Tensor?": OPTIONAL_TENSOR, "Tensor[]": TENSOR_LIST, "SymInt": INTEGER, "float": REAL, "bool": TRUTH,
+}  # fmt: skip
+"""Types of schemas that native code reads."""
+INPUT, OUTPUT, STREAM, NOT_PASSED = range(4)
 """Where a parameter's value comes from."""
 
 
 @struct
 class Source:
+    """Where the value of a parameter comes from, and which one it is there."""
+
     kind: i64
     index: i64
 
 
 @struct
 class Extent:
-    """An extent of a tensor, or (axis -1) a number, of the arguments; without an input, this number itself."""
+    """An extent: that of an input's axis, the value of an input (axis -1), or without an input the number `axis`."""
 
     input: i64
     axis: i64
@@ -108,62 +110,67 @@ class Extent:
 
 @struct
 class Output:
+    """How an output is made."""
+
     like: i64
     """The input whose extents and strides it has, if it has no rank of its own."""
     rank: i64
-    """-1: as the input; else it is compact."""
+    """-1: like the input; else it is compact."""
     dtype: i64
     type: Ptr[Object]
-    """The same, as Python has it."""
+    """The same type as a Python object."""
     extents: Array[Extent, RANK]
 
 
 @struct
 class Layout:
+    """Extents and strides of an output."""
+
     rank: i64
     shape: Ptr[i64]
     strides: Ptr[i64]
-    numbers: Array[i64, 2 * RANK]
+    numbers: Array[i64, 2 * plan.MAX_RANK]
 
 
 @struct
 class Operator:
+    """An operator of PyTorch."""
+
     function: Ptr[Object]
     """The jit function."""
-    held: Ptr[Object]
-    """What its slot `for_caller` holds, if that is what `outputs` was made for; kept alive."""
+    plans: Ptr[Object]
+    """The plans in the function's slot `for_caller` for which `outputs` were made; kept alive."""
     name: Ptr
-    """Of the operator that is Python's."""
+    """The name of the operator that Python implements."""
     report: Ptr[Object]
-    """Takes a plan's report and what compiled code returned, and gives the text of an error, as bytes that it keeps, or None."""
+    """Takes a plan's report function and what compiled code returned; returns the text of an error, as bytes, or None."""
     inputs: i64
-    made: i64
-    """Outputs."""
+    output_count: i64
     parameters: i64
     written: u64
     """A bit for each input that the kernel writes to."""
     kinds: Array[i64, INPUTS]
     sources: Array[Source, PARAMETERS]
     outputs: Array[Ptr[Output], CANDIDATES]
-    """Of each candidate; null where only Python can make them."""
+    """The outputs of each plan; null where only Python can make them."""
 
 
 @struct
 class State:
-    """What was read of a call."""
+    """The arguments of a call, as they were read."""
 
     tensors: i64
     lists: i64
     device: i32
-    """Of all tensors; -1: none was seen."""
+    """The device of all tensors; -1: none was read."""
     device_number: i32
     without_memory: i32
-    """1: only shapes are asked for; fake tensors have no more."""
+    """1: only shapes are needed; fake tensors have no memory."""
     stream: u64
     arguments: Array[Argument, INPUTS]
     read: Array[DLTensor, TENSORS]
     handles: Array[u64, TENSORS]
-    """As many as there are tensors, as PyTorch knows them."""
+    """PyTorch's handles of the tensors."""
     written: u64
     """A bit for each tensor that the kernel writes to."""
     elements: Array[Argument, TENSORS]
@@ -171,15 +178,26 @@ class State:
     results: Array[u64, OUTPUTS]
 
 
-doors = Library("torch", prefix="kiln_")
-torch = doors.variable("torch", Torch)
-operators = doors.variable("torch_operators", Array[Operator, OPERATORS])
-seen = doors.variable("torch_seen", Array[u64, 8])
+operator_library = Library("torch", prefix="kiln_")
+torch = operator_library.variable("torch", Torch)
+
+
+# --- inputs ----------------------------------------------------------------------------------------------------------
+
+
+@native
+def begin(state: Ptr[State]) -> None:
+    """Prepare for the arguments of another call."""
+    state.without_memory = 0
+    state.written = 0
+    state.tensors = 0
+    state.lists = 0
+    state.device = -1
 
 
 @native
 def read_tensor(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
-    """Read a tensor, whose device has to be that of the others."""
+    """Read a tensor; False if it is on another device than those before it, or cannot be read."""
     count, known = state.tensors, torch.place
     if count == TENSORS:
         return False
@@ -211,6 +229,7 @@ def read_tensor(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool
 
 @native
 def read_list(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
+    """Read a list of tensors."""
     size, item, known = local(u64), local(u64), torch.place
     if state.lists == LISTS or known.list_size(handle, size) != 0:
         return False
@@ -232,51 +251,29 @@ def read_list(handle: u64, state: Ptr[State], argument: Ptr[Argument]) -> bool:
 
 
 @native
-def begin(state: Ptr[State]) -> None:
-    state.without_memory = 0
-    state.written = 0
-    state.tensors = 0
-    state.lists = 0
-    state.device = -1
-
-
-@native
 def read_argument(operator: Ptr[Operator], stack: Ptr[u64], number: i64, state: Ptr[State]) -> bool:
-    """Read an argument."""
+    """Read an argument from the stack."""
     kind, value, argument = operator.kinds[number], stack[number], ref(state.arguments)[number]
     argument.length = 0
     argument.value = value
     if kind == TENSOR:
         return read_tensor(value, state, argument)
-    if kind == MAYBE_TENSOR:
+    if kind == OPTIONAL_TENSOR:
         argument.type = NONE
         return value == 0 or read_tensor(Ptr[u64](value)[0], state, argument)
-    if kind == SOME_TENSORS:
+    if kind == TENSOR_LIST:
         return read_list(value, state, argument)
     if kind == TRUTH:
         argument.type = BOOL
         argument.value = value & 0xFF
     else:
-        argument.type = i32(INT) if kind == WHOLE else i32(FLOAT)
+        argument.type = i32(INT) if kind == INTEGER else i32(FLOAT)
     return True
 
 
 @native
-def read(operator: Ptr[Operator], stack: Ptr[u64], state: Ptr[State]) -> bool:
-    """Read all arguments."""
-    begin(state)
-    for number in range(operator.inputs):
-        first = state.tensors
-        if not read_argument(operator, stack, number, state):
-            return False
-        if not note_written(operator, number, first, state):
-            return False
-    return state.device >= 0
-
-
-@native
 def is_repeated(tensor: Ptr[DLTensor]) -> bool:
-    """Whether an element is seen at several coordinates, as `expand` makes it."""
+    """Whether one element appears at several coordinates, as `expand` makes it."""
     repeated = False
     for mode in range(i64(tensor.rank)):
         if tensor.shape[mode] == 0:
@@ -287,7 +284,7 @@ def is_repeated(tensor: Ptr[DLTensor]) -> bool:
 
 @native
 def may_write(handle: u64, tensor: Ptr[DLTensor]) -> bool:
-    """Whether a tensor can be written to in place, as PyTorch has it; `operators.refuse_writing` says why not."""
+    """Whether PyTorch allows writing to a tensor in place; `Operator._refuse_writing` in Python says why not."""
     known = torch.place
     if is_repeated(tensor):
         return False
@@ -298,7 +295,7 @@ def may_write(handle: u64, tensor: Ptr[DLTensor]) -> bool:
 
 @native
 def note_written(operator: Ptr[Operator], number: i64, first: i64, state: Ptr[State]) -> bool:
-    """After an input was read, whose tensors begin at `first`: whether they can be written to, if the kernel does that."""
+    """Mark the tensors of input `number`, from `first` on, as written if the kernel writes to it; False if it may not."""
     if (operator.written >> u64(number)) & 1 == 0:
         return True
     for place in range(first, state.tensors):
@@ -310,49 +307,18 @@ def note_written(operator: Ptr[Operator], number: i64, first: i64, state: Ptr[St
 
 @native
 def raise_versions(state: Ptr[State]) -> None:
-    """Let autograd know what is written to now."""
+    """Tell autograd which tensors are written to."""
     for place in range(state.tensors):
         if (state.written >> u64(place)) & 1 != 0:
             torch.place.bump(state.handles[place])
 
 
-@native
-def on_its_stream(state: Ptr[State]) -> bool:
-    """Find the stream; whether the device of the tensors is the current one."""
-    known, current = torch.place, local(i32)
-    state.stream = 0
-    if state.device == i32(known.cpu):
-        return True
-    if state.device != i32(known.cuda) or known.stream == None:
-        return False
-    if known.several != 0:
-        if known.current_device(current) != 0 or current[0] != state.device_number:
-            return False
-    return known.stream(state.device_number, ref(state).stream) == 0
-
-
-@native
-def take_inputs(operator: Ptr[Operator], header: Ptr[Plan], state: Ptr[State], slots: Ptr) -> bool:
-    """Whether the arguments and the stream are as the plan says; their slots are filled."""
-    record = header.records
-    if header.record_count != operator.parameters:
-        return False
-    for number in range(operator.parameters):
-        source = operator.sources[number]
-        if source.kind == INPUT:
-            if not take(record, ref(state.arguments)[source.index], slots):
-                return False
-        elif source.kind == STREAM:
-            if record.kind != plan.STREAM:
-                return False
-            Ptr[u64](slots + record.slot)[0] = state.stream
-        record = following(record)
-    return True
+# --- outputs ---------------------------------------------------------------------------------------------------------
 
 
 @native
 def is_dense(tensor: Ptr[DLTensor]) -> bool:
-    """Whether the elements lie without gaps and none twice, in any order of the modes: a tensor like it has its strides."""
+    """Whether the elements have no gaps and no overlaps in any order of modes: then `empty_like` keeps the strides."""
     rank, step, left = i64(tensor.rank), i64(1), u64(0)
     for mode in range(rank):
         if tensor.shape[mode] != 1:
@@ -370,32 +336,40 @@ def is_dense(tensor: Ptr[DLTensor]) -> bool:
 
 
 @native
-def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout]) -> bool:
-    """Find extents and strides of an output; False where only Python knows how."""
+def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout], compacts: bool) -> bool:
+    """Find extents and strides of an output. One like an input with gaps is row-major if `compacts`, else Python makes it."""
     rank, step = output.rank, i64(1)
+    shape = ref(layout.numbers)[0]
+    strides = shape + plan.MAX_RANK
+    like = Ptr[DLTensor](None)
     if rank < 0:
         argument = state.arguments[output.like]
-        like = Ptr[DLTensor](Ptr(argument.value))
-        if argument.type != DL_TENSOR or not is_dense(like):
+        if argument.type != DL_TENSOR:
             return False
-        layout.rank = i64(like.rank)
-        layout.shape = like.shape
-        layout.strides = like.strides
-        return True
-    shape = ref(layout.numbers)[0]
-    strides = shape + RANK
+        like = Ptr[DLTensor](Ptr(argument.value))
+        rank = i64(like.rank)
+        if is_dense(like):
+            layout.rank = rank
+            layout.shape = like.shape
+            layout.strides = like.strides
+            return True
+        if not compacts or rank > plan.MAX_RANK:
+            return False
     for number in range(rank):
         mode = rank - 1 - number
-        extent = output.extents[mode]
-        shape[mode] = extent.axis
-        if extent.input >= 0:
-            source = state.arguments[extent.input]
-            if source.type == DL_TENSOR:
-                shape[mode] = Ptr[DLTensor](Ptr(source.value)).shape[extent.axis]
-            elif source.type == INT and extent.axis < 0:
-                shape[mode] = i64(source.value)
-            else:
-                return False
+        if like != None:
+            shape[mode] = like.shape[mode]
+        else:
+            extent = output.extents[mode]
+            shape[mode] = extent.axis
+            if extent.input >= 0:
+                source = state.arguments[extent.input]
+                if source.type == DL_TENSOR:
+                    shape[mode] = Ptr[DLTensor](Ptr(source.value)).shape[extent.axis]
+                elif source.type == INT and extent.axis < 0:
+                    shape[mode] = i64(source.value)
+                else:
+                    return False
         strides[mode] = step
         step *= shape[mode]
     layout.rank = rank
@@ -405,57 +379,32 @@ def find_layout(output: Ptr[Output], state: Ptr[State], layout: Ptr[Layout]) -> 
 
 
 @native
-def make_output(output: Ptr[Output], state: Ptr[State], result: Ptr[u64]) -> bool:
-    """Make an output."""
-    layout = local(Layout)
-    if not find_layout(output, state, layout):
-        return False
-    return make(layout.rank, layout.shape, layout.strides, i32(output.dtype), state, result)
-
-
-@native
-def make(rank: i64, shape: Ptr[i64], strides: Ptr[i64], dtype: i32, state: Ptr[State], result: Ptr[u64]) -> bool:
-    return torch.place.empty(rank, shape, strides, dtype, state.device, state.device_number, result) == 0
-
-
-@native
-def make_outputs(operator: Ptr[Operator], outputs: Ptr[Output], state: Ptr[State]) -> i64:
-    """How many were made; the tensors are in `results`."""
-    made = i64(0)
-    while made < operator.made:
-        if not make_output(outputs + made, state, ref(state.results)[made]):
+def make_outputs(operator: Ptr[Operator], outputs: Ptr[Output], state: Ptr[State], compacts: bool) -> i64:
+    """Make outputs, whose handles are `state.results`. Returns how many could be made."""
+    made, layout = i64(0), local(Layout)
+    while made < operator.output_count:
+        output, result = outputs + made, ref(state.results)[made]
+        if not find_layout(output, state, layout, compacts):
+            break
+        dtype, device, number = i32(output.dtype), state.device, state.device_number
+        if torch.place.empty(layout.rank, layout.shape, layout.strides, dtype, device, number, result) != 0:
             break
         made += 1
     return made
 
 
 @native
-def take_outputs(operator: Ptr[Operator], header: Ptr[Plan], state: Ptr[State], slots: Ptr) -> bool:
-    """Whether the outputs are as the plan says; their slots are filled."""
-    record = header.records
-    for number in range(operator.parameters):
-        source = operator.sources[number]
-        if source.kind == OUTPUT:
-            argument = local(Argument)
-            if not read_tensor(state.results[source.index], state, argument):
-                return False
-            if not take(record, argument, slots):
-                return False
-        record = following(record)
-    return True
-
-
-@native
 def drop_inputs(operator: Ptr[Operator], stack: Ptr[u64]) -> None:
+    """Release the arguments on the stack."""
     known, size, item = torch.place, local(u64), local(u64)
     for number in range(operator.inputs):
         kind, value = operator.kinds[number], stack[number]
         if kind == TENSOR:
             known.delete_tensor(value)
-        elif kind == MAYBE_TENSOR and value != 0:
+        elif kind == OPTIONAL_TENSOR and value != 0:
             known.delete_tensor(Ptr[u64](value)[0])
             known.delete_box(value)
-        elif kind == SOME_TENSORS:
+        elif kind == TENSOR_LIST:
             known.list_size(value, size)
             for element in range(i64(size[0])):
                 known.list_item(value, u64(element), item)
@@ -465,123 +414,17 @@ def drop_inputs(operator: Ptr[Operator], stack: Ptr[u64]) -> None:
 
 @native
 def drop_results(state: Ptr[State], count: i64) -> None:
+    """Release the first outputs."""
     for number in range(count):
         torch.place.delete_tensor(state.results[number])
 
 
 @native
-def find(operator: Ptr[Operator], state: Ptr[State], slots: Ptr, room: u64, outputs: Ptr[Ptr[Output]]) -> Ptr[Plan]:
-    """A plan for a call, whose arguments are in the slots then; null: none. The GIL is held."""
-    held = at(operator.function, world.place.jit.slot)
-    if held == None or held != operator.held:
-        return None
-    candidates = Ptr[Candidates](Ptr(PyTuple_GetItem(held, 0)) + plan.BYTES_DATA)
-    if not guards_hold(candidates.guards):
-        return None
-    for number in range(candidates.count):
-        header = candidates.plans[number]
-        if number < CANDIDATES and header.slots_bytes <= room:
-            outputs[0] = operator.outputs[number]
-            if outputs[0] != None and header.result & 0xFF == plan.NO_RESULT:
-                if guards_hold(header.guards):
-                    if take_inputs(operator, header, state, slots):
-                        return header
-    return None
-
-
-SLOTS = 2048
-"""Bytes; what takes more is Python's."""
-
-
-@native
-def run(operator: Ptr[Operator], stack: Ptr[u64], failed: Ptr[Ptr]) -> bool:
-    """Whether a plan served the call: results are on the stack, or the text of an error is in `failed`."""
-    state, slots, outputs = local(State), Ptr(local(u64, SLOTS // 8)), local(Ptr[Output])
-    if operator.held == None or not read(operator, stack, state):
-        return False
-    if not on_its_stream(state):
-        return False
-    gil = PyGILState_Ensure()
-    header = find(operator, state, slots, u64(SLOTS), outputs)
-    PyGILState_Release(gil)
-    if header == None:
-        return False
-    made = make_outputs(operator, outputs[0], state)
-    if made < operator.made or not take_outputs(operator, header, state, slots):
-        drop_results(state, made)
-        return False
-    raise_versions(state)
-    record = header.entry(slots)
-    if record != None:
-        failed[0] = told(operator, header, record)
+def finish(operator: Ptr[Operator], stack: Ptr[u64], state: Ptr[State], good: bool) -> None:
+    """Release the inputs; the outputs take their place on the stack, or are released after an error."""
     drop_inputs(operator, stack)
-    if failed[0] != None:
-        drop_results(state, made)
-        return True
-    for number in range(made):
-        stack[number] = state.results[number]
-    return True
-
-
-@native
-def told(operator: Ptr[Operator], header: Ptr[Plan], record: Ptr) -> Ptr:
-    """The text of the error that compiled code reported; null if it was none."""
-    gil, found, given = PyGILState_Ensure(), Ptr(None), local(Ptr[Object])
-    number = PyLong_FromUnsignedLongLong(address(record))
-    given[0] = number
-    letters = call_python(operator.report, Ptr[Object](header.report), given, 1, None)
-    if letters == None:
-        PyErr_Clear()
-        found = Ptr(text("the call failed, and Python could not say how"))
-    elif letters != world.place.none:
-        found = Ptr(letters) + plan.BYTES_DATA
-    Py_DecRef(letters)  # Python keeps it
-    Py_DecRef(number)
-    PyGILState_Release(gil)
-    return found
-
-
-@native
-def call(operator: Ptr[Operator], stack: Ptr[u64]) -> None:
-    """Take a call. What it raises passes through this frame."""
-    failed = local(Ptr)
-    failed[0] = None
-    if not run(operator, stack, failed):
-        given, inputs, made = local(u64, INPUTS + OUTPUTS + 1), operator.inputs, operator.made
-        given[0] = address(failed)
-        for number in range(inputs):
-            given[number + 1] = stack[number]
-        status = torch.place.call(operator.name, text(""), given)
-        if status != 0:
-            failed[0] = Ptr(text("the call failed in PyTorch's dispatcher"))
-        if failed[0] == None:
-            for number in range(made):
-                stack[number] = given[number]
-        elif status == 0:
-            for number in range(made):
-                torch.place.delete_tensor(given[number])
-    if failed[0] != None:
-        torch.place.check(False, text("kiln"), text("kiln"), i32(0), failed[0])
-
-
-@doors.export
-def torch_probe(stack: Ptr[u64], inputs: u64, outputs: u64) -> None:
-    """Notes what it was called with, and returns its first argument."""
-    ref(seen.place)[0][0] = inputs
-    ref(seen.place)[1][0] = outputs
-    for number in range(i64(inputs)):
-        if number < 6:
-            ref(seen.place)[number + 2][0] = stack[number]
-
-
-def _kernel(number: int):
-    """The kernel of an operator."""
-
-    def kernel(stack: Ptr[u64], inputs: u64, outputs: u64) -> None:
-        call(ref(operators.place)[number], stack)
-
-    kernel.__name__ = f"torch_{number}"
-    return doors.export(kernel)
-
-
-kernels = [_kernel(number) for number in range(OPERATORS)]
+    if not good:
+        drop_results(state, operator.output_count)
+    else:
+        for number in range(operator.output_count):
+            stack[number] = state.results[number]

@@ -1,5 +1,5 @@
 # pyright: reportReturnType=false
-"""An exported function as TVM-FFI calls it, and what it tells of the function."""
+"""Entry points of exported functions for TVM-FFI: the function itself, its type schema and documentation."""
 
 from __future__ import annotations
 
@@ -8,58 +8,59 @@ from ...targets.host.libc import dlsym, strlen
 from ...targets.host.texts import Text, begin
 from ..c.entry import ROOM, Function, keep
 from .exported_arguments import OTHER_KIND, UNFIT, Caller, perform, wrong_count
-from .reader import Argument, give
+from .reader import Argument, write_result
 
 TVM_FFI = {
     "stream": "TVMFFIEnvGetStream", "make_text": "TVMFFIStringFromByteArray", "fail": "TVMFFIErrorSetRaisedFromCStr",
 }  # fmt: skip
-"""Functions of TVM-FFI, by fields of `Function`."""
+"""TVM-FFI's symbols, by fields of `Function`."""
 
 tvm_entry = Library("aot_tvm_ffi", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @native
 def find_tvm_ffi(function: Ptr[Function]) -> None:
-    """Find TVM-FFI's functions: it may have come into the process after the file."""
+    """Look up TVM-FFI's functions: the process may have loaded it after the file."""
     if function.fail == None:
         for field, name in TVM_FFI.items():
             Ptr[u64](Ptr(function) + getattr(Function, field).offset)[0] = address(dlsym(None, text(name)))
 
 
 @inline
-def refuse(function, kind, said):
+def refuse(function, kind, message):
+    """Raise an error of TVM-FFI, and keep its text."""
     if function.fail != None:
-        function.fail(kind, said.memory)
-    keep(said)
+        function.fail(kind, message.memory)
+    keep(message)
 
 
 @tvm_entry.export
 def call_by_tvm_ffi(function: Ptr[Function], arguments: Ptr[Argument], count: i32, result: Ptr[Argument]) -> i32:
-    """0, or -1: the error is where TVM-FFI keeps them."""
-    said, memory, header, caller = local(Text), local(u8, ROOM), function.full_plan, local(Caller)
-    begin(said, memory, ROOM)
+    """Call the function. Returns 0, or -1 with the error in TVM-FFI's place."""
+    message, memory, header, caller = local(Text), local(u8, ROOM), function.full_plan, local(Caller)
+    begin(message, memory, ROOM)
     find_tvm_ffi(function)
     if i64(count) != header.count:
-        wrong_count(function, text("the number of arguments"), i64(count), header.count, said)
-        refuse(function, text("TypeError"), said)
+        wrong_count(function, text("the number of arguments"), i64(count), header.count, message)
+        refuse(function, text("TypeError"), message)
         return -1
     slots = Ptr(local(u8, header.slots_bytes))
     caller.stream = 0
     caller.asks = 1
     caller.enters = 1
-    wrong = perform(function, arguments, slots, caller, said)
+    wrong = perform(function, arguments, slots, caller, message)
     if wrong == OTHER_KIND:
-        refuse(function, text("TypeError"), said)
+        refuse(function, text("TypeError"), message)
         return -1
     if wrong != 0:
-        refuse(function, text("ValueError") if wrong == UNFIT else text("RuntimeError"), said)
+        refuse(function, text("ValueError") if wrong == UNFIT else text("RuntimeError"), message)
         return -1
-    give(header, slots, result)
+    write_result(header, slots, result)
     return 0
 
 
 @struct
-class Letters:
+class ByteArray:
     """TVMFFIByteArray."""
 
     data: Ptr
@@ -68,11 +69,11 @@ class Letters:
 
 @tvm_entry.export
 def tell_tvm_ffi(function: Ptr[Function], words: Ptr, result: Ptr[Argument]) -> i32:
-    """Give a text."""
+    """Return a text to TVM-FFI."""
     find_tvm_ffi(function)
-    letters = local(Letters)
-    letters.data = words
-    letters.size = strlen(words)
+    array = local(ByteArray)
+    array.data = words
+    array.size = strlen(words)
     if function.make_text == None:
         return -1
-    return function.make_text(letters, result)
+    return function.make_text(array, result)

@@ -1,8 +1,8 @@
 # pyright: reportReturnType=false
-"""What an exported object does when a framework calls one of its functions, as `entry.py` for C.
+"""Calls of exported functions by frameworks, as `c/entry.py` for C.
 
-Each door brings the arguments into TVM-FFI's form (`tvm_entry.py`, `torch_entry.py`, `xla_entry.py`). Here they are taken by the function's plan, with
-the code that compiled functions of a process have for it (`calls/caller/tvm_ffi.py`); there Python says what does not fit, here native code does.
+Each entry point brings the arguments into TVM-FFI's form. They are read by the function's plan, with the code of `reader.py`; where
+one does not match, native code writes the error that Python raises in a process with Kiln.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from .reader import (
     FLOAT,
     INT,
     LIST,
-    NO_ARRAY,
     NONE,
     OPAQUE,
     TENSOR,
@@ -53,6 +52,8 @@ SHAPE = 69
 
 @struct
 class ShapeObject:
+    """TVM-FFI's object of a shape."""
+
     head: Array[u64, 3]
     extents: Ptr[i64]
     count: i64
@@ -60,66 +61,66 @@ class ShapeObject:
 
 @struct
 class Caller:
-    """What a door knows of a call besides its arguments, and what is learned of them."""
+    """What an entry point knows of a call besides its arguments, and what reading these finds."""
 
     stream: u64
-    """That of the caller's framework."""
+    """The stream of the caller's framework."""
     asks: i32
-    """1: TVM-FFI knows the stream."""
+    """1: ask TVM-FFI for the stream."""
     enters: i32
-    """1: the GPU of the tensors is to be made the current one."""
+    """1: make the GPU of the tensors current."""
     device: i32
-    """The number of the first tensor's GPU; -1: there is none."""
+    """The number of the first tensor's GPU, or -1."""
     where: i32
-    """HOST and GPU, of all tensors."""
+    """HOST and GPU bits of all tensors."""
     empty: i32
-    """1: one of them has no elements."""
+    """1: a tensor has no elements."""
 
 
 OTHER_KIND, UNFIT, FAILED = 1, 2, 3
-"""What is wrong with a call: an argument of another kind, one that does not fit, a launch that failed."""
+"""Errors of a call: an argument of another kind, one that does not match, a launch that failed."""
 TYPES = ("int", "uint", "float", "pointer", "bfloat", "complex", "bool", "float8_e3m4_", "float8_e4m3_", "float8_e4m3b11fnuz_",
          "float8_e4m3fn_", "float8_e4m3fnuz_", "float8_e5m2_", "float8_e5m2fnuz_", "float8_e8m0fnu_", "float6_e2m3fn_", "float6_e3m2fn_", "float4_e2m1fn_")  # fmt: skip
-"""DLPack's codes of element types."""
+"""Names of DLPack's type codes."""
 
 KINDS = {
     NONE: "None", INT: "an integer", BOOL: "a boolean", FLOAT: "a float", OPAQUE: "a pointer", DL_TENSOR: "a tensor", TENSOR: "a tensor",
     8: "a string", 11: "a string", 65: "a string", SHAPE: "a shape", ARRAY: "a tuple", LIST: "a list", 78: "an integer of more than 64 bits",
 }  # fmt: skip
-"""What arguments are, by TVM-FFI's numbers."""
+"""Names of arguments in messages, by TVM-FFI's type indices."""
 
 arguments = Library("aot_arguments", prefix="kiln_aot_", passes=1, opt=1, small=True)
 
 
 @native
-def put_type(said: Ptr[Text], found: i64) -> None:
-    """For example: float32"""
+def put_type(message: Ptr[Text], found: i64) -> None:
+    """Append a type, for example: float32"""
     for code, name in enumerate(TYPES):
         if found & 255 == code:
-            say(said, text(name))
-    say_integer(said, (found >> 8) & 255)
+            say(message, text(name))
+    say_integer(message, (found >> 8) & 255)
     if found >> 16 != 1:
-        say(said, text(" x "))
-        say_integer(said, found >> 16)
+        say(message, text(" x "))
+        say_integer(message, found >> 16)
 
 
 @native
-def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], said: Ptr[Text]) -> None:
-    """Say why a tensor does not fit."""
+def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr[Text]) -> None:
+    """Say why a tensor does not match."""
     rank = i64(tensor.rank)
     if i64(tensor.type) != record.dlpack:
-        say(said, text("its elements are "))
-        put_type(said, i64(tensor.type))
-        say(said, text(", expected "))
-        put_type(said, record.dlpack)
+        say(message, text("its elements are "))
+        put_type(message, i64(tensor.type))
+        say(message, text(", expected "))
+        put_type(message, record.dlpack)
         return
     if rank != record.rank:
-        say_number(said, text("its rank"), -1, rank)
-        say_integer(said, record.rank)
+        say_number(message, text("its rank"), -1, rank)
+        say_integer(message, record.rank)
         return
     if tensor.device >= 64 or (record.devices >> u64(tensor.device)) & 1 == 0:
         say(
-            said,
+            message,
             text("it is on the host, expected a CUDA device")
             if record.devices >> plan.CUDA & 1 != 0
             else text("it is on a GPU, expected the host"),
@@ -127,31 +128,31 @@ def explain_tensor(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], said: Ptr[Te
         return
     where = tensor.data + tensor.offset
     if where & record.alignment != 0:
-        say_number(said, text("its address modulo the alignment"), -1, i64(where & record.alignment))
-        say(said, text("0, a multiple of "))
-        say_integer(said, i64(record.alignment) + 1)
+        say_number(message, text("its address modulo the alignment"), -1, i64(where & record.alignment))
+        say(message, text("0, a multiple of "))
+        say_integer(message, i64(record.alignment) + 1)
         return
     for mode in range(rank):
         leaf = record.leaves + mode
         if bad_leaf(leaf.kind, leaf.number, tensor.shape[mode]):
-            say_leaf(said, text("its extent"), mode, tensor.shape[mode], leaf.kind, leaf.number)
+            say_leaf(message, text("its extent"), mode, tensor.shape[mode], leaf.kind, leaf.number)
             return
     if tensor.strides != None:
         for mode in range(rank):
             leaf = record.leaves + (rank + mode)
             matters = leaf.kind != plan.STATIC or tensor.shape[mode] > 1
             if matters and bad_leaf(leaf.kind, leaf.number, tensor.strides[mode]):
-                say_leaf(said, text("its stride"), mode, tensor.strides[mode], leaf.kind, leaf.number)
+                say_leaf(message, text("its stride"), mode, tensor.strides[mode], leaf.kind, leaf.number)
                 return
     if where == 0:
-        say(said, text("its address is null, expected that of its elements"))
+        say(message, text("its address is null, expected that of its elements"))
         return
-    explain_size(record, tensor, said)
+    explain_size(record, tensor, message)
 
 
 @native
-def explain_size(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], said: Ptr[Text]) -> None:
-    """Say that a tensor has too many elements, or too far apart, as `fit` found: no factor of a product exceeds the limit."""
+def explain_size(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], message: Ptr[Text]) -> None:
+    """Say that a tensor has too many elements, or too far apart, as `fit` found. No factor of a product exceeds the limit."""
     total = i64(1)
     for mode in range(record.rank):
         if total <= record.limit:
@@ -164,30 +165,31 @@ def explain_size(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor], said: Ptr[Text
                 stride = tensor.strides[mode]
                 total = record.limit + 1 if stride > record.limit else total + (tensor.shape[mode] - 1) * stride
         what = text("the offset of its last element")
-    say_number(said, what, -1, total)
-    say(said, text("at most "))
-    say_integer(said, record.limit)
+    say_number(message, what, -1, total)
+    say(message, text("at most "))
+    say_integer(message, record.limit)
 
 
 @native
-def say_kind(said: Ptr[Text], given: Ptr[Argument], wanted: Ptr) -> i32:
-    """For example: it is a string, expected a tensor"""
-    say(said, text("it is "))
+def say_kind(message: Ptr[Text], argument: Ptr[Argument], wanted: Ptr) -> i32:
+    """Say, for example: it is a string, expected a tensor"""
+    say(message, text("it is "))
     known = False
     for kind, name in KINDS.items():
-        if given.type == kind:
-            say(said, text(name))
+        if argument.type == kind:
+            say(message, text(name))
             known = True
     if not known:
-        say(said, text("of TVM-FFI's type "))
-        say_integer(said, i64(given.type))
-    say(said, text(", expected "))
-    say(said, wanted)
+        say(message, text("of TVM-FFI's type "))
+        say_integer(message, i64(argument.type))
+    say(message, text(", expected "))
+    say(message, wanted)
     return OTHER_KIND
 
 
 @native
 def note_place(caller: Ptr[Caller], tensor: Ptr[DLTensor]) -> None:
+    """Note the device of a tensor."""
     if tensor.device == plan.CUDA or tensor.device == plan.CUDA_MANAGED:
         caller.where |= GPU
         if caller.device < 0:
@@ -198,7 +200,7 @@ def note_place(caller: Ptr[Caller], tensor: Ptr[DLTensor]) -> None:
 
 @native
 def is_empty(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor]) -> bool:
-    """Whether a tensor fits but for having no elements."""
+    """Whether a tensor matches but for having no elements."""
     if i64(tensor.type) != record.dlpack or i64(tensor.rank) != record.rank:
         return False
     if not allowed(record, False, u64(tensor.device)):
@@ -213,71 +215,74 @@ def is_empty(record: Ptr[ArrayRecord], tensor: Ptr[DLTensor]) -> bool:
 
 
 @native
-def take_any(record: Ptr[Record], given: Ptr[Argument], slots: Ptr, caller: Ptr[Caller], said: Ptr[Text]) -> i32:
-    """0, or what is wrong with an argument."""
+def take_any(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr, caller: Ptr[Caller], message: Ptr[Text]) -> i32:
+    """Read an argument into its slots. Returns 0, or the error after writing its message."""
     kind, place = record.kind, Ptr[u64](slots + record.slot)
     if kind == plan.ARRAY:
         array = Ptr[ArrayRecord](record)
-        tensor = read_tensor(given)
+        tensor = read_tensor(argument)
         if tensor != None:
             note_place(caller, tensor)
-        if take_tensor(array, given, place) and (place[0] != 0 or array.dlpack == NO_ARRAY):
+        if take_tensor(array, argument, place) and (place[0] != 0 or array.dlpack == plan.NO_ARRAY):
             return 0
         if tensor != None and is_empty(array, tensor):
             caller.empty = 1
             return 0
         if tensor == None:
-            return say_kind(said, given, text("a pointer") if array.dlpack == NO_ARRAY else text("a tensor"))
-        explain_tensor(array, tensor, said)
+            return say_kind(message, argument, text("a pointer") if array.dlpack == plan.NO_ARRAY else text("a tensor"))
+        explain_tensor(array, tensor, message)
         return UNFIT
     if kind == plan.INTEGER:
-        if take_integer(Ptr[IntegerRecord](record), given, Ptr[i64](place)):
+        if take_integer(Ptr[IntegerRecord](record), argument, Ptr[i64](place)):
             return 0
-        if given.type == INT or given.type == BOOL:
-            say_number(said, text("it"), -1, i64(given.value))
-            say_integer(said, Ptr[IntegerRecord](record).least)
-            say(said, text(" to "))
-            say_integer(said, Ptr[IntegerRecord](record).greatest)
+        if argument.type == INT or argument.type == BOOL:
+            say_number(message, text("it"), -1, i64(argument.value))
+            say_integer(message, Ptr[IntegerRecord](record).least)
+            say(message, text(" to "))
+            say_integer(message, Ptr[IntegerRecord](record).greatest)
             return UNFIT
-        return say_kind(said, given, text("an integer"))
+        return say_kind(message, argument, text("an integer"))
     if kind == plan.REAL:
-        if take_real(Ptr[RealRecord](record), given, place):
+        if take_real(Ptr[RealRecord](record), argument, place):
             return 0
-        if given.type == FLOAT:
-            say(said, text("it is "))
-            put_real(said, i64(given.value))
-            say(said, text(", expected a number that 32 bits hold"))
+        if argument.type == FLOAT:
+            say(message, text("it is "))
+            put_real(message, i64(argument.value))
+            say(message, text(", expected a number that 32 bits hold"))
             return UNFIT
-        return say_kind(said, given, text("a number"))
+        return say_kind(message, argument, text("a number"))
     if kind == plan.STREAM:
-        if given.type == OPAQUE or given.type == NONE:
-            place[0] = given.value if given.type == OPAQUE else u64(0)
+        if argument.type == OPAQUE or argument.type == NONE:
+            place[0] = argument.value if argument.type == OPAQUE else u64(0)
             return 0
-        return say_kind(said, given, text("a stream"))
+        return say_kind(message, argument, text("a stream"))
     if kind == plan.GROUP:
-        return take_tuple(Ptr[GroupRecord](record), given, slots, caller, said)
-    if kind == ANYTHING or (kind == plan.SAME and given.type == NONE):
+        return take_tuple(Ptr[GroupRecord](record), argument, slots, caller, message)
+    if kind == ANYTHING or (kind == plan.SAME and argument.type == NONE):
         return 0
-    return say_kind(said, given, text("None"))
+    return say_kind(message, argument, text("None"))
 
 
 @native
-def take_tuple(record: Ptr[GroupRecord], given: Ptr[Argument], slots: Ptr, caller: Ptr[Caller], said: Ptr[Text]) -> i32:
-    if given.type != ARRAY and given.type != LIST and given.type != SHAPE:
-        return say_kind(said, given, text("a tuple, a list or a shape"))
-    array, element = Ptr[ArrayObject](Ptr(given.value)), record.elements
+def take_tuple(
+    record: Ptr[GroupRecord], argument: Ptr[Argument], slots: Ptr, caller: Ptr[Caller], message: Ptr[Text]
+) -> i32:
+    """Read the elements of a tuple, list or shape; returns as `take_any`."""
+    if argument.type != ARRAY and argument.type != LIST and argument.type != SHAPE:
+        return say_kind(message, argument, text("a tuple, a list or a shape"))
+    array, element = Ptr[ArrayObject](Ptr(argument.value)), record.elements
     if array.count != record.count:
-        say_number(said, text("its length"), -1, array.count)
-        say_integer(said, record.count)
+        say_number(message, text("its length"), -1, array.count)
+        say_integer(message, record.count)
         return UNFIT
     for number in range(record.count):
         extent = local(Argument)
         each = array.elements + number
-        if given.type == SHAPE:
+        if argument.type == SHAPE:
             extent.type = INT
             extent.value = u64(Ptr[ShapeObject](array).extents[number])
             each = extent
-        status = take_any(element, each, slots, caller, said)
+        status = take_any(element, each, slots, caller, message)
         if status != 0:
             return status
         element = following(element)
@@ -285,8 +290,10 @@ def take_tuple(record: Ptr[GroupRecord], given: Ptr[Argument], slots: Ptr, calle
 
 
 @native
-def take_all(function: Ptr[Function], given: Ptr[Argument], slots: Ptr, caller: Ptr[Caller], said: Ptr[Text]) -> i32:
-    """0 where all arguments are as the plan says, and the slots are filled; else what is wrong."""
+def take_all(
+    function: Ptr[Function], arguments: Ptr[Argument], slots: Ptr, caller: Ptr[Caller], message: Ptr[Text]
+) -> i32:
+    """Fill the slots of a call. Returns 0, or the error after writing its message."""
     header = function.full_plan
     record = header.records
     for number in range(header.record_count):
@@ -298,40 +305,42 @@ def take_all(function: Ptr[Function], given: Ptr[Argument], slots: Ptr, caller: 
         else:
             problem, named = local(Text), local(u8, ROOM)
             begin(problem, named, ROOM)
-            wrong = take_any(record, given + number, slots, caller, problem)
+            wrong = take_any(record, arguments + number, slots, caller, problem)
             if wrong != 0:
-                say(said, text("Mismatched "))
-                name_argument(function, function.full_names, number, said)
-                say(said, named)
+                say(message, text("Mismatched "))
+                name_argument(function, function.full_names, number, message)
+                say(message, named)
                 return wrong
         record = following(record)
     if caller.where == HOST | GPU and function.code != None:
-        say(said, function.signature)
-        say(said, text(": some tensors are on the host and others on a GPU, expected all on one of them"))
+        say(message, function.signature)
+        say(message, text(": some tensors are on the host and others on a GPU, expected all on one of them"))
         return UNFIT
     return 0
 
 
 @arguments.export
-def perform(function: Ptr[Function], given: Ptr[Argument], slots: Ptr, caller: Ptr[Caller], said: Ptr[Text]) -> i32:
-    """Call a function with as many arguments as its plan has: 0, or what is wrong, and what there is to say.
+def perform(
+    function: Ptr[Function], arguments: Ptr[Argument], slots: Ptr, caller: Ptr[Caller], message: Ptr[Text]
+) -> i32:
+    """Call a function with as many arguments as its plan has. Returns 0, or the error after writing its message.
 
-    Where a tensor has no elements nothing is done.
+    A call with a tensor without elements does nothing.
     """
     caller.device = -1
     caller.where = 0
     caller.empty = 0
-    wrong = take_all(function, given, slots, caller, said)
+    wrong = take_all(function, arguments, slots, caller, message)
     if wrong != 0:
         return wrong
     if caller.empty != 0:
         return 0
     entered, status = i32(0), i32(0)
     if function.module != None and caller.enters != 0 and caller.device >= 0:
-        entered = function.enter(caller.device, said)
+        entered = function.enter(caller.device, message)
     if entered < 0:
         return FAILED
-    status = run(function, slots, GPU if caller.where & GPU != 0 else caller.where, said)
+    status = run(function, slots, GPU if caller.where & GPU != 0 else caller.where, message)
     if entered > 0:
         function.leave()
     if status == ARGUMENTS_DISAGREE:
@@ -340,9 +349,9 @@ def perform(function: Ptr[Function], given: Ptr[Argument], slots: Ptr, caller: P
 
 
 @native
-def wrong_count(function: Ptr[Function], what: Ptr, found: i64, wanted: i64, said: Ptr[Text]) -> None:
-    """For example: scale(...): the number of arguments is 2, expected 3"""
-    say(said, function.signature)
-    say(said, text(": "))
-    say_number(said, what, -1, found)
-    say_integer(said, wanted)
+def wrong_count(function: Ptr[Function], what: Ptr, found: i64, wanted: i64, message: Ptr[Text]) -> None:
+    """Say, for example: scale(...): the number of arguments is 2, expected 3"""
+    say(message, function.signature)
+    say(message, text(": "))
+    say_number(message, what, -1, found)
+    say_integer(message, wanted)

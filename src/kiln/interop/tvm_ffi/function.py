@@ -1,7 +1,7 @@
-"""TVM-FFI: a compiled function as a `tvm_ffi.Function`, which C++, registries and other frameworks take.
+"""A compiled function as a `tvm_ffi.Function`, which C++, registries and other frameworks take.
 
-Python's calls of it are those of the compiled function, with keywords; all others go through native code
-(`calls/caller/tvm_ffi.py`) without Python, but for the first launch and for what ends in an error.
+Calls from Python are those of the compiled function, with keywords; all others run in native code (`reader.py`) without Python,
+but for the first launch and for errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class KilnFunction(tvm_ffi.Function):
-    """A compiled function. Attributes that TVM-FFI's functions lack (`__ptx__`, `resources`, ...) are those of `compiled`."""
+    """A compiled function for TVM-FFI. Attributes that its functions lack (`__ptx__`, `resources`, ...) are those of `compiled`."""
 
     __slots__ = ("compiled", "for_caller")
 
@@ -44,7 +44,7 @@ class KilnFunction(tvm_ffi.Function):
 
 
 def of(compiled: CompiledFunction) -> Any:
-    """A compiled function as one of TVM-FFI's; itself where there is no native code to take the calls."""
+    """Return a compiled function as one of TVM-FFI's; itself where there is no native code to take the calls."""
     engine = loading.engine()
     if engine is None:
         return compiled
@@ -53,11 +53,13 @@ def of(compiled: CompiledFunction) -> Any:
     takes_none = compiled.has_results or compiled.static_result is None
     keys = [compiled.keys.get(name) for name in compiled.passed]
     python, report = _raising_plainly(compiled, keys), _raising_plainly(compiled.reporter() or compiled)
-    words = [
-        plan.address_of(found) if found is not None and takes_none else 0,
-        python.__chandle__(), report.__chandle__(), _stream_function(),
-    ]  # fmt: skip
-    handle = _Handle(plan.words(words))
+    described = native.FunctionHandle(
+        plan=plan.address_of(found) if found is not None and takes_none else 0,
+        python=python.__chandle__(),
+        report=report.__chandle__(),
+        stream=_stream_function(),
+    )
+    handle = _Handle(bytes(described))
     handle.kept = (compiled, found, python, report)
     made = KilnFunction.__new__(KilnFunction)
     made.__move_handle_from__(tvm_ffi.Function.__from_extern_c__(entry, keep_alive_object=handle))
@@ -68,16 +70,16 @@ def of(compiled: CompiledFunction) -> Any:
 
 
 class _Handle(bytes):
-    """What native code finds of a function (`native.Door`), and what must live as long."""
+    """A `FunctionHandle`, and the objects that must live as long."""
 
     kept: tuple[Any, ...]
 
 
 @functools.lru_cache(maxsize=1)
 def _entry(engine: Any) -> int:
-    """The address of TVM-FFI's way in."""
-    entry = engine.load(native.doors)["kiln_call_by_tvm_ffi"]
-    engine.install("door", KilnFunction, "__call__", "for_caller", KilnFunction._run_in_python)
+    """Return the address of the native entry point."""
+    entry = engine.load(native.tvm_ffi_library)["kiln_call_by_tvm_ffi"]
+    engine.install("wrapper", KilnFunction, "__call__", "for_caller", KilnFunction._run_in_python)
     return entry
 
 
@@ -88,7 +90,8 @@ def _stream_function() -> int:
 
 
 def _raising_plainly(function: Callable[..., Any], keys: Sequence[Any] = ()) -> Any:
-    """A function for TVM-FFI that raises errors of Python's own classes: it knows no others. `keys` are those of its arguments."""
+    """Return a function for TVM-FFI that raises errors of Python's own classes: it knows no others. `keys` are those of its
+    arguments."""
 
     def call(*args: Any) -> Any:
         try:
@@ -104,8 +107,8 @@ class _Managed(ctypes.Structure):
     _fields_ = [("tensor", DLTensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
-class _Lent:
-    """A tensor that C++ passes by its address: TVM-FFI's object of it does not survive being asked for DLPack."""
+class _BorrowedTensor:
+    """A tensor that C++ passes by address: TVM-FFI's own object of it breaks when asked for DLPack."""
 
     def __init__(self, tensor: Any) -> None:
         rank, kind, device = len(tensor.shape), tensor.dtype, tensor.device
@@ -125,9 +128,9 @@ class _Lent:
 
 
 def _plain(value: Any, key: Any = None) -> Any:
-    """An argument as Python's own calls pass it. TVM-FFI does not tell tuples, named ones and lists apart: it is the one of the key."""
+    """Return an argument as Python's own calls pass it. TVM-FFI does not distinguish tuples, named tuples and lists: the key does."""
     if isinstance(value, tvm_ffi.Tensor) and not value.__chandle__():
-        return _Lent(value)
+        return _BorrowedTensor(value)
     if isinstance(value, (tvm_ffi.Array, tvm_ffi.Shape)):
         kind, *keys = key if isinstance(key, tuple) and key else (tuple,)
         elements = list(itertools.starmap(_plain, itertools.zip_longest(value, keys[: len(value)])))
@@ -136,5 +139,5 @@ def _plain(value: Any, key: Any = None) -> Any:
         names = getattr(kind, "_fields", None)
         if names is None:
             return kind(elements)
-        return kind(*elements) if len(elements) == len(names) else tuple(elements)  # which is refused
+        return kind(*elements) if len(elements) == len(names) else tuple(elements)  # refused later
     return value

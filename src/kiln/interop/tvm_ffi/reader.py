@@ -1,9 +1,9 @@
 # pyright: reportReturnType=false
-"""Calls by TVM-FFI's convention: `int call(void *handle, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result)`.
+"""Arguments in TVM-FFI's form: `int call(void *handle, const TVMFFIAny *arguments, int32_t count, TVMFFIAny *result)`.
 
-C++ programs, registries and other languages call compiled functions so, with or without the GIL. Arguments are read by the
-plan that Python's calls go by (`calls/plan.py`); what it does not foresee goes to a TVM-FFI function that Python made, which also
-raises the errors.
+C++ programs, registries and other languages call compiled functions so, with or without the GIL. Arguments are read by the call
+plan of the function; a call that does not match goes to a TVM-FFI function that Python made, which raises the errors. Exported
+functions, and PyTorch's and XLA's entry points, read arguments by the same code.
 """
 
 from __future__ import annotations
@@ -27,20 +27,16 @@ from ...native import (
     u32,
     u64,
 )
-from ..arguments import plan
+from ..arguments import cpython, plan
 from ..arguments.arrays import DLTensor, allowed, fit
-from ..arguments.cpython import Object, PyGILState_Ensure, PyGILState_Release
+from ..arguments.cpython import Object
 from ..arguments.devices import enter, leave_device
 from ..arguments.plan import ArrayRecord, GroupRecord, IntegerRecord, Plan, RealRecord, Record, ValueRecord
 from ..arguments.planned_calls import following, guards_hold
-from ..arguments.process import world
+from ..arguments.process import process
 
 NONE, INT, BOOL, FLOAT, OPAQUE, DL_TENSOR, TENSOR, ARRAY, LIST = 0, 1, 2, 3, 4, 7, 70, 71, 75
-"""Type indices of arguments."""
-
-
-NO_ARRAY = -1
-"""DLPack's type in the record of a pointer."""
+"""TVM-FFI's type indices."""
 
 
 @struct
@@ -54,12 +50,16 @@ class Argument:
 
 @struct
 class TensorObject:
+    """TVM-FFI's object of a tensor."""
+
     head: Array[u64, 3]
     tensor: DLTensor
 
 
 @struct
 class ArrayObject:
+    """TVM-FFI's object of an array or list."""
+
     head: Array[u64, 3]
     elements: Ptr[Argument]
     count: i64
@@ -67,30 +67,32 @@ class ArrayObject:
 
 @struct
 class FunctionObject:
+    """TVM-FFI's object of a function."""
+
     head: Array[u64, 3]
     call: Fn[[Ptr, Ptr[Argument], i32, Ptr[Argument]], i32]
 
 
 @struct
-class Door:
-    """What a function's handle, a `bytes` object, holds."""
+class FunctionHandle:
+    """The handle of a compiled function, a `bytes` object."""
 
     plan: Ptr[Plan]
-    """Null: Python takes every call."""
+    """Null if Python takes every call."""
     python: Ptr[FunctionObject]
-    """Takes the same arguments."""
+    """Takes the same arguments in Python."""
     report: Ptr[FunctionObject]
-    """Takes what compiled code returned, and raises."""
+    """Takes what compiled code returned, and raises its error."""
     stream: Fn[[i32, i32], u64]
-    """Tells the stream of a device, by its kind and number, that the caller's framework works on."""
+    """Returns the stream that the caller's framework works on, given a device's type and number."""
 
 
-doors = Library("tvm_ffi", prefix="kiln_")
+tvm_ffi_library = Library("tvm_ffi", prefix="kiln_")
 
 
 @native
 def read_tensor(argument: Ptr[Argument]) -> Ptr[DLTensor]:
-    """The tensor of an argument; null if it is none."""
+    """Return the tensor of an argument, or null if it is no tensor."""
     if argument.type == TENSOR:
         return ref(Ptr[TensorObject](Ptr(argument.value))).tensor
     if argument.type == DL_TENSOR:
@@ -100,7 +102,8 @@ def read_tensor(argument: Ptr[Argument]) -> Ptr[DLTensor]:
 
 @native
 def take_tensor(record: Ptr[ArrayRecord], argument: Ptr[Argument], place: Ptr[u64]) -> bool:
-    if record.dlpack == NO_ARRAY and argument.type == OPAQUE:
+    """Read a tensor or pointer into its slots; whether it matches its record."""
+    if record.dlpack == plan.NO_ARRAY and argument.type == OPAQUE:
         place[0] = argument.value
         return argument.value & record.alignment == 0
     tensor, compact = read_tensor(argument), local(i64, plan.MAX_RANK)
@@ -121,6 +124,7 @@ def take_tensor(record: Ptr[ArrayRecord], argument: Ptr[Argument], place: Ptr[u6
 
 @native
 def take_integer(record: Ptr[IntegerRecord], argument: Ptr[Argument], place: Ptr[i64]) -> bool:
+    """Read an integer into its slot; whether it matches its record."""
     kind, number = argument.type, i64(argument.value)
     bit = i64(plan.INT) if kind == INT else i64(plan.BOOL) if kind == BOOL else i64(0)
     if record.types & bit == 0 or number < record.least or number > record.greatest:
@@ -133,7 +137,7 @@ def take_integer(record: Ptr[IntegerRecord], argument: Ptr[Argument], place: Ptr
 
 @native
 def take_real(record: Ptr[RealRecord], argument: Ptr[Argument], place: Ptr[u64]) -> bool:
-    """A float too large for 32 bits is left to Python, which refuses it."""
+    """Read a float into its slot; whether it matches its record. One too large for 32 bits does not."""
     kind = argument.type
     bit = i64(plan.FLOAT) if kind == FLOAT else i64(plan.INT) if kind == INT else i64(0)
     if record.types & bit == 0:
@@ -153,7 +157,7 @@ def take_real(record: Ptr[RealRecord], argument: Ptr[Argument], place: Ptr[u64])
 
 @native
 def take(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr) -> bool:
-    """Whether an argument is one that a record describes; its leaves are in the slots."""
+    """Read an argument into its slots; whether it matches its record."""
     kind, place = record.kind, Ptr[u64](slots + record.slot)
     if kind == plan.ARRAY:
         return take_tensor(Ptr[ArrayRecord](record), argument, place)
@@ -173,14 +177,15 @@ def take(record: Ptr[Record], argument: Ptr[Argument], slots: Ptr) -> bool:
 
 @native
 def is_same(value: Ptr[Object], argument: Ptr[Argument]) -> bool:
-    """Whether an argument is an object that was known while tracing: None, True or False."""
+    """Whether an argument is the object known while tracing: None, True or False."""
     if argument.type == NONE:
-        return value == world.place.none
-    return argument.type == BOOL and value == (world.place.true if argument.value != 0 else world.place.false)
+        return value == process.place.none
+    return argument.type == BOOL and value == (process.place.true if argument.value != 0 else process.place.false)
 
 
 @native
 def take_group(record: Ptr[GroupRecord], argument: Ptr[Argument], slots: Ptr) -> bool:
+    """Read the elements of an array or list; whether they match."""
     if argument.type != ARRAY and argument.type != LIST:
         return False
     array, element = Ptr[ArrayObject](Ptr(argument.value)), record.elements
@@ -194,9 +199,9 @@ def take_group(record: Ptr[GroupRecord], argument: Ptr[Argument], slots: Ptr) ->
 
 
 @native
-def take_all(door: Ptr[Door], arguments: Ptr[Argument], count: i64, slots: Ptr) -> bool:
-    """Whether the arguments of a call are as the plan says; the slots are filled."""
-    header = door.plan
+def take_all(handle: Ptr[FunctionHandle], arguments: Ptr[Argument], count: i64, slots: Ptr) -> bool:
+    """Fill the slots of a call; whether its arguments match the plan."""
+    header = handle.plan
     record = header.records
     if count != header.count:
         return False
@@ -207,7 +212,7 @@ def take_all(door: Ptr[Door], arguments: Ptr[Argument], count: i64, slots: Ptr) 
                 return False
             stream = u64(0)
             if tensor.device != plan.CPU:
-                stream = door.stream(i32(tensor.device), i32(tensor.device_number))
+                stream = handle.stream(i32(tensor.device), i32(tensor.device_number))
             Ptr[u64](slots + record.slot)[0] = stream
         else:
             if not take(record, arguments + number, slots):
@@ -218,17 +223,17 @@ def take_all(door: Ptr[Door], arguments: Ptr[Argument], count: i64, slots: Ptr) 
 
 @native
 def valid(header: Ptr[Plan]) -> bool:
-    """Whether the plan holds now. Guards look at Python's objects."""
+    """Whether the guards of the plan hold; they read Python's objects."""
     if header.guards.count == 0:
         return True
-    state = PyGILState_Ensure()
+    state = cpython.PyGILState_Ensure()
     hold = guards_hold(header.guards)
-    PyGILState_Release(state)
+    cpython.PyGILState_Release(state)
     return hold
 
 
 @native
-def give(header: Ptr[Plan], slots: Ptr, result: Ptr[Argument]) -> None:
+def write_result(header: Ptr[Plan], slots: Ptr, result: Ptr[Argument]) -> None:
     """Write the result of a call."""
     kind, place = header.result & 0xFF, slots + header.result_at
     if kind == plan.NO_RESULT:
@@ -242,38 +247,38 @@ def give(header: Ptr[Plan], slots: Ptr, result: Ptr[Argument]) -> None:
         result.type = BOOL
         result.value = bits & 1
     else:
-        above = (64 - 8 * (header.result >> 8)) & 63  # what lies above the bytes of an integer is undefined
+        above = (64 - 8 * (header.result >> 8)) & 63  # bits above the bytes of an integer are undefined
         raised = bits << u64(above)
         result.type = INT
         result.value = u64(i64(raised) >> above) if kind == plan.SIGNED else raised >> u64(above)
 
 
 @inline
-def leave(function, arguments, count, result):
+def pass_on(function, arguments, count, result):
     """Let another function take a call."""
     return function.call(Ptr(function), arguments, count, result)
 
 
-@doors.export
+@tvm_ffi_library.export
 def call_by_tvm_ffi(handle: Ptr[Object], arguments: Ptr[Argument], count: i32, result: Ptr[Argument]) -> i32:
-    """0, or -1: the error is where TVM-FFI keeps them."""
-    door = Ptr[Door](Ptr(handle) + plan.BYTES_DATA)
-    header = door.plan
+    """Call a compiled function. Returns 0, or -1 with the error in TVM-FFI's place."""
+    about = Ptr[FunctionHandle](Ptr(handle) + plan.BYTES_DATA)
+    header = about.plan
     if header == None:
-        return leave(door.python, arguments, count, result)
+        return pass_on(about.python, arguments, count, result)
     slots = Ptr(local(u8, header.slots_bytes))
-    if not valid(header) or not take_all(door, arguments, i64(count), slots):
-        return leave(door.python, arguments, count, result)
+    if not valid(header) or not take_all(about, arguments, i64(count), slots):
+        return pass_on(about.python, arguments, count, result)
     entered = enter(header, slots)
     record = header.entry(slots)
     leave_device(entered)
     if record != None:
-        told = local(Argument)
-        told.type = INT
-        told.length = 0
-        told.value = address(record)
-        status = leave(door.report, told, i32(1), result)
+        report = local(Argument)
+        report.type = INT
+        report.length = 0
+        report.value = address(record)
+        status = pass_on(about.report, report, i32(1), result)
         if status != 0:
             return status
-    give(header, slots, result)
+    write_result(header, slots, result)
     return 0

@@ -21,7 +21,7 @@ from ...base_dsl import cache
 from ...llvm import binding as llvm
 from ...llvm import unlocked
 from ...native import functions
-from ...native.later import Later
+from ...native.deferred_library import DeferredLibrary
 from ..lowering.pass_managers import free
 from . import native_objects
 from .object_code import undefined_symbols
@@ -210,7 +210,7 @@ def native_object(library: functions.Library, processor: Processor) -> bytes:
 
 
 def loading(
-    code: functions.Library | Later,
+    code: functions.Library | DeferredLibrary,
     others: Sequence[Library] = (),
     imports: Mapping[str, int] | None = None,
     parts: Sequence[Part] = (),
@@ -237,7 +237,7 @@ def loading(
 
 
 @functools.lru_cache(maxsize=64)
-def object_of(code: functions.Library | Later, processor: Processor) -> bytes:
+def object_of(code: functions.Library | DeferredLibrary, processor: Processor) -> bytes:
     """Object code of such functions for a processor of any architecture."""
     architecture = processor[0].partition("-")[0]
     if architecture not in native_objects.COMMON or processor != common_processor(architecture):
@@ -256,16 +256,16 @@ _exports: dict[str, tuple[str, ...]] = {}
 """Of libraries that are kept, by name."""
 
 
-def _library(code: functions.Library | Later) -> functions.Library:
-    return code.library if isinstance(code, Later) else code
+def _library(code: functions.Library | DeferredLibrary) -> functions.Library:
+    return code.library if isinstance(code, DeferredLibrary) else code
 
 
-def exports_of(code: functions.Library | Later) -> tuple[str, ...]:
+def exports_of(code: functions.Library | DeferredLibrary) -> tuple[str, ...]:
     """What a library exports; its module is not imported if its code is kept."""
-    if isinstance(code, Later) and code.name not in _exports:
+    if isinstance(code, DeferredLibrary) and code.name not in _exports:
         kept = native_objects.kept(code.name, common()[0])
         _exports[code.name] = code.library.exports if kept is None else kept.exports
-    return _exports[code.name] if isinstance(code, Later) else code.exports
+    return _exports[code.name] if isinstance(code, DeferredLibrary) else code.exports
 
 
 class Library:
@@ -330,7 +330,7 @@ functions.load = load_native
 class Part(NamedTuple):
     """Native code that no program changes: compiled when it is first needed, kept on disk, loaded once per process."""
 
-    code: functions.Library | Later
+    code: functions.Library | DeferredLibrary
     needs: tuple[Part, ...] = ()
     """Where it finds what it calls."""
     loaded: Callable[[Mapping[str, int]], None] | None = None

@@ -6,12 +6,12 @@ import ctypes
 import signal
 
 from ..._support import fork_safe
-from ...native.later import Later
+from ...native.deferred_library import DeferredLibrary
 from . import jit, signals
 
-REPORTS = jit.Part(Later("reports", "reports", ".reports", __package__))
-SIGNALS = jit.Part(Later("signals", "signals", ".signal_handler", __package__), loaded=signals.load)
-SOFT_FLOAT = jit.Part(Later("soft_float", "floats", ".soft_float", __package__), prefix="__")
+REPORTS = jit.Part(DeferredLibrary("reports", "reports", ".reports", __package__))
+SIGNALS = jit.Part(DeferredLibrary("signals", "signals", ".signal_handler", __package__), loaded=signals.load)
+SOFT_FLOAT = jit.Part(DeferredLibrary("soft_float", "floats", ".soft_float", __package__), prefix="__")
 PARTS = (REPORTS, SOFT_FLOAT, SIGNALS)
 
 

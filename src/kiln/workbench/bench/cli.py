@@ -1,4 +1,4 @@
-"""`kiln bench`: how long a kernel takes, beside what it is compared with, in one run.
+"""`kiln bench`: times a kernel beside its baselines, in one run.
 
 Candidates take turns in workers; ratios are of times of the same round. Everything is written to the journal.
 """
@@ -22,25 +22,27 @@ from ...measure import clocks
 from ...measure.comparison import ROUNDS, Comparison, in_rounds
 from ...measure.measurement import Measurement
 from .. import devices
-from ..core import command_line, worker_case
-from ..core.cases import Case, key_of, load
+from ..core import command_line, tuned_file, worker_case
+from ..core.cases import Case, key_of
 from ..core.command_line import EXIT
 from ..core.contracts import ContractError
 from ..core.environment import environment
+from ..core.loading import load
 from ..core.records import Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
-from ..profile import jobs as profile_jobs
+from ..verify import cli as verify
+from ..verify.cheating import CHECKS
 from . import jobs
 from .jobs import KERNEL, PEERS
 
 _TIMEOUT = 300.0
-"""Seconds for what compiles or is measured long; whatever hangs is ended then."""
+"""Seconds for a job that compiles or measures."""
 _IMPORT_TIMEOUT = 120.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """Something to time: the kernel of a Case, or one of what it is compared with."""
+    """Something to time: the kernel of a Case, its reference or a baseline."""
 
     name: str
     case: Case
@@ -50,22 +52,22 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True)
 class Benched:
-    """A Case, a Problem and its candidates, timed."""
+    """The times of a Case, a Problem and its candidates."""
 
     case: Case
     problem: dict[str, Any]
     config: dict[str, Any] | None
     comparison: Comparison | None
-    """None if the kernel, which comes first, could not be timed."""
+    """None if the kernel, the first candidate, could not be timed."""
     failed: dict[str, dict[str, Any]]
-    """What could not be timed, by name: `status` and `message`."""
+    """`status` and `message` of what could not be timed, by name."""
     dtype: str | None
     work: tuple[float, float] | None
-    """Operations and bytes."""
+    """FLOPs and bytes."""
     model: Model | None
 
     def rates(self, found: Measurement) -> dict[str, float]:
-        """`tflops`, `tbs` and `roofline` (the part of the peak that is reached), as far as they are known."""
+        """Return `tflops`, `tbs` and `roofline` (the fraction of the peak), as far as they are known."""
         if self.work is None or not found.us or found.protocol == "cpu-wall":
             return {}
         flops, size = self.work
@@ -85,14 +87,12 @@ def bench(
     runner: Runner | None = None,
     **options: Any,
 ) -> Comparison:
-    """Time a Case's kernel beside others; the kernel is the first of the Comparison. Options: l2, steady, rounds, seed."""
+    """Time a Case's kernel, the first of the Comparison, beside others. Options: l2, steady, rounds, seed."""
     case = load(case)
     if not command_line.on_gpu() and not command_line.asked_for_cpu():
         text = "bench() times the CPU target, for there is no GPU: this says nothing about one. KILN_TARGET=cpu says that it is meant"
         warnings.warn(text, DSLWarning, stacklevel=2)
     if config == "tuned":
-        from ..tune import tuned_file
-
         config = tuned_file.tuned_config(case, case.problem(problem))
     candidates = [Candidate(KERNEL, case, KERNEL, config), *peers(case, against, config)]
     found = timed(candidates, case.problem(problem), runner=runner, **options)
@@ -102,7 +102,7 @@ def bench(
 
 
 def peers(case: Case, names: Sequence[str], config: Any) -> list[Candidate]:
-    """What a Case is compared with, by name; "all" are the reference and all baselines."""
+    """Return candidates to compare a Case with, by name; "all" means the reference and all baselines."""
     known = [*PEERS, *case.baselines]
     wanted = [each for name in names for each in (["reference", *case.baselines] if name == "all" else [name])]
     for name in wanted:
@@ -124,19 +124,19 @@ class _Failed(Exception):
 
     @property
     def gone(self) -> bool:
-        """Whether its worker ended, perhaps by another's fault."""
+        """Whether its worker ended, perhaps through another's fault."""
         return self.error.get("type") == jobs.Gone.__name__
 
     def described(self) -> dict[str, Any]:
         status = "crash" if self.gone else self.outcome.status
         found = {"status": status, **{name: self.error.get(name) for name in ("type", "message", "file", "line")}}
-        if status in ("crash", "timeout", "oom"):  # nothing but what it printed says why
+        if status in ("crash", "timeout", "oom"):  # only its output says why
             found["stderr"] = self.outcome.stderr[-2000:]
         return found
 
 
 class _Held:
-    """A candidate in a worker, as `in_rounds` wants it."""
+    """A candidate in a worker, with the interface that `in_rounds` takes."""
 
     def __init__(self, candidate: Candidate, runner: Runner) -> None:
         self.candidate, self._runner = candidate, runner
@@ -180,7 +180,7 @@ def timed(
     runner: Runner | None = None,
     progress: Any = lambda text="", steps=1: None,
 ) -> Benched:
-    """Time candidates in turns. One that fails is left out, and the others begin anew; without the first there is nothing."""
+    """Time candidates in turns. One that fails is left out, and the others start again; the first is required."""
     first = candidates[0]
     model = current.device().model if command_line.on_gpu() and driver.available() else None
     work = first.case.flops_bytes(problem)
@@ -193,12 +193,12 @@ def timed(
             try:
                 for name, each in held.items():
                     progress(f"prepares {name}", 0)
-                    given = {
+                    arguments = {
                         "where": each.candidate.case.where,
                         "what": each.candidate.what,
                         "config": each.candidate.config,
                     }
-                    ready = each.do("hold", **given, **shared, workers=len(runners))
+                    ready = each.do("hold", **arguments, **shared, workers=len(runners))
                     dtype = dtype or ready["dtype"]
                 least = model and work and model.least_us(*work, dtype, most=True)
                 comparison = in_rounds(
@@ -218,11 +218,11 @@ def timed(
 
 @contextlib.contextmanager
 def _runners(candidates: Sequence[Candidate], runner: Runner | None) -> Iterator[dict[str, Runner]]:
-    """A worker for each Case: two revisions of one module cannot live in a process."""
+    """Provide a worker for each Case: two revisions of one module cannot live in a process."""
     with contextlib.ExitStack() as stack:
         made: dict[str, Runner] = {}
         for where, case in {each.case.where: each.case for each in candidates}.items():
-            own = case.runner if isinstance(case, worker_case.DistantCase) else None
+            own = case.runner if isinstance(case, worker_case.WorkerCase) else None
             made[where] = runner or own or stack.enter_context(Local(jobs=1))
         yield made
 
@@ -231,7 +231,7 @@ def _runners(candidates: Sequence[Candidate], runner: Runner | None) -> Iterator
 
 
 def record(found: Benched, options: Mapping[str, Any]) -> Record:
-    """What goes to the journal: the kernel's time, and beside it what it was compared with."""
+    """Return the Record of the kernel's time and those of its peers."""
     own = found.comparison.measurements[KERNEL] if found.comparison else None
     wrong = found.failed.get(KERNEL) or ({"type": "Compiled", "message": own.error} if own and own.error else None)
     protocol = (own.protocol if own else "") + (" steady" if options.get("steady") else "")
@@ -312,7 +312,7 @@ def _run(args: Any, first: Case, others: list[Case], there: Callable[[str], Case
         print(f"{why}: nothing was measured", file=sys.stderr)
         return EXIT.NOT_HERE
     chosen = command_line.problems(args, first)
-    peers(first, _against(args), None)  # a misspelt name is told before anything is done
+    peers(first, _against(args), None)  # reports a misspelt name before anything runs
     if not args.no_verify and not _verified(first, chosen, args):
         return EXIT.FAILED
     if estimating:
@@ -357,9 +357,7 @@ def _benched(args: Any, first: Case, others: list[Case], older: Case | None, pro
 
 
 def _verified(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> bool:
-    """Whether results are right; what the journal knows to be is not checked again."""
-    from ..verify import cli as verify
-
+    """Return whether results are right; problems that the journal knows to be right are not checked again."""
     known, env = journal_of(case).by_key(), environment()
     for problem in problems:
         config = command_line.config(args, case, problem)
@@ -391,7 +389,7 @@ def _locked(wanted: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def revision(case: Case, name: str, load: Callable[[str], Case] = load) -> Iterator[Case]:
-    """While open, the Case as it was at a revision of its git repository, in a folder of its own."""
+    """While open, provide the Case as it was at a revision of its git repository, in a temporary folder."""
     if not case.file:
         raise ContractError(f"--since {name}: {case.name} has no file")
     file = Path(case.file).resolve()
@@ -422,8 +420,6 @@ def _status(found: Benched, args: Any) -> int:
     if own.error:
         return EXIT.FAILED
     if "too-fast" in own.flags:
-        from ..verify.cheating import CHECKS
-
         print(f"physics: {CHECKS['physics']}: flops_bytes says too much, or not all was computed", file=sys.stderr)
         return EXIT.FAILED
     if args.gate is not None:
@@ -440,7 +436,7 @@ def _status(found: Benched, args: Any) -> int:
 
 
 def _us(value: float) -> str:
-    """Four digits, without an exponent."""
+    """Format microseconds with four digits, without an exponent."""
     return f"{value:.0f}" if value >= 1000 else f"{value:.4g}"
 
 
@@ -496,7 +492,7 @@ def show(found: Benched, args: Any) -> None:
 
 
 def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> int:
-    """What can be said without a GPU."""
+    """Print what is known without a GPU: the roofline and the resources of the kernels."""
     out = command_line.console(args)
     written: list[dict[str, Any]] = []
     device = current.device()
@@ -507,8 +503,8 @@ def _estimate(case: Case, problems: Sequence[Mapping[str, Any]], args: Any) -> i
     ):
         for problem in problems:
             config = command_line.config(args, case, problem)
-            given = {"where": case.where, "problem": dict(problem), "config": config, "seed": args.seed}
-            job = Job(f"{profile_jobs.__name__}:static", given, **command_line.job_options(_TIMEOUT))
+            arguments = {"where": case.where, "problem": dict(problem), "config": config, "seed": args.seed}
+            job = Job("kiln.workbench.profile.jobs:static", arguments, **command_line.job_options(_TIMEOUT))
             (outcome,) = runners[case.where].run([job])
             step()
             text = " ".join(f"{name}={value}" for name, value in problem.items())

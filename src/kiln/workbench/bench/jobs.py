@@ -1,4 +1,4 @@
-"""What workers do for `kiln bench`: they hold what is timed between turns, so that candidates of several processes can take turns."""
+"""Jobs of `kiln bench`: workers hold candidates between turns, so that those of several processes can take turns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...base_dsl import packages
 from ...measure import measurement, timers
 from ..core.cases import Case
 from ..core.contracts import ContractError, is_array
-from ..verify import jobs as checking
+from ..core.opened_case import opened
 
 KERNEL = "kernel"
 PEERS = ("reference", "torch.compile")
@@ -22,11 +22,11 @@ _held: dict[str, _Held] = {}
 
 
 class _Held:
-    """A candidate between turns: its batches, and what its calls gave."""
+    """A candidate between turns: its batches, and the results of its calls."""
 
     def __init__(self, case: Case, function: Callable[..., Any], inputs: list[Any], options: Mapping[str, Any]) -> None:
         self.last: Any = None
-        # Outputs of the kernel's timed calls have to be what a call that is not timed gave.
+        # Outputs of timed calls have to equal that of a call that is not timed.
         self.wanted = None if case.mutates or case.nondeterministic else fingerprint(function(*inputs))
         effort = measurement.QUICK if options["quick"] else measurement.NORMAL
 
@@ -39,7 +39,7 @@ class _Held:
         self.series.watch.own = options["workers"]
 
     def complaint(self) -> str | None:
-        """What is wrong with the output of the last timed call."""
+        """Return what is wrong with the output of the last timed call, or None."""
         if self.wanted is None or self.last is None or fingerprint(self.last) == self.wanted:
             return None
         return "outputs of timed calls are not those of a call that is not timed"
@@ -48,15 +48,15 @@ class _Held:
 def hold(
     name: str, where: str, what: str, problem: dict[str, Any], config: dict[str, Any] | None, seed: int, **options: Any
 ) -> dict[str, Any]:
-    """Make a candidate ready: `what` is the kernel, the reference, the reference compiled by PyTorch, or a baseline."""
-    case, _ = checking.opened(where)
+    """Prepare a candidate: `what` is the kernel, the reference, the reference under torch.compile, or a baseline."""
+    case, _ = opened(where)
     inputs = _inputs(case, problem, seed)
     _held[name] = _Held(case, candidate(case, what, problem, config), inputs, options)
     return {"dtype": dtype_of(inputs), "protocol": _held[name].series.batch.protocol}
 
 
 class Gone(Exception):
-    """The worker that held a candidate is no more."""
+    """The worker that held a candidate has ended."""
 
 
 def _of(name: str) -> _Held:
@@ -72,12 +72,12 @@ def warm_up(name: str) -> None:
 
 
 def turn(name: str) -> list[float]:
-    """Time one batch: microseconds of each call."""
+    """Time one batch; return the microseconds of each call."""
     return _of(name).series.run()
 
 
 def result(name: str, at_least_us: float) -> dict[str, Any]:
-    """What the turns say; `wrong` if outputs are."""
+    """Return the measurement of all turns, and what is `wrong` with outputs."""
     held = _of(name)
     return {"measurement": held.series.result(at_least_us).to_json(), "wrong": held.complaint()}
 
@@ -86,7 +86,7 @@ _made: dict[str, list[Any]] = {}
 
 
 def _inputs(case: Case, problem: dict[str, Any], seed: int) -> list[Any]:
-    """Of a problem; the same arrays for all candidates, unless one changes them."""
+    """Return the inputs of a problem; all candidates share the arrays, unless the kernel changes them."""
     if case.mutates:
         return case.inputs(problem, seed)
     key = json.dumps((case.where, problem, seed), sort_keys=True)
@@ -97,7 +97,7 @@ def _inputs(case: Case, problem: dict[str, Any], seed: int) -> list[Any]:
 
 
 def candidate(case: Case, what: str, problem: Mapping[str, Any], config: Any) -> Callable[..., Any]:
-    """A function of the inputs."""
+    """Return a candidate as a function of the inputs."""
     if what == KERNEL:
         return case.bound(config, problem)
     if what == "reference":
@@ -112,20 +112,19 @@ def candidate(case: Case, what: str, problem: Mapping[str, Any], config: Any) ->
 
 
 def fingerprint(output: Any) -> str:
-    """A hash of the bits of all arrays of an output."""
+    """Return a hash of the bits of all arrays of an output."""
     digest = hashlib.blake2b(digest_size=16)
     for array in arrays_of(output):
         digest.update(repr((tuple(array.shape), str(array.dtype))).encode())
-        if hasattr(array, "detach"):  # PyTorch's; by bytes, for numpy has not all of its types
-            import torch
-
+        if hasattr(array, "detach"):  # PyTorch's, as bytes: numpy lacks some of its types
+            torch = packages.load("torch")
             array = array.detach().contiguous().reshape(-1).view(torch.uint8).cpu().numpy()
         digest.update(array.tobytes() if hasattr(array, "tobytes") else bytes(memoryview(array)))
     return digest.hexdigest()
 
 
 def arrays_of(output: Any) -> list[Any]:
-    """The arrays of a tensor, a tuple, a list or a dict of them, in order."""
+    """Return the arrays of a tensor, a tuple, a list or a dict of them, in order."""
     if is_array(output):
         return [output]
     if isinstance(output, Mapping):
@@ -137,7 +136,7 @@ _TYPES = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf1
 
 
 def dtype_of(inputs: list[Any]) -> str | None:
-    """By which of a GPU's peaks a problem is judged: that of the largest input's type."""
+    """Return the type whose peak a problem is judged by: that of the largest input."""
     arrays = [array for one in inputs for array in arrays_of(one)]
     if not arrays:
         return None

@@ -1,4 +1,4 @@
-"""What was compiled, as files: MLIR, LLVM, PTX, cubin, SASS of each function, and what its kernels need of a GPU."""
+"""Writes what was compiled as files: MLIR, LLVM, PTX, cubin and SASS of each kernel, and the resources it uses."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 KINDS = {"mlir": "mlir", "llvm": "ll", "ptx": "ptx", "cubin": "cubin", "sass": "sass"}
-"""Artefacts and how their files end."""
+"""Artefacts and the suffixes of their files."""
 
 
 def write_artifacts(launches: Iterable[Any], folder: Path) -> list[Path]:
-    """Write what launches of a dry run are made of to a folder: files named after kernels, and `resources.json`; the paths.
+    """Write the artefacts of a dry run's launches and `resources.json` to a folder; return the paths.
 
-    A kernel that was launched several times is written once. What cannot be made here is left out, and `resources.json` says why.
+    A kernel that was launched several times is written once. `resources.json` says why an artefact is missing.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
@@ -48,7 +48,7 @@ def write_artifacts(launches: Iterable[Any], folder: Path) -> list[Path]:
 
 
 def resources_of(launch: Any) -> dict[str, Any]:
-    """What a launch needs of a GPU, as JSON."""
+    """Return the resources that a launch needs, as JSON."""
     used = dataclasses.asdict(launch.resources)
     used |= {"smem": launch.resources.static_smem + launch.smem, "dynamic_smem": launch.smem}
     runs = occupancy(launch.arch, math.prod(launch.block), used["registers"], used["smem"], used["barriers"])

@@ -1,6 +1,7 @@
-"""Cases: kernels with what is needed to check, time and tune them.
+"""Cases: kernels with everything that is needed to check, time and tune them.
 
-A Case is a contract module (contracts.py) or a `KernelPlan`. A Problem is a dict of JSON values, a Config a dict of such or a dataclass that becomes one.
+A Case is a contract module (contracts.py) or a `KernelPlan`. A Problem is a dict of JSON values; a Config is one too,
+or a dataclass that becomes one.
 """
 
 from __future__ import annotations
@@ -12,33 +13,21 @@ import importlib
 import inspect
 import itertools
 import json
-import os
 import random
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, is_dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from ...base_dsl import packages
+from ...base_dsl import cache, packages
+from ...hardware import current
+from ...hardware.architectures import generation_of, refusal
 from . import source_closure
-from .contracts import (
-    NAMES,
-    REQUIRED,
-    ContractError,
-    check_names,
-    contract_error,
-    import_file,
-    import_name,
-    is_array,
-    line_of,
-    short,
-)
+from .contracts import NAMES, ContractError, contract_error, is_array, line_of, short
 
 
 class Problem(dict[str, Any]):
-    """A problem's fields, as items and as attributes."""
+    """The fields of a problem, as items and as attributes."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -49,7 +38,7 @@ class Problem(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Choice:
-    """A config, and why it cannot be used; `value` is what the contract gave, a dict or a Tiling."""
+    """A config with the reasons against it; `value` is what the contract gave, a dict or a Tiling."""
 
     config: dict[str, Any]
     reasons: tuple[str, ...] = ()
@@ -57,12 +46,12 @@ class Choice:
 
     @property
     def valid(self) -> bool:
-        """Whether nothing speaks against it."""
+        """Whether there is no reason against the config."""
         return not self.reasons
 
 
 class Case:
-    """A kernel and what belongs to it. `where` loads it again, in another process, too."""
+    """A kernel with its inputs, reference and configs. `where` loads it again, also in another process."""
 
     def __init__(
         self, name: str, where: str, file: str | None, names: Mapping[str, Any], of_plan: bool = False
@@ -87,7 +76,7 @@ class Case:
     # Problems
 
     def problem(self, which: int | Mapping[str, Any] | None = None) -> Problem:
-        """A problem by its number, or the first one with other values for some fields."""
+        """Return a problem by its number, or the first one with some fields changed."""
         if which is None or isinstance(which, int):
             number = which or 0
             if not -len(self.problems) <= number < len(self.problems):
@@ -95,10 +84,10 @@ class Case:
             return Problem(self.problems[number])
         return self.changed(self.problems[0], which)
 
-    def changed(self, problem: Mapping[str, Any], given: Mapping[str, Any]) -> Problem:
-        """A problem with other values for some fields, which must be of the same types."""
+    def changed(self, problem: Mapping[str, Any], fields: Mapping[str, Any]) -> Problem:
+        """Return a problem with some fields changed; the new values must have the types of the old ones."""
         made = Problem(problem)
-        for name, value in given.items():
+        for name, value in fields.items():
             if name not in made:
                 near = difflib.get_close_matches(name, made, 1)
                 meant = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(made) or 'none'}"
@@ -141,7 +130,7 @@ class Case:
         return made
 
     def _defaults(self) -> dict[str, Any]:
-        """The fields of problems: parameters of get_inputs with their defaults; `**` if it takes any."""
+        """Return the fields of problems: parameters of get_inputs with their defaults; `**` if it takes any keyword."""
         if "fields" in self._names:
             return dict(self._names["fields"])
         found: dict[str, Any] = {}
@@ -152,10 +141,10 @@ class Case:
                 found[name] = MISSING if parameter.default is parameter.empty else parameter.default
         return found
 
-    # What runs the user's functions
+    # Calls of the user's functions
 
     def inputs(self, problem: Mapping[str, Any], seed: int = 0) -> list[Any]:
-        """The inputs of a problem; those of a seed are always the same."""
+        """Return the inputs of a problem; they depend on the seed only."""
         seed_everything(seed)
         made = self._called("get_inputs", self._names["get_inputs"], **problem)
         if not isinstance(made, (list, tuple)):
@@ -165,27 +154,27 @@ class Case:
         return list(made)
 
     def kernel(self, *inputs: Any, config: Any = None, problem: Mapping[str, Any] | None = None) -> Any:
-        """Run the kernel, with a config if one is given; whatever it raises comes out."""
+        """Run the kernel, with a config if there is one; exceptions of the kernel pass through."""
         return self.bound(config, problem)(*inputs)
 
     def bound(self, config: Any = None, problem: Mapping[str, Any] | None = None) -> Callable[..., Any]:
-        """The kernel as a function of the inputs, for calls that are timed: the config is looked up now."""
+        """Return the kernel as a function of the inputs, with its config looked up once, for timing."""
         more = self._with_problem(problem)
         if config is not None or self._needs_config:
             more["config"] = self._config_value(config, problem)
         return functools.partial(self._names["kernel_fn"], **more)
 
     def reference(self, *inputs: Any, problem: Mapping[str, Any] | None = None) -> Any:
-        """What the kernel should give; whatever goes wrong is an error of the contract."""
+        """Return what the kernel should compute; a failure is an error of the contract."""
         return self._called("reference_fn", self._names["reference_fn"], *inputs, **self._with_problem(problem))
 
     def oracle(self, *inputs: Any, problem: Mapping[str, Any] | None = None) -> Any:
-        """`oracle_fn`, or else `reference_fn`, of inputs that should be in fp64."""
+        """Return `oracle_fn`, or else `reference_fn`, of inputs that should be in fp64."""
         name = "oracle_fn" if self._names.get("oracle_fn") else "reference_fn"
         return self._called(name, self._names[name], *inputs, **self._with_problem(problem))
 
     def flops_bytes(self, problem: Mapping[str, Any]) -> tuple[float, float] | None:
-        """Floating-point operations and bytes of the algorithm; None where the contract does not say."""
+        """Return the FLOPs and bytes of the algorithm; None if the contract does not say."""
         function = self._names.get("flops_bytes")
         if function is None:
             return None
@@ -199,11 +188,11 @@ class Case:
     # Configs
 
     def configs(self, problem: Mapping[str, Any]) -> list[Choice]:
-        """All configs in canonical order, each once; those that are refused carry the reasons."""
+        """Return all configs in canonical order, each once, with the reasons against it."""
         return [Choice(config, tuple(self._reasons(value, problem)), value) for config, value in self._listed(problem)]
 
     def _listed(self, problem: Mapping[str, Any]) -> list[tuple[dict[str, Any], Any]]:
-        """The configs and what the contract gave for each; asked of it once for a problem."""
+        """Return the configs of a problem with the contract's own objects; the contract lists them once per problem."""
         name = json.dumps(problem, sort_keys=True)
         if name not in self._listings:
             self._listings[name] = self._list(problem)
@@ -215,7 +204,9 @@ class Case:
             listed = self._called("configs", listed, **problem)
         if isinstance(listed, Mapping):
             if not all(isinstance(values, (list, tuple)) for values in listed.values()):
-                raise self._bad("`configs` as a dict has a list for each name: their product is meant", "configs")
+                raise self._bad(
+                    "`configs` as a dict has a list for each name, of which all combinations are tried", "configs"
+                )
             listed = [dict(zip(listed, values)) for values in itertools.product(*listed.values())]
         if listed is not None and not isinstance(listed, (list, tuple)):
             raise self._bad(
@@ -228,16 +219,16 @@ class Case:
         return list(found.values())
 
     def reasons(self, config: Mapping[str, Any], problem: Mapping[str, Any]) -> list[str]:
-        """Why a config is refused for a problem; nothing: it is not."""
+        """Return why a config is refused for a problem; nothing if it is not."""
         return self._reasons(self._config_value(config, problem), problem)
 
     @property
     def has_configs(self) -> bool:
-        """Whether there is anything to choose."""
+        """Whether the contract has configs to choose from."""
         return self._names.get("configs") is not None
 
     def perf_model(self, config: Mapping[str, Any], problem: Mapping[str, Any], device: Any) -> float | None:
-        """Predicted microseconds; None where the contract predicts nothing."""
+        """Return the predicted microseconds; None if the contract has no `perf_model`."""
         function = self._names.get("perf_model")
         if function is None:
             return None
@@ -253,7 +244,7 @@ class Case:
         return parameter is not None and parameter.default is parameter.empty
 
     def _config_value(self, config: Any, problem: Mapping[str, Any] | None) -> Any:
-        """What the kernel is given for a config: the contract's own object."""
+        """Return the contract's own object for a config."""
         problem = problem if problem is not None else self.problems[0]
         choices = self._listed(problem) if self.has_configs else []
         if config is None:
@@ -276,54 +267,50 @@ class Case:
             raise self._bad(f"a config is no JSON: {reason}", "configs") from None
 
     def _reasons(self, value: Any, problem: Mapping[str, Any]) -> list[str]:
-        """Why a config is refused."""
+        """Return why a config is refused."""
         found: list[str] = []
         whole = self._names["plan_of"](problem) if self._of_plan else Problem(problem)
         if hasattr(value, "validate"):
             found += _said(value.validate, whole)
         if self._names.get("validate") is not None:
-            from kiln.hardware import current
-
             found += _said(self._names["validate"], value, whole, current.device())
         return found
 
     # The verbs
 
     def verify(self, problems: Any = "all", **options: Any) -> Any:
-        """Check the kernel: `kiln.workbench.verify.verify`."""
-        return importlib.import_module("kiln.workbench.verify").verify(self, problems=problems, **options)
+        """Check the kernel (`kiln.workbench.verify.verify`)."""
+        return _verb("verify").verify(self, problems=problems, **options)
 
     def checks(self, **options: Any) -> Any:
-        """What `verify` checks, one by one, for `pytest.mark.parametrize`."""
-        return importlib.import_module("kiln.workbench.verify").checks(self, **options)
+        """Return what `verify` checks, one by one, for `pytest.mark.parametrize`."""
+        return _verb("verify").checks(self, **options)
 
     def bench(self, problem: Any = None, **options: Any) -> Any:
-        """Time the kernel: `kiln.workbench.bench.bench`."""
-        return importlib.import_module("kiln.workbench.bench").bench(self, problem, **options)
+        """Time the kernel (`kiln.workbench.bench.bench`)."""
+        return _verb("bench").bench(self, problem, **options)
 
     def tune(self, problem: Any = None, **options: Any) -> Any:
-        """Choose a config: `kiln.workbench.tune.tune`."""
-        return importlib.import_module("kiln.workbench.tune").tune(self, problem, **options)
+        """Choose a config (`kiln.workbench.tune.tune`)."""
+        return _verb("tune").tune(self, problem, **options)
 
     def profile(self, problem: Any = None, **options: Any) -> Any:
-        """Look at where time goes: `kiln.workbench.profile.profile`."""
-        return importlib.import_module("kiln.workbench.profile").profile(self, problem, **options)
+        """Show where the time goes (`kiln.workbench.profile.profile`)."""
+        return _verb("profile").profile(self, problem, **options)
 
     def digest(self) -> str:
-        """A hash of the sources: the contract's file and the files of its project that it imports, as they were when loaded."""
-        if not any(map(source_closure.is_project, self.sources)):  # a kernel of Kiln's own
-            from kiln.base_dsl import cache
-
+        """Return a hash of the contract's file and the project files it imports, as they were when loaded."""
+        if not any(map(source_closure.is_project, self.sources)):  # a kernel of Kiln itself
             return cache.sources_hash()
         return source_closure.digest(self.sources)
 
-    # Ground
+    # Helpers
 
     def _with_problem(self, problem: Mapping[str, Any] | None) -> dict[str, Any]:
         return {"problem": problem if problem is not None else self.problems[0]} if self._of_plan else {}
 
     def _called(self, name: str, function: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """A function of the contract called; what it raises is the contract's fault, told at the user's line."""
+        """Call a function of the contract; report what it raises at the user's line."""
         try:
             return function(*arguments, **options)
         except ContractError:
@@ -365,122 +352,17 @@ class Case:
                 raise self._bad(f"tolerance has rtol and atol, or factor, not {sorted(unknown)[0]!r}", "tolerance")
 
 
-# Loading
-
-
-def load(where: Any) -> Case:
-    """The Case of a file, `pkg.module`, either with `:Plan`, a module, or a KernelPlan class or object."""
-    if isinstance(where, Case):
-        return where
-    if isinstance(where, ModuleType):
-        return _of_module(where, where.__file__ or where.__name__, None)
-    if not isinstance(where, (str, os.PathLike)):
-        return _of_plan(
-            where, f"{getattr(where, '__module__', '?')}:{getattr(where, '__qualname__', type(where).__qualname__)}"
-        )
-    text = os.fspath(where)
-    name, plan = text, None
-    found = re.fullmatch(r"(.+):([A-Za-z_]\w*)", text)
-    if found and not os.path.exists(text):
-        name, plan = found.group(1), found.group(2)
-    if os.path.isdir(name) and os.path.isfile(os.path.join(name, "kernel.py")):
-        name = os.path.join(name, "kernel.py")
-    if name.endswith(".py") or os.sep in name or os.path.isfile(name):
-        path = Path(name).resolve()
-        if not path.is_file():
-            near = difflib.get_close_matches(path.name, [each.name for each in path.parent.glob("*.py")], 1)
-            raise ContractError(f"there is no file {name}" + (f"; did you mean {near[0]}?" if near else ""))
-        module = import_file(path)
-        return _of_module(module, f"{path}:{plan}" if plan else str(path), plan)
-    if name == "kiln.kernels":
-        from . import library_cases
-
-        return library_cases.case(plan)
-    module = import_name(name)
-    return _of_module(module, text, plan)
-
-
-def _of_module(module: ModuleType, where: str, plan: str | None) -> Case:
-    file = module.__file__
-    names = vars(module)
-    if plan is not None:
-        if plan not in names:
-            near = difflib.get_close_matches(plan, [name for name in names if not name.startswith("_")], 1)
-            raise ContractError(f"there is no {plan!r} in it" + (f"; did you mean {near[0]!r}?" if near else ""), file)
-        return _of_plan(names[plan], where)
-    plans = [each for each in names.values() if _is_plan(each) and each.__module__ == module.__name__]
-    if plans and not any(name in names for name in REQUIRED):
-        if len(plans) > 1:
-            offered = ", ".join(f"{where}:{each.__name__}" for each in plans)
-            raise ContractError(f"it has several plans; name one: {offered}", file)
-        return _of_plan(plans[0], f"{where}:{plans[0].__name__}")
-    check_names(names, file)
-    stem = Path(file).stem if file else module.__name__
-    return Case(stem if stem != "kernel" or not file else Path(file).resolve().parent.name, where, file, names)
-
-
-def _is_plan(value: Any) -> bool:
-    wanted = ("prepare_inputs", "reference_fn", "plan")
-    return isinstance(value, type) and all(callable(getattr(value, name, None)) for name in wanted)
-
-
-def _of_plan(plan: Any, where: str) -> Case:
-    """A KernelPlan, class or object, as a Case: its fields are the problem."""
-    kind = plan if isinstance(plan, type) else type(plan)
-    if not _is_plan(kind) or not is_dataclass(kind):
-        raise ContractError(
-            f"{where} is no contract module and no KernelPlan: a dataclass with prepare_inputs, reference_fn, plan"
-        )
-    file = inspect.getsourcefile(kind)
-    problem_fields = [each for each in fields(kind) if each.init]
-
-    def default(each: Any) -> Any:
-        if not isinstance(plan, type):
-            return getattr(plan, each.name)
-        return each.default_factory() if each.default_factory is not MISSING else each.default
-
-    def made(problem: Mapping[str, Any]) -> Any:
-        return kind(**problem)
-
-    def kernel(*inputs: Any, problem: Mapping[str, Any], config: Any = None) -> Any:
-        kernel = made(problem).plan(*inputs)
-        result = kernel.run(config)
-        outputs = kernel.output_tensors if result is None else result
-        return outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
-
-    names: dict[str, Any] = {
-        "fields": {each.name: default(each) for each in problem_fields},
-        "plan_of": made,
-        "kernel_fn": kernel,
-        "reference_fn": lambda *inputs, problem: made(problem).reference_fn(*inputs),
-        "get_inputs": lambda **problem: made(problem).prepare_inputs(),
-    }
-    if hasattr(kind, "oracle_fn"):
-        names["oracle_fn"] = lambda *inputs, problem: made(problem).oracle_fn(*inputs)
-    for method, name in (("_autotune_configs", "configs"), ("_algorithmic_flops_bytes", "flops_bytes")):
-        if hasattr(kind, method) and _says_something(kind, method):
-            names[name] = lambda method=method, **problem: getattr(made(problem), method)()
-    for name in ("problems", "tolerance", "baselines", "arch", "mutates", "aliases", "nondeterministic", "streams"):
-        if getattr(kind, name, None) is not None:
-            names[name] = getattr(kind, name)
-    if not isinstance(plan, type):
-        names["problems"] = [names["fields"]]
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
-    return Case(snake, where, file, names, of_plan=True)
-
-
-def _says_something(kind: type, method: str) -> bool:
-    """Whether a plan has a method of its own, not the one that all plans inherit."""
-    base = next((each for each in kind.__mro__ if each.__name__ == "KernelPlan"), None)
-    return base is None or getattr(base, method, None) is not getattr(kind, method)
+def _verb(name: str) -> Any:
+    """Return the package of a verb, loaded by name when a method of Case needs it: verbs stand on Cases."""
+    return importlib.import_module(f"kiln.workbench.{name}")
 
 
 # Values
 
 
 def seed_everything(seed: int) -> None:
-    """Seed what contracts draw random numbers from: Python's, numpy's and torch's generators."""
-    import numpy
+    """Seed the generators that contracts draw from: Python's, numpy's and torch's."""
+    import numpy  # 200 ms that verbs without inputs do not need
 
     random.seed(seed)
     numpy.random.seed(seed % 2**32)
@@ -490,7 +372,7 @@ def seed_everything(seed: int) -> None:
 
 
 def _like(old: Any, value: Any, name: str) -> Any:
-    """A value for a field in the type of the one it had; text is read as JSON."""
+    """Convert a value to the type of the field's old value; text is read as JSON."""
     if isinstance(value, str) and not isinstance(old, str):
         try:
             value = json.loads(value)
@@ -503,7 +385,7 @@ def _like(old: Any, value: Any, name: str) -> Any:
 
 
 def _said(function: Callable[..., Any], *arguments: Any) -> list[str]:
-    """The reasons a `validate` gives: by what it returns or by raising."""
+    """Return the reasons that a `validate` gives, by its result or by raising."""
     try:
         answer = function(*arguments)
     except Exception as error:
@@ -521,12 +403,10 @@ def _said(function: Callable[..., Any], *arguments: Any) -> list[str]:
 
 
 def arch_fits(wanted: str, name: str | None) -> bool:
-    """Whether an architecture (`sm_90a`; a device's capability as `sm_90`) is one of those a contract names.
+    """Return whether an architecture (`sm_90a`; `sm_90` for a device's capability) is among those of a contract.
 
-    `sm_80+` is any from there on; `sm_90a` is code for 9.0 alone; names are separated by commas.
+    `sm_80+` means that one and all later ones, `sm_90a` code for 9.0 alone; commas separate names.
     """
-    from kiln.hardware.architectures import generation_of, refusal
-
     here = generation_of(name or "sm_80")
     return not refusal(wanted, (here.major, here.minor))
 
@@ -539,7 +419,7 @@ def key_of(
     env: Mapping[str, Any],
     protocol: str = "",
 ) -> str:
-    """A hash of all that a result depends on: sources, versions, GPU model, driver, problem, config, how it was measured."""
+    """Return a hash of all that a result depends on: sources, versions, GPU, driver, problem, config, protocol."""
     versions = {name: env.get(name) for name in ("kiln", "ptxas", "gpu", "driver")}
     whole: Sequence[Any] = (kind, protocol, case.name, case.digest(), versions, dict(problem), config)
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:32]

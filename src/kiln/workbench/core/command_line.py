@@ -1,11 +1,11 @@
-"""What the verbs that take a CASE share: arguments, exit codes, what they print on, progress, errors.
+"""What the verbs that take a CASE share: arguments, exit statuses, output, progress, errors.
 
-@command.report_errors
+@report_errors
 def main(argv):
-    parser = command.arguments("kiln verify", "Check a kernel.")
-    args = command.parse(parser, argv)
-    case = command.open_case(args)
-    for problem in command.problems(args, case): ...
+    parser = arguments("kiln verify", "Check a kernel.")
+    args = parse(parser, argv)
+    case = open_case(args)
+    for problem in problems(args, case): ...
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...base_dsl.target import get_target
+from ...hardware import current, driver
+from ...hardware.architectures import DEFAULT
+from . import environment, loading, tuned_file
+from .cases import Case, Problem, arch_fits
 from .contracts import ContractError
 from .runners import InfrastructureLost
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from .cases import Case, Problem
 
 
 class EXIT:
@@ -36,27 +39,27 @@ class EXIT:
 
     GOOD = 0
     FAILED = 1
-    """The kernel failed what was asked."""
+    """The kernel failed a check, or could not be timed."""
     BAD_USE = 2
-    """Bad use, or a bad contract."""
+    """The command line or the contract is wrong."""
     NOT_HERE = 3
-    """Not possible on this machine; what was possible is printed."""
+    """This machine cannot do it; the verb printed what it can do."""
     LOST = 4
-    """Workers could not be started; the journal has what was done."""
+    """Workers could not be started; the journal has what was done before."""
     UNTRUSTED = 5
-    """Measured, but not to be trusted (`--strict`)."""
+    """The measurement is doubtful (`--strict`)."""
     INTERRUPTED = 130
 
 
 class NotHere(Exception):
-    """Something is not possible on this machine: exit status 3."""
+    """This machine cannot do something: exit status 3."""
 
 
 _ENVIRONMENT = {"target": "KILN_TARGET", "arch": "CUTE_DSL_ARCH"}
 
 
 def arguments(prog: str, description: str, several: bool = False) -> argparse.ArgumentParser:
-    """A parser with what every verb takes that works on a Case; `several` cases where the verb compares them."""
+    """Return a parser with the arguments of every verb that takes a Case, or with `several` some Cases."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description=description,
@@ -89,7 +92,7 @@ def arguments(prog: str, description: str, several: bool = False) -> argparse.Ar
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments; options that the parser does not know are `fields` of the problem, by name."""
+    """Parse a command line; options that the parser does not know become `fields` of the problem."""
     args, others = parser.parse_known_args(list(argv))
     args.fields = {}
     words = iter(others)
@@ -97,16 +100,16 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
     while word is not None:
         if not word.startswith("--") or word == "--":
             parser.error(f"unrecognized argument: {word}")
-        name, given, value = word[2:].partition("=")
+        name, equals, value = word[2:].partition("=")
         word = next(words, None)
-        if not given:
+        if not equals:
             value = "true"  # `--causal`
             if word is not None and (not word.startswith("-") or _is_number(word)):
                 value, word = word, next(words, None)
         args.fields[name.replace("-", "_")] = value
     for each in args.set:
-        name, given, value = each.partition("=")
-        if not given:
+        name, equals, value = each.partition("=")
+        if not equals:
             parser.error(f"--set {each}: write --set name=value")
         args.fields[name] = value
     args.words = list(argv)
@@ -122,53 +125,38 @@ def _is_number(word: str) -> bool:
 
 
 def open_case(args: argparse.Namespace, where: str | None = None, load: Callable[[str], Case] | None = None) -> Case:
-    """Load the CASE, for the target and architecture that were asked for. Workers that are started later take them, too."""
-    from kiln.hardware import driver
-
-    from . import cases
-
+    """Load the CASE for the chosen target and architecture, which workers that start later take over."""
     for name, variable in _ENVIRONMENT.items():
         if getattr(args, name, None):
             os.environ[variable] = getattr(args, name)
     if os.environ.get("KILN_TARGET") == "nvidia" and not driver.available():
         raise NotHere(f"the target nvidia was asked for, and there is no NVIDIA GPU here: {why_no_gpu()}")
-    case = (load or cases.load)(where or args.case)
-    # Without a GPU a contract's own architecture is as good as any.
-    if (
-        case.arch
-        and not os.environ.get("CUTE_DSL_ARCH")
-        and not on_gpu()
-        and not cases.arch_fits(case.arch, _default())
-    ):
+    case = (load or loading.load)(where or args.case)
+    # Without a GPU, compile for the contract's architecture.
+    if case.arch and not os.environ.get("CUTE_DSL_ARCH") and not on_gpu() and not arch_fits(case.arch, DEFAULT):
         os.environ["CUTE_DSL_ARCH"] = case.arch.split(",")[0].strip().rstrip("+")
     return case
 
 
 def why_no_gpu() -> str:
-    """Why the driver shows no GPU to this process."""
-    from . import driver_info
-
+    """Return why the driver shows no GPU to this process."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    said = driver_info.driver().problem or "the driver shows none to this process"
+    said = environment.cuda_driver().problem or "the driver shows none to this process"
     return said if visible is None else f"{said} (CUDA_VISIBLE_DEVICES={visible!r})"
 
 
 def asked_for_cpu() -> bool:
-    """Whether the CPU target was asked for, by --target or by KILN_TARGET: only then it is timed."""
+    """Return whether --target or KILN_TARGET chose the CPU target: it is timed only then."""
     return os.environ.get("KILN_TARGET") == "cpu"
 
 
 def on_gpu() -> bool:
-    """Whether kernels run on a GPU here, by what was asked for."""
-    from kiln.base_dsl.target import get_target
-
+    """Return whether kernels run on a GPU, by the chosen target."""
     return not get_target().on_host
 
 
 def job_options(timeout: float) -> dict[str, Any]:
-    """What the jobs of a Case have in common: a worker that was started before the architecture was known is not used again."""
-    from kiln.hardware import driver
-
+    """Return the options of a Case's jobs; workers that started before the architecture was known are not reused."""
     arch = os.environ.get("CUTE_DSL_ARCH")
     return {
         "needs_gpu": on_gpu() and driver.available(),
@@ -178,25 +166,15 @@ def job_options(timeout: float) -> dict[str, Any]:
 
 
 def refused(case: Case) -> str | None:
-    """Why a Case cannot run on the GPU that is here (or, without one, on the architecture that was asked for)."""
-    from kiln.hardware import current
-
-    from .cases import arch_fits
-
+    """Return why a Case cannot run on this GPU, or without one on the chosen architecture; None if it can."""
     name = current.architecture().name
     if not case.arch or arch_fits(case.arch, name):
         return None
     return f"{case.name} is for {case.arch}, and this is {name}"
 
 
-def _default() -> str:
-    from kiln.hardware.architectures import DEFAULT
-
-    return DEFAULT
-
-
 def problems(args: argparse.Namespace, case: Case, default: str = "0") -> list[Problem]:
-    """The problems that were asked for, with the fields that were given."""
+    """Return the chosen problems, with the fields of the command line."""
     for name in args.fields:
         if case.problems and name not in case.problems[0]:
             near = difflib.get_close_matches(name, [*case.problems[0], *args.options], 1)
@@ -215,13 +193,11 @@ def problems(args: argparse.Namespace, case: Case, default: str = "0") -> list[P
 
 
 def config(args: argparse.Namespace, case: Case, problem: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The config that was asked for; None for the kernel's own choice."""
+    """Return the config of --config; None if the kernel is to choose."""
     text = args.config
     if text is None:
         return None
     if text == "tuned":
-        from ..tune import tuned_file
-
         return tuned_file.tuned_config(case, problem)
     choices = case.configs(problem)
     if text.lstrip("-").isdigit():
@@ -238,11 +214,11 @@ def config(args: argparse.Namespace, case: Case, problem: Mapping[str, Any]) -> 
 
 
 def again(verb: str, case: Case, problem: Mapping[str, Any], *more: str, config: Any = None) -> str:
-    """A command line that does one thing again."""
+    """Return a command line that repeats a measurement."""
     words = ["kiln", verb, _near(case.where)]
     for name, value in problem.items():
         text = value if isinstance(value, str) else json.dumps(value)
-        words += [f"--set={name}={text}"] if name in _OWN else [f"--{name}={text}"]
+        words += [f"--set={name}={text}"] if name in _OPTIONS else [f"--{name}={text}"]
     if config is not None:
         words.append(f"--config={json.dumps(config, separators=(',', ':'))}")
     target = os.environ.get("KILN_TARGET")
@@ -250,8 +226,8 @@ def again(verb: str, case: Case, problem: Mapping[str, Any], *more: str, config:
     return shlex.join([*words, *more])
 
 
-_OWN = frozenset(
-    {
+_OPTIONS = frozenset(
+    [
         "also",
         "against",
         "arch",
@@ -291,9 +267,9 @@ _OWN = frozenset(
         "timeout",
         "together",
         "top",
-    }
+    ]
 )
-"""Options of the verbs: a field of such a name is given by `--set`."""
+"""Options of the verbs: `--set` gives a field of such a name its value."""
 
 
 def _near(where: str) -> str:
@@ -307,7 +283,7 @@ def _near(where: str) -> str:
 
 
 def console(args: argparse.Namespace | None = None) -> Console:
-    """What results are printed on: standard output, or nothing where JSON goes there. Plain and unwrapped when piped."""
+    """Return the console for results: standard output, or standard error if JSON goes there. Plain text in a pipe."""
     from rich.console import Console
 
     to_json = args is not None and getattr(args, "json", None) == "-"
@@ -316,7 +292,7 @@ def console(args: argparse.Namespace | None = None) -> Console:
 
 
 def write_json(args: argparse.Namespace, data: Any) -> None:
-    """Write what `--json` asks for, if it does."""
+    """Write results where `--json` says, if it is used."""
     if not args.json:
         return
     text = json.dumps(data, indent=2) + "\n"
@@ -329,9 +305,9 @@ def write_json(args: argparse.Namespace, data: Any) -> None:
 
 @contextlib.contextmanager
 def progress(total: int | None, what: str, quiet: bool = False) -> Iterator[Callable[..., None]]:
-    """Shows how far something is, on standard error. Gives a function to call after each step, with what comes next.
+    """Show progress on standard error; yield a function to call after each step, with the name of the next.
 
-    A bar on a terminal; plain lines elsewhere, the first after two seconds, then one in ten seconds at most.
+    A terminal shows a bar; others get plain lines, the first after two seconds, then at most one in ten seconds.
     """
     if quiet:
         yield lambda text="", steps=1: None
@@ -363,7 +339,7 @@ def progress(total: int | None, what: str, quiet: bool = False) -> Iterator[Call
 
 
 def report_errors(main: Callable[[Sequence[str]], int]) -> Callable[[Sequence[str]], int]:
-    """A verb's `main` that ends with the exit status of what went wrong, and says it in the user's terms."""
+    """Wrap a verb's `main` so that errors become messages and exit statuses."""
 
     @functools.wraps(main)
     def wrapped(argv: Sequence[str]) -> int:

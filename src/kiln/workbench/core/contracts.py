@@ -1,4 +1,4 @@
-"""Contract modules: the names they may define, how they are imported, and what is said of one that is not right."""
+"""Contract modules: the names they define, how they are imported, and the errors of a wrong one."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kiln import _alias
+from kiln.base_dsl.target import get_target
+
+from .. import serve_cuda
 from . import source_closure
 
 NAMES = {
@@ -37,13 +41,13 @@ NAMES = {
     "nondeterministic": "whether the same inputs may give different bits",
     "streams": "whether the kernel uses streams of its own",
 }
-"""What a contract module may define, and what each is; the first three it must."""
+"""The names that a contract module may define, with their meaning; the first three are required."""
 
 REQUIRED = ("kernel_fn", "reference_fn", "get_inputs")
 
 
 class ContractError(Exception):
-    """A contract is not what it has to be. Verbs print it and end with exit status 2."""
+    """A contract is wrong. Verbs print it and end with exit status 2."""
 
     def __init__(self, message: str, file: str | os.PathLike[str] | None = None, line: int | None = None) -> None:
         super().__init__(message)
@@ -61,9 +65,9 @@ def _shown(file: str) -> str:
 
 
 def import_file(path: Path) -> ModuleType:
-    """Run a file as a module of its own, anew each time. Its folder comes first on the path, as for a program.
+    """Run a file as a module of its own, anew each time, with its folder first on the path, as for a program.
 
-    Of a package, what the package lies in comes before that: a module in it may have its name.
+    The folder of its package comes before that, for modules that import the package by name.
     """
     package = path.parent
     while (package / "__init__.py").exists():
@@ -72,7 +76,7 @@ def import_file(path: Path) -> ModuleType:
         if str(folder) in sys.path:
             sys.path.remove(str(folder))
         sys.path.insert(0, str(folder))
-    if package != path.parent:  # part of a package: relative imports have to work
+    if package != path.parent:  # in a package: relative imports have to work
         name = ".".join(path.relative_to(package).with_suffix("").parts)
         sys.modules.pop(name, None)
         importlib.invalidate_caches()
@@ -87,7 +91,7 @@ def import_file(path: Path) -> ModuleType:
     files = prepare(path)
     sys.modules[name] = module
     try:
-        # Not the loader's own way: it would take code compiled before for a file of the same size and second.
+        # Not by the loader, which would reuse code compiled for a file of the same size and second.
         exec(compile(path.read_bytes(), str(path), "exec", dont_inherit=True), module.__dict__)
     except KeyboardInterrupt:
         raise
@@ -116,7 +120,7 @@ def import_name(name: str) -> ModuleType:
 
 
 def path_of(where: str) -> Path:
-    """The file of a contract that is named as `cases.load` takes it."""
+    """Return the file of a contract that is named as `loading.load` takes it."""
     name = where if os.path.exists(where) else re.sub(r":[A-Za-z_]\w*$", "", where)
     if os.path.isdir(name):
         return Path(name, "kernel.py").resolve()
@@ -129,21 +133,16 @@ def path_of(where: str) -> Path:
 
 
 def prepare(path: Path) -> dict[Path, bytes]:
-    """Serve `cutlass`, and CUDA from host memory where a contract asks for it and kernels do not run on a GPU."""
-    from kiln import _alias
-    from kiln.base_dsl.target import get_target
-
+    """Install the alias `cutlass`, and serve_cuda for a contract that uses CUDA on the host; return the sources."""
     _alias.take_over()
     files = source_closure.source_files(path)
     if get_target().on_host and source_closure.asks_for_cuda(files):
-        from .. import serve_cuda
-
         serve_cuda.activate()
     return files
 
 
 def check_names(names: Mapping[str, Any], file: str | None) -> None:
-    """Complain of what is missing and of what is almost a name of `NAMES`."""
+    """Raise ContractError if a name is missing or looks like a misspelt one of `NAMES`."""
     own = [name for name, value in names.items() if not name.startswith("_") and not isinstance(value, ModuleType)]
     for name, what in NAMES.items():
         if name in names:
@@ -161,7 +160,7 @@ def check_names(names: Mapping[str, Any], file: str | None) -> None:
 
 
 def line_of(file: str | None, name: str) -> int | None:
-    """The line that defines a name at the top of a file."""
+    """Return the line that defines a name at the top level of a file."""
     if not file:
         return None
     pattern = re.compile(
@@ -174,7 +173,7 @@ def line_of(file: str | None, name: str) -> int | None:
 
 
 def contract_error(what: str, error: BaseException, files: Mapping[Path, bytes], file: Any) -> ContractError:
-    """What a contract's own code raised, told at its innermost line in the project."""
+    """Return what a contract's code raised as a ContractError at the innermost line of the project."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() in files:
         return ContractError(f"{type(error).__name__}: {error.msg}", error.filename, error.lineno)
     own = {str(path) for path in files} | {str(file)}
@@ -185,7 +184,7 @@ def contract_error(what: str, error: BaseException, files: Mapping[Path, bytes],
 
 
 def is_array(value: Any) -> bool:
-    """Whether something is an array: it has a shape and elements of a type."""
+    """Return whether a value is an array: it has a shape and a dtype."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 

@@ -1,35 +1,85 @@
-"""What results depend on besides the program: versions, the GPU and its driver, the machine."""
+"""Describes what results depend on besides the program: this machine, its GPUs and driver, versions of the tools."""
 
 from __future__ import annotations
 
 import functools
 import platform
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import kiln
+from kiln import DSLCudaRuntimeError
+from kiln.base_dsl import cache
+from kiln.hardware import driver, toolchain
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU of this machine, as its driver describes it."""
+
+    name: str
+    arch: str
+    """For example "sm_90"."""
+    memory: int
+    """Bytes."""
+    sm_count: int
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The CUDA driver. `problem` is None if it answers; otherwise it says why not, and `gpus` is empty."""
+
+    problem: str | None
+    version: str | None = None
+    """The version of the kernel driver, for example "580.65.06"."""
+    cuda: str | None = None
+    """The newest CUDA version that the driver supports, for example "13.0"."""
+    gpus: list[Gpu] = field(default_factory=list)
+
+
+def cuda_driver() -> Driver:
+    """Load the driver and list the GPUs that this process sees (CUDA_VISIBLE_DEVICES applies). Creates no context."""
+    version = _kernel_driver_version()
+    try:
+        gpus = [_gpu(number) for number in range(driver.device_count())]
+        return Driver(None, version, driver.cuda_version(), gpus)
+    except DSLCudaRuntimeError as failure:
+        return Driver(failure.message, version)
+
+
+def _gpu(number: int) -> Gpu:
+    major, minor = driver.capability(number)
+    memory, sm_count = driver.total_memory(number), driver.attribute("multiprocessors", number)
+    return Gpu(driver.device_name(number), f"sm_{major}{minor}", memory, sm_count)
+
+
+def _kernel_driver_version() -> str | None:
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        return None
+    version = re.search(r"\b(\d{3,}\.\d+(?:\.\d+)?)\b", text)
+    return version.group(1) if version else None
 
 
 @functools.lru_cache(maxsize=1)
 def _environment() -> dict[str, Any]:
-    import kiln
-    from kiln.base_dsl import cache
-    from kiln.hardware import driver, toolchain
-
-    from . import driver_info
-
-    tool = toolchain.find("ptxas")
-    found = driver_info.driver()
-    here = found.gpus[0] if found.gpus else None
+    ptxas, cuda = toolchain.find("ptxas"), cuda_driver()
+    gpu = cuda.gpus[0] if cuda.gpus else None
     return {
-        # Between releases the version says too little.
+        # Between releases the version alone does not identify the compiler.
         "kiln": kiln.__version__ + (f"+{cache.sources_hash()[:8]}" if "dev" in kiln.__version__ else ""),
         "python": platform.python_version(),
-        "ptxas": tool.version() if tool else None,
-        "gpu": here.name if here else None,
-        "uuid": driver.uuid(0) if here else None,
-        "driver": found.version if here else None,
+        "ptxas": ptxas.version() if ptxas else None,
+        "gpu": gpu.name if gpu else None,
+        "uuid": driver.uuid(0) if gpu else None,
+        "driver": cuda.version if gpu else None,
         "node": platform.node(),
     }
 
 
 def environment() -> dict[str, Any]:
-    """`kiln`, `python`, `ptxas`, `gpu`, `uuid`, `driver`, `node`; None for what is not here. Asked once for a process."""
+    """Return `kiln`, `python`, `ptxas`, `gpu`, `uuid`, `driver` and `node`, read once per process; None if missing."""
     return dict(_environment())

@@ -1,7 +1,7 @@
-"""The kernel library's functions as Cases: `kiln tune kiln.kernels:gemm`.
+"""Functions of the kernel library as Cases: `kiln tune kiln.kernels:gemm`.
 
-Their configs are those of the implementations that can compute the problem, expected fastest first; a config is the name of its
-class and its fields.
+Their configs are those of all implementations that can compute the problem, the best predicted first. As JSON, a
+config is the name of its class and its fields.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import kiln
 from kiln import kernels
 from kiln.base_dsl.target import get_target
+from kiln.hardware import current
 from kiln.kernels.dispatch import registry
 from kiln.kernels.tuned_configs import config_from_dict, config_to_dict
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class _Function(NamedTuple):
-    """What there is to know of a function: a problem, the shapes of its arrays, what it should give, options of the call."""
+    """A function of the library: a default problem, the shapes of its arrays, a reference, options of the call."""
 
     problem: dict[str, Any]
     shapes: Callable[..., list[tuple[int, ...]]]
@@ -78,7 +79,7 @@ _FUNCTIONS = {
 
 
 def case(name: str | None) -> Case:
-    """The Case of a function of `kiln.kernels`."""
+    """Return the Case of a function of `kiln.kernels`."""
     if name not in _FUNCTIONS:
         raise ContractError(f"kiln.kernels:{name or '?'} is no Case; there are: {', '.join(_FUNCTIONS)}")
     function = _FUNCTIONS[name]
@@ -94,7 +95,7 @@ def case(name: str | None) -> Case:
 
     def configs(**problem: Any) -> list[dict[str, Any]]:
         asked = _asked(name, problem)
-        return [config_to_dict(choice.config) for choice in asked[0].choices(asked[1], _device())]
+        return [config_to_dict(choice.config) for choice in asked[0].choices(asked[1], current.device())]
 
     def validate(config: Mapping[str, Any], problem: Mapping[str, Any], device: Device) -> list[str]:
         of, asked = _asked(name, problem)
@@ -123,14 +124,8 @@ def case(name: str | None) -> Case:
     return Case(name, f"kiln.kernels:{name}", None, names)
 
 
-def _device() -> Device:
-    from kiln.hardware import current
-
-    return current.device()
-
-
 def _asked(name: str, problem: Mapping[str, Any]) -> tuple[registry.Registry, Any]:
-    """The family and its problem that a call is about, found by making the call without computing anything."""
+    """Return the registry and the problem of a call, by making the call without computing anything."""
     import torch
 
     function = _FUNCTIONS[name]
@@ -139,5 +134,5 @@ def _asked(name: str, problem: Mapping[str, Any]) -> tuple[registry.Registry, An
     with kiln.target("cpu"), registry.collecting_problems() as asked:
         getattr(kernels, name).__wrapped__(
             *arrays, **function.options
-        )  # past the recorder, which would keep an empty call
+        )  # bypasses the recorder, which would keep an empty call
     return asked[0]

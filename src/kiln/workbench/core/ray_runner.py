@@ -1,7 +1,7 @@
-"""Many machines: a runner that hands jobs to a Ray cluster (extra `ray`).
+"""A runner that hands jobs to a Ray cluster (extra `ray`).
 
-Ray places jobs and outlives machines. It isolates, searches, stores and resumes nothing: on its node a job runs in a worker of the
-same kind as here, so that whatever it does is an outcome; journal, search and choice stay with the process that asked.
+Ray places jobs and survives lost machines. On its node a job runs in a worker of the same kind as on this machine, so
+whatever it does is an outcome; journal, search and choice stay in the process that started it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ...base_dsl import packages
+from ...base_dsl import cache, packages
 from . import contracts, source_closure
 from .command_line import NotHere
 from .contracts import ContractError
@@ -26,13 +26,13 @@ from .environment import environment
 from .runners import InfrastructureLost, Job, Local, Outcome, Runner
 
 EXCLUDED = (".kiln", ".git", ".venv", "venv", "__pycache__", "*.pyc", ".pytest_cache", ".ruff_cache", "node_modules")
-"""What of a project is not sent, besides what its `.gitignore` names."""
+"""Files of a project that are not sent, besides those of its `.gitignore`."""
 MOST_BYTES = 100 << 20
-"""Of a project that is sent."""
+"""The largest project that is sent."""
 ATTEMPTS = 3
-"""Machines that a job may lose before it is `lost`."""
+"""Machines that a job may lose before its status is `lost`."""
 _PATIENCE = 180.0
-"""Seconds beside its own time that a job may take for a worker to start, and for a node to answer."""
+"""Seconds besides its own time that a job may take, for its worker to start and its node to answer."""
 _PROJECT = "{{kiln-project}}"
 
 
@@ -55,10 +55,11 @@ class _Flight:
 
 
 class Ray(Runner):
-    """Jobs on a cluster: `auto` (of this machine's environment), `ray://host:10001`, an address, or `local`: one for this run alone.
+    """Runs jobs on a cluster.
 
-    The folder `project` (see `project_of`) is sent to the nodes; Kiln is installed there, or sent as well (`ship_kiln`). Nodes that have another version
-    are named in `left_out` and get no jobs.
+    `address` is `auto` (of this machine's environment), `ray://host:10001`, another address, or `local`: a cluster for
+    this run only. The folder `project` (see `project_of`) is sent to the nodes. Kiln is installed there, or sent as
+    well (`ship_kiln`). Nodes with another version are named in `left_out` and get no jobs.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Ray(Runner):
             raise InfrastructureLost(f"no Ray cluster at {address!r}: {failed}") from None
 
     def _ask_nodes(self) -> tuple[list[dict[str, Any]], list[str]]:
-        """What the nodes have, those that can be used; and why others cannot."""
+        """Return the nodes that can be used with what they have, and why others cannot."""
         ask = self._ray.remote(_reporter())
         asked = {
             ask.options(num_cpus=0, scheduling_strategy=self._on(node["NodeID"], False)).remote(): node
@@ -122,7 +123,7 @@ class Ray(Runner):
             name = f"{node['NodeManagerHostname']} ({node['NodeID'][:8]})"
             try:
                 found = self._ray.get(reference, timeout=_PATIENCE)
-            except Exception as failed:  # whatever Ray says: a node that cannot answer cannot work
+            except Exception as failed:  # any error of Ray: a node that does not answer cannot work
                 bad.append(
                     f"{name}: {str(failed).strip().splitlines()[-1] if str(failed).strip() else type(failed).__name__}"
                 )
@@ -159,11 +160,11 @@ class Ray(Runner):
 
     @property
     def timers(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """GPUs of the chosen model."""
+        """How many GPUs of the chosen model there are."""
         return max(1, sum(slot.gpu is not None and slot.gpu == self.model for slot in self._slots))
 
     def environment(self) -> dict[str, Any]:
-        """That of the nodes with GPUs of the chosen model."""
+        """Return the environment of the nodes with GPUs of the chosen model."""
         for node in self.nodes:
             if self.model is not None and self.model in node["gpus"]:
                 return {**environment(), "gpu": self.model, "driver": node["driver"], "uuid": None}
@@ -177,7 +178,7 @@ class Ray(Runner):
     # -- jobs
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
-        """Outcomes as they come. A job whose machine is lost runs elsewhere."""
+        """Yield outcomes as they come. A job whose machine is lost runs elsewhere."""
         coming, waiting = iter(jobs), deque[tuple[Job, int]]()
         more = True
         try:
@@ -213,7 +214,7 @@ class Ray(Runner):
         if self.project is not None:
             arguments = arguments.replace(str(self.project), _PROJECT)
         timeout = job.timeout or self.timeout
-        # Where all nodes will do, Ray itself takes another one for a node that died.
+        # If all nodes can be used, Ray itself replaces a node that died.
         options: dict[str, Any] = {
             "scheduling_strategy": self._on(slot.node, soft=not self.left_out),
             "num_cpus": 1,
@@ -256,7 +257,7 @@ class Ray(Runner):
         return Outcome(flight.job, **{**found, "gpu": flight.slot.gpu})
 
     def _lost(self, flight: _Flight, waiting: deque[tuple[Job, int]], failed: BaseException) -> Iterator[Outcome]:
-        """The machine, not the job, is at fault: another one tries, but not for ever."""
+        """Retry a job whose machine was lost on another one, up to `ATTEMPTS` times."""
         alive = {node["NodeID"] for node in self._ray.nodes() if node["Alive"]}
         self._slots = [slot for slot in self._slots if slot.node in alive]
         if flight.attempt < ATTEMPTS and self._slots:
@@ -273,7 +274,7 @@ class Ray(Runner):
         self._flights.clear()
 
     def close(self) -> None:
-        """Cancel what is under way and leave the cluster; one of our own ends."""
+        """Cancel running jobs and leave the cluster; end it if it is our own."""
         if self._own and self._ray.is_initialized():
             if hasattr(self, "_flights"):
                 self._cancel()
@@ -281,7 +282,7 @@ class Ray(Runner):
 
 
 def of_case(address: str, where: str, timeout: float, memory: int | None = None, ship_kiln: bool = False) -> Ray:
-    """A runner for a Case, named as `cases.load` takes it."""
+    """Return a runner for a Case that is named as `loading.load` takes it."""
     project = project_of(contracts.path_of(where))
     return Ray(address, timeout=timeout, memory=memory, project=project, ship_kiln=ship_kiln)
 
@@ -314,15 +315,13 @@ def _for(slot: _Slot, waiting: deque[tuple[Job, int]], model: str | None) -> tup
 
 
 def own_versions() -> dict[str, Any]:
-    """What has to be the same on every node, or times are of different things."""
-    from kiln.base_dsl import cache
-
+    """Return the versions that must be the same on every node for times to be comparable."""
     here = environment()
     return {"kiln": here["kiln"], "sources": cache.sources_hash()[:12], "ptxas": here["ptxas"]}
 
 
 def _reporter() -> Any:
-    """A function that says what a node has; by value, for Kiln may not be there."""
+    """Return a function that describes a node; it is sent by value, since Kiln may be missing there."""
 
     def report() -> dict[str, Any]:
         found: dict[str, Any] = {"kiln": None, "sources": None, "ptxas": None, "driver": None, "arch": None, "gpus": []}
@@ -343,16 +342,16 @@ def _reporter() -> Any:
 
 
 _here: dict[bool, Local] = {}
-"""Of a process of the cluster: what runs its jobs, one after another in the same worker."""
+"""The runners of a process of the cluster: its jobs run one after another in the same worker."""
 
 
 def perform_on_node(work: str, on_gpu: bool) -> str:
-    """Run a job in a worker of this machine; the outcome as JSON."""
-    given = json.loads(work)
+    """Run a job in a worker of this machine; return the outcome as JSON."""
+    request = json.loads(work)
     if on_gpu not in _here:
         _here[on_gpu] = Local(1, [0] if on_gpu else [])
-    arguments = json.loads(given["arguments"].replace(_PROJECT, os.getcwd()))
-    job = Job(given["do"], arguments, on_gpu, given["timeout"], given["memory"], given["env"])
+    arguments = json.loads(request["arguments"].replace(_PROJECT, os.getcwd()))
+    job = Job(request["do"], arguments, on_gpu, request["timeout"], request["memory"], request["env"])
     (outcome,) = _here[on_gpu].run([job])
     answer = {name: getattr(outcome, name) for name in ("status", "result", "error", "stderr", "seconds", "node")}
     return json.dumps(answer).replace(os.getcwd(), _PROJECT)
@@ -362,9 +361,9 @@ def perform_on_node(work: str, on_gpu: bool) -> str:
 
 
 def project_of(file: Path) -> Path | None:
-    """The folder that is sent to other machines for a contract: its own, or that of its package; None for one of Kiln's own.
+    """Return the folder to send to other machines for a contract: its own or its package's; None for Kiln's own.
 
-    Refuses what cannot be sent whole.
+    Raises ContractError if the project cannot be sent whole.
     """
     sources = source_closure.source_files(file)
     if not any(map(source_closure.is_project, sources)):
@@ -392,7 +391,7 @@ def project_of(file: Path) -> Path | None:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Bytes of the files and folders of a project that would be sent."""
+    """Return the bytes of each file and folder of a project that would be sent."""
     ignored = list(EXCLUDED)
     if (folder / ".gitignore").is_file():
         lines = (folder / ".gitignore").read_text().splitlines()

@@ -1,6 +1,6 @@
-"""What the workbench finds out, one line of JSON each, in a journal that nothing is ever removed from.
+"""Records of what the workbench measured and checked, one line of JSON each, in an append-only journal.
 
-A `Record` says what was done to which Case, Problem and Config, how it ended and which command does it again. Reports,
+A `Record` says what was done to which Case, Problem and Config, how it ended and which command repeats it. Reports,
 resumed runs and comparisons are readings of the journal; there is no second store.
 """
 
@@ -39,7 +39,9 @@ STATUSES = {
     "lost": "the machine was lost; tried again at the next run",
     "skipped": "not possible here",
 }
-"""How a job can end, and what that means."""
+"""How a job can end, with the meaning."""
+FAILED = frozenset(STATUSES) - {"ok", "invalid", "pruned", "ranked", "no_fit", "skipped"}
+"""Statuses of jobs that did not do what they should."""
 
 
 @dataclass
@@ -49,23 +51,23 @@ class Record:
     kind: str
     """`verify`, `bench`, `tune` or `profile`."""
     key: str
-    """Of everything the result depends on (`cases.key_of`)."""
+    """A hash of everything the result depends on (`cases.key_of`)."""
     case: str
     problem: dict[str, Any]
     config: dict[str, Any] | None
     status: str
     us: list[float] | None = None
-    """Microseconds: the low end of the interval, the median, the high end."""
+    """Microseconds: low end of the confidence interval, median, high end."""
     n: int = 0
-    """Samples the time is made of."""
+    """The number of samples."""
     protocol: str = ""
     env: dict[str, Any] = field(default_factory=dict)
     clock: dict[str, Any] = field(default_factory=dict)
     flags: list[str] = field(default_factory=list)
     error: dict[str, Any] | None = None
-    """`type`, `message`, `line` of what went wrong."""
+    """`type`, `message` and `line` of the failure."""
     again: str = ""
-    """A command line that does it again."""
+    """The command line that repeats it."""
     more: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -73,12 +75,12 @@ class Record:
             raise ValueError(f"no status {self.status!r}; there are: {', '.join(STATUSES)}")
 
     def to_json(self) -> str:
-        """One line, without its end."""
+        """Return the record as one line, without a newline."""
         return json.dumps({"v": VERSION, **dataclasses.asdict(self)}, separators=(",", ":"), allow_nan=True)
 
     @staticmethod
     def from_json(line: str | bytes) -> Record:
-        """The Record of a line; ValueError if it is none. Fields that a later version adds are left out."""
+        """Return the Record of a line; raise ValueError if it is none. Unknown fields are ignored."""
         found = json.loads(line)
         if not isinstance(found, dict) or "v" not in found:
             raise ValueError("no record")
@@ -92,7 +94,7 @@ _FIELDS = frozenset(each.name for each in dataclasses.fields(Record))
 
 
 class Journal:
-    """`records.jsonl` in a folder, which is made when the first record comes. Any number of processes may write to it."""
+    """`records.jsonl` in a folder, created with the first record. Any number of processes may write to it."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
@@ -102,7 +104,7 @@ class Journal:
         """Write a record; once this returns, it survives the end of the process and of the machine."""
         line = record.to_json().encode() + b"\n"
         self.make_folder()
-        # Read and append: what is there before says whether somebody's last line was torn.
+        # Reads as well: the byte before says whether another process's last line was torn.
         descriptor = os.open(self.file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -116,7 +118,7 @@ class Journal:
             os.close(descriptor)
 
     def read(self) -> tuple[list[Record], int]:
-        """All records in the order they were written, and how many lines are none: torn, or not ours."""
+        """Return all records in the order they were written, and how many lines are torn or foreign."""
         try:
             lines = self.file.read_bytes().split(b"\n")
         except FileNotFoundError:
@@ -128,16 +130,16 @@ class Journal:
                 continue
             try:
                 found.append(Record.from_json(line))
-            except ValueError:  # of JSON, of text that is no UTF-8, of a record
+            except ValueError:  # no JSON, no UTF-8 or no record
                 torn += 1
         return found, torn
 
     def by_key(self) -> dict[str, Record]:
-        """The last record of each key."""
+        """Return the last record of each key."""
         return {record.key: record for record in self.read()[0]}
 
     def make_folder(self) -> None:
-        """Make the folder, with a `.gitignore`, if it is not there."""
+        """Create the folder with a `.gitignore`, if it is missing."""
         if self.folder.is_dir():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +147,7 @@ class Journal:
 
 
 def journal_of(case: Case) -> Journal:
-    """The journal beside a Case's file; of one in an installed package or a folder that is not ours, in the current folder."""
+    """Return the journal beside a Case's file; in the current folder if that file is installed or not writable."""
     beside = Path(case.file).resolve().parent if case.file else Path.cwd()
     installed = "site-packages" in beside.parts or not os.access(beside, os.W_OK)
     if installed or Path(__file__).resolve().parents[2] in (beside, *beside.parents):

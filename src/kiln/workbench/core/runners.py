@@ -1,4 +1,4 @@
-"""Runners: they take jobs and give outcomes, in any order. Nothing that a job does reaches the process that asked for it.
+"""Runners: they take jobs and yield outcomes, in any order. Nothing a job does reaches the process that submitted it.
 
 with Local(jobs=2) as runner:
     for outcome in runner.run(Job("package.module:function", {"n": 3}) for ...):
@@ -23,10 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kiln.hardware import driver
+
 from . import worker
 
 STDERR = 64 << 10
-"""Bytes of what a worker printed last that are kept."""
+"""Bytes that are kept of a worker's last output."""
 START_TIMEOUT = 120.0
 _POLL = 0.05
 
@@ -39,26 +41,26 @@ class Job:
     arguments: dict[str, Any] = field(default_factory=dict)
     needs_gpu: bool = False
     timeout: float | None = None
-    """Seconds; None: the runner's."""
+    """Seconds; None means the runner's."""
     memory: int | None = None
-    """Bytes the worker may have resident; None: the runner's."""
+    """Bytes that the worker may have resident; None means the runner's."""
     env: dict[str, str] = field(default_factory=dict)
     """Environment variables of the worker."""
     tag: Any = None
-    """Whatever the caller wants to find again in the outcome."""
+    """A value of the caller, to identify the outcome."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended: `status` is ok, error (the function raised), crash, timeout, oom, device_error, skipped or lost."""
+    """How a job ended: ok, error (the function raised), crash, timeout, oom, device_error, skipped or lost."""
 
     job: Job
     status: str
     result: Any = None
     error: dict[str, Any] | None = None
-    """`type`, `message`, `file`, `line`, `traceback`."""
+    """`type`, `message`, `file`, `line` and `traceback`."""
     stderr: str = ""
-    """What the worker printed last."""
+    """The worker's last output."""
     seconds: float = 0.0
     node: str = ""
     gpu: str | None = None
@@ -69,17 +71,17 @@ class InfrastructureLost(Exception):
 
 
 class Runner:
-    """Something that runs jobs."""
+    """The interface of runners."""
 
     timers = 1
     """How many GPUs time at once."""
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
-        """Outcomes as they come. Jobs are taken from the iterable when there is room for them."""
+        """Yield outcomes as they come. Jobs are taken from the iterable when a worker is free."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End whatever is still running. Nothing is left afterwards."""
+        """End all workers."""
 
     def __enter__(self) -> Any:
         return self
@@ -92,16 +94,17 @@ class Inline(Runner):
     """Runs jobs in this process: for tests, and for programs that trust their kernels."""
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
-        """Outcomes in order."""
+        """Yield outcomes in order."""
         for job in jobs:
             answer = worker.perform({"do": job.do, "arguments": job.arguments})
             yield Outcome(job, answer["status"], answer.get("result"), answer.get("error"), seconds=answer["seconds"])
 
 
 class Local(Runner):
-    """Workers on this machine: `jobs` without a GPU, and one for each of `gpus` (numbers or UUIDs; None: the first, if any).
+    """Workers on this machine: `jobs` of them without a GPU, and one per GPU.
 
-    `timeout` in seconds and `memory` in bytes hold for jobs that say nothing; memory None is nine tenths of what is free.
+    `gpus` are numbers or UUIDs; None means the first, if any. `timeout` (seconds) and `memory` (bytes; None: nine
+    tenths of what is free) hold for jobs without their own.
     """
 
     def __init__(
@@ -114,8 +117,6 @@ class Local(Runner):
         if jobs < 1:
             raise ValueError(f"jobs={jobs}: at least one is needed")
         if gpus is None:
-            from kiln.hardware import driver
-
             gpus = [0] if driver.available() else []
         self.timeout, self.memory = timeout, memory
         self._slots = [_Slot(None) for _ in range(jobs)] + [_Slot(str(gpu)) for gpu in gpus]
@@ -123,7 +124,7 @@ class Local(Runner):
         self._failed_starts = 0
 
     def run(self, jobs: Iterable[Job]) -> Iterator[Outcome]:
-        """Outcomes as they come; closing the iterator ends the jobs under way."""
+        """Yield outcomes as they come; closing the iterator ends running jobs."""
         coming = iter(jobs)
         waiting: deque[_Attempt] = deque()
         more = True
@@ -186,11 +187,11 @@ class Local(Runner):
         slot.deadline = slot.started + timeout
         words = {"do": attempt.job.do, "arguments": attempt.job.arguments, "timeout": timeout}
         line = json.dumps(words).encode() + b"\n"
-        with contextlib.suppress(BrokenPipeError):  # its end is seen on the other pipe
+        with contextlib.suppress(BrokenPipeError):  # the other pipe shows its end
             slot.write(line)
 
     def _ready(self, busy: list[_Slot]) -> list[_Slot]:
-        """Wait a moment for answers; the slots that have something to be looked at: all, since deadlines pass, too."""
+        """Wait a moment for output of busy workers; return all of them, since deadlines pass as well."""
         with selectors.DefaultSelector() as waiting:
             for slot in busy:
                 waiting.register(slot.results, selectors.EVENT_READ, slot)
@@ -204,7 +205,7 @@ class Local(Runner):
         return busy
 
     def _step(self, slot: _Slot, waiting: deque[_Attempt]) -> Outcome | None:
-        """Look at a worker that is busy; the outcome if its job is done with."""
+        """Look at a busy worker; return the outcome if its job has ended."""
         attempt = slot.attempt
         assert attempt is not None
         now = time.monotonic()
@@ -247,7 +248,7 @@ class Local(Runner):
         return None
 
     def _lost(self, slot: _Slot, waiting: deque[_Attempt], status: str, message: str) -> Outcome | None:
-        """The worker died or was killed. Where other jobs ran in it before, the fault may be theirs: tried once more."""
+        """Handle a worker that died or was killed; retry once if earlier jobs in it may be at fault."""
         attempt = slot.attempt
         assert attempt is not None
         seconds, fresh = time.monotonic() - slot.started, slot.done == 0
@@ -276,7 +277,7 @@ def _for(slot: _Slot, waiting: deque[_Attempt]) -> _Attempt | None:
 
 
 class _Slot:
-    """A place for one worker, and the worker that is there."""
+    """A place for one worker, with the worker that is in it."""
 
     def __init__(self, gpu: str | None) -> None:
         self.gpu, self.gpu_name = gpu, None
@@ -300,7 +301,7 @@ class _Slot:
         return self.process.pid if self.process else 0
 
     def start(self, env: dict[str, str], first: str) -> None:
-        """Start a worker, which loads the module of its first job before it says that it is ready."""
+        """Start a worker, which loads the module of its first job before it reports ready."""
         self._reset()
         self.log.clear()
         self.env = dict(env)
@@ -330,7 +331,7 @@ class _Slot:
             self.write(json.dumps({"path": sys.path, "gpu": self.gpu, "first": first}).encode() + b"\n")
 
     def _visible(self) -> str:
-        """The value of CUDA_VISIBLE_DEVICES; our numbers are of those that this process sees."""
+        """Return CUDA_VISIBLE_DEVICES of the worker; our numbers count the GPUs that this process sees."""
         if self.gpu is None:
             return ""
         seen = [each.strip() for each in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if each.strip()]
@@ -366,7 +367,7 @@ class _Slot:
             return None
 
     def wait(self) -> int:
-        """The exit status, once the pipe is closed: at once, or the process closed the pipe and goes on."""
+        """Return the exit status; kill a process that closed its pipe but runs on."""
         assert self.process is not None
         try:
             return self.process.wait(1.0)
@@ -382,7 +383,7 @@ class _Slot:
         return self.log.decode(errors="replace")
 
     def end(self) -> None:
-        """Kill the worker with all it started. What it printed stays until the next one starts."""
+        """Kill the worker with all it started. Its output stays until the next one starts."""
         self.attempt = None
         if self.process is None:
             return
@@ -407,7 +408,7 @@ def _how_it_ended(status: int) -> str:
 
 
 def _resident(pid: int) -> int:
-    """Bytes resident of a process and of those it started, without what files back."""
+    """Return the resident bytes of a process and its children, without file-backed pages."""
     total, waiting = 0, [pid]
     while waiting:
         each = waiting.pop()

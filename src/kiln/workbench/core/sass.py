@@ -1,4 +1,4 @@
-"""Machine code as nvdisasm prints it: instructions with their source lines, what kind each is, and loops."""
+"""Reads machine code as nvdisasm prints it: instructions with their source lines and classes, and loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 CLASSES = {
-    "tensor": "matrix products",
+    "tensor": "MMA",
     "fp": "arithmetic of floating-point numbers and conversions",
     "int": "arithmetic of integers, bits, predicates, moves between registers",
     "lanes": "exchange between the threads of a warp",
@@ -27,10 +27,10 @@ CLASSES = {
     "control": "branches, calls and what is no work",
     "uniform": "done once for a warp",
 }
-"""Kinds of instructions, in the order of tables."""
+"""Classes of instructions, in the order of tables."""
 
 _PREFIXES = (
-    # the first that an instruction's name begins with; order matters
+    # The first pattern that matches the beginning of a name counts.
     ("tensor", r"[HQIBDO]G?MMA\b|UTC[A-Z0-9]*MMA"),
     ("local", r"LDL|STL"),
     ("copy", r"LDGSTS|UTMA(?!CMD)|UBLK"),
@@ -49,7 +49,7 @@ _INTEGERS = re.compile(r"FLO\b|FNS\b")
 
 
 def class_of(name: str) -> str:
-    """The class of an instruction by its name, as in "LDG.E.128"."""
+    """Return the class of an instruction by its name, such as "LDG.E.128"."""
     if _INTEGERS.match(name):
         return "int"
     return next((found for found, pattern in _CLASSES if pattern.match(name)), "int")
@@ -57,7 +57,7 @@ def class_of(name: str) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Instruction:
-    """One instruction; `place` is a file and a line, ("", 0) if not known."""
+    """One instruction; `place` is a file and a line, ("", 0) if unknown."""
 
     address: int
     name: str
@@ -74,22 +74,22 @@ class Instruction:
 
 @dataclasses.dataclass(frozen=True)
 class Loop:
-    """The instructions that are on a way from a place back to it, loops within it included."""
+    """The instructions on the paths from a header back to it, with those of inner loops."""
 
     instructions: tuple[Instruction, ...]
     place: tuple[str, int]
-    """That of its branch back, which is the loop's own line."""
+    """The place of its back edge, which is the loop's own line."""
     depth: int = 0
-    """How many loops it is within."""
+    """How many loops enclose it."""
 
     @property
-    def products(self) -> int:
-        """Its tensor instructions."""
+    def mmas(self) -> int:
+        """The number of its MMA instructions."""
         return sum(each.kind == "tensor" for each in self.instructions)
 
     @property
     def only_waits(self) -> bool:
-        """Whether it does nothing but ask whether something has happened."""
+        """Whether it only polls a barrier."""
         return not any(
             each.kind in ("tensor", "global", "local", "copy", "tmem") for each in self.instructions
         ) and any(each.name.startswith(("SYNCS", "NANOSLEEP")) for each in self.instructions)
@@ -100,12 +100,12 @@ _LINE = re.compile(r'^\s*//## File "([^"]*)", line (\d+)')
 _LABEL = re.compile(r"^(\.L_\w+):")
 _CODE = re.compile(r"^\s*/\*([0-9a-f]+)\*/\s+(?:\{\s*)?(@!?U?P\w+\s+)?([A-Z][\w.]*)\s*(.*?)\s*;")
 _ENDS = ("BRA", "EXIT", "RET", "BRX", "JMP", "JMX")
-"""Instructions behind which it may go on elsewhere, or not at all."""
+"""Instructions that may end a basic block."""
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
 
 
 def kernels(text: str) -> dict[str, Code]:
-    """The code of each kernel of a module, by name."""
+    """Return the code of each kernel of a module, by name."""
     found: dict[str, Code] = {}
     code: Code | None = None
     place = ("", 0)
@@ -132,18 +132,18 @@ def kernels(text: str) -> dict[str, Code]:
 
 @dataclasses.dataclass
 class Code:
-    """The instructions of a kernel, and where its labels are among them."""
+    """The instructions of a kernel, and the indices of its labels."""
 
     instructions: list[Instruction]
     labels: dict[str, int]
 
     def drop_padding(self) -> None:
-        """Leave out what is behind the last instruction that can be reached: a branch to itself, and nothing."""
+        """Drop the unreachable code at the end: a branch to itself, and NOPs."""
         while self.instructions and (self.instructions[-1].name == "NOP" or self._is_trap(len(self.instructions) - 1)):
             del self.instructions[-1]
 
     def place_first_rounds(self) -> None:
-        """Give the first round of a wait, which ptxas puts before the loop without a line, the line of the others."""
+        """Give the first poll of a wait, which ptxas puts before the loop without a line, the line of the others."""
         for index in range(len(self.instructions) - 1):
             asks, target = self.instructions[index], self._target(index + 1)
             if "TRYWAIT" in asks.name and target is not None and target < len(self.instructions):
@@ -161,20 +161,20 @@ class Code:
         return self.labels.get(named.group(1)) if named else None
 
     def mix(self) -> dict[str, int]:
-        """How many instructions there are of each class; classes without any are left out."""
+        """Count the instructions of each class; classes without any are left out."""
         return mix(self.instructions)
 
     def by_line(self) -> dict[tuple[str, int], list[Instruction]]:
-        """The instructions of each source line."""
+        """Return the instructions of each source line."""
         found: dict[tuple[str, int], list[Instruction]] = {}
         for one in self.instructions:
             found.setdefault(one.place, []).append(one)
         return found
 
     def loops(self) -> list[Loop]:
-        """All loops, in the order of their code, outer ones first.
+        """Return all loops in the order of their code, outer ones first.
 
-        A branch back is a loop's if what it goes to is on every way to it: waits that stand behind the code jump back, too.
+        A branch back counts only if its target dominates it: waits that stand behind the code jump back, too.
         """
         starts, following = self._blocks()
         above = _dominators(following)
@@ -195,7 +195,7 @@ class Code:
         return found
 
     def _blocks(self) -> tuple[list[int], list[list[int]]]:
-        """Where blocks of instructions begin that are executed in a row, and which can follow each."""
+        """Return where basic blocks begin, and the successors of each."""
         count = len(self.instructions)
         branches = [index for index in range(count) if self.instructions[index].name.startswith(_ENDS)]
         starts = sorted(
@@ -218,14 +218,14 @@ class Code:
         return starts, following
 
     def bytes_loaded_at_a_time(self) -> int:
-        """The most bytes that a thread has asked of global memory and not yet used: loads wait for nothing until one is used."""
+        """Return the most bytes of global memory that a thread has in flight before it uses one of them."""
         pending: dict[int, tuple[int, int]] = {}
         most = 0
         for order, one in enumerate(self.instructions):
             used = set(registers(one.operands))
             loads = one.name.startswith("LDG") and not one.name.startswith(("LDGSTS", "LDGDEPBAR"))
             target = next(iter(registers(one.operands)), None) if loads else None
-            # Loads come back in order: waiting for one is waiting for those before it.
+            # Loads complete in order: waiting for one means waiting for all before it.
             waited = max((pending[register][0] for register in used - {target} if register in pending), default=-1)
             pending = {register: load for register, load in pending.items() if load[0] > waited}
             if target is not None:
@@ -237,7 +237,7 @@ class Code:
 
 
 def _dominators(following: Sequence[Sequence[int]]) -> list[set[int]]:
-    """For each block those that are on every way to it, itself included. What nothing leads to is called: a way's beginning."""
+    """Return the dominators of each block, itself included. A block without predecessors is an entry."""
     before: list[list[int]] = [[] for _ in following]
     for block, nexts in enumerate(following):
         for each in nexts:
@@ -254,7 +254,7 @@ def _dominators(following: Sequence[Sequence[int]]) -> list[set[int]]:
 
 
 def _reaching(block: int, header: int, following: Sequence[Sequence[int]]) -> set[int]:
-    """The blocks from which one is reached without passing the header."""
+    """Return the blocks that reach a block without passing the header."""
     found, waiting = {header}, [block]
     while waiting:
         if (one := waiting.pop()) not in found:
@@ -264,13 +264,13 @@ def _reaching(block: int, header: int, following: Sequence[Sequence[int]]) -> se
 
 
 def mix(instructions: Sequence[Instruction]) -> dict[str, int]:
-    """How many instructions there are of each class."""
+    """Count the instructions of each class."""
     counted = Counter(one.kind for one in instructions)
     return {name: counted[name] for name in CLASSES if counted[name]}
 
 
 def access_bytes(name: str) -> int:
-    """Bytes that one thread moves by a load or store of this name."""
+    """Return the bytes that one thread moves by a load or store of this name."""
     for part in name.split(".")[1:]:
         if part in ("64", "128", "256"):
             return int(part) // 8
@@ -282,7 +282,7 @@ def access_bytes(name: str) -> int:
 
 
 def registers(operands: str) -> Iterator[int]:
-    """The numbers of the registers that are named, in order; of a pair both."""
+    """Yield the numbers of the registers in operands, in order; both of a pair."""
     for number, pair in re.findall(r"\bR(\d+)(\.64)?\b", operands):
         yield int(number)
         if pair:

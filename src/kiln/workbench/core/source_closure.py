@@ -1,6 +1,6 @@
-"""The source closure of a program: its file and the files of its project that it imports, found without running anything.
+"""The source closure of a program: its file and the project files it imports, found without running anything.
 
-What comes with Python, from installed packages and from Kiln itself is not part of it: versions stand for those.
+The standard library, installed packages and Kiln itself are not part of it: their versions stand for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 @lru_cache(maxsize=1)
 def _foreign() -> tuple[Path, ...]:
-    """Folders whose files belong to no project."""
+    """Return folders whose files belong to no project."""
     paths = sysconfig.get_paths()
     found = {Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     own = Path(__file__).resolve().parents[2]
@@ -24,12 +24,12 @@ def _foreign() -> tuple[Path, ...]:
 
 
 def is_project(path: Path) -> bool:
-    """Whether a file is of a user's project."""
+    """Return whether a file belongs to a user's project."""
     return "site-packages" not in path.parts and not any(folder in path.parents for folder in _foreign())
 
 
 def source_files(file: Path) -> dict[Path, bytes]:
-    """The closure of a file, by resolved path, in order of path. A file that is no Python ends there."""
+    """Return the closure of a file by resolved path, in order of path. Files that are no Python end it."""
     found: dict[Path, bytes] = {}
     waiting = [file.resolve()]
     while waiting:
@@ -42,7 +42,7 @@ def source_files(file: Path) -> dict[Path, bytes]:
         except (OSError, SyntaxError, ValueError):
             continue
         package = path.with_name("__init__.py")
-        while package.exists():  # of the packages it lies in
+        while package.exists():  # of the enclosing packages
             waiting.append(package)
             package = package.parent.with_name("__init__.py")
         waiting += [each for each in _imported(tree, path, file.resolve().parent) if is_project(each)]
@@ -50,7 +50,7 @@ def source_files(file: Path) -> dict[Path, bytes]:
 
 
 def digest(files: dict[Path, bytes]) -> str:
-    """A hash of contents and of names; where the project lies does not matter."""
+    """Return a hash of contents and names, independent of where the project is."""
     top = min((path.parent for path in files), key=lambda folder: len(folder.parts), default=Path())
     whole = hashlib.sha256()
     for path, data in files.items():
@@ -60,7 +60,7 @@ def digest(files: dict[Path, bytes]) -> str:
 
 
 def asks_for_cuda(files: dict[Path, bytes]) -> bool:
-    """Whether sources name the `cuda` device or call `.cuda()`."""
+    """Return whether sources name the `cuda` device, call `.cuda()` or import `cuda`."""
     for data in files.values():
         try:
             tree = ast.parse(data)
@@ -77,7 +77,7 @@ def asks_for_cuda(files: dict[Path, bytes]) -> bool:
 
 
 def imports(files: dict[Path, bytes], top: str) -> bool:
-    """Whether sources import a package."""
+    """Return whether sources import a package."""
     trees = [ast.parse(data) for data in files.values() if top.encode() in data]
     nodes = (node for tree in trees for node in ast.walk(tree))
     return any(isinstance(node, (ast.Import, ast.ImportFrom)) and _names(node, top) for node in nodes)
@@ -97,12 +97,12 @@ def _imported(tree: ast.Module, path: Path, folder: Path) -> Iterator[Path]:
             base = node.module.split(".") if node.module else []
             roots = [path.parents[node.level - 1]] if node.level else _roots(folder, path)
             yield from _found(base, roots)
-            for alias in node.names:  # each may be a module
+            for alias in node.names:  # any of them may be a module
                 yield from _found([*base, alias.name], roots)
 
 
 def _roots(folder: Path, path: Path) -> list[Path]:
-    """Where a name of an absolute import is looked for: as Python will, the contract's folder first."""
+    """Return where absolute imports are looked up, in Python's order, the contract's folder first."""
     package = path.parent
     while (package / "__init__.py").exists():
         package = package.parent
@@ -110,7 +110,7 @@ def _roots(folder: Path, path: Path) -> list[Path]:
 
 
 def _found(parts: list[str], roots: list[Path]) -> Iterator[Path]:
-    """The files that an import of a dotted name runs: of its packages, and its own."""
+    """Yield the files that an import of a dotted name runs: those of its packages, and its own."""
     for root in roots:
         if not parts or not any((root / parts[0]).with_suffix(suffix).exists() for suffix in ("", ".py")):
             continue

@@ -1,6 +1,6 @@
-"""Which line of a program each line of a compiler's text comes from: MLIR, LLVM IR, PTX and SASS, read as they are printed.
+"""Maps each line of MLIR, LLVM IR, PTX and SASS, as compilers print them, to the line of the program it comes from.
 
-Every reader gives a `Text`: lines as people want to read them, without the notes on places, and for each line its place.
+Every reader returns a `Text`: lines for people, without the debug information, and the place of each.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Place = tuple[str, int]
 
 @dataclasses.dataclass
 class Text:
-    """Lines, and where each comes from; None: from nowhere in the program."""
+    """Lines and their places; a place is None for lines that come from nowhere in the program."""
 
     lines: list[str] = dataclasses.field(default_factory=list)
     places: list[Place | None] = dataclasses.field(default_factory=list)
     labels: list[str] = dataclasses.field(default_factory=list)
-    """What stands for the number of a line, where there is something better: addresses of SASS."""
+    """Labels that replace line numbers, such as addresses of SASS."""
     calls: set[tuple[Place, Place]] = dataclasses.field(default_factory=set)
-    """Places of inlined functions, each with the place that called it."""
+    """Places in inlined functions, each with the place of the call."""
 
     def add(self, line: str, place: Place | None, label: str = "") -> None:
         self.lines.append(line)
@@ -43,7 +43,7 @@ _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 
 
 def read_mlir(text: str) -> Text:
-    """MLIR with locations (`get_asm(enable_debug_info=True)`)."""
+    """Read MLIR with locations (`get_asm(enable_debug_info=True)`)."""
     aliases = {found[1]: found[2] for line in text.splitlines() if (found := _ALIAS.match(line))}
     known: dict[str, list[Place]] = {}
 
@@ -53,7 +53,7 @@ def read_mlir(text: str) -> Text:
         return known[words]
 
     made = Text()
-    open_lines: list[list[int]] = []  # of each operation whose regions are open: it is placed behind the last of them
+    open_lines: list[list[int]] = []  # lines of operations with open regions, whose location follows the last one
     for raw in text.splitlines():
         if _DEBUG_ALIAS.match(raw):
             continue
@@ -73,7 +73,7 @@ def read_mlir(text: str) -> Text:
 
 
 def _without_locations(line: str) -> tuple[str, str]:
-    """A line without its `loc(...)`, and what the last of them says if it ends the line."""
+    """Return a line without its `loc(...)`, and the content of the last one if it ends the line."""
     kept, at, last = "", 0, ""
     while (start := _find_location(line, at)) >= 0:
         end = _closing(line, start + len(" loc"))
@@ -84,7 +84,7 @@ def _without_locations(line: str) -> tuple[str, str]:
 
 
 def _find_location(line: str, at: int) -> int:
-    """Where the next ` loc(` is that is not in a string."""
+    """Return the index of the next ` loc(` outside strings."""
     found = line.find(" loc(", at)
     if found < 0 or '"' not in line[at:found]:
         return found
@@ -95,7 +95,7 @@ def _find_location(line: str, at: int) -> int:
 
 
 def _closing(line: str, at: int) -> int:
-    """The parenthesis that closes the one at `at`."""
+    """Return the index of the parenthesis that closes the one at `at`."""
     depth, strings = 0, {match.start(): match.end() for match in _STRING.finditer(line, at)}
     while at < len(line):
         if at in strings:
@@ -109,7 +109,7 @@ def _closing(line: str, at: int) -> int:
 
 
 def _chain(words: str, aliases: dict[str, str]) -> Iterator[Place]:
-    """The places of a location: where it is, then the calls that led there."""
+    """Yield the places of a location: its own, then those of the calls that led there."""
     if words in aliases:
         yield from _chain(aliases[words], aliases)
     elif found := _FILE.match(words):
@@ -129,7 +129,7 @@ def _chain(words: str, aliases: dict[str, str]) -> Iterator[Place]:
 
 
 def _unescaped(text: str) -> str:
-    r"""A path as MLIR and LLVM print it: `\22` is a quote."""
+    r"""Return a path as MLIR and LLVM print it without escapes: `\22` is a quote."""
 
     def character(found: re.Match[bytes]) -> bytes:
         return b"\\" if found[1] == b"\\" else bytes.fromhex(found[1].decode())
@@ -143,7 +143,7 @@ def _of_ptx(text: str) -> str:
 
 
 def _parts(words: str, separator: str) -> list[str]:
-    """Split at separators that are in no parentheses, brackets or strings."""
+    """Split at separators outside parentheses, brackets and strings."""
     parts, depth, begin, at = [""], 0, 0, 0
     strings = {match.start(): match.end() for match in _STRING.finditer(words)}
     while at < len(words):
@@ -170,7 +170,7 @@ _NAMED = re.compile(r"^!llvm\.(?:dbg|module\.flags|ident)")
 
 
 def read_llvm(text: str) -> Text:
-    """LLVM IR with metadata on lines; what only serves the metadata is left out."""
+    """Read LLVM IR with debug metadata, which is left out."""
     nodes = {found[1]: (found[2], dict(_FIELD.findall(found[3]))) for line in text.splitlines() if (found := _METADATA.match(line))}  # fmt: skip
 
     def file_of(name: str) -> str:
@@ -210,7 +210,7 @@ _PTX_OTHER = re.compile(r"^\s*(?:\.(?!pragma)|[$\w]+:\s*$|[{}()]?\s*$|//)")
 
 
 def read_ptx(text: str) -> Text:
-    """PTX with `.loc`; an instruction comes from the one before it."""
+    """Read PTX; an instruction's place is that of the `.loc` before it."""
     files = {found[1]: _of_ptx(found[2]) for line in text.splitlines() if (found := _PTX_FILE.match(line))}
     made, place, inside = Text(), None, 0
     for raw in text.splitlines():
@@ -235,7 +235,7 @@ _SASS_NOISE = re.compile(r"^\s*(?:\.|//-|//## )")
 
 
 def read_sass(text: str) -> Text:
-    """SASS as `nvdisasm -g -c` prints it: kernels, labels, instructions by address."""
+    """Read SASS as `nvdisasm -g -c` prints it: kernels, labels, instructions by address."""
     made, place, inside = Text(), None, False
     for raw in text.splitlines():
         if found := _SASS_KERNEL.match(raw):
@@ -243,7 +243,7 @@ def read_sass(text: str) -> Text:
             place = None
         elif found := _SASS_LINE.match(raw):
             here = (_of_ptx(found[1]), int(found[2]))
-            if not inside:  # lines that follow are the calls that led here
+            if not inside:  # the lines after it are the calls that led there
                 place = here if here[1] else None
             inside = bool(found[3])
             if inside:
@@ -257,7 +257,7 @@ def read_sass(text: str) -> Text:
 
 
 def _without_padding(text: Text) -> Text:
-    """SASS without what stands behind the end of each kernel and is never reached: a branch to itself, and nothing."""
+    """Return SASS without the unreachable code behind each kernel: a branch to itself, and NOPs."""
     kept = Text(calls=text.calls)
 
     def drop_padding() -> None:
@@ -277,7 +277,7 @@ def _without_padding(text: Text) -> Text:
 
 
 def instruction_of(line: str) -> str:
-    """The name of the instruction in a line that `read_sass` made, or nothing."""
+    """Return the instruction's name in a line of `read_sass`, or ""."""
     found = re.match(r"^(?: +|@!?U?P\w+ +| *@!?U?P\w+ +)([A-Z][A-Z0-9_.a-z]*)", line)
     return found[1] if found else ""
 
@@ -286,7 +286,7 @@ _LIVE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/.*?// \|\s*(\d*)\s*\|")
 
 
 def read_live_registers(text: str) -> dict[tuple[str, str], int]:
-    """By kernel and address, how many registers are in use, as `nvdisasm -c -plr -lrm count` prints it."""
+    """Return the number of live registers by kernel and address, as `nvdisasm -c -plr -lrm count` prints it."""
     live: dict[tuple[str, str], int] = {}
     kernel = ""
     for raw in text.splitlines():
@@ -298,7 +298,7 @@ def read_live_registers(text: str) -> dict[tuple[str, str], int]:
 
 
 def _without_blank_ends(text: Text) -> Text:
-    """One blank line at most at a time, and none at the ends."""
+    """Return a text without blank lines at its ends and without two in a row."""
     kept = Text()
     for line, place, label in zip(text.lines, text.places, text.labels):
         if line.strip() or (kept.lines and kept.lines[-1].strip()):

@@ -1,12 +1,13 @@
-"""Runs a program, or a Case, in a process of its own and keeps everything that the compiler makes of its kernels.
+"""Runs a program or a Case in a process of its own and keeps everything that the compiler makes of its kernels.
 
-Nothing is launched (a dry run), so no GPU is needed; what the program computes from results is therefore wrong, and an error it
-ends with after its kernels were compiled is noted only. A second run, on the CPU target, finds bank conflicts and what the
-sanitizer has to say.
+Nothing is launched (a dry run), so no GPU is needed; what the program computes from results is therefore wrong, and an
+error after its kernels were compiled is only noted. A second run on the CPU target finds bank conflicts and runs the
+sanitizer.
 """
 
 from __future__ import annotations
 
+import argparse
 import concurrent.futures
 import contextlib
 import dataclasses
@@ -19,15 +20,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kiln import _alias
+
 from ...base_dsl.compiler import Compilation, Watcher, watchers
 from ...base_dsl.target import target
 from ...hardware import toolchain
-from .. import run
+from .. import run, serve_cuda
+from ..core import command_line, loading
+from ..verify import jobs as checking
 
 
 @dataclasses.dataclass
 class Subject:
-    """What to look at: the words of a program's command line, or a Case with a problem and a config."""
+    """What to inspect: the words of a program's command line, or a Case with a problem and a config."""
 
     program: list[str] = dataclasses.field(default_factory=list)
     case: str = ""
@@ -43,7 +48,7 @@ class Subject:
 
 @dataclasses.dataclass
 class Compiled:
-    """What was made of one jit function."""
+    """What the compiler made of one jit function."""
 
     entry: str
     arch: str
@@ -55,7 +60,7 @@ class Compiled:
     live: str
     """SASS with the numbers of live registers."""
     kernels: list[dict[str, Any]]
-    """Of each kernel its name, file, line and resources."""
+    """Name, file, line and resources of each kernel."""
 
 
 @dataclasses.dataclass
@@ -68,13 +73,13 @@ class Kept:
     """The error that the program ended with."""
     ptxas: str = ""
     config: Any = None
-    """Of a Case."""
+    """The config of a Case."""
     accesses: list[dict[str, Any]] = dataclasses.field(default_factory=list[dict[str, Any]])
-    """To shared memory, as the CPU target counted them."""
+    """Accesses to shared memory, as the CPU target counted them."""
     findings: list[dict[str, Any]] = dataclasses.field(default_factory=list[dict[str, Any]])
-    """Of the sanitizer."""
+    """Findings of the sanitizer."""
     unobserved: str = ""
-    """Why there are none of both."""
+    """Why `accesses` and `findings` are missing."""
 
 
 class _Keeper(Watcher):
@@ -92,14 +97,16 @@ class _Keeper(Watcher):
         states, self._states = self._states, []
         if "ptx" not in executable.artifacts or not states:
             return
-        host = states[0][0]  # its later passes are of the host's function
-        mine = [(of, name, text) for of, name, text in states if of.name == host.name]  # others: parts of the runtime
+        host = states[0][0]  # its later passes are about the host's function
+        mine = [
+            (of, name, text) for of, name, text in states if of.name == host.name
+        ]  # the others are parts of the runtime
         kept = [(name, text) for number, (of, name, text) in enumerate(mine) if not number or of is not host]
         made = executable.artifacts
         cubin = made.get("cubin")
         sass, live = "", ""
         if cubin and self._sass and toolchain.find("nvdisasm"):
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:  # two runs of nvdisasm at a time
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:  # runs nvdisasm twice at a time
                 counting = pool.submit(live_registers, cubin)
                 sass, live = made["sass"], counting.result()
         infos = executable.code.kernels
@@ -120,7 +127,7 @@ class _Keeper(Watcher):
 
 
 def live_registers(cubin: bytes) -> str:
-    """The code with the number of live registers at each instruction; nothing if this nvdisasm cannot."""
+    """Return the SASS with the number of live registers at each instruction; "" if nvdisasm cannot."""
     tool = toolchain.find("nvdisasm")
     assert tool is not None
     with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
@@ -132,7 +139,7 @@ def live_registers(cubin: bytes) -> str:
 
 @contextlib.contextmanager
 def keeping(sass: bool = True) -> Iterator[Kept]:
-    """While open, calls compile for the NVIDIA target and launch nothing, and what is compiled is kept; all of it is there at the end."""
+    """While open, compile calls for the NVIDIA target, launch nothing, and keep what is compiled."""
     keeper = _Keeper(sass)
     tool = toolchain.find("ptxas")
     kept = Kept(keeper.compiled, [], ptxas=(tool.version() or "") if tool else "")
@@ -166,7 +173,7 @@ def keep(subject: Subject, arch: str = "", sass: bool = True, timeout: float = 6
 
 
 def observe(subject: Subject, timeout: float = 120.0) -> dict[str, Any]:
-    """Run a subject on the CPU target: `accesses`, `findings` and `unobserved` of `Kept`. Problems of Cases are made small."""
+    """Run a subject on the CPU target; return `accesses`, `findings` and `unobserved` of `Kept`. Shrinks problems."""
     with tempfile.TemporaryDirectory(prefix="kiln-") as folder:
         banks, findings = Path(folder) / "banks.json", Path(folder) / "findings.json"
         variables = {
@@ -202,43 +209,31 @@ def _ending(status: int) -> str:
 
 
 def _run(subject: Subject) -> Any:
-    """Run it; the config of a Case."""
-    from kiln import _alias
-
-    from .. import serve_cuda
-
+    """Run a subject; return the config of a Case."""
     _alias.take_over()
-    serve_cuda.activate()  # tensors and streams of programs that are written for a GPU
+    serve_cuda.activate()  # for tensors and streams of GPU programs
     if subject.program:
         run.execute(subject.program)
         return None
-    from ..core import cases
-
-    case = cases.load(subject.case)
+    case = loading.load(subject.case)
     problem = case.changed(case.problem(subject.problem.get("number", 0)), subject.problem.get("set", {}))
     config = None if subject.config is None else _config(case, problem, subject.config)
     if os.environ.get("KILN_TARGET") == "cpu":
-        from ..verify import jobs as checking
-
         problem = checking.describe(case.where, dict(problem), _FEW_ELEMENTS)["problem"]
     case.kernel(*case.inputs(problem), config=config, problem=problem)
     return config
 
 
 _FEW_ELEMENTS = 1 << 14
-"""Of the inputs of a Case where it runs on the CPU target, under the sanitizer: what is found at a line is found in few blocks, too."""
+"""Elements of a Case's inputs under the sanitizer: a few CTAs show what a line does."""
 
 
 def _config(case: Any, problem: Any, text: str) -> Any:
-    import argparse
-
-    from ..core import command_line
-
     return command_line.config(argparse.Namespace(config=text), case, problem)
 
 
 def main(argv: Sequence[str]) -> None:
-    """The process's own part."""
+    """Run the subject of a JSON argument, in the process of its own."""
     asked = json.loads(argv[0])
     out, sass = asked.pop("out"), asked.pop("sass")
     subject = Subject(**asked)
@@ -254,7 +249,7 @@ def main(argv: Sequence[str]) -> None:
             kept.failure = f"{type(error).__name__}: {error}"
     Path(out).write_text(json.dumps(dataclasses.asdict(kept)))
     sys.stdout.flush()
-    os._exit(0)  # threads and exit handlers of the program have nothing to add
+    os._exit(0)  # without waiting for threads and exit handlers of the program
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`kiln inspect`: what the compiler makes of a program's kernels, as a page, an outline or a table, without a GPU."""
+"""`kiln inspect`: shows what the compiler makes of a program's kernels, as a page, an outline or a table."""
 
 from __future__ import annotations
 
@@ -14,9 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from ...base_dsl import entry_points
 from ...base_dsl.diagnostics import DSLBaseError
+from ...hardware.architectures import Arch
 from .. import run
 from ..core import command_line
+from . import capture, outline, page, resources
+from . import model as inspect_model
+from .capture import Subject
 
 _WITH_VALUE = ("--html", "--json", "--arch", "--config", "--problem", "--set", "--timeout")
 _USAGE = """kiln inspect [--html PAGE] [--json FILE] [--outline] [--resources] [--arch ARCH] (PROGRAM.py | -m MODULE | CASE) [ARGS ...]
@@ -26,7 +31,7 @@ _USAGE = """kiln inspect [--html PAGE] [--json FILE] [--outline] [--resources] [
 
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
-    """The verb."""
+    """Run the verb."""
     parser = _parser()
     args, program = _split(parser, argv)
     if not program or program == ["-m"]:
@@ -46,19 +51,15 @@ def main(argv: Sequence[str]) -> int:
     if program[0] == "-":
         parser.error("a program on standard input has no lines to show: save it as a file")
     if args.arch:
-        from ...hardware.architectures import Arch
-
         if args.arch not in Arch.__members__:
             parser.error(f"--arch {args.arch}: there are {', '.join(Arch.__members__)}")
     return _look(args, program, parser)
 
 
 def _describe_exported(path: str) -> int:
-    """What an exported file says of its functions, as JSON."""
-    from ...base_dsl import doors
-
+    """Print what an exported file says about its functions, as JSON."""
     try:
-        known = doors.exporter().read_metadata(path)
+        known = entry_points.exporter().read_metadata(path)
     except DSLBaseError as reason:
         print(f"kiln inspect: {reason}", file=sys.stderr)
         return command_line.EXIT.BAD_USE
@@ -67,16 +68,13 @@ def _describe_exported(path: str) -> int:
 
 
 def _look(args: argparse.Namespace, program: list[str], parser: argparse.ArgumentParser) -> int:
-    from . import capture
-    from .capture import Subject
-
     is_case = program[0] != "-m" and names_case(program[0])
     if not is_case and (args.config or args.problem or args.set):
         parser.error(f"--config, --problem and --set are for Cases, and {program[0]} is none: it has no kernel_fn and get_inputs, and no KernelPlan")  # fmt: skip
     if not is_case and program[0] != "-m" and not os.path.exists(program[0]):
         parser.error(f"there is no file {program[0]}")
-    given = [f"--set={one}" for one in args.set] + (program[1:] if is_case else [])
-    problem = {"number": args.problem, "set": command_line.parse(_fields(), given).fields}
+    fields = [f"--set={one}" for one in args.set] + (program[1:] if is_case else [])
+    problem = {"number": args.problem, "set": command_line.parse(_fields(), fields).fields}
     subjects = [
         Subject(case=program[0], problem=problem, config=config) if is_case else Subject(program=program)
         for config in (args.config or [None])
@@ -106,22 +104,15 @@ def _look(args: argparse.Namespace, program: list[str], parser: argparse.Argumen
             return 1
     status = 0
     if args.outline:
-        from . import outline
-
         print("\n\n".join(outline.outline(one, kept) for kept in runs for one in kept.compiled))
     if args.resources:
-        from . import outline
-
-        print(outline.resources(runs))
+        print(resources.resources(runs))
     if whole:
         status = _write_page(args, subjects, runs)
     return status
 
 
 def _write_page(args: argparse.Namespace, subjects: list[Any], runs: list[Any]) -> int:
-    from . import model as inspect_model
-    from . import page
-
     subject = subjects[0]
     again = ["kiln", "inspect", *(subject.program or [subject.case]), "--html", *(["--arch", args.arch] if args.arch else [])]  # fmt: skip
     stalls = inspect_model.stalls_of(subject.case or subject.program[0])
@@ -144,7 +135,7 @@ def _write_page(args: argparse.Namespace, subjects: list[Any], runs: list[Any]) 
 
 
 def names_case(where: str) -> bool:
-    """Whether a word names a Case: a module, `module:Plan`, a folder, or a file that has a contract or a plan."""
+    """Return whether a word names a Case: a module, `module:Plan`, a folder, or a file with a contract or a plan."""
     if os.path.isdir(where):
         return os.path.isfile(os.path.join(where, "kernel.py"))
     file, _, plan = where.partition(":") if not os.path.exists(where) else (where, "", "")
@@ -165,7 +156,7 @@ def names_case(where: str) -> bool:
 
 
 def _fields() -> argparse.ArgumentParser:
-    """For words behind a Case: fields of its problem."""
+    """Return a parser for the words behind a Case: fields of its problem."""
     parser = argparse.ArgumentParser(prog="kiln inspect", add_help=False, allow_abbrev=False)
     parser.add_argument("--set", action="append", default=[])
     return parser
@@ -177,7 +168,10 @@ def _say(text: str, args: argparse.Namespace) -> None:
 
 
 def _split(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Our options, and the program with its own. Ours stand before the program; behind it they are ours if none stands before."""
+    """Return our options, and the program with its own.
+
+    Ours stand before the program; behind it they are ours if none stands before.
+    """
     before, program = run.split(argv, _WITH_VALUE)
     args = parser.parse_args(before)
     if before or not program:
@@ -204,7 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--html", metavar="PAGE", help="write one page with Python, MLIR, LLVM, PTX and SASS side by side"
     )
-    parser.add_argument("--outline", action="store_true", help="print how kernels are built: tensor maps, grid, clusters, shared memory, roles, barriers, pipelines, products")  # fmt: skip
+    parser.add_argument("--outline", action="store_true", help="print how kernels are built: tensor maps, grid, clusters, shared memory, roles, barriers, pipelines, MMAs")  # fmt: skip
     parser.add_argument("--resources", action="store_true", help="print registers, spills, shared memory and occupancy")
     parser.add_argument(
         "--bank-conflicts",

@@ -1,4 +1,4 @@
-"""Colours of source code for pages: for each line, runs of a letter and a length, such as `k6.1n4`."""
+"""Highlights source code for pages: for each line, runs of a letter and a length, such as `k6.1n4`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class MlirLexer(RegexLexer):
 
 
 class SassLexer(RegexLexer):
-    """Machine code of NVIDIA GPUs as it is disassembled."""
+    """Machine code of NVIDIA GPUs as nvdisasm prints it."""
 
     name = "SASS"
     tokens = {
@@ -68,14 +68,14 @@ LETTERS = "".join(dict.fromkeys(letter for _, letter in _LETTERS))
 
 
 class Colours:
-    """Remembers lines: those of one pass are mostly those of the pass before."""
+    """Highlights lines and remembers them: those of one pass are mostly those of the pass before."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], str] = {}
 
     def runs(self, kind: str, lines: list[str]) -> list[str]:
-        """The colours of lines of a language."""
-        if kind == "python":  # where a line alone does not say whether it is in a string
+        """Return the colours of lines of a language."""
+        if kind == "python":  # a line alone does not say whether it is in a string
             return list(_runs(kind, lines))
         new = [line for line in dict.fromkeys(lines) if (kind, line) not in self._known]
         self._known.update(zip(((kind, line) for line in new), _runs(kind, new)))

@@ -1,5 +1,4 @@
-"""What a page of `kiln inspect --html` shows, as one JSON value: texts, the line of the program that each of their lines comes
-from, and what is known of each line of the program.
+"""What a page of `kiln inspect --html` shows, as one JSON value: texts, the place of each line, facts about lines.
 
     files    the program's sources: path, name, lines
     units    one for each compiled function (and config): name, config, kernels, notes, texts, columns, calls
@@ -7,7 +6,7 @@ from, and what is known of each line of the program.
       columns  id, title, help, values: {"file:line": number}, details: {"file:line": words}
       outline  [[title, [[words, place, depth], ...]], ...]: how the kernels are built
       calls    [[file, line], [file, line]]: the first is in a function that was inlined at the second
-    diffs    of the first unit and each other one of another config: {"kind/title": [[same, from, to, from, to], ...]}
+    diffs    of the first unit and each of another config: {"kind/title": [[same, from, to, from, to], ...]}
 
 Files are numbers of `files`, lines count from 1 there and from 0 in texts.
 """
@@ -20,11 +19,16 @@ import os
 import re
 from typing import Any
 
+from kiln import __version__
+
 from ..core import source_lines
+from ..core.records import Journal
 from ..core.sass import class_of
 from ..core.source_lines import Place, Text, instruction_of
 from ..report.model import words
 from .capture import Compiled, Kept
+from .outline import sections
+from .resources import described
 
 
 class Files:
@@ -35,7 +39,7 @@ class Files:
         self._numbers: dict[str, int | None] = {}
 
     def number(self, path: str) -> int | None:
-        """None: there is no such file to show."""
+        """Return the number of a file; None if it cannot be read."""
         if path not in self._numbers:
             try:
                 with open(path, encoding="utf-8", errors="replace") as file:
@@ -57,9 +61,7 @@ class Files:
 def build(
     runs: list[Kept], title: str, command: str = "", stalls: list[dict[Place, float]] | None = None
 ) -> dict[str, Any]:
-    """The model of what runs left; `stalls` are those of profiles, of which the first counts that is of this program."""
-    from kiln import __version__
-
+    """Return the model of runs; of the profiles in `stalls`, the first that is of this program counts."""
     files = Files()
     units: list[dict[str, Any]] = []
     said: list[str] = []
@@ -82,7 +84,7 @@ def build(
 
 
 def _unit(one: Compiled, kept: Kept, files: Files) -> dict[str, Any]:
-    """What there is to show of one compiled function."""
+    """Return what a page shows of one compiled function."""
     for kernel in one.kernels:  # first, so that the file of the first kernel is the first to be shown
         files.place((os.path.normpath(kernel["file"]), kernel["line"]) if kernel["file"] else None)
     texts: list[tuple[str, str, Text]] = []
@@ -116,36 +118,9 @@ def _unit(one: Compiled, kept: Kept, files: Files) -> dict[str, Any]:
 
 
 def _outline(one: Compiled, kept: Kept, files: Files) -> list[Any]:
-    """How the kernels are built: [title, [[words, place, depth], ...]]."""
-    from .outline import sections
-
+    """Return how the kernels are built: [title, [[words, place, depth], ...]]."""
     found = sections(one, kept).items()
     return [[title, [[item.words, files.place(item.place), item.depth] for item in items]] for title, items in found]
-
-
-def described(kernel: dict[str, Any], arch: str, launches: list[dict[str, Any]]) -> dict[str, Any]:
-    """A kernel with its first launch and how many of its blocks a multiprocessor takes."""
-    launched = [one for one in launches if one["kernel"] == kernel["name"] and one["arch"] == arch]
-    first = launched[0] if launched else {}
-    made = {**kernel, "launches": len(launched), **{name: first.get(name) for name in ("grid", "block", "cluster")}}
-    made["file"] = os.path.basename(kernel["file"])
-    if first:
-        made["dynamic"] = first["smem"]
-    return made | resident(made, arch)
-
-
-def resident(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
-    """Occupancy of a kernel, where its launch and its registers are known."""
-    if not kernel.get("block") or not kernel.get("registers"):
-        return {}
-    from ...hardware.occupancy import occupancy
-
-    threads = 1
-    for extent in kernel["block"]:
-        threads *= extent
-    shared = kernel.get("smem", 0) + kernel.get("dynamic", 0)
-    found = occupancy(arch, threads, kernel["registers"], shared, kernel.get("barriers", 0))
-    return {"blocks": found.blocks, "warps": found.warps, "most_warps": found.most_warps, "limiter": found.limiter}
 
 
 def _column(name: str, title: str, words: str, values: Any, details: dict[str, str] | None = None) -> dict[str, Any]:
@@ -153,7 +128,7 @@ def _column(name: str, title: str, words: str, values: Any, details: dict[str, s
 
 
 def _of_sass(text: dict[str, Any], live: dict[tuple[str, str], int]) -> list[dict[str, Any]]:
-    """Columns that are counted in SASS; the text is given the live registers of its lines."""
+    """Return the columns that are counted in SASS; add live registers to the text."""
     counts: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     most: dict[str, int] = {}
     registers: list[int | None] = []
@@ -179,7 +154,7 @@ def _of_sass(text: dict[str, Any], live: dict[tuple[str, str], int]) -> list[dic
 
 
 def _observed(files: Files, kept: Kept, stalls: list[dict[Place, float]]) -> list[dict[str, Any]]:
-    """Columns of what happened when the program ran."""
+    """Return the columns of what happened when the program ran."""
 
     def at(where: Any) -> str | None:
         place = files.place((os.path.normpath(where["file"]), where["line"])) if where else None
@@ -210,9 +185,7 @@ def _observed(files: Files, kept: Kept, stalls: list[dict[Place, float]]) -> lis
 
 
 def stalls_of(where: str) -> list[dict[Place, float]]:
-    """By line, percent of the samples of each profile in the journal beside a file, the last profile first."""
-    from ..core.records import Journal
-
+    """Return the percentage of samples by line of each profile in the journal beside a file, the last first."""
     file = where.partition(":")[0]
     folder = os.path.join(file if os.path.isdir(file) else os.path.dirname(os.path.abspath(file)), ".kiln")
     found: list[dict[Place, float]] = []
@@ -232,7 +205,7 @@ _NUMBERS = re.compile(r"%[\w.#:]+|\b[UR]*R\d+|\bU?P\d\b|0x[0-9a-f]+|`?\(?\.?\$?L
 
 
 def _diffs(units: list[dict[str, Any]]) -> dict[str, Any]:
-    """Where texts of the first unit and of one of another config differ, names of registers and values aside."""
+    """Return where texts of the first unit and of one of another config differ, apart from names of values."""
     diffs: dict[str, Any] = {}
     for number, other in enumerate(units[1:], 1):
         first = next((n for n, unit in enumerate(units[:number]) if unit["name"] == other["name"]), None)

@@ -1,7 +1,7 @@
-"""How kernels are built, read from the traced module: what one asks when reading a program one does not know.
+"""Outlines how kernels are built, read from the traced module, for readers who do not know the program.
 
-Tensor maps, launch, shared memory by buffer, roles of warps, barriers with their counts, pipelines and stages, copies, products,
-each with its line.
+Tensor maps, launch, shared memory by buffer, roles of warps, barriers with their counts, pipelines and stages, copies
+and MMAs, each with its line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 
 from ..core import source_lines
 from ..core.source_lines import Place
-from ..report.model import words
 from .capture import Compiled, Kept
 
 
@@ -41,9 +40,9 @@ class Operation:
     place: Place | None
     function: str
     type: str
-    """Of its result."""
+    """The type of its result."""
     branches: tuple[tuple[Place, str], ...]
-    """The branches of the program that it stands in: the line of each, and `if` or `else`."""
+    """The branches of the program that enclose it: the line of each, and `if` or `else`."""
 
 
 _OP = re.compile(r'^\s*(?:(%[\w#:, ]+) = )?"?([a-z_]\w*(?:\.\w+)+)"?(.*)$')
@@ -53,7 +52,7 @@ _CONSTANT = re.compile(r"^\s*(%\w+) = arith\.constant (-?\d+|true|false)\b")
 
 
 def operations(text: source_lines.Text) -> tuple[list[Operation], dict[tuple[str, str], int]]:
-    """The operations of a module, and its whole numbers by function and name."""
+    """Return the operations of a module, and its integer constants by function and name."""
     found: list[Operation] = []
     numbers: dict[tuple[str, str], int] = {}
     function = ""
@@ -85,7 +84,7 @@ def operations(text: source_lines.Text) -> tuple[list[Operation], dict[tuple[str
 
 
 def sections(one: Compiled, kept: Kept) -> dict[str, list[Item]]:
-    """The parts of an outline by title; those that have nothing are not there."""
+    """Return the parts of an outline by title, without empty ones."""
     ops, numbers = operations(source_lines.read_mlir(one.states[0][1]))
 
     def number(op: Operation, which: int) -> int | str:
@@ -102,7 +101,7 @@ def sections(one: Compiled, kept: Kept) -> dict[str, list[Item]]:
         "pipelines": _pipelines(by_name, number),
         "barriers": _barriers(by_name, number),
         "copies": _counted(_copies(by_name)),
-        "products": _counted((op.place, _product(op)) for name in ("wgmma", "mma_sync") for op in by_name[name]),
+        "MMAs": _counted((op.place, _mma(op)) for name in ("wgmma", "mma_sync") for op in by_name[name]),
     }
     return {title: items for title, items in made.items() if items}
 
@@ -134,7 +133,7 @@ def _tensor_map(op: Operation) -> Item:
 
 
 def _shared(by_name: dict[str, list[Operation]], numbers: dict[tuple[str, str], int]) -> list[Item]:
-    """Allocations; of one for several buffers, a structure, also where each begins."""
+    """Return allocations; for one that holds several buffers, also where each begins."""
     items: list[Item] = []
     total = 0
     for op in by_name["alloc_smem"]:
@@ -142,7 +141,7 @@ def _shared(by_name: dict[str, list[Operation]], numbers: dict[tuple[str, str], 
         total += size
         items.append(Item(f"{size:>7} bytes, aligned to {op.attributes['alignment']}", op.place))
         parts: dict[int, Place | None] = {}
-        for one in (*by_name["cast_ptr"], *by_name["ptr_add"]):  # a structure is one of bytes
+        for one in (*by_name["cast_ptr"], *by_name["ptr_add"]):  # a structure is allocated as bytes
             if one.function == op.function and one.operands[0] == op.result and one.place != op.place:
                 offset = numbers.get((op.function, one.operands[1])) if len(one.operands) > 1 else 0
                 if offset is not None and "i8" in op.type:
@@ -156,14 +155,14 @@ def _shared(by_name: dict[str, list[Operation]], numbers: dict[tuple[str, str], 
 
 _DOES = {
     "tma_load": "loads by TMA", "tma_store": "stores by TMA", "bulk_load": "bulk loads", "bulk_store": "bulk stores", "cp_async": "cp.async",
-    "wgmma": "products", "mma_sync": "products", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix", "mbarrier_wait": "waits",
-    "mbarrier_arrive": "arrives", "wgmma_wait": "waits for products", "cp_async_wait": "waits for cp.async", "cp_async_bulk_wait": "waits for stores",
+    "wgmma": "MMAs", "mma_sync": "MMAs", "ldmatrix": "ldmatrix", "stmatrix": "stmatrix", "mbarrier_wait": "waits",
+    "mbarrier_arrive": "arrives", "wgmma_wait": "waits for MMAs", "cp_async_wait": "waits for cp.async", "cp_async_bulk_wait": "waits for stores",
     "barrier": "barriers", "set_max_register": "registers",
 }  # fmt: skip
 
 
 def _roles(ops: list[Operation]) -> list[Item]:
-    """The branches of kernels in which warps do different things, with what they do and where."""
+    """Return the branches of kernels in which warps do different things, with what they do and where."""
     doing: dict[tuple[tuple[Place, str], ...], dict[str, list[str]]] = {}
     for op in ops:
         words = _DOES.get(op.name.removeprefix("cute_nvgpu."))
@@ -187,7 +186,7 @@ def _roles(ops: list[Operation]) -> list[Item]:
 
 
 def _where(place: Place, home: str) -> str:
-    """A line; with its file if that is not `home`."""
+    """Return a line, with its file if that is not `home`."""
     return str(place[1]) if place[0] == home else f"{os.path.basename(place[0])}:{place[1]}"
 
 
@@ -196,7 +195,7 @@ def _statement(place: Place | None) -> str:
 
 
 def _pipelines(by_name: dict[str, list[Operation]], number: Callable[[Operation, int], int | str]) -> list[Item]:
-    """Rings of buffers: lines that make several barriers at once; those of data first, then those of room."""
+    """Return pipelines: lines that initialise several barriers at once, full barriers first, then empty ones."""
     items: list[Item] = []
     expected = {(op.place, number(op, 2)) for op in by_name["mbarrier_arrive"] if number(op, 2) not in (0, "?")}
     expected |= {(op.place, number(op, 1)) for op in by_name["mbarrier_expect_tx"]}
@@ -262,7 +261,7 @@ def _copies(by_name: dict[str, list[Operation]]) -> Iterable[tuple[Place | None,
             yield op.place, f"{name} x{op.attributes.get('count')}{', transposed' if 'transpose' in op.attributes else ''}"  # fmt: skip
 
 
-def _product(op: Operation) -> str:
+def _mma(op: Operation) -> str:
     has = op.attributes
     m = has.get("m", "64" if op.name.endswith("wgmma") else "?")
     unit = "wgmma" if op.name.endswith("wgmma") else "mma.sync"
@@ -280,7 +279,7 @@ def _counted(found: Iterable[tuple[Place | None, str]]) -> list[Item]:
 
 
 def outline(one: Compiled, kept: Kept) -> str:
-    """The outline of a compiled function, as text."""
+    """Return the outline of a compiled function as text."""
     home = one.kernels[0]["file"] if one.kernels else ""
     lines = [f"{one.entry} for {one.arch}" + (f", {os.path.basename(home)}" if home else "")]
     for title, items in sections(one, kept).items():
@@ -292,31 +291,3 @@ def outline(one: Compiled, kept: Kept) -> str:
             shown = f"  {where:>{width}}  {'  ' * item.depth}{item.words}"
             lines.append(f"{shown:<72}  | {source[:70]}" if source and len(shown) <= 90 else shown)
     return "\n".join(lines)
-
-
-def resources(runs: list[Kept]) -> str:
-    """A table of what kernels need of a GPU."""
-    from .model import described
-
-    head = ("kernel", "config", "arch", "registers", "spills", "local", "shared", "threads", "blocks/SM", "occupancy", "limited by")  # fmt: skip
-    rows: list[tuple[str, ...]] = [head]
-    for kept in runs:
-        for one in kept.compiled:
-            for kernel in one.kernels:
-                rows.append(_row(described(kernel, one.arch, kept.launches), one.arch, kept.config))
-    if all(not row[1] for row in rows[1:]):
-        rows = [(row[0], *row[2:]) for row in rows]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
-
-
-def _row(kernel: dict[str, Any], arch: str, config: Any) -> tuple[str, ...]:
-    threads = kernel["block"] and kernel["block"][0] * kernel["block"][1] * kernel["block"][2]
-    known = "registers" in kernel
-    share = f"{100 * kernel['warps'] / kernel['most_warps']:.0f} %" if kernel.get("most_warps") else "?"
-    return (
-        kernel["name"], words(config), arch, str(kernel["registers"]) if known else "no ptxas",
-        str(kernel["spill_stores"] + kernel["spill_loads"]) if known else "?", str(kernel["stack"]) if known else "?",
-        str(kernel.get("smem", 0) + kernel.get("dynamic", 0)), str(threads or "?"), str(kernel.get("blocks", "?")), share,
-        kernel.get("limiter", "?"),
-    )  # fmt: skip

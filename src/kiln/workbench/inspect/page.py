@@ -1,4 +1,4 @@
-"""A model of `kiln inspect` as one HTML file that needs nothing else: no server, no network."""
+"""Writes a model of `kiln inspect` as one HTML file that needs no server and no network."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _PAGE = Path(__file__).parents[1] / "page"
 
 
 def page(model: dict[str, Any]) -> str:
-    """The page of a model (inspect_model.py)."""
-    from . import highlight
+    """Return the page of a model (`model.build`)."""
+    from . import highlight  # loads pygments: 100 ms
 
     colours = highlight.Colours()
     for file in model["files"]:
@@ -28,12 +28,12 @@ def page(model: dict[str, Any]) -> str:
 
 
 def part(name: str) -> str:
-    """A file of the folder `page`."""
+    """Return the text of a file in the folder `page`."""
     return (_PAGE / name).read_text(encoding="utf-8")
 
 
 def fill(name: str, **values: str) -> str:
-    """A page with values in place of `{{names}}`."""
+    """Return a page with values in place of `{{names}}`."""
     text = part(name)
     for value in values:
         assert text.count(f"{{{{{value}}}}}") == 1, value
@@ -43,6 +43,6 @@ def fill(name: str, **values: str) -> str:
 
 
 def model_of(text: str) -> dict[str, Any]:
-    """The model in a page."""
+    """Return the model in a page."""
     packed = text.split('<script id="model" type="text/plain">')[1].split("</script>", maxsplit=1)[0]
     return json.loads(zlib.decompress(base64.b64decode(packed)))

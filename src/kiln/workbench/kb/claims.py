@@ -1,6 +1,7 @@
-"""Claims of the knowledge base, measured: what a case's kernel is, does and takes under a config.
+"""Measures claims of the knowledge base: what a case's kernel is, does and takes under a config.
 
-Most metrics need no GPU: they are read off what was compiled (a dry run), counted on the CPU target, or found by the sanitizer.
+Most metrics need no GPU: they are read from compiled code (a dry run), counted on the CPU target, or found by the
+sanitizer.
 """
 
 from __future__ import annotations
@@ -15,8 +16,15 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import kiln
+
 from ...hardware import toolchain
+from ...hardware.occupancy import occupancy
+from ...testing import dry_run
 from ..core import sass
+from ..core.environment import environment
+from ..core.loading import load
+from ..core.runners import Job
 from . import pages as kb_pages
 from .pages import Claim, Page
 
@@ -25,15 +33,15 @@ METRICS = {
     "spills": "bytes that registers ran out for",
     "local": "bytes of a thread's own memory",
     "shared": "bytes of shared memory of a block",
-    "blocks": "that a multiprocessor runs at a time",
-    "warps": "that a multiprocessor runs at a time",
-    "messages": "that ptxas has against the kernel: products that wait for each other, requests for registers it ignores",
+    "blocks": "that an SM runs at a time",
+    "warps": "that an SM runs at a time",
+    "messages": "that ptxas has against the kernel: WGMMAs that it serialises, requests for registers it ignores",
     "message": "the text of the first of them",
     "instructions": "in all, as they stand in the program",
     "sass:REGEX": "instructions whose name begins so",
     "mix:CLASS": "instructions of a class of `sass.CLASSES`",
-    "loop:REGEX": "the same in the innermost loops with matrix products",
-    "per_mma": "instructions in these loops for each matrix product",
+    "loop:REGEX": "the same in the innermost loops with MMAs",
+    "per_mma": "instructions per MMA in these loops",
     "operations": "of the traced program",
     "bank_conflicts": "wavefronts of shared memory that are lost to conflicts",
     "findings": "of the sanitizer",
@@ -68,14 +76,14 @@ _MODES = dict.fromkeys(_DRY, "dry") | {
 
 
 def mode_of(metric: str) -> str | None:
-    """How a metric is found out; None for one that there is not."""
+    """Return how a metric is measured; None for an unknown one."""
     name, _, rest = metric.partition(":")
     return _MODES.get(name) if bool(rest) == (f"{name}:" in " ".join(METRICS)) else None
 
 
 @dataclasses.dataclass
 class Result:
-    """What was found of a claim. `value` is None where it could not be measured, and `why` says why not."""
+    """The result of a claim. `value` is None if it could not be measured, and `why` says why not."""
 
     claim: Claim
     value: Any = None
@@ -96,7 +104,7 @@ class Result:
         return self.measured and self.claim.expect.holds(self.value, self.before)
 
     def row(self) -> list[str]:
-        """As a row of the page's table."""
+        """Return the result as a row of the page's table."""
         found = "holds" if self.holds else "does not hold"
         return kb_pages.row_of(self.claim, _short(self.before), _short(self.value), found + self.note)
 
@@ -121,10 +129,8 @@ def measure(
     case: str, problem: Any, config: Any, mode: str, metrics: list[str], arch: str = "sm_90a", baseline: str | None = None,
     before: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The metrics of a case under a config, by name. The values are JSON."""
-    from ..core.cases import load
-
-    # A case is loaded for one way of measuring: kernels that were compiled for a GPU are not those of the CPU target.
+    """Return the metrics of a case under a config, by name, as JSON."""
+    # A case is loaded for one mode only: kernels compiled for a GPU are not those of the CPU target.
     made = load(case)
     chosen = made.problem(problem)
     choices = made.configs(chosen)
@@ -144,8 +150,6 @@ def measure(
     inputs = made.inputs(chosen)
     if mode == "dry":
         return _static(made, chosen, inputs, config, metrics, arch)
-    import kiln
-
     with kiln.target("cpu"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if mode == "banks":
@@ -154,7 +158,7 @@ def measure(
             return {"bank_conflicts": report.conflicts}
         if mode == "sanitize":
             with kiln.sanitize(raises=False) as report, contextlib.suppress(Exception):
-                made.kernel(*inputs, config=config, problem=chosen)  # one that ends early has its findings, too
+                made.kernel(*inputs, config=config, problem=chosen)  # also one that raises has findings
             first = str(report.findings[0]).splitlines()[0] if report.findings else ""
             return {"findings": len(report), "finding": first.partition(": ")[2]}
         if mode == "refused":
@@ -163,14 +167,14 @@ def measure(
             except Exception as reason:
                 where = (
                     os.path.dirname(os.path.abspath(made.file or case)) + os.sep
-                )  # the same words wherever the pages lie
+                )  # independent of where the pages are
                 return {"refused": f"{type(reason).__name__}: {reason}".replace(where, "")}
             return {"refused": ""}
         return {"error": _error(made, chosen, inputs, config)}
 
 
 def _error(case: Any, problem: Any, inputs: list[Any], config: Any) -> float:
-    import numpy as np
+    import numpy as np  # 200 ms that the other actions of `kiln kb` do not need
 
     def exact(x: Any) -> Any:
         wide = np.asarray(x.cpu() if hasattr(x, "cpu") else x)
@@ -183,9 +187,6 @@ def _error(case: Any, problem: Any, inputs: list[Any], config: Any) -> float:
 
 
 def _static(case: Any, problem: Any, inputs: list[Any], config: Any, metrics: list[str], arch: str) -> dict[str, Any]:
-    from ...hardware.occupancy import occupancy
-    from ...testing import dry_run
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with dry_run(arch) as launches:
@@ -233,7 +234,7 @@ def _instructions(texts: Iterable[str], metrics: list[str]) -> dict[str, Any]:
     for text in texts:
         for code in sass.kernels(text).values():
             names += [one.name for one in code.instructions]
-            working = [loop for loop in code.loops() if loop.products]
+            working = [loop for loop in code.loops() if loop.mmas]
             for loop in working:
                 own = {one.address for one in loop.instructions}
                 if not any({one.address for one in other.instructions} < own for other in working):
@@ -246,18 +247,18 @@ def _instructions(texts: Iterable[str], metrics: list[str]) -> dict[str, Any]:
         elif kind == "mix":
             found[metric] = sum(sass.class_of(name) == pattern for name in names)
         elif kind == "per_mma":
-            products = sum(sass.class_of(name) == "tensor" for name in looped)
-            if not products:
-                raise ValueError("no loop of the kernel has matrix products")
-            found[metric] = len(looped) / products
+            mmas = sum(sass.class_of(name) == "tensor" for name in looped)
+            if not mmas:
+                raise ValueError("no loop of the kernel has MMAs")
+            found[metric] = len(looped) / mmas
         else:
             found[metric] = sum(bool(re.match(pattern, name)) for name in (looped if kind == "loop" else names))
     return found
 
 
 def _ratio(case: Any, problem: Any, before: Any, after: Any, baseline: str | None) -> dict[str, Any]:
-    """Time before over time after, with its interval, both times and what is to be known of them."""
-    from ...measure.comparison import compare
+    """Return the time before over the time after, with its interval, both times and their flags."""
+    from ...measure.comparison import compare  # loads numpy
 
     inputs = case.inputs(problem)
     if baseline is not None and baseline not in case.baselines:
@@ -283,20 +284,18 @@ def _ratio(case: Any, problem: Any, before: Any, after: Any, baseline: str | Non
 
 
 def device() -> str | None:
-    """The GPU that claims about one can be measured on."""
-    from ..core.environment import environment
-
+    """Return the GPU on which claims can be measured, or None."""
     return environment()["gpu"]
 
 
 def _tools(metric: str) -> tuple[str, ...]:
-    """What a metric of compiled code is read with."""
+    """Return the tools that a metric of compiled code needs."""
     of_ptxas = ("registers", "spills", "local", "shared", "blocks", "warps", "messages", "message", "operations")
     return ("ptxas",) if metric in of_ptxas else ("ptxas", "nvdisasm")
 
 
 class Checking:
-    """The claims of pages, and what was found of them so far. Several claims about one config of a case are one job."""
+    """The claims of pages with their results so far. Several claims about one config of a case are one job."""
 
     def __init__(self, pages: Iterable[Page], folder: Path, metrics: Sequence[str] = ()) -> None:
         self.folder = folder
@@ -351,9 +350,7 @@ class Checking:
         return len(self._jobs)
 
     def run(self, runner: Any, tell: Callable[..., None] = lambda *_: None) -> None:
-        """Measure. Cases come one after the other."""
-        from ..core.runners import Job
-
+        """Measure all claims, case by case."""
         jobs = [
             Job(
                 "kiln.workbench.kb.claims:measure",

@@ -1,4 +1,4 @@
-"""`kiln kb`: what is known about kernels, with claims that are measured.
+"""`kiln kb`: the knowledge base about kernels, with claims that are measured.
 
 kiln kb search WORDS         pages, documentation, errors and examples, with path and line
 kiln kb show NAME            a page
@@ -12,6 +12,7 @@ kiln kb log CASE -m TEXT     add to the kernel's devlog in docs/kernels
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,10 @@ from typing import Any
 
 from ...base_dsl import packages
 from ..core.command_line import EXIT, progress, report_errors
+from ..core.runners import Inline, Local
+from . import claims, devlog
 from . import pages as kb_pages
+from . import search as kb_search
 from .pages import PageError
 
 _NO_PAGES = (
@@ -45,13 +49,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _search(args: argparse.Namespace, folder: Path) -> int:
-    from .search import places, search
-
     folders = kb_pages.read_from(folder)
     if not folders:
         print(_NO_PAGES, file=sys.stderr)
         return EXIT.NOT_HERE
-    found = search((place for each in folders for place in places(each)), args.words)
+    found = kb_search.search((place for each in folders for place in kb_search.places(each)), args.words)
     if not found:
         looked = ", ".join(kb_pages.shown(each / "docs") for each in folders)
         print(f"nothing in {looked} has {' or '.join(map(repr, args.words))}", file=sys.stderr)
@@ -98,9 +100,6 @@ def _index(args: argparse.Namespace, folder: Path) -> int:
 
 
 def _check(args: argparse.Namespace, folder: Path) -> int:
-    from ..core.runners import Inline, Local
-    from . import claims
-
     pages = [kb_pages.find(folder, name) for name in args.names] or kb_pages.pages(folder)
     checking = claims.Checking(pages, folder, args.metric.split(",") if args.metric else ())
     results = checking.results
@@ -111,7 +110,7 @@ def _check(args: argparse.Namespace, folder: Path) -> int:
         with Inline() if args.inline else Local(jobs=args.jobs) as runner:
             with progress(len(checking), "measured", args.quiet) as tell:
                 checking.run(runner, tell)
-    finally:  # what was measured before an interruption is not lost
+    finally:  # an interruption loses no results
         if not args.no_write:
             for page in pages:
                 rows = [result.row() for owner, result in results if owner is page and result.measured]
@@ -149,9 +148,7 @@ def _new(args: argparse.Namespace, folder: Path) -> int:
         return 2
     evidence, source = [{"claim": "TODO", "case": "TODO", "metric": "TODO", "expect": "TODO"}], "TODO"
     if args.key:
-        from .devlog import claim_of
-
-        evidence, source = claim_of(args.key, Path(args.journal), folder)
+        evidence, source = devlog.claim_of(args.key, Path(args.journal), folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(kb_pages.new(args.title or args.name.replace("-", " ").capitalize(), kind, evidence, source))
     print(f"{kb_pages.shown(path)}: fill in what says TODO, then `kiln kb check {args.name}` and `kiln kb index`")
@@ -159,13 +156,11 @@ def _new(args: argparse.Namespace, folder: Path) -> int:
 
 
 def _examples(args: argparse.Namespace, folder: Path) -> int:
-    from .search import examples
-
-    folders = [each for each in kb_pages.read_from(folder) if examples(each)["examples"]]
+    folders = [each for each in kb_pages.read_from(folder) if kb_search.examples(each)["examples"]]
     if not folders:
         print(_NO_PAGES, file=sys.stderr)
         return EXIT.NOT_HERE
-    found = examples(folders[0])
+    found = kb_search.examples(folders[0])
     if args.goal is None:
         print("goals:")
         for goal, path in found["paths"].items():
@@ -176,8 +171,6 @@ def _examples(args: argparse.Namespace, folder: Path) -> int:
         chosen = found["examples"]
     else:
         if args.goal not in found["paths"]:
-            import difflib
-
             near = difflib.get_close_matches(args.goal, found["paths"], 1)
             hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(found['paths'])}"
             print(f"kiln kb examples: no goal {args.goal!r}; {hint}", file=sys.stderr)
@@ -194,9 +187,7 @@ def _examples(args: argparse.Namespace, folder: Path) -> int:
 
 
 def _log(args: argparse.Namespace, folder: Path) -> int:
-    from .devlog import log
-
-    print(log(args.case, args.message, args.patterns, folder))
+    print(devlog.log(args.case, args.message, args.patterns, folder))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Devlogs of kernels, and claims for new pages: both are readings of the journal."""
+"""Devlogs of kernels, and claims for new pages, both from the journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..core.contracts import ContractError
-from ..core.records import Journal, Record
+from ..core.environment import environment
+from ..core.loading import load
+from ..core.records import Journal, Record, journal_of
 from . import pages
 from .pages import PageError
 
@@ -19,7 +21,7 @@ FOLDER = "docs/kernels"
 
 
 def claim_of(key: str, journal: Path, folder: Path) -> tuple[list[dict[str, Any]], str]:
-    """A claim for a new page, that the config of a record is as fast against another as the journal says; and its source."""
+    """Return a claim for a new page, that a record's config beats another as the journal says, and its source."""
     records, _ = Journal(journal).read()
     found = [record for record in records if record.key.startswith(key)]
     if not records:
@@ -29,7 +31,7 @@ def claim_of(key: str, journal: Path, folder: Path) -> tuple[list[dict[str, Any]
     if not found:
         raise PageError(f"no record has a key that begins with {key!r}", journal / "records.jsonl")
     record = found[-1]
-    # The slowest of the same problem is what a reader would compare it with.
+    # Readers would compare it with the slowest config of the problem.
     rivals = [
         other for other in records
         if other.case == record.case and other.problem == record.problem and other.us and other.config != record.config
@@ -55,7 +57,7 @@ def claim_of(key: str, journal: Path, folder: Path) -> tuple[list[dict[str, Any]
 
 
 def _case_name(record: Record, folder: Path) -> str:
-    """The case's file as pages name it: from the project's folder."""
+    """Return the case's file as pages name it: relative to the project's folder."""
     where = record.more.get("file") or _file_of(record.again) or record.case
     try:
         return Path(where).resolve().relative_to(folder.resolve()).as_posix()
@@ -68,11 +70,7 @@ def _file_of(again: str) -> str | None:
 
 
 def log(case: str, message: str, patterns: list[str], folder: Path) -> str:
-    """Add an entry to the case's devlog; says where."""
-    from ..core.cases import load
-    from ..core.environment import environment
-    from ..core.records import journal_of
-
+    """Add an entry to the case's devlog; return where."""
     if not message.strip():
         raise ContractError("--message is empty: say what was done, and what came of it")
     message = message.strip()
@@ -115,7 +113,7 @@ def log(case: str, message: str, patterns: list[str], folder: Path) -> str:
 
 
 def _times(text: str) -> dict[str, float]:
-    """The latest time of each row in a devlog."""
+    """Return the latest time of each row in a devlog."""
     return {name: float(us) for name, us in re.findall(r"^\| (\{.*?) \| ([\d.]+) \|", text, re.MULTILINE)}
 
 

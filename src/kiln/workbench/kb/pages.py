@@ -1,11 +1,13 @@
-"""Pages of the knowledge base: Markdown with a head in YAML, and the index of them all.
+"""Pages of the knowledge base: Markdown with a head in YAML, and their index.
 
-A page is true as long as its `evidence` holds: claims that `kb_claims.py` measures. This module reads and writes pages; it runs nothing.
+A page is true as long as its `evidence` holds: claims that claims.py measures. This module reads and writes pages; it
+runs nothing.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import operator
 import re
 from collections.abc import Callable, Iterator
@@ -37,7 +39,7 @@ _HEAD = re.compile(r"\A---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
 
 
 class PageError(Exception):
-    """A page is not what it has to be. The verb prints it and ends with exit status 2."""
+    """A page is wrong. The verb prints it and ends with exit status 2."""
 
     def __init__(self, message: str, path: Path, line: int = 1) -> None:
         super().__init__(message)
@@ -48,7 +50,7 @@ class PageError(Exception):
 
 
 def shown(path: Path) -> str:
-    """A path as seen from the current directory, if it is below."""
+    """Return a path relative to the current directory, if it is below it."""
     try:
         return path.resolve().relative_to(Path.cwd()).as_posix()
     except ValueError:
@@ -65,7 +67,7 @@ _EXPECT = re.compile(r"(==|!=|<=|>=|<|>)\s*(?:(-?[\d.]+(?:e-?\d+)?)(?:\s*\*\s*(b
 
 @dataclasses.dataclass(frozen=True)
 class Expectation:
-    """What is said of a number, `>= 1.05`, `<= 0.5 * before`, `< before`, or of a text: `has race`."""
+    """An expectation of a number, `>= 1.05`, `<= 0.5 * before`, `< before`, or of a text: `has race`."""
 
     text: str
 
@@ -81,7 +83,7 @@ class Expectation:
         return not self.text.startswith("has ") and "before" in self.text
 
     def holds(self, value: Any, before: Any = None) -> bool:
-        """Whether it is so."""
+        """Return whether a value meets the expectation."""
         if self.text.startswith("has "):
             return self.text[4:].strip() in str(value)
         found = _EXPECT.fullmatch(self.text)
@@ -107,7 +109,7 @@ class Claim:
     baseline: str | None = None
     """In place of `before`: a name of the case's baselines."""
     on: str | None = None
-    """Part of the name of the GPU it is about; None where none is needed."""
+    """Part of the name of the GPU it is about; None if none is needed."""
     arch: str = "sm_90a"
     line: int = 1
 
@@ -134,13 +136,13 @@ class Page:
         return self.head["title"]
 
     def rows(self) -> dict[str, list[str]]:
-        """What the table of evidence says, by claim and expectation."""
+        """Return the rows of the evidence table, by claim and expectation."""
         found = re.search(f"{re.escape(BEGIN)}(.*?){re.escape(END)}", self.text, re.DOTALL)
         rows = [_cells(line) for line in (found.group(1) if found else "").splitlines() if line.startswith("|")]
         return {f"{row[0]} {row[4]}": row for row in rows[2:] if len(row) == 6}
 
     def written(self, results: dict[str, list[str]]) -> str:
-        """The page with results, rows by claim and expectation, in its table; what has none keeps what it had."""
+        """Return the page with results, rows by claim and expectation, in its table; others keep their rows."""
         known = self.rows()
         lines = ["| claim | on | before | after | expected | found |", "|---|---|--:|--:|---|---|"]
         found: list[str] = []
@@ -162,7 +164,7 @@ UNMEASURED = "not measured yet"
 
 
 def row_of(claim: Claim, before: str = "", after: str = "", found: str = UNMEASURED) -> list[str]:
-    """A row of the table of evidence."""
+    """Return a row of the evidence table."""
     cells = (claim.claim, claim.on or "any machine", before, after, f"{claim.metric} {claim.expect.text}", found)
     return [cell.replace("|", "\\|") for cell in cells]
 
@@ -172,7 +174,7 @@ def _cells(line: str) -> list[str]:
 
 
 def root(start: Path | None = None) -> Path:
-    """The nearest folder up from here that has a knowledge base; here, if none has."""
+    """Return the nearest folder up from here with a knowledge base; this one, if none has."""
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if (folder / "docs" / "knowledge").is_dir():
@@ -181,7 +183,7 @@ def root(start: Path | None = None) -> Path:
 
 
 def read_from(folder: Path) -> list[Path]:
-    """Where to look something up: the project's knowledge base, and Kiln's own where Kiln runs from a checkout."""
+    """Return where to look things up: the project's knowledge base, and Kiln's own in a checkout."""
     kiln = Path(__file__).resolve().parents[4]
     return [each for each in dict.fromkeys((folder, kiln)) if (each / "docs" / "knowledge").is_dir()]
 
@@ -191,16 +193,14 @@ def files(folder: Path) -> list[Path]:
 
 
 def pages(folder: Path) -> list[Page]:
-    """All pages of a project, by folder and name."""
+    """Return all pages of a project, by folder and name."""
     return [read(path, folder) for path in files(folder)]
 
 
 def find(folder: Path, name: str) -> Page:
-    """A page by its name or path."""
+    """Return a page by its name or path."""
     matching = [path for path in files(folder) if name in (path.stem, path.name, shown(path))]
     if not matching:
-        import difflib
-
         near = difflib.get_close_matches(name, [path.stem for path in files(folder)], 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise PageError(f"there is no page {name!r}{hint}", folder / "docs" / "knowledge")
@@ -208,8 +208,8 @@ def find(folder: Path, name: str) -> Page:
 
 
 def read(path: Path, folder: Path) -> Page:
-    """A page, checked: its head, sections, and that its code is the case's."""
-    import yaml
+    """Read a page and check its head, its sections, and that its code is the case's."""
+    import yaml  # an optional package
 
     text = path.read_text()
     found = _HEAD.match(text)
@@ -251,7 +251,7 @@ def read(path: Path, folder: Path) -> Page:
 def _claim(item: Any, path: Path, line: int) -> Claim:
     if not isinstance(item, dict):
         raise PageError("evidence: a claim is a mapping", path, line)
-    item = {"on" if name is True else name: value for name, value in item.items()}  # YAML takes a plain `on` for true
+    item = {"on" if name is True else name: value for name, value in item.items()}  # YAML reads a plain `on` as true
     for name in item:
         if name not in EVIDENCE_FIELDS:
             raise PageError(f"evidence: {name!r} is none of: {', '.join(sorted(EVIDENCE_FIELDS))}", path, line)
@@ -275,7 +275,7 @@ def _claim(item: Any, path: Path, line: int) -> Claim:
 
 
 def _lines(node: Any, where: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], int]:
-    """The line of each field, and of each item of evidence, from 0."""
+    """Return the line of each field, and of each item of evidence, from 0."""
     found: dict[tuple[Any, ...], int] = {}
     for key, value in getattr(node, "value", ()) if node is not None and node.id == "mapping" else ():
         found[(*where, key.value)] = key.start_mark.line
@@ -300,7 +300,7 @@ def _check_body(page: Page, folder: Path) -> None:
     for case in cases:
         if not case.is_file():
             raise PageError(f"evidence: there is no case {shown(case)}", page.path, page.claims[0].line)
-    # What a page shows is what is measured: its lines are lines of its cases.
+    # A page shows what is measured: its code consists of lines of its cases.
     source = {line.strip() for case in cases for line in case.read_text().splitlines()}
     for number, line in _code(lines):
         if line.strip() and line.strip() not in source and not line.strip().startswith("#"):
@@ -317,7 +317,7 @@ def _code(lines: list[str]) -> Iterator[tuple[int, str]]:
 
 
 def case_file(folder: Path, case: str) -> Path:
-    """The file of a case: a name of `docs/knowledge/cases`, or a path from the project's folder."""
+    """Return the file of a case: a name of `docs/knowledge/cases`, or a path from the project's folder."""
     return folder / case if "/" in case else folder / CASES / f"{case}.py"
 
 
@@ -325,7 +325,7 @@ def case_file(folder: Path, case: str) -> Path:
 
 
 def index(folder: Path) -> str:
-    """The text of the index."""
+    """Return the text of the index."""
     parts = [
         "# Knowledge",
         "What makes kernels fast, and what makes them wrong. Each page says when it applies, shows code that runs, and makes claims which\n"
@@ -349,8 +349,8 @@ def index(folder: Path) -> str:
 
 
 def new(title: str, kind: str, evidence: list[dict[str, Any]], source: str = "TODO") -> str:
-    """The text of a page that somebody is to fill in."""
-    import yaml
+    """Return the text of a page to fill in."""
+    import yaml  # an optional package
 
     title = " ".join(title.split())
     head = {

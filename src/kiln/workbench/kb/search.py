@@ -1,4 +1,4 @@
-"""Finding things: pages, documentation, errors and examples by words; examples by what one wants to learn."""
+"""Finds pages, documentation, errors and examples by words, and examples by goal."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Place:
     title: str
     text: str
     weight: int = 1
-    """Of its words; those of the title weigh three times as much."""
+    """The weight of its words; those of the title count three times."""
 
 
 def search(among: Iterable[Place], words: list[str], most: int = 12) -> list[Place]:
-    """The places that have all words (if none has, most of them), best first."""
+    """Return the places that have all words (if none has, most of them), best first."""
     wanted = [word.lower() for word in words]
     scored: list[tuple[int, float, Place]] = []
     for place in among:
@@ -34,7 +34,7 @@ def search(among: Iterable[Place], words: list[str], most: int = 12) -> list[Pla
         hits = [3 * (word in title) + min(3, text.count(word)) for word in wanted]
         found = sum(map(bool, hits))
         if found:
-            # Of places that say the same, the shorter one is about it.
+            # The shorter of two equal places is more specific.
             scored.append((found, place.weight * sum(hits) + 1 / (1 + len(text)), place))
     most_words = max((found for found, _, _ in scored), default=0)
     best = sorted((each for each in scored if each[0] == most_words), key=lambda each: -each[1])
@@ -42,7 +42,7 @@ def search(among: Iterable[Place], words: list[str], most: int = 12) -> list[Pla
 
 
 def places(folder: Path) -> Iterator[Place]:
-    """All there is to find."""
+    """Yield everything that can be found."""
     known = set(pages.files(folder))
     for path in sorted((folder / "docs").glob("**/*.md")):
         if path in known:
@@ -55,14 +55,14 @@ def places(folder: Path) -> Iterator[Place]:
 
 
 def _whole(path: Path) -> Place:
-    """A page of the knowledge base, at its heading."""
+    """Return a page of the knowledge base, at its heading."""
     head, _, body = path.read_text().partition("\n# ")
     title, _, text = body.partition("\n")
     return Place(path, head.count("\n") + 2, title, text.partition("## Interactions")[0], 2)
 
 
 def _sections(path: Path, weight: int = 1) -> Iterator[Place]:
-    """The sections of a page; of the troubleshooting page also each row of its tables."""
+    """Yield the sections of a page, and each table row of the troubleshooting page."""
     title, start, lines, inside = path.stem, 1, [], False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         if line.startswith("```"):
@@ -80,8 +80,8 @@ def _sections(path: Path, weight: int = 1) -> Iterator[Place]:
 
 
 def examples(folder: Path) -> dict[str, Any]:
-    """The index of examples: `examples`, each with its line, and `paths`, by goal."""
-    import yaml
+    """Return the index of examples: `examples`, each with its line, and `paths`, by goal."""
+    import yaml  # an optional package
 
     path = folder / EXAMPLES
     if not path.is_file():

@@ -1,8 +1,10 @@
-"""`kiln profile`: where the time of a kernel goes, as far as can be found out here."""
+"""`kiln profile`: shows where the time of a kernel goes, as far as this machine can tell."""
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import math
 import re
 import sys
@@ -10,19 +12,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...hardware import current, devices
+from ..bench import cli as bench
 from ..core import command_line, worker_case
+from ..core.cases import Case, key_of
 from ..core.command_line import EXIT
 from ..core.contracts import ContractError
+from ..core.environment import environment
+from ..core.records import Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
+from ..verify import cli as verify
 from . import kernel_ranges, ncu, nsys
 from .ncu import CannotProfile
-from .result import KernelProfile, LineProfile, Profile, compared, shorter, with_calls
+from .result import KernelProfile, LineProfile, Profile, add_row, compared, new_table, shorter, with_calls
 from .static_profile import StaticProfile
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-    from ..core.cases import Case
 
 PROF_TYPES = {
     "disabled": "the time only, as `kiln bench` measures it",
@@ -34,12 +40,12 @@ PROF_TYPES = {
 }
 TIMEOUT = 300.0
 CONFLICTS_TIMEOUT = 20.0
-"""Seconds that counting bank conflicts may take; the rest of a profile does not wait longer."""
+"""Seconds for counting bank conflicts; a profile does not wait longer."""
 
 
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
-    """`kiln profile CASE [CASE2]`, or `kiln profile --read FILE [--read FILE2]`."""
+    """Run `kiln profile CASE [CASE2]`, or `kiln profile --read FILE [--read FILE2]`."""
     parser = _parser()
     args = command_line.parse(parser, argv)
     console = command_line.console(args)
@@ -96,17 +102,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _verified(where: str, args: argparse.Namespace) -> int:
-    from ..verify import cli as verify
-
     fields = [word for name, value in args.fields.items() for word in ("--set", f"{name}={value}")]
-    which = [word for name in ("problem", "config") if (given := getattr(args, name)) for word in (f"--{name}", given)]
-    own = [f"--{name}={given}" for name in ("target", "arch") if (given := getattr(args, name))]
+    which = [word for name in ("problem", "config") if (value := getattr(args, name)) for word in (f"--{name}", value)]
+    own = [f"--{name}={value}" for name in ("target", "arch") if (value := getattr(args, name))]
     return verify.main([where, *fields, *which, *own, "--quick"])
 
 
 def _bench(args: argparse.Namespace) -> int:
-    from ..bench import cli as bench
-
     own = {"--prof_type", "--lines", "--kernel"}
     words, skip = [], False
     for word in args.words:
@@ -129,7 +131,7 @@ def _one(where: str, args: argparse.Namespace, runner: Runner) -> Profile:
 
 
 def read(path: str) -> Profile:
-    """What is in a report of ncu, or in an export of nsys."""
+    """Read a report of ncu, or an export of nsys."""
     if Path(path).suffix == ".sqlite":
         return nsys.read(path)
     try:
@@ -151,9 +153,10 @@ def profile(
     runner: Runner | None = None,
     timeout: float = TIMEOUT,
 ) -> Profile:
-    """Profile one call of a Case. What cannot be done here becomes a static profile, whose `missing` says why.
+    """Profile one call of a Case. What this machine cannot do becomes a static profile, whose `missing` says why.
 
-    A kernel that does not compile, crashes or hangs gives a profile without kernels, whose `failed` says what happened.
+    A kernel that does not compile, crashes or hangs gives a profile without kernels, whose `failed` says what
+    happened.
     """
     if prof_type not in PROF_TYPES:
         raise ContractError(f"no prof_type {prof_type!r}; there are: {', '.join(PROF_TYPES)}")
@@ -180,7 +183,7 @@ def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, ti
     try:
         if prof_type == "trace":
             path = kernel_ranges.file_for(report)
-            tracing = {"CUTE_DSL_DISABLE_FILE_CACHING": "1"}  # the code has the address of this trace's memory
+            tracing = {"CUTE_DSL_DISABLE_FILE_CACHING": "1"}  # the code contains the address of this trace's buffer
             tracing |= ncu.ON_GPU if command_line.on_gpu() else {}
             traced = Job(f"{_JOBS}:trace", {**job, "path": str(path)}, needs_gpu=command_line.on_gpu(), env=tracing)
             return kernel_ranges.profile_of(_done(runner, traced), case.name)
@@ -191,7 +194,7 @@ def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, ti
             if prof_type == "ncu":
                 found = ncu.record(job, report.with_name(f"{report.name}.ncu-rep"), timeout)
                 (compiled,) = runner.run([Job(f"{_JOBS}:static", job)])
-                if compiled.status == "ok":  # the report does not know which calls were inlined
+                if compiled.status == "ok":  # the report lacks inlined calls
                     for kernel in found.kernels:
                         kernel.lines = with_calls(kernel.lines, compiled.result["calls"])
             elif prof_type == "nsys":
@@ -210,9 +213,7 @@ def _profile(case: Case, prof_type: str, job: dict[str, Any], runner: Runner, ti
 
 
 def static(case: Case, job: dict[str, Any], runner: Runner) -> Profile:
-    """What the machine code says, and bank conflicts counted on the CPU target. For the Case's own architecture, if this GPU's is none."""
-    from ...hardware import current, devices
-
+    """Return a static profile with bank conflicts, for the Case's architecture if this GPU has another."""
     own = str(case.arch).split(",")[0].strip().rstrip("+") if command_line.refused(case) else None
     compiled_for = {"CUTE_DSL_ARCH": own} if own else command_line.job_options(TIMEOUT)["env"]
     done = _done(runner, Job(f"{_JOBS}:static", job, env=compiled_for))
@@ -245,12 +246,12 @@ _JOBS = "kiln.workbench.profile.jobs"
 
 
 class _Failed(Exception):
-    """A job did not end well, for a reason that is the kernel's."""
+    """A job failed through the kernel's fault."""
 
     def __init__(self, outcome: Outcome) -> None:
         error = outcome.error or {}
         kind = "" if error.get("type") in (None, outcome.status) else f"{error['type']}: "
-        # What a process that ended itself had to say comes last, but for Python's own traceback, the innermost frame first.
+        # The last output of a crashed process comes before Python's traceback, which has the innermost frame first.
         said, _, traceback = outcome.stderr.partition("Fatal Python error")
         last = "\n  ".join(["", *said.strip().splitlines()[-5:]]) if outcome.status == "crash" else ""
         frame = re.search(r'File "([^"]+)", line (\d+)', traceback)
@@ -261,7 +262,7 @@ class _Failed(Exception):
 
 
 def _done(runner: Runner, job: Job) -> Any:
-    """The result of a job."""
+    """Run a job and return its result."""
     (outcome,) = runner.run([job])
     if outcome.status == "ok":
         return outcome.result
@@ -313,26 +314,17 @@ def _annotated(job: dict[str, Any], runner: Runner) -> Profile:
 
 
 def _folder(case: Case) -> Path:
-    from ..core.records import journal_of
-
     return journal_of(case).folder / "profiles"
 
 
 def _short_key(job: Mapping[str, Any]) -> str:
-    import hashlib
-    import json
-
     return hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def _recorded(
     case: Case, problem: Mapping[str, Any], config: Mapping[str, Any] | None, asked: str, found: Profile, status: str
 ) -> Profile:
-    """The profile, noted in the journal."""
-    from ..core.cases import key_of
-    from ..core.environment import environment
-    from ..core.records import Record, journal_of
-
+    """Write a profile to the journal and return it."""
     env, protocol = environment(), f"profile-{asked}"
     times = [kernel.metrics["Duration (us)"] for kernel in found.kernels if "Duration (us)" in kernel.metrics]
     total = float(sum(each for each in times if not isinstance(each, str)))
@@ -363,7 +355,7 @@ def _recorded(
 
 
 def tables(found: Profile, lines: int, kernel: str = "") -> list[RenderableType]:
-    """What is printed of a profile."""
+    """Return what is printed of a profile."""
     parts = found.tables(lines, kernel)
     for each in map(StaticProfile.from_json, found.extra.get("static", ())):
         if kernel in each.kernel:
@@ -381,9 +373,6 @@ def tables(found: Profile, lines: int, kernel: str = "") -> list[RenderableType]
 
 
 def _static_tables(found: StaticProfile, work: Sequence[Any] | None) -> list[RenderableType]:
-    from ...hardware import devices
-    from .result import add_row, new_table
-
     parts: list[RenderableType] = []
     if found.unread:
         parts.append(f"{found.kernel}: no instructions: {found.unread}")
@@ -394,7 +383,7 @@ def _static_tables(found: StaticProfile, work: Sequence[Any] | None) -> list[Ren
         table = new_table("instructions", *found.mix, "all", left=(0,))
         add_row(table, found.kernel, *map(str, found.mix.values()), str(total))
         for loop in found.loops:
-            each = "" if loop.per_product is None else f", {loop.per_product:.1f} per MMA"
+            each = "" if loop.per_mma is None else f", {loop.per_mma:.1f} per MMA"
             name = f"{'  ' * loop.depth}loop at {shorter(loop.file)}:{loop.line}{each}"
             add_row(table, name, *(str(loop.mix.get(kind, "")) for kind in found.mix), str(loop.instructions))
         parts.append(table)
@@ -423,8 +412,6 @@ def _static_tables(found: StaticProfile, work: Sequence[Any] | None) -> list[Ren
 
 
 def _conflicts_table(places: Sequence[Mapping[str, Any]]) -> RenderableType:
-    from .result import add_row, new_table
-
     table = new_table("bank conflicts", "lost", "wavefronts", "worst", "operation", left=(0, 4))
     for each in places:
         where = f"{shorter(each['span']['file'])}:{each['span']['line']}" if each["span"] else "?"

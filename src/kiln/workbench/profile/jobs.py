@@ -1,4 +1,4 @@
-"""What workers do for `kiln profile`; and the program that profilers start: `python -m kiln.workbench.profile.jobs JSON`."""
+"""Jobs of `kiln profile`, and the program that profilers run: `python -m kiln.workbench.profile.jobs JSON`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ... import bank_conflicts
 from ...base_dsl import packages
+from ...cute.kernel_ranges import RangeTrace
+from ...hardware import driver
+from ...measure import measurement
+from ...testing import dry_run
+from ..bench.jobs import dtype_of
+from ..core import command_line
 from ..core.cases import Case
-from ..verify.jobs import opened
+from ..core.opened_case import opened
+from ..verify import jobs as checking
+from . import ncu
+from .kernel_ranges import chrome, spans, summary
 from .static_profile import calls_of, static_profile
 
 Config = Mapping[str, Any] | None
 CONFLICTS_ELEMENTS = 1 << 16
-"""Of inputs for which bank conflicts are counted: every block has those of the others."""
+"""The most elements of inputs when bank conflicts are counted: all CTAs have the same ones."""
 
 
 def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
-    """The static profiles of what a Case launches, which it does not."""
-    from ...testing import dry_run
-    from ..bench.jobs import dtype_of
-
+    """Return the static profiles of what a Case would launch."""
     case, _ = opened(where)
     inputs = case.inputs(problem, seed)
     with dry_run() as launches:
@@ -33,10 +40,7 @@ def static(where: str, problem: Mapping[str, Any], config: Config, seed: int) ->
 
 
 def conflicts(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
-    """Bank conflicts by line, counted on the CPU target, of a problem that is made smaller if it is large."""
-    from ... import bank_conflicts
-    from ..verify import jobs as checking
-
+    """Return bank conflicts by line, counted on the CPU target on a problem that is shrunk if it is large."""
     case, _ = opened(where)
     smaller = checking.describe(where, dict(problem), CONFLICTS_ELEMENTS)["problem"]
     inputs = case.inputs(smaller, seed)
@@ -46,9 +50,7 @@ def conflicts(where: str, problem: Mapping[str, Any], config: Config, seed: int)
 
 
 def annotated(where: str, problem: Mapping[str, Any], config: Config, seed: int) -> dict[str, Any]:
-    """The time of a call, with NVTX ranges around its phases for whoever watches."""
-    from ...measure import measurement
-
+    """Return the time of a call, with NVTX ranges around its phases."""
     case, _ = opened(where)
     with nvtx_range("inputs"):
         inputs = case.inputs(problem, seed)
@@ -60,10 +62,7 @@ def annotated(where: str, problem: Mapping[str, Any], config: Config, seed: int)
 
 
 def trace(where: str, problem: Mapping[str, Any], config: Config, seed: int, path: str) -> dict[str, Any]:
-    """Run a call whose ranges are noted, and write them as a file for Perfetto; a summary."""
-    from ...cute.kernel_ranges import RangeTrace
-    from .kernel_ranges import chrome, spans, summary
-
+    """Run a call with its ranges recorded, write them as a file for Perfetto, and return a summary."""
     case, _ = opened(where)
     inputs = case.inputs(problem, seed)
     with RangeTrace() as found:
@@ -84,7 +83,7 @@ def _ranged(case: Case, inputs: list[Any], problem: Mapping[str, Any], config: C
 
 
 def nvtx_is_here() -> bool:
-    """Whether ranges are marked."""
+    """Return whether the package nvtx is installed."""
     return packages.is_here("nvtx")
 
 
@@ -94,27 +93,23 @@ def nvtx_range(name: str) -> Iterator[None]:
     if not nvtx_is_here():
         yield
         return
-    import nvtx
+    import nvtx  # an optional package
 
     with nvtx.annotate(name, domain="kiln"):
         yield
 
 
 def main(text: str) -> None:
-    """One call that a profiler is to look at, between its marks, after one that compiles."""
-    from ...hardware import driver
-    from ..core import command_line
-    from . import ncu
-
+    """Run one call for a profiler, between its start and stop, after one that compiles."""
     if not driver.available():
         sys.exit(f"{ncu.NO_GPU}: {command_line.why_no_gpu()}; LD_LIBRARY_PATH={os.environ.get('LD_LIBRARY_PATH')!r}")
-    given = json.loads(text)
-    sys.path += [entry for entry in given.pop("path") if entry not in sys.path]
-    calls = given.pop("calls")
-    case, _ = opened(given["where"])
-    problem, config = given["problem"], given["config"]
+    arguments = json.loads(text)
+    sys.path += [entry for entry in arguments.pop("path") if entry not in sys.path]
+    calls = arguments.pop("calls")
+    case, _ = opened(arguments["where"])
+    problem, config = arguments["problem"], arguments["config"]
     with nvtx_range("inputs"):
-        inputs = case.inputs(problem, given["seed"])
+        inputs = case.inputs(problem, arguments["seed"])
     with nvtx_range("first call"):
         case.kernel(*inputs, config=config, problem=problem)
         driver.call("cuCtxSynchronize")

@@ -1,4 +1,4 @@
-"""Ranges inside kernels (`cute.testing.range`), as a time line for Perfetto and as a table."""
+"""Ranges inside kernels (`cute.testing.range`), as a timeline for Perfetto and as a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """A range from its beginning to its end, in cycles (on the CPU target, in marks); `at` is the GPU's clock at its beginning."""
+    """A range in cycles (on the CPU target, in steps); `at` is the GPU's global clock at its start."""
 
     name: str
     block: int
@@ -29,7 +29,7 @@ class Span(NamedTuple):
 
 
 def spans(events: Iterable[RangeEvent]) -> list[Span]:
-    """Beginnings with their ends; those whose other half is lost are left out. In the order of the ends, warp by warp."""
+    """Pair starts with ends, leaving out those whose other half is lost; in the order of the ends, warp by warp."""
     found: list[Span] = []
     begun: dict[tuple[int, int], list[RangeEvent]] = {}
     for event in events:
@@ -43,10 +43,10 @@ def spans(events: Iterable[RangeEvent]) -> list[Span]:
 
 
 def chrome(found: list[Span], on_host: bool) -> dict[str, Any]:
-    """A trace that Perfetto and Chrome show: blocks are processes, warps threads.
+    """Return a trace for Perfetto and Chrome: CTAs are processes, warps threads.
 
-    Times are cycles, as if each took a microsecond. Clocks of multiprocessors have nothing in common, so a block's begins where the GPU's
-    clock, which is coarse, saw its first range begin; on the CPU target there is one clock.
+    A cycle is shown as a microsecond. Clocks of SMs are not synchronised, so a CTA starts where the GPU's coarse
+    global clock saw its first range; the CPU target has one clock.
     """
     first: dict[int, Span] = {}
     for span in found:
@@ -64,7 +64,7 @@ def chrome(found: list[Span], on_host: bool) -> dict[str, Any]:
 
 
 def summary(found: list[Span]) -> list[dict[str, Any]]:
-    """By name: how many, how long in all, the median, the longest; the longest in all first."""
+    """Return count, total, median and longest of each range, the longest in total first."""
     times: dict[str, list[int]] = {}
     for span in found:
         times.setdefault(span.name, []).append(span.end - span.start)
@@ -76,7 +76,7 @@ def summary(found: list[Span]) -> list[dict[str, Any]]:
 
 
 def profile_of(result: Mapping[str, Any], name: str) -> Profile:
-    """What the job that traced has to say."""
+    """Return the result of a tracing job as a profile."""
     if not result["ranges"]:
         raise ContractError(
             f'{name} has no range in its kernels: write `with cute.testing.range("load"):` around what is to be seen'
@@ -88,7 +88,7 @@ def profile_of(result: Mapping[str, Any], name: str) -> Profile:
 
 
 def tables(result: Mapping[str, Any] | None) -> list[RenderableType]:
-    """What is printed of a trace."""
+    """Return what is printed of a trace."""
     if result is None:
         return []
     unit = result["unit"]
@@ -99,6 +99,6 @@ def tables(result: Mapping[str, Any] | None) -> list[RenderableType]:
 
 
 def file_for(report: Path) -> Path:
-    """Where the trace of a profile is written."""
+    """Return where the trace of a profile is written."""
     report.parent.mkdir(parents=True, exist_ok=True)
     return report.with_name(f"{report.name}.trace.json")

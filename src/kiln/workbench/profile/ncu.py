@@ -1,4 +1,4 @@
-"""Nsight Compute: runs a Case under `ncu`, and reads reports, its own or those of other machines."""
+"""Nsight Compute: runs a Case under `ncu`, and reads its reports, also those of other machines."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ Clouds often forbid it altogether."""
 
 
 NO_GPU = "a process that was started under another program sees no GPU"
-"""What it says, with the reason, and ends."""
+"""The message with which a process ends that sees no GPU."""
 ON_GPU = {"KILN_TARGET": "nvidia"}
-"""For processes that are to use the GPU: what was chosen in this one, by `kiln.target`, is not in its environment."""
+"""Variables for processes that use the GPU: `kiln.target` of this process is not in the environment."""
 
 
 class CannotProfile(Exception):
@@ -52,7 +52,7 @@ class CannotProfile(Exception):
 
 
 def find(tool: str) -> str:
-    """The path of "ncu" or "nsys"; raises CannotProfile where there is none."""
+    """Return the path of "ncu" or "nsys"; raise CannotProfile if it is missing."""
     found = shutil.which(tool) or next(
         (path for place in PLACES[tool] for path in sorted(glob.glob(place), reverse=True)), None
     )
@@ -65,12 +65,12 @@ def find(tool: str) -> str:
 
 
 def run_under(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls: int = 1) -> str:
-    """Run one Case under a profiler; what was printed. Raises CannotProfile with the reason if it fails."""
+    """Run one Case under a profiler and return the output; raise CannotProfile with the reason if it fails."""
     said, status = ended(command, job, timeout, calls)
     if "ERR_NVGPUCTRPERM" in said:
         raise CannotProfile(PERMISSION)
-    if status and (told := re.search(rf"{NO_GPU}.*", said)):
-        raise CannotProfile(told[0])
+    if status and (message := re.search(rf"{NO_GPU}.*", said)):
+        raise CannotProfile(message[0])
     if status:
         last = "\n  ".join(said.strip().splitlines()[-8:])
         raise CannotProfile(f"{Path(command[0]).name} ended with exit status {status}:\n  {last}")
@@ -78,7 +78,7 @@ def run_under(command: Sequence[str], job: Mapping[str, Any], timeout: float, ca
 
 
 def ended(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls: int) -> tuple[str, int]:
-    """Run one Case under another program: what was printed, and the exit status. CannotProfile if it does not end."""
+    """Run one Case under another program; return output and exit status. Raises CannotProfile if it does not end."""
     root = str(Path(__file__).resolve().parents[3])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
     program = [
@@ -103,15 +103,15 @@ def ended(command: Sequence[str], job: Mapping[str, Any], timeout: float, calls:
 
 
 def record(job: Mapping[str, Any], report: Path, timeout: float) -> Profile:
-    """Run a Case under ncu and read what it wrote."""
+    """Run a Case under ncu and read the report."""
     tool = find("ncu")
     report.parent.mkdir(parents=True, exist_ok=True)
     sections = [word for name in SECTIONS for word in ("--section", name)]
     metrics = ["--metrics", ",".join(metric for metric, _ in _FIRST["TC%"])]
     said = run_under([tool, *OPTIONS, *sections, *metrics, "-o", str(report.with_suffix(""))], job, timeout)
     if not report.exists():
-        told = re.search(r"==(?:ERROR|WARNING)== (.*)", said)
-        raise CannotProfile(f"ncu wrote no report: {told.group(1) if told else 'it saw no kernel'}")
+        message = re.search(r"==(?:ERROR|WARNING)== (.*)", said)
+        raise CannotProfile(f"ncu wrote no report: {message.group(1) if message else 'it saw no kernel'}")
     return read(report)
 
 
@@ -126,7 +126,7 @@ _FIRST = {
     "Theoretical%": (("sm__maximum_warps_per_active_cycle_pct", 1),),
     "Registers/thread": (("launch__registers_per_thread", 1),),
 }  # fmt: skip
-"""For each number the metrics that give it, with a factor; the first that is in the report is taken."""
+"""For each number the metrics that give it, with a factor; the first in the report is used."""
 _LIMITS = {
     "registers": "registers",
     "shared_mem": "shared memory",
@@ -138,7 +138,7 @@ _STALL = re.compile(r"smsp__pcsamp_warps_issue_stalled_(\w+?)$")
 
 
 def read(path: str | Path) -> Profile:
-    """The profile in a report of ncu."""
+    """Return the profile in a report of ncu."""
     reader = _reader()
     if not os.path.isfile(path):
         raise ContractError(f"there is no report {path}")
@@ -154,7 +154,7 @@ def read(path: str | Path) -> Profile:
 
 
 def _reader() -> Any:
-    """The module `ncu_report`: of its own package, or the one that Nsight Compute brings along."""
+    """Return the module `ncu_report`: its own package, or the one in Nsight Compute."""
     with contextlib.suppress(ImportError):
         return packages.load("ncu_report")
     with contextlib.suppress(CannotProfile, ImportError):
@@ -191,7 +191,7 @@ def _kernel(action: Any) -> KernelProfile:
 
 
 def _lines(action: Any, known: set[str]) -> list[LineProfile]:
-    """Samples by line and by what the warps waited for."""
+    """Return samples by line and by stall reason."""
     found: dict[tuple[str, int], Counter[str]] = {}
     for name in known:
         stall = _STALL.match(name)
@@ -214,10 +214,10 @@ _SIZE = 16
 
 
 def _waiting(action: Any, address: int, reason: str) -> int:
-    """The instruction that a warp waits for: the one it is at, or the one before, or one that has the line of both.
+    """Return the address of the instruction that a warp waits for.
 
-    A warp that waits at a barrier, and one that ends, is already behind that instruction. The first round of a loop that asks
-    whether something has happened stands apart from the others and has no line of its own.
+    A warp that waits at a barrier, and one that ends, is already behind that instruction. The first poll of a loop
+    that waits is apart from the others and has no line of its own.
     """
     before = action.sass_by_pc(address - _SIZE).strip()
     if (reason == "barrier" and before.startswith("BAR.")) or (reason == "drain" and before.startswith("EXIT")):

@@ -1,4 +1,4 @@
-"""Nsight Systems: runs a Case under `nsys`, and sums up the time line in its SQLite export: kernels, gaps, copies, calls, ranges."""
+"""Nsight Systems: runs a Case under `nsys`, and summarises the timeline in its SQLite export."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 CALLS = 10
-"""Calls whose time line is looked at: gaps are between them."""
+"""Calls in the timeline: gaps are between them."""
 _OPTIONS = (
     "profile", "--trace=cuda,nvtx", "--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--sample=none", "--cpuctxsw=none",
     "--export=sqlite", "--force-overwrite=true",
@@ -34,7 +34,7 @@ _COPIES = {
 
 
 def record(job: Mapping[str, Any], export: Path, timeout: float) -> Profile:
-    """Run some calls of a Case under nsys and read what it exported."""
+    """Run some calls of a Case under nsys and read the export."""
     tool = find("nsys")
     export.parent.mkdir(parents=True, exist_ok=True)
     run_under([tool, *_OPTIONS, f"--output={export.with_suffix('')}"], job, timeout, CALLS)
@@ -44,7 +44,7 @@ def record(job: Mapping[str, Any], export: Path, timeout: float) -> Profile:
 
 
 def read(path: str | Path) -> Profile:
-    """The time line of an export."""
+    """Return the timeline of an export."""
     if not os.path.isfile(path):
         raise ContractError(f"there is no export {path}")
     try:
@@ -98,7 +98,7 @@ def _profile(database: sqlite3.Connection, name: str) -> Profile:
 
 
 def _busy(spans: list[tuple[int, int]]) -> tuple[float, list[float]]:
-    """Microseconds in which the GPU did something, and the gaps between them; what overlaps counts once."""
+    """Return the microseconds in which the GPU was busy, and the gaps between them; overlaps count once."""
     busy, gaps, last = 0.0, [], None
     for start, end in sorted(spans):
         if last is not None and start > last:
@@ -109,7 +109,7 @@ def _busy(spans: list[tuple[int, int]]) -> tuple[float, list[float]]:
 
 
 def _summed(spans: Iterable[tuple[str, int, int]]) -> list[dict[str, Any]]:
-    """By name: how many, how long in all, the median; the longest in all first."""
+    """Return count, total and median by name, the longest in total first."""
     found: dict[str, list[float]] = {}
     for name, start, end in spans:
         found.setdefault(name, []).append((end - start) / 1e3)
@@ -121,7 +121,7 @@ def _summed(spans: Iterable[tuple[str, int, int]]) -> list[dict[str, Any]]:
 
 
 def tables(timeline: Mapping[str, Any] | None) -> list[RenderableType]:
-    """What is printed of a time line."""
+    """Return what is printed of a timeline."""
     if timeline is None:
         return []
     gaps, span = timeline["gaps"], timeline["span_us"]

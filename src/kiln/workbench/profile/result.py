@@ -1,8 +1,9 @@
-"""What a profile says, whoever made it: numbers of each kernel, and what its lines cost. Tables of one, or of two side by side."""
+"""Profiles of any origin: metrics of each kernel and costs of its lines, in tables of one or of two side by side."""
 
 from __future__ import annotations
 
 import dataclasses
+import html
 import linecache
 import os
 from collections import Counter
@@ -19,22 +20,22 @@ METRICS = {
     "TC%": "of the cycles in which the tensor cores could work",
     "DRAM%": "of the bandwidth of the GPU's memory",
     "L2 hit%": "of the accesses to the L2 cache",
-    "Occupancy%": "warps that were there, of those a multiprocessor can have",
+    "Occupancy%": "resident warps, of those that an SM can hold",
     "Theoretical%": "warps that could be there",
-    "Limited by": "what keeps more blocks from a multiprocessor",
+    "Limited by": "what keeps more CTAs from an SM",
     "Registers/thread": "",
     "SMEM/block (KB)": "shared memory, in 1024 bytes",
     "Spills (B)": "stored to and loaded from local memory for want of registers, per thread",
     "Roofline (us)": "no kernel can do these operations and bytes in less",
 }
-"""The numbers of a kernel that are shown first, in this order."""
+"""The metrics that are shown first, in this order."""
 
 STALLS = {
-    "barrier": "waits for other warps at a barrier, or for the products of its warp group",
+    "barrier": "waits for other warps at a barrier, or for WGMMA",
     "branch_resolving": "waits for the target of a branch",
     "dispatch_stall": "the dispatcher holds it back",
     "drain": "ended, and waits for its stores",
-    "gmma": "waits for products of warp groups",
+    "gmma": "waits for WGMMA",
     "imc_miss": "waits for a constant that is not in the cache: the kernel's arguments, at its beginning",
     "lg_throttle": "too many accesses to global or local memory: fewer and wider ones",
     "long_scoreboard": "waits for data of global or local memory, or for an mbarrier",
@@ -47,33 +48,33 @@ STALLS = {
     "short_scoreboard": "waits for data of shared memory, or for a special function",
     "sleeping": "sleeps",
     "wait": "the fixed latency of the instruction before",
-    "warpgroup_arrive": "waits for the other warps of its warp group",
+    "warpgroup_arrive": "waits for the other warps of its warpgroup",
 }
-"""What warps wait for, by Nsight Compute's names."""
+"""Stall reasons, by Nsight Compute's names."""
 
 Value = float | int | str
 
 
 @dataclasses.dataclass(frozen=True)
 class LineProfile:
-    """What a source line costs: samples by what they waited for, or instructions by class."""
+    """The cost of a source line: samples by stall reason, or instructions by class."""
 
     file: str
     line: int
     counts: dict[str, int]
     called: int = 0
-    """What functions cost that are called here, and nowhere else."""
+    """The cost of functions that only this line calls."""
 
     @property
     def total(self) -> int:
-        """All of its own."""
+        """The line's own cost."""
         return sum(self.counts.values())
 
 
 def with_calls(lines: Sequence[LineProfile], calls: Sequence[Sequence[Any]]) -> list[LineProfile]:
-    """Lines with what the functions cost that they call; `calls` has lines of functions, each with a line that calls it.
+    """Add the cost of called functions to lines; `calls` has lines of functions, each with a line that calls it.
 
-    A function that is called from several lines is none of theirs: which of them it worked for is not known.
+    The cost of a function that several lines call is added to none: which of them it worked for is unknown.
     """
     callers: dict[tuple[str, int], set[tuple[str, int]]] = {}
     for file, line, *caller in calls:
@@ -92,60 +93,60 @@ def with_calls(lines: Sequence[LineProfile], calls: Sequence[Sequence[Any]]) -> 
 
 @dataclasses.dataclass
 class KernelProfile:
-    """One kernel. `metrics` are those of `METRICS` that are known, and others."""
+    """A kernel. `metrics` are those of `METRICS` that are known, and others."""
 
     name: str
     metrics: dict[str, Value]
     lines: list[LineProfile] = dataclasses.field(default_factory=list[LineProfile])
     launches: int = 1
     sources: dict[str, str] = dataclasses.field(default_factory=dict[str, str], repr=False)
-    """Contents of files, where the profile brought them along."""
+    """Contents of source files that the profile contains."""
 
     def source(self, line: LineProfile) -> str:
-        """The text of a line, "" if it is not known."""
+        """Return the text of a line, "" if it is unknown."""
         if line.file in self.sources:
             text = self.sources[line.file].splitlines()
             return text[line.line - 1].strip() if 0 < line.line <= len(text) else ""
         return linecache.getline(line.file, line.line).strip()
 
     def to_json(self) -> dict[str, Any]:
-        """Without the sources."""
+        """Return the profile as JSON, without the sources."""
         made = dataclasses.asdict(self)
         del made["sources"]
         return made
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> KernelProfile:
-        """What `to_json` gave."""
+        """Return the profile of `to_json`'s result."""
         return KernelProfile(**{**data, "lines": [LineProfile(**each) for each in data.get("lines", ())]})
 
 
 @dataclasses.dataclass
 class Profile:
-    """What was found out about a Case, or is in a report."""
+    """The profile of a Case, or the one in a report."""
 
     prof_type: str
-    """How: "ncu", "static", ..."""
+    """Its kind: "ncu", "static", ..."""
     name: str
     kernels: list[KernelProfile]
     counted: str = "samples"
     """What lines count: "samples" or "instructions"."""
     notes: list[str] = dataclasses.field(default_factory=list[str])
-    """What else there is to say; first, why something else was done than asked for."""
+    """Remarks; the first says why another kind of profile was made."""
     extra: dict[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    """More, as JSON, by the kind of profile: `static`, `bank_conflicts`, `timeline`, `trace`."""
+    """More JSON, by kind of profile: `static`, `bank_conflicts`, `timeline`, `trace`."""
     missing: str = ""
-    """Why what was asked for could not be done; "" if it was."""
+    """Why this machine could not make the profile; "" if it could."""
     failed: str = ""
-    """What became of the kernel instead; "" if nothing did."""
+    """How the kernel failed; "" if it did not."""
 
     @property
     def lines(self) -> list[LineProfile]:
-        """Those of all kernels, the most expensive first."""
+        """The lines of all kernels, the most expensive first."""
         return sorted((line for kernel in self.kernels for line in kernel.lines), key=lambda line: -line.total)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the profile as JSON."""
         made = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {**made, "kernels": [kernel.to_json() for kernel in self.kernels]}
 
@@ -153,12 +154,10 @@ class Profile:
         return _text(self.tables())
 
     def _repr_html_(self) -> str:
-        from html import escape
-
-        return f"<pre>{escape(str(self))}</pre>"
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def tables(self, lines: int = 10, kernel: str = "") -> list[RenderableType]:
-        """What is shown of it, for rich to print."""
+        """Return what is shown of it, for rich to print."""
         return [part for found in self.kernels if kernel in found.name for part in self._of(found, lines)]
 
     def _of(self, kernel: KernelProfile, lines: int) -> list[RenderableType]:
@@ -170,7 +169,7 @@ class Profile:
         return parts
 
     def _reasons(self, kernel: KernelProfile) -> list[RenderableType]:
-        """The stalls with most samples of a kernel, and what they mean."""
+        """Return the most frequent stall reasons of a kernel, with their meaning."""
         counted: Counter[str] = Counter()
         for line in kernel.lines:
             counted.update({reason: count for reason, count in line.counts.items() if reason in STALLS})
@@ -198,22 +197,22 @@ class Profile:
 
 
 def metrics_table(title: str, columns: Mapping[str, Mapping[str, Value]]) -> RenderableType:
-    """Metrics, one row each, a column for each that has them; of two, what the second has more."""
+    """Return a table with a row per metric and a column per profile; of two, also the difference."""
     headings = [name for name in columns if name]
     table = new_table(title, *(headings or ["value"]), *(["delta"] if len(columns) == 2 else []), left=(0,))
-    given = list(columns.values())
-    names = [*METRICS, *dict.fromkeys(name for one in given for name in one if name not in METRICS)]
+    profiles = list(columns.values())
+    names = [*METRICS, *dict.fromkeys(name for one in profiles for name in one if name not in METRICS)]
     for name in names:
-        if any(name in one for one in given):
-            cells = [shown(one[name]) if name in one else "-" for one in given]
-            if len(given) == 2:
-                cells.append(_delta(given[0].get(name), given[1].get(name)))
+        if any(name in one for one in profiles):
+            cells = [shown(one[name]) if name in one else "-" for one in profiles]
+            if len(profiles) == 2:
+                cells.append(_delta(profiles[0].get(name), profiles[1].get(name)))
             add_row(table, name, *cells)
     return table
 
 
 def compared(first: Profile, second: Profile) -> list[RenderableType]:
-    """Two profiles side by side: kernels of the same name, else those at the same place."""
+    """Return tables of two profiles: kernels of the same name side by side, else those at the same index."""
     parts: list[RenderableType] = []
     for number, kernel in enumerate(first.kernels):
         same = [other for other in second.kernels if other.name == kernel.name]
@@ -228,7 +227,7 @@ def compared(first: Profile, second: Profile) -> list[RenderableType]:
 
 
 def shown(value: Value) -> str:
-    """A number with as many digits as matter."""
+    """Format a number with as many digits as matter."""
     if isinstance(value, float):
         size = abs(value)
         return (
@@ -251,13 +250,13 @@ def _delta(first: Value | None, second: Value | None) -> str:
 
 
 def shorter(file: str) -> str:
-    """A path as seen from the current directory, if it is below; of others, the last two parts."""
+    """Return a path relative to the current directory if it is below it, else its last two parts."""
     near = os.path.relpath(file) if os.path.isabs(file) else file
     return near if not near.startswith("..") else os.path.join(*file.split(os.sep)[-2:])
 
 
 def new_table(*columns: str, left: Sequence[int] = ()) -> Table:
-    """A table without rows."""
+    """Return a table without rows."""
     from rich import box
     from rich.table import Table
 
@@ -268,7 +267,7 @@ def new_table(*columns: str, left: Sequence[int] = ()) -> Table:
 
 
 def add_row(table: Table, *cells: Any) -> None:
-    """A row of plain text: what is in brackets in a program's line is no style."""
+    """Add a row of plain text: brackets in a line of a program are no style."""
     from rich.text import Text
 
     table.add_row(*(Text(str(cell)) for cell in cells))

@@ -1,9 +1,9 @@
-"""What a kernel will need and do, read from its machine code: no GPU is asked.
+"""What a kernel needs and executes, read from its machine code, without a GPU.
 
 with kiln.testing.dry_run("sm_90a") as launches:
     main(x, y)
-for found in static_profile(launches):
-    print(found.kernel, found.occupancy, found.mix)
+    for profile in static_profile(launches):
+        print(profile.kernel, profile.occupancy, profile.mix)
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class LineCost:
 
     @property
     def instructions(self) -> int:
-        """All of them."""
+        """The number of instructions."""
         return sum(self.mix.values())
 
 
 @dataclasses.dataclass(frozen=True)
 class LoopCost:
-    """A loop: its line, how many loops it is within, and the instructions of one round, loops within it counted once."""
+    """A loop: its line, its depth, and the instructions of one iteration, with inner loops counted once."""
 
     file: str
     line: int
@@ -54,18 +54,18 @@ class LoopCost:
 
     @property
     def instructions(self) -> int:
-        """All of them."""
+        """The number of instructions."""
         return sum(self.mix.values())
 
     @property
-    def products(self) -> int:
-        """Matrix products."""
+    def mmas(self) -> int:
+        """The number of MMA instructions."""
         return self.mix.get("tensor", 0)
 
     @property
-    def per_product(self) -> float | None:
-        """Instructions for each matrix product."""
-        return self.instructions / self.products if self.products else None
+    def per_mma(self) -> float | None:
+        """Instructions per MMA instruction; None without any."""
+        return self.instructions / self.mmas if self.mmas else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,47 +91,47 @@ class StaticProfile:
     lines: tuple[LineCost, ...] = ()
     """In the order of files and lines."""
     loops: tuple[LoopCost, ...] = ()
-    """In the order of the code; loops that only wait for something are left out."""
+    """In the order of the code, without loops that only wait."""
     loaded_at_a_time: int = 0
-    """Bytes that a thread has asked of global memory, at most, before it needs some of them."""
+    """Bytes of global memory that a thread has in flight at most."""
     copies: bool = False
-    """Whether shared memory is filled by asynchronous copies."""
+    """Whether asynchronous copies fill shared memory."""
     messages: tuple[str, ...] = ()
-    """What ptxas says about the kernel."""
+    """Messages of ptxas about the kernel."""
     unread: str = ""
-    """Why nothing is known of the code."""
+    """Why the code is unknown."""
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """Threads of a CTA."""
         return math.prod(self.block)
 
     @property
     def smem(self) -> int:
-        """Of a block."""
+        """Shared memory of a CTA."""
         return self.static_smem + self.dynamic_smem
 
     @property
     def occupancy(self) -> Occupancy:
-        """On the architecture it was compiled for."""
+        """Occupancy on the architecture it was compiled for."""
         return self.occupancy_on(self.arch)
 
     def occupancy_on(self, architecture: str | Generation) -> Occupancy:
-        """On another one, where ptxas may use other registers."""
+        """Return the occupancy on another architecture, where ptxas may use other registers."""
         return occupancy(architecture, self.threads, self.registers, self.smem, self.barriers)
 
     def waves(self, device: Device | Model) -> float:
-        """How often the device is filled with blocks. Infinite if not one fits."""
+        """Return how many times the grid fills the device; infinite if no CTA fits."""
         at_a_time = self.occupancy_on(device.generation).blocks * device.multiprocessors
         return math.prod(self.grid) / at_a_time if at_a_time else math.inf
 
     @property
     def bytes_in_flight(self) -> int:
-        """The most that a multiprocessor can have asked of memory: loads into registers, and shared memory that copies fill."""
+        """The most bytes that an SM can have in flight: loads to registers, and shared memory that copies fill."""
         return self.occupancy.blocks * (self.threads * self.loaded_at_a_time + (self.smem if self.copies else 0))
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON, with what follows from its numbers."""
+        """Return the profile as JSON, with the values that follow from it."""
         runs = self.occupancy
         return {
             **dataclasses.asdict(self),
@@ -143,7 +143,7 @@ class StaticProfile:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> StaticProfile:
-        """What `to_json` gave."""
+        """Return the profile of `to_json`'s result."""
         own = {field.name: data[field.name] for field in dataclasses.fields(StaticProfile) if field.name in data}
         own |= {name: tuple(own.get(name, ())) for name in ("grid", "block", "cluster", "messages")}
         own["lines"] = tuple(LineCost(**each) for each in own.get("lines", ()))
@@ -152,7 +152,7 @@ class StaticProfile:
 
 
 def static_profile(launches: Iterable[Any]) -> list[StaticProfile]:
-    """The profiles of launches of a dry run, in order; launches of a kernel that are alike are one."""
+    """Return the profiles of a dry run's launches, in order; equal launches of a kernel are one."""
     found: dict[tuple[Any, ...], StaticProfile] = {}
     code: dict[int, Any] = {}
     for launch in launches:
@@ -167,14 +167,14 @@ def static_profile(launches: Iterable[Any]) -> list[StaticProfile]:
 
 
 def calls_of(launches: Iterable[Any]) -> list[tuple[str, int, str, int]]:
-    """Lines of functions that were inlined into the kernels of launches, each with a line that called them, in order."""
+    """Return lines of functions inlined into launched kernels, each with a line that called them, in order."""
     made = list(launches)
     bodies = {
         _body(remark.file, remark.line) for launch in made for remark in launch.remarks if remark.kind == "resources"
     }
     texts = {id(launch.artifacts): launch.artifacts["mlir_located"] for launch in made}
     pairs = {pair for text in texts.values() for pair in read_mlir(text).calls}
-    # Lines of a kernel itself are "called" where it is launched, which is no line of the kernel.
+    # A kernel's own lines are "called" by its launch, which is no line of the kernel.
     return sorted(
         (*line, *caller)
         for line, caller in pairs
@@ -183,7 +183,7 @@ def calls_of(launches: Iterable[Any]) -> list[tuple[str, int, str, int]]:
 
 
 def _body(file: str, line: int) -> tuple[str, int, int]:
-    """The lines of the function that begins at a line, or has it among its decorators; the line itself if there is none."""
+    """Return the lines of the function that begins at a line or has it among its decorators; else the line itself."""
     with contextlib.suppress(OSError, SyntaxError, ValueError):
         for node in ast.walk(ast.parse(Path(file).read_bytes())):
             if isinstance(node, ast.FunctionDef):
@@ -194,7 +194,7 @@ def _body(file: str, line: int) -> tuple[str, int, int]:
 
 
 def _disassembled(artifacts: Mapping[str, Any]) -> dict[str, sass.Code] | str:
-    """The code of kernels by name, or why there is none."""
+    """Return the code of kernels by name, or why there is none."""
     try:
         text = artifacts.get("sass")
     except DSLBaseError as reason:

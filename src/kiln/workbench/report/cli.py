@@ -1,4 +1,4 @@
-"""`kiln report`: what the journals say, as one page with figures, as CSV or as JSON."""
+"""`kiln report`: shows what the journals say, as one page with figures, as CSV or as JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from pathlib import Path
 from ...base_dsl import packages
 from ..core.command_line import EXIT
 from ..core.records import Journal, Record
+from . import model as report_model
+from . import page
 
 
 def main(argv: Sequence[str]) -> int:
-    """The verb."""
+    """Run the verb."""
     parser = _parser()
     args = parser.parse_args(argv)
     folder = Path(args.folder)
@@ -42,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def read(folder: Path) -> tuple[list[Record], int]:
-    """The records of all journals in a folder and below it, and how many lines are none."""
+    """Return the records of all journals in a folder and below it, and how many lines are torn."""
     files = [folder / "records.jsonl"] if (folder / "records.jsonl").is_file() else sorted(folder.rglob(".kiln/records.jsonl"))  # fmt: skip
     read = [Journal(file.parent).read() for file in files]
     return [record for records, _ in read for record in records], sum(torn for _, torn in read)
@@ -51,13 +53,10 @@ def read(folder: Path) -> tuple[list[Record], int]:
 def _write_page(output: str, folder: Path, records: list[Record], torn: int) -> int:
     try:
         packages.load("plotly")
-        from plotly.offline import get_plotlyjs
+        from plotly.offline import get_plotlyjs  # an optional package
     except ImportError:
         print("kiln report: figures need plotly: pip install plotly, or write the records with --csv FILE", file=sys.stderr)  # fmt: skip
         return EXIT.NOT_HERE
-    from . import model as report_model
-    from . import page
-
     model = report_model.build(records, torn)
     _write(output, page.page(model, folder.resolve().name or str(folder), get_plotlyjs()))
     cases = ", ".join(f"{case['name']} ({case['records']})" for case in model["cases"])
@@ -66,8 +65,6 @@ def _write_page(output: str, folder: Path, records: list[Record], torn: int) -> 
 
 
 def _write_csv(path: str, records: list[Record]) -> None:
-    from . import model as report_model
-
     with (sys.stdout if path == "-" else open(path, "w", newline="", encoding="utf-8")) as file:  # fmt: skip
         writer = csv.writer(file)
         writer.writerow(report_model.COLUMNS)

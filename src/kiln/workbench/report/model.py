@@ -1,12 +1,12 @@
-"""What a journal says, as one JSON value for a report: results, sweeps, rooflines, the history of tuning, environments.
+"""What a journal says, as one JSON value: results, sweeps, rooflines, the history of tuning, environments.
 
 cases     one for each Case: name, headline, results, sweeps, roofline, tuning, failures
   results   the last bench of each problem and config: times, rates, flags, what it was compared with
   sweeps    where problems differ in one field of numbers: field, fixed fields, series of points with intervals
-  roofline  points of flops per byte and TFLOP/s, and the ceilings of their GPUs
+  roofline  points of FLOPs per byte and TFLOP/s, and the ceilings of their GPUs
   tuning    of each problem all that was tried, in order, with the best so far
   failures  what did not end well, grouped by status and reason, with a command for one of each
-environments, statuses, flags: what was met, and what it means
+environments, statuses, flags: what occurred, with its meaning
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..tune import selection
 
 
 def build(records: list[Record], torn: int = 0) -> dict[str, Any]:
-    """The report on records in the order they were written."""
+    """Return the report on records in the order they were written."""
     by_case: dict[str, list[Record]] = collections.defaultdict(list)
     for record in records:
         by_case[record.case].append(record)
@@ -43,9 +43,9 @@ def build(records: list[Record], torn: int = 0) -> dict[str, Any]:
 def _case(name: str, records: list[Record]) -> dict[str, Any]:
     last: dict[str, Record] = {}
     for record in records:
-        last.pop(record.key, None)  # in the order in which they were made
+        last.pop(record.key, None)  # keeps the order of the journal
         last[record.key] = record
-    # of other sources and versions the last counts
+    # The last of several sources and versions counts.
     results = [_result(record) for record in _newest(records, "bench")]
     verified = collections.Counter(record.status == "ok" for record in _newest(records, "verify"))
     tuning = _tuning([record for record in records if record.kind == "tune"])
@@ -62,7 +62,7 @@ def _case(name: str, records: list[Record]) -> dict[str, Any]:
 
 
 def _newest(records: list[Record], kind: str) -> list[Record]:
-    """The last record of each problem, config, GPU and way of measuring."""
+    """Return the last record of each problem, config, GPU and protocol."""
     found: dict[str, Record] = {}
     for record in records:
         if record.kind == kind and (kind != "verify" or "checks" in record.more):
@@ -72,7 +72,7 @@ def _newest(records: list[Record], kind: str) -> list[Record]:
 
 
 def words(value: Any) -> str:
-    """A problem or config for people: `m=128 n=64`."""
+    """Return a problem or config for people: `m=128 n=64`."""
     if not isinstance(value, dict):
         return "" if value is None else str(value)
     return " ".join(f"{name}={one if isinstance(one, str) else json.dumps(one)}" for name, one in value.items())
@@ -94,7 +94,7 @@ def _result(record: Record) -> dict[str, Any]:
 
 
 def _sweeps(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Fields of numbers over which there are three points or more that differ in nothing else."""
+    """Return fields of numbers over which three points or more differ in nothing else."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = collections.defaultdict(list)
     for one in results:
         if not one["us"]:
@@ -102,7 +102,7 @@ def _sweeps(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for field, value in one["problem"].items():
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 others = {name: other for name, other in one["problem"].items() if name != field}
-                # a square problem has all its sizes in step: those are one axis
+                # Sizes that are equal in a square problem are one axis.
                 tied = sorted(name for name, other in others.items() if other == value)
                 fixed = {name: other for name, other in others.items() if name not in tied}
                 key = json.dumps([fixed, one["config"], one["gpu"], one["protocol"]], sort_keys=True)
@@ -156,7 +156,7 @@ def _roofline(results: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _tuning(records: list[Record]) -> list[dict[str, Any]]:
-    """Of each problem and GPU all that was tried; a config counts by the last that was said of it."""
+    """Return the configs that were tried for each problem and GPU, each with its last record."""
     groups: dict[str, list[Record]] = collections.defaultdict(list)
     for record in records:
         groups[json.dumps([record.problem, record.env.get("gpu")], sort_keys=True)].append(record)
@@ -190,7 +190,7 @@ def _history(records: list[Record]) -> dict[str, Any]:
 
 
 def _failures(records: list[Record]) -> list[dict[str, Any]]:
-    """What did not end well and why: numbers in messages do not make another reason. Sources that were changed since do not count."""
+    """Return failures of the present sources, grouped by reason; numbers in messages do not make another reason."""
     newest = next((record.more["source"] for record in reversed(records) if "source" in record.more), None)
     records = [record for record in records if record.more.get("source", newest) == newest]
     groups: dict[tuple[str, str, str], list[Record]] = collections.defaultdict(list)
@@ -208,7 +208,7 @@ def _failures(records: list[Record]) -> list[dict[str, Any]]:
 
 
 def _environments(records: list[Record]) -> list[dict[str, Any]]:
-    """What results were made on, with how many records each has."""
+    """Return the environments of results, each with its number of records."""
     counts: collections.Counter[str] = collections.Counter()
     for record in records:
         env = {name: record.env.get(name) for name in ("gpu", "driver", "kiln", "ptxas", "python", "node")}
@@ -225,7 +225,7 @@ COLUMNS = (
 
 
 def rows(records: Iterable[Record]) -> Iterable[list[Any]]:
-    """The records as rows of `COLUMNS`, for CSV."""
+    """Yield the records as rows of `COLUMNS`, for CSV."""
     for one in records:
         us = one.us or [None, None, None]
         more, env = one.more, one.env

@@ -1,4 +1,4 @@
-"""Files and code that verbs write for users: names are checked, texts are quoted, nothing is written outside the folder."""
+"""Files and code that verbs write for users: names are checked, texts are quoted, links are not followed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ..core.contracts import ContractError
 
 
 def is_name(text: str) -> bool:
-    """Whether a text names a module, a package or a function."""
+    """Return whether a text can name a module, a package or a function."""
     return text.isidentifier() and not keyword.iskeyword(text)
 
 
 def class_name(name: str) -> str:
-    """The name of a module as that of a class: my_kernel, MyKernel."""
+    """Return the name of a module as a class name: my_kernel, MyKernel."""
     camel = "".join(word.capitalize() for word in name.split("_"))
     return camel if is_name(camel) else f"Plan{camel}"
 
 
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
-    """Write files of a folder, which is made if need be, by their names in it. What is a link there is refused, not followed."""
+    """Write files of a folder by their names in it, creating the folder. Links are refused, not followed."""
     for name in files:
         for path in (folder / name, *(folder / each for each in Path(name).parents[:-1])):
             if path.is_symlink():
@@ -37,20 +37,20 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> None:
 
 
 def docstring(text: str) -> str:
-    """Any text as a docstring."""
+    """Return a text as a docstring."""
     text = text.replace("\\", "\\\\").replace('"""', "'''")
-    # names of files may hold other ends of lines, and bytes that are no text
+    # File names may contain other line ends, and bytes that are no text.
     text = "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text)
     return '"""' + (text[:-1] + '\\"' if text.endswith('"') else text) + '"""'
 
 
 def one_line(text: str) -> str:
-    """Any text as part of a comment."""
+    """Return a text as part of a comment."""
     return "".join(each if each.isprintable() else " " for each in " ".join(text.split()))
 
 
 def literal(value: Any, what: str, path: Path) -> str:
-    """A value of a file as code."""
+    """Return a value of a file as code."""
     made = repr(value)
     try:
         if ast.literal_eval(made) == value:

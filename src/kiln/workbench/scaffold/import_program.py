@@ -1,7 +1,7 @@
-"""`kiln import`: makes a package of a program that somebody else wrote, so that all verbs work on it.
+"""`kiln import`: makes a package of somebody's program, so that all verbs work on it.
 
-The source is copied as it is and never run here: what it has is read from its syntax tree. What cannot be read from there is a hole in the
-package, marked `# TODO(import)`. Problems of KernelBench and of GPU MODE say everything, and have none.
+The source is copied as it is and never run here: its syntax tree says what it has. What that does not say is a hole in
+the package, marked `# TODO(import)`. Problems of KernelBench and of GPU MODE say everything and have none.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _RUN_ONLY = {
     "warmup_iterations", "iterations", "skip_ref_check", "use_cold_l2", "benchmark", "tolerance", "init_normal", "normal_mean",
     "normal_std", "profile", "verbose",
 }  # fmt: skip
-"""Options of public programs that say how they are run, and not on what."""
+"""Options of public programs that say how they run, not on what."""
 
 
 @report_errors
@@ -95,7 +95,7 @@ def _is_file(text: str | None) -> bool:
 
 
 def _with_path(text: str, nearby: dict[str, Source]) -> str:
-    """The text with the package's folder on the path, before anything of it is imported."""
+    """Return the text with the package's folder on the path, before the package's modules are imported."""
     names = ", ".join(sorted(nearby))
     own = [
         node.lineno - 1
@@ -138,7 +138,7 @@ def _baselines(also: dict[str, Source], args: argparse.Namespace, indent: str = 
 
 
 def _kernel_bench(source: Source, also: dict[str, Source], args: argparse.Namespace) -> dict[str, str]:
-    """A contract of `Model`, `ModelNew`, `get_inputs` and `get_init_inputs`, which may be in two files."""
+    """Return a contract of `Model`, `ModelNew`, `get_inputs` and `get_init_inputs`, which may be in two files."""
     problem = "reference" if "reference" in also and "Model" in also["reference"].names else "original"
     solved = "ModelNew" in source.names or problem == "reference"
     new = args.entry or ("ModelNew" if "ModelNew" in source.names else "Model")
@@ -195,7 +195,7 @@ def _of(role: str, source: Source, also: dict[str, Source]) -> Source:
 
 
 def _gpu_mode(source: Source, also: dict[str, Source], args: argparse.Namespace) -> dict[str, str]:
-    """A contract of `custom_kernel`, `ref_kernel` and `generate_input`."""
+    """Return a contract of `custom_kernel`, `ref_kernel` and `generate_input`."""
 
     def place(name: str) -> str | None:
         return next(
@@ -250,17 +250,17 @@ def get_inputs({fields}):
 
 
 def _task(source: Source) -> list[dict[str, Any]]:
-    """The tests of the `task.yml` beside a submission."""
+    """Return the tests of the `task.yml` beside a submission."""
     path = source.path.parent / "task.yml"
     if not path.is_file():
         return []
-    import yaml
+    import yaml  # an optional package
 
     try:
-        told = yaml.safe_load(path.read_text()) or {}
+        task = yaml.safe_load(path.read_text()) or {}
     except (yaml.YAMLError, ValueError) as reason:
         raise ContractError(f"this cannot be read: {reason}", path) from None
-    tests = told.get("tests") if isinstance(told, dict) else None
+    tests = task.get("tests") if isinstance(task, dict) else None
     return [each for each in tests if isinstance(each, dict)] if isinstance(tests, list) else []
 
 
@@ -280,7 +280,7 @@ def _default_problem(node: ast.FunctionDef, path: Path) -> dict[str, Any]:
 
 
 def _returns_input(node: ast.AST) -> bool:
-    """Whether a function returns a name that it took out of its argument."""
+    """Return whether a function returns a name that it took from its argument."""
     taken = {
         name.id
         for each in ast.walk(node) if isinstance(each, ast.Assign) and isinstance(each.value, ast.Name)
@@ -379,7 +379,7 @@ if __name__ == "__main__":
 
 
 def _entry(source: Source) -> str:
-    """The jit function that a host calls: one that launches a kernel, or no other one calls."""
+    """Return the jit function that a host calls: one that launches a kernel, or that no other calls."""
     launching = [
         name
         for name, node in source.jit.items()

@@ -1,4 +1,4 @@
-"""`kiln new NAME`: a folder with a kernel that works, its test, its benchmark, and the commands to go on with."""
+"""`kiln new NAME`: writes a folder with a working kernel, its test and its benchmark, and the next commands."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from .generated_files import class_name, is_name, write_files
 TEMPLATES = Path(__file__).with_name("templates")
 KINDS = {
     "elementwise": "a function of each element, tiles with predicates",
-    "reduction": "sums of rows: warps, shared memory",
-    "gemm": "a product of matrices on tensor cores",
+    "reduction": "row sums: warps, shared memory",
+    "gemm": "a GEMM on tensor cores",
     "attention": "softmax(q k) v in one pass over the keys",
     "plan": "a KernelPlan with tilings to tune",
     "empty": "a copy, to be replaced",
 }
-"""What there are templates of."""
+"""The templates."""
 
 _TEST = '''"""Checks kernel.py, one test for each kind of data and of layout: what `kiln verify` does."""
 
@@ -83,7 +83,7 @@ def main(argv: Sequence[str]) -> int:
     if not packages.is_here("torch"):
         print("the kernel needs PyTorch: pip install torch", file=sys.stderr)
         return EXIT.NOT_HERE
-    # Small problems: what is written here is known to be right, what may be missing is a tool on this machine.
+    # Small problems: templates are right, but this machine may lack a tool.
     status = verify.main([str(folder / "kernel.py"), "--quick", "--max-elements=16384"])
     if status == EXIT.GOOD:
         print(f"\nIt works. Now:\n  cd {folder}\n  kiln verify kernel.py\n  kiln bench kernel.py")
@@ -91,7 +91,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def contents(name: str, kind: str) -> dict[str, str]:
-    """The files of a new kernel."""
+    """Return the files of a new kernel."""
     camel = class_name(name)
     renamed = lambda text: (
         re.sub(r"\bmy_kernel\b", name, text).replace("MyKernel", camel).replace("_my_kernel", f"_{name}")

@@ -1,4 +1,4 @@
-"""What a program has, read from its syntax tree: jit functions, kernels, options of its command line. It is not run."""
+"""Reads a program's syntax tree: jit functions, kernels, options of its command line. The program is not run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Source:
     tree: ast.Module
     imports: list[str]
     names: dict[str, ast.FunctionDef | ast.ClassDef]
-    """What it defines at the top."""
+    """Top-level definitions."""
     jit: dict[str, ast.FunctionDef] = field(default_factory=dict[str, ast.FunctionDef])
     """Functions with `@cute.jit`, methods as Class.name."""
     kernels: dict[str, ast.FunctionDef] = field(default_factory=dict[str, ast.FunctionDef])
     options: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Of its command line, with their defaults: values, or None where they are no constants."""
+    """Options of its command line with their defaults; None for a default that is no constant."""
 
     @property
     def text(self) -> str:
@@ -49,7 +49,7 @@ class Source:
 
 
 def beside(sources: Sequence[Source], but: Sequence[str]) -> dict[str, Source]:
-    """The files that sources import from beside them, or from the folder above, and those that these import; by name. Not `but`."""
+    """Return the modules, by name, that sources import from beside them or from the folder above, except `but`."""
     found: dict[str, Source] = {}
     waiting = list(sources)
     while waiting:
@@ -66,7 +66,7 @@ def beside(sources: Sequence[Source], but: Sequence[str]) -> dict[str, Source]:
 
 
 def read(path: Path) -> Source:
-    """A file's source, without running it."""
+    """Return a file's source without running it."""
     try:
         data = path.read_bytes()
     except OSError as reason:
@@ -114,20 +114,20 @@ def _option(call: ast.Call, options: dict[str, Any]) -> None:
     long = next((name for name in names if name.startswith("--")), None)
     if long is None:
         return
-    given = {each.arg: each.value for each in call.keywords}
+    keywords = {each.arg: each.value for each in call.keywords}
     default: Any = None
-    if "default" in given:
+    if "default" in keywords:
         try:
-            default = ast.literal_eval(given["default"])
+            default = ast.literal_eval(keywords["default"])
         except ValueError:
-            default = ast.unparse(given["default"]).rpartition(".")[2]  # cutlass.Float16
-    elif "action" in given and ast.unparse(given["action"]) == "'store_true'":
+            default = ast.unparse(keywords["default"]).rpartition(".")[2]  # cutlass.Float16
+    elif "action" in keywords and ast.unparse(keywords["action"]) == "'store_true'":
         default = False
     options[long[2:].replace("-", "_")] = default
 
 
 def parameters(node: ast.FunctionDef) -> list[tuple[str, str, str | None]]:
-    """Name, annotation and default of each parameter but self."""
+    """Return name, annotation and default of each parameter but self."""
     args = [*node.args.posonlyargs, *node.args.args]
     defaults = [None] * (len(args) - len(node.args.defaults)) + [ast.unparse(each) for each in node.args.defaults]
     args += node.args.kwonlyargs

@@ -1,8 +1,8 @@
-"""The functions of `cuda.bindings.driver` and `cuda.bindings.runtime` that programs call, on host memory.
+"""Functions of `cuda.bindings.driver` and `cuda.bindings.runtime`, on host memory.
 
-They return what the package's functions do: a tuple of the error code and the results. Types are the package's own,
-or those of `types.py` where it is missing. A function that is not served raises an error that says so: the real one
-would look for a driver.
+They return what the package's functions do: a tuple of the error code and the results. Types are the package's own, or
+those of `types.py` if it is missing. A function that is not served raises an error that says so: the real one would
+look for a driver.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _VERSION = 13000
-_CONTEXT = 0xC0  # the handle of the one context
+_CONTEXT = 0xC0  # the handle of the only context
 _events: dict[int, float] = {}
 
 
@@ -56,7 +56,7 @@ def _refused(name: str) -> Callable[..., Any]:
 
 
 def attribute(number: int) -> int:
-    """A device attribute by its number, which the driver and the runtime share; 0 for what the device does not have."""
+    """Return a device attribute by its number, which the driver and the runtime share; 0 for a missing one."""
     found = served.current()
     return {
         1: found.max_threads_per_block, **dict(zip(range(2, 8), (*limits.BLOCK, *limits.GRID))),
@@ -75,18 +75,18 @@ def _record(event: int) -> None:
 
 
 def _size(number: Any) -> int:
-    """A size in bytes or elements, as the package takes it."""
+    """Return a size in bytes or elements; raise OverflowError beyond 64 bits."""
     if not 0 <= int(number) < 1 << 64:
         raise OverflowError(f"{number} is no size of 64 bits")
     return int(number)
 
 
 def _copied(target: Any, source: Any, size: Any) -> bool:
-    """Copy, or note that a graph is to copy; whether both sides are memory."""
+    """Copy, or record a graph's copy; return whether both sides are memory."""
     size = _size(size)
     try:
         places = memory.address_of(target, size), memory.address_of(source, size)
-        for place in places:  # a graph copies later
+        for place in places:  # checked now, since a graph copies later
             memory.check(place, size)
         graphs.perform(memory.copy, *places, size)
     except memory.BadAddress:
@@ -95,7 +95,7 @@ def _copied(target: Any, source: Any, size: Any) -> bool:
 
 
 def _copied_rows(target: Any, target_pitch: Any, source: Any, source_pitch: Any, width: Any, height: Any) -> bool:
-    """Copy rows of `width` bytes that begin `pitch` bytes apart; whether both sides are memory, and no row meets the next."""
+    """Copy rows of `width` bytes, `pitch` bytes apart; return whether both sides are memory and rows do not overlap."""
     width, height = _size(width), _size(height)
     if width > min(_size(target_pitch), _size(source_pitch)):
         return False
@@ -113,7 +113,7 @@ def _copied_rows(target: Any, target_pitch: Any, source: Any, source_pitch: Any,
 
 
 def _side(copy: Any, side: str) -> tuple[int, int]:
-    """Where a side (`src`, `dst`) of the driver's description of a copy of rows begins, and its pitch."""
+    """Return the address and pitch of a side (`src`, `dst`) of the driver's description of a 2D copy."""
     kind, pitch = int(getattr(copy, f"{side}MemoryType")), int(getattr(copy, f"{side}Pitch"))
     if kind not in (1, 2, 4):  # host, device, either
         raise NotImplementedError("arrays of CUDA are not served from host memory (`kiln run --target cpu`)")
@@ -122,7 +122,7 @@ def _side(copy: Any, side: str) -> tuple[int, int]:
 
 
 def _filled(address: Any, value: Any, width: int, count: Any) -> bool:
-    """Set elements, or note that a graph is to set them; whether they are memory, and aligned."""
+    """Set elements, or record a graph's fill; return whether they are memory, and aligned."""
     count = _size(count)
     try:
         place = memory.address_of(address, width * count)

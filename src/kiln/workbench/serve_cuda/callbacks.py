@@ -1,7 +1,7 @@
 """Python that torch's own code calls: backward functions, hooks, kernels of operators, compiled functions.
 
-Torch calls it while a function is under way that the mode of `tensors.py` has passed on, and there it is not in force. Here
-it is put in force again, and what torch hands over is marked.
+Torch calls it inside a function that the mode of `tensors.py` has passed on, where the mode is not active. This module
+activates it again and marks what torch passes.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import torch
 
 from kiln.base_dsl.packages import leaning_on
 
-from .tensors import HostCuda, _mark, _tensors, is_marked
+from .marks import MARK, is_marked, mark, tensors_in
+from .tensors import HostCuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-
-_MARK = "_kiln_on_cuda"
 
 
 @contextlib.contextmanager
@@ -35,12 +34,12 @@ def _in_force() -> Iterator[None]:
 
 
 def _probe_modes() -> None:
-    """Raise AttributeError where torch does not tell what `_in_force` asks for."""
+    """Raise AttributeError if torch lacks what `_in_force` needs."""
     _ = torch._C._len_torch_function_stack  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def serve() -> None:
-    """Put all of it in place."""
+    """Install all of it."""
     with leaning_on("torch autograd"):
         _serve_autograd()
     with leaning_on("torch operators"):
@@ -52,14 +51,14 @@ def serve() -> None:
 
 
 def _serve_autograd() -> None:
-    """Backward functions and hooks run under the mode. A function of the user's knows from its forward where it is."""
+    """Run backward functions and hooks under the mode. A user's function knows its device from its forward."""
     module: Any = torch.autograd
     run, plain, backward = (
         module.graph._engine_run_backward,
         module.Function.apply,
         module.function.BackwardCFunction.apply,
     )
-    forward = inspect.getattr_static(module.Function, "apply")  # of Python; since torch 2.15 of C
+    forward = inspect.getattr_static(module.Function, "apply")  # a Python function; since torch 2.15 a C function
     _probe_modes()
 
     @functools.wraps(run)
@@ -71,52 +70,39 @@ def _serve_autograd() -> None:
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         made = forward.__get__(None, cls)(*args, **kwargs)
-        if any(map(is_marked, _tensors((args, kwargs)))):
-            for tensor in _tensors(made):
-                _mark(tensor, True)
+        if any(map(is_marked, tensors_in((args, kwargs)))):
+            for tensor in tensors_in(made):
+                mark(tensor, True)
                 if tensor.grad_fn is not None:
-                    setattr(tensor.grad_fn, _MARK, True)
+                    setattr(tensor.grad_fn, MARK, True)
         return made
 
     module.Function.apply = classmethod(functools.wraps(plain)(apply))
 
     @functools.wraps(backward)
     def apply_backward(self: Any, *args: Any) -> Any:
-        if getattr(self, _MARK, False):
-            for gradient in _tensors(args):
-                _mark(gradient, True)
+        if getattr(self, MARK, False):
+            for gradient in tensors_in(args):
+                mark(gradient, True)
         return backward(self, *args)
 
     module.function.BackwardCFunction.apply = apply_backward
 
 
-def hooked(tensor: torch.Tensor, hook: Callable[[Any], Any]) -> Any:
-    """`tensor.register_hook(hook)`: the gradient is where the tensor is."""
-    on_cuda = is_marked(tensor)
-
-    @functools.wraps(hook)
-    def with_mark(gradient: Any) -> Any:
-        for part in _tensors(gradient):
-            _mark(part, on_cuda)
-        return hook(gradient)
-
-    return torch.Tensor.register_hook(tensor, with_mark)
-
-
 # --- operators -------------------------------------------------------------------------------------------------------
 
 _HOST_KEYS = {"CUDA": "CPU", "AutogradCUDA": "AutogradCPU"}
-"""Torch takes marked tensors for tensors of the CPU: kernels for a GPU are also registered there."""
+"""Torch dispatches marked tensors to the CPU: kernels for a GPU are also registered there."""
 
 
 def _serve_operators() -> None:
-    """A kernel registered for `cuda` is called for marked tensors, one registered for `cpu` for the others."""
+    """Call a kernel registered for `cuda` for marked tensors, one registered for `cpu` for the others."""
     plain = torch.library.Library.impl
     probed: Any = torch.library.Library("kiln", "FRAGMENT")
     _ = probed.m, probed.ns, probed.dispatch_key
     _probe_modes()
     tables: dict[tuple[str, str], tuple[Any, dict[bool, Callable[..., Any]]]] = {}
-    """By operator and key: the library it is registered by, as a weak reference, and the kernels by whether they are for cuda."""
+    """By operator and key: a weak reference to its library, and the kernels by whether they are for cuda."""
 
     @functools.wraps(plain)
     def impl(self: Any, op_name: Any, fn: Any, dispatch_key: str = "", **options: Any) -> Any:
@@ -129,7 +115,7 @@ def _serve_operators() -> None:
         if key != host:
             plain(self, op_name, fn, dispatch_key, **options)
         owner, kernels = tables.get((full, host), (lambda: None, {}))
-        if getattr(owner(), "m", None) is not None:  # else the operator is defined anew
+        if getattr(owner(), "m", None) is not None:  # otherwise the operator is defined anew
             kernels[key != host] = fn
             return None
         kernels = {key != host: fn}
@@ -141,8 +127,8 @@ def _serve_operators() -> None:
 
 def _chosen(name: str, kernels: dict[bool, Callable[..., Any]]) -> Callable[..., Any]:
     def kernel(*args: Any, **kwargs: Any) -> Any:
-        given = list(_tensors((args, kwargs)))
-        on_cuda = any(map(is_marked, given)) if given else True in kernels
+        tensors = list(tensors_in((args, kwargs)))
+        on_cuda = any(map(is_marked, tensors)) if tensors else True in kernels
         found = kernels.get(on_cuda)
         if found is None:
             where = "CUDA" if on_cuda else "CPU"
@@ -157,13 +143,13 @@ def _chosen(name: str, kernels: dict[bool, Callable[..., Any]]) -> Callable[...,
 
 
 def _serve_compile() -> None:
-    """`torch.compile` gives the function as it is: what it computes is the same, and there is no GPU to generate code for."""
+    """Make `torch.compile` return the function itself: there is no GPU to generate code for."""
 
     def compile(model: Any = None, **_: Any) -> Any:
         if model is None:
             return compile
         if isinstance(model, torch.nn.Module):
-            object.__setattr__(model, "_orig_mod", model)  # where programs find the module they gave
+            object.__setattr__(model, "_orig_mod", model)  # where programs look for their module
             return model
 
         @functools.wraps(model)

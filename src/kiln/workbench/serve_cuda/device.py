@@ -1,4 +1,4 @@
-"""The GPU that programs are told they have: the one that stands for the architecture they are compiled for."""
+"""The GPU that programs see: the one that represents the architecture they are compiled for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kiln.hardware.limits import STATIC_SMEM
 
 
 class Device:
-    """Properties by the names that torch gives them; sizes in bytes."""
+    """Properties by torch's names; sizes in bytes."""
 
     shared_memory_per_block = STATIC_SMEM
     clock_rate = 1_500_000
@@ -57,12 +57,12 @@ class Device:
 
 
 def current() -> Device:
-    """The device, by the architecture that is chosen now."""
+    """Return the device of the current architecture."""
     return Device(hardware.device())
 
 
 def check_number(number: int) -> int:
-    """The number of a device, which must be 0: there is one."""
+    """Return the number of a device, which must be 0: there is one."""
     if number not in (-1, 0):
         raise RuntimeError(f"CUDA error: invalid device ordinal: there is one device, and {number} was asked for")
     return 0

@@ -1,6 +1,6 @@
-"""Large new tensors. Programs for GPUs start by filling gigabytes; torch does some of that slowly on a CPU.
+"""Makes large new tensors quickly: programs for GPUs begin by filling gigabytes, which torch does slowly on a CPU.
 
-They are made with room behind them from the start, and normal random numbers are drawn in parallel.
+Tensors get slack behind them from the start, and normal random numbers are drawn in parallel.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SLACK = 64 << 10
-"""Bytes that memory goes on behind a new tensor."""
+"""Bytes of memory behind a new tensor."""
 _LARGE = 4 << 20
 _CHUNK = 1 << 20
 
 _NORMAL = frozenset({"randn", "randn_like"})
 _ZEROS = frozenset({"zeros", "zeros_like"})
 NAMES = _NORMAL | _ZEROS | {"empty", "empty_like", "empty_strided"}
-"""Names of the functions that `large` makes the results of."""
+"""Names of the functions whose results `large` makes."""
 
 
 def large(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> torch.Tensor | None:
-    """What a call of one of `NAMES` gives; None where torch had better do it: small tensors, unusual options."""
+    """Return the result of a call of one of `NAMES`; None for small tensors and options that torch handles."""
     name = func.__name__
     if kwargs.get("out") is not None or kwargs.get("requires_grad") or kwargs.get("names") is not None:
         return None
@@ -39,7 +39,7 @@ def large(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> torch.
         return None
     if name in _NORMAL and not wanted.is_floating_point():
         return None
-    # zeros come from the system for nothing, until they are touched
+    # The system provides zero pages when they are touched.
     memory = (torch.zeros if name in _ZEROS else torch.empty)(bytes_ + SLACK, dtype=torch.uint8)
     made = torch.empty(0, dtype=wanted.dtype).set_(memory.untyped_storage(), 0, wanted.shape, wanted.stride())
     if name in _NORMAL:
@@ -48,7 +48,7 @@ def large(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> torch.
 
 
 def _draw_normal(tensor: torch.Tensor, generator: torch.Generator | None) -> None:
-    """Fill a tensor with normal random numbers. They depend on the generator's state, not on the number of threads."""
+    """Fill a tensor with normal random numbers, which depend on the generator's state, not on the number of threads."""
     seed = int(torch.randint(1 << 62, (), generator=generator))
     flat = tensor.as_strided((tensor.numel(),), (1,))
 

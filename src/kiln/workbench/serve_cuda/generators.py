@@ -1,4 +1,4 @@
-"""Random numbers of the served device: a stream of their own, as on a GPU, so that those of CPU tensors stay as they are."""
+"""Random numbers of the served device, from a generator of its own, as on a GPU: those of CPU tensors do not change."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from kiln._support import fork_safe
+
+from . import device as served
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,14 +19,14 @@ RANDOM = frozenset({
     "dropout2d", "dropout3d", "rrelu", "rrelu_", "gumbel_softmax", "kaiming_uniform_", "kaiming_normal_",
     "xavier_uniform_", "xavier_normal_", "trunc_normal_", "orthogonal_", "sparse_",
 })  # fmt: skip
-"""Names of the torch functions that draw random numbers when no generator is given."""
+"""Names of the torch functions that draw random numbers without a generator argument."""
 
 _lock = fork_safe.rlock()
 _made: list[Any] = []
 
 
 def default_generator() -> Any:
-    """The device's own generator, a CPU generator that nothing else uses."""
+    """Return the device's generator, a CPU generator that nothing else uses."""
     if not _made:
         import torch
 
@@ -36,7 +38,7 @@ def default_generator() -> Any:
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """What draws from torch's default generator draws from the device's instead."""
+    """While open, what draws from torch's default generator draws from the device's."""
     import torch
 
     own, host = default_generator(), torch.default_generator
@@ -69,8 +71,6 @@ def serve(torch: Any) -> None:
         def __call__(self, device: Any = "cpu") -> Any:
             if torch.device(device).type != "cuda":
                 return plain(device)
-            from . import device as served
-
             served.check_number(torch.device(device).index or 0)
             return base.__call__(DeviceGenerator, "cpu")
 

@@ -1,7 +1,7 @@
-"""CUDA graphs: work done while a graph is captured is recorded, and `replay` does it again.
+"""CUDA graphs: work is recorded while a graph is captured, and `replay` does it again.
 
-As with a GPU, capturing leaves memory as it was: calls of compiled functions are only recorded; calls of torch are
-run, for their results must exist, and what they changed is put back when the capture ends.
+As on a GPU, capturing leaves memory as it was: calls of compiled functions are only recorded; calls of torch are run,
+since their results must exist, and what they changed is restored when the capture ends.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import functools
 import threading
 from typing import TYPE_CHECKING, Any
+
+from kiln.base_dsl.function import CompiledFunction
 
 from . import streams
 
@@ -27,7 +29,7 @@ class CUDAGraph:
         self._before: dict[int, tuple[Any, Any]] = {}
 
     def capture_begin(self, pool: Any = None, capture_error_mode: str = "global") -> None:
-        """Record from now on what this thread does."""
+        """Record what this thread does from now on."""
         global _capturing, _thread
         if _capturing is not None:
             raise RuntimeError("CUDA error: a graph is being captured already")
@@ -36,7 +38,7 @@ class CUDAGraph:
         _record_compiled_calls(True)
 
     def capture_end(self) -> None:
-        """End recording, and put back what memory held before."""
+        """End recording, and restore memory."""
         global _capturing
         if _capturing is not self:
             raise RuntimeError("capture_end() without capture_begin()")
@@ -52,34 +54,34 @@ class CUDAGraph:
             step()
 
     def instantiate(self) -> None:
-        """Nothing is left to be done before a replay."""
+        """Do nothing: a replay needs no preparation."""
 
     def reset(self) -> None:
         """Forget the recorded work."""
         self._work = []
 
     def pool(self) -> tuple[int, int]:
-        """An identification of the graph's memory."""
+        """Return an identifier of the graph's memory."""
         return 0, id(self)
 
     def _record_torch(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        import torch
+        import torch  # an optional package, as what `marks` needs
 
-        from .tensors import _tensors
+        from .marks import tensors_in
 
-        for tensor in [*_tensors(args), *_tensors(kwargs)]:
+        for tensor in [*tensors_in(args), *tensors_in(kwargs)]:
             storage = tensor.untyped_storage()
             if storage.data_ptr() and storage.data_ptr() not in self._before:
                 whole = torch.empty(0, dtype=torch.uint8).set_(storage)
                 self._before[storage.data_ptr()] = whole, whole.clone()
         result = func(*args, **kwargs)
-        made = list(_tensors(result))
-        for tensor in made:  # memory that came into being here is written by every replay: nothing to put back
+        made = list(tensors_in(result))
+        for tensor in made:  # every replay writes new memory: nothing to restore
             self._before.setdefault(tensor.untyped_storage().data_ptr(), (tensor.detach(), tensor.detach()))
 
         def again() -> None:
             with torch.no_grad():
-                for old, new in zip(made, _tensors(func(*args, **kwargs)), strict=True):
+                for old, new in zip(made, tensors_in(func(*args, **kwargs)), strict=True):
                     if old.data_ptr() != new.data_ptr():
                         old.copy_(new)
 
@@ -96,7 +98,7 @@ def run(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
 
 
 def perform(work: Callable[..., None], *arguments: Any) -> None:
-    """Do work on memory; while a graph is being captured, only record it."""
+    """Do work on memory; only record it while a graph is being captured."""
     graph = _capturing
     if graph is None or threading.get_ident() != _thread:
         work(*arguments)
@@ -105,8 +107,6 @@ def perform(work: Callable[..., None], *arguments: Any) -> None:
 
 
 def _record_compiled_calls(on: bool) -> None:
-    from kiln.base_dsl.function import CompiledFunction
-
     plain = _plain_run()
     if not on:
         CompiledFunction.run_leaves = plain
@@ -124,23 +124,21 @@ def _record_compiled_calls(on: bool) -> None:
 
 @functools.lru_cache(maxsize=1)
 def _plain_run() -> Any:
-    from kiln.base_dsl.function import CompiledFunction
-
     return CompiledFunction.run_leaves
 
 
 def is_current_stream_capturing() -> bool:
-    """Whether work of this thread is being recorded."""
+    """Return whether work of this thread is being recorded."""
     return _capturing is not None and threading.get_ident() == _thread
 
 
 def graph_pool_handle() -> tuple[int, int]:
-    """An identification of memory for graphs."""
+    """Return an identifier of memory for graphs."""
     return 0, streams.new_handle()
 
 
 class graph:
-    """`with torch.cuda.graph(g):` captures what is done inside, on a stream of its own."""
+    """`with torch.cuda.graph(g):` captures the block, on a stream of its own."""
 
     def __init__(
         self, cuda_graph: CUDAGraph, pool: Any = None, stream: Any = None, capture_error_mode: str = "global", **_: Any

@@ -1,4 +1,4 @@
-"""Puts everything in place when the program imports torch, cuda-bindings or jax-tvm-ffi, and not before."""
+"""Installs serve_cuda when the program imports torch, cuda-bindings or jax-tvm-ffi, and not before."""
 
 from __future__ import annotations
 
@@ -9,30 +9,28 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from . import bindings
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 
 def _torch(module: ModuleType) -> None:
-    from . import torch_cuda
+    from . import torch_cuda  # imports torch, an optional package
 
     torch_cuda.serve(module)
 
 
 def _driver(module: ModuleType) -> None:
-    from . import bindings
-
     bindings.serve_driver(module)
 
 
 def _runtime(module: ModuleType) -> None:
-    from . import bindings
-
     bindings.serve_runtime(module)
 
 
 def _jax_tvm_ffi(module: ModuleType) -> None:
-    """JAX has the host alone: what a program registers for its GPU is called there."""
+    """Call what a program registers for JAX's GPU on the host, which is all that JAX has here."""
     register = module.register_ffi_target
 
     @functools.wraps(register)
@@ -52,7 +50,7 @@ _PACKAGES = ("cuda", "cuda.bindings")
 
 
 class _Finder:
-    """Finds what others would, and has it served after it ran. The parts of cuda-bindings exist without the package."""
+    """Finds what others find, and serves it after it ran. Modules of cuda-bindings exist without the package."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         if name not in _AFTER_IMPORT and name not in _PACKAGES:
@@ -76,7 +74,7 @@ class _Finder:
 
 
 class _Empty(Loader):
-    """Loads a module with nothing in it."""
+    """Loads an empty module."""
 
     def create_module(self, spec: ModuleSpec) -> None:
         return None
@@ -86,7 +84,7 @@ class _Empty(Loader):
 
 
 class _Serving(Loader):
-    """A loader that lets something be done with the module once it ran; for the rest, the loader it stands for."""
+    """A loader that does something with a module after it ran; otherwise the loader it wraps."""
 
     def __init__(self, loader: Any, then: Callable[[ModuleType], None]) -> None:
         self._loader = loader
@@ -97,7 +95,7 @@ class _Serving(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        # The module's own `__spec__` shows the loader it has without us: pickle, inspect and reload see nothing new.
+        # `__spec__` keeps the original loader, which pickle, inspect and reload look at.
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         module.__loader__ = self._loader
@@ -111,7 +109,7 @@ _finder = _Finder()
 
 
 def install() -> None:
-    """Wait for the modules to be imported; those that already are, are served at once."""
+    """Serve the modules when they are imported; those that already are, at once."""
     if is_installed():
         return
     sys.meta_path.insert(0, _finder)  # pyright: ignore[reportArgumentType]
@@ -122,5 +120,5 @@ def install() -> None:
 
 
 def is_installed() -> bool:
-    """Whether `install` ran."""
+    """Return whether `install` ran."""
     return _finder in sys.meta_path

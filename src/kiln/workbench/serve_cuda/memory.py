@@ -1,8 +1,8 @@
-"""Memory that programs allocate through cuda-bindings: the host's, aligned as CUDA's is.
+"""Memory that programs allocate through cuda-bindings: host memory, aligned as CUDA's is.
 
-Every access through the bindings is checked before it is made. Sizes of allocations made here are known; of other memory
-(torch's tensors, the program's own buffers) it is known whether it exists. Memory that was given back is no longer
-accessible, and its addresses are not used again for a while.
+Every access through the bindings is checked first. Sizes of allocations made here are known; for other memory (torch's
+tensors, the program's own buffers) it is known whether it exists. Freed memory is no longer accessible, and its
+addresses are not reused for a while.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import collections
 import ctypes
 import mmap
 from typing import Any
+
+import numpy
 
 from kiln._support import fork_safe
 
@@ -26,7 +28,7 @@ _FIXED, _NORESERVE, _MS_ASYNC, _PROT_NONE = 0x10, 0x4000, 1, 0
 _PAGE = mmap.PAGESIZE
 _KEPT_BYTES = 4 << 30
 _KEPT_COUNT = 1024
-"""How much address space, and how many ranges of it, are kept unused after memory was given back."""
+"""How much address space, and how many ranges of it, stay unused after memory was freed."""
 
 _lock = fork_safe.rlock()
 _sizes: dict[int, int] = {}
@@ -37,7 +39,7 @@ _freed_bytes = 0
 
 
 class BadAddress(RuntimeError):
-    """An access to memory that is not there."""
+    """An access to memory that does not exist."""
 
     def __init__(self, address: int, size: int) -> None:
         super().__init__(
@@ -46,7 +48,7 @@ class BadAddress(RuntimeError):
 
 
 def allocate(size: int, kind: str = "device") -> int | None:
-    """The address of new memory; None if there is none. `kind`: the function that frees it names the same."""
+    """Allocate memory and return its address; None if there is none. `free` takes the same `kind`."""
     size = max(int(size), 1)
     access = mmap.PROT_READ | mmap.PROT_WRITE
     made = _libc.mmap(None, _rounded(size), access, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, 0)
@@ -59,7 +61,7 @@ def allocate(size: int, kind: str = "device") -> int | None:
 
 
 def free(address: int, kind: str = "device") -> bool:
-    """Give memory back; False for an address that was not allocated here for that. Address 0 is nothing to give back."""
+    """Free memory; return False for an address that was not allocated here with this kind. Address 0 is always fine."""
     global _freed_bytes
     if not address:
         return True
@@ -86,7 +88,7 @@ def _rounded(size: int) -> int:
 
 
 def _allocation(address: int) -> int | None:
-    """The start of the allocation that an address is in."""
+    """Return the start of the allocation that contains an address."""
     place = bisect.bisect_right(_starts, address) - 1
     if place < 0:
         return None
@@ -106,7 +108,7 @@ def _what_is_wrong(address: int) -> str:
 
 
 def check(address: int, size: int) -> None:
-    """Raise `BadAddress` unless all of a range of addresses is memory that may be accessed."""
+    """Raise `BadAddress` unless a whole range of addresses is accessible."""
     if not size:
         return
     with _lock:
@@ -116,15 +118,17 @@ def check(address: int, size: int) -> None:
         else:
             first = address // _PAGE * _PAGE
             good = 0 < address < address + size < 1 << 63 and not _was_freed(address, size)
-            good = good and not _libc.msync(first, address + size - first, _MS_ASYNC)  # fails where nothing is mapped
+            good = good and not _libc.msync(
+                first, address + size - first, _MS_ASYNC
+            )  # fails if nothing is mapped there
         if not good:
             raise BadAddress(address, size)
 
 
 def address_of(x: Any, size: int) -> int:
-    """The address that an argument stands for: a number, a handle, a ctypes object or something with a buffer.
+    """Return the address of an argument: a number, a handle, a ctypes object or a buffer.
 
-    Raises `BadAddress` for an object that is known to have fewer than `size` bytes.
+    Raises `BadAddress` for an object that has fewer than `size` bytes.
     """
     if x is None:
         return 0
@@ -147,8 +151,6 @@ def address_of(x: Any, size: int) -> int:
         return 0
     if not view.readonly:
         return _enough(ctypes.addressof(ctypes.c_char.from_buffer(view.cast("B"))), view.nbytes, size)
-    import numpy
-
     return _enough(numpy.frombuffer(view, dtype=numpy.uint8).__array_interface__["data"][0], view.nbytes, size)
 
 
@@ -159,8 +161,8 @@ def _enough(address: int, has: int, size: int) -> int:
 
 
 def copy(target: int, source: int, size: int) -> None:
-    """Copy bytes; the two may overlap."""
-    with _lock:  # what was checked must not be given back meanwhile
+    """Copy bytes between ranges that may overlap."""
+    with _lock:  # checked memory must not be freed before the copy
         check(target, size)
         check(source, size)
         ctypes.memmove(target, source, size)

@@ -1,7 +1,8 @@
-"""Streams and events. Work is done when the call that asks for it returns, so waiting is never needed."""
+"""Streams and events. Work is done when the call that starts it returns, so waiting is never needed."""
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import threading
 import time
@@ -38,12 +39,10 @@ class Stream:
 
     @property
     def _as_parameter_(self) -> Any:
-        import ctypes
-
         return ctypes.c_void_p(self.cuda_stream)
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        """The protocol of cuda.core: version and handle."""
+        """Return version and handle, the protocol of cuda.core."""
         return 0, self.cuda_stream
 
     def query(self) -> bool:
@@ -99,12 +98,12 @@ _current = _Current()
 
 
 def current_stream(device: Any = None) -> Stream:
-    """The stream of this thread."""
+    """Return the stream of this thread."""
     return _current.stack[-1]
 
 
 def default_stream(device: Any = None) -> Stream:
-    """The stream with handle 0."""
+    """Return the stream with handle 0."""
     return DEFAULT
 
 
@@ -130,7 +129,7 @@ class StreamContext:
 
 
 def stream(stream: Stream | None) -> StreamContext:
-    """Work inside `with` goes to a stream."""
+    """Return a context in which work goes to a stream."""
     return StreamContext(stream)
 
 
@@ -165,7 +164,7 @@ class Event:
         pass
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Milliseconds from this event to another."""
+        """Return the milliseconds from this event to another."""
         if not (self.enable_timing and end_event.enable_timing):
             raise ValueError("Both events must be created with argument 'enable_timing=True'.")
         if self._seconds is None or end_event._seconds is None:
@@ -177,10 +176,10 @@ class Event:
 
 
 def new_handle() -> int:
-    """A number no other stream or event of this process has."""
+    """Return a number that no other stream or event of this process has."""
     return next(_handles)
 
 
 def seconds() -> float:
-    """Time for events."""
+    """Return the time for events."""
     return time.perf_counter()

@@ -1,8 +1,8 @@
 """Torch tensors "on cuda": CPU tensors with a mark.
 
-A torch function mode sees every call of torch. It makes what is asked for on the `cuda` device on the CPU, marks the
-tensor, and marks the results of calls that take marked tensors. A marked tensor says that it is on `cuda:0`; moving
-between the devices copies, as it does with a GPU. Calls on unmarked tensors are passed on as they are.
+A torch function mode sees every call of torch. It makes tensors for the `cuda` device on the CPU and marks them, and
+marks the results of calls that take marked tensors. A marked tensor reports `cuda:0`; moving between the devices
+copies, as with a GPU. Calls on unmarked tensors are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -19,33 +20,20 @@ from torch.overrides import TorchFunctionMode
 from kiln.base_dsl.packages import leaning_on
 
 from . import device as served
-from . import factories, generators, graphs, products
+from . import factories, generators, graphs, half_matmul
+from .marks import is_marked, mark, tensors_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-_MARK = "_kiln_on_cuda"
 _CPU = torch.device("cpu")
 _CUDA = torch.device("cuda", 0)
 
 
 def _most_common() -> Any:
-    """Functions that make tensors on the default device."""
-    names = (
-        "empty",
-        "zeros",
-        "ones",
-        "full",
-        "rand",
-        "randn",
-        "randint",
-        "randperm",
-        "arange",
-        "linspace",
-        "eye",
-        "tensor",
-    )
-    return {getattr(torch, name) for name in names}
+    """Return functions that make tensors on the default device."""
+    names = "empty zeros ones full rand randn randint randperm arange linspace eye tensor"
+    return {getattr(torch, name) for name in names.split()}
 
 
 _device_constructors: Callable[[], Any] = _most_common
@@ -55,49 +43,8 @@ with leaning_on("torch constructors"):
     _device_constructors = _device._device_constructors
 
 
-def is_marked(x: Any) -> bool:
-    """Whether a tensor counts as one on the GPU. Its memory is marked, too: torch may show the same under a new object."""
-    known = getattr(x, _MARK, None)
-    if known is None and isinstance(x, torch.Tensor):
-        memory = _storage(x)
-        known = memory is not None and hasattr(memory, _MARK)
-    return bool(known)
-
-
-def _storage(x: torch.Tensor) -> Any:
-    """The memory of a tensor, None if it has none of its own kind."""
-    if x.layout is not torch.strided or hasattr(x, "fake_device"):
-        return None
-    try:
-        return torch.Tensor.untyped_storage(x)
-    except (NotImplementedError, RuntimeError):
-        return None
-
-
-def _mark(x: torch.Tensor, on_cuda: bool) -> None:
-    if on_cuda != is_marked(x):
-        setattr(x, _MARK, on_cuda)
-        memory = _storage(x)
-        if memory is not None and on_cuda:
-            setattr(memory, _MARK, True)
-        if hasattr(x, "fake_device"):  # a FakeTensor has no memory, and keeps the name of its device itself
-            x.fake_device = _CUDA if on_cuda else _CPU
-
-
-def _tensors(x: Any) -> Iterable[torch.Tensor]:
-    """The tensors in arguments or results."""
-    if isinstance(x, torch.Tensor):
-        yield x
-    elif isinstance(x, (tuple, list)):
-        for element in x:
-            yield from _tensors(element)
-    elif isinstance(x, dict):
-        for element in x.values():
-            yield from _tensors(element)
-
-
 def _named_device(x: Any) -> torch.device | None:
-    """The device an argument names; None if it names none."""
+    """Return the device that an argument names, or None."""
     if isinstance(x, torch.device):
         return x
     if type(x) is int:
@@ -108,7 +55,7 @@ def _named_device(x: Any) -> torch.device | None:
 
 
 class HostCuda(TorchFunctionMode):
-    """The mode. One serves all threads."""
+    """The torch function mode. One serves all threads."""
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -118,7 +65,7 @@ class HostCuda(TorchFunctionMode):
         if _default.on_cuda and kwargs.get("device") is None and func in _device_constructors():
             kwargs = {**kwargs, "device": _CUDA}
         kwargs, asked = _on_host(kwargs)
-        inputs = list(_tensors(args)) + list(_tensors(kwargs))
+        inputs = list(tensors_in(args)) + list(tensors_in(kwargs))
         on_cuda = asked.type == "cuda" if asked is not None else any(map(is_marked, inputs))
         if not on_cuda and asked is None:
             return func(*args, **kwargs)
@@ -128,26 +75,26 @@ class HostCuda(TorchFunctionMode):
             result = None
             if on_cuda and name in factories.NAMES and not graphs.is_current_stream_capturing():
                 result = factories.large(func, args, kwargs)
-            elif on_cuda and name in products.NAMES:
-                result = graphs.run(_product, (func, args, kwargs), {})
+            elif on_cuda and name in half_matmul.NAMES:
+                result = graphs.run(_matmul, (func, args, kwargs), {})
             if result is None:
                 result = graphs.run(func, args, kwargs)
         allocates = on_cuda and (asked is not None or name in _ALLOCATING)
-        for tensor in _tensors(result):
-            if not any(tensor is given for given in inputs):
-                _mark(tensor, on_cuda)
+        for tensor in tensors_in(result):
+            if not any(tensor is one for one in inputs):
+                mark(tensor, on_cuda)
                 if allocates:
                     _settle(tensor, inputs)
         return result
 
 
-def _product(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    made = products.of_halves(func, args, kwargs)
+def _matmul(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    made = half_matmul.of_halves(func, args, kwargs)
     return func(*args, **kwargs) if made is None else made
 
 
 def _on_host(kwargs: dict[str, Any]) -> tuple[dict[str, Any], torch.device | None]:
-    """Keywords of a call with the host in the place of a GPU, and the device they asked for."""
+    """Return the keywords of a call with the host in place of a GPU, and the device they named."""
     if kwargs.get("pin_memory"):
         kwargs = {**kwargs, "pin_memory": False}
     asked = _named_device(kwargs.get("device"))
@@ -161,11 +108,11 @@ _ALLOCATING = frozenset({
     "empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like", "clone",
     "contiguous", "new_empty", "new_zeros", "new_ones", "new_full", "new_tensor", "new_empty_strided",
 })  # fmt: skip
-"""Names of torch functions whose results programs hand to kernels, besides those that are asked for on a device."""
+"""Torch functions whose results programs pass to kernels, besides those with a device argument."""
 
 
 _ALIGNMENT = 128
-"""What addresses of new tensors are multiples of: a GPU's are of more, and tensor maps need it."""
+"""The alignment of new tensors, which tensor maps need; a GPU's is larger."""
 _SMALL = 1 << 20
 _KEPT_BYTES = 256 << 20
 _kept: collections.deque[tuple[Any, int]] = collections.deque()
@@ -173,17 +120,17 @@ _kept_bytes = 0
 
 
 def _settle(tensor: torch.Tensor, inputs: Iterable[torch.Tensor]) -> None:
-    """Have a new tensor lie in memory as on a GPU, where torch hands out pieces of large blocks that it keeps.
+    """Place a new tensor in memory as on a GPU, where torch hands out pieces of large blocks that it keeps.
 
-    Memory goes on behind it, starts at an aligned address (where it is small), and stays for a while when the tensor is gone: programs that go a
-    little past the end of their tensors, or keep nothing but an address, work there; here they would destroy the heap. It is
-    the sanitizer that finds the former.
+    Memory extends behind it, starts at an aligned address if it is small, and stays for a while after the tensor:
+    programs that go a little past the end of their tensors, or keep only an address, work on a GPU; here they would
+    destroy the heap. The sanitizer finds the former.
     """
     if hasattr(tensor, "fake_device") or tensor.layout is not torch.strided or tensor.device.type != "cpu":
         return
     storage = tensor.untyped_storage()
     if storage.nbytes() - tensor.nbytes >= factories.SLACK:
-        return  # made with room behind it, or a part of something larger
+        return  # has room behind it, or is part of something larger
     if storage.resizable() and storage.data_ptr() not in [x.untyped_storage().data_ptr() for x in inputs]:
         bytes_ = storage.nbytes()
         storage.resize_(bytes_ + factories.SLACK)
@@ -217,7 +164,7 @@ def _keep(storage: Any) -> None:
 
 
 def _move(tensor: torch.Tensor, target: torch.device, *args: Any, **kwargs: Any) -> torch.Tensor:
-    """`tensor.to(target, *args, **kwargs)`: a copy if the tensor is elsewhere, the tensor itself if nothing changes."""
+    """Implement `tensor.to(target, *args, **kwargs)`: a copy if the tensor is elsewhere, itself if nothing changes."""
     if target.type not in ("cuda", "cpu"):
         return tensor.to(target, *args, **kwargs)
     if target.type == "cuda":
@@ -227,7 +174,7 @@ def _move(tensor: torch.Tensor, target: torch.device, *args: Any, **kwargs: Any)
     if made is tensor and on_cuda != is_marked(tensor):
         made = graphs.run(torch.Tensor.clone, (tensor,), {})
     if made is not tensor:
-        _mark(made, on_cuda)
+        mark(made, on_cuda)
         if on_cuda:
             _settle(made, [tensor])
     return made
@@ -257,7 +204,7 @@ def _cpu(tensor: torch.Tensor, **kwargs: Any) -> torch.Tensor:
 
 def _set_data(tensor: torch.Tensor, data: torch.Tensor) -> None:
     torch.Tensor.data.__set__(tensor, data)
-    _mark(tensor, is_marked(data))
+    mark(tensor, is_marked(data))
 
 
 # --- what a tensor says about itself ---------------------------------------------------------------------------------
@@ -310,7 +257,7 @@ def _pin_memory(tensor: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
 
 
 def _type(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
-    """`tensor.type()`, the old name of its type, and `tensor.type(T)`, a conversion to one."""
+    """Implement `tensor.type()`, the old name of its type, and `tensor.type(T)`, a conversion."""
     if dtype is None:
         name = tensor.type()
         return name.replace("torch.", "torch.cuda.", 1) if is_marked(tensor) else name
@@ -337,14 +284,21 @@ def _cuda_array_interface(tensor: torch.Tensor, *_: Any) -> dict[str, Any]:
     return {k: plain[k] for k in ("data", "shape", "strides", "typestr")} | {"version": 2}
 
 
-def _register_hook(tensor: torch.Tensor, hook: Any) -> Any:
-    from .callbacks import hooked
+def _register_hook(tensor: torch.Tensor, hook: Callable[[Any], Any]) -> Any:
+    """Implement `tensor.register_hook(hook)`: the gradient is on the device of the tensor."""
+    on_cuda = is_marked(tensor)
 
-    return hooked(tensor, hook)
+    @functools.wraps(hook)
+    def with_mark(gradient: Any) -> Any:
+        for part in tensors_in(gradient):
+            mark(part, on_cuda)
+        return hook(gradient)
+
+    return torch.Tensor.register_hook(tensor, with_mark)
 
 
 def _record_stream(tensor: torch.Tensor, *_: Any) -> None:
-    """Memory is not given to others before its last user is done: there is nothing to be recorded."""
+    """Do nothing: memory is not reused before its last user is done."""
 
 
 _SPECIAL: dict[Any, Callable[..., Any]] = {
@@ -395,20 +349,20 @@ def serve_default_device() -> None:
 
 
 def serve_parameters() -> None:
-    """Make a parameter of a marked tensor a marked one: torch makes it of the memory without a call that modes see."""
+    """Mark parameters of marked tensors: torch makes them without a call that modes see."""
     plain = torch.nn.Parameter.__new__
 
     def new(cls: type, data: Any = None, requires_grad: bool = True) -> Any:
         made = plain(cls, data, requires_grad)
         if is_marked(data):
-            _mark(made, True)
+            mark(made, True)
         return made
 
     torch.nn.Parameter.__new__ = staticmethod(new)
 
 
 def serve_other_ways() -> None:
-    """Ways to tensors that modes do not see: `torch.load`, `torch.from_dlpack`, the old types of tensors on a GPU."""
+    """Serve functions that modes do not see: `torch.load`, `torch.from_dlpack`, old tensor types of GPUs."""
     load, from_dlpack = torch.load, torch.from_dlpack
 
     def load_marked(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -416,21 +370,21 @@ def serve_other_ways() -> None:
         if target is None or target.type not in ("cuda", "cpu"):
             return load(f, map_location, *args, **kwargs)
         found = load(f, _CPU, *args, **kwargs)
-        for tensor in _tensors(found):  # the mark is saved with a tensor
-            _mark(tensor, target.type == "cuda")
+        for tensor in tensors_in(found):  # the mark is saved with a tensor
+            mark(tensor, target.type == "cuda")
         return found
 
     def from_dlpack_marked(ext_tensor: Any, **kwargs: Any) -> torch.Tensor:
         if not is_marked(ext_tensor):
             return from_dlpack(ext_tensor, **kwargs)
         made = ext_tensor.detach()
-        _mark(made, True)
+        mark(made, True)
         return made
 
     module: Any = torch
     module.load, module.from_dlpack = load_marked, from_dlpack_marked
     module.Tensor.record_stream = (
-        _record_stream  # takes torch's own streams only, and looks at them before modes see it
+        _record_stream  # torch's own takes only its streams, and reads them before modes see the call
     )
     for name in ("Float", "Double", "Half", "BFloat16", "Char", "Byte", "Short", "Int", "Long", "Bool"):
         dtype = getattr(torch, f"{name}Tensor").dtype
@@ -438,7 +392,7 @@ def serve_other_ways() -> None:
 
 
 def _old_type(name: str, dtype: torch.dtype) -> type:
-    """`torch.cuda.FloatTensor(2, 3)`, `torch.cuda.FloatTensor([1.0])`."""
+    """Return a type for `torch.cuda.FloatTensor(2, 3)` and `torch.cuda.FloatTensor([1.0])`."""
 
     class Meta(type):
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -457,7 +411,7 @@ def _old_type(name: str, dtype: torch.dtype) -> type:
 
 
 def install() -> None:
-    """Put the mode in force in this thread and in every thread started from now on; modes belong to a thread."""
+    """Activate the mode in this thread and in every thread started from now on; modes belong to a thread."""
     HostCuda().__enter__()
     start = threading.Thread.start
 
@@ -465,7 +419,7 @@ def install() -> None:
         run = self.run
 
         def run_with_mode() -> None:
-            del self.run  # the thread no longer refers to itself
+            del self.run  # breaks the reference cycle
             with HostCuda():
                 run()
 

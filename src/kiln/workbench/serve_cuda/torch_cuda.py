@@ -7,14 +7,12 @@ from typing import Any
 
 from kiln.base_dsl.packages import leaning_on
 
+from . import callbacks, generators, graphs, memory, streams, tensors
 from . import device as served
-from . import generators, graphs, memory, streams
 
 
 def serve(torch: Any) -> None:
-    """Put everything in place in a freshly imported torch."""
-    from . import callbacks, tensors  # they need torch
-
+    """Install everything in a freshly imported torch."""
     cuda = torch.cuda
     for name, value in _functions(torch).items():
         setattr(cuda, name, value)
@@ -52,7 +50,7 @@ class _DeviceContext:
 
 
 def _number(device: Any = None) -> int:
-    """The number of a device given as torch's functions take it."""
+    """Return the number of a device as torch's functions take it."""
     import torch
 
     if device is None:
@@ -90,11 +88,11 @@ def _set_device(device: Any) -> None:
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """There is nothing to do or to wait for."""
+    """Do nothing: there is nothing to wait for."""
 
 
 def _zero(*_: Any, **__: Any) -> int:
-    """No memory but the host's is in use."""
+    """Return 0: only host memory is in use."""
     return 0
 
 
@@ -111,7 +109,7 @@ def _set_rng_state(state: Any, device: Any = "cuda") -> None:
 
 
 class _Runtime:
-    """What programs call of the CUDA runtime through torch."""
+    """The functions of the CUDA runtime that programs call through torch."""
 
     @staticmethod
     def cudaProfilerStart() -> int:

@@ -1,4 +1,4 @@
-"""The types of `cuda.bindings.driver` and `cuda.bindings.runtime` that programs use, where the package is missing."""
+"""Types of `cuda.bindings.driver` and `cuda.bindings.runtime`, for machines without the package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Handle:
     __index__ = __int__
 
     def getPtr(self) -> int:
-        """The handle itself stands for its place in memory."""
+        """Return the handle itself as its address."""
         return self._value
 
     def __eq__(self, other: object) -> bool:

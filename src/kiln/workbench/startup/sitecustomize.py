@@ -1,8 +1,7 @@
-"""Runs at the start of every Python process that a program under `kiln run` starts: serves `cutlass` there, too, and
-under `--target cpu` CUDA from host memory.
+"""Serves `cutlass`, and under `--target cpu` CUDA, in every Python process that a program under `kiln run` starts.
 
 `kiln run` puts this folder first on PYTHONPATH. Such processes may have nothing to do with kernels, or may be of
-another Python, so nothing of Kiln is imported until `cutlass` is (or torch or cuda-bindings, where CUDA is served).
+another Python, so nothing of Kiln is imported until `cutlass` is (or torch or cuda-bindings, if CUDA is served).
 """
 
 import os
@@ -45,7 +44,7 @@ class _FirstImport:
 
 
 def _run_hidden():
-    """Run the environment's own `sitecustomize`, which this one hides, and leave `sys.path` as it would be without us."""
+    """Run the environment's own `sitecustomize`, which this one hides, and restore `sys.path`."""
     sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != _HERE]
     spec = PathFinder.find_spec("sitecustomize")
     if spec is not None and spec.loader is not None:

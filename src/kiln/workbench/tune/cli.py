@@ -1,7 +1,8 @@
-"""`kiln tune`: find the fastest config of a kernel for a problem, and write it to `tuned.json`, which `kiln.tuned(__file__)` reads.
+"""`kiln tune`: finds the fastest config of a kernel for a problem and writes it to `tuned.json`.
 
-Configs are validated, compiled without a GPU, ranked by what the compiler made of them, checked and timed one by one, and the best
-compared with each other. Whatever a config does, it loses nothing but its own time; a run that was ended goes on where it was.
+Configs are validated, compiled without a GPU, ranked by their predicted time, checked and timed one by one, and the
+best compared with each other. A config that fails loses nothing but its own time; an interrupted run resumes.
+`kiln.tuned(__file__)` reads the file.
 """
 
 from __future__ import annotations
@@ -11,25 +12,20 @@ import contextlib
 import os
 import re
 import sys
-import textwrap
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ... import tunings
-from ..core import command_line, ray_runner, worker_case
+from ..core import command_line, ray_runner, tuned_file, worker_case
 from ..core.cases import Case
 from ..core.command_line import EXIT
 from ..core.contracts import ContractError
 from ..core.ray_runner import Ray
-from ..core.records import STATUSES, Record
 from ..core.runners import Local, Runner
-from . import selection, tuned_file
-from . import tuner as tuning
-from .tuned_file import Tuning
+from . import result, tuner
+from .result import Tuning, fields_text
 from .tuner import Settings, Tuner
 
-SHOWN = 10
 LOST = 0.03
 """By how much a tuned config may have become slower before `--check` fails."""
 
@@ -46,9 +42,9 @@ def tune(
     report: Any = None,
     **settings: Any,
 ) -> Tuning:
-    """Tune a Case for a problem (a number, fields, or None for the first) or several; `settings` are those of `tuning.Settings`.
+    """Tune a Case for a problem (a number, fields, or None for the first) or several.
 
-    `runner` runs all jobs; by default workers of this machine.
+    `settings` are those of `tuner.Settings`. `runner` runs all jobs; the default is workers of this machine.
     """
     asked = Settings(**settings)
     if asked.target is None and os.environ.get("KILN_TARGET") == "cpu":
@@ -57,7 +53,7 @@ def tune(
     if runner is not None:
         return Tuner(case, asked, runner, report=report or _silent).tune(wanted)
     with contextlib.ExitStack() as ends:
-        pair = tuning.local_runners(asked, jobs or os.cpu_count() or 1, gpus, memory)
+        pair = tuner.local_runners(asked, jobs or os.cpu_count() or 1, gpus, memory)
         for one in dict.fromkeys(pair):
             ends.enter_context(one)
         return Tuner(case, asked, *pair, report=report or _silent).tune(wanted)
@@ -69,13 +65,13 @@ def _silent(stage: str, done: int, total: int) -> None:
 
 @command_line.report_errors
 def main(argv: Sequence[str]) -> int:
-    """The verb."""
+    """Run the verb."""
     args = command_line.parse(_parser(), argv)
     if args.replay:
         with Local() as runner:
             options = command_line.job_options(args.timeout)
             case = command_line.open_case(args, load=lambda where: worker_case.load(where, runner, **options))
-            return _tell(args, tuned_file.replay(case, args.together), timed=True)
+            return _tell(args, result.replay(case, args.together), timed=True)
     target = args.target or os.environ.get("KILN_TARGET")
     settings = Settings(
         args.top, args.search, args.budget, args.timeout, args.fresh, args.together, args.seed,
@@ -91,14 +87,14 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(args: argparse.Namespace, settings: Settings, runners: tuple[Runner, Runner], report: Any) -> int:
     here = settings.target != "cpu" and (command_line.on_gpu() if not args.ray else bool(_models(runners[1])))
-    options = {"needs_gpu": here, "timeout": settings.timeout, "env": tuning.job_env(here)}
+    options = {"needs_gpu": here, "timeout": settings.timeout, "env": tuner.job_env(here)}
     case = command_line.open_case(args, load=lambda where: worker_case.load(where, runners[int(here)], **options))
     problems = command_line.problems(args, case)
     if not case.has_configs and not args.config:
         raise ContractError("there is nothing to tune: the contract has no `configs`", case.file)
     if here and not args.ray and (why := command_line.refused(case)):
         print(f"skipped: {why}", file=sys.stderr)
-        tuning.skip(case, problems, why)
+        tuner.skip(case, problems, why)
         return EXIT.NOT_HERE
     if args.config and args.config != "tuned":
         settings.only = [command_line.config(args, case, problems[0]) or {}]
@@ -161,7 +157,7 @@ def _list(text: str) -> list[str]:
 
 def _runners(args: argparse.Namespace, settings: Settings) -> tuple[Runner, Runner]:
     if not args.ray:
-        return tuning.local_runners(settings, args.jobs, args.gpus, args.memory)
+        return tuner.local_runners(settings, args.jobs, args.gpus, args.memory)
     one = ray_runner.of_case(args.ray, args.case, settings.timeout, args.memory, args.ship_kiln)
     return one, one
 
@@ -171,7 +167,7 @@ def _models(runner: Runner) -> list[str]:
 
 
 def _models_in_turn(runner: Runner, settings: Settings) -> Iterator[str | None]:
-    """Every GPU model of a cluster, each of which has a tuning of its own; None elsewhere."""
+    """Yield every GPU model of a cluster, each of which is tuned by itself; None elsewhere."""
     found = [] if settings.target == "cpu" else _models(runner)
     for model in found or [None]:
         if isinstance(runner, Ray):
@@ -180,7 +176,7 @@ def _models_in_turn(runner: Runner, settings: Settings) -> Iterator[str | None]:
 
 
 class _Progress(contextlib.AbstractContextManager["_Progress"]):
-    """Shows one stage after another."""
+    """Shows the progress of one stage after another."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet, self._open, self._done = quiet, contextlib.ExitStack(), 0
@@ -202,15 +198,15 @@ class _Progress(contextlib.AbstractContextManager["_Progress"]):
 
 
 def _tell(args: argparse.Namespace, found: Tuning, timed: bool) -> int:
-    """Print what came out; the exit status. `timed`: whether there was something to time on."""
-    command_line.write_json(args, _as_json(found))
+    """Print the result and return the exit status. `timed`: whether there was a device to time on."""
+    command_line.write_json(args, found.to_json())
     console = command_line.console(args)
     good = bool(found.decisions)
     if not args.quiet or not good:
-        console.print(text(found), markup=False)
+        console.print(str(found), markup=False)
     if good:
         if not args.quiet and not args.config:
-            console.print(f"written to {_near(tuned_file.tuned_file(found.case))}", markup=False)
+            console.print(f"written to {_near(tuned_file.path_of(found.case))}", markup=False)
         return EXIT.GOOD
     if not timed and found.counts()["ranked"]:
         print(
@@ -227,98 +223,6 @@ def _near(path: Any) -> str:
     return str(path) if near.startswith("..") else near
 
 
-def text(found: Tuning) -> str:
-    """What came out, for people."""
-    known = ["all of it from the journal; --fresh measures anew"] if found.decisions and not found.measured else []
-    return "\n".join([*(line for name in found.records for line in _of_problem(found, name)), *found.notes, *known])
-
-
-def _of_problem(found: Tuning, name: str) -> list[str]:
-    records = list(found.records[name])
-    decision = found.decisions.get(name)
-    lines = [f"{found.case.name} {_fields(records[0].problem) if records else name}".rstrip()]
-    measured = sorted((r for r in records if r.status == "ok" and r.us), key=lambda r: r.us[1] if r.us else 0)
-    ranked = sorted(
-        (r for r in records if r.status == "ranked"), key=lambda r: r.more.get("predicted_us") or float("inf")
-    )
-    finals = sorted(found.finals.get(name, ()), key=lambda one: one.us[1])
-    compared = [selection.canonical(one.config) for one in finals]
-    others = [r for r in measured or ranked if selection.canonical(r.config) not in compared]
-    by_config = {selection.canonical(record.config): record for record in measured}
-    if finals:  # times of a short run are not those of a comparison
-        lines.append(f"  compared with each other, in {len(finals[0].rounds)} rounds:")
-        for config, one in zip(compared, finals):
-            lines.append(_row(by_config[config], one.us, config, decision))
-        lines += ["  the others, timed alone and shortly:"] if others[: SHOWN - len(finals)] else []
-    for record in others[: max(0, SHOWN - len(finals))]:
-        lines.append(_row(record, record.us, selection.canonical(record.config), decision))
-    counts = Counter(record.status for record in records)
-    lines.append("  " + ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]))
-    lines += _reasons(records)
-    if decision is not None:
-        low, middle, high = decision.us
-        lines.append(f"  chosen: {selection.canonical(decision.config)}, {middle:.2f} us [{low:.2f}, {high:.2f}]")
-        lines.append(f"  why: {decision.why}")
-    return lines
-
-
-def _row(record: Record, us: Sequence[float] | None, config: str, decision: selection.Decision | None) -> str:
-    chosen = "*" if decision is not None and record.config == decision.config else " "
-    return f"  {chosen} {_time(record, us)}  {config}{_flags(record)}"
-
-
-def _fields(problem: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={value}" for name, value in problem.items())
-
-
-def _time(record: Record, us: Sequence[float] | None) -> str:
-    predicted = record.more.get("predicted_us")
-    if us is not None and not record.env.get("gpu"):
-        predicted = None  # that is of a GPU
-    expected = f" (predicted {predicted:.1f} us)" if predicted is not None else ""
-    if us is None:
-        return f"predicted {predicted:10.2f} us" if predicted is not None else f"{'not predicted':23}"
-    return f"{us[1]:10.2f} us [{us[0]:.2f}, {us[2]:.2f}]{expected}"
-
-
-def _flags(record: Record) -> str:
-    return f"  {' '.join(record.flags)}" if record.flags else ""
-
-
-def _reasons(records: Sequence[Record]) -> list[str]:
-    """Why configs failed, those of the same reason together, with the command that does the first again."""
-    groups: dict[tuple[str, str], list[Record]] = {}
-    for record in records:
-        if record.error and record.status != "ok":
-            message = str(record.error.get("message") or record.error.get("type") or "").strip().splitlines()
-            groups.setdefault((record.status, message[0] if message else ""), []).append(record)
-    lines: list[str] = []
-    for (status, reason), of in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
-        error = of[0].error or {}
-        place = (
-            f" ({os.path.basename(error['file'])}:{error['line']})" if error.get("file") and error.get("line") else ""
-        )
-        lines.append(f"  {len(of)} {status}: {textwrap.shorten(reason, 160, placeholder=' ...')}{place}")
-        if status != "invalid":
-            lines.append(f"      {of[0].again}")
-    return lines
-
-
-def _as_json(found: Tuning) -> dict[str, Any]:
-    import json
-
-    return {
-        "case": found.case.name,
-        "chosen": [
-            {"problem": json.loads(name), "config": decision.config, "us": list(decision.us), "why": decision.why}
-            for name, decision in found.decisions.items()
-        ],
-        "records": [json.loads(record.to_json()) for records in found.records.values() for record in records],
-        "measured": found.measured,
-        "stopped": found.stopped,
-    }
-
-
 # --- checking --------------------------------------------------------------------------------------------------------
 
 
@@ -330,30 +234,32 @@ def _check(
     runners: tuple[Runner, Runner],
     report: Any,
 ) -> int:
-    """Measure what `tuned.json` says for problems; whether none of it became slower."""
+    """Measure the configs of `tuned.json` again; fail if one became slower."""
     console, lost = command_line.console(args), False
     for problem in problems:
         settings.fresh = True
-        tuner = Tuner(case, settings, *runners, report=report)
-        if not tuner.times:
+        measuring = Tuner(case, settings, *runners, report=report)
+        if not measuring.times:
             print("There is no GPU: nothing can be measured. --target cpu measures on the CPU.", file=sys.stderr)
             return EXIT.NOT_HERE
-        entry = tuned_file.entry_of(case, str(tuner.env["gpu"] or "cpu"), problem)
+        entry = tuned_file.entry_of(case, str(measuring.env["gpu"] or "cpu"), problem)
         if entry is None:
-            console.print(f"{_fields(problem)}: not in {tunings.FILE}; write `kiln tune {case.where}`", markup=False)
+            console.print(
+                f"{fields_text(problem)}: not in {tunings.FILE}; write `kiln tune {case.where}`", markup=False
+            )
             lost = True
             continue
         settings.only = [entry["config"]]
-        (record,) = tuner.states(problem).values()
+        (record,) = measuring.states(problem).values()
         before = entry["us"][1]
         if record.status != "ok" or not record.us:
             message = (record.error or {}).get("message", "")
-            console.print(f"{_fields(problem)}: {record.status}: {message}", markup=False)
+            console.print(f"{fields_text(problem)}: {record.status}: {message}", markup=False)
             lost = True
             continue
         ratio = record.us[1] / before
         bad = record.us[0] > (1 + LOST) * before
         lost |= bad
         said = f"slower by {ratio - 1:.1%}" if bad else f"{ratio:.3f} times that"
-        console.print(f"{_fields(problem)}: {record.us[1]:.2f} us, tuned {before:.2f} us: {said}", markup=False)
+        console.print(f"{fields_text(problem)}: {record.us[1]:.2f} us, tuned {before:.2f} us: {said}", markup=False)
     return EXIT.FAILED if lost else EXIT.GOOD

@@ -1,4 +1,4 @@
-"""What workers do for `kiln tune`: compile a config without running it, check and time one, compare some."""
+"""Jobs of `kiln tune`: compile a config without running it, check and time one, compare several."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from kiln.measure.statistics import Stopping
 from ...tunings import canonical
 from ..core.cases import Case
 from ..core.environment import environment
+from ..core.opened_case import opened
 from ..core.worker import described
 from ..verify import jobs as checking
 from . import predicted_time
 
 _PILOT = measurement.Effort(Stopping(0.2, 3, 0.0, 0.1), warmup=0.0)
-"""Enough to see that a config is far slower than another."""
+"""Enough effort to see that a config is far slower than another."""
 _FINAL = measurement.Effort(warmup=0.3)
-"""Of every finalist: their warm-ups take turns, too, with all others'."""
+"""The effort for finalists, whose warm-ups take turns as well."""
 TOO_SLOW = 2.0
-"""Configs that take so many times as long as the best are not measured any better."""
+"""A config that takes so many times as long as the best is not measured any better."""
 
 
 def _case(where: str) -> Case:
-    """A worker loads a Case once, for many jobs."""
-    return checking.opened(where)[0]
+    """Return a Case, which a worker loads once for many jobs."""
+    return opened(where)[0]
 
 
 def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
-    """The configs of a problem with what speaks against each and the times that the contract predicts; its flops and bytes."""
+    """Return the configs of a problem with reasons against them and predicted times, and its FLOPs and bytes."""
     case, device = _case(where), current.device()
     return {
         "choices": [
@@ -50,9 +51,9 @@ def describe(where: str, problem: Mapping[str, Any]) -> dict[str, Any]:
 def compile_config(
     where: str, problem: Mapping[str, Any], config: Mapping[str, Any], arch: str | None, seed: int
 ) -> dict[str, Any]:
-    """What a dry run says of a config: its launches, or why it cannot be compiled.
+    """Return the launches of a dry run of a config, or why it cannot be compiled.
 
-    `unknown` is an error that is not the compiler's: it may come of nothing having run.
+    `unknown` is an error that is not the compiler's: it may be due to nothing having run.
     """
     case = _case(where)
     inputs = case.inputs(problem, seed)
@@ -79,9 +80,9 @@ def screen(
     best_us: float | None = None,
     reference: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Check a config on integers and on normal numbers, and time it for a short while.
+    """Check a config on integers and normal numbers, and time it briefly.
 
-    Where several GPUs time, each times the config `reference` as well, every so often: `reference_us`.
+    If several GPUs time, each also times the config `reference` now and then: `reference_us`.
     """
     case = _case(where)
     for kind in ("integers", "normal"):
@@ -111,7 +112,7 @@ _references: dict[str, list[float]] = {}
 
 
 def _beside(call: Any, name: str) -> dict[str, Any]:
-    """What the reference takes on this GPU, and which one it is."""
+    """Return the time of the reference on this GPU, and which GPU it is."""
     if name not in _references or _references[name][1] >= _EVERY:
         _references[name] = [measurement.measure(call, effort=measurement.QUICK).us, 0]
     _references[name][1] += 1
@@ -138,7 +139,7 @@ def compare(where: str, problem: Mapping[str, Any], configs: Sequence[Mapping[st
         str(number): functools.partial(case.bound(config, problem), *inputs) for number, config in enumerate(configs)
     }
     for call in calls.values():
-        call()  # compiles, or loads: none of the others' time
+        call()  # compiles or loads, outside the measurement
     found = comparison.compare(calls, seed=seed, effort=_FINAL)
     measured = list(found.measurements.values())
     return {

@@ -1,6 +1,6 @@
-"""Search of spaces too large to measure whole: Optuna's TPE, asked in batches.
+"""Searches spaces too large to measure whole with Optuna's TPE, in batches.
 
-Its state is not stored: a batch is a function of the seed, the number of the batch and what was told before, in order of trial, so
+Its state is not stored: a batch is a function of the seed, its number and the results so far, in order of trial, so
 that a resumed run proposes what an uninterrupted one would have.
 """
 
@@ -18,11 +18,11 @@ from ..core.command_line import NotHere
 
 BATCH = 8
 _TRIES = 10
-"""Proposals for each wanted one, before what was seen too often is given up on: TPE repeats itself."""
+"""Proposals per wanted config before repetitions are given up on: TPE repeats itself."""
 
 
 class Search:
-    """Proposes configs of a list, by their places in it."""
+    """Proposes configs of a list, by their indices."""
 
     def __init__(self, configs: Sequence[Mapping[str, Any]], seed: int = 0) -> None:
         try:
@@ -39,7 +39,7 @@ class Search:
         }
         self._places = {self._point(config): place for place, config in enumerate(configs)}
 
-    def propose(self, batch: int, told: Sequence[tuple[int, float | None]], size: int = BATCH) -> list[int]:
+    def propose(self, batch: int, measured: Sequence[tuple[int, float | None]], size: int = BATCH) -> list[int]:
         """The next places to measure, none that was told; fewer than `size` at the end of the list.
 
         `told` are places and microseconds in the order they were proposed; None for a config that failed.
@@ -51,24 +51,24 @@ class Search:
         )
         study = optuna.create_study(sampler=sampler)
         spaces = {name: self._distribution(values) for name, values in self._fields.items()}
-        worst = math.log(2 * max((us for _, us in told if us is not None), default=1.0))
-        for place, us in told:
+        worst = math.log(2 * max((us for _, us in measured if us is not None), default=1.0))
+        for place, us in measured:
             point = dict(zip(self._fields, self._point(self.configs[place]), strict=True))
             value = worst if us is None else math.log(us)
             study.add_trial(optuna.trial.create_trial(params=point, distributions=spaces, value=value))
-        seen = {place for place, _ in told}
+        seen = {place for place, _ in measured}
         found: list[int] = []
         for _ in range(_TRIES * size):
             if len(found) == size or len(seen) == len(self.configs):
                 break
             trial = study.ask(spaces)
             place = self._places.get(tuple(trial.params[name] for name in self._fields))
-            if place is None:  # a combination that the list does not have
+            if place is None:  # a combination that is not in the list
                 study.tell(trial, worst)
             elif place not in seen:
                 seen.add(place)
                 found.append(place)
-        # what it no longer finds is taken in order
+        # Fill up in order what TPE no longer proposes.
         rest = (place for place in range(len(self.configs)) if place not in seen)
         return [*found, *(place for place, _ in zip(rest, range(size - len(found)), strict=False))]
 
@@ -76,7 +76,7 @@ class Search:
         return tuple(values.index(canonical(config.get(name))) for name, values in self._fields.items())
 
     def _distribution(self, values: Sequence[str]) -> Any:
-        if all(_by_size(value)[0] == 0 for value in values):  # numbers have an order
+        if all(_by_size(value)[0] == 0 for value in values):  # numbers are ordered
             return self._optuna.distributions.IntDistribution(0, len(values) - 1)
         return self._optuna.distributions.CategoricalDistribution(tuple(range(len(values))))
 

@@ -1,6 +1,6 @@
-"""In which order configs are measured: by what they are expected to take, from what the compiler made of them.
+"""Orders configs by their predicted time, from what the compiler made of them.
 
-The prediction orders and does nothing else: a config is never refused for it.
+The prediction orders and does nothing else: it never excludes a config.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from ...hardware.devices import Device
 
 ENOUGH_OCCUPANCY = 0.25
-"""More warps than that hide no more latency."""
+"""More warps than this fraction hide no more latency."""
 _NEXT_LAUNCH = 2.0
 """Microseconds that every launch after the first adds."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """`us` orders configs; where the least time of the problem is not known it is a factor. `no_fit`: why it cannot run."""
+    """A predicted time; a factor if the problem's least time is unknown. `no_fit` says why the config cannot run."""
 
     us: float
     spills: int = 0
@@ -30,7 +30,7 @@ class Prediction:
 
 
 def launch_facts(launch: Any) -> dict[str, Any]:
-    """What is kept of a launch of a dry run, as JSON."""
+    """Return what is kept of a launch of a dry run, as JSON."""
     used = launch.resources
     return {
         "kernel": launch.kernel,
@@ -46,9 +46,9 @@ def launch_facts(launch: Any) -> dict[str, Any]:
 
 
 def predict(launches: Sequence[Mapping[str, Any]], device: Device, floor: float = 1.0) -> Prediction:
-    """What one call with these launches is expected to take on a device, of a problem that takes `floor` microseconds at least.
+    """Predict the time of one call with these launches, for a problem that takes at least `floor` microseconds.
 
-    Longer by what the busiest multiprocessor has to do more than the average one, and where too few warps are resident to hide
+    It grows with the work of the busiest SM relative to the average one, and if too few warps are resident to hide
     latency. Launches share the time by their threads.
     """
     total = sum(_product(launch["grid"]) * _product(launch["block"]) for launch in launches)
@@ -74,7 +74,7 @@ def _why_not(launch: Mapping[str, Any], threads: int, limiter: str, device: Devi
 
 
 def order(predictions: Iterable[tuple[int, Prediction | None]]) -> list[int]:
-    """Places in the order to measure them: those that spill after those that do not, unknown ones last, then canonically."""
+    """Return indices in the order to measure them: spilling configs after others, unknown ones last."""
 
     def rank(item: tuple[int, Prediction | None]) -> tuple[int, float, int]:
         place, prediction = item

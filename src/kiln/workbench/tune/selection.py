@@ -1,7 +1,7 @@
-"""Which config is chosen: a pure function of Records, in whatever order they lie in the journal.
+"""Chooses a config: a pure function of Records, in whatever order they are in the journal.
 
-Of the configs that are not significantly slower than the fastest, the first in canonical order is taken, so that configs which
-are as fast as each other do not take turns from run to run.
+Of the configs that are not significantly slower than the fastest, the first in canonical order is chosen, so that
+equally fast configs do not alternate from run to run.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 FINALISTS = 5
 NEAR = 0.03
-"""The best `FINALISTS` and all within `NEAR` of the best are compared with each other in the end."""
+"""The best `FINALISTS` and all configs within `NEAR` of the best are compared with each other in the end."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """The config that was chosen and what it takes; `why` is for people."""
+    """The chosen config, its time, and `why` in words."""
 
     config: dict[str, Any]
     us: tuple[float, float, float]
@@ -34,7 +34,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A config in the running: its place in canonical order, its interval, and its times round by round if it was compared."""
+    """A config in the running: its index, its interval, and its times by round if it was compared."""
 
     place: int
     config: dict[str, Any]
@@ -43,7 +43,7 @@ class Candidate:
 
 
 def newest(records: Iterable[Record]) -> list[Record]:
-    """One Record of each key, the last that was made; in order of their keys."""
+    """Return the last Record of each key, in order of keys."""
     last: dict[str, Record] = {}
     for record in records:
         before = last.get(record.key)
@@ -57,7 +57,7 @@ def newest(records: Iterable[Record]) -> list[Record]:
 
 
 def of_configs(records: Iterable[Record]) -> list[Record]:
-    """The last Record of every config, in canonical order."""
+    """Return the last Record of every config, in canonical order."""
     last = {canonical(record.config): record for record in sorted(records, key=_when) if record.config is not None}
     return sorted(last.values(), key=lambda record: record.more.get("place", 0))
 
@@ -67,9 +67,10 @@ def _when(record: Record) -> float:
 
 
 def screened(records: Iterable[Record]) -> list[Candidate]:
-    """The configs that were measured one by one, the fastest first.
+    """Return the configs that were measured one by one, the fastest first.
 
-    Where several GPUs measured, each has timed one and the same config, too (`reference`): times are taken relative to it.
+    If several GPUs measured, each also timed one and the same config (`reference`), and times are taken relative to
+    it.
     """
     good = [
         record
@@ -92,7 +93,7 @@ def _is_relative(record: Record) -> bool:
 
 
 def _typical(records: Iterable[Record]) -> dict[str, float]:
-    """What each reference takes on the GPU in the middle."""
+    """Return what each reference takes on the median GPU."""
     times: dict[str, dict[str, list[float]]] = {}
     for record in filter(_is_relative, records):
         gpus = times.setdefault(canonical(record.more["reference"]), {})
@@ -101,7 +102,7 @@ def _typical(records: Iterable[Record]) -> dict[str, float]:
 
 
 def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Those to compare with each other, in canonical order."""
+    """Return the candidates to compare with each other, in canonical order."""
     if not candidates:
         return []
     ordered = sorted(candidates, key=lambda one: (one.us[1], one.place))
@@ -113,7 +114,7 @@ def finalists(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 
 def compared(records: Iterable[Record], wanted: Sequence[Candidate]) -> list[Candidate]:
-    """What the comparison of just these configs found; empty if there was none."""
+    """Return the result of comparing exactly these configs; empty if they were not compared."""
     asked = {canonical(one.config) for one in wanted}
     for record in sorted(newest(records), key=_when, reverse=True):
         found = record.more.get("finalists") if record.status == "ok" else None
@@ -123,12 +124,12 @@ def compared(records: Iterable[Record], wanted: Sequence[Candidate]) -> list[Can
 
 
 def decide(records: Iterable[Record]) -> Decision | None:
-    """The config for one problem on one GPU model; None if nothing was measured."""
+    """Return the decision for one problem on one GPU model; None if nothing was measured."""
     return decisions({"": list(records)}).get("")
 
 
 def choose(candidates: Sequence[Candidate], unit: str = "us") -> Decision | None:
-    """Of those not significantly slower than the fastest the first in canonical order."""
+    """Choose the first in canonical order of those not significantly slower than the fastest."""
     if not candidates:
         return None
     fastest = min(candidates, key=lambda one: (one.us[1], one.place))
@@ -155,7 +156,7 @@ def _slower(one: Candidate, fastest: Candidate) -> bool:
 
 
 def finals(by_problem: Mapping[str, Sequence[Record]], together: bool = False) -> dict[str, list[Candidate]]:
-    """Which configs are to be compared with each other for each problem; `together`: the same for all."""
+    """Return the configs to compare for each problem; with `together` the same for all."""
     if together and len(by_problem) > 1:
         same = finalists(_means([screened(records) for records in by_problem.values()]))
         return dict.fromkeys(by_problem, same)
@@ -163,10 +164,10 @@ def finals(by_problem: Mapping[str, Sequence[Record]], together: bool = False) -
 
 
 def decisions(by_problem: Mapping[str, Sequence[Record]], together: bool = False) -> dict[str, Decision]:
-    """What is chosen for each problem; nothing for those of which nothing was measured.
+    """Return the decision for each problem of which something was measured.
 
-    `together`: for all of them the config with the best geometric mean of ratios to each problem's best, of those that work
-    everywhere.
+    `together`: for all of them the config with the best geometric mean of ratios to each problem's best, among those
+    that work everywhere.
     """
     wanted = finals(by_problem, together)
     if not together or len(by_problem) < 2:
@@ -191,7 +192,7 @@ def decisions(by_problem: Mapping[str, Sequence[Record]], together: bool = False
 
 
 def _means(problems: Sequence[Sequence[Candidate]]) -> list[Candidate]:
-    """Each config with the geometric means over all problems of its ratios to the problem's best."""
+    """Return each config with the geometric means over all problems of its ratios to the problem's best."""
     tables = [{canonical(one.config): one for one in problem} for problem in problems]
     if not tables or not all(tables):
         return []
@@ -218,12 +219,12 @@ def _three(us: Sequence[float]) -> tuple[float, float, float]:
 
 
 def summary(rounds: Sequence[float]) -> list[float]:
-    """Low end, median and high end of the times of a candidate's rounds."""
+    """Return low end, median and high end of the times of a candidate's rounds."""
     return list(median_interval(rounds)[:3])
 
 
 def groups(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
-    """The Records of tuning by GPU model and problem, each of the environment and source that were measured last.
+    """Return the Records of tuning by GPU model and problem, each of the environment and source measured last.
 
     Records of another version of the kernel, the compiler or the driver say nothing about this one.
     """

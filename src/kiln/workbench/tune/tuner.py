@@ -1,7 +1,7 @@
-"""The tuner: lists, validates, compiles, ranks, screens and compares the configs of a Case, and keeps a Record of each step.
+"""The tuner: lists, validates, compiles, ranks, screens and compares configs, with a Record of each step.
 
-All that is known between two jobs is in the journal: a run that is ended in whatever way goes on where it was. Two tuners may work
-on one Case at a time; what one has begun the other leaves to it.
+The journal has all that is known between two jobs: a run that was ended resumes. Two tuners may work on one Case at a
+time; each leaves to the other what that one has begun.
 """
 
 from __future__ import annotations
@@ -14,47 +14,47 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ...base_dsl.target import get_target
+from ...hardware import current
+from ...hardware.devices import Device, device_of
 from ...tunings import canonical
 from ..core import command_line, worker_case
 from ..core.cases import Case, Choice, arch_fits, key_of
 from ..core.environment import environment
 from ..core.records import Journal, Record, journal_of
 from ..core.runners import Job, Local, Outcome, Runner
-from . import predicted_time, selection, tuned_file
-from .config_locks import Claims
-from .tuned_file import Tuning
-
-if TYPE_CHECKING:
-    from ...hardware.devices import Device
-    from .optuna_search import Search
+from . import predicted_time, result, selection
+from .config_locks import ConfigLocks
+from .optuna_search import BATCH, Search
+from .result import Tuning
 
 JOBS = "kiln.workbench.tune.jobs"
 RANK, SCREEN, FINAL = "rank/1", "screen/1", "final/1"
-"""The stages a config goes through, as part of keys."""
+"""The stages that a config goes through, as parts of keys."""
 AGAIN = frozenset({"lost", "pruned", "skipped"})
-"""Statuses that the next run does not take for an answer."""
+"""Statuses that the next run does not accept as an answer."""
 _WAIT = 0.2
 """Seconds between two looks at what another tuner has begun."""
 
 
 @dataclass
 class Settings:
-    """What can be asked of a tuner."""
+    """Settings of a tuner."""
 
     top: int = 64
     search: str = "rank"
     """`rank`: the most promising first. `tpe`: Optuna proposes."""
     budget: float | None = None
-    """Seconds after which no new job is begun."""
+    """Seconds after which no new job begins."""
     timeout: float = 60.0
     fresh: bool = False
-    """Measure what the journal already has."""
+    """Whether to measure what the journal already has."""
     together: bool = False
     seed: int = 0
     target: str | None = None
-    """`cpu`: time on the CPU target, whatever there is."""
+    """`cpu` times on the CPU target, whatever the machine has."""
     arch: str | None = None
     only: Sequence[Mapping[str, Any]] = ()
     """Configs to try in place of the Case's."""
@@ -62,7 +62,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class _Config:
-    """A config in the running for a problem; `predicted_us` is what the contract says."""
+    """A config of a problem; `predicted_us` is the contract's prediction."""
 
     place: int
     choice: Choice
@@ -71,7 +71,7 @@ class _Config:
 
 @dataclass(frozen=True)
 class _Stage:
-    """Something that is done to configs of a problem, and the Record that is made of each outcome."""
+    """A step that configs of a problem go through, and the Record of each outcome."""
 
     name: str
     runner: Runner
@@ -82,7 +82,7 @@ class _Stage:
 
 
 class Tuner:
-    """Tunes one Case. `timing` runs what is timed; on the CPU target a runner of one worker, so that nothing disturbs it."""
+    """Tunes one Case. `timing` runs what is timed; on the CPU target a runner of one undisturbed worker."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class Tuner:
         self.started = time.time()
         self.deadline = None if settings.budget is None else time.monotonic() + settings.budget
         self.result = Tuning(case)
-        self._claims = Claims(self.journal)
+        self._locks = ConfigLocks(self.journal)
         self._known: dict[str, Record] = {}
         self._size = -1
         self._least = 1.0
@@ -126,12 +126,12 @@ class Tuner:
             kept[name] = [*last[name], *self._compared(json.loads(name), wanted)]
             self.result.finals[name] = selection.compared(kept[name], wanted)
         self.result.decisions = selection.decisions(kept, self.settings.together)
-        if not self.settings.only:  # some of the configs are no choice
-            tuned_file.write(self.case, self.model, self.result.decisions, last)
+        if not self.settings.only:  # a choice among some configs does not count
+            result.write(self.case, self.model, self.result.decisions, last)
         return self.result
 
     def states(self, problem: Mapping[str, Any]) -> dict[int, Record]:
-        """List, compile, rank and screen: the last Record of every config for a problem, by its place in the list."""
+        """List, compile, rank and screen the configs of a problem; return the last Record of each, by index."""
         configs = self._described(problem)
         states: dict[int, Record] = {}
         for config in configs:
@@ -155,10 +155,10 @@ class Tuner:
         return states
 
     def _described(self, problem: Mapping[str, Any]) -> list[_Config]:
-        """What a worker says of the problem and its configs: the contract runs there alone."""
-        given = {"where": self.case.where, "problem": dict(problem)}
-        job = Job(f"{JOBS}:describe", given, self.on_gpu, self.settings.timeout, env=self._job_env())
-        # Not in the worker that times, where that needs no GPU: a job that is not its first is tried twice if it hangs.
+        """Return the configs of a problem as a worker describes them: only workers run the contract."""
+        arguments = {"where": self.case.where, "problem": dict(problem)}
+        job = Job(f"{JOBS}:describe", arguments, self.on_gpu, self.settings.timeout, env=self._job_env())
+        # Not in the timing worker, unless that needs the GPU: a job that is not its first is retried if it hangs.
         said = worker_case.result_of(self.timing if self.on_gpu else self.runner, job)
         self._least = self._least_us(problem, said["flops_bytes"])
         listed = [
@@ -172,7 +172,7 @@ class Tuner:
         return [known.get(canonical(config.choice.config), config) for config in others]
 
     def _promising(self, valid: Sequence[_Config]) -> Sequence[_Config]:
-        """The configs to compile: all, unless the Case predicts times itself, and there are many more than will be measured."""
+        """Return the configs to compile: the best predicted if the Case predicts and there are very many, else all."""
         most = 2 * self.settings.top
         if len(valid) <= most or any(config.predicted_us is None for config in valid):
             return valid
@@ -180,30 +180,28 @@ class Tuner:
         return sorted(best, key=lambda config: config.place)
 
     def _by_search(self, problem: Mapping[str, Any], valid: list[_Config], states: dict[int, Record]) -> None:
-        from .optuna_search import BATCH, Search
-
         search: Search = Search([config.choice.config for config in valid], self.settings.seed)
-        told: list[tuple[int, float | None]] = []
+        measured: list[tuple[int, float | None]] = []
         for batch in range(-(-min(self.settings.top, len(valid)) // BATCH)):
-            asked = search.propose(batch, told, min(BATCH, self.settings.top - len(told)))
-            chosen = [valid[place] for place in asked]
+            proposed = search.propose(batch, measured, min(BATCH, self.settings.top - len(measured)))
+            chosen = [valid[place] for place in proposed]
             order = self._rank(problem, chosen, states)
             if self.times:
                 self._screen(problem, order, states)
-            for place in asked:
+            for place in proposed:
                 record = states.get(valid[place].place)
-                told.append((place, record.us[1] if record and record.status == "ok" and record.us else None))
+                measured.append((place, record.us[1] if record and record.status == "ok" and record.us else None))
             if self._is_over():
                 break
 
     # -- stages
 
     def _rank(self, problem: Mapping[str, Any], configs: Sequence[_Config], states: dict[int, Record]) -> list[_Config]:
-        """Compile configs without a GPU; those that may run, in the order to measure them."""
+        """Compile configs without a GPU; return those that may run, in the order to measure them."""
 
         def job(config: _Config) -> Job:
-            given = self._given(problem) | {"config": config.choice.config, "arch": self.arch}
-            return Job(f"{JOBS}:compile_config", given, timeout=self.settings.timeout)
+            arguments = self._job_arguments(problem) | {"config": config.choice.config, "arch": self.arch}
+            return Job(f"{JOBS}:compile_config", arguments, timeout=self.settings.timeout)
 
         stage = _Stage("compile", self.runner, problem, f"{RANK} {self.arch}", job, self._compiled)
         self._run(stage, configs, states)
@@ -219,7 +217,7 @@ class Tuner:
         return [by_place[place] for place in predicted_time.order(known)]
 
     def _least_us(self, problem: Mapping[str, Any], work: Sequence[float] | None) -> float:
-        """Microseconds that the device needs for a problem at its peaks; 1 where that is not known."""
+        """Return the roofline's microseconds for a problem; 1 if unknown."""
         model = self.device.model
         dtype = str(problem.get("dtype", "float32")).replace("float", "f")
         return (model.least_us(work[0], work[1], dtype) if work and model else None) or 1.0
@@ -231,11 +229,11 @@ class Tuner:
         def job(config: _Config) -> Job:
             good = [r for r in states.values() if r.status == "ok" and r.us]
             best = min((r.us[1] for r in good if r.us), default=None)
-            given = self._given(problem) | {"config": config.choice.config, "best_us": best}
+            arguments = self._job_arguments(problem) | {"config": config.choice.config, "best_us": best}
             if self.timing.timers > 1 and good:
                 reference.setdefault("config", good[0].config)
-                given["reference"] = reference["config"]
-            return Job(f"{JOBS}:screen", given, self.on_gpu, self.settings.timeout, env=self._job_env())
+                arguments["reference"] = reference["config"]
+            return Job(f"{JOBS}:screen", arguments, self.on_gpu, self.settings.timeout, env=self._job_env())
 
         def screened(config: _Config, key: str, outcome: Outcome) -> Record:
             before = states.get(config.place)
@@ -245,12 +243,12 @@ class Tuner:
         self._run(_Stage("screen", self.timing, problem, self._of_target(SCREEN), job, screened), configs, states)
 
     def _compared(self, problem: Mapping[str, Any], wanted: Sequence[selection.Candidate]) -> list[Record]:
-        """The Record of the comparison of some configs: of the journal, or made now. None for fewer than two."""
+        """Return the Record of comparing some configs, from the journal or made now; none for fewer than two."""
         if len(wanted) < 2:
             return []
         configs = [one.config for one in wanted]
         places = [one.place for one in wanted]
-        given = self._given(problem) | {"configs": configs}
+        arguments = self._job_arguments(problem) | {"configs": configs}
         timeout = self.settings.timeout + 15 * len(wanted)
 
         def finished(config: _Config, key: str, outcome: Outcome) -> Record:
@@ -266,7 +264,7 @@ class Tuner:
 
         states: dict[int, Record] = {}
         whole = _Config(0, Choice({"finalists": configs}))
-        job = Job(f"{JOBS}:compare", given, self.on_gpu, timeout, env=self._job_env())
+        job = Job(f"{JOBS}:compare", arguments, self.on_gpu, timeout, env=self._job_env())
         stage = _Stage("compare", self.timing, problem, self._of_target(FINAL), lambda _: job, finished)
         self._run(stage, [whole], states)
         for record in states.values():
@@ -275,7 +273,7 @@ class Tuner:
                 self.result.notes.append(f"the comparison of the best failed: {record.status}: {reason}")
         return list(states.values())
 
-    def _given(self, problem: Mapping[str, Any]) -> dict[str, Any]:
+    def _job_arguments(self, problem: Mapping[str, Any]) -> dict[str, Any]:
         return {"where": self.case.where, "problem": dict(problem), "seed": self.settings.seed}
 
     def _job_env(self) -> dict[str, str]:
@@ -287,7 +285,7 @@ class Tuner:
     # -- jobs
 
     def _run(self, stage: _Stage, configs: Sequence[_Config], states: dict[int, Record]) -> None:
-        """Have each config's Record in `states`: from the journal, from a job, or from another tuner that is at it."""
+        """Put each config's Record into `states`: from the journal, from a job, or from another tuner."""
         self.report(stage.name, 0, len(configs))
         waiting, done = list(configs), 0
         while waiting and not self._is_over():
@@ -295,7 +293,7 @@ class Tuner:
             for found in stage.runner.run(self._jobs(stage, waiting, states, elsewhere)):
                 config, key = found.job.tag
                 states[config.place] = self._keep(stage.record_of(config, key, found))
-                self._claims.free(key)
+                self._locks.free(key)
                 self.result.measured += 1
                 done += 1
                 self.report(stage.name, done, len(configs))
@@ -306,21 +304,21 @@ class Tuner:
     def _jobs(
         self, stage: _Stage, configs: Sequence[_Config], states: dict[int, Record], elsewhere: list[_Config]
     ) -> Iterator[Job]:
-        """Jobs for what nobody has done and nobody is at; Records of what is done go to `states`."""
+        """Yield jobs for configs that nobody has measured or is measuring; put known Records into `states`."""
         for config in configs:
             if self._is_over():
                 return
             key = key_of("tune", self.case, stage.problem, config.choice.config, self.env, stage.protocol)
             found = self._answer(key)
-            if found is None and not self._claims.take(key):
+            if found is None and not self._locks.take(key):
                 elsewhere.append(config)
                 continue
             if found is None:
-                found = self._answer(key)  # it may have been written just before it was free
+                found = self._answer(key)  # another tuner may have written it just before unlocking
             if found is None:
                 yield dataclasses.replace(stage.job_of(config), tag=(config, key))
             else:
-                self._claims.free(key)
+                self._locks.free(key)
                 states[config.place] = found
 
     def _is_over(self) -> bool:
@@ -329,7 +327,7 @@ class Tuner:
         return self.result.stopped
 
     def _answer(self, key: str) -> Record | None:
-        """What the journal has for a key, other tuners' Records included."""
+        """Return the journal's Record of a key, other tuners' included, or None."""
         size = self.journal.file.stat().st_size if self.journal.file.exists() else 0
         if size != self._size:
             self._known, self._size = self.journal.by_key(), size
@@ -354,7 +352,7 @@ class Tuner:
 
     def _pruned(self, problem: Mapping[str, Any], config: _Config, predicted: float | None) -> Record:
         key = key_of("tune", self.case, problem, config.choice.config, self.env, self._of_target(SCREEN))
-        found = self._answer(key)  # measured in a run with a larger --top: that counts
+        found = self._answer(key)  # a run with a larger --top may have measured it
         if found is not None:
             return found
         known = self._known.get(key)
@@ -436,33 +434,29 @@ class Tuner:
 
 
 def job_env(on_gpu: bool) -> dict[str, str]:
-    """The variables of workers that time."""
+    """Return the environment variables of workers that time."""
     arch = os.environ.get("CUTE_DSL_ARCH")
-    # The dry runs leave code with source lines in the cache; asked for the same, nothing is compiled twice.
+    # Dry runs cache code with line information; the same option here avoids a second compilation.
     own = {"CUTE_DSL_LINEINFO": "1"} if on_gpu else {"KILN_TARGET": "cpu"}
     return own | ({"CUTE_DSL_ARCH": arch} if arch else {})
 
 
 def _environment(target: str | None, timing: Runner) -> dict[str, Any]:
-    """Of what is timed: this machine's, or that of the machines that a runner has."""
+    """Return the environment of the machines that time: this one, or those of the runner."""
     here = getattr(timing, "environment", environment)()
     return {**here, "gpu": None, "uuid": None, "driver": None} if target == "cpu" else here
 
 
 def _device_and_arch(case: Case, settings: Settings, on_gpu: bool) -> tuple[Device, str]:
-    """What predictions are for, and what dry runs compile for."""
-    from ...base_dsl.target import get_target
-    from ...hardware import current
-    from ...hardware.devices import device_of
-
+    """Return the device that predictions are for, and the architecture that dry runs compile for."""
     arch = settings.arch or current.architecture(target=get_target("nvidia")).name
     if case.arch and not settings.arch and not on_gpu and not arch_fits(case.arch, arch):
-        arch = re.split(r"[,+ ]", case.arch.strip())[0]  # what the kernel is for, whatever is here
+        arch = re.split(r"[,+ ]", case.arch.strip())[0]  # the kernel's own architecture
     return (current.device() if on_gpu and not settings.arch else device_of(arch)), arch
 
 
 def compiling(stderr: str) -> bool:
-    """Whether what a worker said of its stack before it ended shows it tracing or compiling."""
+    """Return whether the stack that a worker printed before it ended shows it tracing or compiling."""
     return any(
         path.endswith(os.path.join("base_dsl", "dsl.py")) and function in ("trace", "compile_module")
         for path, _, function in _frames(stderr)
@@ -470,7 +464,7 @@ def compiling(stderr: str) -> bool:
 
 
 def last_place(stderr: str) -> tuple[str, int] | None:
-    """The innermost line of a stack, as faulthandler prints it, that is not Kiln's or Python's own."""
+    """Return the innermost line of a stack of faulthandler that is neither Kiln's nor Python's own."""
     own = str(Path(__file__).resolve().parents[2])
     for path, line, _ in _frames(stderr):
         if not path.startswith((own, "<")) and f"{os.sep}lib{os.sep}python" not in path:
@@ -484,7 +478,7 @@ def _frames(stderr: str) -> list[tuple[str, int, str]]:
 
 
 def skip(case: Case, problems: Sequence[Mapping[str, Any]], why: str) -> None:
-    """Keep on record that a Case cannot be tuned here."""
+    """Record that a Case cannot be tuned here."""
     env = environment()
     for problem in problems:
         key = key_of("tune", case, problem, None, env, "skip/1")
@@ -498,7 +492,7 @@ def skip(case: Case, problems: Sequence[Mapping[str, Any]], why: str) -> None:
 def local_runners(
     settings: Settings, jobs: int, gpus: Sequence[int | str] | None, memory: int | None
 ) -> tuple[Runner, Runner]:
-    """For compiling, and for timing: on the CPU target one worker that nothing disturbs."""
+    """Return the runners for compiling and for timing: on the CPU target one worker that nothing disturbs."""
     if settings.target == "cpu":
         many = Local(jobs, [], settings.timeout, memory)
         return many, many if jobs == 1 else Local(1, [], settings.timeout, memory)

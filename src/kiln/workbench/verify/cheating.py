@@ -1,21 +1,18 @@
-"""Checks against self-deception: what makes a kernel look right or quick without being so.
+"""Checks against self-deception: what makes a kernel look right or fast without being so.
 
 Most of it happens by accident: a cached result, memory that still holds the reference's, work that goes on elsewhere.
 """
 
 from __future__ import annotations
 
-import importlib
 import sys
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...base_dsl import packages
-from ..core import source_closure
 from ..core.cases import Case
 from . import input_arrays
 
@@ -34,56 +31,11 @@ CHECKS = {
     "honest-tools": "functions that time and compare, and the contract's file, are as they were",
     "physics": "no time is shorter than the roofline allows",
 }
-"""The checks, and what each makes sure of."""
-
-_TOOLS = {
-    "time": ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time"),
-    "numpy": ("array_equal", "allclose", "isnan", "abs"),
-    "torch": ("equal", "allclose", "isclose", "empty", "empty_like"),
-    "torch.cuda": ("Event", "synchronize", "current_stream", "Stream", "CUDAGraph"),
-    "torch.cuda:Event": ("record", "elapsed_time", "synchronize"),
-    "torch.testing": ("assert_close",),
-    "kiln.hardware.driver": ("call", "function", "Event", "synchronize"),
-    "kiln.measure": ("measure", "compare"),
-    "kiln.workbench.verify.judge": ("judge",),
-}
-
-
-class Tools:
-    """The functions that time and compare, as they were before a contract was imported."""
-
-    def __init__(self, sources: dict[Path, bytes]) -> None:
-        self._sources = sources
-        if source_closure.imports(sources, "torch"):
-            importlib.import_module("torch")
-        importlib.import_module("kiln.workbench.verify.judge")
-        self._bound = self._now()
-
-    def _now(self) -> dict[tuple[str, str], Any]:
-        found: dict[tuple[str, str], Any] = {}
-        for place, names in _TOOLS.items():
-            module, _, kind = place.partition(":")
-            owner = sys.modules.get(module)
-            owner = getattr(owner, kind, None) if kind and owner is not None else owner
-            if owner is not None:
-                found |= {(place.replace(":", "."), name): vars(owner)[name] for name in names if name in vars(owner)}
-        return found
-
-    def changed(self) -> list[str]:
-        """What is no longer as it was."""
-        now = self._now()
-        found = [f"{'.'.join(name)} was replaced" for name, value in self._bound.items() if now.get(name) is not value]
-        for path, before in self._sources.items():
-            try:
-                same = path.read_bytes() == before
-            except OSError:
-                same = False
-            found += [] if same else [f"{path} changed while it ran"]
-        return found
+"""The checks, with what each makes sure of."""
 
 
 class Watch:
-    """Looks at what a call of the kernel leaves behind: threads, and uses of streams where CUDA is served."""
+    """Notices what a call of the kernel leaves behind: threads, and work on other streams where CUDA is served."""
 
     def __enter__(self) -> Watch:
         self._threads = set(threading.enumerate())
@@ -108,10 +60,10 @@ class Watch:
         for owner, name, plain in self._restore:
             setattr(owner, name, plain)
         new = [thread for thread in threading.enumerate() if thread not in self._threads and thread.is_alive()]
-        self.left = [thread for thread in new if not thread.name.startswith("kiln:")]  # its compiler's
+        self.left = [thread for thread in new if not thread.name.startswith("kiln:")]  # threads of Kiln's compiler
 
     def complaints(self, case: Case) -> dict[str, str]:
-        """Checks that failed, each with what was seen."""
+        """Return the checks that failed, each with what was seen."""
         found: dict[str, str] = {}
         if self.left:
             found["no-threads"] = f"kernel_fn left a thread running: {self.left[0].name}"
@@ -123,7 +75,7 @@ class Watch:
 
 
 def of_outputs(case: Case, inputs: Sequence[Any], outputs: Sequence[Any]) -> dict[str, str]:
-    """Complaints of what a kernel returned."""
+    """Return the checks that the kernel's outputs failed, each with what was seen."""
     found: dict[str, str] = {}
     kinds = {np.ndarray, *(type(x) for x in inputs)}
     torch = packages.loaded("torch")
@@ -142,7 +94,7 @@ def of_outputs(case: Case, inputs: Sequence[Any], outputs: Sequence[Any]) -> dic
 
 
 def mutated(case: Case, number: int) -> bool:
-    """Whether a contract says that its kernel changes an input."""
+    """Return whether a contract declares that its kernel changes an input."""
     return case.mutates is True or (isinstance(case.mutates, (tuple, list, set)) and number in case.mutates)
 
 

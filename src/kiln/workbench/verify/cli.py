@@ -1,7 +1,8 @@
-"""`kiln verify CASE`: whether a kernel is right.
+"""`kiln verify CASE`: checks whether a kernel is right.
 
-Each problem is checked on several kinds of data, with odd extents, other strides and shifted addresses, for determinism and
-against self-deception, and on the CPU target under the sanitizer. All of it runs in workers (runners.py).
+Each problem is checked on several kinds of data, with odd extents, other strides and shifted addresses, for
+determinism and against self-deception, and on the CPU target under the sanitizer. All of it runs in workers
+(runners.py).
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core import command_line, ray_runner, worker_case
-from ..core.cases import Case, Problem, key_of, load
+from ...base_dsl.target import get_target
+from ...hardware import current
+from ..core import command_line, opened_case, ray_runner, worker_case
+from ..core.cases import Case, Problem, key_of
 from ..core.command_line import EXIT
 from ..core.contracts import ContractError
 from ..core.environment import environment
+from ..core.loading import load
 from ..core.records import Record, journal_of
 from ..core.runners import Inline, Job, Local, Outcome, Runner
 from ..core.worker_case import raise_bad_contract
@@ -31,13 +35,13 @@ QUICK = ("normal", "integers")
 PROTOCOL = "verify/1"
 MAX_ELEMENTS = 1 << 18
 MAX_ON_GPU = 1 << 27
-"""Of inputs: a check keeps copies of them, and of the results in fp64."""
+"""The most elements of inputs: a check keeps copies of them, and of the results in fp64."""
 TIMEOUT = 120.0
 MOST_FATAL = 2
-"""After so many checks that cost their worker the others are not tried."""
+"""After so many checks that ended their worker, the others are skipped."""
 
 
-# Doing it
+# Checking
 
 
 @dataclass
@@ -49,7 +53,7 @@ class Options:
     config: dict[str, Any] | None = None
     tolerance: dict[str, float] | None = None
     max_elements: int | None = None
-    """None: `MAX_ELEMENTS` on the CPU target, `MAX_ON_GPU` on a GPU."""
+    """None means `MAX_ELEMENTS` on the CPU target, `MAX_ON_GPU` on a GPU."""
     timeout: float = TIMEOUT
 
     def __post_init__(self) -> None:
@@ -75,7 +79,7 @@ def verify(
     case = load(case)
     seeds = [0] if quick else list(range(seeds)) if isinstance(seeds, int) else list(seeds)
     kinds = tuple(kinds or (QUICK if quick else KINDS))
-    if tolerance is not None:  # of finite numbers
+    if tolerance is not None:  # rtol and atol are about finite numbers
         kinds = tuple(kind for kind in kinds if kind != "special") if set(kinds) == set(KINDS) else kinds
     options = Options(kinds, seeds, config, tolerance, **more)
     verdict = Verdict(case, _where_it_runs())
@@ -84,7 +88,7 @@ def verify(
         verdict.skipped = reason
         return verdict
     own = runner is None
-    # What a notebook or a program defines itself no worker can load.
+    # No worker can load a Case that a notebook or a program defines.
     runner = runner or (Inline() if case.where.startswith("__main__:") else Local(timeout=options.timeout))
     try:
         _run(case, _problems(case, problems), options, runner, verdict, quiet)
@@ -105,8 +109,6 @@ def _problems(case: Case, asked: Any) -> list[Problem]:
 
 
 def _where_it_runs() -> str:
-    from kiln.hardware import current
-
     name = current.architecture().name
     return f"{current.device().name}, {name}" if command_line.on_gpu() else f"CPU target, {name}"
 
@@ -114,8 +116,8 @@ def _where_it_runs() -> str:
 def _run(
     case: Case, problems: Sequence[Problem], options: Options, runner: Runner, verdict: Verdict, quiet: bool
 ) -> None:
-    if isinstance(runner, Inline) and not isinstance(case, worker_case.DistantCase):
-        checking.use(case)
+    if isinstance(runner, Inline) and not isinstance(case, worker_case.WorkerCase):
+        opened_case.use(case)
     on_gpu, common = command_line.on_gpu(), _common(options.timeout)
     limit = options.max_elements or (MAX_ON_GPU if on_gpu else MAX_ELEMENTS)
     jobs: list[Job] = []
@@ -132,26 +134,26 @@ def _run(
             verdict.problems.append((asked, outcome.result))
             verdict.checks += _left_out(outcome.result, options)
             for each in _plan(case, outcome.result, options, on_gpu):
-                given = {"where": case.where, "config": options.config, "tolerance": options.tolerance}
+                common_arguments = {"where": case.where, "config": options.config, "tolerance": options.tolerance}
                 words = {name: value for name, value in each.items() if name not in ("label", "base", "shown")}
-                jobs.append(Job(f"{checking.__name__}:check", given | words, tag=each, **common))
+                jobs.append(Job(f"{checking.__name__}:check", common_arguments | words, tag=each, **common))
     verdict.problems.sort(key=lambda each: problems.index(each[0]))
     with command_line.progress(len(jobs), f"verify {case.name}", quiet) as step:
         verdict.checks += _checked(case, jobs, options, runner, step)
 
 
 def _checked(case: Case, jobs: list[Job], options: Options, runner: Runner, step: Callable[..., None]) -> list[Result]:
-    """The results of checks, in their order."""
+    """Run checks and return their results, in order."""
     done: dict[int, Result] = {}
     order = {id(job.tag): number for number, job in enumerate(jobs)}
     fatal: list[str] = []
 
     def until_fatal() -> Iterator[Job]:
         for number, job in enumerate(jobs):
-            if len(fatal) < MOST_FATAL or job.tag["kind"] == "sanitizer":  # which says why
+            if len(fatal) < MOST_FATAL or job.tag["kind"] == "sanitizer":  # it tells the reason
                 yield job
                 continue
-            # Each would cost a worker, or all of its time.
+            # Each would end another worker, or take all of its time.
             tag, text = job.tag, f"{MOST_FATAL} checks before ended by {', '.join(dict.fromkeys(fatal))}"
             kind = tag.get("shown", tag["kind"])
             done[number] = Result(kind, tag["problem"], tag["seed"], tag["label"], "skipped", text, base=tag["base"])
@@ -167,21 +169,19 @@ def _checked(case: Case, jobs: list[Job], options: Options, runner: Runner, step
 
 
 def _common(timeout: float) -> dict[str, Any]:
-    """What the jobs have in common."""
+    """Return the options that all jobs have in common."""
     return {"needs_gpu": command_line.on_gpu(), "timeout": timeout, "env": _environment(timeout)}
 
 
 def _environment(timeout: float) -> dict[str, str]:
-    from kiln.base_dsl.target import get_target
-
     arch = os.environ.get("CUTE_DSL_ARCH")
-    # The CPU target knows where each warp of an endless kernel is, which is more than its end would say.
+    # Its own timeout comes first: it reports where each warp of an endless kernel is.
     patience = os.environ.get("KILN_CPU_TIMEOUT") or f"{timeout / 2:g}"
     return {"KILN_TARGET": get_target().name, "KILN_CPU_TIMEOUT": patience, **({"CUTE_DSL_ARCH": arch} if arch else {})}
 
 
 def _plan(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bool) -> list[dict[str, Any]]:
-    """The checks of one problem: what `checking.check` is given, and a label for each."""
+    """Return the checks of one problem: the arguments of `jobs.check`, and a label for each."""
     problem, first = described["problem"], options.seeds[0]
     found: list[dict[str, Any]] = []
 
@@ -219,7 +219,7 @@ def _plan(case: Case, described: Mapping[str, Any], options: Options, on_gpu: bo
 
 
 def _left_out(described: Mapping[str, Any], options: Options) -> list[Result]:
-    """Kinds of checks that a contract or an option leaves no room for."""
+    """Return results for the kinds of checks that the contract or an option excludes."""
     reasons: dict[str, str] = {}
     if "odd" in options.kinds and not described["extents"]:
         reasons["odd"] = "get_inputs takes no sizes: give it parameters, as in get_inputs(m=1024, n=512)"
@@ -230,7 +230,7 @@ def _left_out(described: Mapping[str, Any], options: Options) -> list[Result]:
 
 
 def _result(case: Case, tag: Mapping[str, Any], outcome: Outcome, options: Options) -> Result:
-    """An outcome as the result of a check."""
+    """Return an outcome as the result of a check."""
     kind, seed, problem = tag.get("shown", tag["kind"]), tag.get("seed", 0), tag["problem"]
     found: dict[str, Any] = outcome.result if outcome.status == "ok" else {}
     if outcome.status != "ok":
@@ -258,7 +258,7 @@ def _result(case: Case, tag: Mapping[str, Any], outcome: Outcome, options: Optio
 
 
 def _record(case: Case, verdict: Verdict, options: Options) -> None:
-    """A Record for each problem, and one for each check that failed."""
+    """Write a Record for each problem, and one for each check that failed."""
     journal, env = journal_of(case), environment()
     whole = set(options.kinds) >= set(QUICK)
     for asked, described in verdict.problems:
@@ -271,7 +271,7 @@ def _record(case: Case, verdict: Verdict, options: Options) -> None:
         if whole and mine:
             bad = next((check for check in mine if not check.ok), None)
             key = key_of("verify", case, asked, options.config, env, PROTOCOL)
-            more = {"checks": len(mine), "checked": described["problem"]}  # it may have been made smaller
+            more = {"checks": len(mine), "checked": described["problem"]}  # it may have been shrunk
             journal.append(_made(case, key, asked, options, env, bad.status if bad else "ok", bad, **more))
 
 
@@ -304,7 +304,7 @@ def _made(
 
 
 def verified(case: Case, problem: Mapping[str, Any], config: Any = None) -> Record | None:
-    """The last Record of verifying a problem as the sources are now; None if there is none."""
+    """Return the last Record of verifying a problem with the present sources; None if there is none."""
     key = key_of("verify", case, problem, config, environment(), PROTOCOL)
     return journal_of(case).by_key().get(key)
 
@@ -325,7 +325,7 @@ class Check:
     __repr__ = __str__
 
     def run(self, runner: Runner | None = None) -> None:
-        """Do it, in a worker that all checks of this process share; what the kernel refuses is skipped."""
+        """Run the check in a worker that all checks of this process share; skip what the kernel refuses."""
         verdict = verify(self.case, [self.problem], kinds=[self.kind], runner=runner or _shared(), record=False)
         if verdict.failures:
             raise AssertionError(verdict.failures[0].report())
@@ -348,7 +348,7 @@ def _shared() -> Local:
 
 
 def checks(case: Any, kinds: Iterable[str] = tuple(KINDS)) -> list[Check]:
-    """The checks of all problems of a Case: `@pytest.mark.parametrize("check", case.checks(), ids=str)`."""
+    """Return the checks of all problems of a Case: `@pytest.mark.parametrize("check", case.checks(), ids=str)`."""
     case = load(case)
     gpu_only = () if command_line.on_gpu() else ("streams",)
     return [Check(case, problem, kind) for problem in case.problems for kind in kinds if kind not in gpu_only]
@@ -363,7 +363,7 @@ def main(argv: Sequence[str]) -> int:
     args = command_line.parse(parser, argv)
     runner = make_runner(args)
     with runner:
-        # A cluster has its own copy of the project, so what the contract says is read here.
+        # A cluster has a copy of the project, so the contract is read here.
         there = None if args.ray else lambda where: worker_case.load(where, runner, **_common(args.timeout))
         case = command_line.open_case(args, load=there)
         verdicts = _verdicts(args, case, runner)
@@ -405,20 +405,20 @@ def _verdicts(args: argparse.Namespace, case: Case, runner: Runner) -> list[Verd
 
 
 def make_runner(args: argparse.Namespace) -> Runner:
-    """Where checks run: in workers of this machine, or on a cluster."""
+    """Return the runner for checks: workers of this machine, or a cluster."""
     if args.ray:
         return ray_runner.of_case(args.ray, args.case, args.timeout)
     return Local(timeout=args.timeout)
 
 
 def _compute_sanitizer(job: Mapping[str, Any], timeout: float, out: Any) -> int:
-    """Run the kernel once more, under NVIDIA's compute-sanitizer: a call of its own, since all that a process does is slow there."""
+    """Run the kernel once more under NVIDIA's compute-sanitizer, in a call of its own since that slows everything."""
     tool = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
     if tool is None or not command_line.on_gpu():
         out.print("compute-sanitizer: " + ("it is not on PATH" if tool is None else "there is no GPU"), markup=False)
         return EXIT.NOT_HERE
     try:
-        # What the driver answers to Kiln's own questions, as that there is no context yet, is no error of the kernel's.
+        # Errors that the driver returns to Kiln's own queries, such as a missing context, are not the kernel's.
         said, status = ncu.ended([tool, "--report-api-errors", "no", "--error-exitcode", "9"], job, timeout, calls=0)
     except ncu.CannotProfile as reason:
         out.print(f"compute-sanitizer: {reason}", markup=False)

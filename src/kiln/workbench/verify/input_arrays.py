@@ -1,6 +1,6 @@
-"""Arrays for checks: filled in several ways, laid out in several ways, between bytes that nobody may change.
+"""Arrays for checks: filled and laid out in several ways, between guard bytes that must not change.
 
-Everything here takes arrays of torch and of numpy; others are passed on as they are.
+Everything here takes arrays of torch and of numpy; others are passed through.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _PATTERN = 0xA5
 
 
 def is_torch(x: Any) -> bool:
-    """Whether something is a tensor of torch."""
+    """Return whether a value is a tensor of torch."""
     torch = packages.loaded("torch")
     return torch is not None and isinstance(x, torch.Tensor)
 
 
 def is_floating(x: Any) -> bool:
-    """Whether an array holds floats, narrow ones included."""
+    """Return whether an array holds floats, narrow ones included."""
     if is_torch(x):
         return x.dtype.is_floating_point
     return isinstance(x, np.ndarray) and _is_float(x.dtype)
@@ -58,12 +58,12 @@ def _is_float(dtype: np.dtype) -> bool:
 
 
 def dtype_name(x: Any) -> str:
-    """For example "float16"."""
+    """Return the name of an array's type, for example "float16"."""
     return str(x.dtype).removeprefix("torch.")
 
 
 def roundoff(x: Any) -> float:
-    """Half the distance from 1 to the next number of an array's type; 0 for integers."""
+    """Return half the distance from 1 to the next number of an array's type; 0 for integers."""
     if not is_floating(x):
         return 0.0
     if is_torch(x):
@@ -75,11 +75,11 @@ def roundoff(x: Any) -> float:
     return float(ml_dtypes.finfo(x.dtype).eps) / 2
 
 
-# From and to numbers
+# Conversions
 
 
 def numbers(x: Any) -> np.ndarray:
-    """An array's elements in numpy: floats as fp64, integers as they are."""
+    """Return an array's elements in numpy: floats as fp64, integers as they are."""
     if is_torch(x):
         x = x.detach()
         x = x.double() if x.dtype.is_floating_point else x
@@ -89,13 +89,12 @@ def numbers(x: Any) -> np.ndarray:
 
 
 def plain(x: Any) -> Any:
-    """An array of another library as one of numpy; torch's and numpy's as they are."""
+    """Return an array of another library as one of numpy; torch's and numpy's stay as they are."""
     return x if is_torch(x) or isinstance(x, np.ndarray) else np.asarray(x)
 
 
 def alike(*arrays: Any) -> tuple[Any, list[Any]]:
-    """The library that can compute with all of some arrays (torch, where they lie, or numpy), and their elements there as
-    `numbers` gives them."""
+    """Return torch or numpy, whichever can compute with all arrays, and their elements there as `numbers` does."""
     if all(map(is_torch, arrays)) and len({x.device for x in arrays}) == 1:
         import torch
 
@@ -105,7 +104,7 @@ def alike(*arrays: Any) -> tuple[Any, list[Any]]:
 
 
 def rounded(values: Any, like: Any) -> Any:
-    """Numbers of fp64, of torch or numpy, rounded once to an array's type, as fp64 again."""
+    """Round fp64 numbers of torch or numpy once to an array's type, and return them as fp64."""
     if not is_floating(like):
         return values
     if is_torch(like):
@@ -119,7 +118,7 @@ def rounded(values: Any, like: Any) -> Any:
 
 
 def bits(x: Any) -> bytes:
-    """What an array's elements are made of, in order."""
+    """Return the bytes of an array's elements, in order."""
     if is_torch(x):
         import torch
 
@@ -128,14 +127,14 @@ def bits(x: Any) -> bytes:
 
 
 def clone(x: Any) -> Any:
-    """A copy with memory of its own and the same strides."""
+    """Return a copy with its own memory and the same strides."""
     if is_torch(x):
         return x.detach().clone()
     return x.copy(order="K") if isinstance(x, np.ndarray) else x
 
 
 def in_fp64(x: Any) -> Any:
-    """A copy with floats as fp64."""
+    """Return a copy with floats as fp64."""
     if not is_floating(x):
         return clone(x)
     return x.detach().double() if is_torch(x) else x.astype(np.float64)
@@ -143,7 +142,7 @@ def in_fp64(x: Any) -> Any:
 
 @contextlib.contextmanager
 def computing_in_fp64() -> Iterator[None]:
-    """While open, torch makes fp64 of whatever narrower float is asked for, so that `x.float()` loses nothing."""
+    """While open, make torch compute in fp64 where narrower floats are asked for: `x.float()` loses nothing."""
     torch = packages.loaded("torch")
     if torch is None:
         yield
@@ -175,16 +174,16 @@ def computing_in_fp64() -> Iterator[None]:
 # Filling
 
 _DRAWN = 16_777_213
-"""So many integers are drawn, a prime number; arrays of more have the same ones again and again."""
+"""How many integers are drawn, a prime number; larger arrays repeat them."""
 
 
 def fill(x: Any, kind: str, seed: int, number: int) -> None:
-    """Overwrite the floats of an input by data of a kind; integers, which may be indices, stay."""
+    """Overwrite the floats of an input with data of a kind; integers, which may be indices, stay."""
     if kind == "normal" or not is_floating(x):
         return
     draw = np.random.default_rng([seed, number])
     if kind == "integers":
-        # Not around zero: sums then grow past what 8 bits of a bf16 hold, and stay exact in fp32.
+        # Not centred on zero: accumulators then exceed the 8 bits of a bf16, and stay exact in fp32.
         values = np.resize(draw.integers(-1, 4, min(math.prod(x.shape), _DRAWN), np.int8), x.shape)
     elif kind == "wide":
         values = np.exp2(draw.uniform(-8, 8, x.shape)) * draw.choice([-1.0, 1.0], x.shape)
@@ -203,7 +202,7 @@ def assign(x: Any, values: np.ndarray) -> None:
     if is_torch(x):
         import torch
 
-        x.copy_(torch.from_numpy(np.ascontiguousarray(values)).to(x.device))  # where there may be more threads
+        x.copy_(torch.from_numpy(np.ascontiguousarray(values)).to(x.device))  # the conversion runs on the device
     else:
         with np.errstate(over="ignore", invalid="ignore"):
             x[...] = values.astype(x.dtype)
@@ -219,14 +218,14 @@ def _subnormal(x: Any) -> float:
     return float(ml_dtypes.finfo(x.dtype).smallest_normal) / 2
 
 
-# Laying out, between zones of known bytes
+# Layouts, between guard bytes
 
 
 class Zone:
-    """An array in a buffer of its own, with all other bytes of the buffer known."""
+    """An array in its own buffer, all other bytes of which are known."""
 
     def __init__(self, like: Any, shape: Sequence[int], strides: Sequence[int], shift: int = 0) -> None:
-        """Elements are `strides` apart; the first is `shift` elements after an aligned address."""
+        """Create a zone; elements are `strides` apart, the first is `shift` elements after an aligned address."""
         self.shape, self.strides = tuple(shape), tuple(strides)
         size = like.element_size() if is_torch(like) else like.itemsize
         span = size * (shift + 1 + sum((n - 1) * step for n, step in zip(shape, strides) if n))
@@ -249,7 +248,7 @@ class Zone:
         return self._bytes.clone() if is_torch(self._like) else self._bytes.copy()
 
     def _view(self, memory: Any) -> Any:
-        """The array's place in a buffer."""
+        """Return the array's place in a buffer."""
         if not is_torch(self._like):
             steps = [step * self._size for step in self.strides]
             return np.ndarray(self.shape, self._like.dtype, memory.data, self._begin, steps)
@@ -257,15 +256,15 @@ class Zone:
         return elements.as_strided(self.shape, self.strides, elements.storage_offset() + self._begin // self._size)
 
     def remember(self) -> None:
-        """Take what is in the array now for its contents."""
+        """Take the present contents of the array as its contents."""
         self._before = self._copy()
 
     def unchanged(self) -> bool:
-        """Whether the array holds what it was given."""
+        """Return whether the array holds what was remembered."""
         return self._same(self._bytes, self._before)
 
     def spilled(self) -> bool:
-        """Whether bytes around the array, or between its elements, have changed."""
+        """Return whether bytes around the array, or between its elements, have changed."""
         allowed = self._before.clone() if is_torch(self._like) else self._before.copy()
         if is_torch(self._like):
             self._view(allowed).copy_(self.array)
@@ -282,7 +281,7 @@ class Zone:
 
 
 def placed(x: Any, layout: str = "") -> Zone | None:
-    """An input's contents in a zone, in a layout of `LAYOUTS`; None if it cannot be laid out so."""
+    """Copy an input into a zone, in a layout of `LAYOUTS`; None if it cannot be laid out so."""
     if not _is_plain(x):
         return None
     size = x.element_size() if is_torch(x) else x.itemsize
@@ -313,7 +312,7 @@ def placed(x: Any, layout: str = "") -> Zone | None:
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether an array is elements at strides."""
+    """Return whether an array is elements at strides."""
     if is_torch(x):
         import torch
 
@@ -322,7 +321,7 @@ def _is_plain(x: Any) -> bool:
 
 
 def _packed(shape: Sequence[int], order: Sequence[int]) -> list[int]:
-    """Strides of an array without gaps; `order` has the modes from the one whose elements are next to each other on."""
+    """Return the strides of a compact array; `order` lists the modes from the contiguous one on."""
     strides, step = [0] * len(shape), 1
     for mode in order:
         strides[mode] = step
@@ -331,7 +330,7 @@ def _packed(shape: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 def _disjoint(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether no two elements share memory."""
+    """Return whether no two elements share memory."""
     reach = 0
     for step, extent in sorted((step, extent) for step, extent in zip(strides, shape) if extent > 1):
         if step <= reach:
@@ -340,12 +339,12 @@ def _disjoint(shape: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-# Memory that a kernel's function asks for
+# Memory that kernel_fn allocates
 
 
 @contextlib.contextmanager
 def poisoned_memory() -> Iterator[list[Zone]]:
-    """While open, what torch and numpy give as empty is full of NaN, and lies in zones, which are noted in a list."""
+    """While open, fill what torch and numpy allocate as empty with NaN, in zones, which are collected in a list."""
     zones: list[Zone] = []
 
     def poisoned(made: Any) -> Any:
@@ -375,7 +374,7 @@ def poisoned_memory() -> Iterator[list[Zone]]:
 def _poisoning(torch: Any, poisoned: Any) -> Any:
     from torch.overrides import TorchFunctionMode
 
-    # By name: `torch.empty` seen through other modes is still called so.
+    # By name, which `torch.empty` keeps under other modes.
     names = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 
     class Poison(TorchFunctionMode):
@@ -388,7 +387,7 @@ def _poisoning(torch: Any, poisoned: Any) -> Any:
 
 
 def _poison(x: Any) -> None:
-    """NaN, or an unlikely integer. Types that can hold neither stay as they are."""
+    """Fill an array with NaN, or an unlikely integer. Types that can hold neither stay as they are."""
     value = float("nan") if is_floating(x) else 85
     with contextlib.suppress(RuntimeError, NotImplementedError):
         x.fill_(value) if is_torch(x) else x.fill(value)

@@ -1,6 +1,6 @@
-"""One check of a kernel, as a job of a worker: inputs are made, the kernel runs, the reference and the oracle after it.
+"""Jobs of `kiln verify`: one check each. They make inputs and run the kernel, then the reference and the oracle.
 
-Nothing here prints or keeps records; what comes back is JSON (`Result` says what of).
+Nothing here prints or writes records; the results are JSON (see `verdicts.Result`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from typing import Any
 
 import numpy as np
 
+import kiln
 from kiln import DSLBaseError, DSLCudaRuntimeError
 from kiln.base_dsl import packages
 from kiln.base_dsl.diagnostics import CompilerDiagnosticError, DSLUserCodeRuntimeError
+from kiln.base_dsl.target import get_target
 from kiln.testing import CantImplementError
 
 from ..core import cases, contracts
 from ..core.cases import Case
 from ..core.contracts import ContractError
+from ..core.opened_case import opened
+from ..core.worker import described, status_of
 from . import cheating, input_arrays, judge, lost_inputs
 
 LAYOUT_KINDS = {"strided": ("transposed", "rows apart"), "shifted": ("shifted",)}
@@ -29,28 +33,12 @@ FAULTS = (DSLUserCodeRuntimeError, DSLCudaRuntimeError, CompilerDiagnosticError)
 """Errors of Kiln that are no refusal: the kernel ran, or should have compiled."""
 
 _probed: set[str] = set()
-_loaded: dict[str, tuple[Case, cheating.Tools]] = {}
-
-
-def opened(where: str, anew: bool = False) -> tuple[Case, cheating.Tools]:
-    """The Case, loaded once in this process, and the tools as they were before."""
-    if anew or where not in _loaded:
-        tools = cheating.Tools(contracts.prepare(contracts.path_of(where)))
-        case = cases.load(where)
-        _loaded[where] = _loaded[case.where] = case, tools
-    return _loaded[where]
-
-
-def use(case: Case) -> None:
-    """Have checks in this process take a Case as it is, without loading it again."""
-    _loaded[case.where] = case, cheating.Tools(case.sources)
-
 
 # Problems
 
 
 def describe(where: str, problem: dict[str, Any], max_elements: int | None = None) -> dict[str, Any]:
-    """A problem, shrunk until its inputs have no more than so many elements; which of its fields are extents; its inputs."""
+    """Return a problem, shrunk to at most `max_elements` elements of input, its extents and its inputs in words."""
     case, _ = opened(where)
     made = cases.Problem(problem)
     arrays = _arrays(case, made)
@@ -104,7 +92,7 @@ def _elements(arrays: Sequence[Any]) -> int:
 
 
 def check(where: str, kind: str, problem: dict[str, Any], seed: int = 0, **options: Any) -> dict[str, Any]:
-    """Do one check; what came of it: `status`, and whatever of `message`, `error`, `bound`, `how`, `notes`, `output`."""
+    """Do one check; return `status`, and any of `message`, `error`, `bound`, `how`, `notes`, `output`."""
     case, tools = opened(where)
     trial = _Trial(case, problem, seed, **options)
     found = {"deterministic": trial.deterministic, "sanitizer": trial.sanitizer, "repeated": trial.repeated,
@@ -126,17 +114,15 @@ def check(where: str, kind: str, problem: dict[str, Any], seed: int = 0, **optio
 
 
 def _forget() -> None:
-    """Give back what a check allocated: the next one may need it."""
+    """Free what a check allocated, since the next one may need it."""
     torch = packages.loaded("torch")
     if torch is not None and torch.cuda.is_available() and hasattr(torch.cuda, "empty_cache"):
         torch.cuda.empty_cache()
 
 
 def _raised(error: Exception, may_refuse: bool) -> dict[str, Any]:
-    from ..core.worker import described, status_of
-
     if status_of(error) in ("oom", "device_error"):
-        raise error  # the worker ends itself
+        raise error  # the worker then ends
     found = described(error)
     name = type(error).__name__
     text = str(error) if isinstance(error, DSLBaseError) else f"{name}: {error}".rstrip(": ")
@@ -171,15 +157,15 @@ class _Trial:
     # Steps
 
     def prepare(self, kind: str, seed: int | None = None) -> None:
-        """Make the inputs: `zones` for those that could be laid out, `inputs` for the kernel, `copies` for the reference."""
+        """Make `inputs` for the kernel, `copies` for the reference, and `zones` of inputs that could be laid out."""
         seed = self.seed if seed is None else seed
-        given = self.case.inputs(self.problem, seed)
-        self.zones = [input_arrays.placed(x, self.layout) if contracts.is_array(x) else None for x in given]
+        arrays = self.case.inputs(self.problem, seed)
+        self.zones = [input_arrays.placed(x, self.layout) if contracts.is_array(x) else None for x in arrays]
         if self.layout and not any(self.zones):
             raise _NotTried("no input has modes enough for it, in an array of torch or numpy")
-        if self.layout:  # arrays of fewer modes stay as they are
-            self.zones = [zone or input_arrays.placed(x) for zone, x in zip(self.zones, given)]
-        self.inputs = [x if zone is None else zone.array for zone, x in zip(self.zones, given)]
+        if self.layout:  # arrays with too few modes keep their layout
+            self.zones = [zone or input_arrays.placed(x) for zone, x in zip(self.zones, arrays)]
+        self.inputs = [x if zone is None else zone.array for zone, x in zip(self.zones, arrays)]
         if kind != "normal" and not any(map(input_arrays.is_floating, self.inputs)):
             raise _NotTried("no input holds floats, of torch or numpy")
         for number, (zone, x) in enumerate(zip(self.zones, self.inputs)):
@@ -189,7 +175,7 @@ class _Trial:
         self.copies = [input_arrays.clone(x) if contracts.is_array(x) else x for x in self.inputs]
 
     def call(self) -> list[Any]:
-        """Run the kernel; its outputs."""
+        """Run the kernel and return its outputs."""
         self.running = True
         with cheating.Watch() as self.watch, input_arrays.poisoned_memory() as self.made:
             result = self.case.kernel(*self.inputs, config=self.config, problem=self.problem)
@@ -218,7 +204,7 @@ class _Trial:
         return found
 
     def complaints(self, outputs: Sequence[Any]) -> dict[str, Any] | None:
-        """The first check against self-deception that a call failed."""
+        """Return the first check against self-deception that a call failed."""
         found = self.watch.complaints(self.case) | cheating.of_outputs(self.case, self.inputs, outputs)
         for number, zone in enumerate(self.zones):
             if zone is None:
@@ -272,7 +258,7 @@ class _Trial:
     # Kinds of checks
 
     def values(self, kind: str) -> dict[str, Any]:
-        """Results on data of a kind, in the layout."""
+        """Check results on data of a kind, in the layout."""
         try:
             self.prepare("normal" if kind in LAYOUT_KINDS else kind)
         except _NotTried as reason:
@@ -284,11 +270,11 @@ class _Trial:
         result = self.compare(outputs, exact=kind == "integers")
         if result["status"] == "wrong" and "output" in result:
             result["output"]["look"] += self._lost(result["output"]["where"])
-        # Wrong values say more than a byte beside them.
+        # Wrong values say more than a changed guard byte.
         return complaint or result if result["status"] == "ok" else result
 
     def _lost(self, where: Sequence[str]) -> list[str]:
-        """What the inputs have to do with results that are wrong everywhere; looked for once in a process."""
+        """Return which inputs a kernel that is wrong everywhere loses; tried once per process."""
         spread = any(text.startswith(("all elements", "scattered")) for text in where)
         if not spread or self.case.mutates or self.case.where in _probed:
             return []
@@ -301,11 +287,11 @@ class _Trial:
         )
         try:
             return lost_inputs.lost(self.copies, kernel, reference)
-        except Exception:  # it is only a hint
+        except Exception:  # only a hint
             return []
 
     def repeated(self) -> dict[str, Any]:
-        """New contents behind the same pointers, three times; the last ones of a seed that nobody could know."""
+        """Check new contents behind the same pointers, three times, the last with a seed that nobody can know."""
         self.prepare("normal")
         first = [input_arrays.bits(x) for x in self.call()]
         for seed in (self.seed + 1, int.from_bytes(os.urandom(4), "little")):
@@ -344,9 +330,7 @@ class _Trial:
         return {"status": "ok", "how": "three runs" + (" under three schedules" if _on_host() else "")}
 
     def sanitizer(self) -> dict[str, Any]:
-        """One run on the CPU target that looks for races and misuse of memory and synchronization."""
-        import kiln
-
+        """Run once on the CPU target under the sanitizer."""
         self.prepare("normal")
         with kiln.sanitize(raises=False) as report:
             self.call()
@@ -357,7 +341,7 @@ class _Trial:
         return _wrong(f"{first.kind}: {first}" + (f"\nand {more} more" if more else ""))
 
     def streams(self) -> dict[str, Any]:
-        """On a GPU: work that the stream still has to do comes before the kernel's."""
+        """On a GPU, check that earlier work of the stream comes before the kernel's."""
         torch = packages.loaded("torch")
         self.prepare("normal")
         if torch is None or not all(
@@ -369,7 +353,7 @@ class _Trial:
             input_arrays.clone(x) if contracts.is_array(x) else x for x in self.case.inputs(self.problem, self.seed + 1)
         ]
         torch.cuda.synchronize()
-        torch.cuda._sleep(40_000_000)  # cycles: the stream is busy while the host goes on
+        torch.cuda._sleep(40_000_000)  # cycles in which the stream is busy and the host goes on
         for x, new in zip(self.inputs, fresh):
             if contracts.is_array(x):
                 x.copy_(new)
@@ -396,14 +380,14 @@ def _wrong(message: str) -> dict[str, Any]:
 
 
 def _written(mine: Any, theirs: Any) -> bool:
-    """Whether an output has anything but the NaN that was in memory before."""
+    """Return whether an output has anything but the NaN that was in memory before."""
     got = input_arrays.numbers(mine)
     is_poison = input_arrays.is_floating(mine) and got.size > 0 and bool(np.isnan(got).all())
     return not is_poison or bool(np.isnan(input_arrays.numbers(theirs)).all())
 
 
 def _tile(config: Mapping[str, Any] | None) -> tuple[int, ...] | None:
-    """The tile of an output that a config has, by the usual names."""
+    """Return the output tile of a config, by the usual names."""
     if not config:
         return None
     for names in (("tile_m", "tile_n"), ("block_m", "block_n"), ("bm", "bn")):
@@ -416,14 +400,12 @@ def _tile(config: Mapping[str, Any] | None) -> tuple[int, ...] | None:
 
 
 def _on_host() -> bool:
-    from kiln.base_dsl.target import get_target
-
     return get_target().on_host
 
 
 @contextlib.contextmanager
 def _schedule(seed: str) -> Iterator[None]:
-    """The order of threads and blocks on the CPU target."""
+    """While open, fix the order of threads and blocks on the CPU target."""
     before = os.environ.get("KILN_CPU_SEED")
     os.environ["KILN_CPU_SEED"] = seed
     try:

@@ -1,7 +1,7 @@
-"""Whether results are right, and what is to be seen of those that are not.
+"""Decides whether results are right, and describes those that are not.
 
-Right is what lies as near to the same computation in fp64 as the reference does, up to a small factor; on integers, what is
-equal to it. `judge` decides, `findings` says where wrong elements lie and what they look like.
+A result is right if it is as near to the same computation in fp64 as the reference is, up to a small factor; on
+integers, if it is equal. `judge` decides, `findings` says where wrong elements lie and what they look like.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ import numpy as np
 from . import input_arrays
 
 FACTOR = 4.0
-"""How much further from the truth than the reference a kernel may be."""
+"""How many times the reference's error a kernel may have."""
 
 
 @dataclass
 class Judgement:
-    """One output, judged."""
+    """The judgement of one output."""
 
     wrong: Any
-    """Which elements are wrong: an array of torch or numpy."""
+    """Which elements are wrong, as an array of torch or numpy."""
     error: float
     """The largest error of an element."""
     bound: float
-    """What is allowed; 0: equality."""
+    """The allowed error; 0 means equality."""
     how: str
-    """The rule that was used."""
+    """The rule in words."""
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -39,10 +39,10 @@ class Judgement:
 
 
 def judge(got: Any, reference: Any, oracle: Any, tolerance: Any = None, exact: bool = False) -> Judgement:
-    """Judge an output by the reference's and the oracle's, which have the same shape; the oracle's should be fp64.
+    """Judge an output by the reference's and the oracle's of the same shape; the oracle's should be fp64.
 
-    `exact` asks for equality with the oracle, rounded once, where that is possible: the oracle gives integers, and so does
-    the reference. All is computed where the arrays lie.
+    `exact` demands equality with the oracle, rounded once, if the oracle's and the reference's results are integers.
+    All is computed where the arrays are.
     """
     xp, (mine, theirs, truth) = input_arrays.alike(got, reference, oracle)
     if not input_arrays.is_floating(reference):
@@ -67,19 +67,19 @@ def _is_fp64(oracle: Any) -> bool:
 
 
 def _by_tolerance(xp: Any, mine: Any, theirs: Any, rtol: float = 0.0, atol: float = 0.0) -> Judgement:
-    """As `torch.testing.assert_close`, NaN being equal to NaN."""
+    """Judge as `torch.testing.assert_close` does, with NaN equal to NaN."""
     difference, allowed = xp.abs(mine - theirs), atol + rtol * xp.abs(theirs)
     close = (mine == theirs) | (difference <= allowed) | (xp.isnan(mine) & xp.isnan(theirs))
     return Judgement(~close, _largest(xp, difference / allowed), 1.0, f"rtol {rtol:g}, atol {atol:g}")
 
 
 def _by_model(xp: Any, mine: Any, theirs: Any, truth: Any, factor: float, roundoff: float, is_fp64: bool) -> Judgement:
-    same = (xp.isnan(mine) & xp.isnan(theirs)) | (mine == theirs)  # NaN with NaN, infinities of one sign
+    same = (xp.isnan(mine) & xp.isnan(theirs)) | (mine == theirs)  # NaN equals NaN, infinities of one sign are equal
     known = xp.isfinite(theirs) & xp.isfinite(truth)
     some = truth[known]
     scale = xp.abs(truth) + (xp.sqrt(xp.mean(some * some)) if 0 not in some.shape else 1.0)
     none = xp.zeros_like(truth)
-    # 0/0, of nothing but zeros, is no error.
+    # 0/0, if all values are zero, is no error.
     mine_off, theirs_off = (
         xp.where(known & (each != truth), xp.abs(each - truth), none) / xp.where(scale == 0, scale + 1, scale)
         for each in (mine, theirs)
@@ -101,11 +101,11 @@ def _largest(xp: Any, values: Any) -> float:
     return float(good.max()) if 0 not in good.shape else 0.0
 
 
-# What is to be seen of wrong results
+# Describing wrong results
 
 
 def findings(got: Any, reference: Any, judged: Judgement, tile: tuple[int, ...] | None = None) -> dict[str, Any]:
-    """Where the wrong elements lie, the first and the worst of them, and what they look like."""
+    """Describe the wrong elements: where they lie, the first and the worst of them, and what they look like."""
     mine, theirs, wrong = (input_arrays.numbers(each) for each in (got, reference, judged.wrong))
     places = np.argwhere(wrong)
     with np.errstate(all="ignore"):
@@ -128,13 +128,13 @@ def findings(got: Any, reference: Any, judged: Judgement, tile: tuple[int, ...] 
 
 
 def _number(value: Any) -> float | int | bool | str:
-    """As JSON, which has no NaN."""
+    """Return a number as JSON, which has no NaN."""
     plain = value.item()
     return plain if not isinstance(plain, float) or np.isfinite(plain) else str(plain)
 
 
 def _where(wrong: np.ndarray, tile: tuple[int, ...] | None) -> list[str]:
-    """The wrong elements as rows, columns, blocks, every n-th: whatever says it shortest."""
+    """Describe the wrong elements as rows, columns, blocks or every n-th: whatever says it shortest."""
     shape, found = wrong.shape, []
     if wrong.all():
         return ["all elements"]
@@ -162,7 +162,7 @@ def _mode_names(rank: int) -> list[str]:
 
 
 def in_words(hit: np.ndarray, extent: int) -> str:
-    """A set of numbers below `extent`, in words; nothing of most of them without order."""
+    """Describe a set of numbers below `extent`; "" for most of them without order."""
     first, last = int(hit[0]), int(hit[-1])
     if len(hit) == 1:
         end = ", the last" if last == extent - 1 and extent > 1 else ""
@@ -204,7 +204,7 @@ def _tiles(wrong: np.ndarray, tile: tuple[int, ...]) -> list[str]:
 
 
 def _look(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:
-    """What the wrong values have in common."""
+    """Describe what the wrong values have in common."""
     got, want = mine[wrong].astype(np.float64), theirs[wrong].astype(np.float64)
     found: list[str] = []
     with np.errstate(all="ignore"):
@@ -244,7 +244,7 @@ def _look(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:
 
 
 def _moved(mine: np.ndarray, theirs: np.ndarray, wrong: np.ndarray) -> list[str]:
-    """Whether wrong elements are those of a neighbour."""
+    """Return whether wrong elements are those of a neighbour, in words."""
     for mode in range(wrong.ndim):
         for step in (1, -1):
             neighbour = np.roll(theirs, -step, axis=mode)

@@ -1,7 +1,7 @@
-"""Which elements of an input a wrong kernel loses, counts twice or mixes up, where the results alone do not tell.
+"""Finds elements of an input that a wrong kernel loses, counts twice or mixes up.
 
-A matrix of zeros with a single 1 in each row, in another column each time, is given to the kernel and the reference. Rows of the
-output that differ name columns of the input that do not count as they should.
+The kernel and the reference get a matrix of zeros with a single 1 in each row, in another column each time. Rows of
+the output that differ name columns of the input that do not count as they should.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SECONDS = 3.0
 def lost(
     inputs: Sequence[Any], kernel: Callable[..., Sequence[Any]], reference: Callable[..., Sequence[Any]]
 ) -> list[str]:
-    """What can be said of the inputs that are matrices; nothing where all of their columns count, or none."""
+    """Describe the columns of matrices that are lost; nothing if all of them count, or none."""
     found: list[str] = []
     until = time.monotonic() + SECONDS
     for number, x in enumerate(inputs):
@@ -33,8 +33,8 @@ def lost(
 
 def _of_input(inputs: Sequence[Any], number: int, kernel: Any, reference: Any, until: float) -> list[str]:
     rows, columns = map(int, inputs[number].shape)
-    given = [input_arrays.clone(x) for x in inputs]
-    for other, x in enumerate(given):
+    probes = [input_arrays.clone(x) for x in inputs]
+    for other, x in enumerate(probes):
         if input_arrays.is_floating(x) and other != number:
             input_arrays.assign(x, np.ones(x.shape))
     wrong = np.zeros(columns, bool)
@@ -47,8 +47,8 @@ def _of_input(inputs: Sequence[Any], number: int, kernel: Any, reference: Any, u
         at = [(row, first + row) for row in range(min(rows, columns - first))]
         for place in at:
             values[place] = 1.0
-        input_arrays.assign(given[number], values)
-        got, want = (input_arrays.numbers(each(*map(input_arrays.clone, given))[0]) for each in (kernel, reference))
+        input_arrays.assign(probes[number], values)
+        got, want = (input_arrays.numbers(each(*map(input_arrays.clone, probes))[0]) for each in (kernel, reference))
         if got.shape != want.shape or not got.ndim:
             return []
         mode = next((mode for mode in (0, got.ndim - 1) if got.shape[mode] == rows), None)

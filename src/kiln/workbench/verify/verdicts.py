@@ -1,10 +1,11 @@
-"""What came of checking a kernel: results of checks, and the verdict on all of them, in words."""
+"""Results of checks, and the verdict on all checks of a Case, in words."""
 
 from __future__ import annotations
 
 import sysconfig
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -24,36 +25,36 @@ KINDS = {
     "deterministic": "three runs give the same bits; on the CPU target under three schedules",
     "sanitizer": "on the CPU target: races, bounds, uninitialized memory, barriers",
 }
-"""What is checked, in this order."""
+"""The kinds of checks, in order."""
 
 FATAL = ("crash", "timeout", "oom", "device_error")
-"""Statuses of checks that cost their worker."""
+"""Statuses of checks that ended their worker."""
 
 
 @dataclass
 class Result:
-    """One check done: of one problem, kind of data, seed and layout."""
+    """The result of one check: of one problem, kind of data, seed and layout."""
 
     kind: str
     problem: dict[str, Any]
     seed: int
     variant: str
-    """What differs from the problem as it is: "m+1", "transposed"."""
+    """What differs from the problem: "m+1", "transposed"."""
     status: str
-    """One of the statuses of records, or `refused`: the kernel said that it does not take this."""
+    """A status of records, or `refused`: the kernel said that it does not support this."""
     message: str = ""
     error: float = 0.0
     bound: float = 0.0
     how: str = ""
     notes: list[str] = field(default_factory=list)
     output: dict[str, Any] | None = None
-    """Of wrong results: how many, the first, the worst, where they lie, what they look like."""
+    """For wrong results: how many, the first, the worst, where they lie, what they look like."""
     raised: dict[str, Any] | None = None
     stderr: str = ""
     seconds: float = 0.0
     again: str = ""
     base: dict[str, Any] = field(default_factory=dict)
-    """The problem that this one is a variant of, or itself."""
+    """The problem that this one is a variant of, or the problem itself."""
 
     @property
     def ok(self) -> bool:
@@ -61,7 +62,7 @@ class Result:
         return self.status in ("ok", "refused", "skipped")
 
     def report(self) -> str:
-        """A failure in full: what, where, what it looks like, and the command that does it again."""
+        """Return a failure in full: what, where, what it looks like, and the command that repeats it."""
         of = f" {self.variant}" if self.variant else ""
         fields = " ".join(f"{name}={value}" for name, value in self.problem.items())
         lines = [f"{self.kind}{of}, seed {self.seed}{': ' + fields if fields else ''}", *self.message.splitlines()]
@@ -76,7 +77,7 @@ class Result:
 
 
 def _printed(text: str) -> list[str]:
-    """The last lines that a worker printed, of tracebacks only the user's own."""
+    """Return the last lines that a worker printed, with only the user's frames of tracebacks."""
     others = (str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"], "<frozen")
     lines = [line for line in text.strip().splitlines() if not any(f'File "{each}' in line for each in others)]
     return lines[-16:]
@@ -103,15 +104,15 @@ def _short(value: Any) -> str:
 
 
 class Verdict:
-    """What came of checking a Case."""
+    """The results of all checks of a Case."""
 
     def __init__(self, case: Case, where: str) -> None:
         self.case, self.where = case, where
         self.checks: list[Result] = []
         self.problems: list[tuple[Problem, dict[str, Any]]] = []
-        """Each problem that was asked for, with what it became here (`checking.describe`)."""
+        """Each problem with its description on this machine (`jobs.describe`)."""
         self.skipped = ""
-        """Why nothing was done."""
+        """Why nothing was checked."""
 
     @property
     def ok(self) -> bool:
@@ -127,11 +128,11 @@ class Verdict:
 
     @property
     def exit_status(self) -> int:
-        """Of the command."""
+        """The exit status of the verb."""
         return EXIT.NOT_HERE if self.skipped else EXIT.GOOD if self.ok else EXIT.FAILED
 
     def lines(self) -> list[tuple[str, str, str]]:
-        """One for each kind of check of each problem: kind, status, details; a problem begins with its name."""
+        """Return kind, status and details per kind of check; each problem begins with a line of its own."""
         found: list[tuple[str, str, str]] = []
         for asked, described in self.problems:
             fields = "".join(f" {name}={value}" for name, value in described["problem"].items())
@@ -145,7 +146,7 @@ class Verdict:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """All of it."""
+        """Return the verdict as JSON."""
         return {
             "case": self.case.name,
             "ok": self.ok,
@@ -168,7 +169,7 @@ class Verdict:
         return "\n".join(lines)
 
     def print(self, out: Any, quiet: bool = False) -> None:
-        """Print it on a console of rich; `quiet`: failures only."""
+        """Print the verdict on a console of rich; `quiet` prints failures only."""
         from rich.text import Text
 
         if self.skipped:
@@ -193,8 +194,6 @@ class Verdict:
                 out.print(Text.assemble(("also ", "bold red"), f"{len(failures) - 4} more"))
 
     def _repr_html_(self) -> str:
-        from html import escape
-
         rows = "".join(
             f"<tr><td>{escape(kind)}<td>{escape(status)}<td>{escape(text)}" for kind, status, text in self.lines()
         )
@@ -203,17 +202,17 @@ class Verdict:
 
 
 def _in_full(failures: Sequence[Result]) -> list[Result]:
-    """What is told in full: the first failure, and what the sanitizer has to say of it."""
+    """Return the failures to report in full: the first, and what the sanitizer says about it."""
     return [failures[0], *(each for each in failures[1:] if each.kind == "sanitizer")][:2]
 
 
 def distinct(failures: Sequence[Result]) -> list[Result]:
-    """One for each kind and variant."""
+    """Return one failure per kind and variant."""
     return list({(each.kind, each.variant): each for each in reversed(failures)}.values())[::-1]
 
 
 def _summary(checks: Sequence[Result]) -> tuple[str, str]:
-    """Status and details of the checks of one kind."""
+    """Return status and details of the checks of one kind."""
     failed = [check for check in checks if not check.ok]
     if failed:
         first = failed[0]

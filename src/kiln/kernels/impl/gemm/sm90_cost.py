@@ -237,7 +237,7 @@ def total(found: dict[str, float], model: dict[str, float] = MODEL) -> float:
 def bounds(
     problem: GemmProblem, config: Sm90GemmConfig, device: Device, model: dict[str, float] = MODEL, grouped: bool = False
 ) -> dict[str, float]:
-    """Microseconds that are spent side by side: on products, on what comes from the L2 cache and into multiprocessors, on waiting for stages, and on
+    """Microseconds that are spent side by side: on MMA, on what comes from the L2 cache and into multiprocessors, on waiting for stages, and on
     memory; and what the power limit lets large ones take."""
     (batches, m, n), k, bits = problem.shape, problem.k, problem.dtype.width
     rows_apart, moved, wide, large = _facts(problem)
@@ -294,7 +294,7 @@ def bounds(
     apart = model["apart"] ** math.log2(config.split_k_cluster)
     paired = model["paired"] if config.pingpong and along_m * along_n > 1 else 1.0
     found = {
-        "products": fixed + paired * apart * steps * 2 * tile_m * tile_n * 64 / 1e6 / speed,
+        "MMA": fixed + paired * apart * steps * 2 * tile_m * tile_n * 64 / 1e6 / speed,
         "L2 cache": fixed + apart * steps * busy * arrival * _LINE / 1e6,
         "latency": fixed + steps * busy * model["stage"] / (config.ab_stages - 1),
     }

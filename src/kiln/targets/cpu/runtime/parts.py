@@ -7,13 +7,13 @@ from typing import Any
 
 from ....base_dsl import settings
 from ....base_dsl.diagnostics import DSLRuntimeError
-from ....native.later import Later
+from ....native.deferred_library import DeferredLibrary
 from ...host import jit, runtime
 from . import launch_settings
 
 
-def _code(name: str, attribute: str) -> Later:
-    return Later(name, attribute, ".code", __package__)
+def _code(name: str, attribute: str) -> DeferredLibrary:
+    return DeferredLibrary(name, attribute, ".code", __package__)
 
 
 LAUNCH = jit.Part(_code("launch", "launching"), (runtime.REPORTS, runtime.SIGNALS), launch_settings.load)

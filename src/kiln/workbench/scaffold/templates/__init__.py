@@ -1,1 +1,1 @@
-"""What `kiln new` writes: one contract for each kind of kernel. Each is a program as it stands; `my_kernel` is replaced."""
+"""What `kiln new` writes: one contract per kind of kernel. Each is a program as it is; `my_kernel` is replaced."""

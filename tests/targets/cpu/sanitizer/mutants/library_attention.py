@@ -3,7 +3,7 @@ cut into parts, which a second kernel puts together."""
 
 import numpy as np
 
-LIBRARY = ("attentions.forward", "attentions.epilogue", "attentions.parts")
+LIBRARY = ("impl.attention.fwd.sm80", "impl.attention.fwd.sm80_epilogue", "impl.attention.fwd.combine")
 
 
 def run(kernels):

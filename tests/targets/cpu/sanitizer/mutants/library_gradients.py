@@ -2,7 +2,7 @@
 
 import numpy as np
 
-LIBRARY = ("rows.norm_sums",)
+LIBRARY = ("impl.rowwise.weight_gradients",)
 
 
 def run(kernels):

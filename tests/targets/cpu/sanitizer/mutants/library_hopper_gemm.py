@@ -7,7 +7,7 @@ import importlib
 import ml_dtypes
 import numpy as np
 
-LIBRARY = ("products.hopper_kernel", "products.hopper_epilogue", "products.hopper_staged", "products.hopper_weights")
+LIBRARY = ("impl.gemm.sm90", "impl.gemm.sm90_epilogue", "impl.gemm.sm90_smem_epilogue", "impl.gemm.sm90_mixed_input")
 
 
 def operand(rng, rows, columns, dtype=np.float16):

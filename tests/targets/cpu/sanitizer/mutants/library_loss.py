@@ -2,7 +2,7 @@
 
 import numpy as np
 
-LIBRARY = ("losses.kernels",)
+LIBRARY = ("impl.cross_entropy.kernels",)
 
 
 def run(kernels):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-LIBRARY = ("reductions.kernels",)
+LIBRARY = ("impl.reduction.kernels",)
 
 
 def run(kernels):

@@ -9,7 +9,7 @@ from kiln import cute
 from kiln.base_dsl.typing import Float32, Int32, Int64
 from kiln.cute.runtime import from_dlpack
 
-LIBRARY = ("rows.kernel",)
+LIBRARY = ("impl.rowwise.row_kernel",)
 
 
 def softmax(x):

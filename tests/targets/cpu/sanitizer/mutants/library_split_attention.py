@@ -2,7 +2,7 @@
 
 import numpy as np
 
-LIBRARY = ("attentions.parts",)
+LIBRARY = ("impl.attention.fwd.combine",)
 
 
 def run(kernels):

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from ..layout.composed_layout import ComposedLayout
+from ..atoms.mma import make_tiled_mma
 from ..layout.int_tuple import flatten_to_tuple, pretty_str, product, product_each, wrap
-from ..layout.layout import Layout, is_static, plain_layout, rank
+from ..layout.layout import Layout, is_static, plain_layout
 from ..layout.leaf import LayoutError
 
 __all__ = [
@@ -28,7 +28,7 @@ _FONT = 13
 _Color = Callable[[int | None], str]
 
 MAX_CELLS = 1 << 16
-"""A picture with more cells than this is refused: nobody could read it."""
+"""The most cells of a picture: more are an error, as nobody could read it."""
 
 
 @dataclass
@@ -115,9 +115,6 @@ def _tv_table(layout_tv: Any, tile_mn: Any, title: str | None) -> _Table:
     return _Table(title, cells, colors, set(), set())
 
 
-# Colours ----------------------------------------------------------------------------------------
-
-
 def _hex(red: float, green: float, blue: float) -> str:
     return "#" + "".join(f"{round(255 * c):02x}" for c in (red, green, blue))
 
@@ -151,9 +148,6 @@ def tikz_color_tv(thread: int, value: int = 0) -> str:
     """Return the TikZ colour of a cell by its thread, eight colours in turn."""
     names = ("red", "green", "blue", "yellow", "magenta", "cyan", "orange", "violet")
     return f"{names[thread % 8]}!{(20, 35, 12)[thread // 8 % 3]}"
-
-
-# SVG --------------------------------------------------------------------------------------------
 
 
 def layout_svg(layout: Any, *, title: str | None = None) -> str:
@@ -237,9 +231,6 @@ def _line(x: int, y: int, dx: int, dy: int, heavy: bool) -> str:
     return f'<line x1="{x}" y1="{y}" x2="{x + dx}" y2="{y + dy}" stroke-width="{2 if heavy else 0.5}"/>'
 
 
-# LaTeX ------------------------------------------------------------------------------------------
-
-
 def layout_latex(
     layout: Any, *, color: Callable[[int], str] = tikz_color_layout, title: str | None = None, axis_labels: bool = True
 ) -> str:
@@ -310,9 +301,6 @@ def _tikzdocument(body: Sequence[str]) -> str:
     )
 
 
-# Tiled copies and MMAs --------------------------------------------------------------------------
-
-
 @dataclass
 class _Placed:
     """A table among others, its first cell so many cells down and to the right."""
@@ -326,7 +314,7 @@ _GAP = 3
 """Cells between two tables."""
 
 
-def _tables_of(x: Any) -> list[_Placed]:
+def tables_of(x: Any) -> list[_Placed]:
     """Return the tables of a tiled copy (source and destination) or a tiled MMA (A left of C, B above it, if in
     registers); none of others."""
     if hasattr(x, "layout_src_tv_tiled"):
@@ -339,20 +327,18 @@ def _tables_of(x: Any) -> list[_Placed]:
     if hasattr(x, "tv_layout_A_tiled"):
         m, n, k = (x.get_tile_size(mode) for mode in range(3))
         if _in_memory(x.tv_layout_B):
-            return _warp_group_tables(x, m, n, k)
+            return _warpgroup_tables(x, m, n, k)
         a = _tv_table(x.tv_layout_A_tiled, (m, k), f"A ({m},{k})")
         b = _transposed(_tv_table(x.tv_layout_B_tiled, (n, k), f"B ({n},{k}), transposed"))
         c = _tv_table(x.tv_layout_C_tiled, (m, n), f"C ({m},{n})")
         return [_Placed(a, k + _GAP, 0), _Placed(b, 0, k + _GAP), _Placed(c, k + _GAP, k + _GAP)]
     if hasattr(x, "tv_layout_A"):  # an atom by itself: a tile of one
-        from .mma import make_tiled_mma
-
-        return _tables_of(make_tiled_mma(x))
+        return tables_of(make_tiled_mma(x))
     return []
 
 
 _MOST_COLUMNS = 32
-"""Columns of the sums of a warp-group MMA that are drawn: further ones have the same threads, with further values."""
+"""The columns of a WGMMA's accumulator that are drawn: further ones have the same threads, with further values."""
 
 
 def _in_memory(layout_tv: Layout) -> bool:
@@ -360,8 +346,8 @@ def _in_memory(layout_tv: Layout) -> bool:
     return product(wrap(layout_tv.shape)[0]) > 1 and not any(flatten_to_tuple(wrap(layout_tv.stride)[0]))
 
 
-def _warp_group_tables(x: Any, m: int, n: int, k: int) -> list[_Placed]:
-    """What threads hold of an MMA that reads operands from shared memory: C, and A if it is in registers."""
+def _warpgroup_tables(x: Any, m: int, n: int, k: int) -> list[_Placed]:
+    """Return what threads hold of an MMA that reads operands from shared memory: C, and A if it is in registers."""
     shown = min(n, _MOST_COLUMNS)
     part = f", columns 0 to {shown - 1}" if shown < n else ""
     in_memory = _in_memory(x.tv_layout_A)
@@ -385,8 +371,8 @@ def _is_atom(x: Any) -> bool:
     return hasattr(x, "layout_src_tv_tiled") or hasattr(x, "tv_layout_A")
 
 
-def _need_tables(x: Any) -> list[_Placed]:
-    placed = _tables_of(x)
+def need_tables(x: Any) -> list[_Placed]:
+    placed = tables_of(x)
     if not placed:
         raise TypeError(f"a tiled copy or a tiled MMA is drawn, but got {x!r}")
     return placed
@@ -397,7 +383,7 @@ def atom_svg(x: Any, *, title: str | None = None) -> str:
 
     Of a copy the tile of the source and of the destination, of an MMA the tiles of A (left), B (above) and C.
     """
-    placed = _need_tables(x)
+    placed = need_tables(x)
     width, height = _cell_size([p.table for p in placed])
     left, top = 40, 84
     body: list[str] = []
@@ -417,26 +403,10 @@ def atom_latex(x: Any, *, color: Callable[[int, int], str] = tikz_color_tv, axis
     """Return a picture of a tiled copy or a tiled MMA as a LaTeX document. ``color`` maps thread and value to a TikZ
     colour."""
     body: list[str] = []
-    for p in _need_tables(x):
+    for p in need_tables(x):
         body.append(rf"\begin{{scope}}[shift={{({p.right},-{p.down})}}]")
         body += [*_tikz(p.table, _fills(p.table, color), axis_labels), r"\end{scope}"]
     return _tikzdocument(body)
-
-
-def picture(x: Any) -> str | None:
-    """What a notebook shows of a layout, a tiled copy or an MMA: a picture, unless it would be too large to read."""
-    if isinstance(x, (Layout, ComposedLayout)):
-        plain = x.is_static() and (isinstance(x, Layout) or x.is_normal)
-        return layout_svg(x) if plain and 1 <= rank(x) <= 2 and 0 < product(x.shape) <= 4096 else None
-    placed = _tables_of(x)
-    if not placed:
-        from ..nvgpu import tensor_map_picture
-
-        try:
-            return tensor_map_picture.atom_svg(x)
-        except LayoutError:
-            return None
-    return atom_svg(x) if sum(p.table.rows * p.table.columns for p in placed) <= 8192 else None
 
 
 def print_latex(

@@ -1,4 +1,4 @@
-"""`Later`: a library of native functions whose module is imported where its code has to be made, and not to load what is kept."""
+"""A native library whose module is imported only where its code must be compiled, not to load stored object code."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from .functions import Library
 
 
-class Later:
-    """The library `name` that is `attribute` of `module`, which may be given relative to `package`."""
+class DeferredLibrary:
+    """The library `name`, which is `attribute` of `module`; the module may be relative to `package`."""
 
     def __init__(self, name: str, attribute: str, module: str, package: str | None = None) -> None:
         self.name = name
@@ -19,7 +19,7 @@ class Later:
 
     @functools.cached_property
     def library(self) -> Library:
-        """The library itself."""
+        """The library, imported when first used."""
         attribute, module, package = self._place
         found = getattr(importlib.import_module(module, package), attribute)
         assert found.name == self.name

@@ -1,4 +1,4 @@
-"""What is known of code objects, as long as they live."""
+"""Results of functions of code objects, kept as long as the code lives."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def by_code(function: Callable[[types.CodeType], T]) -> Callable[[types.CodeType], T]:
-    """Return a function of code whose results are kept with the code. They must not refer to it.
+    """Decorate a function of a code object: its results are kept with the code. They must not refer to it.
 
-    Code is found by its identity: to hash it takes as long as many an answer.
+    Code is found by its identity: hashing it takes as long as many a result.
     """
     known: dict[int, tuple[weakref.ref[types.CodeType], T]] = {}
 

@@ -14,8 +14,8 @@ from kiln import Float8E4M3FN, Float16, Float32, Int4, Uint8, cute
 from kiln.cute.layout import LayoutError, make_layout
 from kiln.cute.layout.layout_text import parse_layout
 from kiln.cute.nvgpu import OperandMajorMode, cpasync
-from kiln.cute.nvgpu.operand_picture import operand_svg
-from kiln.cute.nvgpu.tensor_map_picture import tile_layout, tma_svg
+from kiln.cute.pictures.operand import operand_svg
+from kiln.cute.pictures.tensor_map import tile_layout, tma_svg
 from kiln.utils import LayoutEnum, sm90
 from kiln.workbench.main import main as kiln
 
@@ -233,7 +233,7 @@ def test_the_command(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
     atom = "warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.MN_SW128, Float16)"
     whole = f"tile_to_shape({atom}, (64, 64), (0, 1))"
     assert kiln(["draw", "-e", whole, "--operand", "MN", "-o", str(file)]) == 0
-    assert "Operand of a warp-group MMA, MN-major, swizzle 128b" in texts(file.read_text())
+    assert "Operand of a WGMMA, MN-major, swizzle 128b" in texts(file.read_text())
     capsys.readouterr()
     for arguments, why in (
         (["(4096,64):(64,1)", "--tma", "(512,64)"], "a box has at most 256 elements in each mode"),

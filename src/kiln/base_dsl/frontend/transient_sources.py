@@ -1,7 +1,7 @@
-"""Texts of programs that stand in no file: given to `exec` or `-c`, typed into a REPL, redirected into Python.
+"""Sources of programs that stand in no file: passed to `exec` or `-c`, typed into a REPL, redirected into Python.
 
-Python keeps nothing of such a text once it is compiled. But while the program that stands in it runs, whoever gave it to `exec`
-waits for it, and mostly still holds the text: in a variable, as a constant, or in an expression that can be computed again.
+Python keeps nothing of such a source once it is compiled. But while its program runs, the caller of `exec` waits for
+it, and mostly still holds the source: in a variable, as a constant, or in an expression that can be computed again.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-# Texts that were found when functions were decorated, by the names they were compiled under, newest last.
+# Sources found when functions were decorated, by the names they were compiled under, newest last.
 _seen: collections.deque[tuple[str, str]] = collections.deque(maxlen=512)
 _MOST_FRAMES = 100
 
 
 def remember_callers(function: types.FunctionType) -> None:
-    """Keep texts that a function that is being decorated may stand in, if it stands in no file."""
+    """Keep sources that a function being decorated may stand in, if it stands in no file."""
     for text in _on_the_stack(function.__code__):
         if (function.__code__.co_filename, text) not in _seen:
             _seen.append((function.__code__.co_filename, text))
 
 
 def guesses(code: types.CodeType) -> list[str]:
-    """Texts that `code` may stand in, although all that speaks for one is that it was near."""
+    """Return sources that `code` may stand in, although nothing but nearness speaks for them."""
     found = [text for name, text in reversed(_seen) if name == code.co_filename]
     return found + [text for text in _on_the_stack(code) if text not in found]
 
 
 def _on_the_stack(code: types.CodeType) -> list[str]:
-    """Texts that hold a function of that name, among what the functions on the stack hold."""
+    """Return sources that define a function of that name, among what the functions on the stack hold."""
     filename = code.co_filename
     # the text of `-c` is there under the name of all that `exec` runs, from 3.13 on
     if os.path.isabs(filename) or (filename != "<string>" and linecache.getlines(filename)):
@@ -57,7 +57,8 @@ def _on_the_stack(code: types.CodeType) -> list[str]:
 
 
 def _computed_again(frame: types.FrameType) -> Iterator[Any]:
-    """What a frame has given to `exec` or `compile` on its current line, as far as that can be computed without effects."""
+    """Return what a frame has passed to `exec` or `compile` on its current line, if it can be computed without side
+    effects."""
     line = frame.f_lineno
     if line is None:
         return
@@ -169,7 +170,7 @@ def is_imported_file(filename: str, space: dict[str, Any]) -> bool:
 
 
 def candidates(code: types.CodeType) -> list[str]:
-    """Texts that `code` may have been compiled from, most likely first."""
+    """Return sources that `code` may have been compiled from, most likely first."""
     filename = code.co_filename
     found: list[str] = []
     lines = linecache.getlines(filename)
@@ -185,7 +186,8 @@ def candidates(code: types.CodeType) -> list[str]:
 
 
 def _kept_for_code(code: types.CodeType) -> list[str]:
-    """What Python keeps of what is typed into its REPL, from 3.13 on: by code object, since names like `<stdin>-1` are not unique."""
+    """Return what Python keeps of what is typed into its REPL, from 3.13 on: by code object, since names like
+    `<stdin>-1` are not unique."""
     lines = getattr(linecache, "_getlines_from_code", None)
     text = "" if lines is None else "".join(lines(code))
     return [text] if text else []

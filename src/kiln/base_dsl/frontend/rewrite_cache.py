@@ -27,7 +27,8 @@ Made = tuple[types.CodeType, list[Construct]]
 
 
 def kept(code: types.CodeType, make: Callable[[], Made]) -> Made:
-    """What `make` gives for a function, from the cache if it is there; functions that stand in no file are made anew."""
+    """Return the rewritten function, from the cache if it is there; functions that stand in no file are rewritten
+    again."""
     if settings.get("CUTE_DSL_DISABLE_FILE_CACHING") or not os.path.isfile(code.co_filename):
         return make()
     linecache.checkcache(code.co_filename)
@@ -41,7 +42,8 @@ def kept(code: types.CodeType, make: Callable[[], Made]) -> Made:
 
 @functools.lru_cache(maxsize=1)
 def _sources_changed() -> bool:
-    """Asked once: what rewrites is loaded when the first function has been rewritten."""
+    """Return whether Kiln's sources changed, asked once: the rewriter is loaded when the first function has been
+    rewritten."""
     return cache.sources_changed()
 
 

@@ -8,7 +8,6 @@ from layout_testing import SymInt, cases, layouts
 
 import kiln as kiln_package
 from kiln import cute
-from kiln.cute.atoms.draw import layout_latex, layout_svg, print_latex, print_latex_tv, tv_latex, tv_svg
 from kiln.cute.layout import (
     E,
     LayoutError,
@@ -21,6 +20,7 @@ from kiln.cute.layout import (
     make_swizzle,
 )
 from kiln.cute.layout.layout_text import parse_layout, parse_tuple
+from kiln.cute.pictures.draw import layout_latex, layout_svg, print_latex, print_latex_tv, tv_latex, tv_svg
 from kiln.workbench.main import main as kiln
 
 SVG = "{http://www.w3.org/2000/svg}"

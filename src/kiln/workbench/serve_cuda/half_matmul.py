@@ -1,4 +1,4 @@
-"""Products of matrices of halves. A GPU adds up in f32 and rounds once; torch on a CPU may round on the way."""
+"""GEMMs of 16-bit floats: a GPU accumulates in f32 and rounds once; torch on a CPU may round on the way."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ NAMES = _IN_PLACE | {
     "matmul", "mm", "bmm", "mv", "dot", "vdot", "inner", "tensordot", "einsum", "linear", "bilinear", "addmm", "addbmm",
     "baddbmm", "addmv", "chain_matmul", "multi_dot", "linalg_multi_dot", "linalg_matmul", "__matmul__", "__rmatmul__",
 }  # fmt: skip
-"""Names of torch functions that are products of matrices."""
+"""Names of torch functions that multiply matrices."""
 
 
 def of_halves(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-    """What a call of one of `NAMES` gives, computed in f32 and rounded once; None if its arguments are no halves."""
+    """Return the result of a call of one of `NAMES`, computed in f32 and rounded once; None without 16-bit floats."""
     found: set[torch.dtype] = set()
 
     def widened(x: Any) -> Any:
@@ -33,7 +33,7 @@ def of_halves(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> An
     wide = [widened(x) for x in args]
     named = {name: x if name == "out" else widened(x) for name, x in kwargs.items()}
     if len(found) != 1 or "out_dtype" in kwargs:
-        return None  # nothing to be done, or torch refuses it
+        return None  # nothing to do, or torch refuses it
     if func.__name__ in _IN_PLACE:
         return args[0].copy_(getattr(torch.Tensor, func.__name__[:-1])(*wide, **named))
     out = named.pop("out", None)

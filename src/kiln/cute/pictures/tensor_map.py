@@ -10,18 +10,18 @@ from itertools import product as all_of
 from math import prod
 from typing import Any
 
-from ..atoms.draw import cell_color, document, heading
 from ..layout.algebra import composition
 from ..layout.composed_layout import ComposedLayout
 from ..layout.int_tuple import flatten_to_tuple, pretty_str, product, wrap
 from ..layout.layout import Layout, is_static, make_identity_layout, make_layout, rank, size
 from ..layout.leaf import LayoutError, is_one
 from ..layout.swizzle import Swizzle
+from ..nvgpu.matrix_descriptor import PIECE
+from ..nvgpu.tensor_map import SWIZZLES, TensorMapFacts, describe, extents
+from ..nvgpu.tma_partition import order_of
 from ..tensor.pointer import element_bits
-from .matrix_descriptor import PIECE
-from .smem_picture import GREY, LINE, ROWS, Cell, Panel, check_type, lines_shown, memory_panel, rect, stroke, text_at
-from .tensor_map import SWIZZLES, TensorMapFacts, describe, extents
-from .tma_partition import order_of
+from .draw import cell_color, document, heading
+from .smem import GREY, LINE, ROWS, Cell, Panel, check_type, lines_shown, memory_panel, rect, stroke, text_at
 
 __all__ = ["atom_svg", "tile_layout", "tma_svg"]
 
@@ -88,9 +88,11 @@ def atom_svg(x: Any, *, title: str | None = None) -> str | None:
 
 
 def tile_layout(layout: Any, element_type: Any, tile: Any, swizzle: str | None = None) -> Any:
-    """How a tile of a tensor lies in shared memory with a swizzle ("none", "32b", "64b", "128b"); the widest that fits if none is given.
+    """Return the layout of a tile of a tensor in shared memory with a swizzle ("none", "32b", "64b", "128b"); by
+    default the widest that fits.
 
-    Rows along the contiguous mode of the tensor are as long as the swizzle is wide; longer ones continue after all rows.
+    Rows along the contiguous mode of the tensor are as long as the swizzle is wide; longer ones continue after all
+    rows.
     """
     check_type(element_type)
     shape = tuple(product(t) for t in _tiler(layout, tile))

@@ -1,8 +1,8 @@
-"""Words in memory that tell whether an object has changed: for native code, which compares them in a nanosecond.
+"""Words in memory that show whether an object has changed: native code compares them in a nanosecond.
 
-A function holds its code, its defaults and those by name at fixed places. A class has a version: CPython gives it a new
-one when the class, or one of its bases, is changed. Where these lie is found out by trying; nothing is assumed where the
-trial fails.
+A function holds its code, its defaults and its keyword defaults at fixed places. A class has a version: CPython assigns
+a new one when the class, or one of its bases, is changed. Where these lie is found out by trying; nothing is assumed
+where the trial fails.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import types
 from typing import Any
 
 _HEAD = 2
-"""Words that every object begins with."""
+"""The number of words that every object begins with."""
 _TYPE_VERSION = 384
-"""Where in a class its version lies, in every CPython since 3.4 that has 64 bits."""
+"""The byte offset of a class's version, in every 64-bit CPython since 3.4."""
 
 
 def _word(address: int) -> int:
@@ -25,7 +25,8 @@ def _word(address: int) -> int:
 
 
 def function_words(function: types.FunctionType) -> list[tuple[int, int]] | None:
-    """(address, word) of what a function can be given anew: as long as they hold, it is as it is now."""
+    """Return (address, word) pairs of a function's replaceable parts: while the words hold, the function is
+    unchanged."""
     places = _function_places()
     return None if places is None else [(id(function) + place, _word(id(function) + place)) for place in places]
 

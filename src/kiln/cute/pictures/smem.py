@@ -7,9 +7,9 @@ from html import escape
 from typing import Any
 
 from ...base_dsl.typing import NumericMeta
-from ..atoms.draw import heading
 from ..layout.leaf import LayoutError
-from .matrix_descriptor import PIECE
+from ..nvgpu.matrix_descriptor import PIECE
+from .draw import heading
 
 LINE = 128
 """Bytes of all banks once."""

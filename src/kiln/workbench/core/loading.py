@@ -1,0 +1,123 @@
+"""Loads Cases from contract modules, `KernelPlan` classes and the kernel library."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .cases import Case
+from .contracts import REQUIRED, ContractError, check_names, import_file, import_name
+
+
+def load(where: Any) -> Case:
+    """Return the Case of a file, `pkg.module`, either with `:Plan`, a module, or a KernelPlan class or object."""
+    if isinstance(where, Case):
+        return where
+    if isinstance(where, ModuleType):
+        return _of_module(where, where.__file__ or where.__name__, None)
+    if not isinstance(where, (str, os.PathLike)):
+        return _of_plan(
+            where, f"{getattr(where, '__module__', '?')}:{getattr(where, '__qualname__', type(where).__qualname__)}"
+        )
+    text = os.fspath(where)
+    name, plan = text, None
+    found = re.fullmatch(r"(.+):([A-Za-z_]\w*)", text)
+    if found and not os.path.exists(text):
+        name, plan = found.group(1), found.group(2)
+    if os.path.isdir(name) and os.path.isfile(os.path.join(name, "kernel.py")):
+        name = os.path.join(name, "kernel.py")
+    if name.endswith(".py") or os.sep in name or os.path.isfile(name):
+        path = Path(name).resolve()
+        if not path.is_file():
+            near = difflib.get_close_matches(path.name, [each.name for each in path.parent.glob("*.py")], 1)
+            raise ContractError(f"there is no file {name}" + (f"; did you mean {near[0]}?" if near else ""))
+        module = import_file(path)
+        return _of_module(module, f"{path}:{plan}" if plan else str(path), plan)
+    if name == "kiln.kernels":
+        from . import library_cases  # loads the kernel library: 250 ms
+
+        return library_cases.case(plan)
+    module = import_name(name)
+    return _of_module(module, text, plan)
+
+
+def _of_module(module: ModuleType, where: str, plan: str | None) -> Case:
+    file = module.__file__
+    names = vars(module)
+    if plan is not None:
+        if plan not in names:
+            near = difflib.get_close_matches(plan, [name for name in names if not name.startswith("_")], 1)
+            raise ContractError(f"there is no {plan!r} in it" + (f"; did you mean {near[0]!r}?" if near else ""), file)
+        return _of_plan(names[plan], where)
+    plans = [each for each in names.values() if _is_plan(each) and each.__module__ == module.__name__]
+    if plans and not any(name in names for name in REQUIRED):
+        if len(plans) > 1:
+            offered = ", ".join(f"{where}:{each.__name__}" for each in plans)
+            raise ContractError(f"it has several plans; name one: {offered}", file)
+        return _of_plan(plans[0], f"{where}:{plans[0].__name__}")
+    check_names(names, file)
+    stem = Path(file).stem if file else module.__name__
+    return Case(stem if stem != "kernel" or not file else Path(file).resolve().parent.name, where, file, names)
+
+
+def _is_plan(value: Any) -> bool:
+    wanted = ("prepare_inputs", "reference_fn", "plan")
+    return isinstance(value, type) and all(callable(getattr(value, name, None)) for name in wanted)
+
+
+def _of_plan(plan: Any, where: str) -> Case:
+    """Return a KernelPlan, class or object, as a Case: its fields are the problem."""
+    kind = plan if isinstance(plan, type) else type(plan)
+    if not _is_plan(kind) or not is_dataclass(kind):
+        raise ContractError(
+            f"{where} is no contract module and no KernelPlan: a dataclass with prepare_inputs, reference_fn, plan"
+        )
+    file = inspect.getsourcefile(kind)
+    problem_fields = [each for each in fields(kind) if each.init]
+
+    def default(each: Any) -> Any:
+        if not isinstance(plan, type):
+            return getattr(plan, each.name)
+        return each.default_factory() if each.default_factory is not MISSING else each.default
+
+    def made(problem: Mapping[str, Any]) -> Any:
+        return kind(**problem)
+
+    def kernel(*inputs: Any, problem: Mapping[str, Any], config: Any = None) -> Any:
+        kernel = made(problem).plan(*inputs)
+        result = kernel.run(config)
+        outputs = kernel.output_tensors if result is None else result
+        return outputs[0] if isinstance(outputs, list) and len(outputs) == 1 else outputs
+
+    names: dict[str, Any] = {
+        "fields": {each.name: default(each) for each in problem_fields},
+        "plan_of": made,
+        "kernel_fn": kernel,
+        "reference_fn": lambda *inputs, problem: made(problem).reference_fn(*inputs),
+        "get_inputs": lambda **problem: made(problem).prepare_inputs(),
+    }
+    if hasattr(kind, "oracle_fn"):
+        names["oracle_fn"] = lambda *inputs, problem: made(problem).oracle_fn(*inputs)
+    for method, name in (("_autotune_configs", "configs"), ("_algorithmic_flops_bytes", "flops_bytes")):
+        if hasattr(kind, method) and _says_something(kind, method):
+            names[name] = lambda method=method, **problem: getattr(made(problem), method)()
+    for name in ("problems", "tolerance", "baselines", "arch", "mutates", "aliases", "nondeterministic", "streams"):
+        if getattr(kind, name, None) is not None:
+            names[name] = getattr(kind, name)
+    if not isinstance(plan, type):
+        names["problems"] = [names["fields"]]
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", kind.__name__).lower()
+    return Case(snake, where, file, names, of_plan=True)
+
+
+def _says_something(kind: type, method: str) -> bool:
+    """Return whether a plan defines a method itself, rather than inherit KernelPlan's."""
+    base = next((each for each in kind.__mro__ if each.__name__ == "KernelPlan"), None)
+    return base is None or getattr(base, method, None) is not getattr(kind, method)

@@ -1,0 +1,58 @@
+"""The resources of compiled kernels, registers, shared memory and occupancy, as a table."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+from ...hardware.occupancy import occupancy
+from ..report.model import words
+from .capture import Kept
+
+
+def described(kernel: dict[str, Any], arch: str, launches: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a kernel with its first launch and its occupancy."""
+    launched = [one for one in launches if one["kernel"] == kernel["name"] and one["arch"] == arch]
+    first = launched[0] if launched else {}
+    made = {**kernel, "launches": len(launched), **{name: first.get(name) for name in ("grid", "block", "cluster")}}
+    made["file"] = os.path.basename(kernel["file"])
+    if first:
+        made["dynamic"] = first["smem"]
+    return made | resident(made, arch)
+
+
+def resident(kernel: dict[str, Any], arch: str) -> dict[str, Any]:
+    """Return the occupancy of a kernel, if its launch and its registers are known."""
+    if not kernel.get("block") or not kernel.get("registers"):
+        return {}
+    threads = math.prod(kernel["block"])
+    shared = kernel.get("smem", 0) + kernel.get("dynamic", 0)
+    found = occupancy(arch, threads, kernel["registers"], shared, kernel.get("barriers", 0))
+    return {"blocks": found.blocks, "warps": found.warps, "most_warps": found.most_warps, "limiter": found.limiter}
+
+
+def resources(runs: list[Kept]) -> str:
+    """Return a table of the resources of kernels."""
+    head = ("kernel", "config", "arch", "registers", "spills", "local", "shared", "threads", "blocks/SM", "occupancy", "limited by")  # fmt: skip
+    rows: list[tuple[str, ...]] = [head]
+    for kept in runs:
+        for one in kept.compiled:
+            for kernel in one.kernels:
+                rows.append(_row(described(kernel, one.arch, kept.launches), one.arch, kept.config))
+    if all(not row[1] for row in rows[1:]):
+        rows = [(row[0], *row[2:]) for row in rows]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+def _row(kernel: dict[str, Any], arch: str, config: Any) -> tuple[str, ...]:
+    threads = kernel["block"] and kernel["block"][0] * kernel["block"][1] * kernel["block"][2]
+    known = "registers" in kernel
+    share = f"{100 * kernel['warps'] / kernel['most_warps']:.0f} %" if kernel.get("most_warps") else "?"
+    return (
+        kernel["name"], words(config), arch, str(kernel["registers"]) if known else "no ptxas",
+        str(kernel["spill_stores"] + kernel["spill_loads"]) if known else "?", str(kernel["stack"]) if known else "?",
+        str(kernel.get("smem", 0) + kernel.get("dynamic", 0)), str(threads or "?"), str(kernel.get("blocks", "?")), share,
+        kernel.get("limiter", "?"),
+    )  # fmt: skip

@@ -1,0 +1,183 @@
+"""The result of tuning a Case: its decisions and Records, as text, as JSON and in `tuned.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ... import tunings
+from ..core import tuned_file
+from ..core.records import STATUSES, Journal, Record, journal_of
+from . import selection
+from .selection import Decision
+
+if TYPE_CHECKING:
+    from ..core.cases import Case
+
+SHOWN = 10
+"""How many configs the text lists for a problem."""
+
+
+@dataclass
+class Tuning:
+    """The decision for each problem, by its canonical JSON, and the last Record of every config."""
+
+    case: Case
+    decisions: dict[str, Decision] = field(default_factory=dict)
+    records: dict[str, list[Record]] = field(default_factory=dict)
+    finals: dict[str, list[selection.Candidate]] = field(default_factory=dict)
+    """The configs that were compared with each other, with their times in that comparison."""
+    measured: int = 0
+    """How many jobs were run; the journal answered the others."""
+    stopped: bool = False
+    """Whether the budget ended it."""
+    notes: list[str] = field(default_factory=list)
+    """Failures that are no config's fault."""
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The config that was chosen for the first problem."""
+        return next((decision.config for decision in self.decisions.values()), None)
+
+    def counts(self) -> Counter[str]:
+        """Count the configs of all problems by status."""
+        return Counter(record.status for records in self.records.values() for record in records)
+
+    def __str__(self) -> str:
+        answered = ["all of it from the journal; --fresh measures anew"] if self.decisions and not self.measured else []
+        return "\n".join([*(line for name in self.records for line in _of_problem(self, name)), *self.notes, *answered])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return decisions and Records as JSON."""
+        return {
+            "case": self.case.name,
+            "chosen": [
+                {"problem": json.loads(name), "config": decision.config, "us": list(decision.us), "why": decision.why}
+                for name, decision in self.decisions.items()
+            ],
+            "records": [json.loads(record.to_json()) for records in self.records.values() for record in records],
+            "measured": self.measured,
+            "stopped": self.stopped,
+        }
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def _of_problem(tuning: Tuning, name: str) -> list[str]:
+    records = list(tuning.records[name])
+    decision = tuning.decisions.get(name)
+    lines = [f"{tuning.case.name} {fields_text(records[0].problem) if records else name}".rstrip()]
+    measured = sorted((r for r in records if r.status == "ok" and r.us), key=lambda r: r.us[1] if r.us else 0)
+    ranked = sorted(
+        (r for r in records if r.status == "ranked"), key=lambda r: r.more.get("predicted_us") or float("inf")
+    )
+    finals = sorted(tuning.finals.get(name, ()), key=lambda one: one.us[1])
+    compared = [selection.canonical(one.config) for one in finals]
+    others = [r for r in measured or ranked if selection.canonical(r.config) not in compared]
+    by_config = {selection.canonical(record.config): record for record in measured}
+    if finals:  # brief timings are not comparable with those of the comparison
+        lines.append(f"  compared with each other, in {len(finals[0].rounds)} rounds:")
+        for config, one in zip(compared, finals):
+            lines.append(_row(by_config[config], one.us, config, decision))
+        lines += ["  the others, timed alone and shortly:"] if others[: SHOWN - len(finals)] else []
+    for record in others[: max(0, SHOWN - len(finals))]:
+        lines.append(_row(record, record.us, selection.canonical(record.config), decision))
+    counts = Counter(record.status for record in records)
+    lines.append("  " + ", ".join(f"{counts[status]} {status}" for status in STATUSES if counts[status]))
+    lines += _reasons(records)
+    if decision is not None:
+        low, middle, high = decision.us
+        lines.append(f"  chosen: {selection.canonical(decision.config)}, {middle:.2f} us [{low:.2f}, {high:.2f}]")
+        lines.append(f"  why: {decision.why}")
+    return lines
+
+
+def _row(record: Record, us: Sequence[float] | None, config: str, decision: selection.Decision | None) -> str:
+    chosen = "*" if decision is not None and record.config == decision.config else " "
+    return f"  {chosen} {_time(record, us)}  {config}{_flags(record)}"
+
+
+def fields_text(problem: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in problem.items())
+
+
+def _time(record: Record, us: Sequence[float] | None) -> str:
+    predicted = record.more.get("predicted_us")
+    if us is not None and not record.env.get("gpu"):
+        predicted = None  # predictions are for GPUs
+    expected = f" (predicted {predicted:.1f} us)" if predicted is not None else ""
+    if us is None:
+        return f"predicted {predicted:10.2f} us" if predicted is not None else f"{'not predicted':23}"
+    return f"{us[1]:10.2f} us [{us[0]:.2f}, {us[2]:.2f}]{expected}"
+
+
+def _flags(record: Record) -> str:
+    return f"  {' '.join(record.flags)}" if record.flags else ""
+
+
+def _reasons(records: Sequence[Record]) -> list[str]:
+    """Why configs failed, those of the same reason together, with the command that does the first again."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        if record.error and record.status != "ok":
+            message = str(record.error.get("message") or record.error.get("type") or "").strip().splitlines()
+            groups.setdefault((record.status, message[0] if message else ""), []).append(record)
+    lines: list[str] = []
+    for (status, reason), of in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])):
+        error = of[0].error or {}
+        place = (
+            f" ({os.path.basename(error['file'])}:{error['line']})" if error.get("file") and error.get("line") else ""
+        )
+        lines.append(f"  {len(of)} {status}: {textwrap.shorten(reason, 160, placeholder=' ...')}{place}")
+        if status != "invalid":
+            lines.append(f"      {of[0].again}")
+    return lines
+
+
+# --- tuned.json ------------------------------------------------------------------------------------------------------
+
+
+def write(case: Case, gpu: str, decisions: Mapping[str, Decision], records: Mapping[str, Iterable[Record]]) -> None:
+    """Write decisions, by problem, to `tuned.json`."""
+    entries = [_entry(case, gpu, json.loads(name), decision, records[name]) for name, decision in decisions.items()]
+    if entries:
+        tunings.write(tuned_file.path_of(case), entries)
+
+
+def _entry(
+    case: Case, gpu: str, problem: Mapping[str, Any], decision: Decision, records: Iterable[Record]
+) -> dict[str, Any]:
+    chosen = next(r for r in selection.newest(records) if r.config == decision.config and r.status == "ok")
+    return {
+        "case": case.name,
+        "file": tuned_file.file_name_of(case),
+        "gpu": gpu,
+        "problem": dict(problem),
+        "config": decision.config,
+        "us": [round(time, 4) for time in decision.us],
+        "env": {name: chosen.env.get(name) for name in ("kiln", "ptxas", "driver")},
+        "source": chosen.more.get("source"),
+        "key": chosen.key,
+    }
+
+
+def replay(case: Case, together: bool = False, journal: Journal | None = None) -> Tuning:
+    """Choose again from the journal, in whatever order its lines are, and write `tuned.json`. Runs nothing."""
+    records, _ = (journal or journal_of(case)).read()
+    groups = selection.groups(record for record in records if record.case == case.name)
+    tuning = Tuning(case)
+    for gpu in sorted({gpu for gpu, _ in groups}):
+        by_problem = {problem: selection.newest(group) for (model, problem), group in groups.items() if model == gpu}
+        decisions = selection.decisions(by_problem, together)
+        write(case, gpu, decisions, by_problem)
+        tuning.records |= {name: selection.of_configs(group) for name, group in by_problem.items()}
+        tuning.decisions |= decisions
+        finals = selection.finals(by_problem, together)
+        tuning.finals |= {name: selection.compared(by_problem[name], wanted) for name, wanted in finals.items()}
+    return tuning

@@ -1,0 +1,134 @@
+"""Files of the workbench import each other in no circle, and inside functions only what is optional or slow to load."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "kiln"
+WORKBENCH = "kiln.workbench"
+
+OPTIONAL = {
+    "torch", "torch.overrides", "yaml", "plotly.offline", "nvtx", "pytest", "ray.util.scheduling_strategies",
+    ".serve_cuda.marks", ".serve_cuda.torch_cuda",
+}  # fmt: skip
+"""Packages that may be missing, and the modules of the workbench that import one of them."""
+SLOW = {
+    "numpy": "200 ms",
+    "ml_dtypes": "50 ms beside numpy",
+    "rich": "100 ms",
+    "rich.console": "100 ms",
+    "rich.markdown": "150 ms",
+    "rich.progress": "200 ms",
+    "rich.table": "130 ms",
+    "rich.text": "with rich.console",
+    "kiln.kernels": "250 ms: the kernel library",
+    "kiln.kernels.dispatch.arrays": "with kiln.kernels",
+    "kiln.kernels.impl.gemm": "with kiln.kernels",
+    "kiln.measure.comparison": "numpy",
+    ".core.library_cases": "kiln.kernels",
+    ".inspect.highlight": "100 ms: pygments",
+}
+"""Modules that a verb loads when it needs them, and what they cost."""
+OTHERS = {
+    "doctor.py": "`kiln doctor` reports a broken installation; it does not end with its error",
+    "core/opened_case.py": "loads what it watches, numpy and torch among it, just before a contract is imported",
+    "core/ray_runner.py": "a function that Ray runs on nodes which may have no Kiln",
+    "startup/sitecustomize.py": "runs at the start of every Python process",
+}
+"""Files that import inside functions for another reason."""
+
+
+class Import(NamedTuple):
+    """A module that a file imports, and whether a function does."""
+
+    name: str
+    in_function: bool
+    line: int
+
+
+def modules() -> dict[str, Path]:
+    """Return the files of the workbench by module."""
+    found: dict[str, Path] = {}
+    for file in sorted((SOURCE / "workbench").rglob("*.py")):
+        if "templates" not in file.parts:
+            parts = ["kiln", *file.relative_to(SOURCE).with_suffix("").parts]
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+def imports(module: str, text: str, package: str, known: set[str]) -> Iterator[Import]:
+    """Yield what a text imports when it runs: imports for type checkers are none, `import_module` of a name is one."""
+
+    def walk(node: ast.AST, in_function: bool) -> Iterator[Import]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+                continue
+            names: list[str] = []
+            if isinstance(child, ast.Import):
+                names = [alias.name for alias in child.names]
+            elif isinstance(child, ast.ImportFrom):
+                parts = package.split(".")
+                base = parts[: len(parts) - child.level + 1] if child.level else []
+                whole = ".".join([*base, *filter(None, [child.module])])
+                names = [f"{whole}.{a.name}" if f"{whole}.{a.name}" in known else whole for a in child.names]
+            elif isinstance(child, ast.Call) and getattr(child.func, "attr", "") == "import_module":
+                names = [str(child.args[0].value)] if isinstance(child.args[0], ast.Constant) else []
+            yield from (Import(name, in_function, child.lineno) for name in names)  # type: ignore[attr-defined]
+            yield from walk(child, in_function or isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)))
+
+    yield from walk(ast.parse(text), False)
+
+
+def all_imports() -> dict[str, list[Import]]:
+    """Return what each module of the workbench imports."""
+    known = modules()
+    # names of the rest of Kiln that are modules: `from kiln.hardware import driver` is one of them
+    files = {".".join(["kiln", *file.relative_to(SOURCE).with_suffix("").parts]) for file in SOURCE.rglob("*.py")}
+    whole = {name.removesuffix(".__init__") for name in files}
+    packages = {name: name if file.name == "__init__.py" else name.rpartition(".")[0] for name, file in known.items()}
+    return {name: list(imports(name, file.read_text(), packages[name], whole)) for name, file in known.items()}
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Return the modules that are left when those without imports are taken away again and again."""
+    left = {name: set(below) & graph.keys() - {name} for name, below in graph.items()}
+    while lowest := {name for name, below in left.items() if not below}:
+        left = {name: below - lowest for name, below in left.items() if name not in lowest}
+    return sorted(left)
+
+
+def test_there_is_no_circle_of_files() -> None:
+    graph = {name: {one.name for one in found} for name, found in all_imports().items()}
+    assert circle(graph) == []
+
+
+def test_a_circle_is_found() -> None:
+    text = "def f():\n    from . import b\n"
+    graph = {
+        "p.a": {one.name for one in imports("p.a", text, "p", {"p.a", "p.b", "p.c"})},
+        "p.b": {one.name for one in imports("p.b", "import importlib\nimportlib.import_module('p.a')", "p", {"p.a"})},
+        "p.c": {"p.a"},
+    }
+    assert circle(graph) == ["p.a", "p.b", "p.c"]
+    assert circle({"p.a": {"p.b"}, "p.b": set()}) == []
+
+
+def test_imports_inside_functions_have_a_reason() -> None:
+    files = modules()
+    wrong: list[str] = []
+    used: set[str] = set()
+    for module, found in all_imports().items():
+        file = files[module].relative_to(SOURCE / "workbench").as_posix()
+        for one in found:
+            name = one.name.removeprefix(WORKBENCH)
+            if one.in_function and name in OPTIONAL | SLOW.keys():
+                used.add(name)
+            elif one.in_function and file in OTHERS:
+                used.add(file)
+            elif one.in_function:
+                wrong.append(f"{file}:{one.line}: {one.name}")
+    assert wrong == []
+    assert used == OPTIONAL | SLOW.keys() | OTHERS.keys()
