@@ -495,7 +495,7 @@ def test_operands_come_sooner_where_few_blocks_ask():
         sm90_cost.bounds(product(kiln.Float16, 128 * tiles, 128, 4096), config, H200) for tiles in (66, 132)
     )
     assert few["L2 cache"] < 0.9 * all_of_them["L2 cache"]
-    assert few["products"] == all_of_them["products"]
+    assert few["MMA"] == all_of_them["MMA"]
 
 
 def test_blocks_that_read_the_same_tile_of_the_larger_operand_are_neighbours():
