@@ -205,23 +205,23 @@ class Unwritten(TmaStoreEpilogue):
     """Writes no result, as far as the GPU can tell: only an `alpha` that is never given has them written."""
 
     @cute.jit
-    def write(self, part: Any, thread: Int32, group: Int32, acc: cute.Tensor, buffers: Any, into: Any, place: Any):
-        if into[-2] == -1.0:
-            super().write(part, thread, group, acc, buffers, into, place)
+    def write(self, acc: Any, thread: Int32, consumer_idx: Int32, buffers: Any, tensors: Any, tile: Any):
+        if tensors.alpha == -1.0:
+            super().write(acc, thread, consumer_idx, buffers, tensors, tile)
 
 
 class UnwrittenTiling(kernels.Sm90GemmConfig):
     """A config of the library's kernel, to which no result is written."""
 
 
-def _epilogue_of(problem: GemmProblem, config: kernels.Sm90GemmConfig, *rest: Any) -> Any:
-    made: Any = _library_epilogue_of(problem, config, *rest)
+def _make_epilogue(problem: GemmProblem, config: kernels.Sm90GemmConfig, *rest: Any) -> Any:
+    made: Any = _library_make_epilogue(problem, config, *rest)
     if isinstance(config, UnwrittenTiling):
         made.__class__ = Unwritten
     return made
 
 
-_library_epilogue_of, sm90_implementation.epilogue_of = sm90_implementation.epilogue_of, _epilogue_of
+_library_make_epilogue, sm90_implementation.make_epilogue = sm90_implementation.make_epilogue, _make_epilogue
 
 
 # --- what is called ----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from kiln import kernels
 from kiln.kernels.dispatch import arrays
 from kiln.kernels.dispatch.devices import current
 from kiln.kernels.impl.gemm import grouped_gemm
-from kiln.kernels.impl.gemm.grouped_problem import GroupedGemmProblem
+from kiln.kernels.impl.gemm.problem import GroupedGemmProblem
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -207,9 +207,7 @@ class GroupNode(Node):
     """Whether reports name its parts (`x[0]`), and not only the whole."""
 
     def __init__(self, tag: Any, children: list[Node], make: Callable[[list[Any]], Any]) -> None:
-        self.children = children
-        self._make = make
-        self._tag = tag
+        self.children, self._make, self._tag = children, make, tag
         self.formats = "".join(c.formats for c in children)
 
     @property

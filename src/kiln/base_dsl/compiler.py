@@ -14,8 +14,6 @@ from .bindings import ir
 from .diagnostics import CompilerDiagnosticError, DSLBaseError, DSLRuntimeError, DSLUserCodeError, Span
 from .options import CompileOptions
 
-# --- source locations ------------------------------------------------------------------------------------------------
-
 
 def source_span(location: ir.Location) -> tuple[Span | None, tuple[Span, ...]]:
     """Return where in the user's program an operation came from, and the calls that led there, innermost first."""
@@ -75,9 +73,6 @@ def mlir_error(failure: Exception, doing: str) -> DSLBaseError:
         elif note.message not in message:
             message += f"\n{note.message}"
     return CompilerDiagnosticError(message, span=span, calls=calls, notes=tuple(notes))
-
-
-# --- values that are used where they are not known -------------------------------------------------------------------
 
 
 def misplaced_value(module: ir.Module) -> DSLBaseError | None:
@@ -145,9 +140,6 @@ def _misplaced(op: ir.Operation, value: ir.Value) -> DSLBaseError:
 
 def _function_around(op: ir.Operation) -> ir.Operation | None:
     return next((o for o, _ in _around(op) if o.name == "func.func"), None)
-
-
-# --- running passes --------------------------------------------------------------------------------------------------
 
 
 class Watcher:

@@ -71,8 +71,6 @@ class BaseDSL(ArgumentRules):
         """Return the language itself; of `BaseDSL`, the default one."""
         return default_language() if cls is BaseDSL else cls()
 
-    # -- what a language provides ------------------------------------------------------------------------
-
     def dialects(self) -> Sequence[type[ext.Dialect]]:
         """Python-defined dialects to load before tracing."""
         return ()
@@ -153,8 +151,6 @@ class BaseDSL(ArgumentRules):
 
         return cache.compile_module(get_target(target), module, entry, options)
 
-    # -- tracing -----------------------------------------------------------------------------------------
-
     def check_arguments(
         self, nodes: Sequence[Node], names: Sequence[str], values: Sequence[ir.Value]
     ) -> ir.Value | None:
@@ -216,6 +212,9 @@ class BaseDSL(ArgumentRules):
         return Traced(module, name, leaf_types, [v.type for v in values], kinds, rebuild, single)
 
 
+tracing.entry_codes.append(BaseDSL.trace.__code__)
+
+
 class Traced:
     """A complete module, and how its results are read."""
 
@@ -223,12 +222,8 @@ class Traced:
         self, module: ir.Module, entry: str, argument_types: list[ir.Type], result_types: list[ir.Type],
         result_kinds: list[Any], rebuild: Callable[[Any], Any], returns_number: bool,
     ) -> None:  # fmt: skip
-        self.module = module
-        self.entry = entry
-        self.argument_types = argument_types
-        self.result_types = result_types
-        self.result_kinds = result_kinds
-        self.rebuild = rebuild
+        self.module, self.entry, self.argument_types = module, entry, argument_types
+        self.result_types, self.result_kinds, self.rebuild = result_types, result_kinds, rebuild
         self.returns_number = returns_number
         """Whether a single number is returned, by itself."""
 

@@ -209,8 +209,6 @@ class _Walk:
         except ValueError:
             return "empty"
 
-    # -- contents of builtin types, by the methods of the type itself: a class derived from it may have others ------------
-
     def items(self, x: dict[Any, Any]) -> tuple[Hashable, ...]:
         return tuple((self.key(k), self.key(v)) for k, v in dict.items(x))
 
@@ -280,8 +278,6 @@ _FOREIGN = frozenset(
      "concurrent", "multiprocessing", "subprocess", "socket", "_pytest"),
 )  # fmt: skip
 """Packages whose objects are not looked into: they hold state of the process, or lead to all there is."""
-
-# --- layouts ---------------------------------------------------------------------------------------------------------
 
 
 def _layout_of(kind: type) -> _Layout | None:

@@ -263,6 +263,10 @@ _create: Any = None
 """The bindings and their `Operation.create`, bound by the first trace: importing in every call would cost as much as it."""
 
 
+entry_codes: list[types.CodeType] = []
+"""The code of the methods of languages that run a user's function: a search of the stack ends there."""
+
+
 def current() -> Trace | None:
     """Return the trace of this thread, or None outside one."""
     return _state.trace

@@ -18,7 +18,7 @@ from ..base_dsl import trace as tracing
 from ..base_dsl.bindings import context, ir
 from ..base_dsl.diagnostics import type_error
 from ..base_dsl.numeric import emit
-from ..base_dsl.numeric.convert import convert
+from ..base_dsl.numeric.emit import convert
 from ..base_dsl.numeric.operators import arithmetic_type, check_chosen, select
 from ..base_dsl.numeric.promotion import float_of, weak_type
 from ..base_dsl.typing import Boolean, Float32, Numeric, as_numeric, common_type, plain_scalar

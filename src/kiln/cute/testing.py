@@ -29,9 +29,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-# --- in kernels ------------------------------------------------------------------------------------------------------
-
-
 def assert_(cond: Any, msg: str | None = None) -> None:
     """Stop the program with a message if a condition does not hold. Also for conditions known while tracing."""
     if tracing.current() is None or isinstance(cond, bool):
@@ -48,8 +45,6 @@ def range(name: str) -> contextlib.AbstractContextManager[None]:
 
     return kernel_range(name)
 
-
-# --- conversion of tensors -------------------------------------------------------------------------------------------
 
 _THREADS = 128
 
@@ -91,9 +86,6 @@ def convert(src: Tensor, dst: Tensor) -> None:
             f"convert() cannot write half a byte: mode {leading} of {dst.layout} has {dst.shape[leading]} elements of {narrowest} bits"
         )
     _convert(src, dst, tuple(together if mode == leading else 1 for mode, _ in enumerate(dst.shape)))
-
-
-# --- tuning ----------------------------------------------------------------------------------------------------------
 
 
 def _configurations(params_dict: dict[str, list[Any]] | None) -> Iterator[dict[str, Any]]:

@@ -52,9 +52,9 @@ def choices(constraint: Any) -> tuple[str | int, ...]:
 
 
 @functools.lru_cache(maxsize=4096, typed=True)  # typed: True is no 1
-def attributes(**given: str | int | bool | None) -> dict[str, ir.Attribute] | None:
+def attributes(**values: str | int | bool | None) -> dict[str, ir.Attribute] | None:
     """Texts, 32-bit numbers and truths as attributes; what is None is left out. Not to be changed."""
-    return {name: attribute_of(value) for name, value in given.items() if value is not None} or None
+    return {name: attribute_of(value) for name, value in values.items() if value is not None} or None
 
 
 @functools.lru_cache(maxsize=8)
@@ -96,16 +96,16 @@ def _rules(kind: Any) -> _Rules:
 
 def broken_rule(op: ir.Operation, kind: Any) -> str:
     """The rule that an operation of class `kind` breaks, with the value that breaks it, or an empty text."""
-    rules, given = _rules(kind), op.attributes
-    if len(given) != len(rules.fields):
-        for name in given:
+    rules, attrs = _rules(kind), op.attributes
+    if len(attrs) != len(rules.fields):
+        for name in attrs:
             if name in rules.optional:
-                if rule := _wrong_choice(name, given[name], rules.optional[name]):
+                if rule := _wrong_choice(name, attrs[name], rules.optional[name]):
                     return rule
             elif name not in rules.fields and not _is_discardable(name):
                 return f"has no attribute '{name}': it has {', '.join([*rules.fields, *rules.optional]) or 'none'}"
     for name, known in rules.chosen:
-        if rule := _wrong_choice(name, given[name], known):
+        if rule := _wrong_choice(name, attrs[name], known):
             return rule
     return rules.check(kind(op)) if rules.check is not None else ""
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from ..base_dsl.diagnostics import DSLRuntimeError
 from . import limits
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["DEFAULT", "GENERATIONS", "Arch", "Architecture", "Generation", "generation_of", "of_capability", "refusal"]
 
@@ -28,11 +26,11 @@ class Generation(NamedTuple):
     ptx: int
     """The first version of PTX that knows it, 88 for 8.8."""
     smem: int
-    """Shared memory of a multiprocessor."""
+    """Shared memory of an SM."""
     threads: int = 2048
-    """Of a multiprocessor."""
+    """Of an SM."""
     blocks: int = 32
-    """Of a multiprocessor."""
+    """Of an SM."""
     cluster: int = 1
     """The most blocks of a cluster; more than `limits.PORTABLE_CLUSTER` where a launch may ask for what is not portable."""
 
@@ -40,7 +38,7 @@ class Generation(NamedTuple):
     """Shared memory of each block that the hardware keeps for itself."""
     threads_per_block = limits.THREADS_PER_BLOCK
     registers = limits.REGISTERS
-    """Of 32 bits, of a multiprocessor and of a block."""
+    """Of 32 bits, of an SM and of a block."""
     warp = limits.WARP
 
     @property
@@ -108,7 +106,7 @@ class Architecture(enum.Enum):
 
     @property
     def suffix(self) -> str:
-        """What follows the number: "a" (this architecture alone), "f" (its family), or nothing."""
+        """The suffix of its number: "a" (this architecture alone), "f" (its family), or nothing."""
         return self.value[2]
 
     @property

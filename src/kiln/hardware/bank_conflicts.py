@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from ..base_dsl import sanitizing, settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from ..base_dsl.diagnostics import Span
+from ..base_dsl.diagnostics import Span
 
 __all__ = ["Report", "SharedAccess", "count", "report"]
 

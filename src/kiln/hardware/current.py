@@ -9,19 +9,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from ..base_dsl import settings
 from ..base_dsl.options import CompileOptions
-from ..base_dsl.target import get_target
+from ..base_dsl.target import Target, get_target
 from . import driver
 from .architectures import DEFAULT, Arch, Architecture, of_capability
 from .devices import Device, device_here, device_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ..base_dsl.target import Target
 
 cuda_is_host_memory = False
 """Whether what programs ask of CUDA is served from host memory (`kiln run --target cpu`): the CPU target then takes

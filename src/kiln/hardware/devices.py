@@ -55,7 +55,7 @@ class Device:
 
     @property
     def warp_groups(self) -> bool:
-        """Whether warp groups multiply what lies in shared memory (`wgmma`)."""
+        """Whether warpgroups multiply what lies in shared memory (`wgmma`)."""
         return self.capability == (9, 0) and self.specific
 
     @property
@@ -64,9 +64,9 @@ class Device:
         return model_of(self.name)
 
     def active_clusters(self, size: int, stream: int = 0) -> int:
-        """How many clusters of so many blocks, each with all shared memory of a multiprocessor, run at a time.
+        """How many clusters of so many blocks, each with all shared memory of an SM, run at a time.
 
-        Measured by the driver, for not every group of multiprocessors is whole; of a device that is not here, as if all were.
+        Measured by the driver, for not every group of SMs is whole; of a device that is not here, as if all were.
         """
         if self.number is None or size == 1 or self.cluster == 1:
             return self.multiprocessors // size

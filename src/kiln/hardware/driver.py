@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from ..base_dsl.diagnostics import DSLCudaRuntimeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _RELAXED = 2
 SUCCESS, INVALID_VALUE, NOT_INITIALIZED = 0, 1, 3

@@ -118,11 +118,11 @@ class Gpu:
         return None if used is None else used / 1e3
 
     def highest_clock(self) -> int | None:
-        """MHz of the multiprocessors."""
+        """MHz of the SMs."""
         return self._number("nvmlDeviceGetMaxClockInfo", _SM)
 
     def base_clock(self) -> int | None:
-        """MHz of the multiprocessors that it promises; what NVML calls the default of applications."""
+        """MHz of the SMs that it promises; what NVML calls the default of applications."""
         return self._number("nvmlDeviceGetDefaultApplicationsClock", _SM)
 
     def lock(self, mhz: int) -> None:

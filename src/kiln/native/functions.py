@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._support.gc_pause import gc_paused
@@ -19,15 +20,13 @@ from ..base_dsl.diagnostics import DSLRuntimeError, DSLUserCodeTypeError, Span, 
 from ..base_dsl.dsl import report
 from ..base_dsl.scf import ScfDSL
 from ..base_dsl.typing import NumericMeta
+from ..mlir import ir
 from . import types
 from .pointers import Fn, Ptr, convert, ir_types, leaf, wrapped
 from .types import in_memory, name_of, resolved
 
 if TYPE_CHECKING:
     import types as python_types
-    from collections.abc import Callable
-
-    from ..mlir import ir
 
 
 class NativeDSL(ScfDSL):
@@ -107,11 +106,11 @@ class Function:
     def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The arguments of a call, in order."""
         try:
-            given = inspect.signature(self.function).bind(*args, **kwargs)
+            bound = inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as reason:
             raise error(DSLUserCodeTypeError, f"{self.name}: {reason}", hint="see its definition") from None
-        given.apply_defaults()
-        return list(given.arguments.values())
+        bound.apply_defaults()
+        return list(bound.arguments.values())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         inputs, result = self.signature
@@ -410,8 +409,8 @@ class Unit(tracing.Trace):
 
         inputs, result = function.signature
         with tracing.inside_function(self, entry, "native"):
-            given = [wrapped([v], t) for v, t in zip(list(entry.arguments), inputs.values())]
-            returned = function.rewritten(*given)
+            values = [wrapped([v], t) for v, t in zip(list(entry.arguments), inputs.values())]
+            returned = function.rewritten(*values)
             if self.broken is not None:
                 raise self.broken
             merged_objects.check(self.watched)

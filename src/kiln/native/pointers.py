@@ -245,18 +245,18 @@ def convert(value: Any, kind: Any, what: str) -> Any:
         raise _refuse(
             f"{what} is {_describe(value)} and has to be {name_of(kind)}", "it takes numbers: address(p) is one"
         )
-    given: Any = kind if isinstance(value, float) else type(value)
-    if given is kind or _widens(given, kind):
+    actual: Any = kind if isinstance(value, float) else type(value)
+    if actual is kind or _widens(actual, kind):
         return kind(value)
-    raise _refuse(f"{what} is {name_of(given)} and has to be {name_of(kind)}", f"{name_of(kind)}(x) converts")
+    raise _refuse(f"{what} is {name_of(actual)} and has to be {name_of(kind)}", f"{name_of(kind)}(x) converts")
 
 
-def _widens(given: Any, kind: Any) -> bool:
-    if given is Boolean or kind is Boolean:
+def _widens(actual: Any, kind: Any) -> bool:
+    if actual is Boolean or kind is Boolean:
         return kind is not Boolean and isinstance(kind, IntegerMeta)
-    if isinstance(given, IntegerMeta) != isinstance(kind, IntegerMeta):
+    if isinstance(actual, IntegerMeta) != isinstance(kind, IntegerMeta):
         return False
-    return given.width < kind.width or (given.width == kind.width and isinstance(kind, IntegerMeta))
+    return actual.width < kind.width or (actual.width == kind.width and isinstance(kind, IntegerMeta))
 
 
 def _as_pointer(value: Any, kind: Any, what: str) -> Any:
@@ -274,9 +274,9 @@ def _as_pointer(value: Any, kind: Any, what: str) -> Any:
         return value
     if isinstance(value, _Pointer) and Ptr in (kind, type(value)):
         return kind._of(value._value)
-    given = type(value).__name__ if isinstance(value, _Pointer) else _describe(value)
+    actual = type(value).__name__ if isinstance(value, _Pointer) else _describe(value)
     hint = f"{kind.__name__}(x) converts" if isinstance(value, (_Pointer, Numeric, int)) else "pass a pointer, or None"
-    raise _refuse(f"{what} is {given} and has to be {kind.__name__}", hint)
+    raise _refuse(f"{what} is {actual} and has to be {kind.__name__}", hint)
 
 
 def _same_signature(value: Any, kind: Any) -> bool:

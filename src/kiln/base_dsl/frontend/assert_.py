@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import trace as tracing
 from .. import tree
-from .boolean import mark_test
+from .nodes import mark_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import trace as tracing
 from .. import tree
-from ..by_code import by_code
+from ..code_cache import by_code
 from ..diagnostics import DSLRuntimeError, error
 from ..tree import UNDEFINED
 from . import hidden_state
@@ -88,9 +88,7 @@ class Slot:
     kind = "attribute"
 
     def __init__(self, owner: Any, key: Any, path: str) -> None:
-        self.owner = owner
-        self.key = key
-        self.path = path
+        self.owner, self.key, self.path = owner, key, path
 
     @property
     def container_path(self) -> str:

@@ -11,6 +11,7 @@ from .. import tree
 from ..diagnostics import DSLRuntimeError, error
 from ..typing import Numeric
 from .boolean import run_not, truths
+from .conditional import choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,7 +83,6 @@ def run_compare(left: Any, *rest: Any) -> Any:
         return result
     if not tree.is_dynamic(result):
         return run_compare(operand, *rest) if result else result
-    from .conditional import choose
     from .regions import as_condition
 
     return choose(

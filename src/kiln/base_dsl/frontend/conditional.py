@@ -11,7 +11,7 @@ from .. import tree
 from ..diagnostics import type_error
 from ..typing import Boolean, Numeric
 from . import merged_objects
-from .boolean import mark_test
+from .nodes import mark_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable

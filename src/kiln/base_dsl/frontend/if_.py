@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import tree
 from ..typing import Boolean
-from .boolean import mark_test
+from .nodes import mark_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -113,9 +113,7 @@ class _Entry:
         `_Choices`."""
         self.name = name
         self.original = value
-        self.get = get
-        self.set = set_
-        self.kept = kept
+        self.get, self.set, self.kept = get, set_, kept
         try:
             began = value if likes is None else tree.weakened(value, likes)
             self.promoted, self.inits, self._rebuild = tree.open_value(began, promote, kept)

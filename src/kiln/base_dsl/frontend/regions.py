@@ -121,10 +121,7 @@ class WrongChoice(Exception):
         like: tuple[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.error = error
-        self.promote = promote
-        self.by_value = by_value
-        self.like = like
+        self.error, self.promote, self.by_value, self.like = error, promote, by_value, like
 
 
 class region:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from .. import tree
 from ..diagnostics import DSLRuntimeError, error
 from . import nodes
-from .boolean import mark_test
 from .for_ import run_rest
 from .liveness import names_of
+from .nodes import mark_test
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,12 +14,10 @@ from .. import trace
 from ..bindings import ir
 from ..trace import constant, emit_value
 from . import emit, host
-from .convert import convert as emit_convert
+from .emit import convert as emit_convert
 from .meta import INTEGERS, TYPES, FloatMeta, IntegerMeta, NumericMeta
 from .operands import PLAIN, as_numeric, plain_scalar
 from .promotion import common_type, float_of, holding_both, operand_type, refuse_packed, weak_type
-
-# -- operands ------------------------------------------------------------------------------------------------------
 
 
 def convert(x: Any, t: Any) -> Any:
@@ -88,11 +86,10 @@ def check_chosen(what: str, t: Any, *values: Any) -> None:
         plain = None if isinstance(type(value), NumericMeta) else plain_scalar(value)
         if plain is not None and not host.keeps(t, plain):
             from ..diagnostics import type_error
-            from .functions import keeping
 
             raise type_error(
                 f"{what}: {type(plain).__name__} {plain} is no value of {t.__name__}, the type it would have",
-                keeping(t, plain),
+                host.keeping(t, plain),
             )
 
 
@@ -141,7 +138,6 @@ def binary(name: str, a: Any, b: Any, reflected: bool = False) -> Any:
     return t._make(emit.floating(name, t, ir_operand(x, t), ir_operand(y, t)))
 
 
-# -- integers with an IR value among the operands ------------------------------------------------------------------
 # x and y are Python ints or IR-valued scalars of type t, at least one of them the latter.
 
 
@@ -267,9 +263,6 @@ INTEGER = {
 }
 
 
-# -- shifts --------------------------------------------------------------------------------------------------------
-
-
 def shift(name: str, a: Any, amount: Any) -> Any:
     """Shift: the result has the common type of both sides; bits shifted beyond its width are lost, so that one may
     become its sign."""
@@ -312,8 +305,6 @@ def _shift_by_constant(name: str, t: Any, x: Any, amount: int) -> Any:
     exact = multiple >> amount if multiple % (1 << amount) == 0 else 1
     return t._make(_emit("arith.shrui" if x.nonneg else "arith.shrsi", t, x, amount), x._nonneg, exact)
 
-
-# -- powers --------------------------------------------------------------------------------------------------------
 
 _LARGEST_UNROLLED_POWER = 64
 
@@ -388,9 +379,6 @@ def _power_by_constant(base: Any, exponent: int, t: Any) -> Any:
         if exponent:
             x = x * x
     return t._lift(host.cast(t, 1)) if result is None else result
-
-
-# -- comparisons and choices ---------------------------------------------------------------------------------------
 
 
 def _comparison_type(a: Any, b: Any) -> Any:

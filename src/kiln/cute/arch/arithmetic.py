@@ -15,9 +15,6 @@ from .values import choice, f32, i32, kernel_only, number
 Pair = tuple[Float32, Float32]
 
 
-# --- integers --------------------------------------------------------------------------------------------------------
-
-
 def popc(value: Any, *, loc: Any = None, ip: Any = None) -> Any:
     """Return how many bits are set."""
     typed = number(value)
@@ -63,9 +60,6 @@ def mul_wide(a: Any, b: Any, *, loc: Any = None, ip: Any = None) -> Any:
     if wide is None:
         raise type_error(f"mul_wide() takes integers of 16 or 32 bits, not {kind.__name__}")
     return wide(left) * wide(kind(b))
-
-
-# --- floats ----------------------------------------------------------------------------------------------------------
 
 
 def _extreme(name: str, a: Any, b: Any, abs_: bool, nan: bool) -> Float32:
@@ -123,9 +117,6 @@ def exp(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
 def log2_approx(a: Any, *, loc: Any = None, ip: Any = None) -> Float32:
     """Return the logarithm to base 2 by the hardware."""
     return _approx("lg2", a)
-
-
-# --- two floats at once ----------------------------------------------------------------------------------------------
 
 
 def _pack(pair: Any) -> ir.Value:

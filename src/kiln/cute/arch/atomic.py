@@ -144,8 +144,6 @@ def red(
     _rmw("red", name, ptr, val, sem, scope)
 
 
-# --- loads and stores ------------------------------------------------------------------------------------------------
-
 _EVICTIONS = {
     "evict_normal": "L1::evict_normal", "evict_first": "L1::evict_first", "evict_last": "L1::evict_last",
     "evict_no_allocate": "L1::no_allocate", "evict_unchanged": "L1::evict_unchanged",

@@ -30,9 +30,6 @@ def sync_warp(mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> None
     nvgpu.sync.sync_warp(i32(mask))
 
 
-# --- shuffles --------------------------------------------------------------------------------------------------------
-
-
 def shuffle_sync_op(
     value: Any, offset: Any, mask: Any = FULL_MASK, mask_and_clamp: Any = 31, kind: Any = ShflKind.idx, *,
     loc: Any = None, ip: Any = None,
@@ -117,9 +114,6 @@ def shuffle_sync_bfly(
     return shuffle_sync_op(value, offset, mask, mask_and_clamp, kind)
 
 
-# --- reductions ------------------------------------------------------------------------------------------------------
-
-
 def warp_reduction(
     val: Any, op: Callable[[Any, Any], Any], *, threads_in_group: int = 32, loc: Any = None, ip: Any = None
 ) -> Any:
@@ -170,9 +164,6 @@ def warp_redux_sync(
     return type(typed)._make(nvgpu.warp.redux(name, typed.ir_value(), i32(mask_and_clamp)))
 
 
-# --- votes -----------------------------------------------------------------------------------------------------------
-
-
 def _vote(what: str, kind: str, pred: Any, mask: Any, result: Any) -> Any:
     kernel_only(what)
     return result._make(nvgpu.warp.vote(kind, i1(pred), i32(mask)))
@@ -196,9 +187,6 @@ def vote_uni_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any 
 def vote_ballot_sync(pred: Any, mask: Any = FULL_MASK, *, loc: Any = None, ip: Any = None) -> Int32:
     """Return a word with the bit of each thread of the mask whose predicate holds."""
     return _vote("vote_ballot_sync", "ballot", pred, mask, Int32)
-
-
-# --- one thread, one value -------------------------------------------------------------------------------------------
 
 
 _chosen: weakref.WeakSet[tracing.FunctionFrame] = weakref.WeakSet()

@@ -52,9 +52,7 @@ class TensorNode(Node):
         self.key = found
         self.symbols = symbols
         self.formats = found.formats
-        self._leaves = leaves
-        self._array = array
-        self._alignment = alignment
+        self._leaves, self._array, self._alignment = leaves, array, alignment
 
     def types(self) -> list[ir.Type]:
         return self.key.types()
@@ -304,9 +302,6 @@ def _check_device(device: str) -> None:
         )
 
 
-# --- arrays passed as they are ---------------------------------------------------------------------------------------
-
-
 def array_node(x: Any) -> Node:
     """Return an array of another library: all of its layout is dynamic but the stride 1 of the leading mode."""
     array = read_array(x)
@@ -402,8 +397,6 @@ def _quick_torch(x: Any) -> Any:
         return None  # the node says what is wrong, if anything is
     return found, (address, *leaves)
 
-
-# --- annotations -----------------------------------------------------------------------------------------------------
 
 _SHAPE_LIKE = (Shape, Stride, Coord, Tile, IntTuple)
 _known: dict[int, tuple[Any, str]] = {}

@@ -114,8 +114,6 @@ class CuteDSL(ScfDSL):
             return None
         return super().quick(kind, annotation) or quick_array(kind)
 
-    # -- decorators --------------------------------------------------------------------------------------
-
     def jit(self, function: Any = None, *, preprocess: bool = True, preprocessor: bool | None = None) -> Any:
         """Decorator of host functions and of functions to be inlined."""
         preprocess = preprocess if preprocessor is None else preprocessor

@@ -182,8 +182,6 @@ class TracedTensor(Tensor):
 
     mark_compact_shape_dynamic = mark_layout_dynamic
 
-    # -- elements and slices -----------------------------------------------------------------------------
-
     def _coordinate(self, coord: Any) -> Any:
         """Return an index expression as a coordinate whose dynamic parts are as wide as offsets in this tensor need."""
         return _as_coordinate(coord, self._layout, self._is_wide())
@@ -265,8 +263,6 @@ class TracedTensor(Tensor):
         extents = None if self._extents is None else self._extents.mapped(f, layout.shape)
         return TracedTensor(self._iterator, layout, self._promised, extents)
 
-    # -- all elements ------------------------------------------------------------------------------------
-
     def load(self, *, loc: Any = None, ip: Any = None) -> Any:
         """Return all elements as one value (`TensorSSA`). The shape must be static."""
         from .tensor_ssa import TensorSSA
@@ -321,8 +317,6 @@ class TracedTensor(Tensor):
         if not self._iterator.in_memory:
             self._iterator.refuse(what, who)
         return self._iterator
-
-    # -- crossing regions and functions ------------------------------------------------------------------
 
     @tracing.taking_apart
     def __extract_mlir_values__(self) -> list[ir.Value]:
@@ -427,9 +421,6 @@ def _as_coordinate(coord: Any, layout: Any, wide: bool) -> Any:
             f"a tensor is indexed by {type(coord).__name__}", "an index is an integer, None or a tuple of those"
         )
     return int(coord.__index__())
-
-
-# --- making tensors --------------------------------------------------------------------------------------------------
 
 
 def _as_layout(layout: Any) -> Any:

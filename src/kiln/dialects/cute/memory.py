@@ -126,9 +126,9 @@ class View(Cute.Operation, name="view", traits=PURE):
     def check(self) -> str:
         widths = info(self.result.type).leaves
         wanted = [widths.count(32), widths.count(64)]
-        given = [len(self.narrow), len(self.wide)]
-        if given != wanted:
-            return f"has {given} leaves of 32 and 64 bits: the layout of {self.result.type} has {wanted}"
+        leaves = [len(self.narrow), len(self.wide)]
+        if leaves != wanted:
+            return f"has {leaves} leaves of 32 and 64 bits: the layout of {self.result.type} has {wanted}"
         return ""
 
 
@@ -232,10 +232,10 @@ def load(source: ir.Value, offset: ir.Value, type_: ir.Type, alignment: int = 0)
 
 def load_before(store: "Store", point: ir.Operation) -> ir.Value:
     """Load the element that a store would overwrite, before the operation `point`."""
-    given = dict(store.attributes.items())
+    attrs = dict(store.attributes.items())
     types, operands = (store.value.type,), (store.target, store.offset)
     return ir.Operation.create(
-        "cute.load", types, operands, given, None, 0, store.location, ir.InsertionPoint(point)
+        "cute.load", types, operands, attrs, None, 0, store.location, ir.InsertionPoint(point)
     ).result
 
 
@@ -270,14 +270,14 @@ def store(value: ir.Value, target: ir.Value, offset: ir.Value, alignment: int = 
 
 def stores_before(store: Store, offsets: Sequence[ir.Value], values: Sequence[ir.Value], alignment: int) -> None:
     """Store parts of what an operation stores before it, each at its own offset."""
-    point, location, target, given = (
+    point, location, target, attrs = (
         ir.InsertionPoint(store.operation),
         store.location,
         store.target,
         _alignment(alignment),
     )
     for value, offset in zip(values, offsets, strict=True):
-        ir.Operation.create("cute.store", (), (value, target, offset), given, None, 0, location, point)
+        ir.Operation.create("cute.store", (), (value, target, offset), attrs, None, 0, location, point)
 
 
 class Bounds(Cute.Operation, name="bounds"):
@@ -325,8 +325,8 @@ class Through(Cute.Operation, name="through"):
 
 def through(pointer: ir.Value, swizzle: Sequence[int], absolute: bool, name: str) -> ir.Value:
     """The pointer, whose accesses see shared memory through a swizzle."""
-    given = attributes(swizzle=",".join(map(str, swizzle)), absolute=int(absolute), swizzle_name=name)
-    return emit_value("cute.through", pointer.type, (pointer,), given)
+    attrs = attributes(swizzle=",".join(map(str, swizzle)), absolute=int(absolute), swizzle_name=name)
+    return emit_value("cute.through", pointer.type, (pointer,), attrs)
 
 
 class AllocRmem(Cute.Operation, name="alloc_rmem", traits=[_Allocates]):

@@ -311,7 +311,7 @@ def movmatrix(registers: Sequence[int]) -> list[int]:
     return [lane[0] for lane in ldmatrix(rows, 1, transpose=True)]
 
 
-# --- matrix products -------------------------------------------------------------------------------------------------
+# --- MMAs -------------------------------------------------------------------------------------------------
 # With g = lane / 4 and t = lane % 4, and e elements to a register, a lane holds as element i of its register r
 #
 #     A   row g + 8 (r % 2), column t e + i + 4 e (r / 2)       (of 8 rows: row g, column t e + i + 4 e r)
@@ -369,18 +369,18 @@ def _e4m3(byte: int) -> float:
 
 
 def mma_sync(
-    shape: tuple[int, int, int], a_type: str, b_type: str, sums: str, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
+    shape: tuple[int, int, int], a_type: str, b_type: str, accumulator: str, a: Sequence[Sequence[int]], b: Sequence[Sequence[int]],
     c: Sequence[Sequence[float]], saturate: bool = False,
 ) -> list[list[float]]:  # fmt: skip
     """`mma.sync`: D = A B + C. Elements of A and B are bits, in the order in which lanes hold them; those of C are numbers.
 
     A sum starts with C and takes the products in the order of k, each by one fused multiplication and addition in f32 (f64 for
-    f64), and is rounded to its type at the end. PTX leaves the order, and how sums are rounded, to the hardware. Integers wrap,
+    f64), and is rounded to its type at the end. PTX leaves the order, and how accumulator are rounded, to the hardware. Integers wrap,
     or stop at the ends of their range (`saturate`).
     """
     m, n, k = shape
-    if mma_shapes.find("mma.sync", shape, a_type, b_type, sums) is None:
-        raise ValueError(mma_shapes.refusal("mma.sync", shape, a_type, b_type, sums))
+    if mma_shapes.find("mma.sync", shape, a_type, b_type, accumulator) is None:
+        raise ValueError(mma_shapes.refusal("mma.sync", shape, a_type, b_type, accumulator))
     left, right, start = (_zeros(rows, columns) for rows, columns in ((m, k), (k, n), (m, n)))
     for lane in LANES:
         for element, (row, column) in zip(a[lane], a_places(m, k, mma_shapes.BITS[a_type], lane), strict=True):
@@ -392,14 +392,14 @@ def mma_sync(
 
     def sum_of(row: int, column: int) -> float:
         pairs = [(left[row][inner], right[inner][column]) for inner in range(k)]
-        if sums == "s32":
-            products = (x ^ y if a_type == "b1.xor" else x & y if a_type == "b1.and" else x * y for x, y in pairs)
-            total = start[row][column] + sum(products)
+        if accumulator == "s32":
+            terms = (x ^ y if a_type == "b1.xor" else x & y if a_type == "b1.and" else x * y for x, y in pairs)
+            total = start[row][column] + sum(terms)
             return max(-(1 << 31), min((1 << 31) - 1, total)) if saturate else signed(total)
         total = float(start[row][column])
         for x, y in pairs:
-            total = _fused(float(x), float(y), total, sums == "f64")
-        return total if sums != "f16" else _to_f16(total)
+            total = _fused(float(x), float(y), total, accumulator == "f64")
+        return total if accumulator != "f16" else _to_f16(total)
 
     return [[sum_of(row, column) for row, column in c_places(m, lane)] for lane in LANES]
 
@@ -422,7 +422,7 @@ def _to_f16(value: float) -> float:
     return value if not math.isfinite(value) else round_float(Fraction(value), "rn", 11, -24, 15)
 
 
-# --- products of a warp group ----------------------------------------------------------------------------------------
+# --- WGMMA ----------------------------------------------------------------------------------------
 # An operand lies in shared memory as a descriptor says. A thread's elements of D, and of A where it comes from registers, are those
 # that `mma.sync` spreads: warp w of the group has rows 16 w to 16 w + 15.
 
@@ -471,7 +471,7 @@ _LEAST_EXPONENT = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -
 """The exponents of the smallest normal numbers."""
 
 
-def wgmma(a_type: str, b_type: str, sums: str, a: Any, b: Any, c: Any) -> np.ndarray:
+def wgmma(a_type: str, b_type: str, accumulator: str, a: Any, b: Any, c: Any) -> np.ndarray:
     """D = A B + C of one instruction: matrices of numbers, as numpy's; C is 0 where it does not accumulate.
 
     PTX leaves order and rounding open; this is what H100s were observed to do (the model of MMA-Sim, arXiv 2511.10909). All products
@@ -480,7 +480,7 @@ def wgmma(a_type: str, b_type: str, sums: str, a: Any, b: Any, c: Any) -> np.nda
     of 8-bit floats it is 13, and so many bits of the fraction are kept. Integers wrap.
     """
     a, b = np.asarray(a), np.asarray(b)
-    if sums == "s32":
+    if accumulator == "s32":
         total = a.astype(np.int64) @ b.astype(np.int64) + np.asarray(c, np.int64)
         return (total & 0xFFFFFFFF).astype(np.uint32).view(np.int32)
     a, b = a.astype(np.float64), b.astype(np.float64)
@@ -490,20 +490,20 @@ def wgmma(a_type: str, b_type: str, sums: str, a: Any, b: Any, c: Any) -> np.nda
         exponents = np.concatenate(
             [
                 _exponents(a, a_type)[:, None, :] + _exponents(b, b_type).T[None],
-                _exponents(start, sums)[..., None],
+                _exponents(start, accumulator)[..., None],
             ],
             axis=2,
         )
         special = np.logical_not(np.isfinite(terms).all(axis=2))
-        special_sums = terms.sum(axis=2)  # infinite, or no number
+        not_finite = terms.sum(axis=2)  # infinite, or no number
         finite = np.where(np.expand_dims(special, 2), 0.0, terms)
         largest = np.where(finite == 0, -(1 << 20), exponents).max(axis=2)
         largest = np.where(largest == -(1 << 20), 0, largest)
         fraction = 13 if mma_shapes.BITS[a_type] == 8 else 25
         parts = np.trunc(np.ldexp(finite, fraction - largest[..., None])).astype(np.int64)
         exact = np.ldexp(parts.sum(axis=2).astype(np.float64), largest - fraction)
-        made = _nearest_f16(exact) if sums == "f16" else _cut_off(exact, min(fraction, 23))
-        return np.where(special, special_sums, made).astype(np.float16 if sums == "f16" else np.float32)
+        made = _nearest_f16(exact) if accumulator == "f16" else _cut_off(exact, min(fraction, 23))
+        return np.where(special, not_finite, made).astype(np.float16 if accumulator == "f16" else np.float32)
 
 
 def _exponents(numbers: np.ndarray, kind: str) -> np.ndarray:

@@ -14,7 +14,7 @@ from ..declaration import Operand, OptionalAttr, Result
 from ..definition import Pointer, attributes, one_of
 from .dialect import CuteNvgpu, wrong_space
 
-_SUMS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
+_ACCUMULATORS = {"f32": "f32", "f16": "f16", "f64": "f64", "i32": "s32"}
 """PTX names of the types of sums."""
 
 
@@ -49,9 +49,9 @@ def _wrong_mma(
     (m, n, k), (a_type, b_type) = shape, elements
     if c != result:
         return f"has C of {c} and D of {result}: both are alike"
-    if not isinstance(c, ir.VectorType) or str(c.element_type) not in _SUMS:
-        return f"has sums of {c}: a vector of {', '.join(_SUMS)}"
-    if rule := mma_shapes.refusal("mma.sync", shape, a_type, b_type, _SUMS[str(c.element_type)]):
+    if not isinstance(c, ir.VectorType) or str(c.element_type) not in _ACCUMULATORS:
+        return f"has an accumulator of {c}: a vector of {', '.join(_ACCUMULATORS)}"
+    if rule := mma_shapes.refusal("mma.sync", shape, a_type, b_type, _ACCUMULATORS[str(c.element_type)]):
         return rule
     for what, type_, element, size in (("A", a, a_type, m * k), ("B", b, b_type, k * n)):
         wanted = size * mma_shapes.BITS[element] // 32
@@ -66,8 +66,8 @@ def _wrong_mma(
 def mma_sync(shape: tuple[int, int, int], a_type: str, b_type: str, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
     """A lane's part of A B + C; `shape` is (m, n, k)."""
     m, n, k = shape
-    given = attributes(m=m, n=n, k=k, a_type=a_type, b_type=b_type)
-    return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), given)
+    attrs = attributes(m=m, n=n, k=k, a_type=a_type, b_type=b_type)
+    return emit_value("cute_nvgpu.mma_sync", c.type, (a, b, c), attrs)
 
 
 @functools.lru_cache(maxsize=64)
@@ -104,8 +104,8 @@ def ldmatrix(
     pointer: ir.Value, type_: ir.Type, count: int, transpose: bool = False, unpack: int | None = None
 ) -> ir.Value:
     """A lane's registers (`type_`: a vector of i32) of `count` matrices."""
-    given = attributes(count=count, transpose=transpose or None, unpack=unpack)
-    return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), given)
+    attrs = attributes(count=count, transpose=transpose or None, unpack=unpack)
+    return emit_value("cute_nvgpu.ldmatrix", type_, (pointer,), attrs)
 
 
 class LdMatrixBytes(CuteNvgpu.Operation, name="ldmatrix_bytes"):

@@ -83,5 +83,5 @@ class PackedF32x2(CuteNvgpu.Operation, name="packed_f32x2", traits=PURE):
 
 def packed_f32x2(kind: str, a: ir.Value, b: ir.Value, c: ir.Value, rounding: str, ftz: bool) -> ir.Value:
     """Arithmetic of two f32 at once; vectors of two."""
-    given = attributes(kind=kind, rounding=rounding, ftz=ftz)
-    return emit_value("cute_nvgpu.packed_f32x2", a.type, (a, b, c), given)
+    attrs = attributes(kind=kind, rounding=rounding, ftz=ftz)
+    return emit_value("cute_nvgpu.packed_f32x2", a.type, (a, b, c), attrs)

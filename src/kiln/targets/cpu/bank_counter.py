@@ -14,19 +14,18 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..._support import fork_safe
 from ...base_dsl.compiler import source_span
+from ...base_dsl.diagnostics import Span
 from ...hardware.bank_conflicts import SharedAccess, count
 from ...mlir import context, ir
 from ..lowering.builder import Builder, global_, int_attr, int_type, parsed_type
 from .bank_counts import MIX, Counters, access, counter, flush
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...base_dsl.diagnostics import Span
     from ..host.jit import Library
     from .expand import Expander, Expansion
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLNotImplemented
 from ...dialects import cute
 from ...hardware.architectures import DEFAULT, Arch, Architecture
+from ...hardware.limits import Needs
 from ...mlir import ir
 from ..host import expand as host
 from ..host import splitting
@@ -20,14 +22,11 @@ from ..lowering.expansion import AnyOp
 from ..lowering.loop_annotations import keep_loop_annotations
 from ..lowering.memory import alignment_of
 from .passes import coroutines
-from .runtime import in_kernels, scheduler
-from .runtime.in_kernels import Fields
+from .runtime import record_access, scheduler
+from .runtime.record_access import Fields
 from .runtime.records import HEADER, FrameHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ...hardware.limits import Needs
     from .bank_counter import BankCounter
     from .sanitizer.instrument import Instrumentation
 
@@ -124,7 +123,7 @@ class Expansion(host.Expansion):
                 frame_argument = len(func.regions[0].blocks[0].arguments) - 1
                 frame = coroutines.make_resumable(func, frame_argument, HEADER)
                 splitting.split(func, resumes=frame.resumes)
-                in_kernels.indices_from_frame(func)
+                record_access.indices_from_frame(func)
                 scheduler.set_frame_size(module, state.name, frame.size)
             else:
                 splitting.split(func)

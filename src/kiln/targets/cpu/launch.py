@@ -8,7 +8,7 @@ the sizes and runs the blocks, in parallel if that pays (`runtime/launches.py`).
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError
@@ -23,9 +23,6 @@ from .expand import HIDDEN, Expander, Expansion, FunctionState
 from .passes.loop_versioning import guarded_versions
 from .runtime import scheduler
 from .runtime.records import SMEM_ALIGNMENT
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LAUNCH_FUNCTION = "kiln_cpu_launch"
 

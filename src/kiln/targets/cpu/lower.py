@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ...base_dsl.compiler import Compilation
+from ...hardware.architectures import Architecture
 from ...mlir import context, find, ir
 from ..host import lower as host
 from ..lowering.builder import Builder, int_type
@@ -16,10 +19,6 @@ from .ops import async_copy, cluster, control, cute, llvm_operations, mbarrier, 
 from .passes import matrix_fusion
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ...base_dsl.compiler import Compilation
-    from ...hardware.architectures import Architecture
     from ..host.expand import FunctionState as HostFunction
 
 _KERNELS = combined(

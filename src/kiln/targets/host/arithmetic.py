@@ -9,6 +9,7 @@ call library functions that not every system has. Functions without an LLVM intr
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...mlir import context, ir
@@ -18,8 +19,6 @@ from ..lowering.builder import Builder, constant_values, flat_type, int_type, li
 from ..lowering.expansion import KEEP, Handlers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .expand import Expander
 
 HANDLERS = Handlers()

@@ -7,7 +7,7 @@ Every function gets the context of the call as a hidden argument at its end. A t
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
 
 from ...base_dsl.compiler import report_at, source_span
 from ...base_dsl.diagnostics import CompilerDiagnosticError
@@ -31,9 +31,6 @@ from .call_context import STOPS, offset
 from .exits import END, return_at_ends
 from .loops import stopped
 from .splitting import split
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
 
 
 @dataclasses.dataclass

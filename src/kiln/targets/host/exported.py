@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...base_dsl.arguments import ONE_SYMBOL
 from ...native import Fn, Ptr, i32, i64, struct
+from ..lowering.sites import Site as Place
 from . import tensor_map_rules
 from .faults import ILLEGAL_ADDRESS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..lowering.sites import Site as Place
     from .elf.objects import Data, Object, Symbol
     from .jit import Part, Processor
 

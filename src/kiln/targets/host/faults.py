@@ -8,18 +8,16 @@ import signal
 import struct
 import sys
 import warnings
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.diagnostics import DSLCudaRuntimeError, DSLRuntimeError, DSLUserCodeRuntimeError, DSLWarning
+from ..lowering.sites import Site
 from . import signals
 from .call_context import FAULT, MEMORY_FAULT, STOP_INTERRUPT, TEXT, WARNING, Context
 from .launch_rules import refused_launch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..lowering.sites import Site
-
     Explain = Callable[[Context, Site, Sequence[Site], bytes], BaseException | None]
     """What a target makes of a fault, its site, all sites, and what was recorded of a group of threads; None: what all make of it."""
 
@@ -79,10 +77,10 @@ def report(address: int, sites: Sequence[Site], explain: Explain | None = None) 
     if warned is not None:
         place = (warned.span.filename, warned.span.line) if warned.span else ("", 0)
         message = f"{warned.message}{where}: a GPU goes on, with all bits of the result set"
-        warnings.warn_explicit(message, DSLWarning, *place, registry=_told)
+        warnings.warn_explicit(message, DSLWarning, *place, registry=_warned)
 
 
-_told: dict[Any, int] = {}
+_warned: dict[Any, int] = {}
 """Warnings of kernels, which Python shows once for each line."""
 
 

@@ -12,7 +12,8 @@ import functools
 import itertools
 import re
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from ..._support import fork_safe, stack_guard
 from ..._support.gc_pause import gc_paused
@@ -24,9 +25,6 @@ from ...native.deferred_library import DeferredLibrary
 from ..lowering.pass_managers import free
 from . import native_objects
 from .object_code import undefined_symbols
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _numbers = itertools.count()
 _lock = fork_safe.wait_for(fork_safe.rlock())

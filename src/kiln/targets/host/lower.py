@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ...base_dsl.compiler import Compilation, report_at
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLRuntimeError
@@ -18,9 +18,6 @@ from ..lowering.memory import carrier_type, from_carrier, to_carrier
 from . import arithmetic, call_context, loops, math, ops, splitting, tensor_map_encode
 from .call_context import WRAPPER
 from .expand import Expansion, expand_module, host_type
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 HANDLERS = combined(
     shared_arithmetic.HANDLERS, memory.HANDLERS, arithmetic.HANDLERS, math.HANDLERS, loops.HANDLERS, ops.HANDLERS,

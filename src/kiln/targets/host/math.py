@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...dialects import nvgpu
@@ -11,8 +12,6 @@ from ..lowering.expansion import Handlers
 from .rounding import rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .expand import Expander
 
 HANDLERS = Handlers()

@@ -6,6 +6,7 @@ the processor around a constrained operation, which stays between what sets the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
@@ -13,8 +14,6 @@ from ..lowering.arithmetic import intrinsic
 from ..lowering.builder import Builder, function, int_attr, int_type
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .expand import Expander
 
 _MODES = {"rz": 0, "rp": 2, "rm": 3}

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import platform
+from collections.abc import Mapping
 from signal import SIGBUS, SIGFPE, SIGSEGV
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 SIGNALS = (int(SIGSEGV), int(SIGBUS), int(SIGFPE))
 SIGINFO = 4

@@ -10,14 +10,11 @@ again, and find the function's own memory through the frame.
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ...base_dsl.target import size_and_alignment
 from ...mlir import context, find, ir
 from ..lowering.builder import int_attr, int_type, ptr_type, symbol
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LARGE = 10_000
 """Operations of a function from which on it is split.

@@ -6,15 +6,13 @@ saturate, NaN gives 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ...base_dsl.numeric.emit import SIGNED_AMOUNT
 from ...mlir import context, ir
 from .builder import Builder, constant_values, flat_type, int_type, reshape
 from .expansion import KEEP, Expander, Handlers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HANDLERS = Handlers()
 

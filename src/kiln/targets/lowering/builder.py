@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ...mlir import PACKAGE, context, ir
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
 
 _DYNAMIC = -(1 << 31)  # marks an index of a getelementptr that is an operand
 

@@ -11,7 +11,8 @@ Each file of operations has a table of its own; a target puts those it wants tog
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from collections.abc import Callable, Container, Iterable
+from typing import Any, ClassVar, NamedTuple
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLNotImplemented
@@ -21,9 +22,6 @@ from ...dialects.definition import operation_names
 from ...dialects.nvgpu.tma import TensorMap
 from ...mlir import find, ir
 from .builder import Builder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable
 
 AnyOp = ir.Operation | OpView
 """An operation or a view of one, for functions that take either."""

@@ -15,6 +15,7 @@ from ...base_dsl.diagnostics import DSLOptimizationWarning, DSLRuntimeError
 from ...dialects import cute
 from ...dialects.nvgpu.control import SetMaxRegister
 from ...hardware import features, limits
+from ...hardware.architectures import Architecture, Generation
 from ...hardware.limits import Needs, Sizes
 from ...mlir import find, ir
 from .builder import constant_value, operations, symbol
@@ -22,7 +23,6 @@ from .shared_memory import place_allocations
 
 if TYPE_CHECKING:
     from ...dialects.declaration import OpView
-    from ...hardware.architectures import Architecture, Generation
 
     _View = TypeVar("_View", bound=OpView)
 
@@ -109,7 +109,7 @@ def _warn_of_blocks(launch: cute.Launch, kernel: str, of: Generation) -> None:
     if blocks <= of.blocks and blocks * threads <= of.threads:
         return
     span, _ = source_span(launch.location)
-    text = f"kernel {kernel}: min_blocks_per_mp={blocks} blocks of {threads or 'some'} threads, and a multiprocessor of sm_{of.number} has "
+    text = f"kernel {kernel}: min_blocks_per_mp={blocks} blocks of {threads or 'some'} threads, and an SM of sm_{of.number} has "
     text += f"at most {of.blocks} blocks and {of.threads} threads: there will be fewer"
     warnings.warn_explicit(text, DSLOptimizationWarning, *((span.filename, span.line) if span else ("<unknown>", 0)))
 

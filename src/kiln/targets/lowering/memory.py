@@ -7,7 +7,8 @@ cross regions, blocks and functions as they are.
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 from ...dialects import cute
 from ...dialects.nvgpu.tma import TensorMap
@@ -15,9 +16,6 @@ from ...mlir import context, ir
 from .arithmetic import element_of
 from .builder import Builder, constant_value, int_type, like, parsed_type, struct_type
 from .expansion import Expander, Handlers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HANDLERS = Handlers()
 

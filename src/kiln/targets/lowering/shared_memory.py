@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...dialects.cute import AllocSmem
@@ -9,8 +10,6 @@ from ...mlir import ir
 from .builder import int_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
-
     Piece = tuple[Any, int, int]
     """A piece of memory by a name: bytes, and what it is aligned to."""
 

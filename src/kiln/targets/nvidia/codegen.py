@@ -12,21 +12,17 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator, Sequence
 from ctypes import c_char_p, string_at
-from typing import TYPE_CHECKING
 
 from ..._support import fork_safe
 from ...base_dsl.diagnostics import CompilerDiagnosticError, DSLSubprocessCallError
 from ...base_dsl.dsl import others_may_compile
 from ...hardware import driver, source_paths, toolchain
+from ...hardware.architectures import Architecture
 from ...llvm import binding as llvm
 from ...llvm import unlocked
 from ..lowering.pass_managers import free
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from ...hardware.architectures import Architecture
 
 TRIPLE = "nvptx64-nvidia-cuda"
 _lock = fork_safe.wait_for(fork_safe.rlock())
@@ -51,18 +47,18 @@ _TUNING = (
     ("dse-memoryssa-walklimit", "10", "90"),
 )
 """Options for device code, each with its default: options are the process's, and the CPU target's code has the defaults."""
-_TUNING_OF_PRODUCTS = (
+_TUNING_OF_WGMMA = (
     # What is computed before a main loop stays there. Between the loop and the wait behind it ptxas would mix it with what reads the
     # sums, take these for read in flight, and let every product wait for the one before (C7514).
     ("instcombine-code-sinking", "0", "1"),
 )
-"""The same for kernels with products of warp groups."""
+"""The same for kernels with WGMMAs."""
 
 
 @contextlib.contextmanager
-def tuned(products: bool) -> Iterator[None]:
-    """While open, LLVM compiles device code, with products of warp groups or without any: options are the process's."""
-    options = (*_TUNING, *(_TUNING_OF_PRODUCTS if products else ()))
+def tuned(wgmma: bool) -> Iterator[None]:
+    """While open, LLVM compiles device code, with WGMMAs or without any: options are the process's."""
+    options = (*_TUNING, *(_TUNING_OF_WGMMA if wgmma else ()))
     with _lock:
         for name, value, _ in options:
             llvm.set_option("kiln", f"--{name}={value}")

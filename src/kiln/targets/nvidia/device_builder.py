@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ...mlir import context, ir
 from ..lowering.arithmetic import element_of
 from ..lowering.builder import Builder, gep_parts, int_type, parsed_type, ptr_type, struct_type
 from ..lowering.memory import carrier_type, from_carrier, to_carrier
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def pointer_type(space: int) -> ir.Type:

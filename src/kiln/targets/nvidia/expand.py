@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base_dsl.compiler import report_at
 from ...base_dsl.diagnostics import DSLArchitectureError
 from ...dialects import cute
 from ...dialects.nvgpu.tma import TensorMap
+from ...hardware.architectures import Architecture
+from ...hardware.features import Feature
 from ...mlir import context, ir
 from ..lowering import expansion as lowering
 from ..lowering.arithmetic import element_of
@@ -24,10 +27,6 @@ from .passes.smem_allocation import place_smem
 from .registers import Registers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ...hardware.architectures import Architecture
-    from ...hardware.features import Feature
     from .ops.wgmma import PendingWgmma
 
 _SPACES = {"gmem": 1, "smem": 3, "tmem": 6, "rmem": 0, "generic": 0}
@@ -147,7 +146,7 @@ class Expander(lowering.Expander):
     kernel: Kernel
     entry: ir.Block
     taken_apart: dict[Any, list[ir.Value]] = dataclasses.field(default_factory=dict)
-    """Fragments of matrix products taken apart, by their values and the blocks where that was done."""
+    """Fragments of MMAs taken apart, by their values and the blocks where that was done."""
     results: dict[ir.Value, list[ir.Value]] = dataclasses.field(default_factory=dict)
     """Fragments that operations made, as registers: the vectors of those that are needed are put together at the end."""
     places: dict[tuple[ir.Value, ir.Type, int], ir.Value] | None = dataclasses.field(default_factory=dict)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...dialects.nvgpu.launch import DriverLaunch
@@ -21,8 +22,6 @@ from ..lowering.memory import carrier_type, to_carrier
 from . import recent_launches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from ..host.expand import Expander
 
 HANDLERS = Handlers()
@@ -83,7 +82,7 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
     status = outside.load(i32, outside.byte_gep(x.function.context, shared.offset("status")))
     failed = outside.binary("andi", status, outside.i32(shared.FAULT))
     sound = outside.if_(outside.compare("eq", failed, outside.i32(0)))
-    # what the driver could not be told: it takes 32 bits
+    # what the driver could not be operands: it takes 32 bits
     numbers = [*op.grid, *op.block, *op.cluster, op.smem]
     narrow = [sound.value("arith.trunci", i32, (number,)) for number in numbers]
     b = sound
@@ -118,8 +117,8 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
     launched = b.choose(missing, lambda c: c.i32(-1), launch, i32)
 
     def slow(c: Builder) -> ir.Value:
-        told = [c.i32(index), c.i32(site), launched, config, pointers, _entry(c, OWNER)]
-        return c.call_pointer(_entry(c, SLOW), told, i32)
+        operands = [c.i32(index), c.i32(site), launched, config, pointers, _entry(c, OWNER)]
+        return c.call_pointer(_entry(c, SLOW), operands, i32)
 
     result = b.choose(b.compare("ne", launched, b.i32(0)), slow, lambda _: launched, i32)
     refusal = x.module.site(op, "refused", "", op.name)
@@ -127,8 +126,8 @@ def _driver_launch(x: Expander, op: DriverLaunch, outside: Builder) -> None:
     x.fault(refused, refusal, [refused.value("arith.extsi", i64, (result,))])
     _note(x, done, index, site)
     if op.reports:
-        told = [done.i32(index), done.i32(site), op.stream, _entry(done, OWNER)]
-        result = done.call_pointer(_entry(done, AFTER), told, i32)
+        operands = [done.i32(index), done.i32(site), op.stream, _entry(done, OWNER)]
+        result = done.call_pointer(_entry(done, AFTER), operands, i32)
         refused = done.if_(done.compare("ne", result, done.i32(0)))
         x.fault(refused, refusal, [refused.value("arith.extsi", i64, (result,))])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...hardware.architectures import Architecture
@@ -14,8 +15,6 @@ from .loader import ASSERTS, FAMILY, FEATURES, PLAIN, PRINTS, Image, Kernel, Mod
 from .parts import PARTS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .target import NvidiaExecutable
 
 _KINDS = {"": PLAIN, "f": FAMILY, "a": FEATURES}

@@ -11,14 +11,13 @@ import functools
 import platform
 import time
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...mlir import context, ir
 from ..lowering.builder import Builder, function, int_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .runtime import Kernels
 
 ENTRIES = 64

@@ -1,24 +1,22 @@
 """Memory of a thread that is as good as registers already where it is expanded: what a block wrote it does not read, and writes once.
 
-Sums of products are read and written by each product, by what holds them and by the program, register by register. LLVM finds out what
+Accumulators are read and written by each WGMMA, by what holds them and by the program, register by register. LLVM finds out what
 of that is needed, but only after each access was made, converted, written down and read.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from ...dialects import cute
 from ...mlir import ir
 from ..lowering.builder import constant_value
 from .device_builder import DeviceBuilder
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 _SAME = frozenset(("cute.cast_ptr", "cute.view", "cute.iter", "cute.cast_memref", "cute.through"))
-_PRODUCTS = frozenset(("cute_nvgpu.wgmma", "cute_nvgpu.hold_registers"))
+_WGMMA = frozenset(("cute_nvgpu.wgmma", "cute_nvgpu.hold_registers"))
 _BYTES = 4
 _UNKNOWN: Any = object()
 
@@ -165,7 +163,7 @@ def _is_of_registers(pointer: ir.Value) -> bool:
                 todo.append(op.results[0])
             elif name in _SAME and len(op.operands) == 1 and cute.info(op.results[0].type).space == "rmem":
                 todo.append(op.results[0])
-            elif name not in _PRODUCTS:
+            elif name not in _WGMMA:
                 return False
     return True
 

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import struct
 import threading
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._support import fork_safe
@@ -17,15 +18,13 @@ from ...base_dsl.diagnostics import DSLBaseError, DSLCudaRuntimeError
 from ...hardware import driver, limits
 from ...hardware.architectures import Architecture, generation_of, of_capability
 from ..host.faults import AssertionFault, format_message
+from ..lowering.sites import Site
 from . import dry_run, recent_launches
 from .codegen import Resources
 from .launch import AFTER, ATTRIBUTE_BYTES, CLOCK, CLUSTER, HANDLES, LAUNCH, OWNER, RECENT, SLOW, VALUE
 from .ops.cute import FAULT_HEADER, FAULT_RECORD, FAULT_VALUES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from ..lowering.sites import Site
     from .remarks import About
 
 

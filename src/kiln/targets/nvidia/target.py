@@ -9,6 +9,7 @@ import functools
 import hashlib
 import sys
 import threading
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..._support import stack_guard
@@ -22,15 +23,13 @@ from ...base_dsl.target import Executable, Target
 from ...hardware import current, driver, features
 from ...hardware.architectures import Arch, Architecture
 from ...hardware.limits import PORTABLE_CLUSTER, STATIC_SMEM, Needs, taken
+from ...mlir import ir
 from ..lowering.sites import Site
 from . import codegen, copy_hints, dry_run, remarks
 from .codegen import Resources
 from .runtime import KernelInfo, Kernels
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from ...mlir import ir
     from ..host.exported import Portable
     from ..host.jit import Library
     from .dry_run import DryLaunch
@@ -242,19 +241,19 @@ class NvidiaTarget(Target):
         running: contextlib.ExitStack,
     ) -> Callable[[], None]:  # fmt: skip
         """Compile the kernels as far as PTX and start ptxas, which ends with `running`; what waits for it."""
-        from .lower import has_products, is_alone, lower, take_in, text_of
+        from .lower import has_wgmma, is_alone, lower, take_in, text_of
         from .passes.kernel_outlining import apart
 
         options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
         compilation.timings = whole.timings
         lines = options.generate_line_info or bool(options.remark_filter)
         libraries = _libraries(options)
-        products = has_products(compilation.module)
+        wgmma = has_wgmma(compilation.module)
         together = lines or libraries or compilation.is_shown or not stack_guard.is_enough_for_new_threads()
         parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
         expansion, texts = None, list[str]()
         beside: list[codegen.Beside] = []
-        with codegen.tuned(products), contextlib.ExitStack() as threads:
+        with codegen.tuned(wgmma), contextlib.ExitStack() as threads:
             # LLVM begins with the longest kernel, in a thread of its own, while others are lowered
             for module, known in parts[:-1]:
                 part = Compilation(module, compilation.name, options)
@@ -316,7 +315,7 @@ class NvidiaTarget(Target):
                 for fact, own in known
                 if own.name in code.resources
             }
-            remarks.warn_of_slow_products(code.kernels, code.resources)
+            remarks.warn_of_slow_wgmma(code.kernels, code.resources)
 
         return assembled
 

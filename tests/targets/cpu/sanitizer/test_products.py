@@ -1,4 +1,4 @@
-"""Products of warp groups: a right kernel, and what is found if one thing in it is wrong."""
+"""Products of warpgroups: a right kernel, and what is found if one thing in it is wrong."""
 
 from __future__ import annotations
 

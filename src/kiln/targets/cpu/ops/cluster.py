@@ -7,7 +7,7 @@ from ....mlir import ir
 from ...lowering.builder import Builder, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.in_kernels import Fields
+from ..runtime.record_access import Fields
 from ..runtime.records import BlockRecord, FrameHeader
 from ..sanitizer.hooks import Hooks
 

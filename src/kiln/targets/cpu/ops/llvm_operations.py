@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ....mlir import ir
+from ...lowering.builder import Builder
 from ...lowering.expansion import KEEP, Handlers
 from ...lowering.memory import carrier_type
 from ..sanitizer.hooks import Hooks
 
 if TYPE_CHECKING:
-    from ...lowering.builder import Builder
     from ..expand import Expander
 
 HANDLERS = Handlers()

@@ -12,7 +12,7 @@ from ....mlir import ir
 from ...lowering.builder import Builder, constant_value, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.in_kernels import Fields, wait, wait_softly
+from ..runtime.record_access import Fields, wait, wait_softly
 from ..runtime.records import FrameHeader
 from ..sanitizer.hooks import Hooks
 from .cluster import peer

@@ -8,7 +8,7 @@ an underscore work on values, so that inline PTX (`ptx/`) can use them too.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import CompilerDiagnosticError
@@ -18,14 +18,11 @@ from ....mlir import ir
 from ...lowering.builder import Builder, constant_value, int_attr, int_type
 from ...lowering.expansion import Handlers
 from ..expand import Expander
-from ..runtime.in_kernels import Fields, leave
+from ..runtime.record_access import Fields, leave
 from ..runtime.records import TALLIES, BlockRecord, FrameHeader, Tally
 from ..runtime.records import Barrier as BarrierRecord
 from ..sanitizer.hooks import Hooks
 from .warp import meet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 HANDLERS = Handlers()
 

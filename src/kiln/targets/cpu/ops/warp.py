@@ -6,7 +6,7 @@ Functions without an underscore work on values, so that inline PTX (`ptx/`) can 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ....dialects import nvgpu
 from ....mlir import ir
@@ -14,12 +14,9 @@ from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import Handlers
 from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
-from ..runtime.in_kernels import Fields, leave
+from ..runtime.record_access import Fields, leave
 from ..runtime.records import PAYLOAD, FrameHeader, Meeting
 from ..sanitizer.hooks import Hooks
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 HANDLERS = Handlers()
 

@@ -3,7 +3,7 @@
 Where `mma_sync`, `ldmatrix` and `stmatrix` follow each other with nothing between them but arithmetic and registers, the lanes
 of a warp meet at the first. The one that goes on does the work of all, operation by operation: for each lane what comes
 before the operation, then the operation itself, as if the warp were one thread. That is one of the orders in which
-threads may run; a meeting of 32 lanes costs more than a small product of matrices.
+threads may run; a meeting of 32 lanes costs more than a small MMA.
 
 A lane brings the address of its area: there lie the values that a run needs from outside, those that are needed past the
 next operation, and those that are used after the run.
@@ -12,7 +12,8 @@ next operation, and those that are used after the run.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ....base_dsl.target import size_and_alignment
 from ....dialects.nvgpu.mma import LdMatrix, MmaSync, StMatrix
@@ -22,11 +23,8 @@ from ...lowering.memory import carrier_type, from_carrier, to_carrier
 from ..expand import Expander
 from ..ops import mma
 from ..ops.warp import meet, once_for_warp
-from ..runtime.in_kernels import leave
+from ..runtime.record_access import leave
 from ..runtime.records import PAYLOAD
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 OPERATIONS = {kind.OPERATION_NAME: kind for kind in (MmaSync, LdMatrix, StMatrix)}
 """The operations that runs consist of."""

@@ -7,7 +7,7 @@ user's line.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
@@ -19,10 +19,6 @@ from ..expand import OPEN_LOOP, Expander
 from . import arithmetic, matrices, memory, tma, warps
 from .machine import Machine, Refused, resized
 from .syntax import Label, PtxSyntaxError, Register, Statement, parse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
 
 HANDLERS = Handlers()
 _INSTRUCTIONS = combined(

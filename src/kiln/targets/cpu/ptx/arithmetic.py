@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ....base_dsl.numeric import formats
 from ....base_dsl.numeric.expand import Emitter, extend, truncate
@@ -29,9 +29,6 @@ from .machine import (
     typed,
 )
 from .syntax import Immediate, Operand, Pair
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 INSTRUCTIONS = Handlers()
 

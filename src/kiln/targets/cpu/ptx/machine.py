@@ -8,7 +8,8 @@ piece that is next.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from ....mlir import context, ir
 from ...host.arithmetic import computes_in_f32, in_f32
@@ -16,12 +17,9 @@ from ...lowering.builder import Builder, int_type, ptr_type
 from ...lowering.expansion import KEEP, Handler
 from ..expand import Expander
 from ..ops.cute import shared_pointer
-from ..runtime.in_kernels import Fields
+from ..runtime.record_access import Fields
 from ..runtime.records import BlockRecord, FrameHeader
 from .syntax import Address, Immediate, Operand, Register, Statement, Vector
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 BITS = {"pred": 1, "b8": 8, "u8": 8, "s8": 8, "b128": 128} | {
     f"{kind}{width}": width for kind in "busf" for width in (16, 32, 64)

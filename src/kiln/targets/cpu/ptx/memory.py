@@ -13,7 +13,7 @@ from ..ops.cluster import peer
 from ..ops.cute import shared_pointer
 from ..ops.sync import fence
 from ..runtime.engine_table import BULK_QUEUE, COPY, COPY_QUEUE
-from ..runtime.in_kernels import Fields
+from ..runtime.record_access import Fields
 from ..runtime.records import BlockRecord, FrameHeader
 from ..sanitizer.hooks import Hooks
 from .machine import (

@@ -10,9 +10,9 @@ from ...host.launch_rules import MAX_COOPERATIVE
 from ...host.libc import aligned_alloc, free, pthread_create, pthread_join
 from ...host.reports import fault, has_fault, unwatch, watch
 from ...host.signal_handler import guarded
-from .orders import launching, order, seed
+from .interruption import Guard, end_guard, max_steps, now, start_guard, stop_reason, timeout
 from .records import BLOCK_BYTES, SMEM_ALIGNMENT, WARP, WARP_BYTES, Sizes
-from .stops import Guard, end_guard, max_steps, now, start_guard, stop_reason, timeout
+from .schedule_order import launching, order, seed
 
 SPAWN_AFTER_NS = 20_000
 """Blocks run on the calling thread for at least this long before others are started."""

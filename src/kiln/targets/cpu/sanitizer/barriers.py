@@ -9,7 +9,7 @@ from ....native import Ptr, inline, native, popcount, ref, size_of, u32, u64
 from ...host.libc import memcpy, memset
 from .clocks import acquire, clock_drop, clock_hold, clock_new, numbers, ordered, release, release_into
 from .memory import lesser, raise_to
-from .orders import fenced_barrier
+from .memory_order import fenced_barrier
 from .reporting import about, report, report_alone
 from .state import BARRIERS, RULE, Arrival, BarrierSlot, Meeting, detector, state
 

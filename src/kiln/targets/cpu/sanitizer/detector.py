@@ -16,11 +16,11 @@ from . import (  # noqa: F401 - they define functions
     independent_threads,
     launches,
     mbarriers,
-    orders,
-    products,
+    memory_order,
     schedules,
     shadow,
     tiles,
+    wgmma,
 )
 from .state import detector
 

@@ -11,14 +11,17 @@ import dataclasses
 import functools
 import linecache
 import re
+from collections.abc import Container, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
+from ....base_dsl.diagnostics import Span
 from ....base_dsl.target import value_bytes
 from ....dialects import cute
 from ....dialects.nvgpu.wgmma import Wgmma
 from ....mlir import ir
 from ...lowering.builder import Builder, constant_values, int_type, ptr_type
+from ...lowering.expansion import AnyOp
 from ..launch import static_smem
 from ..passes.coroutines import SUSPEND
 from ..runtime.engine_table import GENERIC
@@ -27,10 +30,6 @@ from .schedules import FURTHER
 from .state import ALIGNMENT_SHIFT, ATOMIC, ENGINE_SHIFT, GLOBAL, KINDS, MAX_LEAVES, MAX_OBJECTS, NO_INIT, SHARED, WRITE
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
-
-    from ....base_dsl.diagnostics import Span
-    from ...lowering.expansion import AnyOp
     from ..expand import Expander, Expansion, FunctionState
 
 
@@ -143,7 +142,7 @@ class Instrumentation:
         self._allocations: dict[ir.Value, Allocation] = {}
         self._private: dict[ir.Value, int] = {}
         self._multiplied: dict[ir.Value, str] = {}
-        """Register arrays that products of warp groups use, and their names."""
+        """Register arrays that WGMMAs use, and their names."""
         self._seen_through: dict[ir.Value, swizzles.Swizzled | None] = {}
         self._kernel_numbers: dict[str, int] = {}
         self.facts: dict[str, KernelFacts] = {}
@@ -417,16 +416,16 @@ class Instrumentation:
                 facts.written.add(low - 1)
             else:
                 facts.writes_unknown = True
-        told: list[ir.Operation] = []
+        calls: list[ir.Operation] = []
         if value is not None and "race" in self.kinds:
             memory = x.at_entry(op.location).alloca(value.type)
-            told.append(b.op("llvm.store", (), (value, memory)))
-            told.append(call_operation(x.module, b, "writes", address, memory))
+            calls.append(b.op("llvm.store", (), (value, memory)))
+            calls.append(call_operation(x.module, b, "writes", address, memory))
         made = call_operation(x.module, b, "access", address, bytes_, flags, site, low, high)
         checked = made.results[0]
         if isinstance(bytes_, int) and not engine:
             argument = low - 1 if not flags & SHARED else -1
-            facts.accesses.append(inline.Access(made, tuple(told), argument, bytes_, alignment, site, write))
+            facts.accesses.append(inline.Access(made, tuple(calls), argument, bytes_, alignment, site, write))
         if looks:
             swizzles.look(b, functools.partial(self.call, x.module, b), checked, bytes_, through, write, site)
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
@@ -566,11 +565,11 @@ def _passed_on(value: ir.Value) -> list[ir.Value]:
 
 
 MULTIPLIED = "kiln.multiplied"
-"""An attribute of register arrays that products of warp groups use."""
+"""An attribute of register arrays that WGMMAs use."""
 
 
 def _mark_multiplied(func: ir.Operation) -> None:
-    """Find the register arrays that products of warp groups use."""
+    """Find the register arrays that WGMMAs use."""
     todo = [pointer for op in Wgmma.all_in(func) for pointer in (op.d, op.a)]
     seen = set[ir.Value]()
     while todo:

@@ -14,7 +14,7 @@ from ....native import Ptr, native, ref, size_of, u8, u32, u64
 from ...host.call_context import Context
 from ...host.libc import memcpy, realloc
 from ...host.reports import has_fault
-from ..runtime.stops import now
+from ..runtime.interruption import now
 from .memory import greater
 from .state import Log, Write, detector, state
 

@@ -11,7 +11,7 @@ from .clocks import clock_lowest, identity, numbers, ordered
 from .independent_threads import lone_touch
 from .launches import remote_access
 from .memory import allocate, clear, copy, greater, lesser, many
-from .orders import hashed
+from .memory_order import hashed
 from .reporting import attribute, report, report_alone, say_where, writes_what_is_there
 from .schedules import note
 from .state import (

@@ -11,16 +11,13 @@ a place.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ....dialects.cute import Through
 from ....mlir import ir
+from ...lowering.builder import Builder
 from .tiles import BITS, UNKNOWN
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ...lowering.builder import Builder
 
 _ANY_VALUE = {"vector.broadcast", "vector.splat"}
 _TAKING = {

@@ -9,6 +9,7 @@ written to shared or global memory, is part of an address, or chooses a branch.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import source_span
@@ -22,8 +23,6 @@ from ...lowering.memory import private_bytes
 from .register_arrays import RegisterArray, RegisterPlace, registers_of, unproven_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from ..expand import Expansion
     from .instrument import Instrumentation
 
@@ -341,7 +340,7 @@ class _Watch:
         elif (store := cute.Store.of(op)) and store.target in self.places:
             self._store(op)
         elif name == "cute_nvgpu.wgmma":
-            self._warp_group_product(op)
+            self._wgmma(op)
         elif name in _STORES:
             self._decides(op, [op.operands[_STORES[name]]], "write")
             self._decides(op, [v for i, v in enumerate(op.operands) if i != _STORES[name]], "address")
@@ -393,7 +392,7 @@ class _Watch:
             new = b.value("arith.extsi", stored, (shadow,))
         b.store(new, address, alignment)
 
-    def _warp_group_product(self, op: ir.Operation) -> None:
+    def _wgmma(self, op: ir.Operation) -> None:
         """A product reads A in registers and, if it adds to them, its sums, which are set from then on."""
         for use in registers_of(op):
             if use.pointer not in self.places:
@@ -417,7 +416,7 @@ class _Watch:
         if name == "cute.undef":
             return b.const(like(type_, int_type(1)), 1)
         if name == _MMA:
-            return self._product(op, b)
+            return self._mma(op, b)
         if name == _ASSEMBLY:
             some = self._any(b, list(op.operands))
             assert some is not None
@@ -460,8 +459,8 @@ class _Watch:
             return b.value(name, like(type_, int_type(1)), operands, attributes)
         return self._either(b, list(op.operands), type_)
 
-    def _product(self, op: ir.Operation, b: Builder) -> ir.Value:
-        """The shadow of a matrix product: row i of A, column j of B and element (i, j) of C make element (i, j).
+    def _mma(self, op: ir.Operation, b: Builder) -> ir.Value:
+        """The shadow of a MMA: row i of A, column j of B and element (i, j) of C make element (i, j).
 
         Ones in place of what is unset and zeros elsewhere, multiplied with ones, tell which rows and columns that are.
         """

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....mlir import ir
 from ...lowering.builder import int_type
-
-if TYPE_CHECKING:
-    from ..device_builder import DeviceBuilder
+from ..device_builder import DeviceBuilder
 
 
 @dataclasses.dataclass(eq=False)

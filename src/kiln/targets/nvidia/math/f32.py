@@ -12,6 +12,7 @@ Polynomials: sin, cos, tan, tanh, sinh, atan, asin and log from Cephes (S. Moshi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....base_dsl.compiler import report_at
@@ -26,8 +27,6 @@ from ..ops.math import approx
 from .expressions import Float, clamp, poly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from ..expand import Expander
 
 OUTLINED = "kiln_f64_"

@@ -11,15 +11,12 @@ number is a pair: the sum of two floats, the second at most half a unit in the l
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ....mlir import context, ir
 from ...lowering.builder import int_type, parsed_type
 from ..device_builder import DeviceBuilder, pointer_type
 from .expressions import Float, clamp, poly
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _INF, _NAN = float("inf"), float("nan")
 _LN2, _LN2_LOW = 0.6931471805599453, 2.3190468138462996e-17

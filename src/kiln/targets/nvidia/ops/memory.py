@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ....dialects import nvgpu
 from ....hardware import features
@@ -12,11 +12,7 @@ from ...lowering.builder import int_type, like
 from ...lowering.expansion import AnyOp, Handlers
 from ...lowering.memory import carrier_type, to_carrier
 from ..device_builder import REGISTER, DeviceBuilder, as_bits, bits_of, from_bits, is_float, l2_policy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ....dialects import nvgpu
 from ....hardware import features, mma_shapes
@@ -12,10 +12,8 @@ from ...lowering.arithmetic import element_of
 from ...lowering.builder import int_type
 from ...lowering.expansion import KEEP, Handlers
 from ..device_builder import DeviceBuilder, shared_address
+from ..expand import Expander
 from ..passes import store_forwarding
-
-if TYPE_CHECKING:
-    from ..expand import Expander
 
 HANDLERS = Handlers()
 

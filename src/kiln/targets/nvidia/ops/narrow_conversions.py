@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from ....hardware import features
+from ....hardware.architectures import Architecture
 from ....mlir import context, ir
 from ...lowering.builder import int_type
 from ..device_builder import DeviceBuilder
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ....hardware.architectures import Architecture
 
 _BYTES = {"f8E4M3FN": "e4m3", "f8E5M2": "e5m2"}
 _WIDER = ("f32", "f16", "bf16")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ....dialects import cute, nvgpu
 from ....dialects.definition import constant
@@ -14,9 +14,7 @@ from ...lowering.builder import int_type
 from ...lowering.expansion import Handlers
 from ...lowering.memory import private_address
 from ..device_builder import DeviceBuilder, f32, shared_address
-
-if TYPE_CHECKING:
-    from ..expand import Expander
+from ..expand import Expander
 
 HANDLERS = Handlers()
 

@@ -17,13 +17,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from ....dialects import cute
 from ....mlir import find, ir
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 _NEVER = 9
 """The age, in groups, of instructions that are complete or were never issued: waits leave at most 7 groups."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....base_dsl.compiler import source_span
@@ -10,8 +11,6 @@ from ...lowering.builder import constant_value, symbol
 from ...lowering.loop_annotations import LOOP_ANNOTATION
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .kernel_outlining import LaunchFacts
 
 

@@ -1,6 +1,6 @@
 """What a thread writes to its own memory and reads again in the same block is handed on as a value.
 
-Fragments of matrix products live in such memory: each step of a product reads all of its sums and writes them back. LLVM
+Fragments of MMAs live in such memory: each step of a product reads all of its sums and writes them back. LLVM
 keeps them in registers all the same, but only after each access was lowered, written down, read and optimized, which took
 a third of the time to compile such a kernel.
 """
@@ -10,15 +10,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from ....dialects import cute
 from ....mlir import ir
 from ...lowering.builder import constant_value
 from .vector_parts import element_of_vector, make_before, span, vector_of
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 ACCESSES = frozenset(("cute.alloc_rmem", "cute.load", "cute.store"))
 """The operations that `forward_stores` wants to know of."""

@@ -10,16 +10,14 @@ A long vector that is read from a thread's own memory, or written to it, at once
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from ....dialects import cute
 from ....mlir import context, find, ir
 from ...lowering.builder import constant_value
 from .vector_parts import element_of_vector, joined, span, vector_of
 from .vector_parts import make_before as _made
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 LENGTH = 4
 """Elements of a short vector: a 128-bit access of f32, two pairs of f16."""

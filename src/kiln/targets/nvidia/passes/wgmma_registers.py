@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Container, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from ....base_dsl.compiler import report_at
 from ....base_dsl.diagnostics import DSLNotImplemented
@@ -26,9 +27,6 @@ from . import async_registers, named_accumulators
 from .async_registers import Instructions, RegisterArray, Use
 from .named_accumulators import Accesses, place_of
 from .vector_parts import joined, make_before, part_of_vector, vector_of
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator
 
 _ALIASES = named_accumulators._ALIASES
 _BETWEEN = _ALIASES | {MatrixDescriptor.OPERATION_NAME}

@@ -64,14 +64,14 @@ class _Unrolling:
             if number is not None and isinstance(value.type, ir.IntegerType):
                 self._numbers[value] = number & _mask(value.type)
         *steps, last = operations
-        given: list[ir.Value] = list(self._loop.operands)[3:]
+        values: list[ir.Value] = list(self._loop.operands)[3:]
         for number in turns:
-            self._values = dict(zip(carried, given, strict=True))
+            self._values = dict(zip(carried, values, strict=True))
             self._numbers[counter] = number
             for op in steps:
                 self._step(op)
-            given = [self._value(v) for v in last.operands]
-        for result, value in zip(self._loop.results, given, strict=True):
+            values = [self._value(v) for v in last.operands]
+        for result, value in zip(self._loop.results, values, strict=True):
             result.replace_all_uses_with(value)
         self._loop.erase()
 
@@ -95,8 +95,8 @@ class _Unrolling:
         key = (value.type, number)
         found = self._constants.get(key)
         if found is None:
-            given = {"value": int_attr(value.type, number)}
-            found = self._constants[key] = make_before(self._loop, "arith.constant", value.type, (), given)
+            constant = {"value": int_attr(value.type, number)}
+            found = self._constants[key] = make_before(self._loop, "arith.constant", value.type, (), constant)
         return found
 
     def _computed(self, op: ir.Operation) -> int | None:

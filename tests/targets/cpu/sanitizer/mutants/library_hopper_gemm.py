@@ -1,6 +1,6 @@
-"""Products of the kernel library on sm_90a: blocks of a cluster load for each other, one tile after the other; warp groups in turns, with
+"""Products of the kernel library on sm_90a: blocks of a cluster load for each other, one tile after the other; warpgroups in turns, with
 a bias; K shared by the blocks of a cluster, operands swapped; weights that threads convert; 8-bit floats with factors of blocks, in turns;
-groups, one with rows for one of two warp groups only, the other with none."""
+groups, one with rows for one of two warpgroups only, the other with none."""
 
 import importlib
 

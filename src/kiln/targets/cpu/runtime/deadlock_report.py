@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from ....base_dsl.diagnostics import DSLUserCodeRuntimeError
+from ....base_dsl.diagnostics import DSLUserCodeRuntimeError, Span
+from ...lowering.sites import Site
 from .groups import DETAILS_BLOCK, DETAILS_HEADER, DETAILS_THREAD, EXITED, READY
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from ....base_dsl.diagnostics import Span
-    from ...lowering.sites import Site
-
-_PRODUCTS = "wgmma wait"
-"""What threads wait at that wait for products."""
+_WGMMAS = "wgmma wait"
+"""What threads wait at that wait for WGMMAs."""
 PLACES = 12
 """How many places a report names at most."""
 
@@ -111,13 +107,13 @@ def _missing(site: Site, threads: Sequence[Thread], group: Group) -> str:
             what += [f"{missing} bytes"] if missing else []
             states.append(f"phase {parity} misses {' and '.join(what) or 'nothing'}")
         return f" ({'; '.join(states)})"
-    if site.message == _PRODUCTS:
+    if site.message == _WGMMAS:
         # the second word: warps of the group that have not come to its next product
         warps = {t.number // 128 * 4 + w for t in threads for w in range(4) if t.word >> 32 + w & 1}
-        return f" (wgmma is not executed by the whole warp group: warp{'s' * (len(warps) > 1)} {ranges(warps)} did not come)"
+        return f" (wgmma is not executed by the whole warpgroup: warp{'s' * (len(warps) > 1)} {ranges(warps)} did not come)"
     if site.kind == "registers":
         if site.message == "setmaxnreg":
-            return " (it is not executed by the whole warp group)"
+            return " (it is not executed by the whole warpgroup)"
         known = threads[0].word >> 32  # as in `BlockRecord.registers_known`
         return f" (the block needs {8 * (known >> 16)} registers, its pool has {8 * (known & 0xFFFF)})"
     if site.message == "barrier":
@@ -141,10 +137,10 @@ def _lines(group: Group, sites: Sequence[Site]) -> list[tuple[Site | None, str]]
     lines: list[tuple[Site | None, str]] = []
 
     def rank(place: tuple[tuple[int, int], list[Thread]]) -> tuple[bool, int, int]:
-        """Who waits for registers, or for its own warp group, is what others wait for."""
+        """Who waits for registers, or for its own warpgroup, is what others wait for."""
         (number, state), threads = place
         site = sites[number] if 0 <= number < len(sites) else None
-        cause = 2 if site is None else 0 if site.kind == "registers" else 1 if site.message == _PRODUCTS else 2
+        cause = 2 if site is None else 0 if site.kind == "registers" else 1 if site.message == _WGMMAS else 2
         return state == READY, cause, -len(threads)
 
     for (number, state), threads in sorted(places.items(), key=rank):

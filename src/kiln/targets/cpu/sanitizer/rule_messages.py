@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import struct
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..runtime import engine_table
 from . import state as native
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .instrument import SanitizedSite
 
 Triple = tuple[int, int, int]
@@ -446,12 +445,12 @@ def _not_finite(case: Case) -> Words:
     record = case.record
     bits = [case.extra[1], *record.numbers]
     result, left, right = (struct.unpack("<d", struct.pack("<Q", b & (1 << 64) - 1))[0] for b in bits)
-    given = [f"{value:.6g}" for value in (left, right)[: record.bytes]]
+    numbers = [f"{value:.6g}" for value in (left, right)[: record.bytes]]
     sign = _OPERATORS.get(case.site.what)
-    if sign is not None and len(given) == 2:
-        text = f"{given[0]} {sign} {given[1]}"
+    if sign is not None and len(numbers) == 2:
+        text = f"{numbers[0]} {sign} {numbers[1]}"
     else:
-        text = f"{case.site.what}({', '.join(given) if given else '...'})"
+        text = f"{case.site.what}({', '.join(numbers) if numbers else '...'})"
     index, count = case.extra[0] & 0xFFFFFFFF, case.extra[0] >> 32
     where = f", element {index} of {count}" if count > 1 else ""
     goes = f"; it is stored in {case.memory}" if case.space else ""

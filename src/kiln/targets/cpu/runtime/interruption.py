@@ -7,7 +7,7 @@ from ....native import Array, Ptr, atomic, i32, i64, local, native, ref, struct,
 from ...host.call_context import COUNTS_STEPS, STOP_STEPS, STOP_TIMEOUT, STOPS, Context
 from ...host.libc import clock_gettime, pthread_create, pthread_join, sem_init, sem_post, sem_timedwait
 from ...host.reports import stop
-from .orders import launching
+from .schedule_order import launching
 
 REALTIME, MONOTONIC = 0, 1
 SECOND = 1_000_000_000

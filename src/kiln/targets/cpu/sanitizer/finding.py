@@ -6,24 +6,19 @@ import ctypes
 import dataclasses
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from ....base_dsl import sanitizing
-from ....base_dsl.diagnostics import DSLWarning
+from ....base_dsl.diagnostics import DSLWarning, Span
+from ..runtime.deadlock_report import DeadlockFault
 from ..runtime.engine_table import ENGINES
 from ..runtime.parts import seed_variable
 from ..runtime.records import Sizes
-from ..runtime.stuck import DeadlockFault
 from . import state as native
-from .instrument import SanitizedSite, layout_leaves, swizzled_layout
+from .instrument import Argument, Instrumentation, SanitizedSite, layout_leaves, swizzled_layout
+from .rule_messages import Case, Triple, explain, triple
 from .schedules import FURTHER
-from .wording import Case, Triple, explain, triple
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ....base_dsl.diagnostics import Span
-    from .instrument import Argument, Instrumentation
 
 
 @dataclasses.dataclass(frozen=True)

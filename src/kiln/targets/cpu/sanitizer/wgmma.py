@@ -1,7 +1,7 @@
-"""Products of warp groups: what they read of shared memory, and registers that they use.
+"""WGMMAs: what they read of shared memory, and registers that they use.
 
-A product is one agent: the first thread of the warp group stands for it, all warps must know what it reads, and whoever waits for it
-knows that its reads are over. Registers are a thread's own: from a product until the wait that covers its group nobody may touch
+A WGMMA is one agent: the first thread of the warpgroup stands for it, all warps must know what it reads, and whoever waits for it
+knows that its reads are over. Registers are a thread's own: from a WGMMA until the wait that covers its group nobody may touch
 them, and whoever touched them executes a fence before the next one; the first product comes after one in any case.
 """
 
@@ -24,7 +24,7 @@ from .tiles import BITS, tile
 
 @inline
 def leader_of(st):
-    """The first thread of the running thread's warp group."""
+    """The first thread of the running thread's warpgroup."""
     return st.tid - st.tid % st.per_block % WARPGROUP
 
 
@@ -50,7 +50,7 @@ def must_know(address: u64, site: u32) -> None:
 
 @native
 def read_operand(smem: u64, descriptor: u64, along_mn: bool, majors: u32, minors: u32, looks: u32, site: u32) -> None:
-    """A product reads an operand."""
+    """A WGMMA reads an operand."""
     st = state.place
     leads = st.tid == leader_of(st)
     swizzle = u32(descriptor >> 62)
@@ -75,47 +75,47 @@ def overlap(registers, low, high):
 
 
 @native
-def use(low: u64, high: u64, is_sum: u32, site: u32) -> None:
-    """A product uses registers."""
+def use(low: u64, high: u64, is_accumulator: u32, site: u32) -> None:
+    """A WGMMA uses registers."""
     st = state.place
     thread = st.current
     free = u32(FLIGHTS)
     for i in range(u32(FLIGHTS)):
         touched, flight = thread.touched[i], thread.flights[i]
         if overlap(touched, low, high):
-            rule = u32(RULE["unfenced"]) if touched.is_sum != 0 else u32(RULE["unfenced-read"])
-            report(rule, site, touched.site, st.group, st.tid, 0, 0, is_sum, touched.is_sum)
-        same = flight.low == low and flight.high == high and flight.is_sum == is_sum
-        if overlap(flight, low, high) and not same and (flight.is_sum | is_sum) != 0:
-            report(RULE["in-flight"], site, flight.site, st.group, st.tid, 0, 0, 0, flight.is_sum)
+            rule = u32(RULE["unfenced"]) if touched.is_accumulator != 0 else u32(RULE["unfenced-read"])
+            report(rule, site, touched.site, st.group, st.tid, 0, 0, is_accumulator, touched.is_accumulator)
+        same = flight.low == low and flight.high == high and flight.is_accumulator == is_accumulator
+        if overlap(flight, low, high) and not same and (flight.is_accumulator | is_accumulator) != 0:
+            report(RULE["in-flight"], site, flight.site, st.group, st.tid, 0, 0, 0, flight.is_accumulator)
         if same or (flight.high == 0 and free == FLIGHTS):
             free = i
     if free == FLIGHTS:
         free = thread.next_flight % FLIGHTS
         thread.next_flight += 1
-    keep(thread.flights[free], low, high, site, thread.groups[WGMMA], is_sum)
+    keep(thread.flights[free], low, high, site, thread.groups[WGMMA], is_accumulator)
 
 
 @inline
-def keep(place, low, high, site, group, is_sum):
+def keep(place, low, high, site, group, is_accumulator):
     place.low = low
     place.high = high
     place.site = site
     place.group = group
-    place.is_sum = is_sum
+    place.is_accumulator = is_accumulator
 
 
 @native
 def is_known(list_: Ptr[Registers], low: u64, high: u64, writes: u32) -> bool:
     for i in range(u32(FLIGHTS)):
-        if list_[i].low <= low and list_[i].high >= high and list_[i].is_sum >= writes:
+        if list_[i].low <= low and list_[i].high >= high and list_[i].is_accumulator >= writes:
             return True
     return False
 
 
 @detector.export
 def register(address: u64, base: u64, size: u32, writes: u32, site: u32) -> None:
-    """The running thread accesses registers, of an array at `base`, that products use."""
+    """The running thread accesses registers, of an array at `base`, that WGMMAs use."""
     st = state.place
     if st.active == 0:
         return
@@ -134,7 +134,7 @@ def register(address: u64, base: u64, size: u32, writes: u32, site: u32) -> None
                 0,
                 size,
                 (address - base) | uncommitted,
-                flight.is_sum,
+                flight.is_accumulator,
             )
     if not is_known(ref(thread).touched, low, high, writes):
         for i in range(u32(FLIGHTS)):
@@ -147,29 +147,29 @@ def register(address: u64, base: u64, size: u32, writes: u32, site: u32) -> None
 
 
 @detector.export
-def product_fence() -> None:
-    """Accesses to registers come before products that follow."""
+def wgmma_fence() -> None:
+    """Accesses to registers come before WGMMAs that follow."""
     thread = state.place.current
     for i in range(u32(FLIGHTS)):
         thread.touched[i].high = 0
         thread.touched[i].low = 0
     thread.next_touched = 0
-    thread.product_fences = 1
+    thread.wgmma_fences = 1
 
 
-# --- products --------------------------------------------------------------------------------------------------------
+# --- WGMMAs --------------------------------------------------------------------------------------------------------
 
 
 @detector.export
-def product(
+def wgmma(
     d: u64, d_bytes: u32, a: u64, a_bytes: u32, b: u64, kind: u32, smem: u64, looks: u32, site: u32
 ) -> None:  # fmt: skip
-    """The running thread comes to a product; `a` is an address of `a_bytes` registers, or a descriptor."""
+    """The running thread comes to a WGMMA; `a` is an address of `a_bytes` registers, or a descriptor."""
     st = state.place
     if st.active == 0:
         return
-    if st.current.product_fences == 0:
-        st.current.product_fences = 1
+    if st.current.wgmma_fences == 0:
+        st.current.wgmma_fences = 1
         report(RULE["unfenced"], site, site, st.group, st.tid, 0, 0, 0, 2)
     use(d, d + d_bytes, 1, site)
     in_registers = kind & A_IN_REGISTERS != 0
@@ -186,8 +186,8 @@ def product(
 
 
 @detector.export
-def products_waited(left: u32) -> None:
-    """The running thread has waited until at most `left` groups of products are on their way."""
+def wgmma_waited(left: u32) -> None:
+    """The running thread has waited until at most `left` groups of WGMMAs are on their way."""
     st = state.place
     thread = st.current
     count = thread.groups[WGMMA]
@@ -217,18 +217,18 @@ def learn(place: u32, epoch: u32) -> None:
     if base != None:
         if numbers(base)[place] >= epoch:
             return
-    same = st.product_memo[1] != None and st.product_memo[0] == base
-    if not (same and st.product_memo_place == place and st.product_memo_epoch == epoch):
+    same = st.wgmma_memo[1] != None and st.wgmma_memo[0] == base
+    if not (same and st.wgmma_memo_place == place and st.wgmma_memo_epoch == epoch):
         made = clock_new()
         clock_join(made, base)
         raise_to(ref(numbers(made))[place], epoch)
         clock_hold(base)
-        clock_drop(st.product_memo[0])
-        clock_drop(st.product_memo[1])
-        st.product_memo[0] = base
-        st.product_memo[1] = made
-        st.product_memo_place = place
-        st.product_memo_epoch = epoch
-    clock_hold(st.product_memo[1])
+        clock_drop(st.wgmma_memo[0])
+        clock_drop(st.wgmma_memo[1])
+        st.wgmma_memo[0] = base
+        st.wgmma_memo[1] = made
+        st.wgmma_memo_place = place
+        st.wgmma_memo_epoch = epoch
+    clock_hold(st.wgmma_memo[1])
     clock_drop(base)
-    thread.base = st.product_memo[1]
+    thread.base = st.wgmma_memo[1]
