@@ -715,7 +715,9 @@ def made(size: int, dtype: Any, layout: str, options: dict[str, Any]) -> list[sa
     }
     with kiln.target("nvidia"), dry_run("sm_90a"):
         kernels.gemm(a.T if layout[0] == "T" else a, b if layout[1] == "N" else b.T, **given)
-    compiled = next(x for x in reversed(launches._compiled.values()) if "Sm90GemmKernel_kernel" in x.executable.resources)
+    compiled = next(
+        x for x in reversed(launches._compiled.values()) if "Sm90GemmKernel_kernel" in x.executable.resources
+    )
     found = sass.check_products(compiled)
     assert found
     return found
