@@ -206,7 +206,7 @@ class SimtGemm(MultistageGemm):
 
     def supports(self, problem: GemmProblem, device: Device) -> str | None:
         if problem.dtype is not Float32:
-            return f"it mma_dtype Float32, not {problem.dtype.__name__}"
+            return f"it multiplies Float32, not {problem.dtype.__name__}"
         if problem.reduces_rows:
             return _NO_ROW_SUM
         return None if problem.precision != "tf32" else "tensor cores are faster where 10 bits of mantissa will do"
