@@ -467,7 +467,7 @@ def short(config: Any) -> str:
         text = f"wgmma {text}, cluster {config.cluster_shape_mn[0]}x{config.cluster_shape_mn[1]}"
         text += ", pingpong" * config.pingpong + ", swap-AB" * config.swap_ab + ", transposed" * config.transpose_out
         text += f", split-K {config.split_k}" * (config.split_k > 1)
-        text += f", {config.epi_stages} epilogue stages" * (config.epi_stages > 2 and not config.staged)
+        text += f", {config.epi_stages} epilogue stages" * (config.epi_stages > 2 and not config.smem_epilogue)
         return text + f", split-K {config.split_k_cluster} in a cluster" * (config.split_k_cluster > 1)
     text = f"mma.sync {text}, {config.stages} stages, warps {config.warp_layout_mn[0]}x{config.warp_layout_mn[1]}"
     return text + f", split-K {config.split_k}" * (config.split_k > 1)

@@ -12,7 +12,7 @@ from typing import Any
 from ..base_dsl import settings
 from ..base_dsl import trace as tracing
 from ..base_dsl.batch import precompile
-from ..base_dsl.diagnostics import DSLRuntimeError, error, type_error
+from ..base_dsl.diagnostics import runtime_error, type_error
 from ..base_dsl.function import JitFunction
 from ..base_dsl.target import target_key
 from ..base_dsl.typing import Boolean, Constexpr, Int32
@@ -113,7 +113,7 @@ def _fastest(
         if microseconds < best_time:
             best, best_time = configuration, microseconds
     if best is None:
-        raise error(DSLRuntimeError, f"no configuration of {what} works: {failure or 'there is none'}") from failure
+        raise runtime_error(f"no configuration of {what} works: {failure or 'there is none'}") from failure
     autotune_jit.log().info("%s: chosen: %s", what, best)
     return best
 

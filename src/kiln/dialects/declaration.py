@@ -7,7 +7,6 @@ The bindings have such classes, too (`kiln.mlir.ext`), but importing them takes 
 
 import inspect
 import types
-from collections import namedtuple
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -199,7 +198,7 @@ class OpView:
         for place, field in enumerate(cls.OPERANDS):
             if field in variadic:
                 setattr(cls, field[:-3], _variadic(place, len(variadic) == 1))
-        cls.Types = namedtuple("Types", [field for field in cls.OPERANDS if field not in variadic])
+        cls.Types = NamedTuple("Types", [(field, ir.Type) for field in cls.OPERANDS if field not in variadic])
         cls.dialect.operations.append(cls)
 
     @classmethod

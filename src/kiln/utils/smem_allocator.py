@@ -6,7 +6,7 @@ import enum
 from typing import Any
 
 from ..base_dsl import trace as tracing
-from ..base_dsl.diagnostics import DSLRuntimeError, error, type_error
+from ..base_dsl.diagnostics import runtime_error, type_error
 from ..base_dsl.typing import Int8, Int32, NumericMeta
 from ..cute.deferred_dialects import cute
 from ..cute.layout.composed_layout import ComposedLayout
@@ -84,11 +84,7 @@ class SmemAllocator:
             raise type_error(f"shared memory aligned to {alignment} bytes: an alignment is a power of two")
         active = tracing.require("shared memory")
         if active.function.kind != "kernel":
-            raise error(
-                DSLRuntimeError,
-                "shared memory is allocated outside a kernel",
-                hint="only the threads of a block have some",
-            )
+            raise runtime_error("shared memory is allocated outside a kernel", "only the threads of a block have some")
         if self._used == 0 and size >= _MOST_ALIGNED:  # the first allocation is aligned anyway: its pointer may say so
             alignment = max(alignment, _MOST_ALIGNED)
         self._used = -(-self._used // alignment) * alignment + size

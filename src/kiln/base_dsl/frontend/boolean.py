@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import DSLRuntimeError, error
+from ..diagnostics import runtime_error
 from ..typing import Boolean, Numeric, as_numeric
 from .conditional import choose
 from .nodes import ONLY_TRUTH
@@ -39,10 +39,9 @@ def rewrite_invert(rw: Rewriter, node: ast.UnaryOp) -> ast.expr:
 def run_inverted(value: Any) -> Any:
     """Return `~value` as a test. Of a truth value Python's is always true, and that of a Boolean is its negation."""
     if isinstance(value, Boolean) and tree.is_dynamic(value):
-        raise error(
-            DSLRuntimeError,
+        raise runtime_error(
             "`~` of a truth value is a test here: Python's is true for True and for False, and that of a Boolean is its negation",
-            hint="write `not x`",
+            "write `not x`",
         )
     return ~value
 

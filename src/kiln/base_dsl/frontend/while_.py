@@ -6,7 +6,7 @@ import ast
 from typing import TYPE_CHECKING, Any
 
 from .. import tree
-from ..diagnostics import DSLRuntimeError, error
+from ..diagnostics import runtime_error
 from . import nodes
 from .for_ import run_rest
 from .liveness import names_of
@@ -135,10 +135,9 @@ def run_while(rec: Construct, scope: Scope, test: Callable[[bool], Any], body: C
             if not value:
                 return
             if left == 0:
-                raise error(
-                    DSLRuntimeError,
+                raise runtime_error(
                     f"{rec.title} ran {UNROLL_LIMIT} times while tracing, with a condition that is a Python value",
-                    hint="make the condition depend on a value of the program, for example i = Int32(0) before the loop",
+                    "make the condition depend on a value of the program, for example i = Int32(0) before the loop",
                     span=rec.span,
                 )
             left -= 1

@@ -30,13 +30,12 @@ class DynamicText(str):
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> Any:
-    from ..diagnostics import DSLRuntimeError, error
+    from ..diagnostics import runtime_error
 
-    raise error(
-        DSLRuntimeError,
+    raise runtime_error(
         f"the text {str.__str__(self)!r} shows a value that is only known when the program runs, and the program asks what "
         "is in it",
-        hint="compare or look up the number itself; a text of it can only be printed",
+        "compare or look up the number itself; a text of it can only be printed",
     )
 
 

@@ -9,6 +9,11 @@ from ..deferred_dialects import cute, nvgpu
 from .thread import Triple
 from .values import i32, kernel_only, pointer
 
+__all__ = [
+    "block_idx_in_cluster", "block_in_cluster_dim", "block_in_cluster_idx", "cluster_arrive",
+    "cluster_arrive_relaxed", "cluster_dim", "cluster_idx", "cluster_size", "cluster_wait", "map_dsmem_ptr",
+]  # fmt: skip
+
 
 def _index(name: str, dim: int) -> Int32:
     return Int32._make(nvgpu.cluster.cluster_index(name, dim), nonneg=True)

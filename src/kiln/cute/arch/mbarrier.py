@@ -9,6 +9,12 @@ from ...base_dsl.typing import Boolean
 from ..deferred_dialects import nvgpu
 from .values import choice, i32, kernel_only, pointer
 
+__all__ = [
+    "cp_async_mbarrier_arrive_noinc", "mbarrier_arrive", "mbarrier_arrive_and_expect_tx",
+    "mbarrier_conditional_try_wait", "mbarrier_expect_tx", "mbarrier_init", "mbarrier_test_wait",
+    "mbarrier_try_wait", "mbarrier_wait",
+]  # fmt: skip
+
 
 def _scope(scope: Any, remote: bool) -> str:
     if scope is None:

@@ -6,9 +6,11 @@ from typing import Any
 
 from ...base_dsl import trace as tracing
 from ...base_dsl.bindings import ir
-from ...base_dsl.diagnostics import DSLRuntimeError, error, type_error
+from ...base_dsl.diagnostics import runtime_error, type_error
 from ...base_dsl.typing import Boolean, Float32, Int8, Int32, Numeric
 from ..deferred_dialects import cute
+
+__all__ = ["FULL_MASK", "WARP_SIZE"]
 
 WARP_SIZE = 32
 FULL_MASK = 0xFFFFFFFF
@@ -18,10 +20,8 @@ def kernel_only(what: str) -> None:
     """Raise an error for a call outside a kernel."""
     active = tracing.require(f"{what}()")
     if active.function.kind != "kernel":
-        raise error(
-            DSLRuntimeError,
-            f"{what}() was called outside a kernel",
-            hint="call it in a function decorated with @kernel, or inlined into one",
+        raise runtime_error(
+            f"{what}() was called outside a kernel", "call it in a function decorated with @kernel, or inlined into one"
         )
 
 

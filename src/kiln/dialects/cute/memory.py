@@ -213,6 +213,16 @@ class Load(Cute.Operation, name="load", traits=[_Reads]):
     alignment: OptionalAttr[ir.IntegerAttr]
     OFTEN = True
 
+    @property
+    def memory(self) -> ir.Value:
+        """The pointer or memref that is accessed, as `Store.memory` is."""
+        return self.source
+
+    @property
+    def value(self) -> ir.Value:
+        """The value that is loaded, as `Store.value` is the one that is stored."""
+        return self.result
+
     def check(self) -> str:
         return _accessed(self.source.type, self.result.type)
 
@@ -258,6 +268,11 @@ class Store(Cute.Operation, name="store", traits=[_Writes]):
     offset: Operand[Integer]
     alignment: OptionalAttr[ir.IntegerAttr]
     OFTEN = True
+
+    @property
+    def memory(self) -> ir.Value:
+        """The pointer or memref that is accessed."""
+        return self.target
 
     def check(self) -> str:
         return _accessed(self.target.type, self.value.type)

@@ -55,9 +55,9 @@ def _wrong_mma(
         return rule
     for what, type_, element, size in (("A", a, a_type, m * k), ("B", b, b_type, k * n)):
         wanted = size * mma_shapes.BITS[element] // 32
-        elements = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
-        if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in elements:
-            return f"has {what} of {type_}: a vector of {' or '.join(elements)}"
+        words = ("f64",) if element == "f64" else ("i32", "f32") if element == "tf32" else ("i32",)
+        if not isinstance(type_, ir.VectorType) or str(type_.element_type) not in words:
+            return f"has {what} of {type_}: a vector of {' or '.join(words)}"
         if type_.shape[0] * type_.element_type.width != wanted:  # pyright: ignore[reportAttributeAccessIssue]
             return f"has {what} of {type_}: a lane holds {wanted} bits of it"
     return "" if c.shape[0] == m * n // 32 else f"has C of {c}: a lane holds {m * n // 32} elements of it"

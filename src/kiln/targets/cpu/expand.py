@@ -169,7 +169,7 @@ class Expander(host.Expander):
     # -- what an instrumented build adds -----------------------------------------------------------------
 
     def accessed(
-        self, op: AnyOp, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
         value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
         """The address of an access; in an instrumented build it is checked first."""
@@ -277,11 +277,11 @@ class Expander(host.Expander):
         self.module.declare(coroutines.LEAVE, [], [])
         then.call(coroutines.LEAVE, [], [])
 
-    def suspends(self, loop: AnyOp) -> bool:
+    def suspends(self, loop: ir.Operation) -> bool:
         """Whether a loop's body has operations that suspend."""
         found = False
 
-        def visit(op: AnyOp) -> ir.WalkResult:
+        def visit(op: ir.Operation) -> ir.WalkResult:
             nonlocal found
             found = found or op.name in _SUSPENDS
             return ir.WalkResult.INTERRUPT if found else ir.WalkResult.ADVANCE

@@ -112,7 +112,7 @@ class Expander:
         return pointer
 
     def accessed(
-        self, op: ir.Operation, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
+        self, op: cute.Load | cute.Store, b: Builder, address: ir.Value, memory: ir.Type, type_: ir.Type, *, write: bool,
         value: ir.Value | None = None,
     ) -> ir.Value:  # fmt: skip
         """The address to use for an access to a value of a type through `memory`; `value` is what is written, where known."""
@@ -204,7 +204,7 @@ def begin(x: Expander, work: Work, gone: Container[int] = ()) -> list[Task]:
         if handler is None:
             raise report_at(op.location, DSLNotImplemented, f"{x.target} does not implement {name}")
         types = None
-        if handler.types:
+        if handler.types and handler.view is not None:
             types = handler.view.Types._make([v.type for v in op.operands][: len(handler.view.Types._fields)])
         tasks.append(Task(op, name, handler, types))
     for value in work.values:

@@ -65,7 +65,7 @@ class Expansion:
     module: ir.Module
     handlers: Handlers
     arch: Architecture
-    blocks: dict[str, tuple[int, int, int]] = dataclasses.field(default_factory=dict)
+    blocks: dict[str, tuple[int, ...]] = dataclasses.field(default_factory=dict)
     """Threads of a block of each kernel, where known."""
     merged: frozenset[str] = frozenset()
     """The kernels whose branches share memory."""

@@ -240,52 +240,10 @@ class NvidiaTarget(Target):
         self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
         running: contextlib.ExitStack,
     ) -> Callable[[], None]:  # fmt: skip
-        """Compile the kernels as far as PTX and start ptxas, which ends with `running`; what waits for it."""
-        from .lower import has_wgmma, is_alone, lower, take_in, text_of
-        from .passes.kernel_outlining import apart
-
+        """Compile the kernels to PTX and start ptxas, which ends with `running`; returns the function that waits for it."""
         options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
-        compilation.timings = whole.timings
         lines = options.generate_line_info or bool(options.remark_filter)
-        libraries = _libraries(options)
-        wgmma = has_wgmma(compilation.module)
-        together = lines or libraries or compilation.is_shown or not stack_guard.is_enough_for_new_threads()
-        parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
-        expansion, texts = None, list[str]()
-        beside: list[codegen.Beside] = []
-        with codegen.tuned(wgmma), contextlib.ExitStack() as threads:
-            # LLVM begins with the longest kernel, in a thread of its own, while others are lowered
-            for module, known in parts[:-1]:
-                part = Compilation(module, compilation.name, options)
-                part.timings = whole.timings
-                expansion = lower(part, arch, known, lines)
-                if is_alone(module, [fact.name for fact in known]):
-                    texts.append(text_of(part))
-                    beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt)))
-            expansion = lower(compilation, arch, parts[-1][1], lines, expansion)
-            if len(beside) < len(parts) - 1:
-                take_in(compilation.module, parts[0][0])
-            text = text_of(compilation)
-            texts.append(text)
-            compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
-            try:
-                with compilation.stage("optimize"):
-                    optimized = codegen.optimize(text, arch, opt, libraries)
-                with compilation.stage("codegen"):
-                    own = codegen.emit_ptx(optimized, arch, opt)
-                    code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
-                    if lines:
-                        code.ptx = codegen.with_plain_files(code.ptx)
-            except RuntimeError as failure:
-                path = compilation.write_rejected("failed.ll", "\n".join(texts))
-                raise CompilerDiagnosticError(
-                    f"LLVM rejected the kernels of {compilation.name}: {failure}", hint=f"the module is in {path}"
-                ) from failure
-        lowered = [module.operation for module, _ in parts]
-        artifacts.add("mlir_lowered", lambda: "\n".join(module.get_asm() for module in lowered))
-        artifacts.add("llvm_unoptimized", lambda: "\n".join(texts))
-        modules = [*(thread.module for thread in beside), optimized]
-        artifacts.add("llvm", lambda: "\n".join(map(str, modules)))
+        expansion = self._compile_to_ptx(whole, compilation, facts, code, artifacts, lines)
         code.sites = expansion.sites
         code.kernels = [_info(fact, expansion, {}) for fact in facts]
         if not codegen.ptxas_version():
@@ -318,6 +276,55 @@ class NvidiaTarget(Target):
             remarks.warn_of_slow_wgmma(code.kernels, code.resources)
 
         return assembled
+
+    def _compile_to_ptx(
+        self, whole: Compilation, compilation: Compilation, facts: list[LaunchFacts], code: Code, artifacts: Artifacts,
+        lines: bool,
+    ) -> Expansion:  # fmt: skip
+        """Lower the kernels and fill `code.ptx`; the longest kernel is compiled by LLVM while others are lowered."""
+        from .lower import has_wgmma, is_alone, lower, take_in, text_of
+        from .passes.kernel_outlining import apart
+
+        options, arch, opt = compilation.options, code.arch, compilation.options.opt_level
+        compilation.timings = whole.timings
+        libraries, wgmma = _libraries(options), has_wgmma(compilation.module)
+        together = lines or libraries or compilation.is_shown or not stack_guard.is_enough_for_new_threads()
+        parts = [(compilation.module, facts)] if together else apart(compilation.module, facts)
+        expansion, texts = None, list[str]()
+        beside: list[codegen.Beside] = []
+        with codegen.tuned(wgmma), contextlib.ExitStack() as threads:
+            for module, known in parts[:-1]:
+                part = Compilation(module, compilation.name, options)
+                part.timings = whole.timings
+                expansion = lower(part, arch, known, lines)
+                if is_alone(module, [fact.name for fact in known]):
+                    texts.append(text_of(part))
+                    beside.append(threads.enter_context(codegen.Beside(texts[-1], arch, opt)))
+            expansion = lower(compilation, arch, parts[-1][1], lines, expansion)
+            if len(beside) < len(parts) - 1:
+                take_in(compilation.module, parts[0][0])
+            text = text_of(compilation)
+            texts.append(text)
+            compilation.dump("llvm", f"{arch.name}.ll", lambda: text)
+            try:
+                with compilation.stage("optimize"):
+                    optimized = codegen.optimize(text, arch, opt, libraries)
+                with compilation.stage("codegen"):
+                    own = codegen.emit_ptx(optimized, arch, opt)
+                    code.ptx = codegen.joined([*(thread.ptx() for thread in beside), own])
+                    if lines:
+                        code.ptx = codegen.with_plain_files(code.ptx)
+            except RuntimeError as failure:
+                path = compilation.write_rejected("failed.ll", "\n".join(texts))
+                raise CompilerDiagnosticError(
+                    f"LLVM rejected the kernels of {compilation.name}: {failure}", hint=f"the module is in {path}"
+                ) from failure
+        lowered = [module.operation for module, _ in parts]
+        artifacts.add("mlir_lowered", lambda: "\n".join(module.get_asm() for module in lowered))
+        artifacts.add("llvm_unoptimized", lambda: "\n".join(texts))
+        modules = [*(thread.module for thread in beside), optimized]
+        artifacts.add("llvm", lambda: "\n".join(map(str, modules)))
+        return expansion
 
     def _compile_host(
         self,

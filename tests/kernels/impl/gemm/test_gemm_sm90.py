@@ -250,7 +250,7 @@ def test_everything_after_the_sums():
 )
 def test_several_results(config, outs):
     """Of one kernel: each value of the epilogue, and sums of rows where tiles have whole sums of them."""
-    rows = None if config.staged else "squares"
+    rows = None if config.smem_epilogue else "squares"
     a, b, bias = operand(140 if config is not SWAPPED else 9, 40), operand(40, 72, way="T"), operand(1, 72, F32)[0]
     with kiln.sanitize("all") as found:
         got = kernels.gemm(
@@ -349,7 +349,7 @@ def test_odd_numbers_of_pieces(monkeypatch):
     """The first piece of a tile has the buffer of the last of the tile before."""
     monkeypatch.setattr("kiln.kernels.dispatch.devices.max_active_clusters", lambda size: 1)
     config = dataclasses.replace(SMALL, tile_shape_mnk=(128, 96, 32))
-    assert [config.piece(bits) for bits in (16, 32)] == [32, 16]
+    assert [config.epi_tile_n(bits) for bits in (16, 32)] == [32, 16]
     a, b = operand(300, 40), operand(40, 200, way="T")
     with kiln.sanitize("all") as found:
         close(kernels.gemm(a, b, config=config), exact(a, b))
@@ -467,7 +467,7 @@ def test_parts_are_loaded_before_they_are_added():
     with kiln.target("nvidia"), dry_run("sm_90a"):
         kernels.gemm(a, b.T, config=kernels.Sm90GemmConfig((128, 64, 64), (1, 1), 4, 8, split_k=8))
     made = [getattr(x.executable, "resources", {}) for x in launches._compiled.values()]
-    used = next(x["SplitSum_kernel"] for x in reversed(made) if "SplitSum_kernel" in x)
+    used = next(x["SplitKReduction_kernel"] for x in reversed(made) if "SplitKReduction_kernel" in x)
     assert used.registers > 8 * 4
 
 

@@ -12,7 +12,7 @@ import functools
 import linecache
 import re
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ....base_dsl.compiler import source_span
 from ....base_dsl.diagnostics import Span
@@ -121,6 +121,38 @@ class Allocation:
 
 
 Origin = tuple[str, Any]
+
+
+class AccessedMemory(NamedTuple):
+    """The memory that an access is to, as far as that is known when compiling."""
+
+    origin: str
+    """"argument", "shared", "private" or "unknown"."""
+    source: Any
+    """The number of the argument, the allocation, or the address of the register array."""
+    space: str
+    element: str
+    element_bits: int
+    low: int = 0
+    """Of shared memory, where the allocation starts; of an argument, its number plus 1."""
+    high: int = 0x7FFF_FFFF
+    name: str = ""
+    start: int = 0
+
+    @property
+    def space_flags(self) -> int:
+        if self.origin == "shared" or self.space in ("smem", "dsmem"):
+            return SHARED
+        return GLOBAL if self.space == "gmem" else 0
+
+    @property
+    def site_fields(self) -> dict[str, Any]:
+        """The fields of the `SanitizedSite` of an access."""
+        return {
+            "memory": self.name, "start": self.start, "element": self.element, "element_bits": self.element_bits
+        }  # fmt: skip
+
+
 _DYNAMIC_END = 0x7FFF_FFFF
 
 
@@ -338,96 +370,91 @@ class Instrumentation:
         self.engines = max(self.engines, engine + 1)
 
     def access(
-        self,
-        x: Expander,
-        op: AnyOp,
-        b: Builder,
-        address: ir.Value,
-        type_: ir.Type | None,
-        bytes_: int | ir.Value,
-        write: bool,
-        alignment: int = 1,
-        atomic: bool = False,
-        engine: int = 0,
-        what: str = "",
-        written: bool = True,
+        self, x: Expander, op: AnyOp, b: Builder, address: ir.Value, type_: ir.Type | None, bytes_: int | ir.Value,
+        write: bool, alignment: int = 1, atomic: bool = False, engine: int = 0, what: str = "", written: bool = True,
         value: ir.Value | None = None,
-    ) -> ir.Value:
-        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`; the address to use.
+    ) -> ir.Value:  # fmt: skip
+        """Check an access to `bytes_` bytes at `address` through a pointer of type `type_`, and return the address to use.
 
         Without a type the address may be anywhere. `value` is what a plain write writes, if that is known: threads that
         write the same value at the same place do not race.
         """
         if not x.function.is_kernel:
             return address
+        memory = self._classify(x, address, type_)
+        what = what or ("write" if write else "read")
+        if memory.space == "tmem":
+            return address
+        if memory.origin == "private" or memory.space == "rmem":
+            return self._private_access(x, op, b, address, memory, bytes_, write, what)
+        if isinstance(bytes_, int):  # what a pointer is said to be aligned to beyond that, no access needs
+            alignment = min(alignment, 1 << (bytes_ - 1).bit_length())
+            whole = bytes_ | alignment
+            self.granule = min(self.granule, whole & -whole)
+        flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT | NO_INIT * (not written) | memory.space_flags
+        flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
+        facts = self.facts[x.function.name]
+        looks = facts.swizzled and flags & SHARED and memory.space != "dsmem"
+        plain = engine < GENERIC and not atomic and written and not swizzles.is_uniform(value)
+        through = self._swizzle_of(address) if looks and plain else None
+        swizzle = {"swizzle": through.name} if through is not None else {}
+        site = self.site(op, x, what, **memory.site_fields, **swizzle)
+        facts.ordered |= bool(flags & (SHARED | ATOMIC) or engine)
+        if write and not flags & SHARED:
+            if memory.low:
+                facts.written.add(memory.low - 1)
+            else:
+                facts.writes_unknown = True
+        calls: list[ir.Operation] = []
+        if value is not None and "race" in self.kinds:
+            place = x.at_entry(op.location).alloca(value.type)
+            calls.append(b.op("llvm.store", (), (value, place)))
+            calls.append(call_operation(x.module, b, "writes", address, place))
+        made = call_operation(x.module, b, "access", address, bytes_, flags, site, memory.low, memory.high)
+        checked = made.results[0]
+        if isinstance(bytes_, int) and not engine:
+            argument = memory.low - 1 if not flags & SHARED else -1
+            facts.accesses.append(inline.Access(made, tuple(calls), argument, bytes_, alignment, site, write))
+        if looks:
+            swizzles.look(b, functools.partial(self.call, x.module, b), checked, bytes_, through, write, site)
+        return b.value("llvm.inttoptr", ptr_type(), (checked,))
+
+    def _classify(self, x: Expander, address: ir.Value, type_: ir.Type | None) -> AccessedMemory:
+        """Returns the memory that an access through a pointer of a type is to."""
         space, element, bits = "generic", "bytes", 8
         if type_ is not None:
             info = cute.info(type_)
             space, element, bits = info.space, str(info.element), cute.element_bits(info.element)
         if space == "tmem":
-            return address
+            return AccessedMemory("unknown", None, space, element, bits)
         origin, source = self._origin(x, address)
-        what = what or ("write" if write else "read")
-        if origin == "private" or space == "rmem":
-            if source in self._multiplied and "race" in self.kinds:
-                site = self.site(op, x, what, memory=self._multiplied[source], element=element, element_bits=bits)
-                self.call(x.module, b, "register", address, source, bytes_, int(write), site)
-            if origin != "private" or "memory" not in self.kinds:
-                return address
-            found = self._static_offset(address, self._private)
-            if found is not None and isinstance(bytes_, int) and 0 <= found[1] <= self._private[source] - bytes_:
-                return address
-            site = self.site(op, x, what, memory="register array", element=element, element_bits=bits)
-            checked = self.call(x.module, b, "private", address, source, self._private[source], bytes_, site)
-            return b.value("llvm.inttoptr", ptr_type(), (checked,))
-        low, high, name, start = 0, _DYNAMIC_END, "", 0
-        flags = WRITE * write | ATOMIC * atomic | engine << ENGINE_SHIFT
-        if not written:
-            flags |= NO_INIT
+        found = AccessedMemory(origin, source, space, element, bits)
         if origin == "shared":
-            low, high, name, start = source.start, source.end, source.name, source.start
-            start = -1 if high == _DYNAMIC_END else start
+            start = -1 if source.end == _DYNAMIC_END else source.start
+            return found._replace(low=source.start, high=source.end, name=source.name, start=start)
         argument = self._argument(x, source) if origin == "argument" else None
-        if argument is not None:
-            space = argument.space if type_ is None else space
-            if type_ is None:
-                element, bits = argument.element, argument.element_bits
-        if origin == "shared" or space in ("smem", "dsmem"):
-            flags |= SHARED
-        elif space == "gmem":
-            flags |= GLOBAL
-        if argument is not None and not flags & SHARED and source < MAX_OBJECTS:
-            low, name = source + 1, argument.name
-        if isinstance(bytes_, int):  # what a pointer is said to be aligned to beyond that, no access needs
-            alignment = min(alignment, 1 << (bytes_ - 1).bit_length())
-        flags |= (alignment.bit_length() - 1) << ALIGNMENT_SHIFT
-        if isinstance(bytes_, int):
-            whole = bytes_ | alignment
-            self.granule = min(self.granule, whole & -whole)
-        facts = self.facts[x.function.name]
-        looks = facts.swizzled and flags & SHARED and space != "dsmem"
-        plain = engine < GENERIC and not atomic and written and not swizzles.is_uniform(value)
-        through = self._swizzle_of(address) if looks and plain else None
-        more = {"swizzle": through.name} if through is not None else {}
-        site = self.site(op, x, what, memory=name, start=start, element=element, element_bits=bits, **more)
-        facts.ordered |= bool(flags & (SHARED | ATOMIC) or engine)
-        if write and not flags & SHARED:
-            if low:
-                facts.written.add(low - 1)
-            else:
-                facts.writes_unknown = True
-        calls: list[ir.Operation] = []
-        if value is not None and "race" in self.kinds:
-            memory = x.at_entry(op.location).alloca(value.type)
-            calls.append(b.op("llvm.store", (), (value, memory)))
-            calls.append(call_operation(x.module, b, "writes", address, memory))
-        made = call_operation(x.module, b, "access", address, bytes_, flags, site, low, high)
-        checked = made.results[0]
-        if isinstance(bytes_, int) and not engine:
-            argument = low - 1 if not flags & SHARED else -1
-            facts.accesses.append(inline.Access(made, tuple(calls), argument, bytes_, alignment, site, write))
-        if looks:
-            swizzles.look(b, functools.partial(self.call, x.module, b), checked, bytes_, through, write, site)
+        if argument is not None and type_ is None:
+            found = found._replace(space=argument.space, element=argument.element, element_bits=argument.element_bits)
+        if argument is not None and not found.space_flags & SHARED and source < MAX_OBJECTS:
+            found = found._replace(low=source + 1, name=argument.name)
+        return found
+
+    def _private_access(
+        self, x: Expander, op: AnyOp, b: Builder, address: ir.Value, memory: AccessedMemory, bytes_: int | ir.Value,
+        write: bool, what: str,
+    ) -> ir.Value:  # fmt: skip
+        """Check an access to a register array, and return the address to use."""
+        source, fields = memory.source, {"element": memory.element, "element_bits": memory.element_bits}
+        if source in self._multiplied and "race" in self.kinds:
+            site = self.site(op, x, what, memory=self._multiplied[source], **fields)
+            self.call(x.module, b, "register", address, source, bytes_, int(write), site)
+        if memory.origin != "private" or "memory" not in self.kinds:
+            return address
+        found = self._static_offset(address, self._private)
+        if found is not None and isinstance(bytes_, int) and 0 <= found[1] <= self._private[source] - bytes_:
+            return address
+        site = self.site(op, x, what, memory="register array", **fields)
+        checked = self.call(x.module, b, "private", address, source, self._private[source], bytes_, site)
         return b.value("llvm.inttoptr", ptr_type(), (checked,))
 
     def shared_place(self, x: Expander, op: AnyOp, address: ir.Value, what: str) -> tuple[int, int, int]:

@@ -64,8 +64,7 @@ def accesses_by_register(array: RegisterArray) -> Accesses | None:
 
 def _registers(access: cute.Load | cute.Store, places: dict[ir.Value, int | None]) -> range | None:
     """Returns the registers of an access; `places` keeps how far pointers lead into an allocation."""
-    stores = isinstance(access, cute.Store)
-    memory, type_ = (access.target, access.value.type) if stores else (access.source, access.result.type)
+    memory, type_ = access.memory, access.value.type
     if memory not in places:
         is_whole = cute.info(memory.type).element in (f32(), int_type(32))
         places[memory] = place_of(memory)[1] if is_whole else None

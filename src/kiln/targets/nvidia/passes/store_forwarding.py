@@ -149,8 +149,7 @@ def _accesses(
         if name == "cute.alloc_rmem":
             continue
         access = cute.Store(op) if name == "cute.store" else cute.Load(op)
-        stores = isinstance(access, cute.Store)
-        memory, step = pointers.get(access.target if stores else access.source, (None, 0))
+        memory, step = pointers.get(access.memory, (None, 0))
         if memory is None:
             continue
         offset = access.offset
@@ -158,12 +157,12 @@ def _accesses(
             place = constants[offset]
         else:
             place = constants[offset] = constant_value(offset)
-        size = _vector_bytes((access.value if stores else access.result).type)
+        size = _vector_bytes(access.value.type)
         if place is None or not size:
             memory.is_known = False
             continue
         memory.unit = math.gcd(memory.unit, place * step, size)
-        found.append(_Access(number, op, memory, place * step, size, stores))
+        found.append(_Access(number, op, memory, place * step, size, isinstance(access, cute.Store)))
     return found
 
 

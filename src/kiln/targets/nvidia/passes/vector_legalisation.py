@@ -333,11 +333,10 @@ NAMES = (
 
 def _is_private(access: cute.Load | cute.Store) -> bool:
     """Whether an access to a vector can be made of accesses of `_ACCESS` bytes to a thread's own memory, at a known place."""
-    stores = isinstance(access, cute.Store)
-    memory, type_ = (access.target, access.value.type) if stores else (access.source, access.result.type)
+    type_: Any = access.value.type
     width = _ACCESS * 8 // cute.element_bits(type_.element_type)
     return (
-        cute.info(memory.type).space == "rmem"
+        cute.info(access.memory.type).space == "rmem"
         and bool(access.alignment)
         and access.alignment % _ACCESS == 0
         and width >= LENGTH

@@ -198,18 +198,17 @@ class _Function:
 
     def _split(self, access: cute.Load | cute.Store) -> None:
         """Make of an access to a vector accesses to its registers."""
-        stores, op = isinstance(access, cute.Store), access.operation
-        value, memory = (access.value, access.target) if stores else (access.result, access.source)
-        type_, offset = value.type, access.offset
+        value, offset, op = access.value, access.offset, access.operation
+        type_ = value.type
         first = constant_value(offset)
         if not isinstance(type_, ir.VectorType) or len(type_.shape) != 1 or first is None:
             return
-        count, bits = type_.shape[0], cute.element_bits(cute.info(memory.type).element)
+        count, bits = type_.shape[0], cute.element_bits(cute.info(access.memory.type).element)
         each = max(1, 32 // bits)
         if bits < 8 or count % each or first % each or count == each:
             return
         offsets, alignment = [self._constant(offset.type, first + n) for n in range(0, count, each)], each * bits // 8
-        if stores:
+        if isinstance(access, cute.Store):
             values = [part_of_vector(op, value, n, each) for n in range(0, count, each)]
             cute.stores_before(access, offsets, values, alignment)
         else:
